@@ -1,0 +1,88 @@
+/*
+ * file_io: the one door to the file system for everything that is written, and for whole-file and
+ * positioned reads. A small table of functions, so that tests put an in-memory or a
+ * fault-injecting system in its place.
+ *
+ * Threading : a struct file_system is immutable after creation and may be shared; the functions of
+ *             file_posix() are as thread-safe as POSIX. A struct file has one owner; pread may be
+ *             called from several threads.
+ * Ownership : open returns a file that close releases. close accepts NULL.
+ */
+#ifndef FORMATS_BASE_FILE_IO_H
+#define FORMATS_BASE_FILE_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/status.h"
+
+struct file; /* opaque, each file system has its own */
+
+enum file_open_mode {
+    FILE_READ,         /* must exist */
+    FILE_CREATE,       /* write; must not exist */
+    FILE_REPLACE,      /* write; truncated when it exists */
+    FILE_APPEND_WRITE, /* write at the end; created when missing */
+};
+
+/* Every function returns OK or a failure with a message that names the path. Short reads and
+ * writes and EINTR are handled inside. */
+struct file_system {
+    void *context;
+    enum status (*open)(void *context,
+                        struct file **out,
+                        const char *path,
+                        enum file_open_mode mode,
+                        struct error *err);
+    void (*close)(struct file *f);
+    /* Reads up to size_bytes at offset; *got is smaller only at the end of the file. */
+    enum status (*pread)(struct file *f,
+                         void *out,
+                         size_t *got,
+                         size_t size_bytes,
+                         uint64_t offset,
+                         struct error *err);
+    /* Appends all of it at the current end of what this handle has written. */
+    enum status (*write)(struct file *f, const void *data, size_t size_bytes, struct error *err);
+    enum status (*size)(struct file *f, uint64_t *out, struct error *err);
+    enum status (*sync)(struct file *f, struct error *err);
+    enum status (*rename)(void *context, const char *from, const char *to, struct error *err);
+    enum status (*remove)(void *context, const char *path, struct error *err);
+    enum status (*make_directory)(void *context, const char *path, struct error *err); /* OK if it is there */
+    enum status (*sync_directory)(void *context, const char *path, struct error *err);
+    /* OK and *exists; a failure only when it cannot be told. */
+    enum status (*exists)(void *context, const char *path, bool *exists, struct error *err);
+    /* Symbolic link at `path` pointing to `target`, replaced atomically. */
+    enum status (*link)(void *context, const char *target, const char *path, struct error *err);
+};
+
+/* The operating system's files. */
+const struct file_system *file_posix(void);
+
+/* Reads a whole file of at most max_bytes into `out` (initialised by this call; a NUL follows the
+ * last byte and is not counted). Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */
+enum status file_read_all(const struct file_system *fs,
+                          struct byte_buffer *out,
+                          const char *path,
+                          size_t max_bytes,
+                          struct error *err);
+
+/* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,
+ * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed. */
+enum status file_write_atomic(const struct file_system *fs,
+                              const char *path,
+                              const void *data,
+                              size_t size_bytes,
+                              struct error *err);
+
+/* "a/b" from "a" and "b"; `b` alone when `a` is empty or b is absolute. LIMIT when it does not fit. */
+enum status path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err);
+
+/* The directory part of `path` ("." when there is none). */
+enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
+
+enum { PATH_MAX_BYTES = 4096 };
+
+#endif
