@@ -31,7 +31,8 @@ uint16_t cursor_u16(struct cursor *c);
 uint32_t cursor_u32(struct cursor *c);
 uint64_t cursor_u64(struct cursor *c);
 
-/* `size_bytes` bytes borrowed from the cursor, or NULL (and a failed cursor) when fewer are left. */
+/* `size_bytes` bytes borrowed from the cursor, or NULL (and a failed cursor) when fewer are left.
+ */
 const uint8_t *cursor_take(struct cursor *c, size_t size_bytes);
 
 /* Numbers at a known place inside a record whose bounds have been checked. */
@@ -55,10 +56,8 @@ void byte_buffer_fini(struct byte_buffer *b);
 enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struct error *err);
 
 /* Appends. `data` may be NULL when size_bytes is 0. Returns OK, NOMEM or LIMIT. */
-enum status byte_buffer_append(struct byte_buffer *b,
-                               const void *data,
-                               size_t size_bytes,
-                               struct error *err);
+enum status
+byte_buffer_append(struct byte_buffer *b, const void *data, size_t size_bytes, struct error *err);
 enum status byte_buffer_u8(struct byte_buffer *b, uint8_t v, struct error *err);
 enum status byte_buffer_u16(struct byte_buffer *b, uint16_t v, struct error *err);
 enum status byte_buffer_u32(struct byte_buffer *b, uint32_t v, struct error *err);

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-int64_t clock_now_ns(void);      /* monotonic */
+int64_t clock_now_ns(void);        /* monotonic */
 int64_t clock_thread_cpu_ns(void); /* CPU time of the calling thread */
 
 #endif

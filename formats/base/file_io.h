@@ -50,7 +50,9 @@ struct file_system {
     enum status (*sync)(struct file *f, struct error *err);
     enum status (*rename)(void *context, const char *from, const char *to, struct error *err);
     enum status (*remove)(void *context, const char *path, struct error *err);
-    enum status (*make_directory)(void *context, const char *path, struct error *err); /* OK if it is there */
+    enum status (*make_directory)(void *context,
+                                  const char *path,
+                                  struct error *err); /* OK if it is there */
     enum status (*sync_directory)(void *context, const char *path, struct error *err);
     /* OK and *exists; a failure only when it cannot be told. */
     enum status (*exists)(void *context, const char *path, bool *exists, struct error *err);
@@ -77,8 +79,10 @@ enum status file_write_atomic(const struct file_system *fs,
                               size_t size_bytes,
                               struct error *err);
 
-/* "a/b" from "a" and "b"; `b` alone when `a` is empty or b is absolute. LIMIT when it does not fit. */
-enum status path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err);
+/* "a/b" from "a" and "b"; `b` alone when `a` is empty or b is absolute. LIMIT when it does not fit.
+ */
+enum status
+path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err);
 
 /* The directory part of `path` ("." when there is none). */
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);

@@ -11,7 +11,9 @@
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 struct log_sink {
-    void (*write)(void *cookie, enum log_level level, const char *text); /* text: one line, no newline */
+    void (*write)(void *cookie,
+                  enum log_level level,
+                  const char *text); /* text: one line, no newline */
     void *cookie;
     enum log_level max_level; /* lines above it are dropped before formatting */
 };

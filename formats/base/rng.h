@@ -18,12 +18,12 @@ void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]
 /* What a stream of numbers is for: streams of one seed never meet. Part of what makes runs
  * repeat, so values are never reused or renumbered. */
 enum rng_purpose {
-    RNG_ORDER = 1,    /* (seed, epoch) */
-    RNG_AUGMENT = 2,  /* (seed, epoch, sample id) */
-    RNG_CAPTION = 3,  /* (seed, epoch, sample id) */
-    RNG_INIT = 4,     /* (seed, parameter index) */
-    RNG_DROPOUT = 5,  /* (seed, step, sample id, layer, element) */
-    RNG_REPLACE = 6,  /* (seed, epoch, sample id): replacement of corrupt samples */
+    RNG_ORDER = 1,   /* (seed, epoch) */
+    RNG_AUGMENT = 2, /* (seed, epoch, sample id) */
+    RNG_CAPTION = 3, /* (seed, epoch, sample id) */
+    RNG_INIT = 4,    /* (seed, parameter index) */
+    RNG_DROPOUT = 5, /* (seed, step, sample id, layer, element) */
+    RNG_REPLACE = 6, /* (seed, epoch, sample id): replacement of corrupt samples */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */
@@ -37,12 +37,12 @@ struct rng {
 void rng_init(struct rng *r, uint64_t seed, enum rng_purpose purpose, uint64_t a, uint64_t b);
 uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
-double rng_uniform(struct rng *r);               /* [0, 1), 53 bits */
-uint32_t rng_below(struct rng *r, uint32_t n);   /* [0, n), unbiased; n > 0 */
-double rng_normal(struct rng *r);                /* mean 0, deviation 1 (Box-Muller) */
+double rng_uniform(struct rng *r);             /* [0, 1), 53 bits */
+uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */
+double rng_normal(struct rng *r);              /* mean 0, deviation 1 (Box-Muller) */
 
-/* A keyed permutation of [0, n): bijective for every n in [1, 2^48], O(1) memory. A balanced Feistel network
- * over the next even number of bits, cycle-walking into range. */
+/* A keyed permutation of [0, n): bijective for every n in [1, 2^48], O(1) memory. A balanced
+ * Feistel network over the next even number of bits, cycle-walking into range. */
 struct permutation {
     uint64_t n;
     uint32_t half_bits;
