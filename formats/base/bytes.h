@@ -16,6 +16,10 @@
 
 #include "formats/base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct cursor {
     const uint8_t *data;
     size_t size_bytes;
@@ -62,5 +66,9 @@ enum status byte_buffer_u8(struct byte_buffer *b, uint8_t v, struct error *err);
 enum status byte_buffer_u16(struct byte_buffer *b, uint16_t v, struct error *err);
 enum status byte_buffer_u32(struct byte_buffer *b, uint32_t v, struct error *err);
 enum status byte_buffer_u64(struct byte_buffer *b, uint64_t v, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -6,7 +6,15 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 int64_t clock_now_ns(void);        /* monotonic */
 int64_t clock_thread_cpu_ns(void); /* CPU time of the calling thread */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

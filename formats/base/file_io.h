@@ -18,6 +18,10 @@
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct file; /* opaque, each file system has its own */
 
 enum file_open_mode {
@@ -72,7 +76,8 @@ enum status file_read_all(const struct file_system *fs,
                           struct error *err);
 
 /* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,
- * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed. */
+ * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed, unless only
+ * the last fsync failed: then PATH has the new content, which a power cut may still undo. */
 enum status file_write_atomic(const struct file_system *fs,
                               const char *path,
                               const void *data,
@@ -88,5 +93,9 @@ path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
 
 enum { PATH_MAX_BYTES = 4096 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -10,6 +10,10 @@
 
 #include "formats/base/file_io.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* An empty file system in memory. Directories exist once made; "" and "." always do. rename is
  * atomic; data that was not synced is dropped by file_memory_crash. */
 enum status file_memory_create(struct file_system **out, struct error *err);
@@ -35,5 +39,9 @@ enum status file_fault_create(struct file_system **out,
 /* Mutating calls seen so far: run once with nth = UINT64_MAX to learn how many there are. */
 uint64_t file_fault_count(const struct file_system *fs);
 void file_fault_destroy(struct file_system *fs);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -11,6 +11,10 @@
 
 #include "formats/base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 uint64_t hash64(const void *data, size_t size_bytes);
 
 struct hasher; /* opaque */
@@ -20,5 +24,9 @@ void hasher_destroy(struct hasher *h); /* accepts NULL */
 void hasher_reset(struct hasher *h);
 void hasher_update(struct hasher *h, const void *data, size_t size_bytes);
 uint64_t hasher_value(const struct hasher *h);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,6 +13,10 @@
 
 #include "formats/base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct queue;
 
 enum { QUEUE_MAX_CAPACITY = 1 << 20 };
@@ -30,5 +34,9 @@ enum status queue_pop(struct queue *q, void **item, int64_t timeout_ms);
 
 void queue_close(struct queue *q);
 size_t queue_depth(struct queue *q);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -12,6 +12,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* 128 random bits of (key, counter). */
 void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]);
 
@@ -51,5 +55,9 @@ struct permutation {
 
 void permutation_init(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 uint64_t permutation_at(const struct permutation *p, uint64_t index); /* index < n */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

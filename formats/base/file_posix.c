@@ -1,0 +1,253 @@
+/*
+ * The operating system's files behind the table of file_io.h. Every message names the path, so a
+ * file keeps its own.
+ */
+#include "formats/base/file_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct file {
+    int fd;
+    char path[];
+};
+
+/* Linux moves at most 2 GiB - 4 KiB per call; smaller pieces keep every count far from that. */
+enum { PIECE_MAX_BYTES = 1 << 30 };
+
+static enum status posix_open(void *context,
+                              struct file **out,
+                              const char *path,
+                              enum file_open_mode mode,
+                              struct error *err) {
+    (void)context;
+    REQUIRE(out && path);
+    *out = NULL;
+    int flags = O_CLOEXEC;
+    switch (mode) {
+    case FILE_READ:
+        flags |= O_RDONLY;
+        break;
+    case FILE_CREATE:
+        flags |= O_WRONLY | O_CREAT | O_EXCL;
+        break;
+    case FILE_REPLACE:
+        flags |= O_WRONLY | O_CREAT | O_TRUNC;
+        break;
+    case FILE_APPEND_WRITE:
+        flags |= O_WRONLY | O_CREAT | O_APPEND;
+        break;
+    }
+    size_t path_size = strlen(path) + 1;
+    struct file *f = calloc(1, sizeof *f + path_size);
+    if (!f) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    memcpy(f->path, path, path_size);
+    do {
+        f->fd = open(path, flags, 0666);
+    } while (f->fd < 0 && errno == EINTR);
+    if (f->fd < 0) {
+        enum status s =
+            error_set_errno(err, "%s: cannot open for %s", path, mode ? "writing" : "reading");
+        free(f);
+        return s;
+    }
+    *out = f;
+    return STATUS_OK;
+}
+
+static void posix_close(struct file *f) {
+    if (f) {
+        close(f->fd);
+        free(f);
+    }
+}
+
+static enum status posix_pread(struct file *f,
+                               void *out,
+                               size_t *got,
+                               size_t size_bytes,
+                               uint64_t offset,
+                               struct error *err) {
+    REQUIRE(f && got && (out || size_bytes == 0));
+    *got = 0;
+    if (offset > (uint64_t)INT64_MAX || size_bytes > (uint64_t)INT64_MAX - offset) {
+        return error_set(err, STATUS_IO,
+                         "%s: read of %zu bytes at %llu is beyond what a file can hold", f->path,
+                         size_bytes, (unsigned long long)offset);
+    }
+    while (*got < size_bytes) {
+        size_t piece = size_bytes - *got;
+        if (piece > PIECE_MAX_BYTES) {
+            piece = PIECE_MAX_BYTES;
+        }
+        ssize_t n = pread(f->fd, (uint8_t *)out + *got, piece, (off_t)(offset + *got));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return error_set_errno(err, "%s: cannot read %zu bytes at %llu", f->path, piece,
+                                   (unsigned long long)(offset + *got));
+        }
+        if (n == 0) {
+            break;
+        }
+        *got += (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+posix_write(struct file *f, const void *data, size_t size_bytes, struct error *err) {
+    REQUIRE(f && (data || size_bytes == 0));
+    size_t done = 0;
+    while (done < size_bytes) {
+        size_t piece = size_bytes - done;
+        if (piece > PIECE_MAX_BYTES) {
+            piece = PIECE_MAX_BYTES;
+        }
+        ssize_t n = write(f->fd, (const uint8_t *)data + done, piece);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return error_set_errno(err, "%s: cannot write %zu bytes", f->path, piece);
+        }
+        done += (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+static enum status posix_size(struct file *f, uint64_t *out, struct error *err) {
+    REQUIRE(f && out);
+    *out = 0;
+    struct stat st;
+    if (fstat(f->fd, &st) != 0) {
+        return error_set_errno(err, "%s: cannot tell the size", f->path);
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return error_set(err, STATUS_IO, "%s: is a directory, a file is needed", f->path);
+    }
+    *out = (uint64_t)st.st_size;
+    return STATUS_OK;
+}
+
+static enum status posix_sync(struct file *f, struct error *err) {
+    REQUIRE(f);
+    /* EINVAL: a pipe or a device, where there is nothing to make durable. */
+    if (fsync(f->fd) != 0 && errno != EINVAL) {
+        return error_set_errno(err, "%s: cannot write to stable storage", f->path);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+posix_rename(void *context, const char *from, const char *to, struct error *err) {
+    (void)context;
+    REQUIRE(from && to);
+    if (rename(from, to) != 0) {
+        return error_set_errno(err, "%s: cannot rename from %s", to, from);
+    }
+    return STATUS_OK;
+}
+
+static enum status posix_remove(void *context, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(path);
+    if (remove(path) != 0) {
+        return error_set_errno(err, "%s: cannot remove", path);
+    }
+    return STATUS_OK;
+}
+
+static enum status posix_make_directory(void *context, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(path);
+    if (mkdir(path, 0777) == 0) {
+        return STATUS_OK;
+    }
+    int code = errno;
+    struct stat st;
+    if (code == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        return STATUS_OK;
+    }
+    errno = code;
+    return error_set_errno(err, "%s: cannot make the directory", path);
+}
+
+static enum status posix_sync_directory(void *context, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return error_set_errno(err, "%s: cannot open the directory", path);
+    }
+    enum status s = STATUS_OK;
+    /* EINVAL: a file system without durable directories (some network mounts). */
+    if (fsync(fd) != 0 && errno != EINVAL) {
+        s = error_set_errno(err, "%s: cannot write the directory to stable storage", path);
+    }
+    close(fd);
+    return s;
+}
+
+static enum status posix_exists(void *context, const char *path, bool *exists, struct error *err) {
+    (void)context;
+    REQUIRE(path && exists);
+    *exists = false;
+    struct stat st;
+    if (stat(path, &st) == 0) {
+        *exists = true;
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        return error_set_errno(err, "%s: cannot tell whether it exists", path);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+posix_link(void *context, const char *target, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(target && path);
+    char temporary[PATH_MAX_BYTES];
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof temporary) {
+        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 1);
+    }
+    /* What an earlier process left when it died between the two calls below. */
+    if (unlink(temporary) != 0 && errno != ENOENT) {
+        return error_set_errno(err, "%s: cannot remove", temporary);
+    }
+    if (symlink(target, temporary) != 0) {
+        return error_set_errno(err, "%s: cannot make a link to %s", temporary, target);
+    }
+    if (rename(temporary, path) != 0) {
+        enum status s = error_set_errno(err, "%s: cannot rename from %s", path, temporary);
+        unlink(temporary);
+        return s;
+    }
+    return STATUS_OK;
+}
+
+const struct file_system *file_posix(void) {
+    static const struct file_system posix = {
+        .open = posix_open,
+        .close = posix_close,
+        .pread = posix_pread,
+        .write = posix_write,
+        .size = posix_size,
+        .sync = posix_sync,
+        .rename = posix_rename,
+        .remove = posix_remove,
+        .make_directory = posix_make_directory,
+        .sync_directory = posix_sync_directory,
+        .exists = posix_exists,
+        .link = posix_link,
+    };
+    return &posix;
+}

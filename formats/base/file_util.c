@@ -1,0 +1,147 @@
+/*
+ * What every writer and reader of whole files needs, on top of any struct file_system.
+ *
+ *     write PATH.tmp -> fsync -> rename to PATH -> fsync of the directory
+ *
+ * Before the rename PATH has its old content, after it the new one; the first fsync makes sure that
+ * the name never stands for half of the bytes, the second that it still stands after a power cut.
+ */
+#include "formats/base/file_io.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { READ_PIECE_BYTES = 64 * 1024 };
+
+static enum status read_to_end(const struct file_system *fs,
+                               struct file *f,
+                               struct byte_buffer *out,
+                               const char *path,
+                               size_t max_bytes,
+                               struct error *err) {
+    uint64_t size = 0;
+    TRY(fs->size(f, &size, err));
+    if (size > max_bytes) {
+        return error_set(err, STATUS_LIMIT, "%s: has %llu bytes, the limit is %zu", path,
+                         (unsigned long long)size, max_bytes);
+    }
+    /* The size is a hint only: files under /proc say 0, and a growing file has more. */
+    size_t piece = (size_t)size > 0 ? (size_t)size : READ_PIECE_BYTES;
+    for (;;) {
+        if (piece > max_bytes - out->size_bytes) {
+            piece = max_bytes - out->size_bytes;
+        }
+        TRY(byte_buffer_reserve(out, piece + 1, err));
+        /* One byte more than expected tells the end from a file that is too long. */
+        size_t got = 0;
+        TRY(fs->pread(f, out->data + out->size_bytes, &got, piece + 1, out->size_bytes, err));
+        if (got <= piece) {
+            out->size_bytes += got;
+            break;
+        }
+        if (got > max_bytes - out->size_bytes) {
+            return error_set(err, STATUS_LIMIT, "%s: has more than the limit of %zu bytes", path,
+                             max_bytes);
+        }
+        out->size_bytes += got;
+        piece = READ_PIECE_BYTES;
+    }
+    out->data[out->size_bytes] = '\0';
+    return STATUS_OK;
+}
+
+enum status file_read_all(const struct file_system *fs,
+                          struct byte_buffer *out,
+                          const char *path,
+                          size_t max_bytes,
+                          struct error *err) {
+    REQUIRE(fs && out && path && max_bytes < SIZE_MAX);
+    byte_buffer_init(out, max_bytes + 1);
+    struct file *f = NULL;
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = read_to_end(fs, f, out, path, max_bytes, err);
+    fs->close(f);
+    if (s < STATUS_OK) {
+        byte_buffer_fini(out);
+    }
+    return s;
+}
+
+static enum status write_whole(const struct file_system *fs,
+                               const char *path,
+                               const void *data,
+                               size_t size_bytes,
+                               struct error *err) {
+    struct file *f = NULL;
+    TRY(fs->open(fs->context, &f, path, FILE_REPLACE, err));
+    enum status s = fs->write(f, data, size_bytes, err);
+    if (s == STATUS_OK) {
+        s = fs->sync(f, err);
+    }
+    fs->close(f);
+    if (s < STATUS_OK) {
+        fs->remove(fs->context, path, NULL); /* the first failure is the one to report */
+    }
+    return s;
+}
+
+enum status file_write_atomic(const struct file_system *fs,
+                              const char *path,
+                              const void *data,
+                              size_t size_bytes,
+                              struct error *err) {
+    REQUIRE(fs && path && (data || size_bytes == 0));
+    char temporary[PATH_MAX_BYTES];
+    char directory[PATH_MAX_BYTES];
+    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof temporary) {
+        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 5);
+    }
+    TRY(path_directory(directory, sizeof directory, path, err));
+    TRY(write_whole(fs, temporary, data, size_bytes, err));
+    enum status s = fs->rename(fs->context, temporary, path, err);
+    if (s < STATUS_OK) {
+        fs->remove(fs->context, temporary, NULL);
+        return s;
+    }
+    return fs->sync_directory(fs->context, directory, err);
+}
+
+enum status
+path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err) {
+    REQUIRE(out && out_size_bytes > 0 && a && b);
+    size_t a_size = strlen(a);
+    int n;
+    if (a_size == 0 || b[0] == '/') {
+        n = snprintf(out, out_size_bytes, "%s", b);
+    } else {
+        n = snprintf(out, out_size_bytes, "%s%s%s", a, a[a_size - 1] == '/' ? "" : "/", b);
+    }
+    if (n < 0 || (size_t)n >= out_size_bytes) {
+        out[0] = '\0';
+        return error_set(err, STATUS_LIMIT, "path of %d bytes, the limit is %zu", n,
+                         out_size_bytes - 1);
+    }
+    return STATUS_OK;
+}
+
+enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err) {
+    REQUIRE(out && out_size_bytes > 1 && path);
+    const char *slash = strrchr(path, '/');
+    const char *start = path;
+    size_t size = 0;
+    if (!slash) {
+        start = ".";
+        size = 1;
+    } else {
+        size = slash == path ? 1 : (size_t)(slash - path);
+    }
+    if (size >= out_size_bytes) {
+        out[0] = '\0';
+        return error_set(err, STATUS_LIMIT, "path of %zu bytes, the limit is %zu", size,
+                         out_size_bytes - 1);
+    }
+    memcpy(out, start, size);
+    out[size] = '\0';
+    return STATUS_OK;
+}
