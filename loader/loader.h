@@ -1,0 +1,228 @@
+/*
+ * loader: the batches of a dataset, in an order that is arithmetic: the same seed gives the same
+ * samples, crops and captions for any number of threads, ranks and restarts.
+ *
+ * Order     : with n samples, global batch t of an epoch is the positions [tB, (t+1)B) of the
+ *             epoch's order, and rank r of W delivers [rb/W, (r+1)b/W) of its b positions
+ *             (b = B but for a kept last batch). LOADER_ORDER_GLOBAL is the keyed permutation of
+ *             (n, seed, epoch); crops, flips and captions are drawn by (seed, epoch, sample id).
+ * Threading : one thread at a time calls acquire, release, seek and close; loader_stats,
+ *             loader_corrupt_at and the plain getters may be called from any thread.
+ * Ownership : the loader owns everything it hands out. A batch is borrowed from acquire until its
+ *             release; close takes all batches back. Options are copied, except that host_memory's
+ *             and log's cookies must outlive the loader.
+ * Untrusted : every byte of the dataset. A sample whose image is damaged is replaced by another
+ * one, chosen by (seed, epoch, sample id), counted and listed; more of them than max_corrupt_count
+ * end the run. A missing or shortened shard, or a disk that keeps failing, ends it at once. Waits
+ * : every wait of the caller is bounded and its message names the stage that is stuck. Memory    :
+ * everything is allocated by open; afterwards only third-party decoders and SentencePiece allocate
+ * inside their own calls. Shutdown  : stop is flagged, all threads are woken and joined, reads that
+ * the kernel has already taken are reaped, memory is freed: from any state.
+ */
+#ifndef LOADER_LOADER_H
+#define LOADER_LOADER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/host_memory.h"
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dataset;   /* formats/dataset.h */
+struct tokenizer; /* formats/tokenizer.h */
+struct loader;    /* opaque */
+
+enum {
+    LOADER_MAX_BATCH = 1 << 20,
+    LOADER_MAX_WORLD = 1 << 16,
+    LOADER_MAX_THREADS = 1024,
+    LOADER_MAX_PREFETCH = 64,
+    LOADER_MAX_READ_DEPTH = 4096,
+    LOADER_MIN_IMAGE_SIDE_PX = 8,
+    LOADER_MAX_IMAGE_SIDE_PX = 2048,
+    LOADER_MAX_IMAGE_BYTES =
+        256 * 1024 * 1024, /* of one stored image; larger ones are LIMIT at open */
+    LOADER_MAX_CORRUPT_LIST = 4096,
+};
+
+#define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
+
+enum loader_engine {
+    LOADER_ENGINE_AUTO,  /* io_uring; pread, with one log line, where the kernel refuses */
+    LOADER_ENGINE_URING, /* io_uring or UNSUPPORTED */
+    LOADER_ENGINE_PREAD,
+};
+
+enum loader_order { LOADER_ORDER_GLOBAL, LOADER_ORDER_SEQUENTIAL };
+
+enum loader_augment {
+    LOADER_AUGMENT_TRAIN,  /* random resized crop and flip */
+    LOADER_AUGMENT_SQUASH, /* the whole picture scaled to S x S: evaluation */
+};
+
+enum loader_captions {
+    LOADER_CAPTIONS_DRAWN, /* one of the sample's captions, drawn by (seed, epoch, sample id) */
+    LOADER_CAPTIONS_NONE,  /* images only; see loader/texts.h for all captions in order */
+};
+
+/* Where a run stands: the next batch to deliver. Plain numbers, to be stored anywhere. They count
+ * global batches, so they hold for any world size, but only for the same batch_count. */
+struct loader_state {
+    uint64_t fingerprint; /* of the dataset */
+    uint64_t seed;
+    uint64_t epoch;
+    uint64_t step; /* global batches of this epoch already delivered */
+};
+
+struct loader_options {
+    uint32_t batch_count;        /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; 512 */
+    uint32_t rank;               /* [0, world); 0 */
+    uint32_t world;              /* [1, LOADER_MAX_WORLD]; 1 */
+    uint32_t image_size_px;      /* S; 256 */
+    enum loader_augment augment; /* LOADER_AUGMENT_TRAIN */
+    enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
+    enum loader_order order;       /* LOADER_ORDER_GLOBAL */
+    bool drop_last;                /* a last batch below batch_count is left out; true */
+    uint64_t seed;                 /* 0 */
+    uint64_t epochs;               /* END after this epoch number is reached; 0 = never; 0 */
+
+    const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
+
+    uint32_t max_tokens;         /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; 30 */
+    bool clean_captions;         /* the paper's caption cleaning before the tokenizer; true */
+    const void *tokenizer_model; /* NULL: DIR/tokenizer.model, or no tokens when there is none */
+    size_t tokenizer_model_size_bytes;
+
+    uint32_t threads;          /* decode threads; 0: one per CPU; 0 */
+    enum loader_engine engine; /* LOADER_ENGINE_AUTO */
+    uint32_t read_depth;       /* reads in flight or waiting to be decoded; 64 */
+    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 2 */
+    bool verify_images;        /* compare each image with its stored hash; true */
+    uint64_t
+        max_corrupt_count;   /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */
+    int64_t wait_timeout_ms; /* longest wait of acquire; 60000 */
+
+    struct host_memory host_memory; /* where batches live; host_memory_default() */
+    const struct log_sink *log;     /* NULL: silent */
+};
+
+void loader_options_default(struct loader_options *opt);
+
+/* One batch, borrowed until loader_release. `count` is this rank's share: it differs between
+ * batches only where world does not divide batch_count or a last batch is kept, and may then
+ * be 0. */
+struct loader_batch {
+    const uint8_t *images; /* (count, S, S, 3) RGB */
+    const int32_t
+        *tokens; /* (count, max_tokens), padding behind each row; all 0 without tokenizer */
+    const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
+    const uint64_t *sample_ids; /* (count) */
+    const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
+    uint32_t count;
+    uint32_t replaced_count; /* samples of this batch that stand in for damaged ones */
+    uint64_t epoch;
+    uint64_t step;        /* global batch number in the epoch, from 0 */
+    uint64_t global_step; /* epoch * steps per epoch + step */
+    uint32_t slot;        /* for loader_release */
+};
+
+/* What does not change while the loader is open. */
+struct loader_info {
+    uint64_t sample_count;
+    uint64_t id_space; /* largest sample id + 1 */
+    uint64_t text_count;
+    uint64_t fingerprint;
+    uint64_t steps_per_epoch;
+    uint32_t max_local_count; /* most samples a batch of this rank can hold */
+    uint32_t vocab_count;     /* 0 without tokenizer */
+    uint32_t threads;         /* in use */
+    const char *engine;       /* in use: "io_uring" or "pread" */
+};
+
+/* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
+ * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT, VERSION, LIMIT, UNSUPPORTED (engine named but
+ * not there), USAGE (fewer samples than a batch with drop_last) or MISMATCH (opt->start is of
+ * another dataset or seed; the message says which). */
+enum status loader_open(struct loader **out,
+                        const char *dataset_dir,
+                        const struct loader_options *opt,
+                        struct error *err);
+
+/* Accepts NULL. */
+void loader_close(struct loader *l);
+
+/* The next batch in order. Several may be held at a time, up to prefetch_batches. Returns OK, END
+ * after the last epoch, TIMEOUT (may be tried again; the message names the stage), INVALID (too
+ * many batches held), or the failure that stopped the run, which every later call repeats. */
+enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err);
+
+/* Gives the batch back; its pointers are no longer valid. */
+void loader_release(struct loader *l, const struct loader_batch *batch);
+
+/* The batch after the last one acquired: what to store with a checkpoint made after using it. */
+struct loader_state loader_state(const struct loader *l);
+
+/* Goes on at `state`; batches read ahead are dropped. No batch may be held. Returns OK, MISMATCH
+ * (another dataset or seed; nothing changes), INVALID or what starting the threads gives. */
+enum status loader_seek(struct loader *l, const struct loader_state *state, struct error *err);
+
+void loader_info(const struct loader *l, struct loader_info *out);
+
+/* Borrowed until close; the tokenizer is NULL where there is none. Both are safe to read while the
+ * loader runs. */
+const struct dataset *loader_dataset(const struct loader *l);
+const struct tokenizer *loader_tokenizer(const struct loader *l);
+
+/* --- how it is going --- */
+
+struct loader_stage_stats {
+    uint64_t items_count; /* samples (read, decode) or batches (deliver) */
+    uint64_t bytes;   /* compressed in read and decode, delivered pixels and tokens in deliver */
+    int64_t busy_ns;  /* summed over the stage's threads */
+    int64_t wait_ns;  /* waiting for the neighbour stages, summed */
+    uint32_t threads; /* of this stage */
+    uint32_t queue_depth; /* waiting in front of this stage now */
+    uint32_t queue_capacity;
+};
+
+struct loader_stats {
+    struct loader_stage_stats read;    /* queue: free read buffers */
+    struct loader_stage_stats decode;  /* queue: images read, not yet decoded */
+    struct loader_stage_stats deliver; /* queue: whole batches ready */
+    int64_t elapsed_ns;                /* since open or seek */
+    int64_t consumer_stall_ns;         /* time inside acquire; the first batch is not counted */
+    int64_t first_batch_ns;            /* from open or seek to the first batch, 0 before it */
+    uint64_t samples_count;            /* delivered */
+    uint64_t replaced_count;           /* delivered in place of damaged ones */
+    uint64_t corrupt_count;            /* different damaged samples seen */
+    uint64_t retried_reads_count;
+};
+
+void loader_stats(struct loader *l, struct loader_stats *out);
+
+/* One console line, or one JSON object on one line; NUL-terminated, cut to fit. Returns the length
+ * written. */
+size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_size_bytes);
+size_t loader_stats_json(const struct loader_stats *s, char *out, size_t out_size_bytes);
+
+/* A damaged sample, in the order they were met. */
+struct loader_corrupt {
+    uint64_t sample_id;
+    char reason[200];
+};
+
+/* Returns OK, or END when index is not below the number listed (at most
+ * LOADER_MAX_CORRUPT_LIST). */
+enum status loader_corrupt_at(struct loader *l, uint64_t index, struct loader_corrupt *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
