@@ -1,24 +1,43 @@
 /*
  * dropout_mask: which elements dropout keeps: one definition that every backend follows.
  *
- * The mask is a pure function of (seed, step, sample id, layer, element), so a resumed run, another
- * number of ranks or a replayed micro-batch drops the same elements.
+ * The mask is a pure function of (seed, step, layer, sample id, element), so a resumed run, another
+ * number of ranks or a replayed micro-batch drops the same elements. It does not depend on how far
+ * captions are padded: see the two element numberings below.
+ *
+ * Threading : pure functions; a stream is read-only once made.
  */
 #ifndef KERNELS_DROPOUT_MASK_H
 #define KERNELS_DROPOUT_MASK_H
 
 #include <stdint.h>
 
-/* The 24-bit threshold of p: an element is dropped when its draw is below it. */
+/* Keys of one (seed, step, layer). */
+struct dropout_stream {
+    uint32_t key[2];
+    uint32_t tweak;
+};
+
+/* Philox block with key = seed and counter = (step low, step high, layer, RNG_DROPOUT); its first
+ * two words are the key, the third the tweak. */
+void dropout_stream_init(struct dropout_stream *s, uint64_t seed, uint64_t step, uint32_t layer);
+
+/* Draws of elements [4 block, 4 block + 4) of a sample: the upper 24 bits of the words of the
+ * Philox block with counter (block, id low, id high, tweak). */
+void dropout_draw(uint32_t out[4],
+                  const struct dropout_stream *s,
+                  uint64_t sample_id,
+                  uint32_t block);
+
+/* An element is dropped when its draw is below this: p * 2^24, rounded. */
 uint32_t dropout_threshold(float p);
 
-/* Draws of elements [4 block, 4 block + 4) of a sample: Philox block with key (seed) and a counter
- * made of step, sample id, layer and block; each draw is the upper 24 bits of a word. */
-void dropout_draw(uint32_t out[4],
-                  uint64_t seed,
-                  uint64_t step,
-                  uint64_t sample_id,
-                  uint32_t layer,
-                  uint32_t block);
+/* Element number in a tensor (N, T, D): t * D + d. In attention probabilities (N, heads, T, T):
+ * (head * DROPOUT_MAX_TOKENS + query) * DROPOUT_MAX_TOKENS + key. */
+enum { DROPOUT_MAX_TOKENS = 512 };
+
+static inline uint32_t dropout_attention_element(int64_t head, int64_t query, int64_t key) {
+    return (uint32_t)((head * DROPOUT_MAX_TOKENS + query) * DROPOUT_MAX_TOKENS + key);
+}
 
 #endif

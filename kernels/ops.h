@@ -360,6 +360,7 @@ struct ops {
 /* What every backend's device begins with. */
 struct device {
     const struct ops *ops;
+    void (*close)(struct device *);
 };
 
 /* Opens a device by name: "cpu" (oneDNN) or "cpu-ref". threads_count: 0 = all that the process may

@@ -1,0 +1,464 @@
+/*
+ * check: each function spells the shapes of one op as kernels/ops.h states them.
+ */
+#include "kernels/check.h"
+
+#include <stdio.h>
+
+#include "kernels/dropout_mask.h"
+
+bool tensor_wanted(const struct tensor *t) {
+    return t != NULL && t->data != NULL;
+}
+
+static const char *dtype_name(enum dtype t) {
+    switch (t) {
+    case DTYPE_F32:
+        return "f32";
+    case DTYPE_F64:
+        return "f64";
+    case DTYPE_I32:
+        return "i32";
+    case DTYPE_U64:
+        return "u64";
+    case DTYPE_U8:
+        return "u8";
+    }
+    return "unknown type";
+}
+
+/* "(2,3,4) f32", sizes that may be anything as '?'. */
+static void
+describe(char *out, size_t out_size, enum dtype dtype, int32_t ndim, const int64_t *shape) {
+    size_t used = 0;
+    int n = snprintf(out, out_size, "(");
+    used = n > 0 ? (size_t)n : 0;
+    for (int32_t i = 0; i < ndim && used < out_size; i++) {
+        const char *comma = i > 0 ? "," : "";
+        if (shape[i] == ANY_SIZE) {
+            n = snprintf(out + used, out_size - used, "%s?", comma);
+        } else {
+            n = snprintf(out + used, out_size - used, "%s%lld", comma, (long long)shape[i]);
+        }
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used < out_size) {
+        (void)snprintf(out + used, out_size - used, ") %s", dtype_name(dtype));
+    }
+}
+
+enum status check_tensor(const char *op,
+                         const char *argument,
+                         const struct tensor *t,
+                         enum dtype dtype,
+                         int32_t ndim,
+                         int64_t a,
+                         int64_t b,
+                         int64_t c,
+                         int64_t d,
+                         struct error *err) {
+    const int64_t expected[TENSOR_MAX_DIMS] = {a, b, c, d};
+    if (t == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: %s is NULL", op, argument);
+    }
+    bool ok = t->data != NULL && t->dtype == dtype && t->ndim == ndim;
+    for (int32_t i = 0; ok && i < ndim; i++) {
+        ok = t->shape[i] > 0 && (expected[i] == ANY_SIZE || t->shape[i] == expected[i]);
+    }
+    if (ok) {
+        return STATUS_OK;
+    }
+    char found_text[96];
+    char expected_text[96];
+    int32_t found_ndim = t->ndim < 0 ? 0 : t->ndim > TENSOR_MAX_DIMS ? TENSOR_MAX_DIMS : t->ndim;
+    describe(found_text, sizeof found_text, t->dtype, found_ndim, t->shape);
+    describe(expected_text, sizeof expected_text, dtype, ndim, expected);
+    return error_set(err, STATUS_INVALID, "%s: %s is %s%s, expected %s", op, argument, found_text,
+                     t->data == NULL ? " without data" : "", expected_text);
+}
+
+enum status check_optional(const char *op,
+                           const char *argument,
+                           const struct tensor *t,
+                           enum dtype dtype,
+                           int32_t ndim,
+                           int64_t a,
+                           int64_t b,
+                           int64_t c,
+                           int64_t d,
+                           struct error *err) {
+    if (!tensor_wanted(t)) {
+        return STATUS_OK;
+    }
+    return check_tensor(op, argument, t, dtype, ndim, a, b, c, d, err);
+}
+
+enum status check_like(const char *op,
+                       const char *argument,
+                       const struct tensor *t,
+                       const struct tensor *like,
+                       struct error *err) {
+    const int64_t *s = like->shape;
+    return check_tensor(op, argument, t, like->dtype, like->ndim, s[0], s[1], s[2], s[3], err);
+}
+
+int64_t conv_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
+    return (in + 2 * pad - kernel) / stride + 1;
+}
+
+int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
+    int64_t out = (in + 2 * pad - kernel + stride - 1) / stride + 1;
+    /* A last window that would start in the padding has nothing to average. */
+    return (out - 1) * stride >= in + pad ? out - 1 : out;
+}
+
+static enum status check_conv_shapes(const char *op,
+                                     const struct tensor *out,
+                                     const struct tensor *pre,
+                                     const struct tensor *in,
+                                     const struct tensor *weight,
+                                     const struct conv_bn_params *p,
+                                     struct error *err) {
+    const enum dtype real = in->dtype;
+    TRY(check_tensor(op, "in", in, real, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, ANY_SIZE, err));
+    TRY(check_tensor(op, "weight", weight, real, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, in->shape[3],
+                     err));
+    if (p->stride < 1 || p->pad < 0 || weight->shape[1] > in->shape[1] + 2 * p->pad ||
+        weight->shape[2] > in->shape[2] + 2 * p->pad) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: stride %d, pad %d do not fit a %lld x %lld kernel", op, p->stride,
+                         p->pad, (long long)weight->shape[1], (long long)weight->shape[2]);
+    }
+    if (p->act == ACTIVATION_GELU) {
+        return error_set(err, STATUS_INVALID, "%s: activation must be none or relu", op);
+    }
+    const int64_t oh = conv_out_size(in->shape[1], weight->shape[1], p->stride, p->pad);
+    const int64_t ow = conv_out_size(in->shape[2], weight->shape[2], p->stride, p->pad);
+    TRY(check_tensor(op, "out", out, real, 4, in->shape[0], oh, ow, weight->shape[0], err));
+    return check_like(op, "pre", pre, out, err);
+}
+
+enum status check_conv_bn(const struct tensor *out,
+                          const struct tensor *pre,
+                          const struct tensor *mean,
+                          const struct tensor *rstd,
+                          const struct tensor *running_mean,
+                          const struct tensor *running_var,
+                          const struct tensor *in,
+                          const struct tensor *weight,
+                          const struct tensor *gamma,
+                          const struct tensor *beta,
+                          const struct tensor *residual,
+                          const struct conv_bn_params *p,
+                          struct error *err) {
+    static const char op[] = "conv_bn";
+    TRY(check_conv_shapes(op, out, pre, in, weight, p, err));
+    const int64_t channels = weight->shape[0];
+    const struct {
+        const char *name;
+        const struct tensor *t;
+    } vectors[] = {{"mean", mean},
+                   {"rstd", rstd},
+                   {"running_mean", running_mean},
+                   {"running_var", running_var},
+                   {"gamma", gamma},
+                   {"beta", beta}};
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        TRY(check_tensor(op, vectors[i].name, vectors[i].t, in->dtype, 1, channels, 0, 0, 0, err));
+    }
+    return tensor_wanted(residual) ? check_like(op, "residual", residual, out, err) : STATUS_OK;
+}
+
+enum status check_conv_bn_bwd(const struct tensor *din,
+                              const struct tensor *dresidual,
+                              const struct tensor *dweight,
+                              const struct tensor *dgamma,
+                              const struct tensor *dbeta,
+                              const struct tensor *dpre,
+                              const struct tensor *dout,
+                              const struct tensor *out,
+                              const struct tensor *pre,
+                              const struct tensor *mean,
+                              const struct tensor *rstd,
+                              const struct tensor *in,
+                              const struct tensor *weight,
+                              const struct tensor *gamma,
+                              const struct conv_bn_params *p,
+                              struct error *err) {
+    static const char op[] = "conv_bn_bwd";
+    if (!p->training) {
+        return error_set(err, STATUS_INVALID, "%s: there is no backward pass of the inference form",
+                         op);
+    }
+    TRY(check_conv_shapes(op, out, pre, in, weight, p, err));
+    const int64_t channels = weight->shape[0];
+    if (tensor_wanted(din)) {
+        TRY(check_like(op, "din", din, in, err));
+    }
+    if (tensor_wanted(dresidual)) {
+        TRY(check_like(op, "dresidual", dresidual, out, err));
+    }
+    TRY(check_like(op, "dweight", dweight, weight, err));
+    TRY(check_like(op, "dpre", dpre, out, err));
+    TRY(check_like(op, "dout", dout, out, err));
+    const struct {
+        const char *name;
+        const struct tensor *t;
+    } vectors[] = {
+        {"dgamma", dgamma}, {"dbeta", dbeta}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}};
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        TRY(check_tensor(op, vectors[i].name, vectors[i].t, in->dtype, 1, channels, 0, 0, 0, err));
+    }
+    return STATUS_OK;
+}
+
+enum status check_pool(const char *op,
+                       const struct tensor *out,
+                       const struct tensor *argmax,
+                       const struct tensor *in,
+                       const struct pool_params *p,
+                       bool ceil_form,
+                       struct error *err) {
+    TRY(check_tensor(op, "input", in, in->dtype, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, ANY_SIZE, err));
+    if (p->kernel < 1 || p->stride < 1 || p->pad < 0 || 2 * p->pad > p->kernel ||
+        (!ceil_form &&
+         (p->kernel > in->shape[1] + 2 * p->pad || p->kernel > in->shape[2] + 2 * p->pad))) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: kernel %d, stride %d, pad %d do not fit %lld x %lld", op, p->kernel,
+                         p->stride, p->pad, (long long)in->shape[1], (long long)in->shape[2]);
+    }
+    int64_t (*size_of)(int64_t, int64_t, int64_t, int64_t) =
+        ceil_form ? avgpool_out_size : conv_out_size;
+    const int64_t oh = size_of(in->shape[1], p->kernel, p->stride, p->pad);
+    const int64_t ow = size_of(in->shape[2], p->kernel, p->stride, p->pad);
+    TRY(check_tensor(op, "output", out, in->dtype, 4, in->shape[0], oh, ow, in->shape[3], err));
+    if (argmax != NULL) {
+        TRY(check_tensor(op, "argmax", argmax, DTYPE_I32, 4, in->shape[0], oh, ow, in->shape[3],
+                         err));
+    }
+    return STATUS_OK;
+}
+
+enum status
+check_global_avgpool(const struct tensor *out, const struct tensor *in, struct error *err) {
+    static const char op[] = "global_avgpool";
+    TRY(check_tensor(op, "input", in, in->dtype, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, ANY_SIZE, err));
+    return check_tensor(op, "output", out, in->dtype, 2, in->shape[0], in->shape[3], 0, 0, err);
+}
+
+enum status check_linear(const struct tensor *out,
+                         const struct tensor *pre,
+                         const struct tensor *in,
+                         const struct tensor *weight,
+                         const struct tensor *bias,
+                         enum activation act,
+                         struct error *err) {
+    static const char op[] = "linear";
+    const enum dtype real = in->dtype;
+    TRY(check_tensor(op, "in", in, real, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_tensor(op, "weight", weight, real, 2, ANY_SIZE, in->shape[1], 0, 0, err));
+    TRY(check_tensor(op, "out", out, real, 2, in->shape[0], weight->shape[0], 0, 0, err));
+    TRY(check_optional(op, "bias", bias, real, 1, weight->shape[0], 0, 0, 0, err));
+    if (act == ACTIVATION_RELU || (act == ACTIVATION_NONE && tensor_wanted(pre))) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: activation must be gelu with pre, or none without", op);
+    }
+    return act == ACTIVATION_GELU ? check_like(op, "pre", pre, out, err) : STATUS_OK;
+}
+
+enum status check_linear_bwd(const struct tensor *din,
+                             const struct tensor *dweight,
+                             const struct tensor *dbias,
+                             const struct tensor *dpre,
+                             const struct tensor *dout,
+                             const struct tensor *in,
+                             const struct tensor *weight,
+                             const struct tensor *pre,
+                             enum activation act,
+                             struct error *err) {
+    static const char op[] = "linear_bwd";
+    TRY(check_linear(dout, pre, in, weight, NULL, act, err));
+    if (tensor_wanted(din)) {
+        TRY(check_like(op, "din", din, in, err));
+    }
+    TRY(check_like(op, "dweight", dweight, weight, err));
+    TRY(check_optional(op, "dbias", dbias, in->dtype, 1, weight->shape[0], 0, 0, 0, err));
+    return act == ACTIVATION_GELU ? check_like(op, "dpre", dpre, dout, err) : STATUS_OK;
+}
+
+enum status check_matmul(const struct tensor *out,
+                         const struct tensor *a,
+                         bool transpose_a,
+                         const struct tensor *b,
+                         bool transpose_b,
+                         struct error *err) {
+    static const char op[] = "matmul";
+    TRY(check_tensor(op, "a", a, a->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    const int64_t m = a->shape[transpose_a ? 1 : 0];
+    const int64_t k = a->shape[transpose_a ? 0 : 1];
+    TRY(check_tensor(op, "b", b, a->dtype, 2, transpose_b ? ANY_SIZE : k,
+                     transpose_b ? k : ANY_SIZE, 0, 0, err));
+    return check_tensor(op, "out", out, a->dtype, 2, m, b->shape[transpose_b ? 0 : 1], 0, 0, err);
+}
+
+enum status check_embedding(const struct tensor *out,
+                            const struct tensor *tokens,
+                            const struct tensor *table,
+                            const struct tensor *positions,
+                            struct error *err) {
+    static const char op[] = "embedding";
+    TRY(check_tensor(op, "tokens", tokens, DTYPE_I32, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_tensor(op, "table", table, table->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_tensor(op, "positions", positions, table->dtype, 2, ANY_SIZE, table->shape[1], 0, 0,
+                     err));
+    if (positions->shape[0] < tokens->shape[1]) {
+        return error_set(err, STATUS_INVALID, "%s: %lld tokens, but only %lld positions", op,
+                         (long long)tokens->shape[1], (long long)positions->shape[0]);
+    }
+    return check_tensor(op, "out", out, table->dtype, 3, tokens->shape[0], tokens->shape[1],
+                        table->shape[1], 0, err);
+}
+
+enum status check_tokens(const struct tensor *tokens, int64_t vocab_count, struct error *err) {
+    const int32_t *ids = tokens->data;
+    const int64_t count = tensor_count(tokens);
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= vocab_count) {
+            return error_set(err, STATUS_INVALID,
+                             "embedding: token %lld is %d, the vocabulary has %lld pieces",
+                             (long long)i, ids[i], (long long)vocab_count);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status check_lengths(const char *op,
+                          const struct tensor *lengths,
+                          int64_t tokens_count,
+                          struct error *err) {
+    const int32_t *values = lengths->data;
+    for (int64_t n = 0; n < lengths->shape[0]; n++) {
+        if (values[n] < 1 || values[n] > tokens_count) {
+            return error_set(err, STATUS_INVALID, "%s: length %lld is %d, expected 1 to %lld", op,
+                             (long long)n, values[n], (long long)tokens_count);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status check_layernorm(const struct tensor *out,
+                            const struct tensor *sum,
+                            const struct tensor *mean,
+                            const struct tensor *rstd,
+                            const struct tensor *a,
+                            const struct tensor *b,
+                            const struct tensor *gamma,
+                            const struct tensor *beta,
+                            struct error *err) {
+    static const char op[] = "layernorm";
+    TRY(check_tensor(op, "a", a, a->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_like(op, "out", out, a, err));
+    TRY(check_like(op, "sum", sum, a, err));
+    if (tensor_wanted(b)) {
+        TRY(check_like(op, "b", b, a, err));
+    }
+    TRY(check_tensor(op, "mean", mean, a->dtype, 1, a->shape[0], 0, 0, 0, err));
+    TRY(check_tensor(op, "rstd", rstd, a->dtype, 1, a->shape[0], 0, 0, 0, err));
+    TRY(check_tensor(op, "gamma", gamma, a->dtype, 1, a->shape[1], 0, 0, 0, err));
+    return check_tensor(op, "beta", beta, a->dtype, 1, a->shape[1], 0, 0, 0, err);
+}
+
+enum status check_layernorm_bwd(const struct tensor *dsum,
+                                const struct tensor *dgamma,
+                                const struct tensor *dbeta,
+                                const struct tensor *dout,
+                                const struct tensor *sum,
+                                const struct tensor *mean,
+                                const struct tensor *rstd,
+                                const struct tensor *gamma,
+                                struct error *err) {
+    static const char op[] = "layernorm_bwd";
+    TRY(check_layernorm(dout, sum, mean, rstd, sum, NULL, gamma, dbeta, err));
+    TRY(check_like(op, "dsum", dsum, sum, err));
+    return check_like(op, "dgamma", dgamma, gamma, err);
+}
+
+enum status check_attention(const struct tensor *out,
+                            const struct tensor *probs,
+                            const struct tensor *qkv,
+                            const struct tensor *lengths,
+                            const struct attention_params *p,
+                            struct error *err) {
+    static const char op[] = "attention";
+    TRY(check_tensor(op, "out", out, qkv->dtype, 3, ANY_SIZE, ANY_SIZE, ANY_SIZE, 0, err));
+    const int64_t n = out->shape[0];
+    const int64_t t = out->shape[1];
+    const int64_t d = out->shape[2];
+    if (p->heads < 1 || d % p->heads != 0 || t > DROPOUT_MAX_TOKENS) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: %d heads and %lld tokens do not fit a width of %lld", op, p->heads,
+                         (long long)t, (long long)d);
+    }
+    TRY(check_tensor(op, "qkv", qkv, qkv->dtype, 3, n, t, 3 * d, 0, err));
+    TRY(check_tensor(op, "probs", probs, qkv->dtype, 4, n, p->heads, t, t, err));
+    return check_tensor(op, "lengths", lengths, DTYPE_I32, 1, n, 0, 0, 0, err);
+}
+
+enum status check_dropout(const struct tensor *out,
+                          const struct tensor *in,
+                          const struct dropout_params *p,
+                          struct error *err) {
+    TRY(check_like("dropout", "out", out, in, err));
+    if (!(p->p >= 0.0f && p->p < 1.0f) || p->sample_ids == NULL || in->ndim < 1 ||
+        in->shape[0] < 1) {
+        return error_set(err, STATUS_INVALID, "dropout: p %g outside [0, 1), or no sample ids",
+                         (double)p->p);
+    }
+    return STATUS_OK;
+}
+
+enum status check_rows(const char *op,
+                       const struct tensor *narrow,
+                       const struct tensor *wide,
+                       const struct tensor *rows,
+                       struct error *err) {
+    TRY(check_tensor(op, "wide tensor", wide, wide->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_tensor(op, "narrow tensor", narrow, wide->dtype, 2, ANY_SIZE, wide->shape[1], 0, 0,
+                     err));
+    TRY(check_tensor(op, "rows", rows, DTYPE_I32, 1, narrow->shape[0], 0, 0, 0, err));
+    const int32_t *index = rows->data;
+    for (int64_t i = 0; i < rows->shape[0]; i++) {
+        if (index[i] < 0 || index[i] >= wide->shape[0]) {
+            return error_set(err, STATUS_INVALID, "%s: row %lld is %d, expected below %lld", op,
+                             (long long)i, index[i], (long long)wide->shape[0]);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status check_l2_normalize(const struct tensor *out,
+                               const struct tensor *norm,
+                               const struct tensor *in,
+                               struct error *err) {
+    static const char op[] = "l2_normalize";
+    TRY(check_tensor(op, "in", in, in->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_like(op, "out", out, in, err));
+    return check_tensor(op, "norm", norm, in->dtype, 1, in->shape[0], 0, 0, 0, err);
+}
+
+enum status check_adamw(const struct tensor *value,
+                        const struct tensor *grad,
+                        const struct tensor *m,
+                        const struct tensor *v,
+                        const struct adamw_params *p,
+                        struct error *err) {
+    static const char op[] = "adamw";
+    TRY(check_like(op, "grad", grad, value, err));
+    TRY(check_like(op, "m", m, value, err));
+    TRY(check_like(op, "v", v, value, err));
+    if (p->step < 1) {
+        return error_set(err, STATUS_INVALID, "%s: step %lld, the first is 1", op,
+                         (long long)p->step);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,74 @@
+/*
+ * memory of the reference backend: the host's, so every copy is a memcpy and nothing ever waits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu_ref/ref_internal.h"
+
+enum { ALIGNMENT_BYTES = 64 };
+
+enum status ref_real(const char *op, const struct tensor *t, struct error *err) {
+    if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F64)) {
+        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32 and f64", op);
+    }
+    return STATUS_OK;
+}
+
+enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err) {
+    (void)dev;
+    *out = NULL;
+    if (size_bytes > SIZE_MAX - ALIGNMENT_BYTES) {
+        return error_set(err, STATUS_LIMIT, "device memory: %zu bytes cannot be addressed",
+                         size_bytes);
+    }
+    const size_t rounded = (size_bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+    void *data = aligned_alloc(ALIGNMENT_BYTES, rounded > 0 ? rounded : ALIGNMENT_BYTES);
+    if (data == NULL) {
+        return error_set(err, STATUS_NOMEM,
+                         "device memory: %zu bytes asked for; try a smaller batch", size_bytes);
+    }
+    memset(data, 0, rounded > 0 ? rounded : ALIGNMENT_BYTES);
+    *out = data;
+    return STATUS_OK;
+}
+
+void ref_free(struct device *dev, void *data) {
+    (void)dev;
+    free(data);
+}
+
+enum status
+ref_upload(struct device *dev, void *dst, const void *host, size_t size_bytes, struct error *err) {
+    (void)dev;
+    (void)err;
+    if (size_bytes > 0 && dst != host) {
+        memcpy(dst, host, size_bytes);
+    }
+    return STATUS_OK;
+}
+
+enum status ref_download(struct device *dev,
+                         void *host,
+                         const void *src,
+                         size_t size_bytes,
+                         struct error *err) {
+    return ref_upload(dev, host, src, size_bytes, err);
+}
+
+enum status ref_sync(struct device *dev, struct error *err) {
+    (void)dev;
+    (void)err;
+    return STATUS_OK;
+}
+
+enum status
+ref_fill(struct device *dev, const struct tensor *out, double value, struct error *err) {
+    (void)dev;
+    TRY(ref_real("fill", out, err));
+    const int64_t count = tensor_count(out);
+    for (int64_t i = 0; i < count; i++) {
+        put(out, i, value);
+    }
+    return STATUS_OK;
+}

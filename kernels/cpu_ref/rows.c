@@ -1,0 +1,150 @@
+/*
+ * rows: row moves, L2 normalisation, vector arithmetic, and AdamW.
+ */
+#include <math.h>
+
+#include "kernels/cpu_ref/ref_internal.h"
+
+enum status ref_gather_rows(struct device *dev,
+                            const struct tensor *out,
+                            const struct tensor *in,
+                            const struct tensor *rows,
+                            struct error *err) {
+    (void)dev;
+    TRY(ref_real("gather_rows", in, err));
+    TRY(check_rows("gather_rows", out, in, rows, err));
+    const int32_t *index = rows->data;
+    const int64_t width = in->shape[1];
+    for (int64_t i = 0; i < out->shape[0]; i++) {
+        for (int64_t d = 0; d < width; d++) {
+            put(out, i * width + d, get(in, index[i] * width + d));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_scatter_rows(struct device *dev,
+                             const struct tensor *out,
+                             enum write_mode mode,
+                             const struct tensor *in,
+                             const struct tensor *rows,
+                             struct error *err) {
+    (void)dev;
+    TRY(ref_real("scatter_rows", in, err));
+    TRY(check_rows("scatter_rows", in, out, rows, err));
+    const int32_t *index = rows->data;
+    const int64_t width = in->shape[1];
+    for (int64_t i = 0; i < in->shape[0]; i++) {
+        for (int64_t d = 0; d < width; d++) {
+            put_mode(out, index[i] * width + d, get(in, i * width + d), mode);
+        }
+    }
+    return STATUS_OK;
+}
+
+static const double smallest_norm = 1e-12;
+
+enum status ref_l2_normalize(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *norm,
+                             const struct tensor *in,
+                             struct error *err) {
+    (void)dev;
+    TRY(ref_real("l2_normalize", in, err));
+    TRY(check_l2_normalize(out, norm, in, err));
+    const int64_t width = in->shape[1];
+    for (int64_t r = 0; r < in->shape[0]; r++) {
+        double squares = 0.0;
+        for (int64_t d = 0; d < width; d++) {
+            squares += get(in, r * width + d) * get(in, r * width + d);
+        }
+        put(norm, r, sqrt(squares));
+        for (int64_t d = 0; d < width; d++) {
+            put(out, r * width + d, get(in, r * width + d) / fmax(sqrt(squares), smallest_norm));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_l2_normalize_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 const struct tensor *dout,
+                                 const struct tensor *out,
+                                 const struct tensor *norm,
+                                 struct error *err) {
+    (void)dev;
+    TRY(ref_real("l2_normalize_bwd", out, err));
+    TRY(check_l2_normalize(din, norm, out, err));
+    TRY(check_like("l2_normalize_bwd", "dout", dout, out, err));
+    const int64_t width = out->shape[1];
+    for (int64_t r = 0; r < out->shape[0]; r++) {
+        double along = 0.0;
+        for (int64_t d = 0; d < width; d++) {
+            along += get(dout, r * width + d) * get(out, r * width + d);
+        }
+        for (int64_t d = 0; d < width; d++) {
+            const int64_t e = r * width + d;
+            put(din, e, (get(dout, e) - along * get(out, e)) / fmax(get(norm, r), smallest_norm));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_add(struct device *dev,
+                    const struct tensor *out,
+                    const struct tensor *in,
+                    float alpha,
+                    struct error *err) {
+    (void)dev;
+    TRY(ref_real("add", in, err));
+    TRY(check_like("add", "out", out, in, err));
+    const int64_t count = tensor_count(in);
+    for (int64_t i = 0; i < count; i++) {
+        put_mode(out, i, (double)alpha * get(in, i), WRITE_ADD);
+    }
+    return STATUS_OK;
+}
+
+enum status
+ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err) {
+    (void)dev;
+    TRY(ref_real("sum_squares", in, err));
+    const int64_t count = tensor_count(in);
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += get(in, i) * get(in, i);
+    }
+    *out = sum;
+    return STATUS_OK;
+}
+
+/* Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2, in PyTorch's form:
+ * eps is added to sqrt(v / (1 - beta2^t)). */
+enum status ref_adamw(struct device *dev,
+                      const struct tensor *value,
+                      const struct tensor *grad,
+                      const struct tensor *m,
+                      const struct tensor *v,
+                      const struct adamw_params *p,
+                      struct error *err) {
+    (void)dev;
+    TRY(ref_real("adamw", value, err));
+    TRY(check_adamw(value, grad, m, v, p, err));
+    const double b1 = (double)p->beta1;
+    const double b2 = (double)p->beta2;
+    const double correction1 = 1.0 - pow(b1, (double)p->step);
+    const double correction2 = 1.0 - pow(b2, (double)p->step);
+    const int64_t count = tensor_count(value);
+    for (int64_t i = 0; i < count; i++) {
+        const double g = get(grad, i) * (double)p->grad_scale;
+        const double m_new = b1 * get(m, i) + (1.0 - b1) * g;
+        const double v_new = b2 * get(v, i) + (1.0 - b2) * g * g;
+        put(m, i, m_new);
+        put(v, i, v_new);
+        const double decayed = get(value, i) * (1.0 - (double)p->lr * (double)p->weight_decay);
+        const double step =
+            (double)p->lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)p->eps);
+        put(value, i, decayed - step);
+    }
+    return STATUS_OK;
+}
