@@ -20,6 +20,11 @@ struct image_rect {
     int32_t x, y, width, height;
 };
 
+/* A part of a picture in fractional pixels: pixel i covers [i, i + 1). */
+struct image_box {
+    double x, y, width, height;
+};
+
 enum { IMAGE_MAX_SIDE_PX = 65500 };
 
 #endif

@@ -1,0 +1,37 @@
+/*
+ * crop: which part of a picture a training view shows.
+ *
+ * Threading : pure functions of their arguments and the state of the generator.
+ */
+#ifndef AUGMENT_CROP_H
+#define AUGMENT_CROP_H
+
+#include <stdint.h>
+
+#include "formats/base/image.h"
+#include "formats/base/rng.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct crop_options {
+    double scale_min, scale_max; /* share of the picture's area, 0 < min <= max <= 1; 0.5, 1 */
+    double ratio_min, ratio_max; /* width / height, 0 < min <= max; 3/4, 4/3 */
+};
+
+void crop_options_default(struct crop_options *opt);
+
+/* The random resized crop of torchvision: area uniform in the scale, width / height log-uniform in
+ * the ratio, sides rounded half to even, place uniform; after ten tries that do not fit, the
+ * largest centred part whose shape is within the ratio. Requires sides of at least 1. The result
+ * lies inside the picture. A pair of 64-bit draws is used per try and two 32-bit-bounded ones for
+ * the place. */
+struct image_rect
+crop_random(int32_t width_px, int32_t height_px, const struct crop_options *opt, struct rng *rng);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * resize: antialiased resampling of a fractional box of a picture to an exact size, and the
+ * arithmetic of `short:N`.
+ *
+ * The method is that of Pillow's resize: two separable passes of 8-bit fixed-point arithmetic with
+ * an 8-bit picture in between, filter support stretched by the reduction. Results agree with
+ * Pillow's to one level. Which instruction set is used never changes a pixel.
+ *
+ * Threading : a scratch has one owner; everything else is free of state.
+ * Ownership : the caller's storage; a scratch grows to the largest job it has seen and stays there.
+ */
+#ifndef AUGMENT_RESIZE_H
+#define AUGMENT_RESIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/image.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum resize_filter {
+    RESIZE_BILINEAR = 1, /* triangle, support 1 */
+    RESIZE_BICUBIC = 2,  /* Keys' cubic with a = -0.5, support 2 */
+};
+
+/* Working memory. Zero-initialise (or resize_scratch_init), release with resize_scratch_fini. */
+struct resize_scratch {
+    uint8_t *data;
+    size_t capacity_bytes;
+};
+
+void resize_scratch_init(struct resize_scratch *s);
+void resize_scratch_fini(struct resize_scratch *s);
+
+/* Fills every pixel of `out` from `box` of `in`. `mirror` swaps left and right. Requires a box of
+ * positive size inside `in`, sides of `out` in [1, IMAGE_MAX_SIDE_PX], and that out and in do not
+ * overlap. Returns OK or NOMEM. */
+enum status resize_image(const struct image_view *out,
+                         const struct image_view *in,
+                         const struct image_box *box,
+                         enum resize_filter filter,
+                         bool mirror,
+                         struct resize_scratch *scratch,
+                         struct error *err);
+
+/* The size of a picture whose shorter side is brought down to `short_px`, the other in proportion
+ * and rounded. A picture that is already small enough keeps its size; returns whether it changes.
+ */
+bool resize_short_size(int32_t *out_width_px,
+                       int32_t *out_height_px,
+                       int32_t width_px,
+                       int32_t height_px,
+                       int32_t short_px);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
