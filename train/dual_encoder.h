@@ -1,0 +1,129 @@
+/*
+ * dual_encoder: an image tower and a text tower, each with a linear projection (with bias) into one
+ * space, and L2 normalisation.
+ *
+ *   images u8 (N, S, S, 3) -> resnet       -> (N, F) -> image_proj -> (N, E) -> / norm -> X (N, E)
+ *   tokens    (N, T)       -> transformer  -> (N, D) -> text_proj  -> (N, E) -> / norm -> T (N, E)
+ *
+ * Names in the table and in checkpoints, in this order: "image." + timm's, "text." + Hugging
+ * Face's, image_proj.weight, image_proj.bias, text_proj.weight, text_proj.bias. Projections start
+ * uniform in +-1/sqrt(fan_in), weight and bias.
+ *
+ * All memory is planned and taken at create; later calls allocate nothing.
+ *
+ * Threading : one owner.
+ * Ownership : the model owns its parameter table and its memory; returned tensors are views until
+ *             the next call that writes them. The device is borrowed and must outlive the model.
+ */
+#ifndef TRAIN_DUAL_ENCODER_H
+#define TRAIN_DUAL_ENCODER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/params.h"
+#include "train/resnet.h"
+#include "train/transformer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dual_encoder_options {
+    struct resnet_options image;     /* max_batch and training are taken from below */
+    struct transformer_options text; /* max_batch and training are taken from below */
+    int32_t embed_dim;               /* E, 256 */
+    int32_t max_batch;               /* N at most, 1 */
+    bool training;                   /* gradients, moments and a backward pass; true */
+    enum dtype dtype;                /* F32; F64 where the device has it */
+};
+
+/* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,
+ * training, F32. To be set after: image.image_px, image.stem, text.vocab_count, text.max_tokens,
+ * text.dropout, max_batch. Returns OK or USAGE. */
+enum status dual_encoder_preset(struct dual_encoder_options *opt,
+                                const char *image_tower,
+                                const char *text_tower,
+                                struct error *err);
+
+struct dual_encoder_memory {
+    size_t values_bytes;      /* parameters and running statistics */
+    size_t gradients_bytes;   /* of the parameters */
+    size_t moments_bytes;     /* of the optimiser: m and v */
+    size_t activations_bytes; /* kept from forward to backward, for max_batch */
+    size_t scratch_bytes;     /* reused all the time */
+    size_t input_bytes;       /* one batch of images, tokens, lengths */
+    size_t total_bytes;
+    int64_t parameter_count; /* trained elements */
+};
+
+/* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
+enum status dual_encoder_plan(struct dual_encoder_memory *out,
+                              const struct dual_encoder_options *opt,
+                              struct error *err);
+
+struct dual_encoder;
+
+/* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
+ * OK, NOMEM, USAGE (an option out of range) or what the device says. */
+enum status dual_encoder_create(struct dual_encoder **out,
+                                struct device *dev,
+                                const struct dual_encoder_options *opt,
+                                struct error *err);
+void dual_encoder_destroy(struct dual_encoder *m); /* accepts NULL */
+
+struct params *dual_encoder_params(struct dual_encoder *m);
+const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m);
+struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m);
+
+/* A batch in host memory, as the loader delivers it. */
+struct dual_encoder_batch {
+    int32_t count;              /* N in [1, max_batch] */
+    const uint8_t *images;      /* (N, S, S, 3) */
+    const int32_t *tokens;      /* (N, max_tokens), each in [0, vocab_count) */
+    const int32_t *lengths;     /* (N), each in [1, max_tokens] */
+    const uint64_t *sample_ids; /* (N) keys of dropout; borrowed until the backward pass is done */
+    uint64_t seed, step;        /* keys of dropout */
+};
+
+/* training: batch statistics, dropout, and what backward needs is kept; else running statistics
+ * and no dropout. *image, *text (N, E) have rows of length 1. Returns OK, INVALID (a token or
+ * length out of range, which one) or what the device says. */
+enum status dual_encoder_forward(struct dual_encoder *m,
+                                 struct tensor *image,
+                                 struct tensor *text,
+                                 const struct dual_encoder_batch *batch,
+                                 bool training,
+                                 struct error *err);
+
+/* One side alone, for evaluation: running statistics, no dropout. count in [1, max_batch]. They use
+ * the buffers of forward: not between forward and backward. */
+enum status dual_encoder_encode_images(struct dual_encoder *m,
+                                       struct tensor *image,
+                                       const uint8_t *images,
+                                       int32_t count,
+                                       struct error *err);
+enum status dual_encoder_encode_texts(struct dual_encoder *m,
+                                      struct tensor *text,
+                                      const int32_t *tokens,
+                                      const int32_t *lengths,
+                                      int32_t count,
+                                      struct error *err);
+
+/* After a training forward with the same batch (its arrays still unchanged): gradients of all
+ * parameters from dL/dX and dL/dT (N, E), set or added by mode. */
+enum status dual_encoder_backward(struct dual_encoder *m,
+                                  const struct tensor *dimage,
+                                  const struct tensor *dtext,
+                                  const struct dual_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
