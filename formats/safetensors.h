@@ -37,9 +37,9 @@ enum safetensors_dtype {
 
 enum {
     SAFETENSORS_MAX_DIMS = 8,
-    SAFETENSORS_MAX_NAME_BYTES = 1024,        /* of a tensor's name and of a metadata key */
-    SAFETENSORS_MAX_TENSORS = 1 << 17,        /* also the limit of metadata entries */
-    SAFETENSORS_MAX_HEADER_BYTES = 100000000, /* the limit of the public implementation */
+    SAFETENSORS_MAX_NAME_BYTES = 1024,       /* of a tensor's name and of a metadata key */
+    SAFETENSORS_MAX_TENSORS = 1 << 15,       /* also the limit of metadata entries */
+    SAFETENSORS_MAX_HEADER_BYTES = 16 << 20, /* names, shapes and all metadata */
 };
 
 /* Bytes of one element; 0 for a number that is no dtype. */
@@ -66,15 +66,15 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
 void safetensors_writer_destroy(struct safetensors_writer *w);
 
 /* One metadata entry; both strings are copied and must be UTF-8. Returns OK, NOMEM, LIMIT, INVALID
- * (not UTF-8) or EXISTS (the key is there already). */
+ * (empty or reserved key, not UTF-8, or data was written already) or EXISTS. */
 enum status safetensors_writer_metadata(struct safetensors_writer *w,
                                         const char *key,
                                         const char *value,
                                         struct error *err);
 
 /* One tensor of shape[0..dim_count); dim_count 0 is a scalar, an extent of 0 an empty tensor. The
- * name is copied. Returns OK, NOMEM, LIMIT, INVALID (empty name or not UTF-8, or data was written
- * already) or EXISTS. */
+ * name is copied. Returns OK, NOMEM, LIMIT, INVALID (empty or reserved name, not UTF-8, or data
+ * was written already) or EXISTS. */
 enum status safetensors_writer_declare(struct safetensors_writer *w,
                                        const char *name,
                                        enum safetensors_dtype dtype,
