@@ -1,0 +1,389 @@
+/*
+ * Resampling in two separable passes, as Pillow does it: along the rows first, into an 8-bit
+ * picture of the final width that holds just the input rows the second pass needs, then across.
+ *
+ *     in (box) --rows--> middle (input rows x output width, u8) --column--> out
+ *
+ * The weights of every output pixel are computed in double, normalised, and rounded to 16-bit fixed
+ * point with as many fraction bits as the largest weight allows; the rounding error of their sum is
+ * given to the largest, so a flat area keeps its value exactly. All products and sums are integers,
+ * which is why vector code can equal the plain loops to the bit. A mirrored result costs nothing:
+ * the table of the first pass is filled from the other end.
+ */
+#include "augment/resize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/resize_internal.h"
+
+enum {
+    MAX_BITS = 21,      /* 255 * 2^21 * (sum of |weights|, below 2) stays below 2^31 */
+    MAX_WEIGHT = 32000, /* of an int16, with room for the correction of the sum */
+    ALIGN_BYTES = 64,
+};
+
+/* ------------------------------------------------------------------------------------ weights */
+
+static double triangle(double x) {
+    x = fabs(x);
+    return x < 1.0 ? 1.0 - x : 0.0;
+}
+
+static double cubic(double x) {
+    const double a = -0.5;
+    x = fabs(x);
+    if (x < 1.0) {
+        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+    }
+    if (x < 2.0) {
+        return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
+    }
+    return 0.0;
+}
+
+/* One axis of a job: `length` of input from `from` on becomes `count` pixels. */
+struct axis_plan {
+    double from, scale, support, stretch;
+    int32_t first, last; /* input pixels that belong to the box: [first, last) */
+    int32_t taps, count;
+};
+
+static struct axis_plan
+plan_axis(double from, double length, int32_t limit, int32_t count, enum resize_filter filter) {
+    struct axis_plan p = {.from = from, .scale = length / count, .count = count};
+    p.stretch = p.scale < 1.0 ? 1.0 : p.scale;
+    p.support = (filter == RESIZE_BICUBIC ? 2.0 : 1.0) * p.stretch;
+    p.first = (int32_t)floor(from);
+    double end = ceil(from + length);
+    p.last = end < limit ? (int32_t)end : limit;
+    if (p.first >= p.last) {
+        p.first = p.last - 1;
+    }
+    int32_t taps = 2 * (int32_t)ceil(p.support) + 1;
+    int32_t most = p.last - p.first;
+    taps = taps < most ? taps : most;
+    p.taps = (taps + RESIZE_TAP_GROUP - 1) / RESIZE_TAP_GROUP * RESIZE_TAP_GROUP;
+    return p;
+}
+
+/* Weights of one output pixel in double, from input pixel *start on; returns how many. */
+static int32_t real_weights(double *w,
+                            int32_t *start,
+                            const struct axis_plan *p,
+                            enum resize_filter filter,
+                            int32_t index) {
+    double centre = p->from + (index + 0.5) * p->scale;
+    double low = centre - p->support + 0.5;
+    double high = centre + p->support + 0.5;
+    int32_t begin = low > p->first ? (int32_t)low : p->first;
+    int32_t end = high < p->last ? (int32_t)high : p->last;
+    if (end <= begin) { /* only by rounding, at the edge of the box */
+        begin = begin < p->last ? begin : p->last - 1;
+        end = begin + 1;
+    }
+    double inverse = 1.0 / p->stretch;
+    double sum = 0.0;
+    for (int32_t i = begin; i < end; i++) {
+        double x = (i - centre + 0.5) * inverse;
+        double v = filter == RESIZE_BICUBIC ? cubic(x) : triangle(x);
+        w[i - begin] = v;
+        sum += v;
+    }
+    if (sum == 0.0) {
+        w[0] = sum = 1.0;
+    }
+    for (int32_t i = 0; i < end - begin; i++) {
+        w[i] /= sum;
+    }
+    *start = begin;
+    return end - begin;
+}
+
+static void fixed_weights(int16_t *out,
+                          const double *w,
+                          int32_t used,
+                          int32_t taps,
+                          int32_t offset,
+                          double one) {
+    memset(out, 0, (size_t)taps * sizeof(*out));
+    int32_t left = (int32_t)one;
+    int32_t largest = 0;
+    for (int32_t i = 0; i < used; i++) {
+        int32_t v = (int32_t)lrint(w[i] * one);
+        out[offset + i] = (int16_t)v;
+        left -= v;
+        largest = w[i] > w[largest] ? i : largest;
+    }
+    out[offset + largest] = (int16_t)(out[offset + largest] + left);
+}
+
+/* Fills the table of an axis. `real` has room for count * taps numbers. A window of taps never
+ * begins behind last_start: there it begins earlier, with zero weights in front. */
+static void fill_axis(struct resize_axis *axis,
+                      double *real,
+                      const struct axis_plan *p,
+                      enum resize_filter filter,
+                      bool mirror,
+                      int32_t last_start) {
+    double largest = 0.0;
+    for (int32_t i = 0; i < p->count; i++) {
+        double *w = real + (size_t)i * (size_t)p->taps;
+        int32_t used = real_weights(w, &axis->starts[i], p, filter, i);
+        for (int32_t j = 0; j < used; j++) {
+            largest = w[j] > largest ? w[j] : largest;
+        }
+        for (int32_t j = used; j < p->taps; j++) {
+            w[j] = 0.0;
+        }
+    }
+    axis->taps = p->taps;
+    axis->count = p->count;
+    axis->bits = MAX_BITS;
+    while (axis->bits > 0 && largest * (double)(1 << axis->bits) > MAX_WEIGHT) {
+        axis->bits--;
+    }
+    for (int32_t i = 0; i < p->count; i++) {
+        int32_t from = mirror ? p->count - 1 - i : i;
+        const double *w = real + (size_t)from * (size_t)p->taps;
+        int32_t used = p->taps;
+        while (used > 1 && w[used - 1] == 0.0) {
+            used--;
+        }
+        int32_t start = axis->starts[from];
+        int32_t offset = start > last_start ? start - last_start : 0;
+        fixed_weights(axis->weights + (size_t)i * (size_t)p->taps, w, used, p->taps, offset,
+                      (double)(1 << axis->bits));
+    }
+    for (int32_t i = 0, j = p->count - 1; mirror && i < j; i++, j--) {
+        int32_t t = axis->starts[i];
+        axis->starts[i] = axis->starts[j];
+        axis->starts[j] = t;
+    }
+    for (int32_t i = 0; i < p->count; i++) {
+        axis->starts[i] = axis->starts[i] < last_start ? axis->starts[i] : last_start;
+    }
+}
+
+/* ---------------------------------------------------------------------------------- the loops */
+
+static uint8_t clamp_u8(int32_t v) {
+    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+}
+
+static void
+plain_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis) {
+    int32_t half = (1 << axis->bits) >> 1;
+    for (int32_t r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
+        const int16_t *w = axis->weights;
+        uint8_t *to = out[r];
+        for (int32_t i = 0; i < axis->count; i++) {
+            const uint8_t *from = in[r] + (size_t)axis->starts[i] * 3;
+            int32_t left = axis->limit - axis->starts[i];
+            int32_t taps = axis->taps < left ? axis->taps : left;
+            int32_t sum[3] = {half, half, half};
+            for (int32_t j = 0; j < taps; j++) {
+                for (int32_t c = 0; c < 3; c++) {
+                    sum[c] += w[j] * from[3 * j + c];
+                }
+            }
+            for (int32_t c = 0; c < 3; c++) {
+                to[c] = clamp_u8(sum[c] >> axis->bits);
+            }
+            w += axis->taps;
+            to += 3;
+        }
+    }
+}
+
+static void plain_column(uint8_t *out,
+                         const uint8_t *in,
+                         size_t stride_bytes,
+                         int32_t row_count,
+                         size_t size_bytes,
+                         const int16_t *weights,
+                         const struct resize_axis *axis) {
+    int32_t rows = axis->taps < row_count ? axis->taps : row_count;
+    for (size_t x = 0; x < size_bytes; x++) {
+        int32_t sum = (1 << axis->bits) >> 1;
+        for (int32_t j = 0; j < rows; j++) {
+            sum += weights[j] * in[(size_t)j * stride_bytes + x];
+        }
+        out[x] = clamp_u8(sum >> axis->bits);
+    }
+}
+
+const struct resize_kernels *resize_kernels_plain(void) {
+    static const struct resize_kernels plain = {
+        .name = "plain",
+        .rows = plain_rows,
+        .column = plain_column,
+        .reads_windows = false,
+    };
+    return &plain;
+}
+
+/* -------------------------------------------------------------------------------- one resize */
+
+void resize_scratch_init(struct resize_scratch *s) {
+    *s = (struct resize_scratch){0};
+}
+
+void resize_scratch_fini(struct resize_scratch *s) {
+    free(s->data);
+    *s = (struct resize_scratch){0};
+}
+
+static size_t padded(size_t size_bytes) {
+    return (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* Sizes in the scratch, in the order in which they lie there. */
+struct layout {
+    size_t x_starts, x_weights, y_starts, y_weights, real, last_row, middle, total;
+};
+
+static struct layout plan_layout(const struct axis_plan *x,
+                                 const struct axis_plan *y,
+                                 size_t row_bytes,
+                                 size_t middle_bytes) {
+    size_t x_count = (size_t)x->count * (size_t)x->taps;
+    size_t y_count = (size_t)y->count * (size_t)y->taps;
+    size_t most = x_count > y_count ? x_count : y_count;
+    struct layout l = {0};
+    l.x_starts = 0;
+    l.x_weights = l.x_starts + padded((size_t)x->count * sizeof(int32_t));
+    l.y_starts = l.x_weights + padded(x_count * sizeof(int16_t));
+    l.y_weights = l.y_starts + padded((size_t)y->count * sizeof(int32_t));
+    l.real = l.y_weights + padded(y_count * sizeof(int16_t));
+    l.last_row = l.real + padded(most * sizeof(double));
+    l.middle = l.last_row + padded(row_bytes + RESIZE_OVERREAD_BYTES);
+    l.total = l.middle + padded(middle_bytes);
+    return l;
+}
+
+static enum status scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err) {
+    if (size_bytes <= s->capacity_bytes) {
+        return STATUS_OK;
+    }
+    size_t capacity = padded(size_bytes + size_bytes / 3);
+    uint8_t *data = aligned_alloc(ALIGN_BYTES, capacity);
+    if (data == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for a resize: %zu bytes", capacity);
+    }
+    free(s->data);
+    s->data = data;
+    s->capacity_bytes = capacity;
+    return STATUS_OK;
+}
+
+static const uint8_t *row_at(const struct image_view *v, int32_t y) {
+    return v->data + (size_t)y * v->stride_bytes;
+}
+
+/* First pass: rows [y_first, y_first + rows) of `in` to `middle`. The picture's last row is read
+ * from `last_row`, a copy that may be read beyond its end. */
+static void all_rows(const struct resize_kernels *k,
+                     uint8_t *middle,
+                     size_t middle_stride,
+                     const struct image_view *in,
+                     const uint8_t *last_row,
+                     int32_t y_first,
+                     int32_t rows,
+                     const struct resize_axis *axis) {
+    for (int32_t y = 0; y < rows; y += RESIZE_ROWS_AT_ONCE) {
+        uint8_t *to[RESIZE_ROWS_AT_ONCE];
+        const uint8_t *from[RESIZE_ROWS_AT_ONCE];
+        for (int32_t r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
+            int32_t row = y + r < rows ? y + r : rows - 1;
+            to[r] = middle + (size_t)row * middle_stride;
+            bool last = y_first + row == in->height_px - 1;
+            from[r] = last ? last_row : row_at(in, y_first + row);
+        }
+        k->rows(to, from, axis);
+    }
+}
+
+enum status resize_image_with(const struct resize_kernels *k,
+                              const struct image_view *out,
+                              const struct image_view *in,
+                              const struct image_box *box,
+                              enum resize_filter filter,
+                              bool mirror,
+                              struct resize_scratch *scratch,
+                              struct error *err) {
+    struct axis_plan px = plan_axis(box->x, box->width, in->width_px, out->width_px, filter);
+    struct axis_plan py = plan_axis(box->y, box->height, in->height_px, out->height_px, filter);
+    size_t row_bytes = (size_t)out->width_px * 3;
+    size_t middle_stride = padded(row_bytes + 1);
+    int32_t rows = py.last - py.first;
+    struct layout l = plan_layout(&px, &py, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
+    TRY(scratch_reserve(scratch, l.total, err));
+    uint8_t *base = scratch->data;
+    double *real = (double *)(void *)(base + l.real);
+    uint8_t *middle = base + l.middle;
+    struct resize_axis ax = {.starts = (int32_t *)(void *)(base + l.x_starts),
+                             .weights = (int16_t *)(void *)(base + l.x_weights),
+                             .limit = in->width_px};
+    struct resize_axis ay = {.starts = (int32_t *)(void *)(base + l.y_starts),
+                             .weights = (int16_t *)(void *)(base + l.y_weights),
+                             .limit = in->height_px};
+    bool windows = k->reads_windows && in->width_px >= px.taps;
+    int32_t last_start = windows ? in->width_px - px.taps : INT32_MAX;
+    const struct resize_kernels *row_kernels = windows ? k : resize_kernels_plain();
+    if (windows) {
+        memcpy(base + l.last_row, row_at(in, in->height_px - 1), (size_t)in->width_px * 3);
+    }
+    fill_axis(&ax, real, &px, filter, mirror, last_start);
+    fill_axis(&ay, real, &py, filter, false, INT32_MAX);
+    const uint8_t *last_row = windows ? base + l.last_row : row_at(in, in->height_px - 1);
+    all_rows(row_kernels, middle, middle_stride, in, last_row, py.first, rows, &ax);
+    for (int32_t y = 0; y < out->height_px; y++) {
+        int32_t first = ay.starts[y] - py.first;
+        k->column(out->data + (size_t)y * out->stride_bytes, middle + (size_t)first * middle_stride,
+                  middle_stride, rows - first, row_bytes, ay.weights + (size_t)y * (size_t)ay.taps,
+                  &ay);
+    }
+    return STATUS_OK;
+}
+
+static const struct resize_kernels *fastest_kernels(void) {
+    const struct resize_kernels *k = resize_kernels_avx2();
+    return k != NULL ? k : resize_kernels_plain();
+}
+
+enum status resize_image(const struct image_view *out,
+                         const struct image_view *in,
+                         const struct image_box *box,
+                         enum resize_filter filter,
+                         bool mirror,
+                         struct resize_scratch *scratch,
+                         struct error *err) {
+    const double slack = 1e-6; /* a box made of quotients may end a rounding error too far */
+    REQUIRE(out != NULL && in != NULL && box != NULL && scratch != NULL);
+    REQUIRE(filter == RESIZE_BILINEAR || filter == RESIZE_BICUBIC);
+    REQUIRE(out->width_px >= 1 && out->width_px <= IMAGE_MAX_SIDE_PX);
+    REQUIRE(out->height_px >= 1 && out->height_px <= IMAGE_MAX_SIDE_PX);
+    REQUIRE(box->x >= 0 && box->y >= 0 && box->width > 0 && box->height > 0);
+    REQUIRE(box->x + box->width <= in->width_px + slack);
+    REQUIRE(box->y + box->height <= in->height_px + slack);
+    return resize_image_with(fastest_kernels(), out, in, box, filter, mirror, scratch, err);
+}
+
+bool resize_short_size(int32_t *out_width_px,
+                       int32_t *out_height_px,
+                       int32_t width_px,
+                       int32_t height_px,
+                       int32_t short_px) {
+    int32_t shorter = width_px < height_px ? width_px : height_px;
+    *out_width_px = width_px;
+    *out_height_px = height_px;
+    if (shorter <= short_px) {
+        return false;
+    }
+    int64_t half = shorter / 2;
+    *out_width_px = (int32_t)(((int64_t)width_px * short_px + half) / shorter);
+    *out_height_px = (int32_t)(((int64_t)height_px * short_px + half) / shorter);
+    return true;
+}

@@ -1,0 +1,61 @@
+/*
+ * resize_internal: the inner loops of resize, in plain C and in AVX2, and the tables they share.
+ *
+ * The plain C functions are the specification; the others give the same bytes.
+ */
+#ifndef AUGMENT_RESIZE_INTERNAL_H
+#define AUGMENT_RESIZE_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "augment/resize.h"
+
+/* Taps are padded with zeros to this multiple, so that vector loops need no remainder. */
+enum { RESIZE_TAP_GROUP = 4, RESIZE_ROWS_AT_ONCE = 4, RESIZE_OVERREAD_BYTES = 4 };
+
+/* Which inputs make each output along one axis: out[i] is the sum over j < taps of
+ * weights[i * taps + j] * in[starts[i] + j], in fixed point with `bits` fraction bits. */
+struct resize_axis {
+    int32_t *starts;
+    int16_t *weights;
+    int32_t taps; /* a multiple of RESIZE_TAP_GROUP */
+    int32_t bits;
+    int32_t count;
+    int32_t limit; /* inputs there are: those from here on have zero weights and are not read */
+};
+
+struct resize_kernels {
+    const char *name;
+    /* Along rows: RESIZE_ROWS_AT_ONCE rows of RGB pixels in, as many out. Pointers may repeat. The
+     * byte behind the last pixel of a row of `out` may be overwritten. */
+    void (*rows)(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis);
+    /* Across rows: one output row of size_bytes from axis->taps rows that begin at `in`, of which
+     * rows from row_count on do not exist and have zero weights. row_count is at least 1. */
+    void (*column)(uint8_t *out,
+                   const uint8_t *in,
+                   size_t stride_bytes,
+                   int32_t row_count,
+                   size_t size_bytes,
+                   const int16_t *weights,
+                   const struct resize_axis *axis);
+    /* Whether `rows` reads whole windows of axis->taps pixels, and up to RESIZE_OVERREAD_BYTES
+     * behind one, instead of minding axis->limit. */
+    bool reads_windows;
+};
+
+const struct resize_kernels *resize_kernels_plain(void);
+const struct resize_kernels *resize_kernels_avx2(void); /* NULL where the CPU has none */
+
+/* resize_image with a chosen set of loops. */
+enum status resize_image_with(const struct resize_kernels *kernels,
+                              const struct image_view *out,
+                              const struct image_view *in,
+                              const struct image_box *box,
+                              enum resize_filter filter,
+                              bool mirror,
+                              struct resize_scratch *scratch,
+                              struct error *err);
+
+#endif

@@ -1,0 +1,85 @@
+/*
+ * image_codec_internal: what the files of the image codec share.
+ *
+ *     image_codec.c         limits, dispatch, turning by orientation
+ *     image_codec_probe.c   headers of JPEG and PNG, EXIF
+ *     image_codec_jpeg.c    libjpeg-turbo, reading
+ *     image_codec_encode.c  libjpeg-turbo, writing
+ *     image_codec_png.c     libpng
+ */
+#ifndef FORMATS_IMAGE_CODEC_INTERNAL_H
+#define FORMATS_IMAGE_CODEC_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/image.h"
+#include "formats/base/status.h"
+#include "formats/image_codec.h"
+
+/* Bytes that only grow. Content is lost when they do. */
+struct pixel_buffer {
+    uint8_t *data;
+    size_t capacity_bytes;
+};
+
+enum status pixel_buffer_reserve(struct pixel_buffer *b, size_t size_bytes, struct error *err);
+void pixel_buffer_fini(struct pixel_buffer *b);
+
+/* One decode, as the readers of the single formats see it: pixels as they are stored. */
+struct decode_job {
+    const uint8_t *data;
+    size_t size_bytes;
+    const struct image_limits *limits;
+    const struct image_decode_options *opt;
+    int32_t orientation;
+    /* out */
+    struct pixel_buffer *pixels; /* where to put them */
+    struct image_view view;
+    struct image_box box;
+};
+
+/* UNSUPPORTED, with a message. */
+enum status image_format_refused(enum image_format f, struct error *err);
+
+/* The EXIF orientations as a swap of the axes after a mirroring of each. */
+bool orientation_swaps(int32_t orientation);
+bool orientation_mirrors_x(int32_t orientation);
+bool orientation_mirrors_y(int32_t orientation);
+
+/* CORRUPT for empty pictures, LIMIT beyond the limits. */
+enum status image_check_size(int64_t width_px,
+                             int64_t height_px,
+                             const struct image_limits *limits,
+                             struct error *err);
+
+/* The wanted region, in pixels as stored, for a stored size that has been checked. */
+enum status decode_job_region(const struct decode_job *job,
+                              struct image_rect *raw,
+                              int32_t raw_width_px,
+                              int32_t raw_height_px,
+                              struct error *err);
+
+/* Makes job->view: rows of 3 * width bytes in job->pixels. */
+enum status
+decode_job_alloc(struct decode_job *job, int32_t width_px, int32_t height_px, struct error *err);
+
+/* EXIF orientation of a JPEG or PNG, 1 where there is none. */
+int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes);
+int32_t png_orientation(const uint8_t *data, size_t size_bytes);
+
+struct jpeg_reader; /* opaque */
+
+enum status jpeg_reader_create(struct jpeg_reader **out, struct error *err);
+void jpeg_reader_destroy(struct jpeg_reader *r); /* accepts NULL */
+enum status jpeg_reader_decode(struct jpeg_reader *r, struct decode_job *job, struct error *err);
+
+struct png_reader {
+    struct pixel_buffer rows; /* one row, or all of an interlaced picture */
+};
+
+enum status png_reader_decode(struct png_reader *r, struct decode_job *job, struct error *err);
+void png_reader_fini(struct png_reader *r);
+
+#endif
