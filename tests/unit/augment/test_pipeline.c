@@ -1,0 +1,155 @@
+#include "augment/pipeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/rng.h"
+#include "tests/support/test.h"
+
+/* torchvision's get_params, line by line, in double. */
+static struct image_rect reference_crop(int32_t width, int32_t height, struct rng *rng) {
+    double area = (double)height * width;
+    for (int i = 0; i < 10; i++) {
+        double target = area * (0.5 + 0.5 * rng_uniform(rng));
+        double low = log(3.0 / 4.0);
+        double high = log(4.0 / 3.0);
+        double ratio = exp(low + (high - low) * rng_uniform(rng));
+        int w = (int)rint(sqrt(target * ratio));
+        int h = (int)rint(sqrt(target / ratio));
+        if (0 < w && w <= width && 0 < h && h <= height) {
+            int y = (int)rng_below(rng, (uint32_t)(height - h + 1));
+            int x = (int)rng_below(rng, (uint32_t)(width - w + 1));
+            return (struct image_rect){x, y, w, h};
+        }
+    }
+    double in_ratio = (double)width / height;
+    int w = width;
+    int h = height;
+    if (in_ratio < 3.0 / 4.0) {
+        h = (int)rint(w / (3.0 / 4.0));
+    } else if (in_ratio > 4.0 / 3.0) {
+        w = (int)rint(h * (4.0 / 3.0));
+    }
+    return (struct image_rect){(width - w) / 2, (height - h) / 2, w, h};
+}
+
+TEST(crop_is_the_reference_arithmetic) {
+    struct augment_options opt;
+    augment_options_default(&opt);
+    struct rng sizes;
+    rng_init(&sizes, test_seed(), RNG_INIT, 0, 0);
+    for (uint64_t id = 0; id < 3000; id++) {
+        int32_t most = id % 3 == 0 ? 6 : 900;
+        int32_t width = 1 + (int32_t)rng_below(&sizes, (uint32_t)most);
+        int32_t height = 1 + (int32_t)rng_below(&sizes, (uint32_t)most);
+        struct augment_params p;
+        augment_draw(&p, &opt, width, height, 7, 2, id);
+        struct rng rng;
+        rng_init(&rng, 7, RNG_AUGMENT, 2, id);
+        struct image_rect r = reference_crop(width, height, &rng);
+        assert_memory_equal(&p.region, &r, sizeof(r));
+        assert_int_equal(p.flip, rng_uniform(&rng) < 0.5);
+        assert_true(r.x >= 0 && r.y >= 0 && r.width > 0 && r.height > 0);
+        assert_true(r.x + r.width <= width && r.y + r.height <= height);
+    }
+}
+
+TEST(extreme_shapes_fall_back_to_the_centre) {
+    struct augment_options opt;
+    augment_options_default(&opt);
+    struct augment_params p;
+    augment_draw(&p, &opt, 1000, 10, 1, 0, 0);
+    assert_int_equal(p.region.height, 10);
+    assert_int_equal(p.region.width, 13);
+    assert_int_equal(p.region.x, (1000 - 13) / 2);
+    augment_draw(&p, &opt, 10, 1000, 1, 0, 0);
+    assert_int_equal(p.region.width, 10);
+    assert_int_equal(p.region.height, 13);
+    augment_draw(&p, &opt, 1, IMAGE_MAX_SIDE_PX, 1, 0, 0);
+    assert_int_equal(p.region.width, 1);
+    assert_int_equal(p.region.height, 1);
+}
+
+TEST(draws_depend_on_seed_epoch_and_sample_alone) {
+    struct augment_options opt;
+    augment_options_default(&opt);
+    struct augment_params first, same, other;
+    augment_draw(&first, &opt, 640, 480, 1, 2, 3);
+    augment_draw(&other, &opt, 640, 480, 1, 2, 4);
+    augment_draw(&same, &opt, 640, 480, 1, 2, 3);
+    assert_memory_equal(&first.region, &same.region, sizeof(first.region));
+    assert_int_equal(first.flip, same.flip);
+    assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
+    augment_draw(&other, &opt, 640, 480, 1, 3, 3);
+    assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
+    augment_draw(&other, &opt, 640, 480, 2, 2, 3);
+    assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
+}
+
+TEST(draws_are_spread_as_stated) {
+    struct augment_options opt;
+    augment_options_default(&opt);
+    double area = 0;
+    double logs = 0;
+    int flips = 0;
+    const int n = 20000;
+    for (int i = 0; i < n; i++) {
+        struct augment_params p;
+        augment_draw(&p, &opt, 4000, 4000, 1, 0, (uint64_t)i);
+        area += (double)p.region.width * p.region.height / (4000.0 * 4000.0);
+        logs += log((double)p.region.width / p.region.height);
+        flips += p.flip;
+    }
+    /* Large areas with long shapes do not fit and are drawn again: 0.692 by integration. */
+    assert_true(fabs(area / n - 0.692) < 0.005);
+    assert_true(fabs(logs / n) < 0.01);
+    assert_true(abs(flips - n / 2) < 300);
+}
+
+TEST(squash_takes_the_whole_picture_unflipped) {
+    struct augment_options opt;
+    augment_options_default(&opt);
+    opt.kind = AUGMENT_SQUASH;
+    for (uint64_t id = 0; id < 50; id++) {
+        struct augment_params p;
+        augment_draw(&p, &opt, 321, 123, 1, 0, id);
+        struct image_rect whole = {0, 0, 321, 123};
+        assert_memory_equal(&p.region, &whole, sizeof(whole));
+        assert_false(p.flip);
+    }
+}
+
+TEST(apply_writes_the_slot_and_nothing_else) {
+    enum { SIDE = 17, SLOT_BYTES = SIDE * SIDE * 3 };
+    struct augment_options opt;
+    augment_options_default(&opt);
+    opt.size_px = SIDE;
+    uint8_t pixels[40 * 30 * 3];
+    for (size_t i = 0; i < sizeof(pixels); i++) {
+        pixels[i] = (uint8_t)(i * 31);
+    }
+    struct image_view view = {pixels, 40, 30, 40 * 3};
+    struct image_box box = {2.5, 3, 30.25, 20};
+    struct augment_params params = {.flip = false};
+    struct augment_scratch scratch;
+    augment_scratch_init(&scratch);
+    uint8_t out[2][SLOT_BYTES + 64];
+    for (int flip = 0; flip < 2; flip++) {
+        memset(out[flip], 0xA5, sizeof(out[flip]));
+        params.flip = flip == 1;
+        struct error err = {0};
+        assert_ok(augment_apply(out[flip] + 32, &view, &box, &params, &opt, &scratch, &err), err);
+        for (size_t i = 0; i < 32; i++) {
+            assert_int_equal(out[flip][i], 0xA5);
+            assert_int_equal(out[flip][32 + SLOT_BYTES + i], 0xA5);
+        }
+    }
+    for (int y = 0; y < SIDE; y++) {
+        for (int x = 0; x < SIDE; x++) {
+            assert_memory_equal(out[0] + 32 + (y * SIDE + x) * 3,
+                                out[1] + 32 + (y * SIDE + SIDE - 1 - x) * 3, 3);
+        }
+    }
+    augment_scratch_fini(&scratch);
+}
