@@ -62,11 +62,9 @@ void resnet_destroy(struct resnet *r); /* accepts NULL */
 int32_t resnet_feature_count(const struct resnet *r); /* F */
 
 /* Device memory the tower wants: `kept` holds what lives from forward to backward and the features,
- * `scratch` holds nothing between two calls and may be shared with other towers. */
-void resnet_memory(const struct resnet *r,
-                   enum dtype dtype,
-                   size_t *kept_bytes,
-                   size_t *scratch_bytes);
+ * `scratch` holds nothing between two calls and may be shared with other towers. Call before
+ * attach. */
+void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes);
 
 /* Places all activations; dtype is that of the table. Call once, before forward. */
 void resnet_attach(struct resnet *r,

@@ -62,22 +62,20 @@ enum status transformer_create(struct transformer **out,
                                struct error *err);
 void transformer_destroy(struct transformer *t); /* accepts NULL */
 
-/* As resnet_memory and resnet_attach. Attach uploads a constant: returns OK or what the device
- * says. */
-void transformer_memory(const struct transformer *t,
+/* As resnet_memory and resnet_attach. */
+void transformer_memory(struct transformer *t,
                         enum dtype dtype,
                         size_t *kept_bytes,
                         size_t *scratch_bytes);
-enum status transformer_attach(struct transformer *t,
-                               struct device *dev,
-                               enum dtype dtype,
-                               void *kept,
-                               void *scratch,
-                               struct error *err);
+void transformer_attach(struct transformer *t,
+                        struct device *dev,
+                        enum dtype dtype,
+                        void *kept,
+                        void *scratch);
 
 /* A batch of captions. */
 struct transformer_batch {
-    struct tensor tokens;       /* (N, T) i32 on the device, T = max_tokens, N <= max_batch */
+    struct tensor tokens;       /* (N, T) i32 on the device, T <= max_tokens, N <= max_batch */
     struct tensor lengths;      /* (N) i32 on the device, each in [1, T] */
     const uint64_t *sample_ids; /* (N) in host memory: keys of dropout; read when it is active.
                                  * Borrowed until the backward pass is done */

@@ -1,0 +1,39 @@
+/*
+ * carve: cuts tensors out of one planned block, each at 64 bytes.
+ *
+ * The same layout function runs twice: with base NULL it only counts bytes, then, with the block in
+ * hand, it places. So a plan and what is taken can never differ.
+ */
+#ifndef TRAIN_CARVE_INTERNAL_H
+#define TRAIN_CARVE_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/ops.h"
+
+enum { CARVE_ALIGN_BYTES = 64 };
+
+struct carve {
+    uint8_t *base; /* NULL: count only */
+    size_t used_bytes;
+};
+
+/* Gives `t` its place; its dtype and shape say how much. */
+static inline struct tensor carve_take(struct carve *c, struct tensor t) {
+    t.data = c->base != NULL ? c->base + c->used_bytes : NULL;
+    size_t size = tensor_size_bytes(&t);
+    c->used_bytes += (size + CARVE_ALIGN_BYTES - 1) / CARVE_ALIGN_BYTES * CARVE_ALIGN_BYTES;
+    return t;
+}
+
+/* What an operator is given where a tensor is not wanted. */
+static const struct tensor NOT_WANTED = {.data = NULL, .ndim = 0};
+
+/* The first n rows of a tensor planned for the largest batch. */
+static inline struct tensor first_rows(struct tensor t, int64_t n) {
+    t.shape[0] = n;
+    return t;
+}
+
+#endif

@@ -1,0 +1,424 @@
+/*
+ * Two towers, two heads, one memory plan:
+ *
+ *   parameters   the table's blocks
+ *   kept         image tower | text tower | heads      alive from forward to backward
+ *   scratch      shared by both towers, which never run at the same time
+ *   input        images | tokens | lengths
+ *
+ * Captions are padded only up to the longest one of the batch: the columns beyond it are masked for
+ * everybody, so leaving them out changes nothing but the time.
+ */
+#include "train/dual_encoder.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/carve_internal.h"
+
+/* Longest captions are rounded up to this, so that few different shapes are met. */
+enum { TOKEN_STEP = 4 };
+
+/* One side's head: z = features W^T + b, out = z / |z|. */
+struct head {
+    int32_t weight, bias; /* (E, F), (E) */
+    int32_t feature_count;
+    struct tensor features;  /* (N, F) of the last forward, in the tower's memory */
+    struct tensor out, norm; /* (max_batch, E), (max_batch) */
+};
+
+struct dual_encoder {
+    struct dual_encoder_options opt;
+    struct params *params;
+    struct resnet *image;
+    struct transformer *text;
+    struct head image_head, text_head;
+    struct dual_encoder_memory memory;
+
+    struct device *dev; /* NULL when only planned */
+    void *kept, *scratch, *input;
+    struct tensor z;               /* (max_batch, E) before the norm, and its gradient */
+    struct tensor dfeatures;       /* (max_batch, F of the wider tower) as one row of numbers */
+    struct tensor images;          /* (max_batch, S, S, 3) u8 */
+    struct tensor tokens, lengths; /* (max_batch max_tokens), (max_batch) i32 */
+    int32_t *host_tokens;          /* the batch's tokens without the columns nobody uses */
+};
+
+enum status dual_encoder_preset(struct dual_encoder_options *opt,
+                                const char *image_tower,
+                                const char *text_tower,
+                                struct error *err) {
+    *opt = (struct dual_encoder_options){
+        .embed_dim = 256, .max_batch = 1, .training = true, .dtype = DTYPE_F32};
+    TRY(resnet_preset(&opt->image, image_tower, err));
+    return transformer_preset(&opt->text, text_tower, err);
+}
+
+/* ---- description and plan ---- */
+
+static enum status add_head(struct dual_encoder *m,
+                            struct head *h,
+                            const char *weight_name,
+                            const char *bias_name,
+                            int32_t feature_count,
+                            struct error *err) {
+    double bound = 1.0 / sqrt((double)feature_count);
+    h->feature_count = feature_count;
+    struct param_spec weight = {.name = weight_name,
+                                .ndim = 2,
+                                .shape = {m->opt.embed_dim, feature_count},
+                                .init = PARAM_INIT_UNIFORM,
+                                .init_scale = bound};
+    struct param_spec bias = {.name = bias_name,
+                              .ndim = 1,
+                              .shape = {m->opt.embed_dim},
+                              .init = PARAM_INIT_UNIFORM,
+                              .init_scale = bound};
+    TRY(params_add(m->params, &h->weight, &weight, err));
+    return params_add(m->params, &h->bias, &bias, err);
+}
+
+static void place_head(struct dual_encoder *m, struct head *h, struct carve *kept) {
+    h->out = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.max_batch, m->opt.embed_dim));
+    h->norm = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.max_batch));
+}
+
+/* The heads' part of `kept`, which also holds their scratch. */
+static void place_heads(struct dual_encoder *m, struct carve *kept) {
+    int64_t widest = m->image_head.feature_count > m->text_head.feature_count
+                         ? m->image_head.feature_count
+                         : m->text_head.feature_count;
+    place_head(m, &m->image_head, kept);
+    place_head(m, &m->text_head, kept);
+    m->z = carve_take(kept, m->image_head.out);
+    if (m->opt.training) {
+        m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.max_batch * widest));
+    }
+}
+
+static void place_input(struct dual_encoder *m, struct carve *input) {
+    int64_t n = m->opt.max_batch;
+    int64_t px = m->opt.image.image_px;
+    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
+    m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
+    m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+}
+
+/* Bytes of the towers, as `memory` needs them and attach cuts them. */
+struct tower_bytes {
+    size_t image_kept, image_scratch, text_kept, text_scratch;
+};
+
+static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
+    struct tower_bytes b;
+    resnet_memory(m->image, m->opt.dtype, &b.image_kept, &b.image_scratch);
+    transformer_memory(m->text, m->opt.dtype, &b.text_kept, &b.text_scratch);
+    return b;
+}
+
+static void plan_memory(struct dual_encoder *m) {
+    struct tower_bytes b = tower_bytes(m);
+    struct params_bytes p = params_plan(m->params, m->opt.dtype, m->opt.training);
+    struct carve heads = {0};
+    struct carve input = {0};
+    place_heads(m, &heads);
+    place_input(m, &input);
+    struct dual_encoder_memory *u = &m->memory;
+    u->values_bytes = p.value_bytes;
+    u->gradients_bytes = p.grad_bytes;
+    u->moments_bytes = p.moments_bytes;
+    u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
+    u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
+    u->input_bytes = input.used_bytes;
+    u->total_bytes = u->values_bytes + u->gradients_bytes + u->moments_bytes +
+                     u->activations_bytes + u->scratch_bytes + u->input_bytes;
+    u->parameter_count = params_element_count(m->params, PARAM_TRAINED);
+}
+
+/* Everything but device memory. */
+static enum status
+describe(struct dual_encoder **out, const struct dual_encoder_options *opt, struct error *err) {
+    *out = NULL;
+    if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16) {
+        return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
+                         (int)opt->embed_dim);
+    }
+    enum status s = STATUS_OK;
+    struct dual_encoder *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the model");
+    }
+    m->opt = *opt;
+    m->opt.image.max_batch = opt->max_batch;
+    m->opt.image.training = opt->training;
+    m->opt.text.max_batch = opt->max_batch;
+    m->opt.text.training = opt->training;
+    TRY_OR_FAIL(s, params_create(&m->params, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
+    TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "text.", err));
+    TRY_OR_FAIL(s, transformer_create(&m->text, m->params, &m->opt.text, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));
+    TRY_OR_FAIL(s, add_head(m, &m->image_head, "image_proj.weight", "image_proj.bias",
+                            resnet_feature_count(m->image), err));
+    TRY_OR_FAIL(
+        s, add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err));
+    plan_memory(m);
+    *out = m;
+    return STATUS_OK;
+fail:
+    dual_encoder_destroy(m);
+    return s;
+}
+
+enum status dual_encoder_plan(struct dual_encoder_memory *out,
+                              const struct dual_encoder_options *opt,
+                              struct error *err) {
+    struct dual_encoder *m = NULL;
+    TRY(describe(&m, opt, err));
+    *out = m->memory;
+    dual_encoder_destroy(m);
+    return STATUS_OK;
+}
+
+static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
+    m->dev = dev;
+    TRY(params_alloc(m->params, dev, m->opt.dtype, m->opt.training, err));
+    TRY(dev->ops->alloc(dev, m->memory.activations_bytes, &m->kept, err));
+    TRY(dev->ops->alloc(dev, m->memory.scratch_bytes, &m->scratch, err));
+    TRY(dev->ops->alloc(dev, m->memory.input_bytes, &m->input, err));
+    struct tower_bytes b = tower_bytes(m);
+    uint8_t *at = m->kept;
+    resnet_attach(m->image, dev, m->opt.dtype, at, m->scratch);
+    transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->scratch);
+    struct carve heads = {.base = at + b.image_kept + b.text_kept};
+    struct carve input = {.base = m->input};
+    place_heads(m, &heads);
+    place_input(m, &input);
+    return STATUS_OK;
+}
+
+enum status dual_encoder_create(struct dual_encoder **out,
+                                struct device *dev,
+                                const struct dual_encoder_options *opt,
+                                struct error *err) {
+    enum status s = STATUS_OK;
+    struct dual_encoder *m = NULL;
+    *out = NULL;
+    TRY(describe(&m, opt, err));
+    size_t token_count = (size_t)opt->max_batch * (size_t)opt->text.max_tokens;
+    m->host_tokens = calloc(token_count, sizeof(*m->host_tokens));
+    if (m->host_tokens == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", token_count);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, take_memory(m, dev, err));
+    *out = m;
+    return STATUS_OK;
+fail:
+    dual_encoder_destroy(m);
+    return s;
+}
+
+void dual_encoder_destroy(struct dual_encoder *m) {
+    if (m == NULL) {
+        return;
+    }
+    if (m->dev != NULL) {
+        m->dev->ops->free(m->dev, m->input);
+        m->dev->ops->free(m->dev, m->scratch);
+        m->dev->ops->free(m->dev, m->kept);
+    }
+    free(m->host_tokens);
+    transformer_destroy(m->text);
+    resnet_destroy(m->image);
+    params_destroy(m->params);
+    free(m);
+}
+
+struct params *dual_encoder_params(struct dual_encoder *m) {
+    return m->params;
+}
+
+const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m) {
+    return &m->opt;
+}
+
+struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m) {
+    return m->memory;
+}
+
+/* ---- heads ---- */
+
+/* h->features (N, F) -> *out (N, E), rows of length 1 */
+static enum status
+head_forward(struct dual_encoder *m, struct head *h, struct tensor *out, struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    int64_t n = h->features.shape[0];
+    struct tensor weight = params_tensor(m->params, h->weight); /* (E, F) */
+    struct tensor bias = params_tensor(m->params, h->bias);     /* (E) */
+    struct tensor z = first_rows(m->z, n);                      /* (N, E) */
+    struct tensor norm = first_rows(h->norm, n);                /* (N) */
+    *out = first_rows(h->out, n);
+    TRY(ops->linear(m->dev, &z, &NOT_WANTED, &h->features, &weight, &bias, ACTIVATION_NONE, err));
+    return ops->l2_normalize(m->dev, out, &norm, &z, err);
+}
+
+/* dout (N, E) -> *dfeatures (N, F), set */
+static enum status head_backward(struct dual_encoder *m,
+                                 const struct head *h,
+                                 struct tensor *dfeatures,
+                                 const struct tensor *dout,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    int64_t n = dout->shape[0];
+    struct tensor weight = params_tensor(m->params, h->weight);
+    struct tensor dweight = params_grad(m->params, h->weight);
+    struct tensor dbias = params_grad(m->params, h->bias);
+    struct tensor out = first_rows(h->out, n);
+    struct tensor norm = first_rows(h->norm, n);
+    struct tensor dz = first_rows(m->z, n); /* (N, E) */
+    *dfeatures = tensor_2d(m->dfeatures.data, m->opt.dtype, n, h->feature_count);
+    TRY(ops->l2_normalize_bwd(m->dev, &dz, dout, &out, &norm, err));
+    return ops->linear_bwd(m->dev, dfeatures, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
+                           &h->features, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+}
+
+/* ---- sides ---- */
+
+static enum status image_side(struct dual_encoder *m,
+                              struct tensor *out,
+                              const uint8_t *images,
+                              int32_t count,
+                              bool training,
+                              struct error *err) {
+    struct tensor in = first_rows(m->images, count); /* (N, S, S, 3) */
+    TRY(m->dev->ops->upload(m->dev, in.data, images, tensor_size_bytes(&in), err));
+    TRY(resnet_forward(m->image, &m->image_head.features, &in, training, err));
+    return head_forward(m, &m->image_head, out, err);
+}
+
+/* Looks every token and length over, and returns how many columns are needed. */
+static enum status check_captions(const struct dual_encoder *m,
+                                  int32_t *columns,
+                                  const struct dual_encoder_batch *b,
+                                  struct error *err) {
+    int32_t max_tokens = m->opt.text.max_tokens;
+    int32_t longest = 1;
+    for (int32_t n = 0; n < b->count; n++) {
+        if (b->lengths[n] < 1 || b->lengths[n] > max_tokens) {
+            return error_set(err, STATUS_INVALID, "caption %d of the batch has %d tokens, not 1-%d",
+                             (int)n, (int)b->lengths[n], (int)max_tokens);
+        }
+        longest = b->lengths[n] > longest ? b->lengths[n] : longest;
+        for (int32_t t = 0; t < b->lengths[n]; t++) {
+            int32_t token = b->tokens[(size_t)n * (size_t)max_tokens + (size_t)t];
+            if (token < 0 || token >= m->opt.text.vocab_count) {
+                return error_set(err, STATUS_INVALID,
+                                 "token %d of caption %d is %d, outside the vocabulary of %d",
+                                 (int)t, (int)n, (int)token, (int)m->opt.text.vocab_count);
+            }
+        }
+    }
+    longest = (longest + TOKEN_STEP - 1) / TOKEN_STEP * TOKEN_STEP;
+    *columns = longest < max_tokens ? longest : max_tokens;
+    return STATUS_OK;
+}
+
+static struct transformer_batch
+captions_on_device(const struct dual_encoder *m, const struct dual_encoder_batch *b, int64_t t) {
+    return (struct transformer_batch){
+        .tokens = tensor_2d(m->tokens.data, DTYPE_I32, b->count, t),
+        .lengths = first_rows(m->lengths, b->count),
+        .sample_ids = b->sample_ids,
+        .seed = b->seed,
+        .step = b->step,
+    };
+}
+
+/* Padding is written as token 0, whatever the caller has there: nobody reads what comes of it. */
+static enum status upload_captions(struct dual_encoder *m,
+                                   struct transformer_batch *out,
+                                   const struct dual_encoder_batch *b,
+                                   struct error *err) {
+    int32_t columns = 0;
+    TRY(check_captions(m, &columns, b, err));
+    *out = captions_on_device(m, b, columns);
+    size_t width = (size_t)columns;
+    memset(m->host_tokens, 0, tensor_size_bytes(&out->tokens));
+    for (size_t n = 0; n < (size_t)b->count; n++) {
+        memcpy(m->host_tokens + n * width, b->tokens + n * (size_t)m->opt.text.max_tokens,
+               (size_t)b->lengths[n] * sizeof(*b->tokens));
+    }
+    const struct ops *ops = m->dev->ops;
+    TRY(ops->upload(m->dev, out->tokens.data, m->host_tokens, tensor_size_bytes(&out->tokens),
+                    err));
+    return ops->upload(m->dev, out->lengths.data, b->lengths, tensor_size_bytes(&out->lengths),
+                       err);
+}
+
+static enum status text_side(struct dual_encoder *m,
+                             struct tensor *out,
+                             const struct dual_encoder_batch *b,
+                             bool training,
+                             struct error *err) {
+    struct transformer_batch captions;
+    TRY(upload_captions(m, &captions, b, err));
+    TRY(transformer_forward(m->text, &m->text_head.features, &captions, training, err));
+    return head_forward(m, &m->text_head, out, err);
+}
+
+/* ---- the public passes ---- */
+
+enum status dual_encoder_forward(struct dual_encoder *m,
+                                 struct tensor *image,
+                                 struct tensor *text,
+                                 const struct dual_encoder_batch *batch,
+                                 bool training,
+                                 struct error *err) {
+    REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
+    REQUIRE(!training || m->opt.training);
+    TRY(text_side(m, text, batch, training, err));
+    return image_side(m, image, batch->images, batch->count, training, err);
+}
+
+enum status dual_encoder_encode_images(struct dual_encoder *m,
+                                       struct tensor *image,
+                                       const uint8_t *images,
+                                       int32_t count,
+                                       struct error *err) {
+    REQUIRE(count >= 1 && count <= m->opt.max_batch);
+    return image_side(m, image, images, count, false, err);
+}
+
+enum status dual_encoder_encode_texts(struct dual_encoder *m,
+                                      struct tensor *text,
+                                      const int32_t *tokens,
+                                      const int32_t *lengths,
+                                      int32_t count,
+                                      struct error *err) {
+    REQUIRE(count >= 1 && count <= m->opt.max_batch);
+    struct dual_encoder_batch batch = {.count = count, .tokens = tokens, .lengths = lengths};
+    return text_side(m, text, &batch, false, err);
+}
+
+enum status dual_encoder_backward(struct dual_encoder *m,
+                                  const struct tensor *dimage,
+                                  const struct tensor *dtext,
+                                  const struct dual_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err) {
+    REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
+    REQUIRE(dimage->shape[0] == batch->count && dtext->shape[0] == batch->count);
+    struct tensor dfeatures;
+    TRY(head_backward(m, &m->image_head, &dfeatures, dimage, mode, err));
+    TRY(resnet_backward(m->image, &dfeatures, mode, err));
+
+    int32_t columns = 0;
+    TRY(check_captions(m, &columns, batch, err));
+    struct transformer_batch captions = captions_on_device(m, batch, columns);
+    TRY(head_backward(m, &m->text_head, &dfeatures, dtext, mode, err));
+    return transformer_backward(m->text, &dfeatures, &captions, mode, err);
+}
