@@ -94,8 +94,9 @@ static int32_t real_weights(double *w,
     if (sum == 0.0) {
         w[0] = sum = 1.0;
     }
+    double scale = 1.0 / sum;
     for (int32_t i = 0; i < end - begin; i++) {
-        w[i] /= sum;
+        w[i] *= scale;
     }
     *start = begin;
     return end - begin;
@@ -111,7 +112,7 @@ static void fixed_weights(int16_t *out,
     int32_t left = (int32_t)one;
     int32_t largest = 0;
     for (int32_t i = 0; i < used; i++) {
-        int32_t v = (int32_t)lrint(w[i] * one);
+        int32_t v = (int32_t)(w[i] * one + (w[i] < 0.0 ? -0.5 : 0.5));
         out[offset + i] = (int16_t)v;
         left -= v;
         largest = w[i] > w[largest] ? i : largest;
@@ -282,24 +283,31 @@ static const uint8_t *row_at(const struct image_view *v, int32_t y) {
     return v->data + (size_t)y * v->stride_bytes;
 }
 
-/* First pass: rows [y_first, y_first + rows) of `in` to `middle`. The picture's last row is read
- * from `last_row`, a copy that may be read beyond its end. */
-static void all_rows(const struct resize_kernels *k,
-                     uint8_t *middle,
-                     size_t middle_stride,
-                     const struct image_view *in,
-                     const uint8_t *last_row,
-                     int32_t y_first,
-                     int32_t rows,
-                     const struct resize_axis *axis) {
-    for (int32_t y = 0; y < rows; y += RESIZE_ROWS_AT_ONCE) {
+/* The first pass, made as the second one comes to need it, so that the rows in between are still in
+ * the nearest cache when they are read. */
+struct middle {
+    uint8_t *data;
+    size_t stride_bytes;
+    const struct image_view *in;
+    const uint8_t *last_row; /* the input's last row, or a copy that may be read beyond its end */
+    int32_t first;           /* input row of the first row here */
+    int32_t rows;            /* to be made in all */
+    int32_t made;            /* so far, perhaps more than `rows` */
+};
+
+static void make_rows(struct middle *m,
+                      int32_t until,
+                      const struct resize_kernels *k,
+                      const struct resize_axis *axis) {
+    until = until < m->rows ? until : m->rows;
+    for (; m->made < until; m->made += RESIZE_ROWS_AT_ONCE) {
         uint8_t *to[RESIZE_ROWS_AT_ONCE];
         const uint8_t *from[RESIZE_ROWS_AT_ONCE];
         for (int32_t r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
-            int32_t row = y + r < rows ? y + r : rows - 1;
-            to[r] = middle + (size_t)row * middle_stride;
-            bool last = y_first + row == in->height_px - 1;
-            from[r] = last ? last_row : row_at(in, y_first + row);
+            int32_t row = m->made + r < m->rows ? m->made + r : m->rows - 1;
+            bool last = m->first + row == m->in->height_px - 1;
+            to[r] = m->data + (size_t)row * m->stride_bytes;
+            from[r] = last ? m->last_row : row_at(m->in, m->first + row);
         }
         k->rows(to, from, axis);
     }
@@ -316,13 +324,12 @@ enum status resize_image_with(const struct resize_kernels *k,
     struct axis_plan px = plan_axis(box->x, box->width, in->width_px, out->width_px, filter);
     struct axis_plan py = plan_axis(box->y, box->height, in->height_px, out->height_px, filter);
     size_t row_bytes = (size_t)out->width_px * 3;
-    size_t middle_stride = padded(row_bytes + 1);
+    size_t middle_stride = padded(row_bytes + RESIZE_OVERWRITE_BYTES);
     int32_t rows = py.last - py.first;
     struct layout l = plan_layout(&px, &py, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
     TRY(scratch_reserve(scratch, l.total, err));
     uint8_t *base = scratch->data;
     double *real = (double *)(void *)(base + l.real);
-    uint8_t *middle = base + l.middle;
     struct resize_axis ax = {.starts = (int32_t *)(void *)(base + l.x_starts),
                              .weights = (int16_t *)(void *)(base + l.x_weights),
                              .limit = in->width_px};
@@ -337,11 +344,16 @@ enum status resize_image_with(const struct resize_kernels *k,
     }
     fill_axis(&ax, real, &px, filter, mirror, last_start);
     fill_axis(&ay, real, &py, filter, false, INT32_MAX);
-    const uint8_t *last_row = windows ? base + l.last_row : row_at(in, in->height_px - 1);
-    all_rows(row_kernels, middle, middle_stride, in, last_row, py.first, rows, &ax);
+    struct middle m = {.data = base + l.middle,
+                       .stride_bytes = middle_stride,
+                       .in = in,
+                       .last_row = windows ? base + l.last_row : row_at(in, in->height_px - 1),
+                       .first = py.first,
+                       .rows = rows};
     for (int32_t y = 0; y < out->height_px; y++) {
         int32_t first = ay.starts[y] - py.first;
-        k->column(out->data + (size_t)y * out->stride_bytes, middle + (size_t)first * middle_stride,
+        make_rows(&m, first + ay.taps, row_kernels, &ax);
+        k->column(out->data + (size_t)y * out->stride_bytes, m.data + (size_t)first * middle_stride,
                   middle_stride, rows - first, row_bytes, ay.weights + (size_t)y * (size_t)ay.taps,
                   &ay);
     }

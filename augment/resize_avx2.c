@@ -1,81 +1,103 @@
 /*
  * The loops of resize in AVX2: the integers of the plain loops, sixteen products at a time.
  *
- * Along a row, four taps of one output pixel are one group. Its twelve bytes are loaded into both
- * 128-bit lanes, spread to 16 bits so that a multiply-add works on pairs of taps, and met by the
- * four weights in the same order:
+ * Along a row, four taps of one output pixel are one group of twelve bytes. Two rows share a
+ * register, one in each 128-bit lane; their bytes are spread to 16 bits so that a multiply-add
+ * works on pairs of taps, once for the first pair and once for the second:
  *
- *     pixels   r0 r1 g0 g1 b0 b1 0 0 | r2 r3 g2 g3 b2 b3 0 0
- *     weights  w0 w1 w0 w1 w0 w1 .. . | w2 w3 w2 w3 w2 w3 .. .
+ *     pixels    r0 r1 g0 g1 b0 b1 0 0 (row A) | r0 r1 g0 g1 b0 b1 0 0 (row B)
+ *     weights   w0 w1 w0 w1 w0 w1 w0 w1       | w0 w1 w0 w1 w0 w1 w0 w1
  *
- * The two lanes are added at the end. Four rows share the weights and the final packing.
+ * so a pixel's three sums stand side by side at the end. Two pixels of four rows are packed and
+ * stored together.
  */
 #include "augment/resize_internal.h"
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
-#include <string.h>
 
 #define AVX2 __attribute__((target("avx2")))
 
 enum { ROW_VECTOR_BYTES = 32, GROUP_BYTES = 3 * RESIZE_TAP_GROUP };
 
-AVX2 static inline __m256i
-add_group(__m256i sum, const uint8_t *from, __m256i weights, __m256i pixel_mask) {
-    __m256i bytes =
-        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)from));
-    return _mm256_add_epi32(sum,
-                            _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, pixel_mask), weights));
+/* One of two weights in all places. The load is spelled out: left to itself the compiler takes both
+ * through a general register, and the port that needs is the one the shuffles are waiting for. */
+AVX2 static inline __m256i pair_everywhere(const int16_t *weights) {
+    return _mm256_broadcastd_epi32(_mm_loadu_si32(weights));
 }
 
-AVX2 static inline __m128i fold(__m256i sum, __m128i half, __m128i bits) {
-    __m128i low = _mm256_castsi256_si128(sum);
-    __m128i high = _mm256_extracti128_si256(sum, 1);
-    return _mm_sra_epi32(_mm_add_epi32(_mm_add_epi32(low, high), half), bits);
+AVX2 static inline __m256i load_two_rows(const uint8_t *a, const uint8_t *b) {
+    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)a));
+    return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)(const void *)b), 1);
+}
+
+/* The sums of one output pixel in four rows: 01 holds rows 0 and 1, 23 rows 2 and 3. Returns them
+ * as 16-bit numbers: row 0, row 2 | row 1, row 3. */
+AVX2 static inline __m256i four_rows(const uint8_t *const *in,
+                                     size_t at,
+                                     const int16_t *w,
+                                     int32_t taps,
+                                     __m256i half,
+                                     __m128i bits) {
+    const __m256i first =
+        _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 0, -1, 3, -1, 1,
+                         -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+    const __m256i second =
+        _mm256_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1, 6, -1, 9, -1,
+                         7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
+    __m256i sum01 = half;
+    __m256i sum23 = half;
+    for (int32_t j = 0; j < taps; j += RESIZE_TAP_GROUP) {
+        __m256i w01 = pair_everywhere(w + j);
+        __m256i w23 = pair_everywhere(w + j + 2);
+        __m256i a = load_two_rows(in[0] + at, in[1] + at);
+        __m256i b = load_two_rows(in[2] + at, in[3] + at);
+        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(_mm256_shuffle_epi8(a, first), w01));
+        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(_mm256_shuffle_epi8(b, first), w01));
+        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(_mm256_shuffle_epi8(a, second), w23));
+        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(_mm256_shuffle_epi8(b, second), w23));
+        at += GROUP_BYTES;
+    }
+    return _mm256_packs_epi32(_mm256_sra_epi32(sum01, bits), _mm256_sra_epi32(sum23, bits));
+}
+
+/* Pixels i and i + 1 of four rows; of the eight bytes stored in each, two are beyond them. */
+AVX2 static inline void store_two(uint8_t *const *out, size_t to, __m256i pixel, __m256i next) {
+    const __m256i close_up =
+        _mm256_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1, 0, 1, 2, 8, 9, 10,
+                         -1, -1, 4, 5, 6, 12, 13, 14, -1, -1);
+    __m256i bytes = _mm256_shuffle_epi8(_mm256_packus_epi16(pixel, next), close_up);
+    __m128d rows02 = _mm_castsi128_pd(_mm256_castsi256_si128(bytes));
+    __m128d rows13 = _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1));
+    _mm_storel_pd((double *)(void *)(out[0] + to), rows02);
+    _mm_storel_pd((double *)(void *)(out[1] + to), rows13);
+    _mm_storeh_pd((double *)(void *)(out[2] + to), rows02);
+    _mm_storeh_pd((double *)(void *)(out[3] + to), rows13);
 }
 
 AVX2 static void
 avx2_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis) {
-    const __m256i pixel_mask =
-        _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7,
-                         -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
-    const __m256i weight_mask =
-        _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, 4, 5, 6, 7,
-                         4, 5, 6, 7, -1, -1, -1, -1);
-    const __m128i half = _mm_set1_epi32((1 << axis->bits) >> 1);
+    const __m256i half = _mm256_set1_epi32((1 << axis->bits) >> 1);
     const __m128i bits = _mm_cvtsi32_si128(axis->bits);
-    const uint8_t *in0 = in[0];
-    const uint8_t *in1 = in[1];
-    const uint8_t *in2 = in[2];
-    const uint8_t *in3 = in[3];
+    /* Copies, which the stores below cannot change. */
+    uint8_t *const to[] = {out[0], out[1], out[2], out[3]};
+    const uint8_t *const from[] = {in[0], in[1], in[2], in[3]};
+    const int32_t *starts = axis->starts;
     const int16_t *w = axis->weights;
-    for (int32_t i = 0; i < axis->count; i++) {
-        size_t at = (size_t)axis->starts[i] * 3;
-        __m256i sum0 = _mm256_setzero_si256();
-        __m256i sum1 = sum0;
-        __m256i sum2 = sum0;
-        __m256i sum3 = sum0;
-        for (int32_t j = 0; j < axis->taps; j += RESIZE_TAP_GROUP) {
-            int64_t four;
-            memcpy(&four, w, sizeof(four));
-            __m256i weights = _mm256_shuffle_epi8(_mm256_set1_epi64x(four), weight_mask);
-            sum0 = add_group(sum0, in0 + at, weights, pixel_mask);
-            sum1 = add_group(sum1, in1 + at, weights, pixel_mask);
-            sum2 = add_group(sum2, in2 + at, weights, pixel_mask);
-            sum3 = add_group(sum3, in3 + at, weights, pixel_mask);
-            w += RESIZE_TAP_GROUP;
-            at += GROUP_BYTES;
+    const int32_t taps = axis->taps;
+    const int32_t count = axis->count;
+    for (int32_t i = 0; i < count; i += 2) {
+        size_t at = (size_t)starts[i] * 3;
+        __m256i pixel = four_rows(from, at, w, taps, half, bits);
+        __m256i next = pixel;
+        w += taps;
+        if (i + 1 < count) {
+            at = (size_t)starts[i + 1] * 3;
+            next = four_rows(from, at, w, taps, half, bits);
+            w += taps;
         }
-        __m128i rows01 = _mm_packs_epi32(fold(sum0, half, bits), fold(sum1, half, bits));
-        __m128i rows23 = _mm_packs_epi32(fold(sum2, half, bits), fold(sum3, half, bits));
-        __m128i all = _mm_packus_epi16(rows01, rows23);
-        /* Four bytes a row, of which the next pixel overwrites the last. */
-        for (int32_t r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
-            int32_t pixel = _mm_cvtsi128_si32(all);
-            memcpy(out[r] + (size_t)i * 3, &pixel, sizeof(pixel));
-            all = _mm_srli_si128(all, 4);
-        }
+        store_two(to, (size_t)i * 3, pixel, next);
     }
 }
 
@@ -93,9 +115,7 @@ AVX2 static inline __m256i column_32(const uint8_t *in,
     __m256i sum3 = sum0;
     for (int32_t j = 0; j < rows; j += 2) {
         const uint8_t *second = j + 1 < rows ? in + stride_bytes : in;
-        int32_t pair;
-        memcpy(&pair, weights + j, sizeof(pair));
-        __m256i w = _mm256_set1_epi32(pair);
+        __m256i w = pair_everywhere(weights + j);
         __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)in);
         __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)second);
         __m256i low = _mm256_unpacklo_epi8(a, b);

@@ -13,7 +13,12 @@
 #include "augment/resize.h"
 
 /* Taps are padded with zeros to this multiple, so that vector loops need no remainder. */
-enum { RESIZE_TAP_GROUP = 4, RESIZE_ROWS_AT_ONCE = 4, RESIZE_OVERREAD_BYTES = 4 };
+enum {
+    RESIZE_TAP_GROUP = 4,
+    RESIZE_ROWS_AT_ONCE = 4,
+    RESIZE_OVERREAD_BYTES = 4,
+    RESIZE_OVERWRITE_BYTES = 5
+};
 
 /* Which inputs make each output along one axis: out[i] is the sum over j < taps of
  * weights[i * taps + j] * in[starts[i] + j], in fixed point with `bits` fraction bits. */
@@ -28,8 +33,8 @@ struct resize_axis {
 
 struct resize_kernels {
     const char *name;
-    /* Along rows: RESIZE_ROWS_AT_ONCE rows of RGB pixels in, as many out. Pointers may repeat. The
-     * byte behind the last pixel of a row of `out` may be overwritten. */
+    /* Along rows: RESIZE_ROWS_AT_ONCE rows of RGB pixels in, as many out. Pointers may repeat. Up
+     * to RESIZE_OVERWRITE_BYTES behind a row of `out` may be overwritten. */
     void (*rows)(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis);
     /* Across rows: one output row of size_bytes from axis->taps rows that begin at `in`, of which
      * rows from row_count on do not exist and have zero weights. row_count is at least 1. */
