@@ -1,0 +1,359 @@
+/*
+ * The forward and backward pass of the text tower. Shapes are those of transformer_internal.h.
+ *
+ * Dropout's element numbers count from the start of a caption, so the masks of the last block,
+ * which goes on with the first row of each caption alone, are those of the whole one.
+ */
+#include "train/carve_internal.h"
+#include "train/transformer.h"
+#include "train/transformer_internal.h"
+
+static const float NORM_EPS = 1e-12f;
+
+/* ---- forward ---- */
+
+/* One pass over one batch. */
+struct pass {
+    const struct transformer *t;
+    struct device *dev;
+    const struct ops *ops;
+    const struct transformer_batch *batch;
+    int64_t n, tokens, rows; /* N, T, N T */
+    bool training;
+};
+
+static struct pass
+begin(const struct transformer *t, const struct transformer_batch *batch, bool training) {
+    int64_t n = batch->tokens.shape[0];
+    int64_t tokens = batch->tokens.shape[1];
+    return (struct pass){t, t->dev, t->dev->ops, batch, n, tokens, n * tokens, training};
+}
+
+static bool is_last(const struct pass *p, int32_t i) {
+    return i + 1 == p->t->opt.layers;
+}
+
+/* Rows of a block after attention: R. */
+static int64_t rows_after(const struct pass *p, int32_t i) {
+    return is_last(p, i) ? p->n : p->rows;
+}
+
+/* (M, C) as (N, T, C), the form of ops that know captions; (R, C) of the last block as (N, 1, C).
+ */
+static struct tensor by_caption(const struct pass *p, struct tensor flat) {
+    return tensor_3d(flat.data, flat.dtype, p->n, flat.shape[0] / p->n, flat.shape[1]);
+}
+
+/* Streams of masks: 0 embeddings, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
+static struct dropout_params mask(const struct pass *p, int32_t layer) {
+    return (struct dropout_params){.p = p->training ? p->t->opt.dropout : 0.0f,
+                                   .seed = p->batch->seed,
+                                   .step = p->batch->step,
+                                   .layer = (uint32_t)layer,
+                                   .sample_ids = p->batch->sample_ids};
+}
+
+static bool drops(const struct pass *p) {
+    return p->training && p->t->opt.dropout > 0.0f;
+}
+
+/* out (R, D) = mask(in), in place allowed. Called where drops(p) says so. */
+static enum status
+drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, struct error *err) {
+    struct dropout_params m = mask(p, layer);
+    struct tensor out3 = by_caption(p, out);
+    struct tensor in3 = by_caption(p, in);
+    return p->ops->dropout(p->dev, &out3, &in3, &m, err);
+}
+
+static enum status linear_forward(const struct pass *p,
+                                  const struct linear *l,
+                                  struct tensor out,
+                                  struct tensor pre,
+                                  struct tensor in,
+                                  enum activation act,
+                                  struct error *err) {
+    struct tensor weight = params_tensor(p->t->params, l->weight);
+    struct tensor bias = params_tensor(p->t->params, l->bias);
+    return p->ops->linear(p->dev, &out, &pre, &in, &weight, &bias, act, err);
+}
+
+/* out (R, D) = LN(a + b); `a` is the memory of n->sum, so that the sum is made in place. */
+static enum status norm_forward(const struct pass *p,
+                                const struct norm *n,
+                                struct tensor out,
+                                struct tensor b,
+                                struct error *err) {
+    int64_t rows = out.shape[0];
+    struct tensor sum = first_rows(n->sum, rows);
+    struct tensor mean = first_rows(n->mean, rows);
+    struct tensor rstd = first_rows(n->rstd, rows);
+    struct tensor gamma = params_tensor(p->t->params, n->gamma);
+    struct tensor beta = params_tensor(p->t->params, n->beta);
+    return p->ops->layernorm(p->dev, &out, &sum, &mean, &rstd, &sum, &b, &gamma, &beta, NORM_EPS,
+                             err);
+}
+
+/* q, k and v as one linear layer. */
+struct fused {
+    struct tensor weight, bias; /* (3D, D), (3D) */
+};
+
+static struct fused fuse(struct tensor q_weight, struct tensor q_bias) {
+    int64_t d = q_weight.shape[0];
+    return (struct fused){.weight = tensor_2d(q_weight.data, q_weight.dtype, 3 * d, d),
+                          .bias = tensor_1d(q_bias.data, q_bias.dtype, 3 * d)};
+}
+
+/* x (M, D) -> l->context (M, D) */
+static enum status
+attention_forward(const struct pass *p, int32_t i, struct tensor x, struct error *err) {
+    const struct transformer *t = p->t;
+    const struct layer *l = &t->layers[i];
+    struct fused f =
+        fuse(params_tensor(t->params, l->q.weight), params_tensor(t->params, l->q.bias));
+    struct tensor qkv = first_rows(l->qkv, p->rows); /* (M, 3D) */
+    TRY(p->ops->linear(p->dev, &qkv, &NOT_WANTED, &x, &f.weight, &f.bias, ACTIVATION_NONE, err));
+    struct dropout_params m = mask(p, 2 * i + 1);
+    struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
+    struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
+                                    p->tokens);                             /* (N, H, T, T) */
+    qkv = by_caption(p, qkv);                                               /* (N, T, 3D) */
+    struct tensor context = by_caption(p, first_rows(l->context, p->rows)); /* (N, T, D) */
+    return p->ops->attention(p->dev, &context, &probs, &qkv, &p->batch->lengths, &a, err);
+}
+
+/* x (M, D) -> l->x (R, D) */
+static enum status
+layer_forward(const struct pass *p, int32_t i, struct tensor x, struct error *err) {
+    const struct transformer *t = p->t;
+    const struct layer *l = &t->layers[i];
+    int64_t r = rows_after(p, i);
+    TRY(attention_forward(p, i, x, err));
+    struct tensor context = first_rows(l->context, p->rows); /* (M, D) */
+    if (is_last(p, i)) {
+        struct tensor rows = first_rows(t->rows, p->n);
+        struct tensor picked = first_rows(l->picked, r); /* (N, D) */
+        struct tensor skipped = first_rows(l->skipped, r);
+        TRY(p->ops->gather_rows(p->dev, &picked, &context, &rows, err));
+        TRY(p->ops->gather_rows(p->dev, &skipped, &x, &rows, err));
+        context = picked;
+        x = skipped;
+    }
+    struct tensor sum = first_rows(l->attention_norm.sum, r); /* (R, D) */
+    TRY(linear_forward(p, &l->out, sum, NOT_WANTED, context, ACTIVATION_NONE, err));
+    struct tensor h = first_rows(l->h, r); /* (R, D) */
+    TRY(norm_forward(p, &l->attention_norm, h, x, err));
+
+    struct tensor hidden = first_rows(l->hidden, r); /* (R, F) */
+    TRY(linear_forward(p, &l->lin1, hidden, first_rows(l->pre, r), h, ACTIVATION_GELU, err));
+    sum = first_rows(l->output_norm.sum, r); /* (R, D) */
+    TRY(linear_forward(p, &l->lin2, sum, NOT_WANTED, hidden, ACTIVATION_NONE, err));
+    if (drops(p)) {
+        TRY(drop(p, sum, sum, 2 * i + 2, err));
+    }
+    return norm_forward(p, &l->output_norm, first_rows(l->x, r), h, err);
+}
+
+/* The first row of each caption, for captions of T tokens. */
+static enum status place_rows(struct transformer *t, int64_t tokens, struct error *err) {
+    if (t->rows_tokens == tokens) {
+        return STATUS_OK;
+    }
+    for (int32_t i = 0; i < t->opt.max_batch; i++) {
+        t->host_rows[i] = (int32_t)(i * tokens);
+    }
+    t->rows_tokens = 0;
+    TRY(t->dev->ops->upload(t->dev, t->rows.data, t->host_rows, tensor_size_bytes(&t->rows), err));
+    TRY(t->dev->ops->sync(t->dev, err)); /* host_rows may change at the next call */
+    t->rows_tokens = tokens;
+    return STATUS_OK;
+}
+
+static bool batch_fits(const struct transformer *t, const struct transformer_batch *b) {
+    return b->tokens.ndim == 2 && b->tokens.shape[0] >= 1 &&
+           b->tokens.shape[0] <= t->opt.max_batch && b->tokens.shape[1] >= 1 &&
+           b->tokens.shape[1] <= t->opt.max_tokens;
+}
+
+enum status transformer_forward(struct transformer *t,
+                                struct tensor *features,
+                                const struct transformer_batch *batch,
+                                bool training,
+                                struct error *err) {
+    REQUIRE(t->dev != NULL && (!training || t->opt.training) && batch_fits(t, batch));
+    struct pass p = begin(t, batch, training);
+    TRY(place_rows(t, p.tokens, err));
+    struct tensor words = params_tensor(t->params, t->words);                      /* (V, D) */
+    struct tensor positions = params_tensor(t->params, t->positions);              /* (P, D) */
+    struct tensor sum = by_caption(&p, first_rows(t->embedding_norm.sum, p.rows)); /* (N, T, D) */
+    TRY(p.ops->embedding(p.dev, &sum, &batch->tokens, &words, &positions, err));
+    struct tensor x = first_rows(t->x, p.rows); /* (M, D) */
+    TRY(norm_forward(&p, &t->embedding_norm, x, NOT_WANTED, err));
+    if (drops(&p)) {
+        TRY(drop(&p, x, x, 0, err));
+    }
+    for (int32_t i = 0; i < t->opt.layers; i++) {
+        TRY(layer_forward(&p, i, x, err));
+        x = first_rows(t->layers[i].x, rows_after(&p, i));
+    }
+    *features = x; /* (N, D) */
+    return STATUS_OK;
+}
+
+/* ---- backward ---- */
+
+static enum status linear_backward(const struct pass *p,
+                                   const struct linear *l,
+                                   struct tensor din,
+                                   enum write_mode din_mode,
+                                   enum write_mode mode,
+                                   struct tensor dpre,
+                                   struct tensor dout,
+                                   struct tensor in,
+                                   struct tensor pre,
+                                   enum activation act,
+                                   struct error *err) {
+    struct tensor weight = params_tensor(p->t->params, l->weight);
+    struct tensor dweight = params_grad(p->t->params, l->weight);
+    struct tensor dbias = params_grad(p->t->params, l->bias);
+    return p->ops->linear_bwd(p->dev, &din, din_mode, &dweight, &dbias, mode, &dpre, &dout, &in,
+                              &weight, &pre, act, err);
+}
+
+/* dsum (R, D) is set. */
+static enum status norm_backward(const struct pass *p,
+                                 const struct norm *n,
+                                 struct tensor dsum,
+                                 struct tensor dout,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    int64_t rows = dout.shape[0];
+    struct tensor sum = first_rows(n->sum, rows);
+    struct tensor mean = first_rows(n->mean, rows);
+    struct tensor rstd = first_rows(n->rstd, rows);
+    struct tensor gamma = params_tensor(p->t->params, n->gamma);
+    struct tensor dgamma = params_grad(p->t->params, n->gamma);
+    struct tensor dbeta = params_grad(p->t->params, n->beta);
+    return p->ops->layernorm_bwd(p->dev, &dsum, WRITE_SET, &dgamma, &dbeta, mode, &dout, &sum,
+                                 &mean, &rstd, &gamma, err);
+}
+
+/* FFN and its norm. dout (R, D) = dL/dx -> dh (R, D), set; spare (R, D) is scratch. */
+static enum status ffn_backward(const struct pass *p,
+                                int32_t i,
+                                struct tensor dh,
+                                struct tensor dout,
+                                struct tensor spare,
+                                enum write_mode mode,
+                                struct error *err) {
+    const struct layer *l = &p->t->layers[i];
+    int64_t r = dout.shape[0];
+    /* LN(drop(f) + h): dh gets the sum's gradient, and so does drop(f). */
+    TRY(norm_backward(p, &l->output_norm, dh, dout, mode, err));
+    struct tensor df = dh;
+    if (drops(p)) {
+        TRY(drop(p, spare, dh, 2 * i + 2, err));
+        df = spare;
+    }
+    struct tensor dhidden = first_rows(p->t->dffn, r); /* (R, F) */
+    TRY(linear_backward(p, &l->lin2, dhidden, WRITE_SET, mode, NOT_WANTED, df,
+                        first_rows(l->hidden, r), NOT_WANTED, ACTIVATION_NONE, err));
+    return linear_backward(p, &l->lin1, dh, WRITE_ADD, mode, first_rows(p->t->dpre, r), dhidden,
+                           first_rows(l->h, r), first_rows(l->pre, r), ACTIVATION_GELU, err);
+}
+
+/* Attention proper and q, k, v. dcontext (M, D) -> dx (M, D), set or added. */
+static enum status attention_backward(const struct pass *p,
+                                      int32_t i,
+                                      struct tensor x,
+                                      struct tensor dx,
+                                      enum write_mode dx_mode,
+                                      struct tensor dcontext,
+                                      enum write_mode mode,
+                                      struct error *err) {
+    const struct transformer *t = p->t;
+    const struct layer *l = &t->layers[i];
+    struct dropout_params m = mask(p, 2 * i + 1);
+    struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
+    struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
+                                    p->tokens);                     /* (N, H, T, T) */
+    struct tensor qkv = by_caption(p, first_rows(l->qkv, p->rows)); /* (N, T, 3D) */
+    struct tensor dqkv = first_rows(t->dqkv, p->rows);              /* (M, 3D) */
+    struct tensor dqkv3 = by_caption(p, dqkv);
+    struct tensor dcontext3 = by_caption(p, dcontext);
+    TRY(p->ops->attention_bwd(p->dev, &dqkv3, &dcontext3, &probs, &qkv, &p->batch->lengths, &a,
+                              err));
+    struct fused f =
+        fuse(params_tensor(t->params, l->q.weight), params_tensor(t->params, l->q.bias));
+    struct fused df = fuse(params_grad(t->params, l->q.weight), params_grad(t->params, l->q.bias));
+    return p->ops->linear_bwd(p->dev, &dx, dx_mode, &df.weight, &df.bias, mode, &NOT_WANTED, &dqkv,
+                              &x, &f.weight, &NOT_WANTED, ACTIVATION_NONE, err);
+}
+
+/* x (M, D) is the block's input, dout (R, D) = dL/d(its output). The three scratch buffers take
+ * turns: a holds dh, then the gradient of context; b the gradient of the first sum, which is also
+ * that of the input along the skip; *dx says where dL/dx (M, D) lies in the end. */
+static enum status layer_backward(const struct pass *p,
+                                  int32_t i,
+                                  struct tensor x,
+                                  struct tensor dout,
+                                  const struct tensor *a,
+                                  const struct tensor *b,
+                                  struct tensor *dx,
+                                  enum write_mode mode,
+                                  struct error *err) {
+    const struct transformer *t = p->t;
+    const struct layer *l = &t->layers[i];
+    int64_t r = dout.shape[0];
+    struct tensor dh = first_rows(*a, r);
+    struct tensor dsum = first_rows(*b, r);
+    TRY(ffn_backward(p, i, dh, dout, dsum, mode, err));
+    TRY(norm_backward(p, &l->attention_norm, dsum, dh, mode, err));
+    struct tensor dcontext = first_rows(*a, r); /* dh is used up */
+    struct tensor context = first_rows(is_last(p, i) ? l->picked : l->context, r);
+    TRY(linear_backward(p, &l->out, dcontext, WRITE_SET, mode, NOT_WANTED, dsum, context,
+                        NOT_WANTED, ACTIVATION_NONE, err));
+    if (!is_last(p, i)) {
+        *dx = dsum; /* (M, D) along the skip; attention adds to it */
+        return attention_backward(p, i, x, *dx, WRITE_ADD, dcontext, mode, err);
+    }
+    /* Only the first rows came this way: widen dcontext, and add the skip to these rows at the end.
+     * The third buffer is free, because the last block's dout comes from outside. */
+    struct tensor rows = first_rows(t->rows, p->n);
+    struct tensor wide = first_rows(t->grad[2], p->rows);
+    TRY(p->ops->fill(p->dev, &wide, 0.0, err));
+    TRY(p->ops->scatter_rows(p->dev, &wide, WRITE_SET, &dcontext, &rows, err));
+    *dx = first_rows(*a, p->rows);
+    TRY(attention_backward(p, i, x, *dx, WRITE_SET, wide, mode, err));
+    return p->ops->scatter_rows(p->dev, dx, WRITE_ADD, &dsum, &rows, err);
+}
+
+enum status transformer_backward(struct transformer *t,
+                                 const struct tensor *dfeatures,
+                                 const struct transformer_batch *batch,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
+    REQUIRE(t->rows_tokens == batch->tokens.shape[1]);
+    struct pass p = begin(t, batch, true);
+    struct tensor dx = *dfeatures; /* (N, D) */
+    for (int32_t i = t->opt.layers - 1; i >= 0; i--) {
+        struct tensor x = first_rows(i > 0 ? t->layers[i - 1].x : t->x, p.rows);
+        /* the two buffers that dx is not in */
+        int32_t at = dx.data == t->grad[0].data ? 0 : dx.data == t->grad[1].data ? 1 : 2;
+        TRY(layer_backward(&p, i, x, dx, &t->grad[(at + 1) % 3], &t->grad[(at + 2) % 3], &dx, mode,
+                           err));
+    }
+    /* drop, norm, embeddings; dx (M, D) */
+    if (drops(&p)) {
+        TRY(drop(&p, dx, dx, 0, err));
+    }
+    struct tensor dsum = first_rows(dx.data == t->grad[0].data ? t->grad[1] : t->grad[0], p.rows);
+    TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
+    struct tensor dwords = params_grad(t->params, t->words);
+    struct tensor dpositions = params_grad(t->params, t->positions);
+    struct tensor dsum3 = by_caption(&p, dsum); /* (N, T, D) */
+    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum3, &batch->tokens,
+                                &batch->lengths, err);
+}
