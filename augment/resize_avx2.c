@@ -62,18 +62,19 @@ AVX2 static inline __m256i four_rows(const uint8_t *const *in,
     return _mm256_packs_epi32(_mm256_sra_epi32(sum01, bits), _mm256_sra_epi32(sum23, bits));
 }
 
-/* Pixels i and i + 1 of four rows; of the eight bytes stored in each, two are beyond them. */
+/* Pixels i and i + 1 of four rows; of the eight bytes stored in each, two are beyond them. The
+ * _pi stores have no alignment to keep; the _pd ones, in C, that of a double. */
 AVX2 static inline void store_two(uint8_t *const *out, size_t to, __m256i pixel, __m256i next) {
     const __m256i close_up =
         _mm256_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1, 0, 1, 2, 8, 9, 10,
                          -1, -1, 4, 5, 6, 12, 13, 14, -1, -1);
     __m256i bytes = _mm256_shuffle_epi8(_mm256_packus_epi16(pixel, next), close_up);
-    __m128d rows02 = _mm_castsi128_pd(_mm256_castsi256_si128(bytes));
-    __m128d rows13 = _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1));
-    _mm_storel_pd((double *)(void *)(out[0] + to), rows02);
-    _mm_storel_pd((double *)(void *)(out[1] + to), rows13);
-    _mm_storeh_pd((double *)(void *)(out[2] + to), rows02);
-    _mm_storeh_pd((double *)(void *)(out[3] + to), rows13);
+    __m128 rows02 = _mm_castsi128_ps(_mm256_castsi256_si128(bytes));
+    __m128 rows13 = _mm_castsi128_ps(_mm256_extracti128_si256(bytes, 1));
+    _mm_storel_pi((__m64 *)(void *)(out[0] + to), rows02);
+    _mm_storel_pi((__m64 *)(void *)(out[1] + to), rows13);
+    _mm_storeh_pi((__m64 *)(void *)(out[2] + to), rows02);
+    _mm_storeh_pi((__m64 *)(void *)(out[3] + to), rows13);
 }
 
 AVX2 static void
