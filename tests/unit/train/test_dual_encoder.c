@@ -7,6 +7,7 @@
 #include "train/dual_encoder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,6 +419,121 @@ TEST(a_model_for_evaluation_gives_the_same_numbers_in_less_memory) {
         assert_int_equal(memory[1].gradients_bytes + memory[1].moments_bytes, 0);
         assert_int_equal(memory[0].values_bytes, memory[1].values_bytes);
         assert_true(memory[1].activations_bytes < memory[0].activations_bytes / 4);
+    }
+}
+
+/* Room for one tensor of an f32 model and of its double twin. */
+struct twins {
+    float *narrow;
+    double *wide;
+    size_t count;
+};
+
+static struct twins twins_of(int64_t count) {
+    struct twins t = {.count = (size_t)count};
+    t.narrow = malloc(t.count * sizeof(*t.narrow));
+    t.wide = malloc(t.count * sizeof(*t.wide));
+    assert_true(t.narrow != NULL && t.wide != NULL);
+    return t;
+}
+
+static void free_twins(struct twins *t) {
+    free(t->narrow);
+    free(t->wide);
+}
+
+/* The exact model takes the values of the narrow one. */
+static void copy_values(struct fixture *exact, struct fixture *f) {
+    struct error err;
+    for (int32_t i = 0; i < params_count(f->params); i++) {
+        struct twins t = twins_of(params_info(f->params, i).count);
+        assert_ok(params_read(f->params, i, PARAM_VALUE, t.narrow, t.count * sizeof(float), &err),
+                  err);
+        for (size_t k = 0; k < t.count; k++) {
+            t.wide[k] = (double)t.narrow[k];
+        }
+        assert_ok(
+            params_write(exact->params, i, PARAM_VALUE, t.wide, t.count * sizeof(double), &err),
+            err);
+        free_twins(&t);
+    }
+}
+
+/* |g - g exact| / |g exact| over all tensors. */
+static double gradient_difference(struct fixture *exact, struct fixture *f) {
+    struct error err;
+    double difference = 0.0;
+    double squares = 0.0;
+    for (int32_t i = 0; i < params_count(f->params); i++) {
+        struct param_info info = params_info(f->params, i);
+        if (info.kind == PARAM_BUFFER) {
+            continue;
+        }
+        struct twins t = twins_of(info.count);
+        assert_ok(params_read(f->params, i, PARAM_GRAD, t.narrow, t.count * sizeof(float), &err),
+                  err);
+        assert_ok(params_read(exact->params, i, PARAM_GRAD, t.wide, t.count * sizeof(double), &err),
+                  err);
+        for (size_t k = 0; k < t.count; k++) {
+            difference += pow((double)t.narrow[k] - t.wide[k], 2.0);
+            squares += t.wide[k] * t.wide[k];
+        }
+        free_twins(&t);
+    }
+    return sqrt(difference / squares);
+}
+
+/* Embeddings and gradients of one training step in f32 on `device`, against double on cpu-ref. */
+static void check_f32(const char *device, const char *tower) {
+    struct dual_encoder_options o = small_options(tower, "tiny");
+    o.image.width = 16;
+    o.text.dim = 48;
+    o.text.heads = 3;
+    o.text.ffn_dim = 80;
+    o.text.dropout = 0.1f;
+    struct fixture exact;
+    struct fixture f;
+    set_up(&exact, "cpu-ref", &o);
+    o.dtype = DTYPE_F32;
+    set_up(&f, device, &o);
+    shake(&f, 0.1);
+    copy_values(&exact, &f);
+    draw_loss(&exact);
+    backward(&exact, WRITE_SET);
+    double x[2][BATCH * EMBED];
+    embed(&exact, true, x[0], x[1]);
+
+    struct error err;
+    struct tensor out[2];
+    struct tensor d[2];
+    assert_ok(dual_encoder_forward(f.model, &out[0], &out[1], &f.batch, true, &err), err);
+    for (int side = 0; side < 2; side++) {
+        float host[BATCH * EMBED];
+        assert_ok(f.dev->ops->download(f.dev, host, out[side].data, sizeof(host), &err), err);
+        for (int i = 0; i < BATCH * EMBED; i++) {
+            assert_true(fabs((double)host[i] - x[side][i]) < 2e-5);
+            host[i] = (float)exact.weights[side][i];
+        }
+        assert_ok(f.dev->ops->alloc(f.dev, sizeof(host), &f.dweights[side], &err), err);
+        assert_ok(f.dev->ops->upload(f.dev, f.dweights[side], host, sizeof(host), &err), err);
+        assert_ok(f.dev->ops->sync(f.dev, &err), err);
+        d[side] = tensor_2d(f.dweights[side], DTYPE_F32, BATCH, EMBED);
+    }
+    assert_ok(dual_encoder_backward(f.model, &d[0], &d[1], &f.batch, WRITE_SET, &err), err);
+    double relative = gradient_difference(&exact, &f);
+    printf("%s, %s: gradients differ by %.2e of their norm\n", device, tower, relative);
+    assert_true(relative < 1e-5);
+    tear_down(&f);
+    tear_down(&exact);
+}
+
+TEST(f32_agrees_with_double) {
+    static const char *const devices[] = {"cpu-ref"};
+    static const char *const towers[] = {"resnet10t", "resnet18", "resnet50"};
+    for (size_t k = 0; k < sizeof(devices) / sizeof(devices[0]); k++) {
+        for (size_t i = 0; i < 3; i++) {
+            check_f32(devices[k], towers[i]);
+        }
     }
 }
 
