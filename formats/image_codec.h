@@ -7,9 +7,10 @@
  * 8, transparency is laid over white, interlaced and progressive files are read whole. Colour
  * profiles and gamma are not applied. Of a file with several pictures the first one counts.
  *
- * What counts as damage: a JPEG whose coded data ends early or contradicts itself is CORRUPT, also
- * where libjpeg would go on with a warning; odd bytes between markers, damaged metadata and a
- * missing end marker are not. Only what is read is judged: rows below a wanted region are not.
+ * What counts as damage: a JPEG whose coded data ends early, contradicts itself or is more than the
+ * picture needs is CORRUPT, also where libjpeg would go on with a warning; odd bytes between the
+ * headers, damaged metadata and a missing end marker are not. Only what is read is judged: rows
+ * below a wanted region are not.
  *
  * Threading : a decoder has one owner; distinct decoders are independent. image_probe and
  *             image_encode_jpeg are free of state.

@@ -28,7 +28,8 @@ enum {
     MARGIN_PX = 2,
     SKIP_MARGIN_PX = 2,
     ROWS_PER_CALL = 16,
-    MIN_SCANS = 64, /* allowed for a picture of any size */
+    MIN_SCANS = 64,     /* allowed for a picture of any size */
+    MAX_ODD_BYTES = 64, /* tolerated behind coded data: some cameras pad; damage leaves more */
 };
 
 /* Scans times pixels that one picture may cost, beyond MIN_SCANS: bounds the time that a small file
@@ -43,6 +44,7 @@ struct jpeg_reader {
     bool created;
     bool accept_partial;
     bool ended_early; /* the end marker was missing */
+    bool in_scans;    /* the headers are behind us */
     int max_scans;
     struct error *err;
     enum status status;
@@ -102,6 +104,11 @@ static void on_message(j_common_ptr cinfo, int level) {
     switch (r->errors.msg_code) {
     case JWRN_JPEG_EOF:
         r->ended_early = true; /* the entropy decoder says so itself if it was short of data */
+        break;
+    case JWRN_EXTRANEOUS_DATA:
+        if (r->in_scans && !r->accept_partial && r->errors.msg_parm.i[0] > MAX_ODD_BYTES) {
+            leave_with_message(r, STATUS_CORRUPT);
+        }
         break;
     case JWRN_ARITH_BAD_CODE:
     case JWRN_BOGUS_PROGRESSION:
@@ -379,6 +386,7 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     reset_tables(r);
     jpeg_mem_src(c, job->data, (unsigned long)job->size_bytes);
     jpeg_read_header(c, TRUE);
+    r->in_scans = true;
     check(r, image_check_size(c->image_width, c->image_height, job->limits, r->err));
     int64_t scans = MAX_SCAN_PIXELS / ((int64_t)c->image_width * c->image_height);
     scans = scans < MIN_SCANS ? MIN_SCANS : scans;
@@ -395,6 +403,9 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
         read_rgb_rows(r, &job->view, end);
     }
     check_complete(r);
+    if (end == c->output_height && !r->accept_partial) {
+        jpeg_finish_decompress(c); /* looks at what stands behind the coded data */
+    }
     r->status = STATUS_OK;
 }
 
@@ -403,6 +414,7 @@ enum status jpeg_reader_decode(struct jpeg_reader *r, struct decode_job *job, st
     r->err = err;
     r->accept_partial = job->opt->accept_partial;
     r->ended_early = false;
+    r->in_scans = false;
     r->errors.num_warnings = 0;
     r->cinfo.mem->max_memory_to_use = limit < INT64_MAX ? (long)limit : 0;
     decode(r, job);
