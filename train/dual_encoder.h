@@ -79,7 +79,8 @@ struct params *dual_encoder_params(struct dual_encoder *m);
 const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m);
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m);
 
-/* A batch in host memory, as the loader delivers it. */
+/* A batch in host memory, as the loader delivers it. A device may read the arrays until the next
+ * download or sync. */
 struct dual_encoder_batch {
     int32_t count;              /* N in [1, max_batch] */
     const uint8_t *images;      /* (N, S, S, 3) */

@@ -64,9 +64,9 @@ static enum status check_options(const struct resnet_options *o, struct error *e
     if (o->image_px < 8 || o->image_px > 4096) {
         return error_set(err, STATUS_USAGE, "image size %d px is not in 8-4096", (int)o->image_px);
     }
-    if (o->max_batch < 1) {
-        return error_set(err, STATUS_USAGE, "batch of %d images is not at least 1",
-                         (int)o->max_batch);
+    if (o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH) {
+        return error_set(err, STATUS_USAGE, "batch of %d images is not in 1-%d", (int)o->max_batch,
+                         RESNET_MAX_BATCH);
     }
     for (int32_t s = 0; s < 4; s++) {
         if (o->blocks[s] < 1 || o->blocks[s] > 64) {

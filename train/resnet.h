@@ -28,6 +28,8 @@
 extern "C" {
 #endif
 
+enum { RESNET_MAX_BATCH = 1 << 20 };
+
 enum resnet_stem {
     RESNET_STEM_STANDARD, /* 7x7 stride 2, or the preset's three 3x3, then 3x3 max pool stride 2 */
     RESNET_STEM_SMALL,    /* 3x3 stride 1, or three 3x3 stride 1; no pool: for 32-64 px */

@@ -14,7 +14,7 @@
 #include "train/transformer_internal.h"
 
 /* Masks number the elements of attention for at most 512 tokens (kernels/dropout_mask.h). */
-enum { MAX_TOKENS = 512, MAX_LAYERS = 64 };
+enum { MAX_TOKENS = 512, MAX_LAYERS = 64, MAX_WIDTH = 1 << 16 };
 
 static const double INIT_STD = 0.02;
 
@@ -52,9 +52,12 @@ static enum status check_options(const struct transformer_options *o, struct err
         return error_set(err, STATUS_USAGE, "text tower of %d layers is not in 1-%d",
                          (int)o->layers, MAX_LAYERS);
     }
-    if (o->dim < 1 || o->heads < 1 || o->dim % o->heads != 0 || o->ffn_dim < 1) {
-        return error_set(err, STATUS_USAGE, "text tower width %d, heads %d, FFN %d do not fit",
-                         (int)o->dim, (int)o->heads, (int)o->ffn_dim);
+    if (o->heads < 1 || o->dim < 1 || o->dim > MAX_WIDTH || o->dim % o->heads != 0 ||
+        o->ffn_dim < 1 || o->ffn_dim > MAX_WIDTH) {
+        return error_set(err, STATUS_USAGE,
+                         "text tower width %d, heads %d, FFN %d do not fit (width a multiple of "
+                         "heads, both widths in 1-%d)",
+                         (int)o->dim, (int)o->heads, (int)o->ffn_dim, MAX_WIDTH);
     }
     if (o->vocab_count < 1) {
         return error_set(err, STATUS_USAGE, "vocabulary of %d pieces is empty",
@@ -68,9 +71,9 @@ static enum status check_options(const struct transformer_options *o, struct err
         return error_set(err, STATUS_USAGE, "captions of %d tokens need more than %d positions",
                          (int)o->max_tokens, (int)o->position_count);
     }
-    if (o->max_batch < 1) {
-        return error_set(err, STATUS_USAGE, "batch of %d captions is not at least 1",
-                         (int)o->max_batch);
+    if (o->max_batch < 1 || o->max_batch > TRANSFORMER_MAX_BATCH) {
+        return error_set(err, STATUS_USAGE, "batch of %d captions is not in 1-%d",
+                         (int)o->max_batch, TRANSFORMER_MAX_BATCH);
     }
     if (!(o->dropout >= 0.0f && o->dropout < 1.0f)) {
         return error_set(err, STATUS_USAGE, "dropout %g is not in [0, 1)", (double)o->dropout);

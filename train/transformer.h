@@ -33,6 +33,8 @@
 extern "C" {
 #endif
 
+enum { TRANSFORMER_MAX_BATCH = 1 << 20 };
+
 struct transformer_options {
     int32_t layers;         /* >= 1 */
     int32_t dim;            /* D, a multiple of heads */
