@@ -1,0 +1,267 @@
+/*
+ * Checkpoints: what is saved comes back, equal content gives equal bytes, damaged and foreign files
+ * are refused with a reason.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_memory.h"
+#include "tests/support/test.h"
+#include "train/checkpoint.h"
+
+static const struct model_config config = {.image_tower = "resnet10t",
+                                           .text_tower = "tiny",
+                                           .image_size_px = 32,
+                                           .max_tokens = 8,
+                                           .vocab_count = 40,
+                                           .embed_dim = 16,
+                                           .clean_captions = true};
+
+struct fixture {
+    struct device *dev;
+    struct dual_encoder *model;
+    struct sample_state *state;
+    struct loss *loss;
+    struct train_position position;
+    struct checkpoint_content content;
+};
+
+static void open_fixture(struct fixture *f, const char *loss, uint64_t id_space, uint64_t seed) {
+    struct error err = {0};
+    struct dual_encoder_options options;
+    struct loss_options lo;
+    memset(f, 0, sizeof *f);
+    assert_ok(model_config_options(&config, &options, &err), err);
+    options.max_batch = 2;
+    options.image.width = 8; /* a small model: files of kilobytes */
+    options.text.dim = 24;
+    options.text.ffn_dim = 32;
+    assert_ok(device_open(&f->dev, "cpu-ref", 1, &err), err);
+    assert_ok(dual_encoder_create(&f->model, f->dev, &options, &err), err);
+    assert_ok(params_init(dual_encoder_params(f->model), seed, &err), err);
+    assert_ok(sample_state_create(&f->state, id_space, &err), err);
+    loss_options_default(&lo);
+    lo.name = loss;
+    assert_ok(loss_create(&f->loss, &lo, f->state, 10, 4, &err), err);
+    f->position = (struct train_position){.step = 77,
+                                          .seed = 5,
+                                          .epoch = 3,
+                                          .batch = 2,
+                                          .fingerprint = UINT64_C(0x0123456789abcdef),
+                                          .samples_count = 10,
+                                          .id_space_count = id_space};
+    f->content = (struct checkpoint_content){.model = &config,
+                                             .position = &f->position,
+                                             .loss_name = loss,
+                                             .params = dual_encoder_params(f->model),
+                                             .state = f->state,
+                                             .tokenizer = "pieces",
+                                             .tokenizer_size_bytes = 6};
+    f->content.scalar_count = loss_scalars(f->loss, &f->content.scalars);
+}
+
+static void close_fixture(struct fixture *f) {
+    loss_destroy(f->loss);
+    sample_state_destroy(f->state);
+    dual_encoder_destroy(f->model);
+    device_close(f->dev);
+}
+
+/* Something in every column and moment, so that a mix-up shows. */
+static void fill(struct fixture *f) {
+    struct params *p = dual_encoder_params(f->model);
+    struct error err = {0};
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const struct param_info info = params_info(p, i);
+        float *values = calloc((size_t)info.count, sizeof *values);
+        assert_non_null(values);
+        for (int slot = PARAM_M; slot <= PARAM_V && info.kind == PARAM_TRAINED; slot++) {
+            for (int64_t k = 0; k < info.count; k++) {
+                values[k] = (float)slot + 0.001f * (float)(i + k);
+            }
+            const size_t size = (size_t)info.count * sizeof *values;
+            assert_ok(params_write(p, i, (enum param_slot)slot, values, size, &err), err);
+        }
+        free(values);
+    }
+    for (int32_t c = 0; c < sample_state_count(f->state); c++) {
+        for (uint64_t i = 0; i < sample_state_id_space(f->state); i += 2) {
+            sample_state_column(f->state, c)[i] = (float)(c + 1) * 0.5f + (float)i;
+        }
+    }
+    for (int32_t i = 0; i < f->content.scalar_count; i++) {
+        *f->content.scalars[i].value = 0.1 * (i + 1);
+    }
+}
+
+static void assert_same_values(const struct fixture *a, const struct fixture *b) {
+    for (int slot = PARAM_VALUE; slot <= PARAM_V; slot++) {
+        if (slot == PARAM_GRAD) {
+            continue;
+        }
+        for (int decayed = 0; decayed < 2; decayed++) {
+            const struct tensor x =
+                params_range(dual_encoder_params(a->model), (enum param_slot)slot, decayed == 1);
+            const struct tensor y =
+                params_range(dual_encoder_params(b->model), (enum param_slot)slot, decayed == 1);
+            assert_memory_equal(x.data, y.data, tensor_size_bytes(&x));
+        }
+    }
+    for (int32_t c = 0; c < sample_state_count(a->state); c++) {
+        assert_memory_equal(sample_state_column(a->state, c), sample_state_column(b->state, c),
+                            sample_state_id_space(a->state) * sizeof(float));
+    }
+    for (int32_t i = 0; i < a->content.scalar_count; i++) {
+        assert_true(*a->content.scalars[i].value == *b->content.scalars[i].value);
+    }
+}
+
+TEST(what_is_saved_comes_back) {
+    struct error err = {0};
+    struct fixture a;
+    struct fixture b;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("a.safetensors");
+    open_fixture(&a, "nuclr", 20, 1);
+    open_fixture(&b, "nuclr", 20, 2);
+    fill(&a);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_string_equal(checkpoint_path(c), path);
+    assert_string_equal(checkpoint_loss_name(c), "nuclr");
+    assert_string_equal(checkpoint_model(c)->image_tower, "resnet10t");
+    assert_string_equal(checkpoint_model(c)->text_tower, "tiny");
+    assert_int_equal(checkpoint_model(c)->image_size_px, 32);
+    assert_int_equal(checkpoint_model(c)->vocab_count, 40);
+    assert_true(checkpoint_model(c)->clean_captions);
+    assert_memory_equal(checkpoint_position(c), &a.position, sizeof a.position);
+    size_t size = 0;
+    assert_memory_equal(checkpoint_tokenizer(c, &size), "pieces", 6);
+    assert_int_equal(size, 6);
+    assert_ok(checkpoint_load_params(c, dual_encoder_params(b.model), true, &err), err);
+    assert_ok(checkpoint_load_state(c, b.state, b.content.scalars, b.content.scalar_count, &err),
+              err);
+    assert_same_values(&a, &b);
+    checkpoint_close(c);
+
+    /* Equal content, equal bytes. */
+    assert_ok(checkpoint_save(file_posix(), test_temp_path("b.safetensors"), &b.content, &err),
+              err);
+    size_t size_a = 0;
+    size_t size_b = 0;
+    uint8_t *bytes_a = test_read_file(path, &size_a);
+    uint8_t *bytes_b = test_read_file(test_temp_path("b.safetensors"), &size_b);
+    assert_int_equal(size_a, size_b);
+    assert_memory_equal(bytes_a, bytes_b, size_a);
+    free(bytes_a);
+    free(bytes_b);
+    close_fixture(&a);
+    close_fixture(&b);
+}
+
+TEST(state_of_a_smaller_id_space_leaves_new_ids_unvisited) {
+    struct error err = {0};
+    struct fixture a;
+    struct fixture b;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("a.safetensors");
+    open_fixture(&a, "sogclr", 20, 1);
+    open_fixture(&b, "sogclr", 30, 1);
+    fill(&a);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_ok(checkpoint_load_state(c, b.state, NULL, 0, &err), err);
+    assert_true(sample_state_column(b.state, 0)[2] == sample_state_column(a.state, 0)[2]);
+    assert_false(sample_state_visited(sample_state_column(b.state, 0)[20]));
+    checkpoint_close(c);
+    /* The other way round it is another dataset. */
+    assert_ok(checkpoint_save(file_posix(), path, &b.content, &err), err);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_status(checkpoint_load_state(c, a.state, NULL, 0, &err), STATUS_MISMATCH, err);
+    checkpoint_close(c);
+    close_fixture(&a);
+    close_fixture(&b);
+}
+
+TEST(state_of_another_loss_is_refused) {
+    struct error err = {0};
+    struct fixture a;
+    struct fixture b;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("a.safetensors");
+    open_fixture(&a, "clip", 20, 1);
+    open_fixture(&b, "nuclr", 20, 1);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_status(checkpoint_load_state(c, b.state, b.content.scalars, 2, &err), STATUS_MISMATCH,
+                  err);
+    assert_non_null(strstr(err.text, "clip"));
+    checkpoint_close(c);
+    close_fixture(&a);
+    close_fixture(&b);
+}
+
+TEST(damaged_files_are_refused) {
+    struct error err = {0};
+    struct fixture a;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("a.safetensors");
+    open_fixture(&a, "nuclr", 20, 1);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    size_t size = 0;
+    uint8_t *bytes = test_read_file(path, &size);
+    bytes[size / 2] ^= 0x10;
+    test_write_file(path, bytes, size);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_status(checkpoint_load_params(c, dual_encoder_params(a.model), true, &err),
+                  STATUS_CORRUPT, err);
+    checkpoint_close(c);
+    test_write_file(path, bytes, size / 2);
+    struct error cut = {0};
+    assert_status(checkpoint_open(&c, file_posix(), path, &cut), STATUS_CORRUPT, cut);
+    test_write_file(path, "not a checkpoint", 16);
+    struct error foreign = {0};
+    assert_true(checkpoint_open(&c, file_posix(), path, &foreign) < STATUS_OK);
+    assert_null(c);
+    struct error missing = {0};
+    assert_status(checkpoint_open(&c, file_posix(), test_temp_path("no"), &missing),
+                  STATUS_NOTFOUND, missing);
+    free(bytes);
+    close_fixture(&a);
+}
+
+/* The process dies at every write in turn and the power goes: the old checkpoint is still there,
+ * whole. */
+TEST(a_failed_save_leaves_the_old_checkpoint) {
+    struct error err = {0};
+    struct fixture a;
+    struct file_system *memory = NULL;
+    open_fixture(&a, "sogclr", 4, 1);
+    assert_ok(file_memory_create(&memory, &err), err);
+    assert_ok(checkpoint_save(memory, "a", &a.content, &err), err);
+    struct byte_buffer old;
+    assert_ok(file_read_all(memory, &old, "a", SIZE_MAX / 4, &err), err);
+    a.position.step++;
+    for (uint64_t nth = 0;; nth++) {
+        struct file_system *faulty = NULL;
+        assert_ok(file_fault_create(&faulty, memory, nth, FILE_FAULT_DEAD, &err), err);
+        struct error failed = {0};
+        const enum status s = checkpoint_save(faulty, "a", &a.content, &failed);
+        file_fault_destroy(faulty);
+        if (s == STATUS_OK) {
+            assert_true(nth > 3);
+            break;
+        }
+        file_memory_crash(memory);
+        struct byte_buffer now;
+        assert_ok(file_read_all(memory, &now, "a", SIZE_MAX / 4, &err), err);
+        assert_int_equal(now.size_bytes, old.size_bytes);
+        assert_memory_equal(now.data, old.data, old.size_bytes);
+        byte_buffer_fini(&now);
+        (void)memory->remove(memory->context, "a.tmp", &failed);
+    }
+    byte_buffer_fini(&old);
+    file_memory_destroy(memory);
+    close_fixture(&a);
+}

@@ -1,0 +1,108 @@
+/*
+ * A run's directory: what a path names, which checkpoints stay, and which lines of the metrics.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/test.h"
+#include "train/metrics.h"
+#include "train/run_dir.h"
+
+static bool there(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+static void add_checkpoint(const char *run, uint64_t step, uint32_t keep) {
+    struct error err = {0};
+    char path[PATH_MAX_BYTES];
+    assert_ok(run_dir_checkpoint_path(path, run, step, &err), err);
+    test_write_file(path, "x", 1);
+    assert_ok(run_dir_publish(file_posix(), run, step, keep, &err), err);
+}
+
+TEST(last_names_the_newest_and_the_oldest_go) {
+    struct error err = {0};
+    const char *run = test_temp_dir();
+    char path[PATH_MAX_BYTES];
+    bool has = true;
+    assert_ok(run_dir_has_checkpoint(run, &has, &err), err);
+    assert_false(has);
+    assert_status(run_dir_resolve(path, run, &err), STATUS_NOTFOUND, err);
+    assert_non_null(strstr(err.text, "no checkpoint yet"));
+    add_checkpoint(run, 9, 2);
+    add_checkpoint(run, 10, 2);
+    add_checkpoint(run, 11, 2);
+    assert_ok(run_dir_has_checkpoint(run, &has, &err), err);
+    assert_true(has);
+    assert_false(there(test_temp_path("step-0000000009.safetensors")));
+    assert_true(there(test_temp_path("step-0000000010.safetensors")));
+    char target[PATH_MAX_BYTES] = {0};
+    assert_true(readlink(test_temp_path("last"), target, sizeof target - 1) > 0);
+    assert_string_equal(target, "step-0000000011.safetensors");
+    struct error fresh = {0};
+    assert_ok(run_dir_resolve(path, run, &fresh), fresh);
+    assert_string_equal(path, test_temp_path("last"));
+    assert_ok(run_dir_resolve(path, test_temp_path("step-0000000010.safetensors"), &fresh), fresh);
+    assert_string_equal(path, test_temp_path("step-0000000010.safetensors"));
+}
+
+TEST(the_checkpoint_that_last_names_is_never_removed) {
+    const char *run = test_temp_dir();
+    add_checkpoint(run, 20, 1);
+    /* A run that went back: an older step becomes the newest checkpoint. */
+    add_checkpoint(run, 5, 1);
+    assert_true(there(test_temp_path("step-0000000005.safetensors")));
+    assert_false(there(test_temp_path("step-0000000020.safetensors")));
+}
+
+TEST(other_files_in_the_run_are_left_alone) {
+    const char *run = test_temp_dir();
+    test_write_file(test_temp_path("step-12.safetensors"), "x", 1);
+    test_write_file(test_temp_path("step-0000000001.safetensors.tmp"), "x", 1);
+    test_write_file(test_temp_path("notes"), "x", 1);
+    add_checkpoint(run, 3, 1);
+    assert_true(there(test_temp_path("step-12.safetensors")));
+    assert_true(there(test_temp_path("step-0000000001.safetensors.tmp")));
+    assert_true(there(test_temp_path("notes")));
+}
+
+static void write_steps(const char *run, uint64_t keep_to, uint64_t first, uint64_t last) {
+    struct error err = {0};
+    struct metrics *m = NULL;
+    assert_ok(metrics_open(&m, run, keep_to, &err), err);
+    for (uint64_t s = first; s <= last; s++) {
+        const struct step_report r = {.step = s, .epoch = s / 4, .loss = 0.5, .pairs_per_s = 100.0};
+        assert_ok(metrics_step(m, &r, &err), err);
+    }
+    assert_ok(metrics_sync(m, &err), err);
+    metrics_close(m);
+}
+
+TEST(metrics_have_one_line_a_step_after_a_resume) {
+    struct error err = {0};
+    const char *run = test_temp_dir();
+    write_steps(run, 0, 1, 6);
+    /* The process died inside a line. */
+    FILE *f = fopen(test_temp_path("metrics.jsonl"), "ab");
+    assert_non_null(f);
+    assert_true(fputs("{\"step\":7,\"epo", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    write_steps(run, 4, 5, 8);
+    size_t size = 0;
+    char *text = (char *)test_read_file(test_temp_path("metrics.jsonl"), &size);
+    uint64_t expected = 1;
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        char start[32];
+        (void)snprintf(start, sizeof start, "{\"step\":%d,", (int)expected++);
+        assert_int_equal(strncmp(line, start, strlen(start)), 0);
+        assert_int_equal(line[strlen(line) - 1], '}');
+    }
+    assert_int_equal(expected, 9);
+    free(text);
+    struct metrics *m = NULL;
+    assert_status(metrics_open(&m, test_temp_path("nowhere"), 0, &err), STATUS_NOTFOUND, err);
+}

@@ -1,0 +1,46 @@
+/*
+ * Learning rates: warm-up, cosine, and zeta's freeze.
+ */
+#include <math.h>
+
+#include "tests/support/test.h"
+#include "train/schedule.h"
+
+static const struct schedule example = {.peak_lr = 2e-4,
+                                        .final_lr = 1e-6,
+                                        .warmup_steps = 10,
+                                        .total_steps = 110};
+
+TEST(warmup_is_linear_and_reaches_the_peak) {
+    assert_true(fabs(schedule_lr(&example, 0) - 2e-5) < 1e-18);
+    assert_true(fabs(schedule_lr(&example, 4) - 1e-4) < 1e-18);
+    assert_true(fabs(schedule_lr(&example, 9) - 2e-4) < 1e-18);
+    assert_true(fabs(schedule_lr(&example, 10) - 2e-4) < 1e-18);
+}
+
+TEST(cosine_falls_to_the_final_rate) {
+    assert_true(fabs(schedule_lr(&example, 60) - (1e-6 + 0.5 * (2e-4 - 1e-6))) < 1e-15);
+    assert_true(fabs(schedule_lr(&example, 110) - 1e-6) < 1e-15);
+    for (uint64_t s = 10; s < 110; s++) {
+        assert_true(schedule_lr(&example, s + 1) < schedule_lr(&example, s));
+    }
+}
+
+TEST(schedules_without_warmup_or_steps_behind_it_are_defined) {
+    const struct schedule none = {
+        .peak_lr = 1.0, .final_lr = 0.0, .warmup_steps = 0, .total_steps = 4};
+    assert_true(schedule_lr(&none, 0) == 1.0);
+    const struct schedule all = {
+        .peak_lr = 1.0, .final_lr = 0.25, .warmup_steps = 4, .total_steps = 4};
+    assert_true(schedule_lr(&all, 3) == 1.0);
+    assert_true(fabs(schedule_lr(&all, 4) - 0.25) < 1e-15);
+}
+
+TEST(zeta_is_frozen_then_follows_a_cosine) {
+    assert_true(schedule_zeta_lr(5e-6, 50, 300, 49) == 0.0);
+    assert_true(fabs(schedule_zeta_lr(5e-6, 50, 300, 50) - 5e-6) < 1e-20);
+    assert_true(fabs(schedule_zeta_lr(5e-6, 50, 300, 175) - 2.5e-6) < 1e-18);
+    assert_true(fabs(schedule_zeta_lr(5e-6, 50, 300, 300)) < 1e-18);
+    assert_true(schedule_zeta_lr(5e-6, 300, 300, 299) == 0.0);
+    assert_true(schedule_zeta_lr(5e-6, 0, 0, 0) == 0.0);
+}

@@ -1,0 +1,324 @@
+/*
+ * checkpoint: reading one: metadata into plain structs at open, tensors on request, each checked
+ * against the shape the model expects and against its hash.
+ */
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/safetensors.h"
+#include "formats/tokenizer.h"
+#include "train/checkpoint_internal.h"
+#include "train/run_dir.h"
+
+struct checkpoint {
+    char path[PATH_MAX_BYTES];
+    struct safetensors *file;
+    struct model_config model;
+    struct train_position position;
+    const char *loss_name;
+    uint8_t *tokenizer;
+    size_t tokenizer_size_bytes;
+};
+
+const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT] = {PARAM_VALUE, PARAM_M, PARAM_V};
+
+void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct param_info *info,
+                           enum param_slot slot) {
+    const char *prefix = slot == PARAM_M ? "adamw.m." : slot == PARAM_V ? "adamw.v." : "";
+    (void)snprintf(out, CHECKPOINT_NAME_BYTES, "%s%s", prefix, info->name);
+}
+
+float *checkpoint_largest_tensor(const struct params *p) {
+    int64_t largest = 1;
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const int64_t count = params_info(p, i).count;
+        largest = count > largest ? count : largest;
+    }
+    return malloc((size_t)largest * sizeof(float));
+}
+
+enum status model_config_options(const struct model_config *c,
+                                 struct dual_encoder_options *out,
+                                 struct error *err) {
+    REQUIRE(c != NULL && out != NULL);
+    TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
+    out->image.image_px = c->image_size_px;
+    out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    out->text.max_tokens = c->max_tokens;
+    out->text.vocab_count = c->vocab_count;
+    if (out->text.position_count < c->max_tokens) {
+        out->text.position_count = c->max_tokens;
+    }
+    out->embed_dim = c->embed_dim;
+    return STATUS_OK;
+}
+
+/* ---- metadata ---- */
+
+static enum status missing(const struct checkpoint *c, const char *key, struct error *err) {
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: metadata %s is missing or wrong; this is no checkpoint of ccstream-train",
+                     c->path, key);
+}
+
+static enum status
+get_text(const struct checkpoint *c, const char *key, const char **out, struct error *err) {
+    *out = safetensors_metadata(c->file, key);
+    return *out != NULL ? STATUS_OK : missing(c, key, err);
+}
+
+/* A decimal number in [low, high]. */
+static enum status get_number(const struct checkpoint *c,
+                              const char *key,
+                              uint64_t low,
+                              uint64_t high,
+                              uint64_t *out,
+                              struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    uint64_t value = 0;
+    size_t digits = 0;
+    for (; text[digits] >= '0' && text[digits] <= '9'; digits++) {
+        const uint64_t digit = (uint64_t)(text[digits] - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return missing(c, key, err);
+        }
+        value = value * 10 + digit;
+    }
+    if (digits == 0 || text[digits] != '\0' || value < low || value > high) {
+        return missing(c, key, err);
+    }
+    *out = value;
+    return STATUS_OK;
+}
+
+static enum status get_tower(const struct checkpoint *c,
+                             const char *key,
+                             char out[CHECKPOINT_TOWER_BYTES],
+                             struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    const size_t size = strlen(text);
+    if (size == 0 || size >= CHECKPOINT_TOWER_BYTES) {
+        return missing(c, key, err);
+    }
+    memcpy(out, text, size + 1);
+    return STATUS_OK;
+}
+
+static enum status read_model(struct checkpoint *c, struct error *err) {
+    struct model_config *m = &c->model;
+    const char *stem;
+    uint64_t n[5];
+    TRY(get_tower(c, KEY_IMAGE_TOWER, m->image_tower, err));
+    TRY(get_tower(c, KEY_TEXT_TOWER, m->text_tower, err));
+    TRY(get_text(c, KEY_STEM, &stem, err));
+    TRY(get_number(c, KEY_IMAGE_SIZE, 8, 2048, &n[0], err));
+    TRY(get_number(c, KEY_MAX_TOKENS, 2, TOKENIZER_MAX_TOKENS, &n[1], err));
+    TRY(get_number(c, KEY_VOCAB, 1, TOKENIZER_MAX_VOCAB, &n[2], err));
+    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[3], err));
+    TRY(get_number(c, KEY_CLEAN, 0, 1, &n[4], err));
+    if (strcmp(stem, "small") != 0 && strcmp(stem, "standard") != 0) {
+        return missing(c, KEY_STEM, err);
+    }
+    m->small_stem = strcmp(stem, "small") == 0;
+    m->image_size_px = (int32_t)n[0];
+    m->max_tokens = (int32_t)n[1];
+    m->vocab_count = (int32_t)n[2];
+    m->embed_dim = (int32_t)n[3];
+    m->clean_captions = n[4] == 1;
+    return STATUS_OK;
+}
+
+static enum status read_position(struct checkpoint *c, struct error *err) {
+    struct train_position *p = &c->position;
+    TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
+    TRY(get_number(c, KEY_SEED, 0, UINT64_MAX, &p->seed, err));
+    TRY(get_number(c, KEY_EPOCH, 0, UINT64_MAX, &p->epoch, err));
+    TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
+    TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
+    TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
+    const char *text;
+    TRY(get_text(c, KEY_FINGERPRINT, &text, err));
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
+        return missing(c, KEY_FINGERPRINT, err);
+    }
+    p->fingerprint = strtoull(text, NULL, 16);
+    return get_text(c, KEY_LOSS, &c->loss_name, err);
+}
+
+static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
+    const struct safetensors_info *info = safetensors_find(c->file, TENSOR_TOKENIZER);
+    if (info == NULL) {
+        return STATUS_OK;
+    }
+    if (info->dtype != SAFETENSORS_U8 || info->size_bytes > TOKENIZER_MAX_MODEL_BYTES ||
+        info->size_bytes == 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no tokenizer", c->path,
+                         TENSOR_TOKENIZER);
+    }
+    c->tokenizer_size_bytes = (size_t)info->size_bytes;
+    c->tokenizer = malloc(c->tokenizer_size_bytes);
+    if (c->tokenizer == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: no memory for the tokenizer", c->path);
+    }
+    return safetensors_read(c->file, info, c->tokenizer, c->tokenizer_size_bytes, err);
+}
+
+enum status checkpoint_open(struct checkpoint **out,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err) {
+    REQUIRE(out != NULL && fs != NULL && path != NULL);
+    *out = NULL;
+    struct checkpoint *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    enum status s;
+    uint64_t version;
+    TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
+    TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
+    TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &version, err));
+    if (version != CHECKPOINT_VERSION) {
+        s = error_set(err, STATUS_VERSION,
+                      "%s: checkpoint version %" PRIu64 ", this program reads version %d", c->path,
+                      version, CHECKPOINT_VERSION);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, read_model(c, err));
+    TRY_OR_FAIL(s, read_position(c, err));
+    TRY_OR_FAIL(s, read_tokenizer(c, err));
+    *out = c;
+    return STATUS_OK;
+fail:
+    checkpoint_close(c);
+    return s;
+}
+
+void checkpoint_close(struct checkpoint *c) {
+    if (c == NULL) {
+        return;
+    }
+    safetensors_close(c->file);
+    free(c->tokenizer);
+    free(c);
+}
+
+const char *checkpoint_path(const struct checkpoint *c) {
+    return c->path;
+}
+
+const struct model_config *checkpoint_model(const struct checkpoint *c) {
+    return &c->model;
+}
+
+const struct train_position *checkpoint_position(const struct checkpoint *c) {
+    return &c->position;
+}
+
+const char *checkpoint_loss_name(const struct checkpoint *c) {
+    return c->loss_name;
+}
+
+const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes) {
+    *size_bytes = c->tokenizer_size_bytes;
+    return c->tokenizer;
+}
+
+/* ---- tensors ---- */
+
+static enum status load_param(const struct checkpoint *c,
+                              struct params *p,
+                              int32_t index,
+                              enum param_slot slot,
+                              float *host,
+                              struct error *err) {
+    const struct param_info info = params_info(p, index);
+    char name[CHECKPOINT_NAME_BYTES];
+    checkpoint_param_name(name, &info, slot);
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    bool same =
+        found != NULL && found->dtype == SAFETENSORS_F32 && found->dim_count == (uint32_t)info.ndim;
+    for (int32_t d = 0; same && d < info.ndim; d++) {
+        same = found->shape[d] == (uint64_t)info.shape[d];
+    }
+    if (!same) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: tensor %s is %s; the model was built with other options", c->path,
+                         name, found == NULL ? "missing" : "of another shape");
+    }
+    const size_t size_bytes = (size_t)info.count * sizeof *host;
+    TRY(safetensors_read(c->file, found, host, size_bytes, err));
+    return params_write(p, index, slot, host, size_bytes, err);
+}
+
+enum status checkpoint_load_params(const struct checkpoint *c,
+                                   struct params *p,
+                                   bool moments,
+                                   struct error *err) {
+    REQUIRE(c != NULL && p != NULL && params_dtype(p) == DTYPE_F32);
+    float *host = checkpoint_largest_tensor(p);
+    if (host == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: no memory to read the model", c->path);
+    }
+    enum status s = STATUS_OK;
+    for (size_t k = 0; k < CHECKPOINT_SLOT_COUNT && (k == 0 || moments); k++) {
+        for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
+            if (k == 0 || params_info(p, i).kind != PARAM_BUFFER) {
+                s = load_param(c, p, i, checkpoint_slots[k], host, err);
+            }
+        }
+    }
+    free(host);
+    return s;
+}
+
+static enum status load_column(const struct checkpoint *c,
+                               struct sample_state *state,
+                               int32_t column,
+                               struct error *err) {
+    char name[CHECKPOINT_NAME_BYTES];
+    (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(state, column));
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    if (found == NULL || found->dtype != SAFETENSORS_F32 || found->dim_count != 1) {
+        return error_set(err, STATUS_MISMATCH, "%s: no state %s; the run was made with loss %s",
+                         c->path, name, c->loss_name);
+    }
+    if (found->shape[0] > sample_state_id_space(state)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path,
+                         name, found->shape[0], sample_state_id_space(state));
+    }
+    return safetensors_read(c->file, found, sample_state_column(state, column),
+                            (size_t)found->size_bytes, err);
+}
+
+enum status checkpoint_load_state(const struct checkpoint *c,
+                                  struct sample_state *state,
+                                  const struct loss_scalar *scalars,
+                                  int32_t scalar_count,
+                                  struct error *err) {
+    REQUIRE(c != NULL && state != NULL);
+    for (int32_t i = 0; i < sample_state_count(state); i++) {
+        TRY(load_column(c, state, i, err));
+    }
+    for (int32_t i = 0; i < scalar_count; i++) {
+        char key[128];
+        const char *text;
+        (void)snprintf(key, sizeof key, KEY_SCALAR "%s", scalars[i].name);
+        TRY(get_text(c, key, &text, err));
+        char *end;
+        const double value = strtod(text, &end);
+        if (end == text || *end != '\0') {
+            return missing(c, key, err);
+        }
+        *scalars[i].value = value;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,44 @@
+/*
+ * checkpoint_internal: the names inside a checkpoint, shared by save and load.
+ */
+#ifndef TRAIN_CHECKPOINT_INTERNAL_H
+#define TRAIN_CHECKPOINT_INTERNAL_H
+
+#include "train/checkpoint.h"
+
+#define KEY_VERSION     "ccstream.version"
+#define KEY_IMAGE_TOWER "model.image_tower"
+#define KEY_TEXT_TOWER  "model.text_tower"
+#define KEY_STEM        "model.stem"
+#define KEY_IMAGE_SIZE  "model.image_size"
+#define KEY_MAX_TOKENS  "model.max_tokens"
+#define KEY_VOCAB       "model.vocab"
+#define KEY_EMBED       "model.embed_dim"
+#define KEY_CLEAN       "model.clean_captions"
+#define KEY_STEP        "train.step"
+#define KEY_SEED        "train.seed"
+#define KEY_EPOCH       "train.epoch"
+#define KEY_BATCH       "train.batch"
+#define KEY_FINGERPRINT "dataset.fingerprint"
+#define KEY_SAMPLES     "dataset.samples"
+#define KEY_ID_SPACE    "dataset.id_space"
+#define KEY_LOSS        "loss.name"
+#define KEY_SCALAR      "loss.state."
+
+#define TENSOR_STATE     "state."
+#define TENSOR_TOKENIZER "tokenizer.model"
+
+enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
+
+/* The slots that are saved, in order. */
+extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
+
+/* NAME, "adamw.m.NAME" or "adamw.v.NAME". */
+void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct param_info *info,
+                           enum param_slot slot);
+
+/* Room for the largest tensor of the table; NULL without memory. */
+float *checkpoint_largest_tensor(const struct params *p);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * metrics: JSON lines through stdio, one write per line.
+ */
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
+
+enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 16 };
+
+static const char step_prefix[] = "{\"step\":";
+
+struct metrics {
+    FILE *file;
+    struct json_writer line;
+    char path[PATH_MAX_BYTES];
+};
+
+/* The part of `text` whose lines are whole, begin with a step and do not lie behind `step`. */
+static size_t kept_size(const char *text, uint64_t step) {
+    size_t kept = 0;
+    for (;;) {
+        const char *line = text + kept;
+        const char *end = strchr(line, '\n');
+        if (end == NULL || strncmp(line, step_prefix, sizeof step_prefix - 1) != 0 ||
+            strtoull(line + sizeof step_prefix - 1, NULL, 10) > step) {
+            return kept;
+        }
+        kept += (size_t)(end - line) + 1;
+    }
+}
+
+static enum status cut_behind(const char *path, uint64_t step, struct error *err) {
+    struct byte_buffer old;
+    const struct file_system *fs = file_posix();
+    struct error ignored = {0};
+    enum status s = file_read_all(fs, &old, path, MAX_METRICS_BYTES, &ignored);
+    if (s == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s", ignored.text);
+    }
+    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step) : 0;
+    s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
+    byte_buffer_fini(&old);
+    return s;
+}
+
+enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err) {
+    REQUIRE(out != NULL && run != NULL);
+    *out = NULL;
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return error_set(err, STATUS_NOMEM, "metrics: out of memory");
+    }
+    enum status s;
+    json_writer_init(&m->line, MAX_LINE_BYTES);
+    TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
+    TRY_OR_FAIL(s, cut_behind(m->path, step, err));
+    m->file = fopen(m->path, "ae");
+    if (m->file == NULL) {
+        s = error_set_errno(err, "cannot open %s", m->path);
+        goto fail;
+    }
+    *out = m;
+    return STATUS_OK;
+fail:
+    metrics_close(m);
+    return s;
+}
+
+/* Ends the object and writes it as one line. */
+static enum status write_line(struct metrics *m, struct error *err) {
+    struct json_writer *w = &m->line;
+    json_close_object(w);
+    json_newline(w);
+    TRY(json_writer_status(w, err));
+    if (fwrite(w->out.data, 1, w->out.size_bytes, m->file) != w->out.size_bytes ||
+        fflush(m->file) != 0) {
+        return error_set_errno(err, "cannot write %s", m->path);
+    }
+    return STATUS_OK;
+}
+
+static struct json_writer *begin_line(struct metrics *m, uint64_t step) {
+    json_writer_reset(&m->line);
+    json_open_object(&m->line, NULL);
+    json_u64(&m->line, "step", step);
+    return &m->line;
+}
+
+enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err) {
+    struct json_writer *w = begin_line(m, r->step);
+    json_u64(w, "epoch", r->epoch);
+    json_double(w, "loss", r->loss);
+    json_double(w, "objective", r->objective);
+    json_double(w, "lr", r->lr);
+    json_double(w, "zeta_lr", r->zeta_lr);
+    json_double(w, "grad_norm", r->grad_norm);
+    json_double(w, "pairs_per_s", r->pairs_per_s);
+    json_double(w, "stall_s", r->stall_s);
+    json_u64(w, "replaced", r->replaced_count);
+    return write_line(m, err);
+}
+
+enum status metrics_retrieval(struct metrics *m,
+                              uint64_t step,
+                              const struct retrieval_result *r,
+                              struct error *err) {
+    retrieval_write_json(begin_line(m, step), "retrieval", r);
+    return write_line(m, err);
+}
+
+enum status metrics_sync(struct metrics *m, struct error *err) {
+    if (fflush(m->file) != 0 || fsync(fileno(m->file)) != 0) {
+        return error_set_errno(err, "cannot write %s", m->path);
+    }
+    return STATUS_OK;
+}
+
+void metrics_close(struct metrics *m) {
+    if (m == NULL) {
+        return;
+    }
+    if (m->file != NULL) {
+        (void)fclose(m->file);
+    }
+    json_writer_fini(&m->line);
+    free(m);
+}

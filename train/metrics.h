@@ -1,0 +1,45 @@
+/*
+ * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
+ * one per evaluation. Every line begins with its step, so that a resumed run drops the lines behind
+ * the checkpoint it starts from, and has one line a step in the end.
+ *
+ * Threading : one owner.
+ * Ownership : open/close.
+ */
+#ifndef TRAIN_METRICS_H
+#define TRAIN_METRICS_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "train/retrieval.h"
+
+struct metrics;
+
+struct step_report {
+    uint64_t step;  /* steps done, from 1 */
+    uint64_t epoch; /* of this step, from 0 */
+    double loss, objective;
+    double lr, zeta_lr;
+    double grad_norm;
+    double pairs_per_s;      /* of this step */
+    double stall_s;          /* of this step: waiting for the loader */
+    uint32_t replaced_count; /* damaged samples replaced in this batch */
+};
+
+/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. Returns OK, IO, NOMEM or LIMIT.
+ */
+enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err);
+
+/* Each writes one whole line. Returns OK or IO. */
+enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
+enum status metrics_retrieval(struct metrics *m,
+                              uint64_t step,
+                              const struct retrieval_result *r,
+                              struct error *err);
+
+/* Flushes to the disk. Returns OK or IO. */
+enum status metrics_sync(struct metrics *m, struct error *err);
+void metrics_close(struct metrics *m); /* accepts NULL */
+
+#endif

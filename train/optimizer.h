@@ -1,0 +1,36 @@
+/*
+ * optimizer: AdamW over a parameter table, with decay for the tensors that take it and an optional
+ * clip of the global gradient norm.
+ *
+ * Threading : as the device.
+ * Ownership : values, gradients and moments belong to the table; the step count is the caller's.
+ */
+#ifndef TRAIN_OPTIMIZER_H
+#define TRAIN_OPTIMIZER_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "train/params.h"
+
+struct optimizer_options {
+    double beta1, beta2; /* [0, 1); 0.9, 0.999 */
+    double eps;          /* > 0; 1e-8 */
+    double weight_decay; /* >= 0; 0.02; decoupled, tensors with params_info.decay only */
+    double clip_norm;    /* gradients are scaled down to this global norm; 0 = never */
+};
+
+void optimizer_options_default(struct optimizer_options *opt);
+
+/* One step along the table's gradients; `step` counts from 1. *grad_norm is that before clipping.
+ * Returns OK, CORRUPT when the norm is not finite (nothing is changed then), or what the device
+ * says. */
+enum status optimizer_step(struct params *p,
+                           struct device *dev,
+                           double *grad_norm,
+                           const struct optimizer_options *opt,
+                           double lr,
+                           uint64_t step,
+                           struct error *err);
+
+#endif

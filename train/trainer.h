@@ -1,0 +1,106 @@
+/*
+ * trainer: one training run: data, model, loss, optimiser, checkpoints, evaluation, in a loop.
+ *
+ *   batch -> forward -> S = X T^T -> loss (state by sample id) -> G -> dX = G T, dT = G^T X
+ *         -> backward -> AdamW -> metrics -> (checkpoint, evaluation)
+ *
+ * Everything random is a function of (seed, step or epoch, sample id), and the checkpoint holds all
+ * that changes: a resumed run equals an uninterrupted one to the bit on the same machine and thread
+ * count.
+ *
+ * Threading : one owner; the loader's threads are its own.
+ * Ownership : create/destroy. Options are copied, strings in them are borrowed for the life.
+ */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+#include "loader/loader.h"
+#include "train/dual_encoder.h"
+#include "train/loss.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/retrieval.h"
+
+struct trainer_options {
+    const char *data; /* dataset directory with a tokenizer */
+    const char *val;  /* dataset for retrieval after epochs; NULL: none */
+    const char *run;  /* directory, must exist; goes on from RUN/last when that is there */
+
+    struct loss_options loss;
+    double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */
+    double zeta_lr_image_ratio;  /* that of images relative to it; 0.1 */
+    uint32_t zeta_freeze_epochs; /* zeta stays at zeta0 in the first ones; 5 */
+
+    const char *image_tower, *text_tower; /* presets */
+    bool small_stem;
+    uint32_t image_size_px;
+    uint32_t max_tokens;
+    uint32_t embed_dim;
+    double dropout; /* of the text tower */
+    bool clean_captions;
+
+    uint32_t batch_count; /* global batch */
+    uint64_t epochs;
+    uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
+    double lr, min_lr;
+    uint64_t warmup_steps; /* UINT64_MAX: 500, or a tenth of the run where that is less */
+    struct optimizer_options optimizer;
+    uint64_t seed;
+
+    const char *device;      /* "cpu", "cpu-ref" */
+    uint32_t threads;        /* of the device; 0 = all */
+    uint32_t loader_threads; /* 0 = one per CPU */
+    enum loader_engine engine;
+
+    uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
+    uint32_t keep_count;       /* checkpoints that stay; >= 1 */
+    uint32_t
+        eval_epochs; /* evaluate on `val` every so many epochs and at the end; 0 = at the end */
+
+    const struct log_sink *log;
+    /* Called after every step and evaluation; may be NULL. */
+    void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
+    void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
+    bool (*should_stop)(void *cookie); /* asked between steps; may be NULL */
+    void *cookie;
+};
+
+struct trainer_summary {
+    uint64_t step, total_steps; /* done, of the whole run */
+    uint64_t steps_per_epoch;
+    uint64_t samples_count, id_space_count, vocab_count;
+    struct dual_encoder_memory memory;
+    uint64_t resumed_step; /* step the run went on from; 0: a new one */
+    const char *engine;    /* of the loader */
+};
+
+struct trainer;
+
+/* Opens everything and restores RUN/last where there is one. Returns OK, USAGE (an option out of
+ * range, a dataset too small or without tokenizer), MISMATCH (the checkpoint is of another dataset
+ * or model, and what differs), or what the parts say. */
+enum status
+trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err);
+void trainer_destroy(struct trainer *t); /* accepts NULL */
+
+struct trainer_summary trainer_summary(const struct trainer *t);
+
+/* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
+ * is not finite ends the run with CORRUPT; the last checkpoint stays as it was. The last retrieval
+ * result is left in *result when `val` is given (images == 0: none was made). */
+enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
+
+/* Memory alone, without data or run: vocab_count as the tokenizer would have it. */
+enum status trainer_plan(struct dual_encoder_memory *out,
+                         const struct trainer_options *opt,
+                         uint32_t vocab_count,
+                         struct error *err);
+
+void trainer_options_default(struct trainer_options *opt);
+
+#endif
