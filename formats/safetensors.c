@@ -173,6 +173,10 @@ parse_metadata(struct safetensors *r, const struct json_value *v, struct error *
             return error_set(err, STATUS_CORRUPT, "%s: metadata \"%.200s\" is no string", r->path,
                              key);
         }
+        if (strlen(key) > SAFETENSORS_MAX_NAME_BYTES) {
+            return error_set(err, STATUS_LIMIT, "%s: metadata key of more than %d bytes", r->path,
+                             SAFETENSORS_MAX_NAME_BYTES);
+        }
         if (strcmp(key, SAFETENSORS_HASH_NAME) == 0) {
             r->announces_hashes = true;
         } else {
@@ -238,6 +242,8 @@ static enum status parse_header(struct safetensors *r, struct error *err) {
         } else {
             TRY(parse_tensor(r, key, value, &r->tensors[r->tensor_count], err));
             r->tensor_count++;
+            /* Announced or not: a file that has them is checked with them. */
+            r->announces_hashes = r->announces_hashes || strcmp(key, SAFETENSORS_HASH_NAME) == 0;
         }
     }
     qsort(r->tensors, r->tensor_count, sizeof *r->tensors, compare_place);

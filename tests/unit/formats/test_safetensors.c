@@ -290,6 +290,12 @@ TEST(hostile_headers_are_refused) {
         }
     }
     struct safetensors *r = NULL;
+    char key[SAFETENSORS_MAX_NAME_BYTES + 64];
+    int n = snprintf(key, sizeof key, "{\"__metadata__\":{\"%0*d\":\"\"}}",
+                     SAFETENSORS_MAX_NAME_BYTES + 1, 0);
+    assert_true(n > 0 && (size_t)n < sizeof key);
+    put_json(fs, "a", key, 0);
+    assert_status(safetensors_open(&r, fs, "a", &err), STATUS_LIMIT, err);
     uint8_t huge[16] = {0};
     store_u64(huge, SAFETENSORS_MAX_HEADER_BYTES + 1u);
     put_file(fs, "a", huge, sizeof huge);
