@@ -303,6 +303,31 @@ TEST(png_of_every_kind) {
     image_decoder_destroy(d);
 }
 
+TEST(own_buffers_stay_once_they_are_large_enough) {
+    struct image_view large = make_picture(200, 180, 1);
+    struct image_view small = make_picture(90, 120, 2);
+    struct byte_buffer jpegs[2] = {encode(&large, 90), encode(&small, 90)};
+    struct byte_buffer turned[2] = {with_orientation(&jpegs[0], 6), with_orientation(&jpegs[1], 8)};
+    struct image_decoder *d = make_decoder();
+    const uint8_t *first[2] = {NULL, NULL};
+    for (int i = 0; i < 8; i++) {
+        const struct byte_buffer *b = i % 2 == 0 ? &jpegs[i / 2 % 2] : &turned[i / 2 % 2];
+        struct image_view v;
+        assert_int_equal(image_decode(d, &v, NULL, b->data, b->size_bytes, NULL, NULL), 0);
+        if (first[i % 2] == NULL) {
+            first[i % 2] = v.data;
+        }
+        assert_ptr_equal(v.data, first[i % 2]);
+    }
+    image_decoder_destroy(d);
+    for (int i = 0; i < 2; i++) {
+        byte_buffer_fini(&jpegs[i]);
+        byte_buffer_fini(&turned[i]);
+    }
+    free(large.data);
+    free(small.data);
+}
+
 /* ---------------------------------------------------------------- independence of pictures */
 
 /* Removes all segments of one kind before the scan. */
