@@ -52,7 +52,7 @@ struct manifest {
     enum shard_container container;
     uint64_t samples;  /* sum over the shards */
     uint64_t texts;    /* captions, sum over the shards */
-    uint64_t id_space; /* largest id + 1; more when the last rows failed */
+    uint64_t id_space; /* largest id + 1 */
     uint64_t image_bytes;
     uint64_t bytes; /* of the shard files */
     uint64_t fingerprint;
@@ -78,8 +78,8 @@ manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct 
 enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err);
 
-/* Sums up the shards into the totals, raises id_space to what the ids and the sources' rows need
- * (never lowers it), and appends the generation with this fingerprint (see dataset_fingerprint_of).
+/* Sums up the shards into the totals, raises id_space to the largest id + 1 (never lowers it), and
+ * appends the generation with this fingerprint (see dataset_fingerprint_of).
  * A generation equal to the last one is not added twice. Returns OK, NOMEM or LIMIT. */
 enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err);
 

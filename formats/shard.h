@@ -22,6 +22,8 @@ extern "C" {
 #define SHARD_EXTENSION       ".tar.zst"
 #define SHARD_INDEX_EXTENSION ".cci"
 
+#define SHARD_MAX_ID ((uint64_t)INT64_MAX - 1) /* so that every JSON reader can hold a count */
+
 enum {
     SHARD_VERSION = 1,
     SHARD_MAX_SAMPLES = 1 << 20,              /* of one shard */

@@ -32,7 +32,7 @@ enum {
 
 /* One sample as it comes from a source. */
 struct shard_sample {
-    uint64_t sample_id; /* below UINT64_MAX */
+    uint64_t sample_id; /* at most SHARD_MAX_ID */
     const char *key;    /* shard_key_is_valid, unique in the shard */
     const void *image;
     size_t image_bytes;

@@ -1,0 +1,260 @@
+/*
+ * One sample to the bytes of its zstd frame. The tar members stand in this order, and only what is
+ * in front of the image is compressed:
+ *
+ *     tar      KEY.txt .. KEY.json ..  header of KEY.jpg |  image            | zeros to 512
+ *     zstd     one compressed block (or raw blocks)      |  raw blocks       | one RLE block
+ *
+ * so that the image's bytes are in the file as they came.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/utf8.h"
+#include "formats/shard_internal.h"
+#include "formats/shard_writer.h"
+
+struct shard_frame_builder {
+    struct zstd_packer *packer;
+    struct hasher *hasher;
+    struct byte_buffer head; /* what stands in front of the image, uncompressed */
+};
+
+void shard_frame_fini(struct shard_frame *f) {
+    if (f) {
+        byte_buffer_fini(&f->bytes);
+        byte_buffer_fini(&f->texts);
+        byte_buffer_fini(&f->sizes);
+        memset(f, 0, sizeof(*f));
+    }
+}
+
+enum status
+shard_frame_builder_create(struct shard_frame_builder **out, int level, struct error *err) {
+    REQUIRE(out && level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
+    *out = NULL;
+    struct shard_frame_builder *b = calloc(1, sizeof(*b));
+    if (!b) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a frame builder");
+    }
+    byte_buffer_init(&b->head, SHARD_MAX_HEAD_BYTES);
+    enum status s = zstd_packer_create(&b->packer, level, err);
+    if (s == STATUS_OK) {
+        s = hasher_create(&b->hasher, err);
+    }
+    if (s != STATUS_OK) {
+        shard_frame_builder_destroy(b);
+        return s;
+    }
+    *out = b;
+    return STATUS_OK;
+}
+
+void shard_frame_builder_destroy(struct shard_frame_builder *b) {
+    if (b) {
+        zstd_packer_destroy(b->packer);
+        hasher_destroy(b->hasher);
+        byte_buffer_fini(&b->head);
+        free(b);
+    }
+}
+
+static enum status over_limit(const struct shard_sample *s,
+                              const char *what,
+                              uint64_t got,
+                              uint64_t limit,
+                              struct error *err) {
+    return error_set(err, STATUS_LIMIT,
+                     "sample %" PRIu64 ": %s of %" PRIu64 ", the limit is %" PRIu64, s->sample_id,
+                     what, got, limit);
+}
+
+static enum status not_utf8(const struct shard_sample *s,
+                            const char *what,
+                            const struct shard_text *text,
+                            struct error *err) {
+    return error_set(err, STATUS_CORRUPT, "sample %" PRIu64 ": %s is not UTF-8 at byte %zu",
+                     s->sample_id, what, utf8_valid_prefix(text->data, text->size_bytes));
+}
+
+static enum status check_texts(const struct shard_sample *s, struct error *err) {
+    uint64_t total = 0;
+    if (s->caption_count > SHARD_MAX_CAPTIONS) {
+        return over_limit(s, "count of captions", s->caption_count, SHARD_MAX_CAPTIONS, err);
+    }
+    for (size_t k = 0; k < s->caption_count; k++) {
+        const struct shard_text *text = &s->captions[k];
+        total += text->size_bytes;
+        if (text->size_bytes > SHARD_MAX_TEXT_BYTES || total > SHARD_MAX_TEXT_BYTES) {
+            return over_limit(s, "captions with a size", total, SHARD_MAX_TEXT_BYTES, err);
+        }
+        if (utf8_valid_prefix(text->data, text->size_bytes) != text->size_bytes) {
+            return not_utf8(s, "a caption", text, err);
+        }
+    }
+    if (s->json.data && s->json.size_bytes > SHARD_MAX_JSON_BYTES) {
+        return over_limit(s, "JSON with a size", s->json.size_bytes, SHARD_MAX_JSON_BYTES, err);
+    }
+    if (s->json.data && utf8_valid_prefix(s->json.data, s->json.size_bytes) != s->json.size_bytes) {
+        return not_utf8(s, "the JSON", &s->json, err);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_sample(const struct shard_sample *s, struct error *err) {
+    REQUIRE(s->key && s->image && (s->captions || s->caption_count == 0));
+    REQUIRE(s->sample_id <= SHARD_MAX_ID && s->flags <= SHARD_FLAGS_ALL);
+    REQUIRE(s->label >= SHARD_NO_LABEL && s->format <= IMAGE_FORMAT_GIF);
+    if (!shard_key_is_valid(s->key)) {
+        return error_set(err, STATUS_INVALID,
+                         "sample %" PRIu64 ": key '%.80s' cannot be a file "
+                         "name in a shard",
+                         s->sample_id, s->key);
+    }
+    if (s->image_bytes < 1 || s->image_bytes > SHARD_MAX_IMAGE_BYTES) {
+        return over_limit(s, "image with a size", s->image_bytes, SHARD_MAX_IMAGE_BYTES, err);
+    }
+    if (s->width_px > UINT16_MAX || s->height_px > UINT16_MAX) {
+        return over_limit(s, "image with a side",
+                          s->width_px > s->height_px ? s->width_px : s->height_px, UINT16_MAX, err);
+    }
+    return check_texts(s, err);
+}
+
+/* A tar member with its padding, into the head. */
+static enum status put_member(struct byte_buffer *head,
+                              const char *name,
+                              const struct shard_text *body,
+                              struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    uint8_t header[TAR_BLOCK_BYTES];
+    tar_header(header, name, body->size_bytes);
+    TRY(byte_buffer_append(head, header, sizeof(header), err));
+    TRY(byte_buffer_append(head, body->data, body->size_bytes, err));
+    return byte_buffer_append(head, zeros, tar_padding(body->size_bytes), err);
+}
+
+static enum status
+put_head(struct byte_buffer *head, const struct shard_sample *s, struct error *err) {
+    char name[TAR_NAME_BYTES];
+    uint8_t header[TAR_BLOCK_BYTES];
+    head->size_bytes = 0;
+    for (uint32_t k = 0; k < s->caption_count; k++) {
+        tar_member_name(name, s->key, TAR_CAPTION, k, s->format);
+        TRY(put_member(head, name, &s->captions[k], err));
+    }
+    if (s->json.data) {
+        tar_member_name(name, s->key, TAR_JSON, 0, s->format);
+        TRY(put_member(head, name, &s->json, err));
+    }
+    tar_member_name(name, s->key, TAR_IMAGE, 0, s->format);
+    tar_header(header, name, s->image_bytes);
+    return byte_buffer_append(head, header, sizeof(header), err);
+}
+
+/* Raw blocks over `data`; the last one says so when `last`. */
+static enum status put_raw(struct byte_buffer *out,
+                           const uint8_t *data,
+                           size_t size_bytes,
+                           bool last,
+                           struct error *err) {
+    for (size_t done = 0; done < size_bytes;) {
+        size_t piece =
+            size_bytes - done < SHARD_BLOCK_BYTES ? size_bytes - done : SHARD_BLOCK_BYTES;
+        uint8_t header[SHARD_BLOCK_HEADER_BYTES];
+        block_header(header, last && piece == size_bytes - done, BLOCK_RAW, (uint32_t)piece);
+        TRY(byte_buffer_append(out, header, sizeof(header), err));
+        TRY(byte_buffer_append(out, data + done, piece, err));
+        done += piece;
+    }
+    return STATUS_OK;
+}
+
+static enum status
+put_head_blocks(struct shard_frame_builder *b, struct byte_buffer *out, struct error *err) {
+    static const uint8_t room[SHARD_BLOCK_HEADER_BYTES];
+    const struct byte_buffer *head = &b->head;
+    if (head->size_bytes <= SHARD_BLOCK_BYTES) {
+        size_t at = out->size_bytes;
+        size_t block_bytes = 0;
+        TRY(byte_buffer_append(out, room, sizeof(room), err));
+        TRY(zstd_packer_block(b->packer, out, &block_bytes, head->data, head->size_bytes, err));
+        if (block_bytes > 0) {
+            block_header(out->data + at, false, BLOCK_ZSTD, (uint32_t)block_bytes);
+            return STATUS_OK;
+        }
+        out->size_bytes = at;
+    }
+    return put_raw(out, head->data, head->size_bytes, false, err);
+}
+
+static uint64_t
+content_hash(struct shard_frame_builder *b, const struct shard_sample *s, uint32_t padding_bytes) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    hasher_reset(b->hasher);
+    hasher_update(b->hasher, b->head.data, b->head.size_bytes);
+    hasher_update(b->hasher, s->image, s->image_bytes);
+    hasher_update(b->hasher, zeros, padding_bytes);
+    return hasher_value(b->hasher);
+}
+
+static enum status put_frame(struct shard_frame_builder *b,
+                             struct shard_frame *out,
+                             const struct shard_sample *s,
+                             struct error *err) {
+    struct byte_buffer *bytes = &out->bytes;
+    uint8_t header[FRAME_MAX_HEADER_BYTES];
+    uint32_t padding = tar_padding(s->image_bytes);
+    out->content_bytes = (uint32_t)(b->head.size_bytes + s->image_bytes + padding);
+    out->content_check = (uint32_t)content_hash(b, s, padding);
+    bytes->size_bytes = 0;
+    TRY(byte_buffer_append(bytes, header, frame_header(header, out->content_bytes), err));
+    TRY(put_head_blocks(b, bytes, err));
+    out->record.image_offset = bytes->size_bytes + SHARD_BLOCK_HEADER_BYTES;
+    TRY(put_raw(bytes, s->image, s->image_bytes, padding == 0, err));
+    if (padding > 0) {
+        uint8_t block[SHARD_BLOCK_HEADER_BYTES + 1] = {0};
+        block_header(block, true, BLOCK_RLE, padding);
+        TRY(byte_buffer_append(bytes, block, sizeof(block), err));
+    }
+    TRY(byte_buffer_u32(bytes, out->content_check, err));
+    out->record.frame_bytes = (uint32_t)bytes->size_bytes;
+    return STATUS_OK;
+}
+
+static enum status
+put_captions(struct shard_frame *out, const struct shard_sample *s, struct error *err) {
+    out->texts.size_bytes = 0;
+    out->sizes.size_bytes = 0;
+    for (size_t k = 0; k < s->caption_count; k++) {
+        TRY(byte_buffer_append(&out->texts, s->captions[k].data, s->captions[k].size_bytes, err));
+        TRY(byte_buffer_u32(&out->sizes, (uint32_t)s->captions[k].size_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+enum status shard_frame_build(struct shard_frame_builder *b,
+                              struct shard_frame *out,
+                              const struct shard_sample *sample,
+                              struct error *err) {
+    REQUIRE(b && out && sample);
+    TRY(check_sample(sample, err));
+    out->record = (struct shard_record){
+        .sample_id = sample->sample_id,
+        .image_hash = hash64(sample->image, sample->image_bytes),
+        .caption_hash = caption_hash_with(b->hasher, sample->captions, sample->caption_count),
+        .image_bytes = (uint32_t)sample->image_bytes,
+        .text_count = (uint32_t)sample->caption_count,
+        .width_px = sample->width_px,
+        .height_px = sample->height_px,
+        .format = sample->format,
+        .flags = sample->flags,
+        .label = sample->label,
+    };
+    out->key_hash = hash64(sample->key, strlen(sample->key));
+    TRY(put_head(&b->head, sample, err));
+    TRY(put_captions(out, sample, err));
+    return put_frame(b, out, sample, err);
+}
