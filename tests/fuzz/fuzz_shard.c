@@ -1,0 +1,99 @@
+/*
+ * A file of any bytes as a shard: what opens answers every question about every sample with a
+ * value or a refusal; and where the check of everything finds no fault, none is refused.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_memory.h"
+#include "formats/shard_reader.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
+
+static void demand(bool holds) {
+    if (!holds) {
+        abort();
+    }
+}
+
+static void count_fault(void *cookie, uint64_t sample_id, uint64_t offset, const char *text) {
+    (void)sample_id;
+    (void)offset;
+    demand(text[0] != '\0');
+    ++*(uint64_t *)cookie;
+}
+
+static bool same_text(const struct shard_text *a, const struct shard_text *b) {
+    return a->size_bytes == b->size_bytes &&
+           (a->size_bytes == 0 || memcmp(a->data, b->data, a->size_bytes) == 0);
+}
+
+/* Every caption from the column equals the one in the sample's own frame, in a sound shard. */
+static void check_captions(struct shard_reader *r, uint32_t index, bool sound) {
+    struct shard_record record;
+    if (shard_reader_record(r, index, &record, NULL) != STATUS_OK) {
+        demand(!sound);
+        return;
+    }
+    for (uint32_t k = 0; k < record.text_count; k++) {
+        struct sample_view view;
+        struct shard_text column = {0};
+        enum status got = shard_reader_caption(r, index, k, &column, NULL);
+        demand(got == STATUS_OK || !sound);
+        if (!sound) {
+            continue;
+        }
+        char *copy = malloc(column.size_bytes + 1); /* the view may take the caption's memory */
+        demand(copy != NULL);
+        if (column.size_bytes > 0) {
+            memcpy(copy, column.data, column.size_bytes);
+        }
+        column.data = copy;
+        demand(shard_reader_get(r, index, &view, NULL) == STATUS_OK);
+        demand(k < view.caption_count && same_text(&view.captions[k], &column));
+        free(copy);
+    }
+}
+
+static void read_all(struct shard_reader *r, bool sound) {
+    for (uint32_t i = 0; i < shard_reader_sample_count(r); i++) {
+        struct sample_view view;
+        enum status s = shard_reader_get(r, i, &view, NULL);
+        demand(s == STATUS_OK || !sound);
+        demand(s == STATUS_OK || (view.image == NULL && view.caption_count == 0));
+        uint32_t index = 0;
+        if (s == STATUS_OK) {
+            enum status found = shard_reader_find(r, view.record.sample_id, &index, NULL);
+            demand((found == STATUS_OK && index == i) || !sound);
+        }
+        check_captions(r, i, sound);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
+    struct file_system *fs = NULL;
+    struct file *f = NULL;
+    demand(file_memory_create(&fs, NULL) == STATUS_OK);
+    demand(fs->open(fs->context, &f, "a-000000.tar.zst", FILE_REPLACE, NULL) == STATUS_OK);
+    demand(fs->write(f, data, size_bytes, NULL) == STATUS_OK);
+    fs->close(f);
+
+    uint64_t faults = 0;
+    struct shard_verify how = {.fault = count_fault, .cookie = &faults};
+    enum status verified = shard_verify(fs, "a-000000.tar.zst", &how, NULL);
+    demand(verified != STATUS_OK || faults == 0);
+    demand(verified != STATUS_CORRUPT || faults > 0);
+
+    struct shard_reader *r = NULL;
+    enum status opened = shard_reader_open(&r, fs, "a-000000.tar.zst", NULL);
+    if (opened == STATUS_OK) {
+        /* The sidecar is missing here, which the check may call a fault: it alone says nothing. */
+        read_all(r, verified == STATUS_OK);
+        shard_reader_close(r);
+    } else {
+        demand(r == NULL && verified != STATUS_OK);
+    }
+    file_memory_destroy(fs);
+    return 0;
+}
