@@ -8,16 +8,21 @@
 #include "formats/base/json_writer.h"
 #include "formats/manifest_internal.h"
 
-/* A new line in the middle of the object, which goes on behind it. */
-static void new_line(struct json_writer *w) {
-    json_newline(w);
-    w->comma = true;
+/* Ends the line between two values: the comma goes in front of the line feed. */
+static void next_line(struct json_writer *w) {
+    if (w->status == STATUS_OK) {
+        w->status = byte_buffer_append(&w->out, ",\n", 2, &w->error);
+    }
+    w->comma = false;
 }
 
 static void write_shards(struct json_writer *w, const struct manifest *m) {
     json_open_array(w, "shards");
     for (size_t i = 0; i < m->shard_count; i++) {
         const struct shard_summary *s = &m->shards[i];
+        if (i > 0) {
+            next_line(w);
+        }
         json_open_object(w, NULL);
         json_string(w, "name", s->name);
         json_u64(w, "bytes", s->size_bytes);
@@ -29,7 +34,6 @@ static void write_shards(struct json_writer *w, const struct manifest *m) {
         json_u64(w, "first_id", s->first_id);
         json_u64(w, "last_id", s->last_id);
         json_close_object(w);
-        new_line(w);
     }
     json_close_array(w);
 }
@@ -85,11 +89,11 @@ enum status manifest_write(const struct manifest *m,
     json_u64(&w, "image_bytes", m->image_bytes);
     json_u64(&w, "bytes", m->bytes);
     json_hex64(&w, "fingerprint", m->fingerprint);
-    new_line(&w);
+    next_line(&w);
     write_generations(&w, m);
-    new_line(&w);
+    next_line(&w);
     write_origin(&w, m);
-    new_line(&w);
+    next_line(&w);
     write_shards(&w, m);
     json_close_object(&w);
     json_newline(&w);

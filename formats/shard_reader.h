@@ -27,6 +27,8 @@ struct sample_view { /* borrowed, never freed */
     const struct shard_text *captions;
     size_t caption_count;
     struct shard_text json; /* data NULL: none */
+    const uint8_t *tar;     /* all of it as tar members, padded to 512 bytes */
+    size_t tar_bytes;
 };
 
 /* Reads the index inside the shard (never the sidecar). On failure *out is NULL. Returns OK, IO,
