@@ -1,0 +1,131 @@
+/*
+ * dataset.json: what is written is read, and what contradicts itself is refused.
+ */
+#include "formats/manifest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_memory.h"
+#include "tests/support/test.h"
+
+static struct error err;
+
+static void fill(struct manifest *m) {
+    assert_ok(manifest_init(m, "ccpack 0.1.0", &err), err);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct shard_summary s = {
+            .size_bytes = 1000 + i,
+            .hash = UINT64_MAX - i,
+            .index_hash = i,
+            .image_bytes = 500,
+            .first_id = 100 * i,
+            .last_id = 100 * i + 99,
+            .sample_count = 90,
+            .text_count = 95,
+        };
+        snprintf(s.name, sizeof(s.name), "x-%06u.tar.zst", i);
+        assert_ok(manifest_add_shard(m, &s, &err), err);
+    }
+    assert_ok(manifest_add_source(m, "\"quoted\" caf\xC3\xA9.tsv", 300, &err), err);
+    assert_ok(manifest_add_option(m, "resize", "short:256", &err), err);
+    assert_ok(manifest_add_option(m, "ids", "row", &err), err);
+    assert_ok(manifest_seal(m, 0x0123456789abcdefu, &err), err);
+}
+
+/* The manifest as text in fresh memory. */
+static char *text_of(const struct manifest *m) {
+    struct file_system *fs = NULL;
+    struct byte_buffer b;
+    assert_ok(file_memory_create(&fs, &err), err);
+    assert_ok(manifest_write(m, fs, ".", &err), err);
+    assert_ok(file_read_all(fs, &b, "./dataset.json", 1 << 20, &err), err);
+    char *text = malloc(b.size_bytes + 1);
+    memcpy(text, b.data, b.size_bytes + 1);
+    byte_buffer_fini(&b);
+    file_memory_destroy(fs);
+    return text;
+}
+
+TEST(what_is_written_is_read) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    char *text = text_of(&m);
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_int_equal(back.samples, 270);
+    assert_int_equal(back.texts, 285);
+    assert_int_equal(back.id_space, 300);
+    assert_int_equal(back.bytes, 3003);
+    assert_int_equal(back.fingerprint, 0x0123456789abcdefu);
+    assert_int_equal(back.shards[1].hash, UINT64_MAX - 1);
+    assert_string_equal(back.sources[0].name, "\"quoted\" caf\xC3\xA9.tsv");
+    assert_string_equal(back.options[0].value, "short:256");
+    char *again = text_of(&back);
+    assert_string_equal(text, again);
+    free(again);
+    free(text);
+    manifest_fini(&back);
+    manifest_fini(&m);
+}
+
+static void assert_edit_refused(const char *from, const char *to, enum status expected) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    char *text = text_of(&m);
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    char *edited = calloc(1, strlen(text) + strlen(to) + 1);
+    memcpy(edited, text, (size_t)(at - text));
+    strcat(edited, to);
+    strcat(edited, at + strlen(from));
+    assert_status(manifest_parse(&back, "m", edited, strlen(edited), &err), expected, err);
+    free(edited);
+    free(text);
+    manifest_fini(&m);
+}
+
+TEST(what_contradicts_itself_is_refused) {
+    assert_edit_refused("\"version\":1", "\"version\":2", STATUS_VERSION);
+    assert_edit_refused("ccstream-dataset", "other", STATUS_CORRUPT);
+    assert_edit_refused("\"tar.zst\"", "\"tar\"", STATUS_VERSION);
+    assert_edit_refused("\"samples\":270", "\"samples\":271", STATUS_CORRUPT);
+    assert_edit_refused("\"id_space\":300", "\"id_space\":299", STATUS_CORRUPT);
+    assert_edit_refused("\"id_space\":300", "\"id_space\":-1", STATUS_CORRUPT);
+    assert_edit_refused("0123456789abcdef", "0123456789abcdeF", STATUS_CORRUPT);
+    assert_edit_refused("0123456789abcdef", "0123456789abcde", STATUS_CORRUPT);
+    assert_edit_refused("0123456789abcdef", "0123456789abcde0", STATUS_CORRUPT);
+    assert_edit_refused("x-000001.tar.zst", "../escape.tar.zst", STATUS_CORRUPT);
+    assert_edit_refused("x-000001.tar.zst", "/etc/passwd", STATUS_CORRUPT);
+    assert_edit_refused("x-000001.tar.zst", "", STATUS_CORRUPT);
+    assert_edit_refused("\"last_id\":199", "\"last_id\":99", STATUS_CORRUPT);
+    assert_edit_refused("\"last_id\":199", "\"last_id\":120", STATUS_CORRUPT);
+    assert_edit_refused("\"bytes\":1001", "\"bytes\":9223372036854775807", STATUS_CORRUPT);
+    assert_edit_refused("\"samples\":90", "\"samples\":0", STATUS_CORRUPT);
+    assert_edit_refused("\"samples\":90", "\"samples\":4294967297", STATUS_CORRUPT);
+    assert_edit_refused("\"generations\":[{", "\"generations\":[],\"x\":[{", STATUS_CORRUPT);
+    assert_edit_refused("\"resize\":\"short:256\"", "\"resize\":256", STATUS_CORRUPT);
+    assert_edit_refused("]}", "]", STATUS_CORRUPT);
+}
+
+TEST(every_cut_is_refused) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    char *text = text_of(&m);
+    for (size_t size = 0; size + 1 < strlen(text); size++) { /* the last byte is a line feed */
+        assert_status(manifest_parse(&back, "m", text, size, &err), STATUS_CORRUPT, err);
+    }
+    free(text);
+    manifest_fini(&m);
+}
+
+TEST(names_that_cannot_be_stored_are_refused) {
+    assert_true(shard_name_is_valid("cc3m-000000.tar.zst"));
+    static const char *const bad[] = {"", ".", "..", ".hidden", "a/b", "a b", "a.", "\xC3\xA9"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(shard_name_is_valid(bad[i]));
+    }
+}
