@@ -11,13 +11,15 @@
  * Ownership : the loader owns everything it hands out. A batch is borrowed from acquire until its
  *             release; close takes all batches back. Options are copied, except that host_memory's
  *             and log's cookies must outlive the loader.
- * Untrusted : every byte of the dataset. A sample whose image is damaged is replaced by another
- * one, chosen by (seed, epoch, sample id), counted and listed; more of them than max_corrupt_count
- * end the run. A missing or shortened shard, or a disk that keeps failing, ends it at once. Waits
- * : every wait of the caller is bounded and its message names the stage that is stuck. Memory    :
- * everything is allocated by open; afterwards only third-party decoders and SentencePiece allocate
- * inside their own calls. Shutdown  : stop is flagged, all threads are woken and joined, reads that
- * the kernel has already taken are reaped, memory is freed: from any state.
+ * Untrusted : every byte of the dataset. A sample whose image or caption is damaged is replaced by
+ *             another one, chosen by (seed, epoch, sample id), counted and listed; more of them
+ *             than max_corrupt_count end the run. A missing or shortened shard, a damaged index, or
+ *             a disk that keeps failing ends it at once.
+ * Waits     : every wait of the caller is bounded and its message names the stage that is stuck.
+ * Memory    : everything is allocated by open; afterwards only third-party decoders and
+ *             SentencePiece allocate inside their own calls.
+ * Shutdown  : stop is flagged, all threads are woken and joined, reads that the kernel has already
+ *             taken are reaped, memory is freed: from any state.
  */
 #ifndef LOADER_LOADER_H
 #define LOADER_LOADER_H
@@ -34,16 +36,17 @@
 extern "C" {
 #endif
 
-struct dataset;   /* formats/dataset.h */
-struct tokenizer; /* formats/tokenizer.h */
-struct loader;    /* opaque */
+struct dataset;     /* formats/dataset.h */
+struct tokenizer;   /* formats/tokenizer.h */
+struct loader;      /* opaque */
+struct json_writer; /* formats/base/json_writer.h */
 
 enum {
     LOADER_MAX_BATCH = 1 << 20,
     LOADER_MAX_WORLD = 1 << 16,
     LOADER_MAX_THREADS = 1024,
     LOADER_MAX_PREFETCH = 64,
-    LOADER_MAX_READ_DEPTH = 4096,
+    LOADER_MAX_READ_DEPTH = 256,
     LOADER_MIN_IMAGE_SIDE_PX = 8,
     LOADER_MAX_IMAGE_SIDE_PX = 2048,
     LOADER_MAX_IMAGE_BYTES =
@@ -206,10 +209,11 @@ struct loader_stats {
 
 void loader_stats(struct loader *l, struct loader_stats *out);
 
-/* One console line, or one JSON object on one line; NUL-terminated, cut to fit. Returns the length
- * written. */
+/* One console line, NUL-terminated and cut to fit. Returns its length. */
 size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_size_bytes);
-size_t loader_stats_json(const struct loader_stats *s, char *out, size_t out_size_bytes);
+
+/* The same as a JSON object under `key` (NULL: at the top). */
+void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s);
 
 /* A damaged sample, in the order they were met. */
 struct loader_corrupt {

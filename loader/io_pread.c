@@ -1,0 +1,65 @@
+/*
+ * io_pread: the portable reading engine. A request waits in a small ring until reap is called,
+ * which then reads the oldest one; depth on the device comes from several reading threads, each
+ * with an engine of its own.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "loader/read_engine_internal.h"
+
+enum { PREAD_MAX_DEPTH = 4 };
+
+struct read_engine {
+    uint32_t depth;
+    uint32_t first;
+    uint32_t count;
+    struct read_request ring[PREAD_MAX_DEPTH];
+};
+
+static enum status pread_create(struct read_engine **out, uint32_t depth, struct error *err) {
+    struct read_engine *e = calloc(1, sizeof(*e));
+    if (e == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the pread engine");
+    }
+    e->depth = depth;
+    *out = e;
+    return STATUS_OK;
+}
+
+static void pread_destroy(struct read_engine *e) {
+    free(e);
+}
+
+static void pread_submit(struct read_engine *e, const struct read_request *r) {
+    e->ring[(e->first + e->count) % PREAD_MAX_DEPTH] = *r;
+    e->count++;
+}
+
+static uint32_t pread_reap(struct read_engine *e, struct read_completion *out, uint32_t max) {
+    if (e->count == 0 || max == 0) {
+        return 0;
+    }
+    const struct read_request *r = &e->ring[e->first];
+    /* The kernel cuts one read at 2^31 bytes less a page; requests are far below it. */
+    ssize_t got = pread(r->fd, r->buffer, r->size_bytes, (off_t)r->offset);
+    out->slot = r->slot;
+    out->result = got < 0 ? -errno : (int32_t)got;
+    e->first = (e->first + 1) % PREAD_MAX_DEPTH;
+    e->count--;
+    return 1;
+}
+
+const struct read_engine_ops *read_engine_pread(void) {
+    static const struct read_engine_ops ops = {
+        .name = "pread",
+        .max_threads = 4,
+        .max_depth = PREAD_MAX_DEPTH,
+        .create = pread_create,
+        .destroy = pread_destroy,
+        .submit = pread_submit,
+        .reap = pread_reap,
+    };
+    return &ops;
+}

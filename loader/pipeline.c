@@ -1,0 +1,316 @@
+/*
+ * pipeline: the shared state of the stages and every move of a slot from one owner to the next.
+ * All waiting is here; the stages themselves (reader.c, decode.c) hold no lock while they work.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "formats/base/clock.h"
+#include "loader/pipeline_internal.h"
+
+void pipeline_fail(struct pipeline *p, enum status s, const struct error *err) {
+    pthread_mutex_lock(&p->lock);
+    if (!p->failed) {
+        p->failed = true;
+        p->failure = err != NULL ? *err : (struct error){0};
+        p->failure.status = s;
+        pthread_cond_broadcast(&p->for_reader);
+        pthread_cond_broadcast(&p->for_decode);
+        pthread_cond_broadcast(&p->for_batch);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pipeline_stop(struct pipeline *p) {
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_broadcast(&p->for_reader);
+    pthread_cond_broadcast(&p->for_decode);
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool pipeline_is_over(struct pipeline *p) {
+    pthread_mutex_lock(&p->lock);
+    bool over = p->stopping || p->failed;
+    pthread_mutex_unlock(&p->lock);
+    return over;
+}
+
+/* --- readers --- */
+
+/* Makes the next batch the one that is handed out, if its slot is free. Empty batches (a rank's
+ * share of a small last batch) are ready at once. */
+static bool open_next_batch(struct pipeline *p) {
+    while (!p->claim_open) {
+        struct batch_slot *slot = &p->batch_slots[p->claim_step % p->batch_slot_count];
+        if (slot->state != BATCH_FREE ||
+            sampler_batch_at(&p->sampler, p->claim_step, &slot->batch) != STATUS_OK) {
+            return false;
+        }
+        p->claim_slot = (uint32_t)(p->claim_step % p->batch_slot_count);
+        p->claim_index = 0;
+        p->claim_step++;
+        slot->remaining_count = slot->batch.count;
+        slot->replaced_count = 0;
+        slot->state = slot->batch.count > 0 ? BATCH_FILLING : BATCH_READY;
+        p->claim_open = slot->batch.count > 0;
+        if (!p->claim_open) {
+            pthread_cond_signal(&p->for_batch);
+        }
+    }
+    return true;
+}
+
+static uint32_t claim_now(struct pipeline *p, uint32_t *out, uint32_t max) {
+    uint32_t n = 0;
+    int64_t now_ns = clock_now_ns();
+    while (n < max && p->free_count > 0 && open_next_batch(p)) {
+        struct batch_slot *batch = &p->batch_slots[p->claim_slot];
+        uint32_t id = p->free_slots[--p->free_count];
+        struct read_slot *slot = &p->read_slots[id];
+        slot->state = READ_SLOT_READING;
+        slot->since_ns = now_ns;
+        slot->position = sampler_position(&batch->batch, p->claim_index);
+        slot->batch_slot = p->claim_slot;
+        slot->index = p->claim_index;
+        if (++p->claim_index == batch->batch.count) {
+            p->claim_open = false;
+        }
+        out[n++] = id;
+    }
+    return n;
+}
+
+uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool may_wait) {
+    uint32_t n = 0;
+    int64_t begin_ns = clock_now_ns();
+    pthread_mutex_lock(&p->lock);
+    while (!p->stopping && !p->failed) {
+        /* A sleeping reader waits for several free buffers, so that it wakes once for all of
+         * them instead of once per image. */
+        if (!may_wait || p->free_count >= p->wake_free_count) {
+            n = claim_now(p, out, max);
+        }
+        if (n > 0 || !may_wait) {
+            break;
+        }
+        pthread_cond_wait(&p->for_reader, &p->lock);
+    }
+    p->stats.read.wait_ns += clock_now_ns() - begin_ns;
+    pthread_mutex_unlock(&p->lock);
+    return n;
+}
+
+void pipeline_read_done(struct pipeline *p,
+                        const uint32_t *ids,
+                        uint32_t count,
+                        uint64_t bytes,
+                        int64_t busy_ns,
+                        uint32_t retried_count) {
+    pthread_mutex_lock(&p->lock);
+    int64_t now_ns = clock_now_ns();
+    for (uint32_t i = 0; i < count; i++) {
+        p->read_slots[ids[i]].state = READ_SLOT_READ;
+        p->read_slots[ids[i]].since_ns = now_ns;
+        p->ready_slots[(p->ready_first + p->ready_count++) % p->read_slot_count] = ids[i];
+    }
+    p->stats.read.items_count += count;
+    p->stats.read.bytes += bytes;
+    p->stats.read.busy_ns += busy_ns;
+    p->stats.retried_reads_count += retried_count;
+    if (count == 1) {
+        pthread_cond_signal(&p->for_decode);
+    } else if (count > 1) {
+        pthread_cond_broadcast(&p->for_decode);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* --- decoders --- */
+
+bool pipeline_take_read(struct pipeline *p, uint32_t *id) {
+    int64_t begin_ns = clock_now_ns();
+    pthread_mutex_lock(&p->lock);
+    while (!p->stopping && !p->failed && p->ready_count == 0) {
+        pthread_cond_wait(&p->for_decode, &p->lock);
+    }
+    bool got = !p->stopping && !p->failed;
+    int64_t now_ns = clock_now_ns();
+    if (got) {
+        *id = p->ready_slots[p->ready_first];
+        p->ready_first = (p->ready_first + 1) % p->read_slot_count;
+        p->ready_count--;
+        p->read_slots[*id].state = READ_SLOT_DECODING;
+        p->read_slots[*id].since_ns = now_ns;
+    }
+    p->stats.decode.wait_ns += now_ns - begin_ns;
+    pthread_mutex_unlock(&p->lock);
+    return got;
+}
+
+void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes) {
+    struct read_slot *slot = &p->read_slots[id];
+    pthread_mutex_lock(&p->lock);
+    p->stats.decode.items_count++;
+    p->stats.decode.bytes += bytes;
+    p->stats.decode.busy_ns += clock_now_ns() - slot->since_ns;
+    struct batch_slot *batch = &p->batch_slots[slot->batch_slot];
+    batch->replaced_count += replaced;
+    if (--batch->remaining_count == 0) {
+        batch->state = BATCH_READY;
+        pthread_cond_signal(&p->for_batch);
+    }
+    slot->state = READ_SLOT_FREE;
+    p->free_slots[p->free_count++] = id;
+    if (p->free_count >= p->wake_free_count) {
+        pthread_cond_signal(&p->for_reader);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+enum status pipeline_corrupt(struct pipeline *p,
+                             uint64_t sample_id,
+                             const struct error *why,
+                             struct error *err) {
+    enum status s = STATUS_OK;
+    bool is_new = true;
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < p->corrupt_listed_count && is_new; i++) {
+        is_new = p->corrupt_list[i].sample_id != sample_id;
+    }
+    if (is_new) {
+        p->stats.corrupt_count++;
+        if (p->corrupt_listed_count < LOADER_MAX_CORRUPT_LIST) {
+            struct loader_corrupt *row = &p->corrupt_list[p->corrupt_listed_count++];
+            row->sample_id = sample_id;
+            snprintf(row->reason, sizeof(row->reason), "%.*s", (int)sizeof(row->reason) - 1,
+                     why->text);
+        }
+    }
+    uint64_t count = p->stats.corrupt_count;
+    pthread_mutex_unlock(&p->lock);
+    if (is_new) {
+        log_write(p->opt.log, LOG_LEVEL_WARN, "sample %" PRIu64 ": %s", sample_id, why->text);
+    }
+    if (count > p->opt.max_corrupt_count) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%" PRIu64 " damaged samples, %" PRIu64
+                      " are allowed; the last one: sample %" PRIu64 ": %s",
+                      count, p->opt.max_corrupt_count, sample_id, why->text);
+    }
+    return s;
+}
+
+/* --- consumer --- */
+
+static struct timespec deadline_in(int64_t ms) {
+    int64_t ns = clock_now_ns() + ms * 1000000;
+    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+}
+
+/* Says who holds up the batch that the consumer waits for: the slot that has been in its state for
+ * the longest time. */
+static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
+    const struct read_slot *oldest = NULL;
+    uint32_t reading = 0;
+    for (uint32_t i = 0; i < p->read_slot_count; i++) {
+        const struct read_slot *slot = &p->read_slots[i];
+        if (slot->state == READ_SLOT_FREE) {
+            continue;
+        }
+        reading += slot->state == READ_SLOT_READING;
+        if (oldest == NULL || slot->since_ns < oldest->since_ns) {
+            oldest = slot;
+        }
+    }
+    double waited_s = (double)p->opt.wait_timeout_ms / 1e3;
+    if (oldest == NULL) {
+        return error_set(
+            err, STATUS_TIMEOUT,
+            "no batch within %.1f s: the sampler is stuck (%u of %u batch slots held by "
+            "the caller)",
+            waited_s, p->held_count, p->batch_slot_count);
+    }
+    double stuck_s = (double)(clock_now_ns() - oldest->since_ns) / 1e9;
+    struct dataset_sample sample = {0};
+    if (dataset_sample_at(p->dataset, oldest->position, &sample, NULL) != STATUS_OK) {
+        sample.sample_id = oldest->position;
+    }
+    if (oldest->state == READ_SLOT_READING) {
+        return error_set(err, STATUS_TIMEOUT,
+                         "no batch within %.1f s: stuck in read, %s at offset %" PRIu64
+                         " for %.1f s (%u reads in flight)",
+                         waited_s, dataset_shard_path(p->dataset, sample.shard),
+                         sample.image_offset, stuck_s, reading);
+    }
+    return error_set(err, STATUS_TIMEOUT,
+                     "no batch within %.1f s: stuck in decode, sample %" PRIu64 " %s for %.1f s",
+                     waited_s, sample.sample_id,
+                     oldest->state == READ_SLOT_READ ? "waits" : "is being decoded", stuck_s);
+}
+
+static enum status wait_ready(struct pipeline *p, struct batch_slot *slot, struct error *err) {
+    struct timespec deadline = deadline_in(p->opt.wait_timeout_ms);
+    for (;;) {
+        if (slot->state == BATCH_READY && slot->batch.global_step == p->take_step) {
+            return STATUS_OK;
+        }
+        if (p->failed) {
+            if (err != NULL) {
+                *err = p->failure;
+            }
+            return p->failure.status;
+        }
+        if (pthread_cond_timedwait(&p->for_batch, &p->lock, &deadline) != 0) {
+            return name_stuck_stage(p, err);
+        }
+    }
+}
+
+enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err) {
+    int64_t begin_ns = clock_now_ns();
+    pthread_mutex_lock(&p->lock);
+    struct batch_slot *slot = &p->batch_slots[p->take_step % p->batch_slot_count];
+    enum status s = STATUS_END;
+    if (p->take_step >= p->sampler.steps_total) {
+        /* Nothing is left to wait for. */
+    } else if (slot->state == BATCH_HELD) {
+        s = error_set(err, STATUS_INVALID,
+                      "%u batches are held: release one before the next is acquired",
+                      p->held_count);
+    } else {
+        s = wait_ready(p, slot, err);
+    }
+    int64_t waited_ns = clock_now_ns() - begin_ns;
+    if (p->stats.first_batch_ns != 0) {
+        p->stats.consumer_stall_ns += waited_ns;
+    }
+    if (s == STATUS_OK) {
+        slot->state = BATCH_HELD;
+        p->held_count++;
+        p->take_step++;
+        if (p->stats.first_batch_ns == 0) {
+            p->stats.first_batch_ns = clock_now_ns() - p->start_ns;
+        }
+        p->stats.deliver.items_count++;
+        p->stats.deliver.bytes +=
+            slot->batch.count * (p->image_bytes + p->opt.max_tokens * sizeof(int32_t));
+        p->stats.samples_count += slot->batch.count;
+        p->stats.replaced_count += slot->replaced_count;
+        *out = slot;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return s;
+}
+
+void pipeline_release(struct pipeline *p, uint32_t slot) {
+    pthread_mutex_lock(&p->lock);
+    if (slot < p->batch_slot_count && p->batch_slots[slot].state == BATCH_HELD) {
+        p->batch_slots[slot].state = BATCH_FREE;
+        p->held_count--;
+        pthread_cond_broadcast(&p->for_reader);
+    }
+    pthread_mutex_unlock(&p->lock);
+}

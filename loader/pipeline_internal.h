@@ -1,0 +1,151 @@
+/*
+ * pipeline: what the stages of the loader share. The drawing is at the top of loader.c.
+ *
+ * Threading : `struct pipeline` below the lock is guarded by it; everything above the lock is fixed
+ *             while threads run. A read_slot or batch_slot has one owner at a time, told by its
+ *             state; its other fields are the owner's. Ownership changes only under the lock.
+ */
+#ifndef LOADER_PIPELINE_INTERNAL_H
+#define LOADER_PIPELINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/dataset.h"
+#include "formats/tokenizer.h"
+#include "loader/loader.h"
+#include "loader/read_engine_internal.h"
+#include "loader/sampler.h"
+#include "loader/shard_files_internal.h"
+
+enum { READ_BUFFER_PADDING_BYTES = 64, READ_MEMORY_MAX_MIB = 1024, READ_TRIES = 4 };
+
+enum read_slot_state { READ_SLOT_FREE, READ_SLOT_READING, READ_SLOT_READ, READ_SLOT_DECODING };
+
+/* One image on its way from the file to the decoder. */
+struct read_slot {
+    enum read_slot_state state; /* guarded by the pipeline's lock */
+    int64_t since_ns;           /* when `state` began; guarded as well */
+    uint64_t position;          /* in the dataset; written with the state */
+    uint32_t batch_slot;
+    uint32_t index; /* in the batch */
+    uint8_t *buffer;
+    struct dataset_sample sample; /* the owner's */
+    int fd;
+    uint32_t tries;
+    size_t done_bytes;
+};
+
+enum batch_slot_state { BATCH_FREE, BATCH_FILLING, BATCH_READY, BATCH_HELD };
+
+struct batch_slot {
+    enum batch_slot_state state; /* this and the next two: guarded by the pipeline's lock */
+    uint32_t remaining_count;    /* samples still missing */
+    uint32_t replaced_count;
+    struct sampler_batch batch;
+    void *block; /* one piece of host memory, cut into: */
+    uint8_t *images;
+    int32_t *tokens;
+    int32_t *lengths;
+    uint64_t *sample_ids;
+    uint64_t *text_ids;
+};
+
+struct pipeline {
+    struct loader_options opt;
+    struct sampler sampler;
+    const struct dataset *dataset;
+    const struct tokenizer *tokenizer; /* NULL: none */
+    const struct read_engine_ops *engine;
+    struct shard_files *files;
+    uint32_t thread_count;
+    uint32_t reader_count;
+    uint32_t reader_depth; /* requests of one reading thread */
+    uint32_t read_slot_count;
+    uint32_t batch_slot_count;
+    size_t image_bytes;       /* S * S * 3 */
+    uint32_t wake_free_count; /* readers sleep until that many buffers are free */
+    int64_t start_ns;         /* clock at open or seek */
+
+    pthread_mutex_t lock;      /* guards everything below */
+    pthread_cond_t for_reader; /* buffers or a batch slot became free */
+    pthread_cond_t for_decode; /* an image was read */
+    pthread_cond_t for_batch;  /* a batch is ready, or the run failed */
+    bool stopping;
+    bool failed;
+    struct error failure;
+
+    struct read_slot *read_slots; /* (read_slot_count) */
+    uint32_t *free_slots;         /* (read_slot_count) a stack */
+    uint32_t free_count;
+    uint32_t *ready_slots; /* (read_slot_count) a ring: read, not yet decoded */
+    uint32_t ready_first, ready_count;
+
+    struct batch_slot *batch_slots; /* (batch_slot_count) */
+    bool claim_open;                /* the batch in claim_slot is being handed out */
+    uint32_t claim_index;           /* its next sample */
+    uint32_t claim_slot;
+    uint64_t claim_step; /* next global step to open */
+    uint64_t take_step;  /* next global step the consumer gets */
+    uint32_t held_count;
+
+    struct loader_corrupt *corrupt_list; /* (LOADER_MAX_CORRUPT_LIST) */
+    uint32_t corrupt_listed_count;
+    struct loader_stats stats; /* counts and times; the rest is filled on request */
+};
+
+struct sample_work;
+
+/* Records the first failure and wakes everybody. */
+void pipeline_fail(struct pipeline *p, enum status s, const struct error *err);
+/* Tells all threads to leave. */
+void pipeline_stop(struct pipeline *p);
+bool pipeline_is_over(struct pipeline *p);
+
+/* Readers: takes up to `max` free read slots, each for the next position in order. Waits for the
+ * first when may_wait; 0 otherwise or when it is over. */
+uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool may_wait);
+/* Readers: these slots hold their images. */
+void pipeline_read_done(struct pipeline *p,
+                        const uint32_t *ids,
+                        uint32_t count,
+                        uint64_t bytes,
+                        int64_t busy_ns,
+                        uint32_t retried_count);
+
+/* Decoders: waits for an image; false when it is over. */
+bool pipeline_take_read(struct pipeline *p, uint32_t *id);
+/* Decoders: the sample is in its batch, the read slot is free again. */
+void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes);
+/* Decoders: lists a damaged sample. Returns OK, or CORRUPT when there are too many. */
+enum status pipeline_corrupt(struct pipeline *p,
+                             uint64_t sample_id,
+                             const struct error *why,
+                             struct error *err);
+
+/* The consumer's side of loader_acquire and loader_release. */
+enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err);
+void pipeline_release(struct pipeline *p, uint32_t slot);
+
+/* The stages' main functions; they return when it is over. */
+void reader_run(struct pipeline *p, struct read_engine *engine);
+void decode_run(struct pipeline *p, struct sample_work *work);
+
+/* Reads slot->sample into slot->buffer on the calling thread. Returns OK, IO, CORRUPT (the file is
+ * too short) or NOTFOUND. */
+enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err);
+
+/* loader_open with a reading engine of the caller: for tests that inject faults. NULL: the options
+ * decide. */
+enum status loader_open_with_engine(struct loader **out,
+                                    const char *dataset_dir,
+                                    const struct loader_options *opt,
+                                    const struct read_engine_ops *engine,
+                                    struct error *err);
+
+/* For loader_stats. */
+struct pipeline *loader_pipeline(struct loader *l);
+
+#endif

@@ -1,0 +1,144 @@
+/*
+ * sample_work: the functions of formats/ and augment/ in the order that makes a training sample.
+ * Everything random is drawn by (seed, epoch, sample id), so it does not matter which thread does
+ * the work, or when.
+ */
+#include "loader/sample_work.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/pipeline.h"
+#include "formats/base/hash.h"
+#include "formats/base/rng.h"
+#include "formats/dataset.h"
+#include "formats/image_codec.h"
+#include "formats/tokenizer.h"
+#include "loader/text_internal.h"
+
+struct sample_work {
+    struct loader_options opt;
+    struct augment_options augment;
+    const struct tokenizer *tokenizer;
+    struct image_decoder *decoder;
+    struct caption_reader *captions;
+    struct text_scratch *text;
+    struct augment_scratch scratch;
+};
+
+enum status sample_work_create(struct sample_work **out,
+                               const struct loader_options *opt,
+                               const struct dataset *dataset,
+                               const struct tokenizer *tokenizer,
+                               struct error *err) {
+    REQUIRE(out != NULL && opt != NULL && dataset != NULL);
+    *out = NULL;
+    struct sample_work *w = calloc(1, sizeof(*w));
+    if (w == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a decoding thread");
+    }
+    enum status s;
+    w->opt = *opt;
+    w->tokenizer = tokenizer;
+    augment_options_default(&w->augment);
+    w->augment.size_px = (int32_t)opt->image_size_px;
+    w->augment.kind = opt->augment == LOADER_AUGMENT_TRAIN ? AUGMENT_TRAIN : AUGMENT_SQUASH;
+    augment_scratch_init(&w->scratch);
+    TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
+    TRY_OR_FAIL(s, caption_reader_create(&w->captions, dataset, err));
+    TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
+    *out = w;
+    return STATUS_OK;
+fail:
+    sample_work_destroy(w);
+    return s;
+}
+
+void sample_work_destroy(struct sample_work *w) {
+    if (w == NULL) {
+        return;
+    }
+    image_decoder_destroy(w->decoder);
+    caption_reader_destroy(w->captions);
+    text_scratch_destroy(w->text);
+    augment_scratch_fini(&w->scratch);
+    free(w);
+}
+
+/* The size that crops are drawn for. It is taken from the index where that has one, so that a file
+ * whose header says another size is caught by the decoder. */
+static enum status picture_size(int32_t *width_px,
+                                int32_t *height_px,
+                                const struct dataset_sample *sample,
+                                const uint8_t *image,
+                                struct error *err) {
+    if (sample->width_px > 0 && sample->height_px > 0) {
+        *width_px = (int32_t)sample->width_px;
+        *height_px = (int32_t)sample->height_px;
+        return STATUS_OK;
+    }
+    struct image_info info;
+    TRY(image_probe(&info, image, sample->image_bytes, NULL, err));
+    *width_px = info.width_px;
+    *height_px = info.height_px;
+    return STATUS_OK;
+}
+
+enum status sample_work_image(struct sample_work *w,
+                              uint8_t *out_pixels,
+                              const struct dataset_sample *sample,
+                              uint8_t *span,
+                              uint64_t epoch,
+                              struct error *err) {
+    TRY(shard_image_compact(span, sample->image_span_bytes, sample->image_bytes, err));
+    if (w->opt.verify_images) {
+        uint64_t hash = hash64(span, sample->image_bytes);
+        if (hash != sample->image_hash) {
+            return error_set(err, STATUS_CORRUPT,
+                             "the image's hash is %016" PRIx64 ", the index says %016" PRIx64, hash,
+                             sample->image_hash);
+        }
+    }
+    int32_t width_px = 0;
+    int32_t height_px = 0;
+    TRY(picture_size(&width_px, &height_px, sample, span, err));
+    struct augment_params params;
+    augment_draw(&params, &w->augment, width_px, height_px, w->opt.seed, epoch, sample->sample_id);
+    struct image_decode_options how = {
+        .region = params.region,
+        .min_width_px = w->augment.size_px,
+        .min_height_px = w->augment.size_px,
+    };
+    struct image_view view;
+    struct image_box box;
+    TRY(image_decode(w->decoder, &view, &box, span, sample->image_bytes, &how, err));
+    return augment_apply(out_pixels, &view, &box, &params, &w->augment, &w->scratch, err);
+}
+
+enum status sample_work_text(struct sample_work *w,
+                             int32_t *out_row,
+                             int32_t *out_length,
+                             uint64_t *out_text_id,
+                             const struct dataset_sample *sample,
+                             uint64_t epoch,
+                             struct error *err) {
+    *out_text_id = LOADER_NO_TEXT;
+    *out_length = 0;
+    if (w->opt.captions == LOADER_CAPTIONS_NONE) {
+        memset(out_row, 0, w->opt.max_tokens * sizeof(*out_row));
+        return STATUS_OK;
+    }
+    struct shard_text text = {.data = "", .size_bytes = 0};
+    if (sample->text_count > 0) {
+        struct rng r;
+        rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, sample->sample_id);
+        uint32_t k = rng_below(&r, sample->text_count);
+        *out_text_id = sample->first_text_id + k;
+        if (w->tokenizer != NULL) {
+            TRY(caption_reader_get(w->captions, sample, k, &text, err));
+        }
+    }
+    return text_to_row(w->text, out_row, out_length, w->tokenizer, text.data, text.size_bytes,
+                       w->opt.max_tokens, w->opt.clean_captions, err);
+}

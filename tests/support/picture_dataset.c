@@ -1,0 +1,196 @@
+/* Pictures of a few soft waves, encoded as JPEG; one in nine is noise and larger than a block of
+ * the shard format, so that its bytes lie in several pieces. */
+#include "tests/support/picture_dataset.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/rng.h"
+#include "formats/dataset.h"
+#include "formats/shard_writer.h"
+#include "formats/tokenizer.h"
+#include "tests/support/test.h"
+
+enum { MAX_CAPTIONS = 3, CAPTION_BYTES = 96, LARGE_PX = 280 };
+
+void picture_dataset_default(struct picture_dataset *how) {
+    *how = (struct picture_dataset){
+        .samples = 100,
+        .id_step = 3,
+        .samples_per_shard = 40,
+        .tokenizer = true,
+    };
+}
+
+static uint32_t caption_text(char out[CAPTION_BYTES], uint64_t i, uint32_t k) {
+    static const char *const things[] = {"dog", "red car", "tree", "Mountain", "old house", "cup"};
+    static const char *const places[] = {"on the grass", "near a lake", "in the city", "at night"};
+    int n = snprintf(out, CAPTION_BYTES, "A %s %s, view %u; number %" PRIu64 "!", things[i % 6],
+                     places[(i / 6 + k) % 4], k, i);
+    return (uint32_t)n;
+}
+
+static uint32_t caption_count(uint64_t i) {
+    return (uint32_t)(i % (MAX_CAPTIONS + 1));
+}
+
+static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *height, uint64_t i) {
+    bool is_large = i % 9 == 4;
+    struct rng r;
+    rng_init(&r, 5, RNG_INIT, i, 0);
+    *width = is_large ? LARGE_PX : 30 + (int32_t)rng_below(&r, 150);
+    *height = is_large ? LARGE_PX : 30 + (int32_t)rng_below(&r, 150);
+    uint8_t *pixels = malloc((size_t)(*width * *height * 3));
+    assert_non_null(pixels);
+    for (int32_t y = 0; y < *height; y++) {
+        for (int32_t x = 0; x < *width; x++) {
+            uint8_t *at = pixels + 3 * (y * *width + x);
+            for (int32_t c = 0; c < 3; c++) {
+                at[c] = is_large ? (uint8_t)rng_u32(&r)
+                                 : (uint8_t)(x * (c + 1) + y * (3 - c) + (int32_t)i * 17);
+            }
+        }
+    }
+    struct image_view view = {pixels, *width, *height, (size_t)*width * 3};
+    struct error err = {0};
+    assert_ok(image_encode_jpeg(jpeg, &view, is_large ? 100 : 85, &err), err);
+    free(pixels);
+}
+
+static void
+build_frame(struct shard_frame_builder *b, struct shard_frame *frame, uint64_t i, uint64_t step) {
+    char key[32];
+    char text[MAX_CAPTIONS][CAPTION_BYTES];
+    struct shard_text captions[MAX_CAPTIONS];
+    struct byte_buffer jpeg;
+    struct error err = {0};
+    int32_t width;
+    int32_t height;
+    byte_buffer_init(&jpeg, 0);
+    draw_picture(&jpeg, &width, &height, i);
+    for (uint32_t k = 0; k < caption_count(i); k++) {
+        captions[k] = (struct shard_text){text[k], caption_text(text[k], i, k)};
+    }
+    snprintf(key, sizeof(key), "p%06" PRIu64, i);
+    struct shard_sample sample = {
+        .sample_id = i * step,
+        .key = key,
+        .image = jpeg.data,
+        .image_bytes = jpeg.size_bytes,
+        .format = IMAGE_FORMAT_JPEG,
+        /* Now and then the index does not know the size. */
+        .width_px = i % 8 == 5 ? 0 : (uint32_t)width,
+        .height_px = i % 8 == 5 ? 0 : (uint32_t)height,
+        .label = SHARD_NO_LABEL,
+        .captions = captions,
+        .caption_count = caption_count(i),
+    };
+    assert_ok(shard_frame_build(b, frame, &sample, &err), err);
+    byte_buffer_fini(&jpeg);
+}
+
+static void make_shard(struct manifest *m,
+                       const char *directory,
+                       uint32_t number,
+                       uint64_t from,
+                       uint64_t to,
+                       uint64_t step) {
+    struct shard_writer *w = NULL;
+    struct shard_frame_builder *b = NULL;
+    struct shard_frame frame = {0};
+    struct shard_summary summary;
+    struct error err = {0};
+    assert_ok(shard_writer_open(&w, file_posix(), directory, "pictures", number, 1, &err), err);
+    assert_ok(shard_frame_builder_create(&b, 1, &err), err);
+    for (uint64_t i = from; i < to; i++) {
+        build_frame(b, &frame, i, step);
+        assert_ok(shard_writer_add(w, &frame, &err), err);
+    }
+    assert_ok(shard_writer_finish(w, &summary, &err), err);
+    assert_ok(manifest_add_shard(m, &summary, &err), err);
+    shard_frame_fini(&frame);
+    shard_frame_builder_destroy(b);
+    shard_writer_close(w);
+}
+
+struct caption_walk {
+    uint64_t i, samples;
+    uint32_t k;
+    char text[CAPTION_BYTES];
+};
+
+static enum status
+next_caption(void *cookie, const char **text, size_t *size_bytes, struct error *err) {
+    struct caption_walk *walk = cookie;
+    (void)err;
+    while (walk->i < walk->samples && walk->k >= caption_count(walk->i)) {
+        walk->i++;
+        walk->k = 0;
+    }
+    if (walk->i >= walk->samples) {
+        return STATUS_END;
+    }
+    *size_bytes = caption_text(walk->text, walk->i, walk->k++);
+    *text = walk->text;
+    return STATUS_OK;
+}
+
+static void make_tokenizer(const char *directory, uint64_t samples) {
+    struct caption_walk walk = {.samples = samples};
+    struct tokenizer_source source = {next_caption, &walk};
+    struct tokenizer_train_options opt;
+    struct byte_buffer model;
+    struct error err = {0};
+    uint32_t pieces = 0;
+    char path[PATH_MAX_BYTES];
+    tokenizer_train_options_default(&opt);
+    opt.vocab_size = 120;
+    byte_buffer_init(&model, 0);
+    assert_ok(tokenizer_train(&model, &pieces, &source, &opt, &err), err);
+    assert_ok(path_join(path, sizeof(path), directory, "tokenizer.model", &err), err);
+    test_write_file(path, model.data, model.size_bytes);
+    byte_buffer_fini(&model);
+}
+
+void picture_dataset_make(const char *directory, const struct picture_dataset *how) {
+    const struct file_system *fs = file_posix();
+    struct manifest m;
+    struct error err = {0};
+    uint64_t fingerprint = 0;
+    uint32_t number = 0;
+    assert_ok(fs->make_directory(fs->context, directory, &err), err);
+    assert_ok(manifest_init(&m, "test", &err), err);
+    for (uint64_t from = 0; from < how->samples; from += how->samples_per_shard) {
+        uint64_t to = from + how->samples_per_shard;
+        make_shard(&m, directory, number++, from, to < how->samples ? to : how->samples,
+                   how->id_step);
+    }
+    assert_ok(dataset_fingerprint_of(&fingerprint, &m, directory, fs, &err), err);
+    assert_ok(manifest_seal(&m, fingerprint, &err), err);
+    assert_ok(manifest_write(&m, fs, directory, &err), err);
+    manifest_fini(&m);
+    if (how->tokenizer) {
+        make_tokenizer(directory, how->samples);
+    }
+}
+
+void picture_dataset_damage(const char *directory, uint64_t sample_id) {
+    struct dataset *d = NULL;
+    struct dataset_sample sample;
+    struct error err = {0};
+    uint64_t position = 0;
+    static const uint8_t junk[16] = {0xff, 0x00, 0xff, 0xd9, 1, 2, 3};
+    assert_ok(dataset_open(&d, directory, NULL, &err), err);
+    assert_ok(dataset_find(d, sample_id, &position, &err), err);
+    assert_ok(dataset_sample_at(d, position, &sample, &err), err);
+    int fd = open(dataset_shard_path(d, sample.shard), O_WRONLY);
+    assert_true(fd >= 0);
+    off_t at = (off_t)(sample.image_offset + sample.image_bytes / 2);
+    assert_int_equal(pwrite(fd, junk, sizeof(junk), at), sizeof(junk));
+    close(fd);
+    dataset_close(d);
+}

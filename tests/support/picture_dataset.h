@@ -1,0 +1,28 @@
+/*
+ * picture_dataset: small datasets of real pictures, for whatever reads pixels. Sample i is a
+ * function of i alone: its size, its JPEG bytes, its captions (0 to 3).
+ *
+ * Threading : single-owner.
+ */
+#ifndef TESTS_SUPPORT_PICTURE_DATASET_H
+#define TESTS_SUPPORT_PICTURE_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct picture_dataset {
+    uint64_t samples;           /* 100 */
+    uint64_t id_step;           /* ids 0, step, 2 * step, ...; 3 */
+    uint32_t samples_per_shard; /* 40 */
+    bool tokenizer;             /* true: a trained one lies beside the shards */
+};
+
+void picture_dataset_default(struct picture_dataset *how);
+
+/* Makes `directory` and fills it. Fails the case on error. */
+void picture_dataset_make(const char *directory, const struct picture_dataset *how);
+
+/* Overwrites some bytes in the middle of a sample's image, in the shard file. */
+void picture_dataset_damage(const char *directory, uint64_t sample_id);
+
+#endif

@@ -1,0 +1,508 @@
+/* The whole loader on small datasets of real pictures: the same batches whatever the threads,
+ * engines, ranks and restarts, and what happens when disks and files misbehave. */
+#include "loader/loader.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/base/hash.h"
+#include "formats/base/json_writer.h"
+#include "formats/base/rng.h"
+#include "formats/dataset.h"
+#include "formats/tokenizer.h"
+#include "tests/support/picture_dataset.h"
+#include "tests/support/test.h"
+
+enum { SIDE = 32, TOKENS = 12, SAMPLES = 100, STEP = 3 };
+
+/* test-timeout: 120 */
+
+static const char *make_dataset_at(const char *name, bool tokenizer) {
+    struct picture_dataset how;
+    picture_dataset_default(&how);
+    how.tokenizer = tokenizer;
+    const char *dir = test_temp_path("%s", name);
+    picture_dataset_make(dir, &how);
+    return dir;
+}
+
+static struct loader_options options(uint32_t batch) {
+    struct loader_options opt;
+    loader_options_default(&opt);
+    opt.batch_count = batch;
+    opt.image_size_px = SIDE;
+    opt.max_tokens = TOKENS;
+    opt.seed = test_seed();
+    opt.threads = 2;
+    opt.read_depth = 8;
+    return opt;
+}
+
+static struct loader *open_loader(const char *dir, const struct loader_options *opt) {
+    struct loader *l = NULL;
+    struct error err = {0};
+    enum status s = loader_open(&l, dir, opt, &err);
+    if (s == STATUS_UNSUPPORTED && opt->engine == LOADER_ENGINE_URING) {
+        test_skip("%s", err.text);
+    }
+    assert_ok(s, err);
+    return l;
+}
+
+static uint64_t hash_sample(const struct loader_batch *b, uint32_t i) {
+    uint64_t parts[] = {
+        hash64(b->images + (size_t)i * SIDE * SIDE * 3, (size_t)SIDE * SIDE * 3),
+        hash64(b->tokens + (size_t)i * TOKENS, TOKENS * sizeof(int32_t)),
+        (uint64_t)b->lengths[i],
+        b->sample_ids[i],
+        b->text_ids[i],
+    };
+    return hash64(parts, sizeof(parts));
+}
+
+static uint64_t hash_batch(const struct loader_batch *b) {
+    uint64_t h = b->global_step;
+    for (uint32_t i = 0; i < b->count; i++) {
+        uint64_t pair[] = {h, hash_sample(b, i)};
+        h = hash64(pair, sizeof(pair));
+    }
+    return h;
+}
+
+static uint64_t next_hash(struct loader *l) {
+    struct loader_batch b;
+    struct error err = {0};
+    assert_ok(loader_acquire(l, &b, &err), err);
+    uint64_t h = hash_batch(&b);
+    loader_release(l, &b);
+    return h;
+}
+
+static void hash_steps(uint64_t *out, uint32_t steps, const char *dir, struct loader_options opt) {
+    struct loader *l = open_loader(dir, &opt);
+    for (uint32_t i = 0; i < steps; i++) {
+        out[i] = next_hash(l);
+    }
+    loader_close(l);
+}
+
+static void check_engine(enum loader_engine engine) {
+    enum { STEPS = 12 };
+    const char *dir = make_dataset_at("d", true);
+    uint64_t expected[STEPS];
+    uint64_t got[STEPS];
+    struct loader_options opt = options(16);
+    opt.engine = LOADER_ENGINE_PREAD;
+    opt.threads = 1;
+    hash_steps(expected, STEPS, dir, opt);
+    opt.engine = engine;
+    for (uint32_t threads = 1; threads <= 4; threads += 3) {
+        for (uint32_t depth = 1; depth <= 64; depth *= 8) {
+            opt.threads = threads;
+            opt.read_depth = depth;
+            opt.prefetch_batches = 1 + depth % 3;
+            hash_steps(got, STEPS, dir, opt);
+            assert_memory_equal(got, expected, sizeof(got));
+        }
+    }
+    opt.seed++;
+    hash_steps(got, STEPS, dir, opt);
+    assert_memory_not_equal(got, expected, sizeof(got));
+}
+
+TEST(threads_do_not_change_the_batches_of_pread) {
+    check_engine(LOADER_ENGINE_PREAD);
+}
+
+TEST(threads_do_not_change_the_batches_of_uring) {
+    check_engine(LOADER_ENGINE_URING);
+}
+
+/* by_id[id / STEP] gets the hash of that sample in `epoch`; returns the samples met. */
+static uint32_t
+collect_epoch(uint64_t *by_id, const char *dir, struct loader_options opt, uint64_t epoch) {
+    uint32_t met = 0;
+    struct loader_batch b;
+    struct error err = {0};
+    struct loader *l = open_loader(dir, &opt);
+    enum status s;
+    while ((s = loader_acquire(l, &b, &err)) == STATUS_OK) {
+        for (uint32_t i = 0; i < b.count && b.epoch == epoch; i++) {
+            uint64_t at = b.sample_ids[i] / STEP;
+            assert_true(at < SAMPLES && b.sample_ids[i] % STEP == 0);
+            assert_int_equal(by_id[at], 0);
+            by_id[at] = hash_sample(&b, i);
+            met++;
+        }
+        loader_release(l, &b);
+    }
+    assert_int_equal(s, STATUS_END);
+    assert_int_equal(loader_acquire(l, &b, &err), STATUS_END);
+    loader_close(l);
+    return met;
+}
+
+TEST(ranks_together_deliver_every_sample_once) {
+    const char *dir = make_dataset_at("d", true);
+    uint64_t expected[SAMPLES] = {0};
+    struct loader_options opt = options(24);
+    opt.drop_last = false;
+    opt.epochs = 2;
+    assert_int_equal(collect_epoch(expected, dir, opt, 1), SAMPLES);
+    for (uint32_t world = 2; world <= 8; world++) {
+        uint64_t got[SAMPLES] = {0};
+        uint32_t met = 0;
+        for (uint32_t rank = 0; rank < world; rank++) {
+            opt.world = world;
+            opt.rank = rank;
+            met += collect_epoch(got, dir, opt, 1);
+        }
+        assert_int_equal(met, SAMPLES);
+        assert_memory_equal(got, expected, sizeof(got));
+    }
+}
+
+TEST(resume_equals_the_tail_of_an_unbroken_run) {
+    enum { STEPS = 14 };
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = options(16);
+    struct loader_state states[STEPS];
+    uint64_t expected[STEPS];
+    struct loader *l = open_loader(dir, &opt);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        states[i] = loader_state(l);
+        expected[i] = next_hash(l);
+    }
+    struct rng r;
+    struct error err = {0};
+    rng_init(&r, test_seed(), RNG_INIT, 0, 0);
+    for (uint32_t round = 0; round < 12; round++) {
+        uint32_t from = rng_below(&r, STEPS);
+        assert_ok(loader_seek(l, &states[from], &err), err);
+        opt.start = &states[from];
+        struct loader *fresh = open_loader(dir, &opt);
+        for (uint32_t i = from; i < STEPS && i < from + 4; i++) {
+            assert_int_equal(next_hash(fresh), expected[i]);
+            assert_int_equal(next_hash(l), expected[i]);
+        }
+        loader_close(fresh);
+    }
+    loader_close(l);
+}
+
+TEST(positions_of_other_data_are_refused) {
+    const char *dir = make_dataset_at("d", false);
+    struct loader_options opt = options(16);
+    struct loader *l = open_loader(dir, &opt);
+    struct loader *other = NULL;
+    struct error err = {0};
+    struct loader_state good = loader_state(l);
+    struct loader_state bad = good;
+    bad.fingerprint ^= 1;
+    assert_status(loader_seek(l, &bad, &err), STATUS_MISMATCH, err);
+    assert_non_null(strstr(err.text, "fingerprint"));
+    bad = good;
+    bad.seed++;
+    assert_status(loader_seek(l, &bad, &err), STATUS_MISMATCH, err);
+    opt.start = &bad;
+    assert_status(loader_open(&other, dir, &opt, &err), STATUS_MISMATCH, err);
+    assert_null(other);
+    bad = good;
+    bad.step = 1000;
+    assert_status(loader_seek(l, &bad, &err), STATUS_MISMATCH, err);
+    loader_close(l);
+}
+
+TEST(close_works_at_any_moment) {
+    const char *dir = make_dataset_at("d", true);
+    struct rng r;
+    rng_init(&r, test_seed(), RNG_INIT, 1, 0);
+    for (uint32_t round = 0; round < 40; round++) {
+        struct loader_options opt = options(1 + rng_below(&r, 40));
+        opt.threads = 1 + rng_below(&r, 4);
+        opt.read_depth = 1 + rng_below(&r, 32);
+        opt.engine = round % 2 == 0 ? LOADER_ENGINE_AUTO : LOADER_ENGINE_PREAD;
+        struct loader *l = open_loader(dir, &opt);
+        struct error err = {0};
+        struct loader_batch b;
+        uint32_t steps = rng_below(&r, 4);
+        for (uint32_t i = 0; i < steps; i++) {
+            assert_ok(loader_acquire(l, &b, &err), err);
+            if (i + 1 < steps || rng_below(&r, 2) == 0) { /* else it is still held at close */
+                loader_release(l, &b);
+            }
+        }
+        nanosleep(&(struct timespec){.tv_nsec = (long)rng_below(&r, 3000000)}, NULL);
+        loader_close(l);
+    }
+    loader_close(NULL);
+}
+
+TEST(held_batches_are_counted) {
+    const char *dir = make_dataset_at("d", false);
+    struct loader_options opt = options(10);
+    opt.prefetch_batches = 2;
+    struct loader *l = open_loader(dir, &opt);
+    struct error err = {0};
+    struct loader_batch held[4];
+    for (int i = 0; i < 3; i++) {
+        assert_ok(loader_acquire(l, &held[i], &err), err);
+    }
+    assert_status(loader_acquire(l, &held[3], &err), STATUS_INVALID, err);
+    struct loader_state place = loader_state(l);
+    assert_status(loader_seek(l, &place, &err), STATUS_INVALID, err);
+    uint64_t first = hash_batch(&held[0]);
+    loader_release(l, &held[1]);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    assert_int_equal(hash_batch(&held[0]), first);
+    loader_release(l, &held[0]);
+    loader_release(l, &held[0]); /* twice does no harm */
+    loader_release(l, &held[2]);
+    assert_ok(loader_acquire(l, &held[3], &err), err);
+    assert_int_equal(held[3].step, 3);
+    loader_close(l);
+}
+
+TEST(sequential_order_shows_everything_once) {
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = options(32);
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    opt.augment = LOADER_AUGMENT_SQUASH;
+    opt.captions = LOADER_CAPTIONS_NONE;
+    opt.drop_last = false;
+    opt.epochs = 1;
+    struct loader *l = open_loader(dir, &opt);
+    struct loader_batch b;
+    struct error err = {0};
+    uint64_t next = 0;
+    while (loader_acquire(l, &b, &err) == STATUS_OK) {
+        for (uint32_t i = 0; i < b.count; i++, next++) {
+            assert_int_equal(b.sample_ids[i], next * STEP);
+            assert_true(b.text_ids[i] == LOADER_NO_TEXT);
+            assert_int_equal(b.lengths[i], 0);
+        }
+        loader_release(l, &b);
+    }
+    assert_int_equal(next, SAMPLES);
+    loader_close(l);
+}
+
+TEST(without_a_tokenizer_tokens_are_zero) {
+    const char *dir = make_dataset_at("d", false);
+    struct loader_options opt = options(50);
+    struct loader *l = open_loader(dir, &opt);
+    struct loader_info info;
+    loader_info(l, &info);
+    assert_int_equal(info.vocab_count, 0);
+    assert_null(loader_tokenizer(l));
+    struct loader_batch b;
+    struct error err = {0};
+    assert_ok(loader_acquire(l, &b, &err), err);
+    uint32_t with_text = 0;
+    for (uint32_t i = 0; i < b.count; i++) {
+        assert_int_equal(b.lengths[i], 0);
+        with_text += b.text_ids[i] != LOADER_NO_TEXT;
+    }
+    for (uint32_t i = 0; i < b.count * TOKENS; i++) {
+        assert_int_equal(b.tokens[i], 0);
+    }
+    assert_true(with_text > 20 && with_text < 50);
+    loader_close(l);
+}
+
+TEST(a_tokenizer_can_be_given) {
+    const char *dir = make_dataset_at("with", true);
+    uint64_t expected;
+    uint64_t got;
+    struct loader_options opt = options(20);
+    hash_steps(&expected, 1, dir, opt);
+    size_t size = 0;
+    uint8_t *model = test_read_file(test_temp_path("with/tokenizer.model"), &size);
+    const char *bare = make_dataset_at("bare", false);
+    opt.tokenizer_model = model;
+    opt.tokenizer_model_size_bytes = size;
+    hash_steps(&got, 1, bare, opt);
+    assert_int_equal(got, expected);
+    free(model);
+}
+
+/* --- damage --- */
+
+static void count_ids(uint32_t *seen,
+                      const char *dir,
+                      const struct loader_options *opt,
+                      uint64_t *replaced,
+                      struct loader **keep) {
+    struct loader *l = open_loader(dir, opt);
+    struct loader_batch b;
+    struct error err = {0};
+    while (loader_acquire(l, &b, &err) == STATUS_OK) {
+        for (uint32_t i = 0; i < b.count; i++) {
+            seen[b.sample_ids[i] / STEP]++;
+        }
+        *replaced += b.replaced_count;
+        loader_release(l, &b);
+    }
+    *keep = l;
+}
+
+TEST(damaged_samples_are_replaced_counted_and_listed) {
+    const uint64_t damaged[] = {2 * STEP, 4 * STEP, 77 * STEP};
+    const char *dir = make_dataset_at("d", true);
+    for (size_t i = 0; i < 3; i++) {
+        picture_dataset_damage(dir, damaged[i]);
+    }
+    uint64_t hashes[2][10];
+    struct loader_options opt = options(20);
+    opt.threads = 1;
+    hash_steps(hashes[0], 10, dir, opt);
+    opt.threads = 4;
+    opt.engine = LOADER_ENGINE_PREAD;
+    hash_steps(hashes[1], 10, dir, opt);
+    assert_memory_equal(hashes[0], hashes[1], sizeof(hashes[0]));
+
+    uint32_t seen[SAMPLES] = {0};
+    uint64_t replaced = 0;
+    struct loader *l = NULL;
+    opt.epochs = 2;
+    count_ids(seen, dir, &opt, &replaced, &l);
+    assert_int_equal(seen[2] + seen[4] + seen[77], 0);
+    assert_int_equal(replaced, 6);
+    struct loader_stats stats;
+    loader_stats(l, &stats);
+    assert_int_equal(stats.corrupt_count, 3);
+    assert_int_equal(stats.replaced_count, 6);
+    assert_int_equal(stats.samples_count, 2 * SAMPLES);
+    struct loader_corrupt row;
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(loader_corrupt_at(l, i, &row), STATUS_OK);
+        assert_non_null(strstr(row.reason, "hash"));
+        sum += row.sample_id;
+    }
+    assert_int_equal(sum, 83 * STEP);
+    assert_int_equal(loader_corrupt_at(l, 3, &row), STATUS_END);
+    loader_close(l);
+}
+
+TEST(too_much_damage_ends_the_run) {
+    const char *dir = make_dataset_at("d", true);
+    picture_dataset_damage(dir, 10 * STEP);
+    picture_dataset_damage(dir, 20 * STEP);
+    struct loader_options opt = options(20);
+    opt.max_corrupt_count = 1;
+    struct loader *l = open_loader(dir, &opt);
+    struct loader_batch b;
+    struct error err = {0};
+    enum status s;
+    while ((s = loader_acquire(l, &b, &err)) == STATUS_OK) {
+        loader_release(l, &b);
+    }
+    assert_status(s, STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "2 damaged samples, 1 are allowed"));
+    assert_int_equal(loader_acquire(l, &b, &err), STATUS_CORRUPT);
+    loader_close(l);
+}
+
+TEST(lost_shards_are_named) {
+    const char *dir = make_dataset_at("d", true);
+    const char *shard = test_temp_path("d/pictures-000001.tar.zst");
+    struct loader_options opt = options(20);
+    struct loader *l = NULL;
+    struct error err = {0};
+    assert_int_equal(truncate(shard, 1000), 0);
+    assert_true(loader_open(&l, dir, &opt, &err) < STATUS_OK);
+    assert_non_null(strstr(err.text, "pictures-000001"));
+    assert_int_equal(unlink(shard), 0);
+    assert_status(loader_open(&l, dir, &opt, &err), STATUS_NOTFOUND, err);
+    assert_non_null(strstr(err.text, "pictures-000001"));
+    assert_null(l);
+}
+
+/* --- engines --- */
+
+struct lines {
+    uint32_t count;
+    char last[200];
+};
+
+static void keep_line(void *cookie, enum log_level level, const char *text) {
+    struct lines *lines = cookie;
+    (void)level;
+    lines->count++;
+    snprintf(lines->last, sizeof(lines->last), "%.199s", text);
+}
+
+/* From here on the kernel says that it has no io_uring. */
+static void forbid_uring(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+        test_skip("no seccomp filters here: %s", strerror(errno));
+    }
+}
+
+TEST(only_auto_falls_back_and_says_so) {
+    const char *dir = make_dataset_at("d", false);
+    struct lines lines = {0};
+    struct log_sink sink = {keep_line, &lines, LOG_LEVEL_INFO};
+    struct loader_options opt = options(20);
+    opt.log = &sink;
+    forbid_uring();
+    struct loader *l = open_loader(dir, &opt);
+    struct loader_info info;
+    loader_info(l, &info);
+    assert_string_equal(info.engine, "pread");
+    assert_int_equal(lines.count, 1);
+    assert_non_null(strstr(lines.last, "io_uring"));
+    loader_close(l);
+    struct error err = {0};
+    opt.engine = LOADER_ENGINE_URING;
+    assert_status(loader_open(&l, dir, &opt, &err), STATUS_UNSUPPORTED, err);
+    assert_null(l);
+    assert_int_equal(lines.count, 1);
+}
+
+TEST(stats_are_told_as_line_and_json) {
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = options(20);
+    struct loader *l = open_loader(dir, &opt);
+    for (int i = 0; i < 3; i++) {
+        next_hash(l);
+    }
+    struct loader_stats stats;
+    loader_stats(l, &stats);
+    assert_int_equal(stats.samples_count, 60);
+    assert_int_equal(stats.deliver.items_count, 3);
+    assert_true(stats.read.items_count >= 60 && stats.decode.items_count >= 60);
+    assert_true(stats.first_batch_ns > 0 && stats.elapsed_ns >= stats.first_batch_ns);
+    char line[300];
+    size_t n = loader_stats_line(&stats, line, sizeof(line));
+    assert_int_equal(n, strlen(line));
+    assert_non_null(strstr(line, "pairs/s"));
+    assert_int_equal(loader_stats_line(&stats, line, 10), 9);
+    struct json_writer w;
+    struct error err = {0};
+    json_writer_init(&w, 0);
+    loader_stats_json(&w, NULL, &stats);
+    assert_ok(json_writer_status(&w, &err), err);
+    assert_true(w.out.size_bytes > 200);
+    json_writer_fini(&w);
+    loader_close(l);
+}
