@@ -10,6 +10,7 @@ static const struct {
     const char *name;
     enum status (*open)(struct device **out, int32_t threads_count, struct error *err);
 } backends[] = {
+    {"cpu", cpu_open},
     {"cpu-ref", cpu_ref_open},
 };
 
@@ -23,8 +24,8 @@ device_open(struct device **out, const char *name, int32_t threads_count, struct
                                     err);
         }
     }
-    return error_set(err, STATUS_UNSUPPORTED, "there is no device '%s'; this build has cpu-ref",
-                     name);
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "there is no device '%s'; this build has cpu and cpu-ref", name);
 }
 
 void device_close(struct device *dev) {

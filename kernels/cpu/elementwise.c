@@ -1,0 +1,300 @@
+/*
+ * elementwise: ops that touch each element once: input normalisation, fills, sums, dropout, rows,
+ * L2 norm, AdamW. Vectorised by the compiler, split over threads in fixed pieces.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/dropout_mask.h"
+
+CPU_CLONES static void normalize(float *restrict out,
+                                 const uint8_t *restrict in,
+                                 int64_t pixels,
+                                 const float *scale,
+                                 const float *shift) {
+    for (int64_t i = 0; i < pixels; i++) {
+        for (int c = 0; c < 3; c++) {
+            out[3 * i + c] = (float)in[3 * i + c] * scale[c] + shift[c];
+        }
+    }
+}
+
+enum status cpu_normalize_u8(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *in,
+                             const float mean[3],
+                             const float std[3],
+                             struct error *err) {
+    (void)dev;
+    TRY(cpu_real("normalize_u8", out, err));
+    TRY(check_tensor("normalize_u8", "in", in, DTYPE_U8, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, 3, err));
+    TRY(check_tensor("normalize_u8", "out", out, DTYPE_F32, 4, in->shape[0], in->shape[1],
+                     in->shape[2], 3, err));
+    float scale[3];
+    float shift[3];
+    for (int c = 0; c < 3; c++) {
+        scale[c] = 1.0f / (255.0f * std[c]);
+        shift[c] = -mean[c] / std[c];
+    }
+    const int64_t row = in->shape[1] * in->shape[2];
+    float *to = out->data;
+    const uint8_t *from = in->data;
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < in->shape[0]; n++) {
+        normalize(to + n * row * 3, from + n * row * 3, row, scale, shift);
+    }
+    return STATUS_OK;
+}
+
+enum status
+cpu_fill(struct device *dev, const struct tensor *out, double value, struct error *err) {
+    (void)dev;
+    TRY(cpu_real("fill", out, err));
+    const int64_t count = tensor_count(out);
+    float *to = out->data;
+    const float v = (float)value;
+#pragma omp parallel for simd schedule(static) if (count > PARALLEL_MIN_COUNT)
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = v;
+    }
+    return STATUS_OK;
+}
+
+CPU_CLONES static void
+add_scaled(float *restrict out, const float *restrict in, int64_t count, float alpha) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] += alpha * in[i];
+    }
+}
+
+void cpu_add_to(float *out, const float *in, int64_t count, float alpha) {
+    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t from = p * PARALLEL_MIN_COUNT;
+        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        add_scaled(out + from, in + from, size, alpha);
+    }
+}
+
+enum status cpu_add(struct device *dev,
+                    const struct tensor *out,
+                    const struct tensor *in,
+                    float alpha,
+                    struct error *err) {
+    (void)dev;
+    TRY(cpu_real("add", in, err));
+    TRY(check_like("add", "out", out, in, err));
+    cpu_add_to(out->data, in->data, tensor_count(in), alpha);
+    return STATUS_OK;
+}
+
+CPU_CLONES static double piece_squares(const float *in, int64_t count) {
+    double sum = 0.0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)in[i] * (double)in[i];
+    }
+    return sum;
+}
+
+/* Pieces of one size whatever the number of threads, added in order: the same bits always. */
+enum status
+cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err) {
+    TRY(cpu_real("sum_squares", in, err));
+    const int64_t count = tensor_count(in);
+    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+    const float *from = in->data;
+    void *scratch;
+    TRY(cpu_scratch(dev, (size_t)pieces * sizeof(double), &scratch, err));
+    double *sums = scratch;
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t start = p * PARALLEL_MIN_COUNT;
+        const int64_t size =
+            count - start < PARALLEL_MIN_COUNT ? count - start : PARALLEL_MIN_COUNT;
+        sums[p] = piece_squares(from + start, size);
+    }
+    double total = 0.0;
+    for (int64_t p = 0; p < pieces; p++) {
+        total += sums[p];
+    }
+    *out = total;
+    return STATUS_OK;
+}
+
+enum status cpu_dropout(struct device *dev,
+                        const struct tensor *out,
+                        const struct tensor *in,
+                        const struct dropout_params *p,
+                        struct error *err) {
+    (void)dev;
+    TRY(cpu_real("dropout", in, err));
+    TRY(check_dropout(out, in, p, err));
+    struct dropout_stream stream;
+    dropout_stream_init(&stream, p->seed, p->step, p->layer);
+    const uint32_t threshold = dropout_threshold(p->p);
+    const float scale = 1.0f / (1.0f - p->p);
+    const int64_t size = tensor_count(in) / in->shape[0];
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < in->shape[0]; n++) {
+        const float *from = (const float *)in->data + n * size;
+        float *to = (float *)out->data + n * size;
+        for (int64_t e = 0; e < size; e += 4) {
+            uint32_t draws[4];
+            dropout_draw(draws, &stream, p->sample_ids[n], (uint32_t)(e / 4));
+            for (int64_t k = e; k < size && k < e + 4; k++) {
+                to[k] = draws[k - e] < threshold ? 0.0f : from[k] * scale;
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_gather_rows(struct device *dev,
+                            const struct tensor *out,
+                            const struct tensor *in,
+                            const struct tensor *rows,
+                            struct error *err) {
+    (void)dev;
+    TRY(cpu_real("gather_rows", in, err));
+    TRY(check_rows("gather_rows", out, in, rows, err));
+    const int64_t width = in->shape[1];
+    const int32_t *index = rows->data;
+    for (int64_t i = 0; i < out->shape[0]; i++) {
+        memcpy((float *)out->data + i * width, (const float *)in->data + index[i] * width,
+               (size_t)width * sizeof(float));
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_scatter_rows(struct device *dev,
+                             const struct tensor *out,
+                             enum write_mode mode,
+                             const struct tensor *in,
+                             const struct tensor *rows,
+                             struct error *err) {
+    (void)dev;
+    TRY(cpu_real("scatter_rows", in, err));
+    TRY(check_rows("scatter_rows", in, out, rows, err));
+    const int64_t width = in->shape[1];
+    const int32_t *index = rows->data;
+    for (int64_t i = 0; i < in->shape[0]; i++) {
+        const float *from = (const float *)in->data + i * width;
+        float *to = (float *)out->data + index[i] * width;
+        if (mode == WRITE_ADD) {
+            add_scaled(to, from, width, 1.0f);
+        } else {
+            memcpy(to, from, (size_t)width * sizeof(float));
+        }
+    }
+    return STATUS_OK;
+}
+
+static const double smallest_norm = 1e-12;
+
+enum status cpu_l2_normalize(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *norm,
+                             const struct tensor *in,
+                             struct error *err) {
+    (void)dev;
+    TRY(cpu_real("l2_normalize", in, err));
+    TRY(check_l2_normalize(out, norm, in, err));
+    const int64_t width = in->shape[1];
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < in->shape[0]; r++) {
+        const float *from = (const float *)in->data + r * width;
+        float *to = (float *)out->data + r * width;
+        const double length = sqrt(piece_squares(from, width));
+        const float scale = (float)(1.0 / fmax(length, smallest_norm));
+        ((float *)norm->data)[r] = (float)length;
+        for (int64_t d = 0; d < width; d++) {
+            to[d] = from[d] * scale;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_l2_normalize_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 const struct tensor *dout,
+                                 const struct tensor *out,
+                                 const struct tensor *norm,
+                                 struct error *err) {
+    (void)dev;
+    TRY(cpu_real("l2_normalize_bwd", out, err));
+    TRY(check_l2_normalize(din, norm, out, err));
+    TRY(check_like("l2_normalize_bwd", "dout", dout, out, err));
+    const int64_t width = out->shape[1];
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < out->shape[0]; r++) {
+        const float *y = (const float *)out->data + r * width;
+        const float *dy = (const float *)dout->data + r * width;
+        float *dx = (float *)din->data + r * width;
+        double along = 0.0;
+        for (int64_t d = 0; d < width; d++) {
+            along += (double)dy[d] * (double)y[d];
+        }
+        const double scale = 1.0 / fmax((double)((const float *)norm->data)[r], smallest_norm);
+        for (int64_t d = 0; d < width; d++) {
+            dx[d] = (float)(((double)dy[d] - along * (double)y[d]) * scale);
+        }
+    }
+    return STATUS_OK;
+}
+
+struct adamw_factors {
+    float beta1, beta2, rest1, rest2, eps, grad_scale, keep, rate, root2;
+};
+
+CPU_CLONES static void adamw_piece(float *restrict value,
+                                   const float *restrict grad,
+                                   float *restrict m,
+                                   float *restrict v,
+                                   int64_t count,
+                                   const struct adamw_factors *f) {
+    const struct adamw_factors k = *f;
+    for (int64_t i = 0; i < count; i++) {
+        const float g = grad[i] * k.grad_scale;
+        m[i] = k.beta1 * m[i] + k.rest1 * g;
+        v[i] = k.beta2 * v[i] + k.rest2 * g * g;
+        value[i] = value[i] * k.keep - k.rate * m[i] / (sqrtf(v[i]) * k.root2 + k.eps);
+    }
+}
+
+/* rate = lr / (1 - beta1^t), root2 = 1 / sqrt(1 - beta2^t): bias correction without a division
+ * more. */
+enum status cpu_adamw(struct device *dev,
+                      const struct tensor *value,
+                      const struct tensor *grad,
+                      const struct tensor *m,
+                      const struct tensor *v,
+                      const struct adamw_params *p,
+                      struct error *err) {
+    (void)dev;
+    TRY(cpu_real("adamw", value, err));
+    TRY(check_adamw(value, grad, m, v, p, err));
+    const double correction1 = 1.0 - pow((double)p->beta1, (double)p->step);
+    const double correction2 = 1.0 - pow((double)p->beta2, (double)p->step);
+    const struct adamw_factors f = {.beta1 = p->beta1,
+                                    .beta2 = p->beta2,
+                                    .rest1 = (float)(1.0 - (double)p->beta1),
+                                    .rest2 = (float)(1.0 - (double)p->beta2),
+                                    .eps = p->eps,
+                                    .grad_scale = p->grad_scale,
+                                    .keep = (float)(1.0 - (double)p->lr * (double)p->weight_decay),
+                                    .rate = (float)((double)p->lr / correction1),
+                                    .root2 = (float)(1.0 / sqrt(correction2))};
+    const int64_t count = tensor_count(value);
+    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        const int64_t from = i * PARALLEL_MIN_COUNT;
+        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        adamw_piece((float *)value->data + from, (const float *)grad->data + from,
+                    (float *)m->data + from, (float *)v->data + from, size, &f);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,401 @@
+/*
+ * text: embedding, layer norm and short-sequence attention.
+ *
+ * Attention works on one head of one sample at a time, its q, k, v of T x Dh each in the
+ * first-level cache; threads share out the heads. Embedding gradients are split by columns, so that
+ * every element is added to in the order of the batch.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/dropout_mask.h"
+
+enum status cpu_embedding(struct device *dev,
+                          const struct tensor *out,
+                          const struct tensor *tokens,
+                          const struct tensor *table,
+                          const struct tensor *positions,
+                          struct error *err) {
+    (void)dev;
+    TRY(cpu_real("embedding", table, err));
+    TRY(check_embedding(out, tokens, table, positions, err));
+    TRY(check_tokens(tokens, table->shape[0], err));
+    const int32_t *ids = tokens->data;
+    const int64_t width = table->shape[1];
+    const int64_t rows = tensor_count(tokens);
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *word = (const float *)table->data + ids[r] * width;
+        const float *place = (const float *)positions->data + r % tokens->shape[1] * width;
+        float *to = (float *)out->data + r * width;
+        for (int64_t d = 0; d < width; d++) {
+            to[d] = word[d] + place[d];
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_embedding_bwd(struct device *dev,
+                              const struct tensor *dtable,
+                              const struct tensor *dpositions,
+                              enum write_mode mode,
+                              const struct tensor *dout,
+                              const struct tensor *tokens,
+                              const struct tensor *lengths,
+                              struct error *err) {
+    enum { CHUNK = 16 }; /* columns: one cache line */
+    TRY(cpu_real("embedding_bwd", dtable, err));
+    TRY(check_embedding(dout, tokens, dtable, dpositions, err));
+    TRY(check_tokens(tokens, dtable->shape[0], err));
+    TRY(check_tensor("embedding_bwd", "lengths", lengths, DTYPE_I32, 1, tokens->shape[0], 0, 0, 0,
+                     err));
+    TRY(check_lengths("embedding_bwd", lengths, tokens->shape[1], err));
+    if (mode == WRITE_SET) {
+        TRY(cpu_fill(dev, dtable, 0.0, err));
+        TRY(cpu_fill(dev, dpositions, 0.0, err));
+    }
+    const int32_t *ids = tokens->data;
+    const int32_t *length = lengths->data;
+    const int64_t width = dtable->shape[1];
+    const int64_t per_row = tokens->shape[1];
+#pragma omp parallel for schedule(static)
+    for (int64_t d0 = 0; d0 < width; d0 += CHUNK) {
+        const int64_t d1 = d0 + CHUNK < width ? d0 + CHUNK : width;
+        for (int64_t n = 0; n < tokens->shape[0]; n++) {
+            for (int64_t t = 0; t < length[n]; t++) {
+                const float *from = (const float *)dout->data + (n * per_row + t) * width;
+                float *word = (float *)dtable->data + ids[n * per_row + t] * width;
+                float *place = (float *)dpositions->data + t * width;
+                for (int64_t d = d0; d < d1; d++) {
+                    word[d] += from[d];
+                    place[d] += from[d];
+                }
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- layer norm ---- */
+
+CPU_CLONES static void norm_row(float *restrict out,
+                                float *sum,
+                                const float *a,
+                                const float *b,
+                                const float *restrict gamma,
+                                const float *restrict beta,
+                                int64_t width,
+                                float eps,
+                                float *mean,
+                                float *rstd) {
+    double total = 0.0;
+    for (int64_t d = 0; d < width; d++) {
+        sum[d] = b != NULL ? a[d] + b[d] : a[d];
+        total += (double)sum[d];
+    }
+    const double m = total / (double)width;
+    double squares = 0.0;
+    for (int64_t d = 0; d < width; d++) {
+        const double centred = (double)sum[d] - m;
+        squares += centred * centred;
+    }
+    const double s = 1.0 / sqrt(squares / (double)width + (double)eps);
+    for (int64_t d = 0; d < width; d++) {
+        out[d] = (float)(((double)sum[d] - m) * s) * gamma[d] + beta[d];
+    }
+    *mean = (float)m;
+    *rstd = (float)s;
+}
+
+enum status cpu_layernorm(struct device *dev,
+                          const struct tensor *out,
+                          const struct tensor *sum,
+                          const struct tensor *mean,
+                          const struct tensor *rstd,
+                          const struct tensor *a,
+                          const struct tensor *b,
+                          const struct tensor *gamma,
+                          const struct tensor *beta,
+                          float eps,
+                          struct error *err) {
+    (void)dev;
+    TRY(cpu_real("layernorm", a, err));
+    TRY(check_layernorm(out, sum, mean, rstd, a, b, gamma, beta, err));
+    const int64_t width = a->shape[1];
+    const float *second = tensor_wanted(b) ? b->data : NULL;
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < a->shape[0]; r++) {
+        norm_row((float *)out->data + r * width, (float *)sum->data + r * width,
+                 (const float *)a->data + r * width, second != NULL ? second + r * width : NULL,
+                 gamma->data, beta->data, width, eps, (float *)mean->data + r,
+                 (float *)rstd->data + r);
+    }
+    return STATUS_OK;
+}
+
+CPU_CLONES static void norm_row_gradient(float *restrict dsum,
+                                         bool add,
+                                         const float *restrict dout,
+                                         const float *restrict sum,
+                                         const float *restrict gamma,
+                                         int64_t width,
+                                         float mean,
+                                         float rstd) {
+    double mean_g = 0.0;
+    double mean_g_xhat = 0.0;
+    for (int64_t d = 0; d < width; d++) {
+        const double g = (double)dout[d] * (double)gamma[d];
+        mean_g += g;
+        mean_g_xhat += g * ((double)sum[d] - (double)mean) * (double)rstd;
+    }
+    mean_g /= (double)width;
+    mean_g_xhat /= (double)width;
+    for (int64_t d = 0; d < width; d++) {
+        const double g = (double)dout[d] * (double)gamma[d];
+        const double xhat = ((double)sum[d] - (double)mean) * (double)rstd;
+        const float dx = (float)((double)rstd * (g - mean_g - xhat * mean_g_xhat));
+        dsum[d] = add ? dsum[d] + dx : dx;
+    }
+}
+
+CPU_CLONES static void norm_columns(double *restrict dgamma,
+                                    double *restrict dbeta,
+                                    const float *restrict dout,
+                                    const float *restrict sum,
+                                    int64_t width,
+                                    float mean,
+                                    float rstd) {
+    for (int64_t d = 0; d < width; d++) {
+        dgamma[d] += (double)dout[d] * ((double)sum[d] - (double)mean) * (double)rstd;
+        dbeta[d] += (double)dout[d];
+    }
+}
+
+enum status cpu_layernorm_bwd(struct device *dev,
+                              const struct tensor *dsum,
+                              enum write_mode dsum_mode,
+                              const struct tensor *dgamma,
+                              const struct tensor *dbeta,
+                              enum write_mode param_mode,
+                              const struct tensor *dout,
+                              const struct tensor *sum,
+                              const struct tensor *mean,
+                              const struct tensor *rstd,
+                              const struct tensor *gamma,
+                              struct error *err) {
+    enum { BLOCKS = 16 };
+    TRY(cpu_real("layernorm_bwd", sum, err));
+    TRY(check_layernorm_bwd(dsum, dgamma, dbeta, dout, sum, mean, rstd, gamma, err));
+    const int64_t width = sum->shape[1];
+    const int64_t rows = sum->shape[0];
+    const int64_t size = (rows + BLOCKS - 1) / BLOCKS;
+    void *scratch;
+    TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * width) * sizeof(double), &scratch, err));
+    double *sums = scratch;
+    const float *dy = dout->data;
+    const float *x = sum->data;
+    const float *mu = mean->data;
+    const float *s = rstd->data;
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        double *mine = sums + b * 2 * width;
+        memset(mine, 0, (size_t)(2 * width) * sizeof *mine);
+        for (int64_t r = b * size; r < rows && r < (b + 1) * size; r++) {
+            const int64_t at = r * width;
+            norm_columns(mine, mine + width, dy + at, x + at, width, mu[r], s[r]);
+            norm_row_gradient((float *)dsum->data + at, dsum_mode == WRITE_ADD, dy + at, x + at,
+                              gamma->data, width, mu[r], s[r]);
+        }
+    }
+    float *parts[] = {dgamma->data, dbeta->data};
+    for (int part = 0; part < 2; part++) {
+        for (int64_t d = 0; d < width; d++) {
+            double total = param_mode == WRITE_ADD ? (double)parts[part][d] : 0.0;
+            for (int64_t b = 0; b < BLOCKS; b++) {
+                total += sums[b * 2 * width + part * width + d];
+            }
+            parts[part][d] = (float)total;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- attention ---- */
+
+struct head {
+    const float *q, *k, *v; /* rows 3 D apart */
+    float *probs;           /* (T, T) */
+    int64_t tokens, length, width, head_width, index;
+    float scale;
+    uint64_t sample_id;
+    const struct dropout_stream *stream; /* NULL: none */
+    uint32_t threshold;
+    float kept_scale;
+};
+
+CPU_CLONES static float dot(const float *restrict a, const float *restrict b, int64_t count) {
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) {
+        sum += a[i] * b[i];
+    }
+    return sum;
+}
+
+CPU_CLONES static void
+add_scaled(float *restrict out, const float *restrict in, float scale, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] += in[i] * scale;
+    }
+}
+
+/* factors (length): 0 for dropped keys of this query, 1 / (1 - p) for kept ones. */
+static void drop_factors(const struct head *h, int64_t query, float *factors) {
+    uint32_t draws[4] = {0};
+    uint32_t block = UINT32_MAX;
+    for (int64_t key = 0; key < h->length; key++) {
+        if (h->stream == NULL) {
+            factors[key] = 1.0f;
+            continue;
+        }
+        const uint32_t e = dropout_attention_element(h->index, query, key);
+        if (e / 4 != block) {
+            block = e / 4;
+            dropout_draw(draws, h->stream, h->sample_id, block);
+        }
+        factors[key] = draws[e % 4] < h->threshold ? 0.0f : h->kept_scale;
+    }
+}
+
+static void softmax(float *scores, int64_t length, int64_t tokens) {
+    float largest = scores[0];
+    for (int64_t i = 1; i < length; i++) {
+        largest = scores[i] > largest ? scores[i] : largest;
+    }
+    float total = 0.0f;
+    for (int64_t i = 0; i < length; i++) {
+        scores[i] = expf(scores[i] - largest);
+        total += scores[i];
+    }
+    const float scale = 1.0f / total;
+    for (int64_t i = 0; i < tokens; i++) {
+        scores[i] = i < length ? scores[i] * scale : 0.0f;
+    }
+}
+
+static void head_forward(const struct head *h, float *out) {
+    const int64_t stride = 3 * h->width;
+    float factors[DROPOUT_MAX_TOKENS];
+    for (int64_t query = 0; query < h->tokens; query++) {
+        float *p = h->probs + query * h->tokens;
+        for (int64_t key = 0; key < h->length; key++) {
+            p[key] = h->scale * dot(h->q + query * stride, h->k + key * stride, h->head_width);
+        }
+        softmax(p, h->length, h->tokens);
+        drop_factors(h, query, factors);
+        float *to = out + query * h->width;
+        memset(to, 0, (size_t)h->head_width * sizeof *to);
+        for (int64_t key = 0; key < h->length; key++) {
+            add_scaled(to, h->v + key * stride, p[key] * factors[key], h->head_width);
+        }
+    }
+}
+
+/* dq, dk, dv: rows 3 D apart, zeroed. */
+static void
+head_backward(const struct head *h, float *dq, float *dk, float *dv, const float *dout) {
+    const int64_t stride = 3 * h->width;
+    float factors[DROPOUT_MAX_TOKENS];
+    float da[DROPOUT_MAX_TOKENS];
+    for (int64_t query = 0; query < h->tokens; query++) {
+        const float *p = h->probs + query * h->tokens;
+        const float *dy = dout + query * h->width;
+        float weighted = 0.0f;
+        drop_factors(h, query, factors);
+        for (int64_t key = 0; key < h->length; key++) {
+            da[key] = dot(dy, h->v + key * stride, h->head_width) * factors[key];
+            weighted += p[key] * da[key];
+        }
+        for (int64_t key = 0; key < h->length; key++) {
+            const float ds = p[key] * (da[key] - weighted) * h->scale;
+            add_scaled(dq + query * stride, h->k + key * stride, ds, h->head_width);
+            add_scaled(dk + key * stride, h->q + query * stride, ds, h->head_width);
+            add_scaled(dv + key * stride, dy, p[key] * factors[key], h->head_width);
+        }
+    }
+}
+
+static enum status attention_walk(const struct tensor *out,
+                                  const struct tensor *dqkv,
+                                  const struct tensor *probs,
+                                  const struct tensor *qkv,
+                                  const struct tensor *lengths,
+                                  const struct attention_params *p,
+                                  struct error *err) {
+    TRY(cpu_real("attention", qkv, err));
+    TRY(check_attention(out, probs, qkv, lengths, p, err));
+    TRY(check_lengths("attention", lengths, out->shape[1], err));
+    const bool drop = p->dropout != NULL && p->dropout->p > 0.0f;
+    const int64_t tokens = out->shape[1];
+    const int64_t width = out->shape[2];
+    const int64_t head_width = width / p->heads;
+    struct dropout_stream stream;
+    if (drop) {
+        dropout_stream_init(&stream, p->dropout->seed, p->dropout->step, p->dropout->layer);
+    }
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t n = 0; n < out->shape[0]; n++) {
+        for (int64_t i = 0; i < p->heads; i++) {
+            const int64_t at = n * tokens * 3 * width + i * head_width;
+            const float *base = (const float *)qkv->data + at;
+            float *y = (float *)out->data + n * tokens * width + i * head_width;
+            const struct head h = {.q = base,
+                                   .k = base + width,
+                                   .v = base + 2 * width,
+                                   .probs =
+                                       (float *)probs->data + (n * p->heads + i) * tokens * tokens,
+                                   .tokens = tokens,
+                                   .length = ((const int32_t *)lengths->data)[n],
+                                   .width = width,
+                                   .head_width = head_width,
+                                   .index = i,
+                                   .scale = 1.0f / sqrtf((float)head_width),
+                                   .sample_id = drop ? p->dropout->sample_ids[n] : 0,
+                                   .stream = drop ? &stream : NULL,
+                                   .threshold = drop ? dropout_threshold(p->dropout->p) : 0,
+                                   .kept_scale = drop ? 1.0f / (1.0f - p->dropout->p) : 1.0f};
+            if (dqkv == NULL) {
+                head_forward(&h, y);
+            } else {
+                float *d = (float *)dqkv->data + at;
+                head_backward(&h, d, d + width, d + 2 * width, y);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_attention(struct device *dev,
+                          const struct tensor *out,
+                          const struct tensor *probs,
+                          const struct tensor *qkv,
+                          const struct tensor *lengths,
+                          const struct attention_params *p,
+                          struct error *err) {
+    (void)dev;
+    return attention_walk(out, NULL, probs, qkv, lengths, p, err);
+}
+
+enum status cpu_attention_bwd(struct device *dev,
+                              const struct tensor *dqkv,
+                              const struct tensor *dout,
+                              const struct tensor *probs,
+                              const struct tensor *qkv,
+                              const struct tensor *lengths,
+                              const struct attention_params *p,
+                              struct error *err) {
+    TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
+    TRY(cpu_fill(dev, dqkv, 0.0, err));
+    return attention_walk(dout, dqkv, probs, qkv, lengths, p, err);
+}
