@@ -185,6 +185,12 @@ enum status checkpoint_open(struct checkpoint **out,
     TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
     TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
     TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &version, err));
+    if (!safetensors_has_hashes(c->file)) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%s: a checkpoint without hashes; it was written again by another program",
+                      c->path);
+        goto fail;
+    }
     if (version != CHECKPOINT_VERSION) {
         s = error_set(err, STATUS_VERSION,
                       "%s: checkpoint version %" PRIu64 ", this program reads version %d", c->path,
