@@ -1,0 +1,341 @@
+/*
+ * The packer's threads: one reads, `jobs` check and build, the caller's commits in order. They hand
+ * rows over in a ring of slots; a row's number modulo the ring's size is its slot.
+ *
+ *     committed <= claimed <= read <= committed + slots
+ *
+ * Shutdown: `stop` is set and everybody woken; the reader and the workers leave at their next look,
+ * are joined, and the slots are freed.
+ */
+#include "pack/pack.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "pack/pack_internal.h"
+
+enum { WAIT_MS = 100 };
+
+struct slot {
+    struct pack_item item; /* owned by whoever's turn it is */
+    bool built;            /* guarded by the ring's mutex */
+};
+
+struct ring {
+    const struct pack_options *opt;
+    struct source *first; /* opened before the directory is touched; NULL once the reader has it */
+    uint64_t *rows;       /* committed of each source */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* guarded by mutex */
+    struct slot *slots;
+    size_t slot_count;
+    uint64_t read, claimed, committed;
+    bool reader_done, stop;
+    enum status reader_status;
+    struct error reader_error;
+};
+
+struct worker_thread {
+    pthread_t thread;
+    bool started;
+    struct ring *ring;
+    struct pack_worker *worker;
+};
+
+void pack_options_default(struct pack_options *opt) {
+    *opt = (struct pack_options){
+        .quality = IMAGE_JPEG_QUALITY_DEFAULT,
+        .level = 9,
+        .jobs = 1,
+        .shard_samples = 10000,
+        .shard_size_bytes = (uint64_t)1 << 30,
+        .max_bad = {.percent = 10},
+        .created_by = "ccpack " CCSTREAM_VERSION,
+    };
+}
+
+static bool must_stop(void *cookie) {
+    struct ring *r = cookie;
+    pthread_mutex_lock(&r->mutex);
+    bool stop = r->stop;
+    pthread_mutex_unlock(&r->mutex);
+    return stop || (r->opt->interrupted && r->opt->interrupted(r->opt->cookie));
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+/* The slot of the next row, or NULL when the run ends. */
+static struct slot *wait_for_slot(struct ring *r) {
+    pthread_mutex_lock(&r->mutex);
+    while (!r->stop && r->read - r->committed == r->slot_count) {
+        pthread_cond_wait(&r->changed, &r->mutex);
+    }
+    struct slot *slot = r->stop ? NULL : &r->slots[r->read % r->slot_count];
+    pthread_mutex_unlock(&r->mutex);
+    return slot;
+}
+
+static enum status
+read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct error *err) {
+    struct source *s = r->first;
+    r->first = NULL;
+    if (!s) {
+        struct source_options how = {r->opt->kind, r->opt->images, must_stop, r};
+        TRY(source_open(&s, r->opt->sources[index], &how, err));
+    }
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK) {
+        struct slot *slot = wait_for_slot(r);
+        if (!slot) {
+            status = STATUS_INTERRUPTED;
+            break;
+        }
+        struct pack_item *item = &slot->item;
+        status = source_next(s, &item->row, err);
+        if (status == STATUS_OK) {
+            item->source = index;
+            item->id = r->opt->ids == PACK_IDS_KEY ? item->row.number : base + item->row.row;
+            pthread_mutex_lock(&r->mutex);
+            slot->built = false;
+            r->read++;
+            pthread_cond_broadcast(&r->changed);
+            pthread_mutex_unlock(&r->mutex);
+        }
+    }
+    *rows = source_rows_read(s);
+    source_close(s);
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+static void *reader_main(void *cookie) {
+    struct ring *r = cookie;
+    struct error err = {0};
+    enum status s = STATUS_OK;
+    uint64_t base = 0;
+    for (size_t i = 0; i < r->opt->source_count && s == STATUS_OK; i++) {
+        uint64_t rows = 0;
+        s = read_source(r, i, base, &rows, &err);
+        base += rows;
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->reader_done = true;
+    r->reader_status = s;
+    r->reader_error = err;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+/* ---- building ---------------------------------------------------------------------------------
+ */
+
+static void *worker_main(void *cookie) {
+    struct worker_thread *t = cookie;
+    struct ring *r = t->ring;
+    pthread_mutex_lock(&r->mutex);
+    for (;;) {
+        while (!r->stop && r->claimed == r->read && !r->reader_done) {
+            pthread_cond_wait(&r->changed, &r->mutex);
+        }
+        if (r->stop || r->claimed == r->read) {
+            break;
+        }
+        struct slot *slot = &r->slots[r->claimed++ % r->slot_count];
+        pthread_mutex_unlock(&r->mutex);
+        pack_worker_run(t->worker, &slot->item);
+        pthread_mutex_lock(&r->mutex);
+        slot->built = true;
+        pthread_cond_broadcast(&r->changed);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+/* ---- committing -------------------------------------------------------------------------------
+ */
+
+static bool interrupted(const struct ring *r) {
+    return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
+}
+
+/* The next row in order once it is built, or NULL behind the last. Looks up every WAIT_MS, because
+ * a signal wakes nobody. */
+static struct slot *wait_for_built(struct ring *r) {
+    pthread_mutex_lock(&r->mutex);
+    struct slot *slot = NULL;
+    for (;;) {
+        slot = &r->slots[r->committed % r->slot_count];
+        bool any = r->committed < r->read;
+        if ((any && slot->built) || interrupted(r)) {
+            break;
+        }
+        if (!any && r->reader_done) {
+            slot = NULL;
+            break;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += (long)WAIT_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&r->changed, &r->mutex, &until);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return slot;
+}
+
+static enum status commit_rows(struct ring *r, struct pack_commit *c, struct error *err) {
+    for (;;) {
+        struct slot *slot = wait_for_built(r);
+        if (interrupted(r)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        if (!slot) {
+            return STATUS_OK;
+        }
+        r->rows[slot->item.source]++;
+        TRY(pack_commit_add(c, &slot->item, err));
+        pthread_mutex_lock(&r->mutex);
+        r->committed++;
+        pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->mutex);
+        if (r->opt->progress) {
+            const struct pack_summary *s = c->summary;
+            struct pack_progress p = {s->rows, s->samples, s->rejected, s->bytes};
+            r->opt->progress(r->opt->cookie, &p);
+        }
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+static void stop_threads(struct ring *r, struct worker_thread *workers, pthread_t *reader) {
+    pthread_mutex_lock(&r->mutex);
+    r->stop = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    if (reader) {
+        pthread_join(*reader, NULL);
+    }
+    for (uint32_t i = 0; i < r->opt->jobs; i++) {
+        if (workers[i].started) {
+            pthread_join(workers[i].thread, NULL);
+        }
+        pack_worker_destroy(workers[i].worker);
+    }
+}
+
+static enum status start_worker(struct ring *r, struct worker_thread *t, struct error *err) {
+    t->ring = r;
+    TRY(pack_worker_create(&t->worker, r->opt, err));
+    if (pthread_create(&t->thread, NULL, worker_main, t) != 0) {
+        return error_set(err, STATUS_NOMEM, "cannot start a thread");
+    }
+    t->started = true;
+    return STATUS_OK;
+}
+
+/* Reads, builds and commits until the end or the first failure. */
+static enum status run_threads(struct ring *r, struct pack_commit *c, struct error *err) {
+    struct worker_thread *workers = calloc(r->opt->jobs, sizeof(*workers));
+    if (!workers) {
+        return error_set(err, STATUS_NOMEM, "out of memory for threads");
+    }
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; i < r->opt->jobs && s == STATUS_OK; i++) {
+        s = start_worker(r, &workers[i], err);
+    }
+    pthread_t reader;
+    bool reading = false;
+    if (s == STATUS_OK) {
+        reading = pthread_create(&reader, NULL, reader_main, r) == 0;
+        s = reading ? commit_rows(r, c, err)
+                    : error_set(err, STATUS_NOMEM, "cannot start a thread");
+    }
+    stop_threads(r, workers, reading ? &reader : NULL);
+    free(workers);
+    if (s == STATUS_OK && r->reader_status != STATUS_OK) {
+        s = r->reader_status;
+        if (err) {
+            *err = r->reader_error;
+        }
+    }
+    return s;
+}
+
+/* Whether the samples before a failure can be made a dataset: the failure was of the input. */
+static bool input_failed(enum status s, const struct pack_summary *sum) {
+    return sum->samples > 0 && (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT);
+}
+
+static enum status run(struct ring *r, struct pack_summary *out, struct error *err) {
+    struct pack_commit c;
+    enum status s = pack_commit_open(&c, r->opt, out, err);
+    if (s == STATUS_OK) {
+        s = run_threads(r, &c, err);
+        if (s == STATUS_OK) {
+            s = pack_commit_judge(&c, err);
+        }
+        if (s == STATUS_OK) {
+            s = pack_commit_finish(&c, r->rows, r->opt->source_count, err);
+        } else if (input_failed(s, out)) {
+            pack_commit_finish(&c, r->rows, r->opt->source_count, NULL);
+        }
+    }
+    out->samples = s == STATUS_OK || out->is_dataset ? out->samples : c.finished_samples;
+    out->bytes = c.finished_bytes;
+    pack_commit_close(&c);
+    return s;
+}
+
+static enum status prepare(struct ring *r, struct error *err) {
+    const struct pack_options *o = r->opt;
+    for (size_t i = 0; i < o->source_count; i++) {
+        enum source_kind kind;
+        enum status s = source_kind_of(&kind, o->sources[i], err);
+        if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
+            return s;
+        }
+    }
+    r->slot_count = (size_t)4 * o->jobs + 4;
+    r->slots = calloc(r->slot_count, sizeof(*r->slots));
+    r->rows = calloc(o->source_count, sizeof(*r->rows));
+    if (!r->slots || !r->rows) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    for (size_t i = 0; i < r->slot_count; i++) {
+        pack_item_init(&r->slots[i].item);
+    }
+    struct source_options how = {o->kind, o->images, must_stop, r};
+    return source_open(&r->first, o->sources[0], &how, err);
+}
+
+enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err) {
+    REQUIRE(opt && out && opt->directory && opt->sources && opt->source_count > 0);
+    REQUIRE(opt->jobs >= 1 && opt->jobs <= PACK_MAX_JOBS && opt->created_by);
+    REQUIRE(opt->shard_samples >= 1 && opt->shard_samples <= SHARD_MAX_SAMPLES);
+    REQUIRE(opt->quality >= 1 && opt->quality <= 100 && opt->resize_short_px >= 0);
+    memset(out, 0, sizeof(*out));
+    struct ring r = {.opt = opt};
+    pthread_mutex_init(&r.mutex, NULL);
+    pthread_cond_init(&r.changed, NULL);
+    enum status s = prepare(&r, err);
+    if (s == STATUS_OK) {
+        s = run(&r, out, err);
+    }
+    source_close(r.first);
+    for (size_t i = 0; r.slots && i < r.slot_count; i++) {
+        pack_item_fini(&r.slots[i].item);
+    }
+    free(r.slots);
+    free(r.rows);
+    pthread_cond_destroy(&r.changed);
+    pthread_mutex_destroy(&r.mutex);
+    return s;
+}

@@ -1,0 +1,225 @@
+/*
+ * What is done with one row, on any thread: read its file, decode the picture in full, make it
+ * smaller where that is asked for, and build the frame.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/resize.h"
+#include "formats/image_codec.h"
+#include "pack/pack_internal.h"
+
+enum { KEEP_BYTES = 1 << 20 };
+
+struct pack_worker {
+    const struct pack_options *opt;
+    struct image_decoder *decoder;
+    struct shard_frame_builder *builder;
+    struct resize_scratch scratch;
+    uint8_t *pixels; /* of the resized picture */
+    size_t pixels_bytes;
+};
+
+void pack_item_init(struct pack_item *item) {
+    memset(item, 0, sizeof(*item));
+    source_row_init(&item->row);
+    byte_buffer_init(&item->resized, SOURCE_MAX_IMAGE_BYTES);
+}
+
+void pack_item_fini(struct pack_item *item) {
+    source_row_fini(&item->row);
+    byte_buffer_fini(&item->resized);
+    shard_frame_fini(&item->frame);
+}
+
+enum status
+pack_worker_create(struct pack_worker **out, const struct pack_options *opt, struct error *err) {
+    *out = NULL;
+    struct pack_worker *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a packing thread");
+    }
+    w->opt = opt;
+    resize_scratch_init(&w->scratch);
+    enum status s = image_decoder_create(&w->decoder, NULL, err);
+    if (s == STATUS_OK) {
+        s = shard_frame_builder_create(&w->builder, opt->level, err);
+    }
+    if (s != STATUS_OK) {
+        pack_worker_destroy(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+void pack_worker_destroy(struct pack_worker *w) {
+    if (w) {
+        image_decoder_destroy(w->decoder);
+        shard_frame_builder_destroy(w->builder);
+        resize_scratch_fini(&w->scratch);
+        free(w->pixels);
+        free(w);
+    }
+}
+
+void pack_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
+    size_t size_bytes = strlen(key);
+    if (size_bytes > SHARD_MAX_KEY_BYTES) {
+        key += size_bytes - SHARD_MAX_KEY_BYTES;
+        size_bytes = SHARD_MAX_KEY_BYTES;
+    }
+    for (size_t i = 0; i < size_bytes; i++) {
+        char c = key[i];
+        bool taken = c > ' ' && c < 0x7F && c != '.' && c != '/' && c != '\\';
+        out[i] = taken ? c : '_';
+    }
+    if (size_bytes == 0) {
+        out[size_bytes++] = '_';
+    }
+    out[size_bytes] = '\0';
+}
+
+/* A picture's failure becomes the row's reason; only a lack of memory ends the run. */
+static enum status judge(struct source_row *row, enum status s, struct error *err) {
+    switch (s) {
+    case STATUS_UNSUPPORTED:
+        source_row_reject(row, REASON_IMAGE_UNSUPPORTED, "%.200s", err->text);
+        break;
+    case STATUS_LIMIT:
+        source_row_reject(row, REASON_IMAGE_LIMIT, "%.200s", err->text);
+        break;
+    case STATUS_CORRUPT:
+        source_row_reject(row, REASON_IMAGE_DAMAGED, "%.200s", err->text);
+        break;
+    default:
+        return s;
+    }
+    memset(err, 0, sizeof(*err));
+    return STATUS_OK;
+}
+
+static enum status make_room(struct pack_worker *w, size_t size_bytes, struct error *err) {
+    if (size_bytes <= w->pixels_bytes) {
+        return STATUS_OK;
+    }
+    uint8_t *grown = realloc(w->pixels, size_bytes);
+    if (!grown) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a picture of %zu bytes", size_bytes);
+    }
+    w->pixels = grown;
+    w->pixels_bytes = size_bytes;
+    return STATUS_OK;
+}
+
+/* The decoded picture as a new JPEG. Every picture goes through it, also one that is small enough,
+ * so that a resized dataset holds baseline JPEGs without metadata and nothing else. */
+static enum status make_jpeg(struct pack_worker *w,
+                             struct pack_item *item,
+                             const struct image_view *view,
+                             const struct image_box *box,
+                             int32_t width_px,
+                             int32_t height_px,
+                             struct error *err) {
+    struct image_view out = *view;
+    bool as_it_is = box->x == 0 && box->y == 0 && box->width == width_px &&
+                    box->height == height_px && view->width_px == width_px &&
+                    view->height_px == height_px;
+    if (!as_it_is) {
+        size_t stride_bytes = (size_t)width_px * 3;
+        TRY(make_room(w, stride_bytes * (size_t)height_px, err));
+        out = (struct image_view){w->pixels, width_px, height_px, stride_bytes};
+        TRY(resize_image(&out, view, box, RESIZE_BICUBIC, false, &w->scratch, err));
+    }
+    item->resized.size_bytes = 0;
+    TRY(image_encode_jpeg(&item->resized, &out, w->opt->quality, err));
+    item->sample.image = item->resized.data;
+    item->sample.image_bytes = item->resized.size_bytes;
+    item->sample.format = IMAGE_FORMAT_JPEG;
+    item->sample.width_px = (uint32_t)width_px;
+    item->sample.height_px = (uint32_t)height_px;
+    item->sample.flags = SHARD_FLAG_REENCODED;
+    return STATUS_OK;
+}
+
+/* Decodes all of it, which finds every kind of damage, and fills the picture's part of the sample.
+ */
+static enum status take_image(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    struct image_info info;
+    TRY(image_probe(&info, image->data, image->size_bytes, NULL, err));
+    int32_t width_px = info.width_px;
+    int32_t height_px = info.height_px;
+    struct image_decode_options how = {0};
+    if (w->opt->resize_short_px > 0 && resize_short_size(&width_px, &height_px, info.width_px,
+                                                         info.height_px, w->opt->resize_short_px)) {
+        how.min_width_px = width_px;
+        how.min_height_px = height_px;
+    }
+    struct image_view view;
+    struct image_box box;
+    TRY(image_decode(w->decoder, &view, &box, image->data, image->size_bytes, &how, err));
+    if (w->opt->resize_short_px > 0) {
+        return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+    }
+    item->sample.image = image->data;
+    item->sample.image_bytes = image->size_bytes;
+    item->sample.format = info.format;
+    item->sample.width_px = (uint32_t)info.width_px;
+    item->sample.height_px = (uint32_t)info.height_px;
+    item->sample.flags = 0;
+    return STATUS_OK;
+}
+
+static void take_texts(struct pack_item *item) {
+    const struct source_row *row = &item->row;
+    const char *text = (const char *)row->text.data;
+    for (uint32_t i = 0; i < row->caption_count; i++) {
+        item->captions[i] = (struct shard_text){text, row->caption_size_bytes[i]};
+        text += row->caption_size_bytes[i];
+    }
+    item->sample.captions = item->captions;
+    item->sample.caption_count = row->caption_count;
+    item->sample.json = (struct shard_text){0};
+    if (row->json.size_bytes > 0) {
+        item->sample.json = (struct shard_text){(const char *)row->json.data, row->json.size_bytes};
+    }
+}
+
+static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    TRY(source_row_load(&item->row, err));
+    if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
+        source_row_reject(&item->row, REASON_KEY_NOT_NUMBER, "'%.80s'", item->row.key);
+    }
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    TRY(judge(&item->row, take_image(w, item, err), err));
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    take_texts(item);
+    pack_safe_key(item->key, item->row.key);
+    item->sample.sample_id = item->id;
+    item->sample.key = item->key;
+    item->sample.label = SHARD_NO_LABEL;
+    return shard_frame_build(w->builder, &item->frame, &item->sample, err);
+}
+
+/* A buffer that one large picture has grown is not kept for the small ones after it. */
+static void trim(struct byte_buffer *b) {
+    if (b->capacity_bytes > KEEP_BYTES) {
+        size_t max_bytes = b->max_bytes;
+        byte_buffer_fini(b);
+        byte_buffer_init(b, max_bytes);
+    }
+}
+
+void pack_worker_run(struct pack_worker *w, struct pack_item *item) {
+    trim(&item->resized);
+    if (item->frame.bytes.capacity_bytes > KEEP_BYTES) {
+        shard_frame_fini(&item->frame);
+    }
+    memset(&item->error, 0, sizeof(item->error));
+    item->status = run(w, item, &item->error);
+}

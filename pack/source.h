@@ -1,0 +1,127 @@
+/*
+ * source: image-text collections read row by row in their own order, whatever they are stored as.
+ *
+ *   wds    tar files as WebDataset and img2dataset write them, also as .gz and .zst; "-" is such a
+ *          tar on standard input. Members that follow each other and share folder and base name up
+ *          to its first dot are one row: .txt is the caption, .json travels along, the picture is
+ *          known by its content.
+ *   tsv    lines of caption TAB path in either order, with or without a header line
+ *   coco   COCO captions JSON: every entry of "images" is a row with all its captions
+ *
+ * A row that cannot be used is still a row: it comes with a reason, and it counts.
+ *
+ * Threading : a source and a row have one owner each; distinct ones are independent.
+ *             source_row_load may run on another thread than the source.
+ * Ownership : the row owns its buffers; source_next overwrites them.
+ * Untrusted : everything. Limits are below.
+ */
+#ifndef PACK_SOURCE_H
+#define PACK_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/file_io.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    SOURCE_MAX_KEY_BYTES = 1024,
+    SOURCE_MAX_IMAGE_BYTES = 64 << 20,
+    SOURCE_MAX_TEXT_BYTES = 256 << 10, /* of all captions of a row */
+    SOURCE_MAX_LINE_BYTES = 512 << 10, /* of a table */
+    SOURCE_MAX_JSON_BYTES = 4 << 20,   /* of a .json member */
+    SOURCE_MAX_CAPTIONS = 256,         /* of a row */
+    SOURCE_MAX_COCO_BYTES = 1 << 30,   /* such a file is read whole */
+    SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
+};
+
+enum source_kind { SOURCE_AUTO, SOURCE_WDS, SOURCE_TSV, SOURCE_COCO };
+
+const char *source_kind_name(enum source_kind k); /* "auto", "wds", "tsv", "coco" */
+
+/* Why a row cannot be used: the words of rejects.jsonl. */
+enum source_reason {
+    REASON_NONE,
+    REASON_IMAGE_MISSING,     /* nothing in the row is a picture */
+    REASON_IMAGE_UNREADABLE,  /* its file is not there or cannot be read */
+    REASON_IMAGE_UNSUPPORTED, /* not a format that this build decodes */
+    REASON_IMAGE_DAMAGED,     /* does not decode */
+    REASON_IMAGE_LIMIT,       /* too many bytes or pixels */
+    REASON_CAPTION_MISSING,
+    REASON_CAPTION_EMPTY, /* nothing but white space */
+    REASON_CAPTION_NOT_UTF8,
+    REASON_CAPTION_LIMIT, /* too long, or too many */
+    REASON_JSON_BAD,      /* its .json member is too long or not UTF-8 */
+    REASON_ROW_BAD,       /* the row has not the form that its source asks for */
+    REASON_KEY_NOT_NUMBER,
+    REASON_COUNT,
+};
+
+const char *source_reason_name(enum source_reason r); /* "image-damaged"; "unknown" */
+
+struct source_row {
+    uint64_t row; /* in its source, from 0 */
+    char key[SOURCE_KEY_BUFFER_BYTES];
+    bool has_number; /* the key's last part is a number */
+    uint64_t number;
+    struct byte_buffer image;  /* the picture; where `path` is set, filled by source_row_load */
+    char path[PATH_MAX_BYTES]; /* of a file still to be read; empty: there is none */
+    struct byte_buffer text;   /* the captions end to end */
+    uint32_t caption_count;
+    uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
+    struct byte_buffer json; /* empty: none */
+    enum source_reason reason;
+    char detail[240]; /* in words, empty when `reason` says it all */
+};
+
+void source_row_init(struct source_row *r);
+void source_row_fini(struct source_row *r); /* accepts an initialised one */
+
+/* Marks the row as not usable; the first reason stays. */
+void source_row_reject(struct source_row *r, enum source_reason reason, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Reads the file at row->path, if there is one. What goes wrong with the file becomes the row's
+ * reason. Returns OK or NOMEM. */
+enum status source_row_load(struct source_row *r, struct error *err);
+
+struct source_options {
+    enum source_kind kind; /* SOURCE_AUTO: by content */
+    const char *images;    /* folder of the paths in tables and COCO files; NULL: the file's own */
+    bool (*stop)(void *cookie); /* asked while waiting for standard input; NULL: never stops */
+    void *stop_cookie;
+};
+
+struct source;
+
+/* Which kind a file is, by its first bytes: tar (also inside gzip and zstd), a JSON object, or else
+ * a table of text. "-" is SOURCE_WDS and not looked at. Returns OK, NOTFOUND, IO or CORRUPT (empty,
+ * a folder, or bytes that are none of these). */
+enum status source_kind_of(enum source_kind *out, const char *path, struct error *err);
+
+/* Opens and, where the kind asks for it, reads what tells how to read the rest. Returns OK,
+ * NOTFOUND, IO, NOMEM, CORRUPT or LIMIT. */
+enum status source_open(struct source **out,
+                        const char *path,
+                        const struct source_options *opt,
+                        struct error *err);
+
+/* Fills the next row. Returns OK; END behind the last; IO, CORRUPT (the source itself is damaged
+ * from here on), LIMIT, NOMEM or INTERRUPTED. After anything but OK the source is only good for
+ * close. */
+enum status source_next(struct source *s, struct source_row *row, struct error *err);
+
+uint64_t source_rows_read(const struct source *s);
+void source_close(struct source *s); /* accepts NULL */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

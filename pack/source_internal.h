@@ -1,0 +1,60 @@
+/*
+ * source_internal: what a kind of source provides, and what all kinds share.
+ */
+#ifndef PACK_SOURCE_INTERNAL_H
+#define PACK_SOURCE_INTERNAL_H
+
+#include "pack/source.h"
+
+/* The row that next gets is empty but for its number. */
+struct source_ops {
+    enum status (*next)(struct source *s, struct source_row *row, struct error *err);
+    void (*close)(struct source *s);
+};
+
+/* First member of every kind's own struct. */
+struct source {
+    const struct source_ops *ops;
+    uint64_t rows;
+};
+
+enum status source_open_wds(struct source **out,
+                            const char *path,
+                            const struct source_options *opt,
+                            struct error *err);
+enum status source_open_table(struct source **out,
+                              const char *path,
+                              const struct source_options *opt,
+                              struct error *err);
+enum status source_open_coco(struct source **out,
+                             const char *path,
+                             const struct source_options *opt,
+                             struct error *err);
+
+/* Copies the key, its last bytes when it is too long, and finds the number in it. */
+void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);
+
+/* Adds a caption without the white space around it; an empty one is left out. What is wrong with it
+ * becomes the row's reason. Returns OK or NOMEM. */
+enum status source_row_add_caption(struct source_row *r,
+                                   const char *text,
+                                   size_t size_bytes,
+                                   struct error *err);
+
+/* FOLDER/NAME, of a table or COCO file whose folder of pictures is `images`. */
+void source_row_set_path(struct source_row *r,
+                         const char *images,
+                         const char *name,
+                         size_t size_bytes);
+
+/* opt->images, or the folder that `path` is in. */
+enum status source_images_folder(char *out,
+                                 size_t out_size_bytes,
+                                 const char *path,
+                                 const struct source_options *opt,
+                                 struct error *err);
+
+/* jpg, jpeg, png, webp, gif, bmp, tif, tiff or heic, in any case. */
+bool source_is_image_extension(const char *text, size_t size_bytes);
+
+#endif

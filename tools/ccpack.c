@@ -1,0 +1,432 @@
+/*
+ * ccpack: image-text sources to a dataset, and a dataset's captions to a tokenizer.
+ */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/caption.h"
+#include "formats/base/clock.h"
+#include "formats/base/json_writer.h"
+#include "formats/dataset.h"
+#include "formats/tokenizer.h"
+#include "pack/pack.h"
+#include "tools/cli.h"
+
+/* ---- pack -------------------------------------------------------------------------------------
+ */
+
+struct pack_cli {
+    const char *out;
+    int from;
+    const char *images;
+    int ids;
+    const char *resize;
+    uint64_t quality;
+    uint64_t shard_samples;
+    uint64_t shard_size;
+    const char *max_bad;
+    uint64_t jobs;
+    bool overwrite;
+    bool json;
+    bool quiet;
+};
+
+static const char *const from_names[] = {"auto", "wds", "tsv", "coco", NULL};
+static const char *const ids_names[] = {"row", "key", NULL};
+
+static const struct cli_option pack_rows[] = {
+    {"out", 'o', CLI_STRING, CLI_FIELD(struct pack_cli, out), .metavar = "DIR", .required = true,
+     .help = "directory of the dataset"},
+    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct pack_cli, overwrite),
+     .help = "replace the dataset that is in DIR"},
+    {"from", 0, CLI_ENUM, CLI_FIELD(struct pack_cli, from), .choices = from_names,
+     .default_text = "auto", .metavar = "KIND", .help = "what the sources are; auto: by content",
+     .group = "Sources"},
+    {"images", 0, CLI_STRING, CLI_FIELD(struct pack_cli, images), .metavar = "DIR",
+     .help = "folder that the paths in tsv and coco files count from; without it, the file's own"},
+    {"ids", 0, CLI_ENUM, CLI_FIELD(struct pack_cli, ids), .choices = ids_names,
+     .default_text = "row", .metavar = "KIND",
+     .help = "what a sample's id is: its row over all sources, or the number that is its key"},
+    {"max-bad", 0, CLI_STRING, CLI_FIELD(struct pack_cli, max_bad), .default_text = "10%",
+     .metavar = "N|P%",
+     .help = "stop when more rows than this cannot be used; a share counts from row 1000 on and at "
+             "the end"},
+    {"resize", 0, CLI_STRING, CLI_FIELD(struct pack_cli, resize), .default_text = "none",
+     .metavar = "none|short:N",
+     .help = "bring the shorter side down to N pixels (16 to 8192) and store every picture as a "
+             "new JPEG",
+     .group = "Pictures"},
+    {"quality", 0, CLI_U64, CLI_FIELD(struct pack_cli, quality), .min = "1", .max = "100",
+     .default_text = "90", .metavar = "N", .help = "of the JPEGs that --resize makes"},
+    {"shard-samples", 0, CLI_U64, CLI_FIELD(struct pack_cli, shard_samples), .min = "1",
+     .max = "1048576", .default_text = "10000", .metavar = "N",
+     .help = "samples of a shard at most", .group = "Shards"},
+    {"shard-size", 0, CLI_U64, CLI_FIELD(struct pack_cli, shard_size), .unit = CLI_UNIT_BYTES,
+     .min = "64KiB", .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
+     .help = "bytes of a shard's samples at most"},
+    {"jobs", 'j', CLI_U64, CLI_FIELD(struct pack_cli, jobs), .min = "0", .max = "256",
+     .default_text = "0", .metavar = "N",
+     .help = "threads that check and compress; 0: one for each core; the bytes are the same",
+     .group = "Run"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct pack_cli, json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct pack_cli, quiet), .help = "errors only"},
+};
+
+static const struct cli_program pack_program = {
+    .name = "ccpack",
+    .purpose = "packs pictures with captions into a dataset of indexed shards",
+    .usage =
+        (const char *const[]){"[options] -o DIR SOURCE...", "tokenizer DIR [--vocab-size N]", NULL},
+    .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
+                                      "ccpack --images pictures --resize short:256 -o val val.tsv",
+                                      "zcat train.tar.gz | ccpack -o train -",
+                                      "ccpack tokenizer train --vocab-size 8192", NULL},
+    .notes =
+        (const char *const[]){
+            "SOURCE is a WebDataset tar (plain, .gz, .zst; '-': on stdin), a TSV of caption and "
+            "path in either order, or COCO captions JSON.",
+            "Columns of a TSV: with a header line, by names such as 'caption' and 'path'; without, "
+            "the path column is the one whose cells end like picture files, or else name files.",
+            "Rows that cannot be used are listed with reason in DIR/rejects.jsonl.", NULL},
+    .options = pack_rows,
+    .option_count = CLI_COUNT(pack_rows),
+    .min_arguments = 1,
+    .max_arguments = CLI_MAX_ARGUMENTS,
+};
+
+static uint32_t core_count(void) {
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    return count < 1 ? 1 : count > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)count;
+}
+
+static enum status parse_resize(int32_t *out, const char *text, struct error *err) {
+    uint64_t side = 0;
+    *out = 0;
+    if (strcmp(text, "none") == 0) {
+        return STATUS_OK;
+    }
+    if (strncmp(text, "short:", 6) != 0 || !cli_parse_u64(text + 6, CLI_UNIT_NONE, &side) ||
+        side < PACK_MIN_RESIZE_PX || side > PACK_MAX_RESIZE_PX) {
+        return error_set(err, STATUS_USAGE,
+                         "--resize %.40s: 'none' or 'short:N' with N from %d to %d is wanted", text,
+                         PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
+    }
+    *out = (int32_t)side;
+    return STATUS_OK;
+}
+
+static void show_progress(void *cookie, const struct pack_progress *p) {
+    char extra[48];
+    snprintf(extra, sizeof(extra), "%" PRIu64 " rejected", p->rejected);
+    cli_progress_update(cookie, p->samples, 0, p->bytes, p->rejected > 0 ? extra : NULL);
+}
+
+static enum status to_options(struct pack_options *out,
+                              const struct pack_cli *o,
+                              const struct cli_arguments *a,
+                              struct error *err) {
+    pack_options_default(out);
+    out->directory = o->out;
+    out->sources = a->items;
+    out->source_count = a->count;
+    out->kind = (enum source_kind)o->from;
+    out->images = o->images;
+    out->ids = (enum pack_ids)o->ids;
+    out->quality = (int32_t)o->quality;
+    out->jobs = o->jobs > 0 ? (uint32_t)o->jobs : core_count();
+    out->shard_samples = (uint32_t)o->shard_samples;
+    out->shard_size_bytes = o->shard_size;
+    out->overwrite = o->overwrite;
+    out->interrupted = cli_interrupted_callback;
+    out->progress = show_progress;
+    TRY(parse_resize(&out->resize_short_px, o->resize, err));
+    return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
+}
+
+static void print_rejects(const struct pack_summary *s, const char *directory) {
+    char n[CLI_TEXT_BYTES];
+    fprintf(stderr, "%s rows rejected, see %s/%s:", cli_format_count(n, s->rejected), directory,
+            PACK_REJECTS_NAME);
+    const char *comma = "";
+    for (int i = 0; i < REASON_COUNT; i++) {
+        if (s->rejected_by[i] > 0) {
+            fprintf(stderr, "%s %s %s", comma, cli_format_count(n, s->rejected_by[i]),
+                    source_reason_name((enum source_reason)i));
+            comma = ",";
+        }
+    }
+    fputc('\n', stderr);
+}
+
+static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
+    char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
+    char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
+    fprintf(stderr,
+            "%s: %s samples with %s captions in %s shards, %s, fingerprint %016" PRIx64 "\n",
+            directory, cli_format_count(samples, s->samples), cli_format_count(texts, s->texts),
+            cli_format_count(shards, s->shards), cli_format_bytes(bytes, s->bytes), s->fingerprint);
+    fprintf(stderr, "%s, %.0f samples/s, %s/s\n", cli_format_seconds(time, seconds),
+            seconds > 0 ? (double)s->samples / seconds : 0.0,
+            cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s->bytes / seconds) : 0));
+    if (s->rejected > 0) {
+        print_rejects(s, directory);
+    }
+}
+
+/* Writes what `w` holds and a line feed to stdout. */
+static enum status print_json(struct json_writer *w, struct error *err) {
+    enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK) {
+        json_newline(w);
+        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
+        if (fflush(stdout) != 0) {
+            s = error_set_errno(err, "cannot write to stdout");
+        }
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+static enum status
+print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "samples", s->samples);
+    json_u64(&w, "rejected", s->rejected);
+    json_u64(&w, "texts", s->texts);
+    json_u64(&w, "shards", s->shards);
+    json_u64(&w, "bytes", s->bytes);
+    json_hex64(&w, "fingerprint", s->fingerprint);
+    json_double(&w, "seconds", seconds);
+    json_close_object(&w);
+    return print_json(&w, err);
+}
+
+/* After a failure: what is in the directory now, so that nobody has to guess. */
+static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
+    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
+    if (s->is_dataset) {
+        fprintf(stderr, "ccpack: %s holds what came before that: a valid dataset of %s samples\n",
+                directory, cli_format_count(n, s->samples));
+    } else if (status == STATUS_INTERRUPTED) {
+        fprintf(stderr,
+                "ccpack: %s holds %s finished shards with %s samples and no dataset.json: it is no "
+                "dataset; --overwrite starts again\n",
+                directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples));
+    }
+}
+
+static int pack_main(int argc, char **argv) {
+    struct pack_cli o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&pack_program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&pack_program, s, &err);
+    }
+    struct pack_options opt;
+    struct pack_summary summary = {0};
+    struct cli_progress progress;
+    s = to_options(&opt, &o, &a, &err);
+    if (s == STATUS_OK) {
+        cli_signals_install();
+        cli_progress_init(&progress, "samples", o.quiet);
+        opt.cookie = &progress;
+        int64_t started_ns = clock_now_ns();
+        s = pack_run(&opt, &summary, &err);
+        double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
+        cli_progress_clear(&progress);
+        if (s == STATUS_OK && !o.quiet) {
+            print_summary(&summary, o.out, seconds);
+        }
+        if (s == STATUS_OK && o.json) {
+            s = print_summary_json(&summary, seconds, &err);
+        }
+    }
+    cli_arguments_fini(&a);
+    int code = cli_exit(&pack_program, s, &err);
+    if (s != STATUS_OK) {
+        print_remains(&summary, s, o.out);
+    }
+    return code;
+}
+
+/* ---- tokenizer --------------------------------------------------------------------------------
+ */
+
+struct tokenizer_cli {
+    uint64_t vocab_size;
+    bool no_clean;
+    bool json;
+    bool quiet;
+};
+
+static const struct cli_option tokenizer_rows[] = {
+    {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
+     .max = "262144", .default_text = "8192", .metavar = "N",
+     .help = "pieces at most; few captions give fewer"},
+    {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
+     .help = "learn from the captions as they are stored, not from their cleaned form"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
+     .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct tokenizer_cli, quiet), .help = "errors only"},
+};
+
+static const struct cli_program tokenizer_program = {
+    .name = "ccpack tokenizer",
+    .purpose = "learns a vocabulary from a dataset's captions and writes DIR/tokenizer.model",
+    .usage = (const char *const[]){"[options] DIR", NULL},
+    .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192", NULL},
+    .options = tokenizer_rows,
+    .option_count = CLI_COUNT(tokenizer_rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* The captions of a dataset, one after the other. */
+struct caption_walk {
+    const struct dataset *dataset;
+    struct caption_reader *reader;
+    bool clean;
+    uint64_t position;
+    uint32_t caption;
+    uint64_t count;
+    struct dataset_sample sample; /* at `position`, once caption > 0 */
+    char *cleaned;
+    size_t cleaned_bytes;
+};
+
+static enum status
+next_caption(void *cookie, const char **text, size_t *size_bytes, struct error *err) {
+    struct caption_walk *w = cookie;
+    if (cli_interrupted()) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    while (w->caption == 0 || w->caption == w->sample.text_count) {
+        if (w->position == dataset_sample_count(w->dataset)) {
+            return STATUS_END;
+        }
+        TRY(dataset_sample_at(w->dataset, w->position++, &w->sample, err));
+        w->caption = 0;
+        if (w->sample.text_count > 0) {
+            break;
+        }
+    }
+    struct shard_text caption;
+    TRY(caption_reader_get(w->reader, &w->sample, w->caption++, &caption, err));
+    w->count++;
+    *text = caption.data;
+    *size_bytes = caption.size_bytes;
+    if (w->clean) {
+        size_t bound = CAPTION_CLEAN_BOUND_BYTES(caption.size_bytes);
+        if (bound > w->cleaned_bytes) {
+            char *grown = realloc(w->cleaned, bound);
+            if (!grown) {
+                return error_set(err, STATUS_NOMEM, "out of memory for a caption");
+            }
+            w->cleaned = grown;
+            w->cleaned_bytes = bound;
+        }
+        *text = w->cleaned;
+        *size_bytes = caption_clean(w->cleaned, caption.data, caption.size_bytes);
+    }
+    return STATUS_OK;
+}
+
+struct tokenizer_result {
+    uint32_t pieces;
+    uint64_t captions;
+    size_t bytes;
+};
+
+static enum status learn(const struct dataset *d,
+                         const char *directory,
+                         const struct tokenizer_cli *o,
+                         struct tokenizer_result *out,
+                         struct error *err) {
+    struct caption_walk walk = {.dataset = d, .clean = !o->no_clean};
+    struct tokenizer_source source = {next_caption, &walk};
+    struct tokenizer_train_options how;
+    struct byte_buffer model;
+    char path[PATH_MAX_BYTES];
+    TRY(path_join(path, sizeof(path), directory, "tokenizer.model", err));
+    TRY(caption_reader_create(&walk.reader, d, err));
+    tokenizer_train_options_default(&how);
+    how.vocab_size = (uint32_t)o->vocab_size;
+    byte_buffer_init(&model, TOKENIZER_MAX_MODEL_BYTES);
+    enum status s = tokenizer_train(&model, &out->pieces, &source, &how, err);
+    if (s == STATUS_OK) {
+        s = file_write_atomic(file_posix(), path, model.data, model.size_bytes, err);
+    }
+    out->captions = walk.count;
+    out->bytes = model.size_bytes;
+    byte_buffer_fini(&model);
+    caption_reader_destroy(walk.reader);
+    free(walk.cleaned);
+    return s;
+}
+
+static enum status report_tokenizer(const struct tokenizer_cli *o,
+                                    const char *directory,
+                                    const struct tokenizer_result *r,
+                                    struct error *err) {
+    if (!o->quiet) {
+        char pieces[CLI_TEXT_BYTES], captions[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
+        fprintf(stderr, "%s/tokenizer.model: %s pieces from %s captions, %s\n", directory,
+                cli_format_count(pieces, r->pieces), cli_format_count(captions, r->captions),
+                cli_format_bytes(bytes, r->bytes));
+    }
+    if (!o->json) {
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "pieces", r->pieces);
+    json_u64(&w, "captions", r->captions);
+    json_u64(&w, "bytes", r->bytes);
+    json_close_object(&w);
+    return print_json(&w, err);
+}
+
+static int tokenizer_main(int argc, char **argv) {
+    struct tokenizer_cli o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&tokenizer_program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&tokenizer_program, s, &err);
+    }
+    cli_signals_install();
+    struct dataset *d = NULL;
+    struct tokenizer_result result = {0};
+    s = dataset_open(&d, a.items[0], NULL, &err);
+    if (s == STATUS_OK) {
+        s = learn(d, a.items[0], &o, &result, &err);
+    }
+    if (s == STATUS_OK) {
+        s = report_tokenizer(&o, a.items[0], &result, &err);
+    }
+    dataset_close(d);
+    cli_arguments_fini(&a);
+    return cli_exit(&tokenizer_program, s, &err);
+}
+
+int main(int argc, char **argv) {
+    static const struct cli_command commands[] = {
+        {"tokenizer", "learns a vocabulary from a dataset's captions", tokenizer_main},
+    };
+    static const struct cli_suite suite = {
+        .name = "ccpack",
+        .purpose = "packs pictures with captions into a dataset of indexed shards",
+        .commands = commands,
+        .command_count = CLI_COUNT(commands),
+        .otherwise = pack_main,
+    };
+    return cli_suite_main(&suite, argc, argv);
+}
