@@ -129,13 +129,40 @@ static void print_options(const struct cli_program *p, FILE *out) {
     print_row(out, "      --version", "name and version", column);
 }
 
+/* A command line, broken at spaces with a backslash so that it can still be copied as a whole. A
+ * quoted text stays on one line. */
+static void print_command(FILE *out, const char *text) {
+    size_t column = (size_t)fprintf(out, "  ");
+    bool first = true;
+    while (*text != '\0') {
+        size_t word = 0;
+        for (char quote = 0; text[word] != '\0' && (quote != 0 || text[word] != ' '); word++) {
+            if (quote != 0 ? text[word] == quote : text[word] == '\'' || text[word] == '"') {
+                quote = quote != 0 ? 0 : text[word];
+            }
+        }
+        if (!first && column + 1 + word + strlen(" \\") > HELP_WIDTH) {
+            column = (size_t)fprintf(out, " \\\n      ") - strlen(" \\\n");
+        } else if (!first) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", (int)word, text);
+        column += word;
+        first = false;
+        text += word;
+        text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
 static void print_examples(const char *const *examples, FILE *out) {
     if (examples == NULL || examples[0] == NULL) {
         return;
     }
     fputs("\nExamples:\n", out);
     for (size_t i = 0; examples[i] != NULL; i++) {
-        fprintf(out, "  %s\n", examples[i]);
+        print_command(out, examples[i]);
     }
 }
 

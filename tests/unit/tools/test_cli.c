@@ -48,6 +48,11 @@ static const struct cli_program program = {
     .options = rows,
     .option_count = CLI_COUNT(rows),
     .max_arguments = 3,
+    .examples =
+        (const char *const[]){
+            "ccx -o a-rather-long-directory-name one-rather-long-file-name another-long-file-name "
+            "--images 'two words' third",
+            NULL},
 };
 
 /* Parses a command line given as words ending in NULL. */
@@ -182,6 +187,7 @@ TEST(help_names_every_option_within_100_columns) {
     assert_non_null(strstr((char *)text, "worker threads [1..256, default 4]"));
     assert_non_null(strstr((char *)text, "how [fast|exact, default exact]"));
     assert_non_null(strstr((char *)text, "\nLimits:\n"));
+    assert_non_null(strstr((char *)text, "--images \\\n      'two words' third\n"));
     for (const char *line = (const char *)text; *line != '\0';) {
         size_t n = strcspn(line, "\n");
         assert_true(n <= 100);
