@@ -156,9 +156,9 @@ static enum status report(struct check *c, const struct manifest *m, struct erro
         json_close_object(&c->json);
         TRY(ccdump_put_json(&c->json, err));
     } else if (c->faults == 0) {
-        printf("%s: ok: %s samples in %zu shards, %s, fingerprint %016" PRIx64 "\n", c->directory,
+        printf("%s: ok: %s samples in %zu shard%s, %s, fingerprint %016" PRIx64 "\n", c->directory,
                cli_format_count(samples, m->samples), m->shard_count,
-               cli_format_bytes(bytes, m->bytes), m->fingerprint);
+               m->shard_count == 1 ? "" : "s", cli_format_bytes(bytes, m->bytes), m->fingerprint);
     }
     if (c->faults > 0) {
         return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found: pack it again",

@@ -1,0 +1,84 @@
+/*
+ * Shards of earlier versions of the program, kept for ever: those under ok/ read as they were
+ * written, those under bad/ are refused for the reason that their list names.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dataset.h"
+#include "formats/shard_reader.h"
+#include "formats/shard_writer.h"
+#include "tests/support/test.h"
+
+static struct error err;
+
+static void count_fault(void *cookie, uint64_t sample_id, uint64_t offset, const char *text) {
+    (void)sample_id;
+    (void)offset;
+    (void)text;
+    ++*(size_t *)cookie;
+}
+
+TEST(version_1_reads_as_it_was_written) {
+    struct dataset *d = NULL;
+    struct shard_reader *r = NULL;
+    struct sample_view view;
+    uint64_t fingerprint = 0;
+    assert_ok(dataset_open(&d, test_source_path("tests/golden/shard/v1/ok"), NULL, &err), err);
+    assert_int_equal(dataset_sample_count(d), 2);
+    assert_int_equal(dataset_text_count(d), 3);
+    assert_int_equal(dataset_id_space(d), 6);
+    assert_int_equal(dataset_fingerprint(d), 0xebdb9f8ea6029214u);
+    assert_ok(dataset_compute_fingerprint(d, &fingerprint, &err), err);
+    assert_int_equal(fingerprint, 0xebdb9f8ea6029214u);
+    struct shard_verify how = {.expected = &dataset_manifest(d)->shards[0]};
+    assert_ok(shard_verify(file_posix(), dataset_shard_path(d, 0), &how, &err), err);
+    assert_ok(shard_reader_open(&r, file_posix(), dataset_shard_path(d, 0), &err), err);
+    assert_ok(shard_reader_get(r, 0, &view, &err), err);
+    assert_string_equal(view.key, "000000003");
+    assert_int_equal(view.record.sample_id, 3);
+    assert_int_equal(view.record.image_offset, 162);
+    assert_int_equal(view.record.format, IMAGE_FORMAT_PNG);
+    assert_int_equal(view.caption_count, 2);
+    assert_memory_equal(view.captions[0].data, "a red dot", 9);
+    assert_memory_equal(view.captions[1].data, "one red pixel", 13);
+    assert_memory_equal(view.json.data, "{\"url\":\"red.png\"}", 17);
+    assert_ok(shard_reader_get(r, 1, &view, &err), err);
+    assert_int_equal(view.record.sample_id, 5);
+    assert_memory_equal(view.captions[0].data, "a blue dot", 10);
+    assert_null(view.json.data);
+    shard_reader_close(r);
+    dataset_close(d);
+}
+
+/* What verify says of a file, as the status of its first reason. */
+static enum status judge(const char *path) {
+    struct shard_reader *r = NULL;
+    size_t faults = 0;
+    struct shard_verify how = {.fault = count_fault, .cookie = &faults};
+    enum status opened = shard_reader_open(&r, file_posix(), path, &err);
+    shard_reader_close(r);
+    enum status verified = shard_verify(file_posix(), path, &how, &err);
+    return opened != STATUS_OK ? opened : verified;
+}
+
+TEST(bad_shards_are_refused_for_their_reason) {
+    char line[200];
+    size_t count = 0;
+    FILE *f = fopen(test_source_path("tests/golden/shard/v1/bad/expected"), "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        char name[100];
+        char expected[32];
+        char path[300];
+        assert_int_equal(sscanf(line, "%99s %31s", name, expected), 2);
+        snprintf(path, sizeof(path), "tests/golden/shard/v1/bad/%s", name);
+        enum status s = judge(test_source_path(path));
+        if (strcmp(status_name(s), expected) != 0) {
+            fail_msg("%s: %s, expected %s (%s)", name, status_name(s), expected, err.text);
+        }
+        count++;
+    }
+    fclose(f);
+    assert_int_equal(count, 9);
+}
