@@ -13,7 +13,15 @@
 #include "formats/dataset.h"
 #include "formats/shard_writer.h"
 #include "formats/tokenizer.h"
-#include "tests/support/test.h"
+
+/* This file also serves programs that are no test cases, so it ends them by itself. */
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        if ((expr) < STATUS_OK) {                                                                  \
+            fprintf(stderr, "picture_dataset: %s: %s\n", #expr, err.text);                         \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
 
 enum { MAX_CAPTIONS = 3, CAPTION_BYTES = 96, LARGE_PX = 280 };
 
@@ -44,8 +52,9 @@ static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *heig
     rng_init(&r, 5, RNG_INIT, i, 0);
     *width = is_large ? LARGE_PX : 30 + (int32_t)rng_below(&r, 150);
     *height = is_large ? LARGE_PX : 30 + (int32_t)rng_below(&r, 150);
+    struct error err = {0};
     uint8_t *pixels = malloc((size_t)(*width * *height * 3));
-    assert_non_null(pixels);
+    MUST(pixels != NULL ? STATUS_OK : STATUS_NOMEM);
     for (int32_t y = 0; y < *height; y++) {
         for (int32_t x = 0; x < *width; x++) {
             uint8_t *at = pixels + 3 * (y * *width + x);
@@ -56,8 +65,7 @@ static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *heig
         }
     }
     struct image_view view = {pixels, *width, *height, (size_t)*width * 3};
-    struct error err = {0};
-    assert_ok(image_encode_jpeg(jpeg, &view, is_large ? 100 : 85, &err), err);
+    MUST(image_encode_jpeg(jpeg, &view, is_large ? 100 : 85, &err));
     free(pixels);
 }
 
@@ -89,7 +97,7 @@ build_frame(struct shard_frame_builder *b, struct shard_frame *frame, uint64_t i
         .captions = captions,
         .caption_count = caption_count(i),
     };
-    assert_ok(shard_frame_build(b, frame, &sample, &err), err);
+    MUST(shard_frame_build(b, frame, &sample, &err));
     byte_buffer_fini(&jpeg);
 }
 
@@ -104,14 +112,14 @@ static void make_shard(struct manifest *m,
     struct shard_frame frame = {0};
     struct shard_summary summary;
     struct error err = {0};
-    assert_ok(shard_writer_open(&w, file_posix(), directory, "pictures", number, 1, &err), err);
-    assert_ok(shard_frame_builder_create(&b, 1, &err), err);
+    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number, 1, &err));
+    MUST(shard_frame_builder_create(&b, 1, &err));
     for (uint64_t i = from; i < to; i++) {
         build_frame(b, &frame, i, step);
-        assert_ok(shard_writer_add(w, &frame, &err), err);
+        MUST(shard_writer_add(w, &frame, &err));
     }
-    assert_ok(shard_writer_finish(w, &summary, &err), err);
-    assert_ok(manifest_add_shard(m, &summary, &err), err);
+    MUST(shard_writer_finish(w, &summary, &err));
+    MUST(manifest_add_shard(m, &summary, &err));
     shard_frame_fini(&frame);
     shard_frame_builder_destroy(b);
     shard_writer_close(w);
@@ -150,9 +158,9 @@ static void make_tokenizer(const char *directory, uint64_t samples) {
     tokenizer_train_options_default(&opt);
     opt.vocab_size = 120;
     byte_buffer_init(&model, 0);
-    assert_ok(tokenizer_train(&model, &pieces, &source, &opt, &err), err);
-    assert_ok(path_join(path, sizeof(path), directory, "tokenizer.model", &err), err);
-    test_write_file(path, model.data, model.size_bytes);
+    MUST(tokenizer_train(&model, &pieces, &source, &opt, &err));
+    MUST(path_join(path, sizeof(path), directory, "tokenizer.model", &err));
+    MUST(file_write_atomic(file_posix(), path, model.data, model.size_bytes, &err));
     byte_buffer_fini(&model);
 }
 
@@ -162,16 +170,16 @@ void picture_dataset_make(const char *directory, const struct picture_dataset *h
     struct error err = {0};
     uint64_t fingerprint = 0;
     uint32_t number = 0;
-    assert_ok(fs->make_directory(fs->context, directory, &err), err);
-    assert_ok(manifest_init(&m, "test", &err), err);
+    MUST(fs->make_directory(fs->context, directory, &err));
+    MUST(manifest_init(&m, "test", &err));
     for (uint64_t from = 0; from < how->samples; from += how->samples_per_shard) {
         uint64_t to = from + how->samples_per_shard;
         make_shard(&m, directory, number++, from, to < how->samples ? to : how->samples,
                    how->id_step);
     }
-    assert_ok(dataset_fingerprint_of(&fingerprint, &m, directory, fs, &err), err);
-    assert_ok(manifest_seal(&m, fingerprint, &err), err);
-    assert_ok(manifest_write(&m, fs, directory, &err), err);
+    MUST(dataset_fingerprint_of(&fingerprint, &m, directory, fs, &err));
+    MUST(manifest_seal(&m, fingerprint, &err));
+    MUST(manifest_write(&m, fs, directory, &err));
     manifest_fini(&m);
     if (how->tokenizer) {
         make_tokenizer(directory, how->samples);
@@ -184,13 +192,13 @@ void picture_dataset_damage(const char *directory, uint64_t sample_id) {
     struct error err = {0};
     uint64_t position = 0;
     static const uint8_t junk[16] = {0xff, 0x00, 0xff, 0xd9, 1, 2, 3};
-    assert_ok(dataset_open(&d, directory, NULL, &err), err);
-    assert_ok(dataset_find(d, sample_id, &position, &err), err);
-    assert_ok(dataset_sample_at(d, position, &sample, &err), err);
+    MUST(dataset_open(&d, directory, NULL, &err));
+    MUST(dataset_find(d, sample_id, &position, &err));
+    MUST(dataset_sample_at(d, position, &sample, &err));
     int fd = open(dataset_shard_path(d, sample.shard), O_WRONLY);
-    assert_true(fd >= 0);
     off_t at = (off_t)(sample.image_offset + sample.image_bytes / 2);
-    assert_int_equal(pwrite(fd, junk, sizeof(junk), at), sizeof(junk));
+    bool written = fd >= 0 && pwrite(fd, junk, sizeof(junk), at) == (ssize_t)sizeof(junk);
+    MUST(written ? STATUS_OK : error_set_errno(&err, "cannot damage %s", directory));
     close(fd);
     dataset_close(d);
 }

@@ -19,7 +19,7 @@ struct picture_dataset {
 
 void picture_dataset_default(struct picture_dataset *how);
 
-/* Makes `directory` and fills it. Fails the case on error. */
+/* Makes `directory` and fills it. Ends the process on error. */
 void picture_dataset_make(const char *directory, const struct picture_dataset *how);
 
 /* Overwrites some bytes in the middle of a sample's image, in the shard file. */

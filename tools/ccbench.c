@@ -1,0 +1,23 @@
+/*
+ * ccbench: measures parts of ccstream on this machine, each next to its own limit.
+ */
+#include "tools/ccbench_internal.h"
+
+int main(int argc, char **argv) {
+    static const struct cli_command commands[] = {
+        {"loader", "pairs per second, and a digest of the first epoch", ccbench_loader},
+    };
+    static const char *const examples[] = {
+        "ccbench loader cc3m --threads 2",
+        "ccbench loader cc3m --image-size 224 --engine pread --json",
+        NULL,
+    };
+    static const struct cli_suite suite = {
+        .name = "ccbench",
+        .purpose = "measure on this machine",
+        .commands = commands,
+        .command_count = CLI_COUNT(commands),
+        .examples = examples,
+    };
+    return cli_suite_main(&suite, argc, argv);
+}
