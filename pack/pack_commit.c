@@ -3,6 +3,7 @@
  * when everything else is on the disk.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struc
     *out = (struct pack_max_bad){.percent = -1};
     char *end = NULL;
     size_t length = strlen(text);
-    bool plain = length > 0 && length < 20 && text[0] != '.' &&
+    bool plain = length > 0 && length < 20 && text[0] != '%' && text[0] != '.' &&
                  strspn(text, "0123456789.") + (strchr(text, '%') ? 1 : 0) == length;
     if (plain && text[length - 1] == '%') {
         out->percent = strtod(text, &end);
@@ -47,14 +48,28 @@ remove_file(const struct pack_commit *c, const char *name, bool *was_there, stru
     return *was_there ? c->fs->remove(c->fs->context, path, err) : STATUS_OK;
 }
 
+/* A file and what an interrupted write of it may have left. */
+static enum status remove_with_temporary(const struct pack_commit *c,
+                                         const char *name,
+                                         bool *was_there,
+                                         struct error *err) {
+    char temporary[SHARD_MAX_NAME_BYTES + 8];
+    bool left;
+    snprintf(temporary, sizeof(temporary), "%s.tmp", name);
+    TRY(remove_file(c, name, was_there, err));
+    TRY(remove_file(c, temporary, &left, err));
+    *was_there = *was_there || left;
+    return STATUS_OK;
+}
+
 /* The manifest goes first: from then on the directory does not say that it is a dataset. */
 static enum status remove_old(const struct pack_commit *c, struct error *err) {
     bool found = true;
-    TRY(remove_file(c, MANIFEST_NAME, &found, err));
+    TRY(remove_with_temporary(c, MANIFEST_NAME, &found, err));
     if (found) {
         TRY(c->fs->sync_directory(c->fs->context, c->opt->directory, err));
     }
-    TRY(remove_file(c, "tokenizer.model", &found, err));
+    TRY(remove_with_temporary(c, "tokenizer.model", &found, err));
     found = true;
     for (uint32_t i = 0; found && i <= 999999; i++) {
         char shard[SHARD_MAX_NAME_BYTES + 1];
@@ -62,9 +77,33 @@ static enum status remove_old(const struct pack_commit *c, struct error *err) {
         bool found_index;
         TRY(shard_file_name(shard, sizeof(shard), PACK_SHARD_NAME, i, err));
         TRY(shard_index_name(index, sizeof(index), shard, err));
-        TRY(remove_file(c, shard, &found, err));
-        TRY(remove_file(c, index, &found_index, err));
+        TRY(remove_with_temporary(c, shard, &found, err));
+        TRY(remove_with_temporary(c, index, &found_index, err));
         found = found || found_index;
+    }
+    return STATUS_OK;
+}
+
+/* A dataset's own shards are tars, and so may be sources; not of the run that replaces them. */
+static enum status check_sources_stay(const struct pack_commit *c, struct error *err) {
+    char folder[PATH_MAX_BYTES];
+    char there_path[PATH_MAX];
+    char here_path[PATH_MAX];
+    if (!realpath(c->opt->directory, here_path)) {
+        return error_set_errno(err, "%s: cannot resolve the path", c->opt->directory);
+    }
+    for (size_t i = 0; i < c->opt->source_count; i++) {
+        const char *source = c->opt->sources[i];
+        const char *slash = strrchr(source, '/');
+        const char *name = slash ? slash + 1 : source;
+        TRY(path_directory(folder, sizeof(folder), source, err));
+        if (strncmp(name, PACK_SHARD_NAME "-", sizeof(PACK_SHARD_NAME)) == 0 &&
+            realpath(folder, there_path) && strcmp(here_path, there_path) == 0) {
+            return error_set(err, STATUS_USAGE,
+                             "%s: is a shard of the dataset that this run would replace; pack into "
+                             "another directory",
+                             source);
+        }
     }
     return STATUS_OK;
 }
@@ -83,6 +122,7 @@ static enum status prepare_directory(const struct pack_commit *c, struct error *
                          c->opt->directory,
                          dataset ? "a dataset" : "shards of a run that did not end");
     }
+    TRY(check_sources_stay(c, err));
     return remove_old(c, err);
 }
 
@@ -103,6 +143,15 @@ enum status pack_commit_open(struct pack_commit *c,
     return c->fs->open(c->fs->context, &c->rejects, path, FILE_REPLACE, err);
 }
 
+/* The commonest fault, so that the message alone tells what to look for. */
+static const char *commonest(const struct pack_summary *s) {
+    int most = REASON_NONE;
+    for (int i = 0; i < REASON_COUNT; i++) {
+        most = s->rejected_by[i] > s->rejected_by[most] ? i : most;
+    }
+    return source_reason_name((enum source_reason)most);
+}
+
 static enum status too_many(const struct pack_commit *c, struct error *err) {
     char allowed[40];
     if (c->opt->max_bad.percent >= 0) {
@@ -111,10 +160,12 @@ static enum status too_many(const struct pack_commit *c, struct error *err) {
         snprintf(allowed, sizeof(allowed), "%" PRIu64, c->opt->max_bad.rows);
     }
     return error_set(err, STATUS_CORRUPT,
-                     "%" PRIu64 " of %" PRIu64 " rows are bad, more than --max-bad %s allows; "
+                     "%" PRIu64 " of %" PRIu64
+                     " rows are bad, more than --max-bad %s allows (most of "
+                     "them %s); "
                      "%s/%s says what is wrong with each",
-                     c->summary->rejected, c->summary->rows, allowed, c->opt->directory,
-                     PACK_REJECTS_NAME);
+                     c->summary->rejected, c->summary->rows, allowed, commonest(c->summary),
+                     c->opt->directory, PACK_REJECTS_NAME);
 }
 
 enum status pack_commit_judge(const struct pack_commit *c, struct error *err) {
@@ -273,6 +324,8 @@ pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, 
                                            c->opt->directory, c->fs, err);
     if (s == STATUS_EXISTS) { /* a key that is an id, in two shards */
         if (err) {
+            size_t end = strlen(err->text);
+            snprintf(err->text + end, sizeof(err->text) - end, "; --ids row numbers rows instead");
             err->status = STATUS_CORRUPT;
         }
         return STATUS_CORRUPT;

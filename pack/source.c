@@ -269,6 +269,12 @@ judge_head(enum source_kind *out, const char *path, const uint8_t *p, size_t n, 
             "which it is",
             path);
     }
+    if (at < n && p[at] == '[') {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: a JSON list; COCO captions are an object with \"images\" and "
+                         "\"annotations\"",
+                         path);
+    }
     *out = at < n && p[at] == '{' ? SOURCE_COCO : SOURCE_TSV;
     return STATUS_OK;
 }

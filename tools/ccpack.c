@@ -149,8 +149,8 @@ static enum status to_options(struct pack_options *out,
 
 static void print_rejects(const struct pack_summary *s, const char *directory) {
     char n[CLI_TEXT_BYTES];
-    fprintf(stderr, "%s rows rejected, see %s/%s:", cli_format_count(n, s->rejected), directory,
-            PACK_REJECTS_NAME);
+    fprintf(stderr, "%s row%s rejected, see %s/%s:", cli_format_count(n, s->rejected),
+            s->rejected == 1 ? "" : "s", directory, PACK_REJECTS_NAME);
     const char *comma = "";
     for (int i = 0; i < REASON_COUNT; i++) {
         if (s->rejected_by[i] > 0) {
@@ -166,9 +166,11 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
     char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
     fprintf(stderr,
-            "%s: %s samples with %s captions in %s shards, %s, fingerprint %016" PRIx64 "\n",
-            directory, cli_format_count(samples, s->samples), cli_format_count(texts, s->texts),
-            cli_format_count(shards, s->shards), cli_format_bytes(bytes, s->bytes), s->fingerprint);
+            "%s: %s sample%s with %s caption%s in %s shard%s, %s, fingerprint %016" PRIx64 "\n",
+            directory, cli_format_count(samples, s->samples), s->samples == 1 ? "" : "s",
+            cli_format_count(texts, s->texts), s->texts == 1 ? "" : "s",
+            cli_format_count(shards, s->shards), s->shards == 1 ? "" : "s",
+            cli_format_bytes(bytes, s->bytes), s->fingerprint);
     fprintf(stderr, "%s, %.0f samples/s, %s/s\n", cli_format_seconds(time, seconds),
             seconds > 0 ? (double)s->samples / seconds : 0.0,
             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s->bytes / seconds) : 0));
@@ -213,10 +215,10 @@ static void print_remains(const struct pack_summary *s, enum status status, cons
     if (s->is_dataset) {
         fprintf(stderr, "ccpack: %s holds what came before that: a valid dataset of %s samples\n",
                 directory, cli_format_count(n, s->samples));
-    } else if (status == STATUS_INTERRUPTED) {
+    } else if (status == STATUS_INTERRUPTED || s->shards > 0) {
         fprintf(stderr,
-                "ccpack: %s holds %s finished shards with %s samples and no dataset.json: it is no "
-                "dataset; --overwrite starts again\n",
+                "ccpack: %s holds finished shards: %s, with %s samples, and no dataset.json: it is "
+                "no dataset; --overwrite starts again\n",
                 directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples));
     }
 }

@@ -1,0 +1,205 @@
+#!/bin/bash
+# ccpack from outside: equal bytes for any number of jobs, shards that stock tools read, every kind
+# of source, broken input of each kind with its message and exit code, stops and kills.
+# test-timeout: 240
+set -u
+
+code=0
+fail() {
+    echo "FAIL: $*"
+    code=1
+}
+
+# expect CODE TEXT COMMAND...: exit code and a text in the message.
+expect() {
+    local want=$1 text=$2 got=0
+    shift 2
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
+    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
+}
+
+# pack WANTED-SAMPLES WANTED-TEXTS WANTED-REJECTS OPTION...: packs and compares the summary.
+pack() {
+    local want="$1 $2 $3"
+    shift 3
+    "$BIN/ccpack" -q --json "$@" >out.json 2>err.txt || fail "ccpack $*: $(cat err.txt)"
+    local got
+    got=$(sed 's/.*"samples":\([0-9]*\),"rejected":\([0-9]*\),"texts":\([0-9]*\),.*/\1 \3 \2/' out.json)
+    [ "$got" = "$want" ] || fail "samples, captions, rejects are $got, not $want: ccpack $*"
+}
+
+# Stock tools read every shard of a dataset.
+readable() {
+    local shard
+    for shard in "$1"/shard-*.tar.zst; do
+        zstd -q -t "$shard" || fail "zstd -t $shard"
+        tar --zstd -tf "$shard" >names.txt || fail "tar --zstd -tf $shard"
+        if command -v bsdtar >/dev/null; then
+            bsdtar -tf "$shard" | cmp - names.txt || fail "bsdtar and tar differ on $shard"
+        fi
+    done
+}
+
+"$TESTBIN/make_scenes" val 60 1 48 all.tar >/dev/null || exit 1
+mkdir pictures && tar xf all.tar -C pictures
+for text in pictures/*.txt; do
+    printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
+done >all.tsv
+
+# --- the same bytes for any number of jobs, and what stock tools see
+for how in "" "--resize short:32" "--ids key"; do
+    pack 60 60 0 --jobs 1 --shard-samples 25 -o one $how --overwrite all.tar
+    pack 60 60 0 --jobs 4 --shard-samples 25 -o four $how --overwrite all.tar
+    diff -r one four || fail "--jobs 4 $how gives other bytes than --jobs 1"
+    [ "$(ls one/shard-*.tar.zst | wc -l)" -eq 3 ] || fail "not three shards"
+    readable one
+done
+[ -e one/rejects.jsonl ] && [ ! -s one/rejects.jsonl ] || fail "no empty rejects.jsonl"
+pack 60 60 0 -o size --shard-size 64KiB all.tar
+for shard in size/shard-*.tar.zst; do
+    [ "$(stat -c %s "$shard")" -lt 80000 ] || fail "--shard-size 64KiB: $shard is larger"
+done
+readable size
+
+# --- what goes in comes out
+pack 60 60 0 -o plain all.tar
+mkdir back && tar --zstd -xf plain/shard-000000.tar.zst -C back
+for file in pictures/*.jpg pictures/*.txt; do
+    cmp -s "$file" "back/$(basename "$file")" ||
+        [ "$(cat "$file")" = "$(cat "back/$(basename "$file")")" ] || fail "$file came out changed"
+done
+
+# --- the same collection in every form has the same fingerprint
+print=$(sed 's/.*"fingerprint":"\([0-9a-f]*\)".*/\1/' out.json)
+same() {
+    grep -q "\"fingerprint\":\"$print\"" out.json || fail "$1: another fingerprint"
+}
+gzip -k all.tar && zstd -q -k all.tar
+for source in all.tar.gz all.tar.zst; do
+    pack 60 60 0 -o form --overwrite "$source"
+    same "$source"
+done
+pack 60 60 0 -o form --overwrite - <all.tar
+same "standard input"
+pack 60 60 0 -o form --overwrite --images pictures all.tsv
+same "a TSV"
+{
+    printf 'n\tfilepath\ttitle\r\n'
+    awk -F '\t' '{ printf "%d\t%s\t%s\r\n", NR, $2, $1 }' all.tsv
+} >pictures/header.tsv
+pack 60 60 0 -o form --overwrite pictures/header.tsv
+same "a TSV with a header"
+awk -F '\t' 'BEGIN { printf "{\"images\": [" }
+    { printf "%s{\"id\": %d, \"file_name\": \"%s\"}", (NR > 1 ? ", " : ""), NR + 9, $2
+      notes = notes sprintf(", {\"image_id\": %d, \"caption\": \"%s\"}", NR + 9, $1) }
+    END { printf "], \"annotations\": [%s]}\n", substr(notes, 3) }' all.tsv >captions.json
+pack 60 60 0 -o form --overwrite --images pictures captions.json
+same "COCO captions"
+pack 60 60 0 -o form --overwrite --ids key --images pictures captions.json
+grep -q "\"fingerprint\":\"$print\"" out.json && fail "--ids key did not take the images' ids"
+
+# --- bad rows: counted, listed, leaving holes
+{
+    sed -n 1,5p all.tsv
+    printf 'no such picture\tmissing.jpg\n'
+    printf '  \t000000001.jpg\n'
+    printf 'bad \377 text\t000000001.jpg\n'
+    printf 'one column alone\n'
+    printf 'not a picture\tnoise.jpg\n'
+    printf 'half a picture\thalf.jpg\n'
+    sed -n 6,7p all.tsv
+} >bad.tsv
+picture=$(cut -f 2 all.tsv | head -1)
+echo "this is no picture" >pictures/noise.jpg
+head -c $(($(stat -c %s "pictures/$picture") / 2)) "pictures/$picture" >pictures/half.jpg
+pack 7 7 6 -o bad --max-bad 6 --images pictures bad.tsv
+cut -d '"' -f 13- bad/rejects.jsonl | cut -d '"' -f 2 >reasons.txt
+printf '%s\n' image-unreadable caption-empty caption-not-utf8 row-bad image-unsupported image-damaged |
+    cmp - reasons.txt || fail "other reasons: $(cat bad/rejects.jsonl)"
+grep -q '"source":"bad.tsv","row":5,' bad/rejects.jsonl || fail "source and row are not named"
+"$BIN/ccdump" show bad --id 11 >/dev/null || fail "a bad row does not leave a hole"
+expect 66 "5" "$BIN/ccdump" show bad --id 5
+expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
+expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
+"$BIN/ccdump" verify few >/dev/null || fail "what was written before the stop is not valid"
+
+# --- refusals, with names and exit codes
+cp -r plain kept
+expect 73 "overwrite" "$BIN/ccpack" -o plain all.tar
+diff -r plain kept || fail "a refused run changed the dataset"
+expect 64 "shard-000000" "$BIN/ccpack" --overwrite -o plain plain/shard-000000.tar.zst
+diff -r plain kept || fail "a dataset was replaced by a run that reads it"
+expect 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
+expect 65 "folder" "$BIN/ccpack" -o refused pictures
+: >empty.tar
+expect 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
+head -c 3000 /dev/urandom | tr '\n' '\0' >noise.bin
+expect 65 "noise.bin" "$BIN/ccpack" -o refused noise.bin
+printf 'a text without columns\nand another\n' >text.tsv
+expect 65 "text.tsv: cannot tell" "$BIN/ccpack" -o refused text.tsv
+printf 'caption\thttps://example.org/1.jpg\n' >urls.tsv
+expect 65 "addresses" "$BIN/ccpack" -o refused urls.tsv
+printf '{"images": [' >cut.json
+expect 65 "cut.json" "$BIN/ccpack" -o refused cut.json
+printf '{"a": 1}' >other.json
+expect 65 "annotations" "$BIN/ccpack" -o refused other.json
+printf '[]' >list.json
+expect 65 "list" "$BIN/ccpack" -o refused list.json
+expect 64 "resize" "$BIN/ccpack" -o refused --resize 32 all.tar
+expect 64 "max-bad" "$BIN/ccpack" -o refused --max-bad 200% all.tar
+expect 64 "out" "$BIN/ccpack" all.tar
+[ ! -e refused ] || fail "a refused run made the directory"
+"$BIN/ccpack" -q --ids key -o twice --shard-samples 50 all.tar all.tar 2>err.txt
+[ $? -eq 65 ] || fail "an id that comes twice is taken"
+grep -q "row 0" err.txt || grep -q "in two shards" err.txt || fail "the id is not named: $(cat err.txt)"
+expect 65 "comes twice" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
+
+# --- a tar that breaks off: what came before it is a dataset
+head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
+expect 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
+"$BIN/ccdump" verify half >/dev/null || fail "no valid dataset before the break"
+
+# --- keys that a shard cannot hold, or holds already
+pack 120 120 0 -o keys all.tar all.tar
+readable keys
+[ "$(tar --zstd -tf keys/shard-000000.tar.zst | sort | uniq -d | wc -l)" -eq 0 ] ||
+    fail "a member's name comes twice"
+
+# --- stops and kills
+mkfifo pipe
+for signal in INT KILL; do
+    rm -rf stopped
+    "$BIN/ccpack" -q --shard-samples 10 -o stopped - <pipe 2>err.txt &
+    pid=$!
+    exec 3>pipe
+    cat half.tar >&3
+    for ((i = 0; i < 100; i++)); do
+        [ -e stopped/shard-000000.tar.zst ] && break
+        sleep 0.1
+    done
+    kill -$signal $pid
+    wait $pid
+    got=$?
+    exec 3>&-
+    [ ! -e stopped/dataset.json ] || fail "$signal leaves a dataset.json"
+    for shard in stopped/shard-*.tar.zst; do
+        zstd -q -t "$shard" || fail "$signal leaves a broken shard under its final name"
+    done
+    if [ $signal = INT ]; then
+        [ $got -eq 130 ] || fail "exit code $got after SIGINT"
+        [ -z "$(ls stopped | grep tmp)" ] || fail "SIGINT leaves temporaries"
+        grep -q "no dataset" err.txt || fail "SIGINT: does not say what is there"
+    fi
+    expect 73 "did not end" "$BIN/ccpack" -o stopped all.tar
+done
+pack 60 60 0 --overwrite -o stopped all.tar
+[ -z "$(ls stopped | grep tmp)" ] || fail "--overwrite leaves temporaries of a killed run"
+
+# --- tokenizer
+"$BIN/ccpack" tokenizer plain --vocab-size 100 --json >out.json 2>err.txt || fail "tokenizer: $(cat err.txt)"
+grep -q '"captions":60' out.json || fail "tokenizer: $(cat out.json)"
+"$BIN/ccpack" tokenizer -q kept --vocab-size 100 || fail "tokenizer"
+cmp plain/tokenizer.model kept/tokenizer.model || fail "equal captions give another tokenizer"
+expect 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
+exit $code

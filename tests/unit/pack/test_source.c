@@ -1,0 +1,336 @@
+#include "pack/source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "pack/source_internal.h"
+#include "tests/support/tar_write.h"
+#include "tests/support/test.h"
+
+static const char jpeg_head[] = "\xFF\xD8\xFF\xE0 looks like one";
+
+struct reading {
+    struct source *source;
+    struct source_row row;
+    struct error err;
+};
+
+static void open_as(struct reading *r, enum source_kind kind, const char *path) {
+    struct source_options how = {.kind = kind};
+    memset(r, 0, sizeof(*r));
+    source_row_init(&r->row);
+    assert_ok(source_open(&r->source, path, &how, &r->err), r->err);
+}
+
+static void open_text(struct reading *r, const char *name, const char *text) {
+    const char *path = test_temp_path("%s", name);
+    test_write_file(path, text, strlen(text));
+    open_as(r, SOURCE_AUTO, path);
+}
+
+/* The next row: its captions joined by '|'; NULL at the end. */
+static const char *next(struct reading *r) {
+    static char joined[4096];
+    enum status s = source_next(r->source, &r->row, &r->err);
+    if (s == STATUS_END) {
+        return NULL;
+    }
+    assert_ok(s, r->err);
+    const char *text = (const char *)r->row.text.data;
+    size_t at = 0;
+    joined[0] = '\0';
+    for (uint32_t i = 0; i < r->row.caption_count; i++) {
+        size_t n = r->row.caption_size_bytes[i];
+        at += (size_t)snprintf(joined + at, sizeof(joined) - at, "%s%.*s", i > 0 ? "|" : "", (int)n,
+                               text);
+        text += n;
+    }
+    return joined;
+}
+
+static void done(struct reading *r) {
+    source_close(r->source);
+    source_row_fini(&r->row);
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+TEST(every_reason_has_a_name) {
+    for (int i = 0; i < REASON_COUNT; i++) {
+        const char *name = source_reason_name((enum source_reason)i);
+        assert_string_not_equal(name, "unknown");
+        for (int k = 0; k < i; k++) {
+            assert_string_not_equal(name, source_reason_name((enum source_reason)k));
+        }
+    }
+    assert_string_equal(source_reason_name(REASON_COUNT), "unknown");
+    assert_string_equal(source_kind_name(SOURCE_COCO), "coco");
+}
+
+TEST(keys_give_numbers_where_they_are_numbers) {
+    static const struct {
+        const char *key;
+        bool is_number;
+        uint64_t number;
+    } cases[] = {
+        {"000123", true, 123},
+        {"set/0", true, 0},
+        {"9223372036854775806", true, 9223372036854775806u},
+        {"9223372036854775807", false, 0},
+        {"99999999999999999999999", false, 0},
+        {"12a", false, 0},
+        {"-1", false, 0},
+        {"", false, 0},
+        {"12/", false, 0},
+    };
+    struct source_row row;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        source_row_init(&row);
+        source_row_set_key(&row, cases[i].key, strlen(cases[i].key));
+        assert_int_equal(row.has_number, cases[i].is_number);
+        assert_true(row.number == cases[i].number);
+        source_row_fini(&row);
+    }
+}
+
+TEST(long_keys_keep_their_end) {
+    char key[SOURCE_MAX_KEY_BYTES + 10];
+    struct source_row row;
+    memset(key, 'x', sizeof(key));
+    memcpy(key + sizeof(key) - 3, "end", 3);
+    source_row_init(&row);
+    source_row_set_key(&row, key, sizeof(key));
+    assert_int_equal(strlen(row.key), SOURCE_MAX_KEY_BYTES);
+    assert_string_equal(row.key + SOURCE_MAX_KEY_BYTES - 4, "xend");
+    source_row_fini(&row);
+}
+
+TEST(captions_are_bounded) {
+    struct source_row row;
+    struct error err = {0};
+    char *text = calloc(1, SOURCE_MAX_TEXT_BYTES + 1);
+    assert_non_null(text);
+    memset(text, 'a', SOURCE_MAX_TEXT_BYTES + 1);
+    source_row_init(&row);
+    assert_ok(source_row_add_caption(&row, text, SOURCE_MAX_TEXT_BYTES, &err), err);
+    assert_int_equal(row.reason, REASON_NONE);
+    assert_ok(source_row_add_caption(&row, "b", 1, &err), err);
+    assert_int_equal(row.reason, REASON_CAPTION_LIMIT);
+    source_row_fini(&row);
+
+    source_row_init(&row);
+    for (int i = 0; i < SOURCE_MAX_CAPTIONS; i++) {
+        assert_ok(source_row_add_caption(&row, "b", 1, &err), err);
+        assert_int_equal(row.reason, REASON_NONE);
+    }
+    assert_ok(source_row_add_caption(&row, "b", 1, &err), err);
+    assert_int_equal(row.reason, REASON_CAPTION_LIMIT);
+    source_row_fini(&row);
+    free(text);
+}
+
+TEST(table_columns_by_extension) {
+    struct reading r;
+    open_text(&r, "a.tsv", "a dog\tone.jpg\r\n\n  a cat \tb/two.PNG");
+    assert_string_equal(next(&r), "a dog");
+    assert_string_equal(r.row.key, "one");
+    assert_string_equal(r.row.path, test_temp_path("one.jpg"));
+    assert_string_equal(next(&r), "a cat");
+    assert_int_equal(r.row.row, 1);
+    assert_string_equal(base_name(r.row.path), "two.PNG");
+    assert_null(next(&r));
+    assert_int_equal(source_rows_read(r.source), 2);
+    done(&r);
+
+    open_text(&r, "b.tsv", "\xEF\xBB\xBFone.jpg\ta dog\ntwo.jpg\ta cat.jpg\n");
+    assert_string_equal(next(&r), "a dog");
+    assert_string_equal(base_name(r.row.path), "one.jpg");
+    assert_string_equal(next(&r), "a cat.jpg");
+    assert_null(next(&r));
+    done(&r);
+}
+
+TEST(table_columns_by_header) {
+    struct reading r;
+    open_text(&r, "a.tsv", "id\tText\tIMAGE\tscore\n1\ta dog\tone\t0.5\n2\tshort line\n");
+    assert_string_equal(next(&r), "a dog");
+    assert_string_equal(base_name(r.row.path), "one");
+    next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_non_null(strstr(r.row.detail, "line 3"));
+    assert_null(next(&r));
+    done(&r);
+
+    open_text(&r, "b.tsv", "file\twords\none\ta dog\n");
+    assert_string_equal(next(&r), "a dog");
+    done(&r);
+}
+
+TEST(table_columns_by_what_is_there) {
+    struct reading r;
+    test_write_file(test_temp_path("one"), "x", 1);
+    open_text(&r, "a.tsv", "a dog\tone\n");
+    assert_string_equal(next(&r), "a dog");
+    assert_string_equal(base_name(r.row.path), "one");
+    done(&r);
+}
+
+TEST(table_lines_are_bounded) {
+    const char *path = test_temp_path("a.tsv");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs("a dog\tone.jpg\n", f);
+    for (int i = 0; i <= SOURCE_MAX_LINE_BYTES; i++) {
+        fputc('x', f);
+    }
+    fputs("\tlong.jpg\na cat\ttwo.jpg\n", f);
+    assert_int_equal(fclose(f), 0);
+    struct reading r;
+    open_as(&r, SOURCE_TSV, path);
+    assert_string_equal(next(&r), "a dog");
+    next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_string_equal(next(&r), "a cat");
+    assert_int_equal(r.row.row, 2);
+    assert_null(next(&r));
+    done(&r);
+}
+
+TEST(loading_judges_files) {
+    struct reading r;
+    test_write_file(test_temp_path("full.jpg"), jpeg_head, sizeof(jpeg_head));
+    test_write_file(test_temp_path("empty.jpg"), "", 0);
+    assert_int_equal(mkfifo(test_temp_path("pipe.jpg"), 0600), 0);
+    open_text(&r, "a.tsv", "a\tfull.jpg\na\tempty.jpg\na\tpipe.jpg\na\tgone.jpg\na\t.\n");
+    static const enum source_reason want[] = {REASON_NONE, REASON_IMAGE_UNREADABLE,
+                                              REASON_IMAGE_UNREADABLE, REASON_IMAGE_UNREADABLE,
+                                              REASON_IMAGE_UNREADABLE};
+    for (int i = 0; i < 5; i++) {
+        assert_non_null(next(&r));
+        assert_ok(source_row_load(&r.row, &r.err), r.err);
+        assert_int_equal(r.row.reason, want[i]);
+        assert_int_equal(r.row.image.size_bytes, i == 0 ? sizeof(jpeg_head) : 0);
+    }
+    done(&r);
+}
+
+TEST(coco_rows_have_all_their_captions_in_order) {
+    struct reading r;
+    open_text(&r, "c.json",
+              " {\"images\": [{\"id\": 9, \"file_name\": \"nine.jpg\"}, {\"id\": 2, \"file_name\": "
+              "\"d/two.jpg\"}, {\"id\": 5, \"file_name\": \"five.jpg\"}, {\"file_name\": \"x\"}],"
+              "\"annotations\": [{\"image_id\": 2, \"caption\": \"b1\"}, {\"image_id\": 9, "
+              "\"caption\": \"a1\"}, {\"image_id\": 2, \"caption\": \"b2 \"}, {\"image_id\": 77, "
+              "\"caption\": \"of none\"}, {\"image_id\": 9, \"caption\": \"a2\"}]}");
+    assert_string_equal(next(&r), "a1|a2");
+    assert_string_equal(r.row.key, "9");
+    assert_true(r.row.has_number && r.row.number == 9);
+    assert_string_equal(next(&r), "b1|b2");
+    assert_string_equal(r.row.path, test_temp_path("d/two.jpg"));
+    assert_string_equal(next(&r), "");
+    assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
+    next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_null(next(&r));
+    done(&r);
+}
+
+TEST(coco_ids_that_come_twice_are_refused) {
+    static const char text[] = "{\"images\": [{\"id\": 4, \"file_name\": \"a\"}, {\"id\": 4, "
+                               "\"file_name\": \"b\"}], \"annotations\": []}";
+    struct source_options how = {0};
+    struct source *s = NULL;
+    struct error err = {0};
+    const char *path = test_temp_path("c.json");
+    test_write_file(path, text, strlen(text));
+    assert_status(source_open(&s, path, &how, &err), STATUS_CORRUPT, err);
+    assert_null(s);
+    assert_non_null(strstr(err.text, "id 4"));
+}
+
+TEST(tar_members_make_rows) {
+    static const struct {
+        const char *name, *data;
+    } members[] = {
+        {"./0.txt", "zero\n"},    {"./0.jpg", jpeg_head},  {"._0.jpg", "of macOS"},
+        {"a.b/1.jpg", jpeg_head}, {"a.b/1.seg.txt", "no"}, {"a.b/1.txt", "one"},
+        {"a.b/1.json", "{}"},     {"README", "no row"},    {"2.cls", "7"},
+        {"2.txt", "two"},         {"3.jpg", "no picture"}, {"3.txt", "three"},
+        {"4.jpg", jpeg_head},     {"5.jpg", jpeg_head},    {"5.txt", "\n "},
+        {"6.jpg", jpeg_head},     {"6.txt", "\xFF"},       {"7.dat", jpeg_head},
+        {"7.TXT", "seven"},       {"8.jpg", jpeg_head},    {"8.txt", "x"},
+        {"8.txt", "y"},           {"9.jpg", jpeg_head},    {"9.json", "\xC0"},
+        {"9.txt", "nine"},
+    };
+    static const struct {
+        const char *key, *text;
+        enum source_reason reason;
+    } want[] = {
+        {"0", "zero", REASON_NONE},
+        {"a.b/1", "one", REASON_NONE},
+        {"2", "two", REASON_IMAGE_MISSING},
+        {"3", "three", REASON_NONE}, /* the decoder says what it is */
+        {"4", "", REASON_CAPTION_MISSING},
+        {"5", "", REASON_CAPTION_EMPTY},
+        {"6", "", REASON_CAPTION_NOT_UTF8},
+        {"7", "seven", REASON_NONE},
+        {"8", "x", REASON_ROW_BAD},
+        {"9", "nine", REASON_JSON_BAD},
+    };
+    const char *path = test_temp_path("a.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        assert_true(tar_write_file(f, members[i].name, members[i].data, strlen(members[i].data)));
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    struct reading r;
+    open_as(&r, SOURCE_AUTO, path);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        const char *text = next(&r);
+        assert_non_null(text);
+        assert_string_equal(r.row.key, want[i].key);
+        assert_string_equal(text, want[i].text);
+        assert_int_equal(r.row.reason, want[i].reason);
+        assert_int_equal(r.row.json.size_bytes, i == 1 ? 2 : 0);
+    }
+    assert_null(next(&r));
+    done(&r);
+}
+
+TEST(kinds_are_told_by_content) {
+    static const struct {
+        const char *data;
+        size_t size_bytes;
+        enum status status;
+        enum source_kind kind;
+    } cases[] = {
+        {"", 0, STATUS_CORRUPT, SOURCE_AUTO},
+        {"\x1F\x8B....", 6, STATUS_OK, SOURCE_WDS},
+        {"\x28\xB5\x2F\xFD..", 6, STATUS_OK, SOURCE_WDS},
+        {" \n{", 3, STATUS_OK, SOURCE_COCO},
+        {"\xEF\xBB\xBF{", 4, STATUS_OK, SOURCE_COCO},
+        {"[{", 2, STATUS_CORRUPT, SOURCE_AUTO},
+        {"a\tb", 3, STATUS_OK, SOURCE_TSV},
+        {"a\0b", 3, STATUS_CORRUPT, SOURCE_AUTO},
+    };
+    enum source_kind kind;
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *path = test_temp_path("file");
+        test_write_file(path, cases[i].data, cases[i].size_bytes);
+        enum status s = source_kind_of(&kind, path, &err);
+        assert_int_equal(s, cases[i].status);
+        assert_true(s != STATUS_OK || kind == cases[i].kind);
+    }
+    assert_status(source_kind_of(&kind, test_temp_path("gone"), &err), STATUS_NOTFOUND, err);
+    assert_status(source_kind_of(&kind, test_temp_dir(), &err), STATUS_CORRUPT, err);
+    assert_ok(source_kind_of(&kind, "-", &err), err);
+    assert_int_equal(kind, SOURCE_WDS);
+}
