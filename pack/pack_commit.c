@@ -3,7 +3,6 @@
  * when everything else is on the disk.
  */
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,25 +83,30 @@ static enum status remove_old(const struct pack_commit *c, struct error *err) {
     return STATUS_OK;
 }
 
+/* Whether a source is a file that this run would replace. */
+static bool is_own_shard(const char *source, const char *directory) {
+    char folder[PATH_MAX_BYTES];
+    const char *slash = strrchr(source, '/');
+    if (strncmp(slash ? slash + 1 : source, PACK_SHARD_NAME "-", sizeof(PACK_SHARD_NAME)) != 0 ||
+        path_directory(folder, sizeof(folder), source, NULL) != STATUS_OK) {
+        return false;
+    }
+    char *a = realpath(folder, NULL);
+    char *b = realpath(directory, NULL);
+    bool same = a && b && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
 /* A dataset's own shards are tars, and so may be sources; not of the run that replaces them. */
 static enum status check_sources_stay(const struct pack_commit *c, struct error *err) {
-    char folder[PATH_MAX_BYTES];
-    char there_path[PATH_MAX];
-    char here_path[PATH_MAX];
-    if (!realpath(c->opt->directory, here_path)) {
-        return error_set_errno(err, "%s: cannot resolve the path", c->opt->directory);
-    }
     for (size_t i = 0; i < c->opt->source_count; i++) {
-        const char *source = c->opt->sources[i];
-        const char *slash = strrchr(source, '/');
-        const char *name = slash ? slash + 1 : source;
-        TRY(path_directory(folder, sizeof(folder), source, err));
-        if (strncmp(name, PACK_SHARD_NAME "-", sizeof(PACK_SHARD_NAME)) == 0 &&
-            realpath(folder, there_path) && strcmp(here_path, there_path) == 0) {
+        if (is_own_shard(c->opt->sources[i], c->opt->directory)) {
             return error_set(err, STATUS_USAGE,
                              "%s: is a shard of the dataset that this run would replace; pack into "
                              "another directory",
-                             source);
+                             c->opt->sources[i]);
         }
     }
     return STATUS_OK;
