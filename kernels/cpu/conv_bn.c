@@ -28,12 +28,14 @@ CPU_CLONES static void add_moments(double *restrict sum,
     }
 }
 
-/* out = act(x scale + shift + residual); residual may be NULL. */
+/* out = act((x - mean) scale + beta + residual); residual may be NULL. The mean is taken off first:
+ * folded into beta it would cancel badly where it is large against the deviation. */
 CPU_CLONES static void apply(float *restrict out,
                              const float *restrict x,
                              const float *restrict residual,
+                             const float *restrict mean,
                              const float *restrict scale,
-                             const float *restrict shift,
+                             const float *restrict beta,
                              int64_t rows,
                              int64_t c,
                              bool relu) {
@@ -43,13 +45,13 @@ CPU_CLONES static void apply(float *restrict out,
         float *to = out + r * c;
         if (residual == NULL) {
             for (int64_t i = 0; i < c; i++) {
-                const float y = in[i] * scale[i] + shift[i];
+                const float y = (in[i] - mean[i]) * scale[i] + beta[i];
                 to[i] = y > floor ? y : floor;
             }
         } else {
             const float *add = residual + r * c;
             for (int64_t i = 0; i < c; i++) {
-                const float y = in[i] * scale[i] + shift[i] + add[i];
+                const float y = (in[i] - mean[i]) * scale[i] + beta[i] + add[i];
                 to[i] = y > floor ? y : floor;
             }
         }
@@ -75,13 +77,15 @@ CPU_CLONES static void add_gradient_moments(double *restrict sum_dy,
     }
 }
 
-/* dx = a dy + b x + k per channel, and dresidual = or += dy. dresidual may be dout itself. */
+/* dx = a dy + b (x - mean) + k per channel, and dresidual = or += dy. dresidual may be dout itself.
+ */
 CPU_CLONES static void apply_gradient(float *restrict dx,
                                       float *dresidual,
                                       bool add_residual,
                                       const float *dout,
                                       const float *restrict out,
                                       const float *restrict x,
+                                      const float *restrict mean,
                                       const float *restrict a,
                                       const float *restrict b,
                                       const float *restrict k,
@@ -92,7 +96,7 @@ CPU_CLONES static void apply_gradient(float *restrict dx,
     for (int64_t e = 0; e < rows * c; e += c) {
         for (int64_t i = 0; i < c; i++) {
             const float dy = out[e + i] > floor ? dout[e + i] : 0.0f;
-            dx[e + i] = a[i] * dy + b[i] * x[e + i] + k[i];
+            dx[e + i] = a[i] * dy + b[i] * (x[e + i] - mean[i]) + k[i];
             if (dresidual != NULL) {
                 dresidual[e + i] = add_residual ? dresidual[e + i] + dy : dy;
             }
@@ -203,10 +207,8 @@ enum status cpu_conv_bn(struct device *dev,
         }
     }
     float *scale = scratch;
-    float *shift = scale + c;
     for (int64_t i = 0; i < c; i++) {
         scale[i] = ((const float *)gamma->data)[i] * ((const float *)rstd->data)[i];
-        shift[i] = ((const float *)beta->data)[i] - ((const float *)mean->data)[i] * scale[i];
     }
     const float *add = tensor_wanted(residual) ? residual->data : NULL;
 #pragma omp parallel for schedule(static)
@@ -214,12 +216,12 @@ enum status cpu_conv_bn(struct device *dev,
         int64_t from;
         const int64_t rows = block_rows(m, b, &from);
         apply((float *)out->data + from * c, x + from * c, add != NULL ? add + from * c : NULL,
-              scale, shift, rows, c, p->act == ACTIVATION_RELU);
+              mean->data, scale, beta->data, rows, c, p->act == ACTIVATION_RELU);
     }
     return STATUS_OK;
 }
 
-/* dgamma and dbeta from the sums, and the factors of dx = a dy + b x + k. */
+/* dgamma and dbeta from the sums, and the factors of dx = a dy + b (x - mean) + k. */
 static void set_factors(double *sums,
                         float *factors,
                         int64_t m,
@@ -241,10 +243,9 @@ static void set_factors(double *sums,
         dg[i] = (float)(sum_dy_xhat + (mode == WRITE_ADD ? (double)dg[i] : 0.0));
         db[i] = (float)(sum_dy + (mode == WRITE_ADD ? (double)db[i] : 0.0));
         /* dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m) */
-        const double slope = -g * r * r * sum_dy_xhat / (double)m;
         factors[i] = (float)(g * r);
-        factors[c + i] = (float)slope;
-        factors[2 * c + i] = (float)(-g * r * sum_dy / (double)m - slope * mu);
+        factors[c + i] = (float)(-g * r * r * sum_dy_xhat / (double)m);
+        factors[2 * c + i] = (float)(-g * r * sum_dy / (double)m);
     }
 }
 
@@ -332,7 +333,7 @@ enum status cpu_conv_bn_bwd(struct device *dev,
         const int64_t rows = block_rows(m, b, &from);
         apply_gradient((float *)dpre->data + from * c, dr != NULL ? dr + from * c : NULL,
                        dresidual_mode == WRITE_ADD, dy + from * c, y + from * c, x + from * c,
-                       factors, factors + c, factors + 2 * c, rows, c, relu);
+                       mean->data, factors, factors + c, factors + 2 * c, rows, c, relu);
     }
     const struct conv_shape shape = shape_of(pre, in, weight, p);
     return convolution_gradients(dev, &shape, din, din_mode, dweight, param_mode, dpre, in, weight,

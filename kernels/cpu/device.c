@@ -56,6 +56,9 @@ enum status cpu_real(const char *op, const struct tensor *t, struct error *err) 
     if (t == NULL || t->dtype != DTYPE_F32) {
         return error_set(err, STATUS_UNSUPPORTED, "%s: device cpu computes in f32", op);
     }
+    if (t->data == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
+    }
     return STATUS_OK;
 }
 

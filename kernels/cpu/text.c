@@ -326,7 +326,8 @@ head_backward(const struct head *h, float *dq, float *dk, float *dv, const float
     }
 }
 
-static enum status attention_walk(const struct tensor *out,
+static enum status attention_walk(struct device *dev,
+                                  const struct tensor *out,
                                   const struct tensor *dqkv,
                                   const struct tensor *probs,
                                   const struct tensor *qkv,
@@ -336,6 +337,13 @@ static enum status attention_walk(const struct tensor *out,
     TRY(cpu_real("attention", qkv, err));
     TRY(check_attention(out, probs, qkv, lengths, p, err));
     TRY(check_lengths("attention", lengths, out->shape[1], err));
+    if (p->dropout != NULL) {
+        TRY(check_dropout(out, out, p->dropout, err));
+    }
+    if (dqkv != NULL) {
+        TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
+        TRY(cpu_fill(dev, dqkv, 0.0, err));
+    }
     const bool drop = p->dropout != NULL && p->dropout->p > 0.0f;
     const int64_t tokens = out->shape[1];
     const int64_t width = out->shape[2];
@@ -383,8 +391,7 @@ enum status cpu_attention(struct device *dev,
                           const struct tensor *lengths,
                           const struct attention_params *p,
                           struct error *err) {
-    (void)dev;
-    return attention_walk(out, NULL, probs, qkv, lengths, p, err);
+    return attention_walk(dev, out, NULL, probs, qkv, lengths, p, err);
 }
 
 enum status cpu_attention_bwd(struct device *dev,
@@ -395,7 +402,5 @@ enum status cpu_attention_bwd(struct device *dev,
                               const struct tensor *lengths,
                               const struct attention_params *p,
                               struct error *err) {
-    TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-    TRY(cpu_fill(dev, dqkv, 0.0, err));
-    return attention_walk(dout, dqkv, probs, qkv, lengths, p, err);
+    return attention_walk(dev, dout, dqkv, probs, qkv, lengths, p, err);
 }

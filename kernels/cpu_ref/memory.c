@@ -12,6 +12,9 @@ enum status ref_real(const char *op, const struct tensor *t, struct error *err) 
     if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F64)) {
         return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32 and f64", op);
     }
+    if (t->data == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
+    }
     return STATUS_OK;
 }
 

@@ -256,7 +256,8 @@ head_backward(const struct head *h, const struct tensor *dqkv, const struct tens
     }
 }
 
-static enum status attention_walk(const struct tensor *out,
+static enum status attention_walk(struct device *dev,
+                                  const struct tensor *out,
                                   const struct tensor *dqkv,
                                   const struct tensor *probs,
                                   const struct tensor *qkv,
@@ -266,6 +267,13 @@ static enum status attention_walk(const struct tensor *out,
     TRY(ref_real("attention", qkv, err));
     TRY(check_attention(out, probs, qkv, lengths, p, err));
     TRY(check_lengths("attention", lengths, out->shape[1], err));
+    if (p->dropout != NULL) {
+        TRY(check_dropout(out, out, p->dropout, err));
+    }
+    if (dqkv != NULL) {
+        TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
+        TRY(ref_fill(dev, dqkv, 0.0, err));
+    }
     struct head h = {.qkv = qkv,
                      .probs = probs,
                      .tokens = out->shape[1],
@@ -296,8 +304,7 @@ enum status ref_attention(struct device *dev,
                           const struct tensor *lengths,
                           const struct attention_params *p,
                           struct error *err) {
-    (void)dev;
-    return attention_walk(out, NULL, probs, qkv, lengths, p, err);
+    return attention_walk(dev, out, NULL, probs, qkv, lengths, p, err);
 }
 
 enum status ref_attention_bwd(struct device *dev,
@@ -308,9 +315,7 @@ enum status ref_attention_bwd(struct device *dev,
                               const struct tensor *lengths,
                               const struct attention_params *p,
                               struct error *err) {
-    TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-    TRY(ref_fill(dev, dqkv, 0.0, err));
-    return attention_walk(dout, dqkv, probs, qkv, lengths, p, err);
+    return attention_walk(dev, dout, dqkv, probs, qkv, lengths, p, err);
 }
 
 enum status ref_dropout(struct device *dev,

@@ -1,0 +1,263 @@
+/*
+ * op_case: one row of op_rows at one size: memory with guards, values, the call.
+ *
+ *     raw -> | guard | shift | data ... | guard |
+ *
+ * Guards hold a pattern that no op writes; op_data_broken_guard looks for it again.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/op_rows.h"
+
+enum { GUARD_BYTE = 0xA5, ALIGNMENT_BYTES = 64 };
+
+const struct op_row *op_row_find(const char *name) {
+    for (int i = 0; i < op_rows_count; i++) {
+        if (strcmp(op_rows[i].name, name) == 0) {
+            return &op_rows[i];
+        }
+    }
+    return NULL;
+}
+
+void op_describe(struct op_case *c,
+                 const struct op_row *row,
+                 const struct op_size *size,
+                 unsigned flags,
+                 enum dtype real) {
+    memset(c, 0, sizeof *c);
+    c->row = row;
+    c->size = *size;
+    c->flags = flags;
+    c->real = real;
+    c->mode = (flags & OP_ADD) != 0 ? WRITE_ADD : WRITE_SET;
+    c->act = (flags & OP_ACT) != 0 ? ACTIVATION_GELU : ACTIVATION_NONE;
+    for (uint64_t i = 0; i < OP_MAX_SAMPLES; i++) {
+        c->sample_ids[i] = 1000003 * i + (i << 33);
+    }
+    c->dropout = (struct dropout_params){
+        .p = 0.3f, .seed = 5, .step = 77, .layer = 2, .sample_ids = c->sample_ids};
+    row->describe(c, c->size.v);
+}
+
+double op_case_bytes(const struct op_case *c) {
+    double bytes = 0.0;
+    for (int i = 0; i < c->count; i++) {
+        const struct op_operand *o = &c->operands[i];
+        if (o->shape.ndim > 0 && o->alias < 0) {
+            bytes += (o->role == ROLE_BOTH ? 2.0 : 1.0) * (double)tensor_size_bytes(&o->shape);
+        }
+    }
+    return bytes;
+}
+
+int op_operand_find(const struct op_case *c, const char *name) {
+    for (int i = 0; i < c->count; i++) {
+        if (strcmp(c->operands[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static size_t rounded(size_t size_bytes) {
+    return (size_bytes + ALIGNMENT_BYTES - 1) / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+}
+
+enum status
+op_data_create(struct op_data *d, const struct op_case *c, int shift, struct error *err) {
+    memset(d, 0, sizeof *d);
+    for (int i = 0; i < c->count; i++) {
+        const struct op_operand *o = &c->operands[i];
+        d->t[i] = o->shape;
+        if (o->shape.ndim == 0 || o->alias >= 0) {
+            continue;
+        }
+        const size_t size = tensor_size_bytes(&o->shape);
+        const size_t lead = OP_GUARD_BYTES + (size_t)shift * dtype_size_bytes(o->shape.dtype);
+        const size_t total = rounded(lead + size + OP_GUARD_BYTES);
+        d->raw[i] = aligned_alloc(ALIGNMENT_BYTES, total);
+        if (d->raw[i] == NULL) {
+            op_data_destroy(d);
+            return error_set(err, STATUS_NOMEM, "no memory for operand %s", o->name);
+        }
+        memset(d->raw[i], GUARD_BYTE, total);
+        d->t[i].data = d->raw[i] + lead;
+    }
+    for (int i = 0; i < c->count; i++) {
+        if (c->operands[i].alias >= 0) {
+            d->t[i].data = d->t[c->operands[i].alias].data;
+        }
+    }
+    return STATUS_OK;
+}
+
+void op_data_destroy(struct op_data *d) {
+    for (int i = 0; i < OP_MAX_OPERANDS; i++) {
+        free(d->raw[i]);
+    }
+    memset(d, 0, sizeof *d);
+}
+
+/* SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators"). */
+static uint64_t draw(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state) {
+    return (double)(draw(state) >> 11) * 0x1p-53;
+}
+
+static void fill_indices(int32_t *out, int64_t count, const struct op_operand *o, uint64_t *state) {
+    const uint64_t limit = (uint64_t)o->limit;
+    /* Distinct: a walk around the range from a random start. */
+    const uint64_t start = draw(state) % limit;
+    for (int64_t i = 0; i < count; i++) {
+        switch (o->content) {
+        case CONTENT_LENGTH:
+            out[i] = 1 + (int32_t)(draw(state) % limit);
+            break;
+        case CONTENT_DISTINCT:
+            out[i] = (int32_t)((start + (uint64_t)i) % limit);
+            break;
+        default:
+            out[i] = (int32_t)(draw(state) % limit);
+            break;
+        }
+    }
+}
+
+static void fill_operand(const struct tensor *t, const struct op_operand *o, uint64_t *state) {
+    const int64_t count = tensor_count(t);
+    if (t->dtype == DTYPE_I32) {
+        struct op_operand known = *o;
+        known.limit = o->limit > 0 ? o->limit : 1;
+        fill_indices(t->data, count, &known, state);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const double shift = o->content == CONTENT_POSITIVE ? 0.5 : -2.0;
+        const double width = o->content == CONTENT_POSITIVE ? 2.0 : 4.0;
+        const double value = shift + width * uniform(state);
+        if (t->dtype == DTYPE_U8) {
+            ((uint8_t *)t->data)[i] = (uint8_t)draw(state);
+        } else if (t->dtype == DTYPE_F64) {
+            ((double *)t->data)[i] = value;
+        } else {
+            ((float *)t->data)[i] = (float)value;
+        }
+    }
+}
+
+/* Embedding's backward pass must not read the gradient of padding: it holds no number. */
+static void spoil_padding(struct op_data *d, const struct op_case *c) {
+    const int dout = op_operand_find(c, "dout");
+    const int lengths = op_operand_find(c, "lengths");
+    if (c->row->member != offsetof(struct ops, embedding_bwd)) {
+        return;
+    }
+    const struct tensor *t = &d->t[dout];
+    for (int64_t n = 0; n < t->shape[0]; n++) {
+        const int64_t length = ((const int32_t *)d->t[lengths].data)[n];
+        for (int64_t e = length * t->shape[2]; e < t->shape[1] * t->shape[2]; e++) {
+            const int64_t at = n * t->shape[1] * t->shape[2] + e;
+            if (t->dtype == DTYPE_F64) {
+                ((double *)t->data)[at] = (double)NAN;
+            } else {
+                ((float *)t->data)[at] = NAN;
+            }
+        }
+    }
+}
+
+static enum status take_from_forward(struct op_data *d,
+                                     const struct op_case *c,
+                                     uint64_t seed,
+                                     struct device *dev,
+                                     struct error *err) {
+    struct op_case forward;
+    struct op_data kept;
+    op_describe(&forward, op_row_find(c->row->forward), &c->size, c->flags & ~(unsigned)OP_ALIAS,
+                c->real);
+    TRY(op_data_create(&kept, &forward, 0, err));
+    enum status s = op_data_fill(&kept, &forward, seed, dev, err);
+    if (s == STATUS_OK) {
+        s = op_run(dev, &forward, &kept, err);
+    }
+    for (int i = 0; s == STATUS_OK && i < c->count; i++) {
+        const int from = op_operand_find(&forward, c->operands[i].name);
+        if (from >= 0 && d->t[i].data != NULL && c->operands[i].role == ROLE_IN) {
+            memcpy(d->t[i].data, kept.t[from].data, tensor_size_bytes(&d->t[i]));
+        }
+    }
+    op_data_destroy(&kept);
+    return s;
+}
+
+enum status op_data_fill(struct op_data *d,
+                         const struct op_case *c,
+                         uint64_t seed,
+                         struct device *dev,
+                         struct error *err) {
+    uint64_t state = seed * 7919 + (c->row->forward != NULL ? 104729 : 0);
+    for (int i = 0; i < c->count; i++) {
+        if (d->raw[i] != NULL) {
+            fill_operand(&d->t[i], &c->operands[i], &state);
+        }
+    }
+    spoil_padding(d, c);
+    return c->row->forward != NULL ? take_from_forward(d, c, seed, dev, err) : STATUS_OK;
+}
+
+void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (to->raw[i] != NULL) {
+            memcpy(to->t[i].data, from->t[i].data, tensor_size_bytes(&to->t[i]));
+        }
+    }
+}
+
+const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (d->raw[i] == NULL) {
+            continue;
+        }
+        const unsigned char *data = d->t[i].data;
+        const unsigned char *after = data + tensor_size_bytes(&c->operands[i].shape);
+        for (const unsigned char *p = d->raw[i]; p < after + OP_GUARD_BYTES; p++) {
+            if (p == data) {
+                p = after;
+            }
+            if (*p != GUARD_BYTE) {
+                return c->operands[i].name;
+            }
+        }
+    }
+    return NULL;
+}
+
+double op_value(const struct tensor *t, int64_t index) {
+    switch (t->dtype) {
+    case DTYPE_F32:
+        return (double)((const float *)t->data)[index];
+    case DTYPE_F64:
+        return ((const double *)t->data)[index];
+    case DTYPE_I32:
+        return (double)((const int32_t *)t->data)[index];
+    case DTYPE_U64:
+        return (double)((const uint64_t *)t->data)[index];
+    case DTYPE_U8:
+        return (double)((const uint8_t *)t->data)[index];
+    }
+    return (double)NAN;
+}
+
+enum status
+op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err) {
+    return c->row->call(dev->ops, dev, d->t, c, err);
+}
