@@ -70,7 +70,8 @@ CPU_CLONES static void add_gradient_moments(double *restrict sum_dy,
     const float floor = relu ? 0.0f : -INFINITY;
     for (int64_t e = 0; e < rows * c; e += c) {
         for (int64_t i = 0; i < c; i++) {
-            const double dy = out[e + i] > floor ? (double)dout[e + i] : 0.0;
+            const float d = dout[e + i]; /* read either way, so that the loop has no branch */
+            const double dy = (double)(out[e + i] > floor ? d : 0.0f);
             sum_dy[i] += dy;
             sum_dy_x[i] += dy * (double)x[e + i];
         }
@@ -95,7 +96,8 @@ CPU_CLONES static void apply_gradient(float *restrict dx,
     const float floor = relu ? 0.0f : -INFINITY;
     for (int64_t e = 0; e < rows * c; e += c) {
         for (int64_t i = 0; i < c; i++) {
-            const float dy = out[e + i] > floor ? dout[e + i] : 0.0f;
+            const float d = dout[e + i];
+            const float dy = out[e + i] > floor ? d : 0.0f;
             dx[e + i] = a[i] * dy + b[i] * (x[e + i] - mean[i]) + k[i];
             if (dresidual != NULL) {
                 dresidual[e + i] = add_residual ? dresidual[e + i] + dy : dy;
