@@ -127,12 +127,6 @@ static enum status open_loader(struct trainer *t, struct error *err) {
                          "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data,
                          o->data);
     }
-    if (t->data.steps_per_epoch == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has %" PRIu64 " samples, fewer than one batch of %" PRIu32
-                         "; use a smaller --batch",
-                         o->data, t->data.sample_count, o->batch_count);
-    }
     return STATUS_OK;
 }
 

@@ -1,0 +1,99 @@
+#!/bin/bash
+# Runs that were stopped, killed or never began go on as if nothing had happened. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 256 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+    --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
+
+# The uninterrupted run: 32 steps.
+"$BIN/ccstream-train" -q $options --out whole
+[ "$(readlink whole/last)" = step-0000000032.safetensors ] || fail "last names $(readlink whole/last)"
+
+# Two thirds of an epoch, then the rest, with another number of loader threads and another engine.
+"$BIN/ccstream-train" -q $options --out parts --max-steps 13 --loader-threads 1
+[ "$(readlink parts/last)" = step-0000000013.safetensors ] || fail "last names $(readlink parts/last)"
+"$BIN/ccstream-train" -q --resume parts --loader-threads 4 --engine pread
+cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
+
+# One metrics line a step; all but the times are equal.
+for run in whole parts; do
+    sed 's/,"pairs_per_s":.*//' "$run/metrics.jsonl" >"$run.metrics"
+done
+cmp whole.metrics parts.metrics || fail "metrics differ"
+[ "$(wc -l <parts/metrics.jsonl)" -eq 32 ] || fail "$(wc -l <parts/metrics.jsonl) lines of metrics"
+
+# SIGINT saves and leaves with 130.
+"$BIN/ccstream-train" -q $options --out stopped &
+pid=$!
+for _ in $(seq 200); do
+    [ -s stopped/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -INT "$pid"
+code=0
+wait "$pid" || code=$?
+if [ "$code" -ne 0 ]; then # 0: it was done before the signal came
+    [ "$code" -eq 130 ] || fail "SIGINT: exit code $code"
+    [ -e stopped/last ] || fail "SIGINT left no checkpoint"
+fi
+"$BIN/ccstream-train" -q --resume stopped
+cmp whole/last stopped/last || fail "a stopped run does not end as the uninterrupted one"
+
+# kill -9, before any checkpoint or after one.
+"$BIN/ccstream-train" -q $options --out killed --checkpoint-steps 5 &
+pid=$!
+for _ in $(seq 200); do
+    [ -s killed/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -KILL "$pid" 2>/dev/null || true
+wait "$pid" 2>/dev/null || true
+"$BIN/ccstream-train" -q --resume killed
+cmp whole/last killed/last || fail "a killed run does not end as the uninterrupted one"
+
+# A run without checkpoint starts at step 0; a finished one is left as it is.
+mkdir fresh
+cp whole/config.json fresh/
+"$BIN/ccstream-train" -q --resume fresh --json >fresh.json
+grep -q '"resumed_step":0' fresh.json || fail "a run without checkpoint did not start at step 0"
+cmp whole/last fresh/last || fail "a run from config.json alone is another run"
+"$BIN/ccstream-train" -q --resume whole || fail "resuming a finished run: exit code $?"
+
+# What cannot be resumed says why.
+expect() {
+    local wanted=$1 pattern=$2
+    shift 2
+    local got=0
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, expected $wanted: $(cat err.txt)"
+    grep -q -- "$pattern" err.txt || fail "$*: message lacks '$pattern': $(cat err.txt)"
+}
+train="$BIN/ccstream-train"
+expect 64 "--lr cannot be given with --resume" "$train" --resume whole --lr 0.1
+expect 66 "no run of ccstream-train" "$train" --resume data
+expect 73 "holds a run already" "$train" $options --out whole
+expect 64 "are needed" "$train" --data data
+expect 64 "no loss\|--loss" "$train" $options --out x --loss triplet
+expect 66 "nowhere" "$train" --data nowhere --out x
+[ ! -e x ] || fail "a refused run left a directory"
+"$TESTBIN/make_scenes" train 64 4 32 other.tar
+"$BIN/ccpack" -q -o other other.tar
+cp data/tokenizer.model other/
+expect 65 "was trained on dataset" "$train" --resume whole --data other
+expect 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
+rm data/tokenizer.model
+expect 64 "has no tokenizer" "$train" $options --out y
+[ ! -e y ] || fail "a refused run left a directory"
+mkdir empty
+expect 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval empty --data data
+echo "not a checkpoint" >junk.safetensors
+expect 65 "junk" "$BIN/ccstream-eval" retrieval junk.safetensors --data data
