@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/im2col.h"
 #include "kernels/cpu/onednn.h"
 
 enum { BLOCKS = 64 };
@@ -183,8 +184,12 @@ enum status cpu_conv_bn(struct device *dev,
     TRY(check_conv_bn(out, pre, mean, rstd, running_mean, running_var, in, weight, gamma, beta,
                       residual, p, err));
     const struct conv_shape shape = shape_of(pre, in, weight, p);
-    TRY(convolve_forward(cpu_device_of(dev)->convolutions, &shape, pre->data, in->data,
-                         weight->data, err));
+    if (im2col_pays(&shape, false)) {
+        TRY(im2col_forward(dev, &shape, pre->data, in->data, weight->data, err));
+    } else {
+        TRY(convolve_forward(cpu_device_of(dev)->convolutions, &shape, pre->data, in->data,
+                             weight->data, err));
+    }
     const int64_t c = pre->shape[3];
     const int64_t m = tensor_count(pre) / c;
     void *scratch;
@@ -263,6 +268,13 @@ static enum status convolution_gradients(struct device *dev,
                                          struct error *err) {
     struct convolutions *conv = cpu_device_of(dev)->convolutions;
     void *scratch;
+    if (im2col_pays(shape, true)) {
+        TRY(im2col_backward_weight(dev, shape, dweight->data, param_mode, dpre->data, in->data,
+                                   err));
+        return tensor_wanted(din) ? im2col_backward_data(dev, shape, din->data, din_mode,
+                                                         dpre->data, weight->data, err)
+                                  : STATUS_OK;
+    }
     if (param_mode == WRITE_SET) {
         TRY(convolve_backward_weight(conv, shape, dweight->data, dpre->data, in->data, err));
     } else {

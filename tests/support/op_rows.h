@@ -21,7 +21,7 @@
 
 enum {
     OP_MAX_OPERANDS = 20,
-    OP_MAX_SIZES = 10,    /* sizes that a row is tried at */
+    OP_MAX_SIZES = 12,    /* sizes that a row is tried at */
     OP_MAX_VARIANTS = 10, /* flag sets that a row is tried with */
     OP_MAX_SAMPLES = 256, /* batch, for dropout's sample ids */
     OP_GUARD_BYTES = 256  /* on both sides of every operand */
