@@ -8,6 +8,7 @@
 #include "formats/base/json_writer.h"
 #include "formats/base/log.h"
 #include "tools/cli.h"
+#include "tools/openmp_wait.h"
 #include "train/checkpoint.h"
 #include "train/retrieval.h"
 
@@ -147,5 +148,6 @@ static const struct cli_suite suite = {
 };
 
 int main(int argc, char **argv) {
+    openmp_wait_briefly(argv);
     return cli_suite_main(&suite, argc, argv);
 }

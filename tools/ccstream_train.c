@@ -16,6 +16,7 @@
 #include "formats/base/json_writer.h"
 #include "formats/tokenizer.h"
 #include "tools/cli.h"
+#include "tools/openmp_wait.h"
 #include "tools/run_config.h"
 #include "train/trainer.h"
 
@@ -504,6 +505,7 @@ static enum status go_on(const struct options *given,
 }
 
 int main(int argc, char **argv) {
+    openmp_wait_briefly(argv);
     struct options o;
     struct cli_arguments args = {0};
     struct error err = {0};
