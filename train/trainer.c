@@ -12,6 +12,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
+#include "formats/dataset.h"
 #include "formats/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/run_dir.h"
@@ -128,6 +129,20 @@ static enum status open_loader(struct trainer *t, struct error *err) {
                          o->data);
     }
     return STATUS_OK;
+}
+
+/* A validation set that cannot be opened is better known now than after the first epoch. */
+static enum status check_val(const struct trainer *t, struct error *err) {
+    struct dataset *val = NULL;
+    if (t->options.val == NULL) {
+        return STATUS_OK;
+    }
+    TRY(dataset_open(&val, t->options.val, file_posix(), err));
+    const uint64_t texts_count = dataset_text_count(val);
+    dataset_close(val);
+    return texts_count > 0 ? STATUS_OK
+                           : error_set(err, STATUS_USAGE, "%s has no captions to validate with",
+                                       t->options.val);
 }
 
 static enum status alloc_matrix(struct trainer *t,
@@ -262,6 +277,7 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     t->options = *opt;
     t->saved_step = nothing_saved;
     enum status s;
+    TRY_OR_FAIL(s, check_val(t, err));
     TRY_OR_FAIL(s, open_loader(t, err));
     TRY_OR_FAIL(s, open_model(t, err));
     make_schedule(t);

@@ -84,6 +84,7 @@ expect 73 "holds a run already" "$train" $options --out whole
 expect 64 "are needed" "$train" --data data
 expect 64 "no loss\|--loss" "$train" $options --out x --loss triplet
 expect 66 "nowhere" "$train" --data nowhere --out x
+expect 66 "nowhere" "$train" $options --val nowhere --out x
 [ ! -e x ] || fail "a refused run left a directory"
 "$TESTBIN/make_scenes" train 64 4 32 other.tar
 "$BIN/ccpack" -q -o other other.tar
