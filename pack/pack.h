@@ -23,8 +23,9 @@
 extern "C" {
 #endif
 
-#define PACK_SHARD_NAME   "shard"
-#define PACK_REJECTS_NAME "rejects.jsonl"
+#define PACK_SHARD_NAME     "shard"
+#define PACK_REJECTS_NAME   "rejects.jsonl"
+#define PACK_TOKENIZER_NAME "tokenizer.model" /* made from the dataset afterwards */
 
 enum {
     PACK_MAX_JOBS = 256,
@@ -65,7 +66,7 @@ struct pack_options {
     uint32_t jobs;           /* threads that check and build, [1, PACK_MAX_JOBS]; 1 */
     uint32_t shard_samples;  /* [1, SHARD_MAX_SAMPLES]; 10000 */
     uint64_t shard_size_bytes;         /* a shard takes no sample that makes it larger; 1 GiB */
-    bool overwrite;                    /* an existing dataset is replaced */
+    bool overwrite;                    /* an existing dataset is replaced; other files stay */
     struct pack_max_bad max_bad;       /* 10 % */
     const char *created_by;            /* for the manifest, "ccpack 0.1.0" */
     bool (*interrupted)(void *cookie); /* asked often; NULL: never */
@@ -86,7 +87,7 @@ struct pack_summary {
 
 /* Packs. Rows that cannot be used are listed in rejects.jsonl and counted. When there are too many
  * of them, or a source turns out to be damaged or unreadable, the samples before that are made a
- * valid dataset and the failure is returned. Returns OK; EXISTS (there is a dataset already);
+ * valid dataset and the failure is returned. Returns OK; EXISTS (the directory is not empty);
  * CORRUPT (too many bad rows, no good one, a damaged source, an id twice); INTERRUPTED (finished
  * shards stay, without dataset.json); USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any
  * case. */

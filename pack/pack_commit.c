@@ -33,103 +33,6 @@ enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struc
                      text);
 }
 
-/* Whether DIRECTORY/NAME is there. */
-static enum status
-there(const struct pack_commit *c, const char *name, bool *exists, char *path, struct error *err) {
-    TRY(path_join(path, PATH_MAX_BYTES, c->opt->directory, name, err));
-    return c->fs->exists(c->fs->context, path, exists, err);
-}
-
-static enum status
-remove_file(const struct pack_commit *c, const char *name, bool *was_there, struct error *err) {
-    char path[PATH_MAX_BYTES];
-    TRY(there(c, name, was_there, path, err));
-    return *was_there ? c->fs->remove(c->fs->context, path, err) : STATUS_OK;
-}
-
-/* A file and what an interrupted write of it may have left. */
-static enum status remove_with_temporary(const struct pack_commit *c,
-                                         const char *name,
-                                         bool *was_there,
-                                         struct error *err) {
-    char temporary[SHARD_MAX_NAME_BYTES + 8];
-    bool left;
-    snprintf(temporary, sizeof(temporary), "%s.tmp", name);
-    TRY(remove_file(c, name, was_there, err));
-    TRY(remove_file(c, temporary, &left, err));
-    *was_there = *was_there || left;
-    return STATUS_OK;
-}
-
-/* The manifest goes first: from then on the directory does not say that it is a dataset. */
-static enum status remove_old(const struct pack_commit *c, struct error *err) {
-    bool found = true;
-    TRY(remove_with_temporary(c, MANIFEST_NAME, &found, err));
-    if (found) {
-        TRY(c->fs->sync_directory(c->fs->context, c->opt->directory, err));
-    }
-    TRY(remove_with_temporary(c, "tokenizer.model", &found, err));
-    found = true;
-    for (uint32_t i = 0; found && i <= 999999; i++) {
-        char shard[SHARD_MAX_NAME_BYTES + 1];
-        char index[SHARD_MAX_NAME_BYTES + 1];
-        bool found_index;
-        TRY(shard_file_name(shard, sizeof(shard), PACK_SHARD_NAME, i, err));
-        TRY(shard_index_name(index, sizeof(index), shard, err));
-        TRY(remove_with_temporary(c, shard, &found, err));
-        TRY(remove_with_temporary(c, index, &found_index, err));
-        found = found || found_index;
-    }
-    return STATUS_OK;
-}
-
-/* Whether a source is a file that this run would replace. */
-static bool is_own_shard(const char *source, const char *directory) {
-    char folder[PATH_MAX_BYTES];
-    const char *slash = strrchr(source, '/');
-    if (strncmp(slash ? slash + 1 : source, PACK_SHARD_NAME "-", sizeof(PACK_SHARD_NAME)) != 0 ||
-        path_directory(folder, sizeof(folder), source, NULL) != STATUS_OK) {
-        return false;
-    }
-    char *a = realpath(folder, NULL);
-    char *b = realpath(directory, NULL);
-    bool same = a && b && strcmp(a, b) == 0;
-    free(a);
-    free(b);
-    return same;
-}
-
-/* A dataset's own shards are tars, and so may be sources; not of the run that replaces them. */
-static enum status check_sources_stay(const struct pack_commit *c, struct error *err) {
-    for (size_t i = 0; i < c->opt->source_count; i++) {
-        if (is_own_shard(c->opt->sources[i], c->opt->directory)) {
-            return error_set(err, STATUS_USAGE,
-                             "%s: is a shard of the dataset that this run would replace; pack into "
-                             "another directory",
-                             c->opt->sources[i]);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status prepare_directory(const struct pack_commit *c, struct error *err) {
-    char path[PATH_MAX_BYTES];
-    char shard[SHARD_MAX_NAME_BYTES + 1];
-    bool dataset;
-    bool leftover;
-    TRY(c->fs->make_directory(c->fs->context, c->opt->directory, err));
-    TRY(there(c, MANIFEST_NAME, &dataset, path, err));
-    TRY(shard_file_name(shard, sizeof(shard), PACK_SHARD_NAME, 0, err));
-    TRY(there(c, shard, &leftover, path, err));
-    if ((dataset || leftover) && !c->opt->overwrite) {
-        return error_set(err, STATUS_EXISTS, "%s: holds %s already; --overwrite replaces it",
-                         c->opt->directory,
-                         dataset ? "a dataset" : "shards of a run that did not end");
-    }
-    TRY(check_sources_stay(c, err));
-    return remove_old(c, err);
-}
-
 enum status pack_commit_open(struct pack_commit *c,
                              const struct pack_options *opt,
                              struct pack_summary *summary,
@@ -142,7 +45,7 @@ enum status pack_commit_open(struct pack_commit *c,
     json_writer_init(&c->line, 0);
     TRY(manifest_init(&c->manifest, opt->created_by, err));
     TRY(shard_frame_builder_create(&c->builder, opt->level, err));
-    TRY(prepare_directory(c, err));
+    TRY(pack_directory_prepare(c->fs, opt, err));
     TRY(path_join(path, sizeof(path), opt->directory, PACK_REJECTS_NAME, err));
     return c->fs->open(c->fs->context, &c->rejects, path, FILE_REPLACE, err);
 }

@@ -41,7 +41,7 @@ static const struct cli_option pack_rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct pack_cli, out), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct pack_cli, overwrite),
-     .help = "replace the dataset that is in DIR"},
+     .help = "replace the dataset that is in DIR, and leave all other files there alone"},
     {"from", 0, CLI_ENUM, CLI_FIELD(struct pack_cli, from), .choices = from_names,
      .default_text = "auto", .metavar = "KIND", .help = "what the sources are; auto: by content",
      .group = "Sources"},
@@ -90,6 +90,7 @@ static const struct cli_program pack_program = {
             "path in either order, or COCO captions JSON.",
             "Columns of a TSV: with a header line, by names such as 'caption' and 'path'; without, "
             "the path column is the one whose cells end like picture files, or else name files.",
+            "DIR is made; one that holds anything is refused (73) without --overwrite.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl.", NULL},
     .options = pack_rows,
     .option_count = CLI_COUNT(pack_rows),
@@ -356,7 +357,7 @@ static enum status learn(const struct dataset *d,
     struct tokenizer_train_options how;
     struct byte_buffer model;
     char path[PATH_MAX_BYTES];
-    TRY(path_join(path, sizeof(path), directory, "tokenizer.model", err));
+    TRY(path_join(path, sizeof(path), directory, PACK_TOKENIZER_NAME, err));
     TRY(caption_reader_create(&walk.reader, d, err));
     tokenizer_train_options_default(&how);
     how.vocab_size = (uint32_t)o->vocab_size;

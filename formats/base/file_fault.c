@@ -162,6 +162,15 @@ static enum status fault_exists(void *context, const char *path, bool *exists, s
 }
 
 static enum status
+fault_list(void *context, const char *path, struct byte_buffer *names, struct error *err) {
+    struct fault *f = context;
+    if (is_dead(f)) {
+        return injected(err, path);
+    }
+    return f->inner->list(f->inner->context, path, names, err);
+}
+
+static enum status
 fault_link(void *context, const char *target, const char *path, struct error *err) {
     struct fault *f = context;
     if (fails(f)) {
@@ -201,6 +210,7 @@ enum status file_fault_create(struct file_system **out,
         .make_directory = fault_make_directory,
         .sync_directory = fault_sync_directory,
         .exists = fault_exists,
+        .list = fault_list,
         .link = fault_link,
     };
     *out = fs;

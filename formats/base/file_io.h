@@ -60,6 +60,12 @@ struct file_system {
     enum status (*sync_directory)(void *context, const char *path, struct error *err);
     /* OK and *exists; a failure only when it cannot be told. */
     enum status (*exists)(void *context, const char *path, bool *exists, struct error *err);
+    /* Appends the names in a directory, each with a NUL behind it, in any order, without "." and
+     * "..". NOTFOUND when there is no such directory. */
+    enum status (*list)(void *context,
+                        const char *path,
+                        struct byte_buffer *names,
+                        struct error *err);
     /* Symbolic link at `path` pointing to `target`, replaced atomically. */
     enum status (*link)(void *context, const char *target, const char *path, struct error *err);
 };

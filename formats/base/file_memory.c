@@ -438,6 +438,36 @@ static enum status memory_exists(void *context, const char *path, bool *exists, 
     return s;
 }
 
+static enum status list_locked(const struct memory *m,
+                               const char *path,
+                               struct byte_buffer *names,
+                               struct error *err) {
+    char resolved[PATH_MAX_BYTES];
+    TRY(resolve(m, resolved, path, err));
+    if (!is_directory(m, resolved)) {
+        return error_set(err, STATUS_NOTFOUND, "%s: no such directory", path);
+    }
+    for (size_t i = 0; i < m->live.count; i++) {
+        const char *name = m->live.names[i].path;
+        if (is_child(name, resolved)) {
+            const char *slash = strrchr(name, '/');
+            const char *base = slash ? slash + 1 : name;
+            TRY(byte_buffer_append(names, base, strlen(base) + 1, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+memory_list(void *context, const char *path, struct byte_buffer *names, struct error *err) {
+    REQUIRE(context && path && names);
+    struct memory *m = context;
+    pthread_mutex_lock(&m->lock);
+    enum status s = list_locked(m, path, names, err);
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
 static enum status
 link_locked(struct memory *m, const char *target, const char *path, struct error *err) {
     char normal[PATH_MAX_BYTES];
@@ -497,6 +527,7 @@ enum status file_memory_create(struct file_system **out, struct error *err) {
         .make_directory = memory_make_directory,
         .sync_directory = memory_sync_directory,
         .exists = memory_exists,
+        .list = memory_list,
         .link = memory_link,
     };
     *out = fs;

@@ -4,6 +4,7 @@
  */
 #include "formats/base/file_io.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -211,6 +212,30 @@ static enum status posix_exists(void *context, const char *path, bool *exists, s
 }
 
 static enum status
+posix_list(void *context, const char *path, struct byte_buffer *names, struct error *err) {
+    (void)context;
+    REQUIRE(path && names);
+    DIR *directory = opendir(path);
+    if (!directory) {
+        return error_set_errno(err, "%s: cannot list it", path);
+    }
+    enum status s = STATUS_OK;
+    while (s == STATUS_OK) {
+        errno = 0; /* what tells the end from a failure */
+        const struct dirent *entry = readdir(directory);
+        if (!entry) {
+            s = errno != 0 ? error_set_errno(err, "%s: cannot list it", path) : STATUS_OK;
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            s = byte_buffer_append(names, entry->d_name, strlen(entry->d_name) + 1, err);
+        }
+    }
+    closedir(directory);
+    return s;
+}
+
+static enum status
 posix_link(void *context, const char *target, const char *path, struct error *err) {
     (void)context;
     REQUIRE(target && path);
@@ -247,6 +272,7 @@ const struct file_system *file_posix(void) {
         .make_directory = posix_make_directory,
         .sync_directory = posix_sync_directory,
         .exists = posix_exists,
+        .list = posix_list,
         .link = posix_link,
     };
     return &posix;

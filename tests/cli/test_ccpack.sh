@@ -130,6 +130,25 @@ expect 73 "overwrite" "$BIN/ccpack" -o plain all.tar
 diff -r plain kept || fail "a refused run changed the dataset"
 expect 64 "shard-000000" "$BIN/ccpack" --overwrite -o plain plain/shard-000000.tar.zst
 diff -r plain kept || fail "a dataset was replaced by a run that reads it"
+for name in tokenizer.model notes .hidden shard-000000.tar shard-000007.cci; do
+    mkdir taken && echo "somebody's" >"taken/$name"
+    expect 73 "overwrite" "$BIN/ccpack" -o taken all.tar
+    [ "$(cat "taken/$name")" = "somebody's" ] || fail "a refused run changed $name"
+    rm -r taken
+done
+cp -r kept mixed && mkdir mixed/folder
+keep="notes shard-000000.tar shard-00000.tar.zst shard-000000.tar.zst.bak dataset.json.old x.tmp"
+drop="shard-000009.tar.zst shard-000009.cci dataset.json.tmp shard-000003.tar.zst.tmp"
+for name in $keep $drop tokenizer.model; do
+    echo "$name" >"mixed/$name"
+done
+pack 60 60 0 --overwrite -o mixed all.tar
+for name in $keep; do
+    [ "$(cat "mixed/$name")" = "$name" ] || fail "--overwrite touched $name"
+    rm "mixed/$name"
+done
+rmdir mixed/folder || fail "--overwrite touched a folder"
+diff -r kept mixed || fail "--overwrite left something of the old dataset"
 expect 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
 expect 65 "folder" "$BIN/ccpack" -o refused pictures
 : >empty.tar

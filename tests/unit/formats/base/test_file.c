@@ -80,6 +80,21 @@ static void check_files(const struct file_system *fs, const char *dir) {
     EXPECT(fs, a, "");
 }
 
+/* The names in `dir` are a and b, in either order. */
+static void
+expect_two_names(const struct file_system *fs, const char *dir, const char *a, const char *b) {
+    struct error err = {0};
+    struct byte_buffer names;
+    byte_buffer_init(&names, 0);
+    assert_ok(fs->list(fs->context, dir, &names, &err), err);
+    assert_int_equal(names.size_bytes, strlen(a) + strlen(b) + 2);
+    const char *first = (const char *)names.data;
+    const char *second = first + strlen(first) + 1;
+    assert_true((strcmp(first, a) == 0 && strcmp(second, b) == 0) ||
+                (strcmp(first, b) == 0 && strcmp(second, a) == 0));
+    byte_buffer_fini(&names);
+}
+
 static void check_names(const struct file_system *fs, const char *dir) {
     struct error err = {0};
     struct file *f = NULL;
@@ -108,6 +123,10 @@ static void check_names(const struct file_system *fs, const char *dir) {
     assert_ok(file_write_atomic(fs, in(sub, "z"), "three", 5, &err), err);
     assert_ok(fs->link(ctx, "sub/z", in(dir, "last"), &err), err);
     EXPECT(fs, in(dir, "last"), "three");
+    expect_two_names(fs, sub, "y", "z");
+    struct byte_buffer names = {0};
+    assert_status(fs->list(ctx, in(dir, "none"), &names, &err), STATUS_NOTFOUND, err);
+    byte_buffer_fini(&names);
     assert_ok(fs->sync_directory(ctx, dir, &err), err);
     assert_status(fs->sync_directory(ctx, in(dir, "none"), &err), STATUS_NOTFOUND, err);
 
