@@ -5,6 +5,7 @@
 #define KERNELS_CPU_CPU_INTERNAL_H
 
 #include "kernels/check.h"
+#include "kernels/dropout_mask.h"
 #include "kernels/ops.h"
 
 struct convolutions; /* kernels/cpu/onednn.h */
@@ -47,6 +48,16 @@ enum status cpu_column_sums(struct device *dev,
                             int64_t rows,
                             int64_t columns,
                             struct error *err);
+
+/* factors[i] = 0 where element first_element + i of the sample is dropped, else `kept`.
+ * first_element is a multiple of 4. */
+void cpu_dropout_factors(float *factors,
+                         const struct dropout_stream *s,
+                         uint64_t sample_id,
+                         uint32_t first_element,
+                         int64_t count,
+                         uint32_t threshold,
+                         float kept);
 
 enum status cpu_fill(struct device *dev, const struct tensor *out, double value, struct error *err);
 enum status cpu_normalize_u8(struct device *dev,

@@ -1,12 +1,11 @@
 /*
- * elementwise: ops that touch each element once: input normalisation, fills, sums, dropout, rows,
+ * elementwise: ops that touch each element once: input normalisation, fills, sums, rows,
  * L2 norm, AdamW. Vectorised by the compiler, split over threads in fixed pieces.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/dropout_mask.h"
 
 CPU_CLONES static void normalize(float *restrict out,
                                  const uint8_t *restrict in,
@@ -121,34 +120,6 @@ cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
         total += sums[p];
     }
     *out = total;
-    return STATUS_OK;
-}
-
-enum status cpu_dropout(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *in,
-                        const struct dropout_params *p,
-                        struct error *err) {
-    (void)dev;
-    TRY(cpu_real("dropout", in, err));
-    TRY(check_dropout(out, in, p, err));
-    struct dropout_stream stream;
-    dropout_stream_init(&stream, p->seed, p->step, p->layer);
-    const uint32_t threshold = dropout_threshold(p->p);
-    const float scale = 1.0f / (1.0f - p->p);
-    const int64_t size = tensor_count(in) / in->shape[0];
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < in->shape[0]; n++) {
-        const float *from = (const float *)in->data + n * size;
-        float *to = (float *)out->data + n * size;
-        for (int64_t e = 0; e < size; e += 4) {
-            uint32_t draws[4];
-            dropout_draw(draws, &stream, p->sample_ids[n], (uint32_t)(e / 4));
-            for (int64_t k = e; k < size && k < e + 4; k++) {
-                to[k] = draws[k - e] < threshold ? 0.0f : from[k] * scale;
-            }
-        }
-    }
     return STATUS_OK;
 }
 

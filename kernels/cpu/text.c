@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/dropout_mask.h"
 
 enum status cpu_embedding(struct device *dev,
                           const struct tensor *out,
@@ -252,19 +251,14 @@ add_scaled(float *restrict out, const float *restrict in, float scale, int64_t c
 
 /* factors (length): 0 for dropped keys of this query, 1 / (1 - p) for kept ones. */
 static void drop_factors(const struct head *h, int64_t query, float *factors) {
-    uint32_t draws[4] = {0};
-    uint32_t block = UINT32_MAX;
+    if (h->stream != NULL) {
+        cpu_dropout_factors(factors, h->stream, h->sample_id,
+                            dropout_attention_element(h->index, query, 0), h->length, h->threshold,
+                            h->kept_scale);
+        return;
+    }
     for (int64_t key = 0; key < h->length; key++) {
-        if (h->stream == NULL) {
-            factors[key] = 1.0f;
-            continue;
-        }
-        const uint32_t e = dropout_attention_element(h->index, query, key);
-        if (e / 4 != block) {
-            block = e / 4;
-            dropout_draw(draws, h->stream, h->sample_id, block);
-        }
-        factors[key] = draws[e % 4] < h->threshold ? 0.0f : h->kept_scale;
+        factors[key] = 1.0f;
     }
 }
 
