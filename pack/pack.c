@@ -34,6 +34,7 @@ struct ring {
     struct slot *slots;
     size_t slot_count;
     uint64_t read, claimed, committed;
+    uint64_t ignored; /* of the sources that are read */
     bool reader_done, stop;
     enum status reader_status;
     struct error reader_error;
@@ -108,6 +109,9 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
         }
     }
     *rows = source_rows_read(s);
+    pthread_mutex_lock(&r->mutex);
+    r->ignored += source_ignored(s);
+    pthread_mutex_unlock(&r->mutex);
     source_close(s);
     return status == STATUS_END ? STATUS_OK : status;
 }
@@ -290,6 +294,7 @@ static enum status run(struct ring *r, struct pack_summary *out, struct error *e
     }
     out->samples = s == STATUS_OK || out->is_dataset ? out->samples : c.finished_samples;
     out->bytes = c.finished_bytes;
+    out->ignored = r->ignored;
     pack_commit_close(&c);
     return s;
 }

@@ -33,6 +33,7 @@ const char *source_reason_name(enum source_reason r) {
         [REASON_IMAGE_UNSUPPORTED] = "image-unsupported",
         [REASON_IMAGE_DAMAGED] = "image-damaged",
         [REASON_IMAGE_LIMIT] = "image-limit",
+        [REASON_IMAGE_EXTRA] = "image-extra",
         [REASON_CAPTION_MISSING] = "caption-missing",
         [REASON_CAPTION_EMPTY] = "caption-empty",
         [REASON_CAPTION_NOT_UTF8] = "caption-not-utf8",
@@ -345,6 +346,10 @@ enum status source_next(struct source *s, struct source_row *row, struct error *
 
 uint64_t source_rows_read(const struct source *s) {
     return s->rows;
+}
+
+uint64_t source_ignored(const struct source *s) {
+    return s->ignored;
 }
 
 void source_close(struct source *s) {

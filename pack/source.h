@@ -4,7 +4,8 @@
  *   wds    tar files as WebDataset and img2dataset write them, also as .gz and .zst; "-" is such a
  *          tar on standard input. Members that follow each other and share folder and base name up
  *          to its first dot are one row: .txt is the caption, .json travels along, the picture is
- *          known by its content.
+ *          known by its content. A repeated name begins another row, and pictures beyond the first
+ *          are rows that are not usable.
  *   tsv    lines of caption TAB path in either order, with or without a header line
  *   coco   COCO captions JSON: every entry of "images" is a row with all its captions
  *
@@ -53,6 +54,7 @@ enum source_reason {
     REASON_IMAGE_UNSUPPORTED, /* not a format that this build decodes */
     REASON_IMAGE_DAMAGED,     /* does not decode */
     REASON_IMAGE_LIMIT,       /* too many bytes or pixels */
+    REASON_IMAGE_EXTRA,       /* its row has a picture already */
     REASON_CAPTION_MISSING,
     REASON_CAPTION_EMPTY, /* nothing but white space */
     REASON_CAPTION_NOT_UTF8,
@@ -118,6 +120,11 @@ enum status source_open(struct source **out,
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
 uint64_t source_rows_read(const struct source *s);
+
+/* What has been read so far and belongs to no row: members of a tar that are hidden, have no
+ * extension, or are no files. Folders do not count. */
+uint64_t source_ignored(const struct source *s);
+
 void source_close(struct source *s); /* accepts NULL */
 
 #ifdef __cplusplus

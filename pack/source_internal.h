@@ -16,6 +16,7 @@ struct source_ops {
 struct source {
     const struct source_ops *ops;
     uint64_t rows;
+    uint64_t ignored; /* members that are of no row */
 };
 
 enum status source_open_wds(struct source **out,

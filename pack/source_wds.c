@@ -3,6 +3,11 @@
  *
  *     00012.jpg 00012.txt 00012.json | 00013.txt 00013.png | ...
  *     \_______ one row _____________/
+ *
+ * A row ends with its stem, and before a member that it has already: a second .txt or .json, a
+ * picture of the same name, or any picture once there are picture and caption. Other pictures of
+ * the row ("00012.depth.png") are extras: each follows as a row of its own that only says so, so
+ * that no picture is lost without a line in the list.
  */
 #include <archive.h>
 #include <archive_entry.h>
@@ -19,7 +24,12 @@
 #include "formats/image_codec.h"
 #include "pack/source_internal.h"
 
-enum { READ_BYTES = 256 << 10, WAIT_MS = 100 };
+enum {
+    READ_BYTES = 256 << 10,
+    WAIT_MS = 100,
+    PEEK_BYTES = 64,             /* tell a picture */
+    EXTRAS_END_BYTES = 64 << 10, /* a row with more names of extras than this ends */
+};
 
 struct source_wds {
     struct source base;
@@ -32,7 +42,11 @@ struct source_wds {
     uint8_t *block;                /* READ_BYTES, what libarchive reads from */
     struct archive_entry *pending; /* first member of the next row; NULL: none yet */
     bool at_end;
-    struct byte_buffer member; /* the one being read */
+    struct byte_buffer member;  /* the one being read */
+    struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
+    struct byte_buffer picture; /* name of the picture that the row has; ends with a NUL */
+    struct byte_buffer extras;  /* names, each with a NUL behind it */
+    size_t extras_at;           /* those before it have become rows */
 };
 
 /* What the members of a row have given so far. */
@@ -40,6 +54,8 @@ struct row_parts {
     bool image, text, json;
     bool guessed; /* the image is one by its name only */
 };
+
+enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
 
 /* Waits in small steps, so that a run can be stopped while nothing comes through a pipe. */
 static la_ssize_t read_block(struct archive *a, void *context, const void **block) {
@@ -112,6 +128,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
             w->pending = e;
             return STATUS_OK;
         }
+        w->base.ignored += archive_entry_filetype(e) != AE_IFDIR;
     }
     return STATUS_END;
 }
@@ -137,123 +154,194 @@ read_member(struct source_wds *w, size_t max_bytes, bool *fits, struct error *er
     return STATUS_OK;
 }
 
-static enum status take_text(struct source_wds *w,
-                             struct source_row *row,
-                             struct row_parts *parts,
-                             struct error *err) {
+static enum status take_text(struct source_wds *w, struct source_row *row, struct error *err) {
     bool fits;
     TRY(read_member(w, SOURCE_MAX_TEXT_BYTES, &fits, err));
-    if (parts->text) {
-        source_row_reject(row, REASON_ROW_BAD, "has two captions of one name");
-    } else if (!fits) {
+    if (!fits) {
         source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
-    } else {
-        TRY(source_row_add_caption(row, (const char *)w->member.data, w->member.size_bytes, err));
+        return STATUS_OK;
     }
-    parts->text = true;
-    return STATUS_OK;
+    return source_row_add_caption(row, (const char *)w->member.data, w->member.size_bytes, err);
 }
 
-static enum status take_json(struct source_wds *w,
-                             struct source_row *row,
-                             struct row_parts *parts,
-                             struct error *err) {
+static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
     bool fits;
     TRY(read_member(w, SOURCE_MAX_JSON_BYTES, &fits, err));
     const char *text = (const char *)w->member.data;
-    if (parts->json) {
-        source_row_reject(row, REASON_ROW_BAD, "has two .json members");
-    } else if (!fits) {
+    if (!fits) {
         source_row_reject(row, REASON_JSON_BAD, "more than %d bytes", SOURCE_MAX_JSON_BYTES);
     } else if (utf8_valid_prefix(text, w->member.size_bytes) != w->member.size_bytes) {
         source_row_reject(row, REASON_JSON_BAD, "not UTF-8");
     } else {
         TRY(byte_buffer_append(&row->json, text, w->member.size_bytes, err));
     }
-    parts->json = true;
     return STATUS_OK;
+}
+
+static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
+    return byte_buffer_append(names, name, strlen(name) + 1, err);
+}
+
+/* One more picture than the row takes, unless it turns out to be none. */
+static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
+    const char *name = member_name(w->pending);
+    if (!named_image) {
+        uint8_t head[PEEK_BYTES];
+        la_ssize_t got = archive_read_data(w->archive, head, sizeof(head));
+        if (got < 0) {
+            return broken(w, name, err);
+        }
+        if (image_format_of(head, (size_t)got) == IMAGE_FORMAT_UNKNOWN) {
+            return STATUS_OK;
+        }
+    }
+    return add_name(&w->extras, name, err);
 }
 
 /* The first member that is a picture by content wins; one that is so by its name alone stays until
  * then, so that the decoder says what is wrong with it. */
-static enum status take_other(struct source_wds *w,
-                              struct source_row *row,
-                              struct row_parts *parts,
-                              bool named_image,
-                              struct error *err) {
+static enum status take_picture(struct source_wds *w,
+                                struct source_row *row,
+                                struct row_parts *parts,
+                                bool named_image,
+                                struct error *err) {
     if (parts->image && !parts->guessed) {
-        return STATUS_OK;
+        return take_extra(w, named_image, err);
     }
     bool fits;
     TRY(read_member(w, SOURCE_MAX_IMAGE_BYTES, &fits, err));
+    bool real =
+        fits && image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
+    if (!real && !named_image) {
+        return STATUS_OK;
+    }
+    const char *name = member_name(w->pending);
+    if (!real && parts->image) {
+        return add_name(&w->extras, name, err);
+    }
     if (!fits) {
-        if (named_image) {
-            source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes",
-                              SOURCE_MAX_IMAGE_BYTES);
-        }
-        return STATUS_OK;
+        source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
+        w->member.size_bytes = 0;
     }
-    bool real = image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
-    if (!real && (!named_image || parts->image)) {
-        return STATUS_OK;
+    if (parts->image) {
+        TRY(add_name(&w->extras, (const char *)w->picture.data, err));
     }
+    w->picture.size_bytes = 0;
+    TRY(add_name(&w->picture, name, err));
     row->image.size_bytes = 0;
     TRY(byte_buffer_append(&row->image, w->member.data, w->member.size_bytes, err));
     parts->image = true;
-    parts->guessed = !real;
+    parts->guessed = fits && !real;
     return STATUS_OK;
 }
 
-static enum status take_member(struct source_wds *w,
-                               struct source_row *row,
-                               struct row_parts *parts,
-                               struct error *err) {
-    const char *name = member_name(w->pending);
-    const char *extension = name + stem_bytes(name) + 1;
+static enum member_kind kind_of(const char *name, size_t stem) {
+    const char *extension = name + stem + 1;
     if (strcasecmp(extension, "txt") == 0) {
-        return take_text(w, row, parts, err);
+        return MEMBER_TEXT;
     }
     if (strcasecmp(extension, "json") == 0) {
-        return take_json(w, row, parts, err);
+        return MEMBER_JSON;
     }
     const char *last = strrchr(extension, '.');
     last = last ? last + 1 : extension;
-    return take_other(w, row, parts, source_is_image_extension(last, strlen(last)), err);
+    return source_is_image_extension(last, strlen(last)) ? MEMBER_PICTURE : MEMBER_OTHER;
+}
+
+/* Whether the pending member is of the row that has these parts. */
+static bool
+belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
+    const char *name = member_name(w->pending);
+    size_t stem = stem_bytes(name);
+    if (stem != w->key.size_bytes || memcmp(name, w->key.data, stem) != 0 ||
+        w->extras.size_bytes >= EXTRAS_END_BYTES) {
+        return false;
+    }
+    switch (kind) {
+    case MEMBER_TEXT:
+        return !parts->text;
+    case MEMBER_JSON:
+        return !parts->json;
+    case MEMBER_PICTURE:
+        return !parts->image || (!parts->text && strcmp(name, (const char *)w->picture.data) != 0);
+    case MEMBER_OTHER:
+        break;
+    }
+    return true;
+}
+
+/* The pending member into the row; OK and *took false when it begins the next one. */
+static enum status take_member(struct source_wds *w,
+                               struct source_row *row,
+                               struct row_parts *parts,
+                               bool *took,
+                               struct error *err) {
+    const char *name = member_name(w->pending);
+    enum member_kind kind = kind_of(name, stem_bytes(name));
+    *took = belongs(w, parts, kind);
+    if (!*took) {
+        return STATUS_OK;
+    }
+    switch (kind) {
+    case MEMBER_TEXT:
+        parts->text = true;
+        return take_text(w, row, err);
+    case MEMBER_JSON:
+        parts->json = true;
+        return take_json(w, row, err);
+    case MEMBER_PICTURE:
+    case MEMBER_OTHER:
+        break;
+    }
+    return take_picture(w, row, parts, kind == MEMBER_PICTURE, err);
+}
+
+/* The next extra as a row of its own. */
+static void give_extra(struct source_wds *w, struct source_row *row) {
+    const char *name = (const char *)w->extras.data + w->extras_at;
+    w->extras_at += strlen(name) + 1;
+    source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
+    source_row_reject(row, REASON_IMAGE_EXTRA, "%.100s: the row has its picture, %.100s", name,
+                      (const char *)w->picture.data);
 }
 
 static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_wds *w = (struct source_wds *)s;
+    if (w->extras_at < w->extras.size_bytes) {
+        give_extra(w, row);
+        return STATUS_OK;
+    }
     enum status status = w->pending ? STATUS_OK : next_entry(w, err);
     if (status != STATUS_OK) {
         return status;
     }
+    w->key.size_bytes = 0;
+    w->picture.size_bytes = 0;
+    w->extras.size_bytes = 0;
+    w->extras_at = 0;
     const char *name = member_name(w->pending);
-    size_t stem = stem_bytes(name);
-    char *key = strndup(name, stem); /* the entry's own name goes with the next header */
-    if (!key) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
-    }
-    source_row_set_key(row, key, stem);
+    TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
+    source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
     struct row_parts parts = {0};
-    while (status == STATUS_OK && w->pending) {
-        name = member_name(w->pending);
-        if (stem_bytes(name) != stem || memcmp(name, key, stem) != 0) {
-            break;
-        }
-        status = take_member(w, row, &parts, err);
-        if (status == STATUS_OK) {
+    bool took = true;
+    while (status == STATUS_OK && took && w->pending) {
+        status = take_member(w, row, &parts, &took, err);
+        if (status == STATUS_OK && took) {
             status = next_entry(w, err);
         }
     }
-    free(key);
     if (status < STATUS_OK) {
         return status;
     }
     if (!parts.image) {
-        source_row_reject(row, REASON_IMAGE_MISSING, "%s", "");
+        source_row_reject(row, REASON_IMAGE_MISSING,
+                          "no picture beside it: a row's members have "
+                          "one name and follow each other");
     }
     if (!parts.text) {
-        source_row_reject(row, REASON_CAPTION_MISSING, "no .txt member");
+        source_row_reject(row, REASON_CAPTION_MISSING,
+                          "no caption: a member of the same name "
+                          "ending in .txt is wanted right before or behind the picture");
     }
     return STATUS_OK;
 }
@@ -265,6 +353,9 @@ static void wds_close(struct source *s) {
         close(w->fd);
     }
     byte_buffer_fini(&w->member);
+    byte_buffer_fini(&w->key);
+    byte_buffer_fini(&w->picture);
+    byte_buffer_fini(&w->extras);
     free(w->block);
     free(w);
 }
@@ -312,6 +403,9 @@ enum status source_open_wds(struct source **out,
     w->stop = opt->stop;
     w->stop_cookie = opt->stop_cookie;
     byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES + (size_t)2 * READ_BYTES);
+    byte_buffer_init(&w->key, 0);
+    byte_buffer_init(&w->picture, 0);
+    byte_buffer_init(&w->extras, 0);
     enum status s = open_archive(w, path, err);
     if (s != STATUS_OK) {
         wds_close(&w->base);

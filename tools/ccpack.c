@@ -91,6 +91,14 @@ static const struct cli_program pack_program = {
             "Columns of a TSV: with a header line, by names such as 'caption' and 'path'; without, "
             "the path column is the one whose cells end like picture files, or else name files.",
             "DIR is made; one that holds anything is refused (73) without --overwrite.",
+            "Every row needs a caption: in a tar NAME.txt right before or behind NAME.jpg, in a "
+            "TSV "
+            "its cell, in COCO an annotation. One without is rejected as caption-missing or "
+            "caption-empty.",
+            "In a tar, members of one name up to the first dot that follow each other are a row. A "
+            "second picture of the name is rejected as image-extra; a row that comes again is a "
+            "row "
+            "again, its key made unique.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl.", NULL},
     .options = pack_rows,
     .option_count = CLI_COUNT(pack_rows),
@@ -178,6 +186,12 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
+    if (s->ignored > 0) {
+        fprintf(stderr,
+                "%s member%s of the tars belong to no row: hidden, without extension, or "
+                "no files\n",
+                cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s");
+    }
 }
 
 /* Writes what `w` holds and a line feed to stdout. */
@@ -202,6 +216,7 @@ print_summary_json(const struct pack_summary *s, double seconds, struct error *e
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "rejected", s->rejected);
     json_u64(&w, "texts", s->texts);
+    json_u64(&w, "ignored", s->ignored);
     json_u64(&w, "shards", s->shards);
     json_u64(&w, "bytes", s->bytes);
     json_hex64(&w, "fingerprint", s->fingerprint);

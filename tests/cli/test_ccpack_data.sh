@@ -47,5 +47,19 @@ listed=$(wc -l <odd/rejects.jsonl)
 packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ $((listed + packed)) -eq "$rows" ] || fail "of $rows odd files $packed are packed, $listed listed"
 [ "$packed" -ge 50 ] && [ "$listed" -ge 15 ] || fail "odd files: $packed packed, $listed listed"
+# The same as a tar: of one stem there are five pictures, and none has a caption.
+"$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar" 2>err.txt
+[ $? -eq 65 ] || fail "a tar without captions: $(cat err.txt)"
+[ "$(wc -l <bare/rejects.jsonl)" -eq "$rows" ] || fail "of $rows members $(wc -l <bare/rejects.jsonl) are listed"
+tail -n +2 "$data/hostile/manifest.tsv" | cut -f 1 | while read -r name; do
+    cp "hostile/files/$name" "tarred-$name"
+    echo "a caption" >"tarred-${name%%.*}.txt"
+    tar rf captions.tar "tarred-$name" "tarred-${name%%.*}.txt"
+done
+"$BIN/ccpack" -q --json -o twin --max-bad 100% captions.tar >out.json 2>err.txt || fail "tar: $(cat err.txt)"
+twin=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
+[ $(($(wc -l <twin/rejects.jsonl) + twin)) -eq "$rows" ] || fail "of $rows pictures $twin are packed, $(wc -l <twin/rejects.jsonl) listed"
+[ "$twin" -eq "$packed" ] || fail "$twin pictures are packed from a tar, $packed from a table"
+"$BIN/ccdump" verify twin >/dev/null || fail "verify after odd files in a tar"
 "$BIN/ccdump" verify odd >/dev/null || fail "verify after odd files"
 exit $code

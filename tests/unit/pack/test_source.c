@@ -265,7 +265,10 @@ TEST(tar_members_make_rows) {
         {"6.jpg", jpeg_head},     {"6.txt", "\xFF"},       {"7.dat", jpeg_head},
         {"7.TXT", "seven"},       {"8.jpg", jpeg_head},    {"8.txt", "x"},
         {"8.txt", "y"},           {"9.jpg", jpeg_head},    {"9.json", "\xC0"},
-        {"9.txt", "nine"},
+        {"9.txt", "nine"},        {"e.bmp", "guessed"},    {"e.jpg", jpeg_head},
+        {"e.depth.png", "other"}, {"e.none", "x"},         {"e.dat", jpeg_head},
+        {"e.txt", "extras"},      {"0.jpg", jpeg_head},    {"0.txt", "again"},
+        {"0.jpg", jpeg_head},     {"0.txt", "and again"},  {"0.gif", "late"},
     };
     static const struct {
         const char *key, *text;
@@ -279,8 +282,16 @@ TEST(tar_members_make_rows) {
         {"5", "", REASON_CAPTION_EMPTY},
         {"6", "", REASON_CAPTION_NOT_UTF8},
         {"7", "seven", REASON_NONE},
-        {"8", "x", REASON_ROW_BAD},
+        {"8", "x", REASON_NONE},
+        {"8", "y", REASON_IMAGE_MISSING},
         {"9", "nine", REASON_JSON_BAD},
+        {"e", "extras", REASON_NONE},
+        {"e", "", REASON_IMAGE_EXTRA},
+        {"e", "", REASON_IMAGE_EXTRA},
+        {"e", "", REASON_IMAGE_EXTRA},
+        {"0", "again", REASON_NONE},
+        {"0", "and again", REASON_NONE},
+        {"0", "", REASON_CAPTION_MISSING},
     };
     const char *path = test_temp_path("a.tar");
     FILE *f = fopen(path, "wb");
@@ -301,6 +312,34 @@ TEST(tar_members_make_rows) {
         assert_int_equal(r.row.json.size_bytes, i == 1 ? 2 : 0);
     }
     assert_null(next(&r));
+    assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
+    done(&r);
+}
+
+/* Names such as photo.1.jpg all have the stem "photo". */
+TEST(many_pictures_of_one_stem_all_become_rows) {
+    const char *path = test_temp_path("a.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < 10000; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "photo.%d.jpg", i);
+        assert_true(tar_write_file(f, name, jpeg_head, sizeof(jpeg_head)));
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    struct reading r;
+    int extra = 0;
+    int missing = 0;
+    open_as(&r, SOURCE_AUTO, path);
+    while (next(&r)) {
+        extra += r.row.reason == REASON_IMAGE_EXTRA;
+        missing += r.row.reason == REASON_CAPTION_MISSING;
+        assert_string_equal(r.row.key, "photo");
+    }
+    assert_int_equal(source_rows_read(r.source), 10000);
+    assert_int_equal(extra + missing, 10000);
+    assert_true(missing < 10);
     done(&r);
 }
 
