@@ -79,8 +79,10 @@ void pack_options_default(struct pack_options *opt);
 struct pack_summary {
     uint64_t rows, samples, rejected, texts;
     uint64_t rejected_by[REASON_COUNT];
-    uint64_t ignored; /* members of tars that belong to no row, see source_ignored */
-    uint64_t bytes;   /* of the shards */
+    uint64_t json_dropped;  /* samples that are packed without their JSON, which is none */
+    char json_example[240]; /* the first of them: source, row, what is wrong */
+    uint64_t ignored;       /* members of tars that belong to no row, see source_ignored */
+    uint64_t bytes;         /* of the shards */
     uint64_t fingerprint;
     uint32_t shards;
     bool is_dataset; /* dataset.json was written: after a failure too, where that could be done */

@@ -158,6 +158,17 @@ static enum status add_frame(struct pack_commit *c, struct pack_item *item, stru
     return s;
 }
 
+static void count_dropped_json(struct pack_commit *c, const struct pack_item *item) {
+    struct pack_summary *sum = c->summary;
+    if (item->row.json_problem[0] == '\0') {
+        return;
+    }
+    if (sum->json_dropped++ == 0) {
+        snprintf(sum->json_example, sizeof(sum->json_example), "%.80s row %" PRIu64 ": %s",
+                 c->opt->sources[item->source], item->row.row, item->row.json_problem);
+    }
+}
+
 static enum status add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
     if (c->writer && !takes(c, &item->frame)) {
         TRY(finish_shard(c, err));
@@ -168,6 +179,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     }
     TRY(add_frame(c, item, err));
     c->summary->samples++;
+    count_dropped_json(c, item);
     c->summary->texts += item->sample.caption_count;
     c->summary->bytes = c->finished_bytes + shard_writer_data_bytes(c->writer);
     return STATUS_OK;

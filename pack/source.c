@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "formats/base/utf8.h"
+#include "formats/json_reader.h"
 #include "pack/source_internal.h"
 
 /* A buffer that one large row has grown is not kept for the small ones after it. */
@@ -38,7 +39,6 @@ const char *source_reason_name(enum source_reason r) {
         [REASON_CAPTION_EMPTY] = "caption-empty",
         [REASON_CAPTION_NOT_UTF8] = "caption-not-utf8",
         [REASON_CAPTION_LIMIT] = "caption-limit",
-        [REASON_JSON_BAD] = "json-bad",
         [REASON_ROW_BAD] = "row-bad",
         [REASON_KEY_NOT_NUMBER] = "key-not-number",
     };
@@ -79,6 +79,33 @@ static void row_reset(struct source_row *r, uint64_t row) {
     r->caption_count = 0;
     r->reason = REASON_NONE;
     r->detail[0] = '\0';
+    r->json_problem[0] = '\0';
+}
+
+static void drop_json(struct source_row *r, const char *why) {
+    r->json.size_bytes = 0;
+    snprintf(r->json_problem, sizeof(r->json_problem), "%s", why);
+}
+
+enum status
+source_row_set_json(struct source_row *r, const char *text, size_t size_bytes, struct error *err) {
+    struct json_document *document = NULL;
+    struct error why = {0};
+    if (size_bytes > SOURCE_MAX_JSON_BYTES) {
+        snprintf(why.text, sizeof(why.text), "more than %d bytes", SOURCE_MAX_JSON_BYTES);
+        drop_json(r, why.text);
+        return STATUS_OK;
+    }
+    enum status s = json_document_parse(&document, ".json", text, size_bytes, &why);
+    json_document_destroy(document);
+    if (s == STATUS_NOMEM) {
+        return error_set(err, s, "%s", why.text);
+    }
+    if (s != STATUS_OK) {
+        drop_json(r, why.text);
+        return STATUS_OK;
+    }
+    return byte_buffer_append(&r->json, text, size_bytes, err);
 }
 
 void source_row_reject(struct source_row *r, enum source_reason reason, const char *fmt, ...) {

@@ -59,7 +59,6 @@ enum source_reason {
     REASON_CAPTION_EMPTY, /* nothing but white space */
     REASON_CAPTION_NOT_UTF8,
     REASON_CAPTION_LIMIT, /* too long, or too many */
-    REASON_JSON_BAD,      /* its .json member is too long or not UTF-8 */
     REASON_ROW_BAD,       /* the row has not the form that its source asks for */
     REASON_KEY_NOT_NUMBER,
     REASON_COUNT,
@@ -77,7 +76,8 @@ struct source_row {
     struct byte_buffer text;   /* the captions end to end */
     uint32_t caption_count;
     uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
-    struct byte_buffer json; /* empty: none */
+    struct byte_buffer json; /* empty: none, or dropped */
+    char json_problem[120];  /* why it was dropped, in words; empty: it was not */
     enum source_reason reason;
     char detail[240]; /* in words, empty when `reason` says it all */
 };

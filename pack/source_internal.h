@@ -42,6 +42,11 @@ enum status source_row_add_caption(struct source_row *r,
                                    size_t size_bytes,
                                    struct error *err);
 
+/* Takes the row's JSON as it is, byte for byte. What is no JSON or too long is dropped, and
+ * json_problem says why. Returns OK or NOMEM. */
+enum status
+source_row_set_json(struct source_row *r, const char *text, size_t size_bytes, struct error *err);
+
 /* FOLDER/NAME, of a table or COCO file whose folder of pictures is `images`. */
 void source_row_set_path(struct source_row *r,
                          const char *images,

@@ -20,7 +20,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "formats/base/utf8.h"
 #include "formats/image_codec.h"
 #include "pack/source_internal.h"
 
@@ -167,15 +166,8 @@ static enum status take_text(struct source_wds *w, struct source_row *row, struc
 static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
     bool fits;
     TRY(read_member(w, SOURCE_MAX_JSON_BYTES, &fits, err));
-    const char *text = (const char *)w->member.data;
-    if (!fits) {
-        source_row_reject(row, REASON_JSON_BAD, "more than %d bytes", SOURCE_MAX_JSON_BYTES);
-    } else if (utf8_valid_prefix(text, w->member.size_bytes) != w->member.size_bytes) {
-        source_row_reject(row, REASON_JSON_BAD, "not UTF-8");
-    } else {
-        TRY(byte_buffer_append(&row->json, text, w->member.size_bytes, err));
-    }
-    return STATUS_OK;
+    size_t size_bytes = fits ? w->member.size_bytes : (size_t)SOURCE_MAX_JSON_BYTES + 1;
+    return source_row_set_json(row, (const char *)w->member.data, size_bytes, err);
 }
 
 static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {

@@ -99,6 +99,9 @@ static const struct cli_program pack_program = {
             "second picture of the name is rejected as image-extra; a row that comes again is a "
             "row "
             "again, its key made unique.",
+            "A .json member that is no JSON, or larger than 4 MiB, is left out of its sample and "
+            "counted "
+            "in the summary.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl.", NULL},
     .options = pack_rows,
     .option_count = CLI_COUNT(pack_rows),
@@ -186,6 +189,11 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
+    if (s->json_dropped > 0) {
+        fprintf(stderr, "%s sample%s packed without their .json, which is none; the first: %s\n",
+                cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
+                s->json_example);
+    }
     if (s->ignored > 0) {
         fprintf(stderr,
                 "%s member%s of the tars belong to no row: hidden, without extension, or "
@@ -216,6 +224,7 @@ print_summary_json(const struct pack_summary *s, double seconds, struct error *e
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "rejected", s->rejected);
     json_u64(&w, "texts", s->texts);
+    json_u64(&w, "json_dropped", s->json_dropped);
     json_u64(&w, "ignored", s->ignored);
     json_u64(&w, "shards", s->shards);
     json_u64(&w, "bytes", s->bytes);

@@ -179,6 +179,21 @@ head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
 expect 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
 "$BIN/ccdump" verify half >/dev/null || fail "no valid dataset before the break"
 
+# --- JSON that is none: the sample stays, the summary says so
+mkdir json && cp pictures/00000000[0-4].* json 2>/dev/null
+for text in json/*.txt; do
+    echo '{"of": "this"}' >"${text%.txt}.json"
+done
+broken=$(ls json/*.json | head -1)
+echo '{"of": ' >"$broken"
+(cd json && tar cf ../json.tar --sort=name ./*)
+count=$(ls json/*.txt | wc -l)
+pack "$count" "$count" 0 -o json-out json.tar
+grep -q '"json_dropped":1,' out.json || fail "json_dropped: $(cat out.json)"
+"$BIN/ccpack" -o json-out --overwrite json.tar 2>err.txt
+grep -q "without their .json.*json.tar row 0" err.txt || fail "dropped JSON is not mentioned: $(cat err.txt)"
+[ "$(tar --zstd -tf json-out/shard-000000.tar.zst | grep -c json)" -eq $((count - 1)) ] || fail "JSON members"
+
 # --- keys that a shard cannot hold, or holds already
 pack 120 120 0 -o keys all.tar all.tar
 readable keys

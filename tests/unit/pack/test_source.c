@@ -134,6 +134,31 @@ TEST(captions_are_bounded) {
     free(text);
 }
 
+TEST(json_that_is_none_is_dropped_with_a_reason) {
+    static const struct {
+        const char *text;
+        bool kept;
+    } cases[] = {
+        {"{\"a\": [1, null]}\n", true}, {"7", true},       {"", false},
+        {"{\"a\": }", false},           {"{} {}", false},  {"\xFF", false},
+        {"{\"a\": NaN}", false},        {"[\"cut", false},
+    };
+    struct source_row row;
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t size_bytes = strlen(cases[i].text);
+        source_row_init(&row);
+        assert_ok(source_row_set_json(&row, cases[i].text, size_bytes, &err), err);
+        assert_int_equal(row.json_problem[0] == '\0', cases[i].kept);
+        assert_int_equal(row.json.size_bytes, cases[i].kept ? size_bytes : 0);
+        source_row_fini(&row);
+    }
+    source_row_init(&row);
+    assert_ok(source_row_set_json(&row, "", (size_t)SOURCE_MAX_JSON_BYTES + 1, &err), err);
+    assert_non_null(strstr(row.json_problem, "bytes"));
+    source_row_fini(&row);
+}
+
 TEST(table_columns_by_extension) {
     struct reading r;
     open_text(&r, "a.tsv", "a dog\tone.jpg\r\n\n  a cat \tb/two.PNG");
@@ -284,7 +309,7 @@ TEST(tar_members_make_rows) {
         {"7", "seven", REASON_NONE},
         {"8", "x", REASON_NONE},
         {"8", "y", REASON_IMAGE_MISSING},
-        {"9", "nine", REASON_JSON_BAD},
+        {"9", "nine", REASON_NONE},
         {"e", "extras", REASON_NONE},
         {"e", "", REASON_IMAGE_EXTRA},
         {"e", "", REASON_IMAGE_EXTRA},
@@ -310,6 +335,7 @@ TEST(tar_members_make_rows) {
         assert_string_equal(text, want[i].text);
         assert_int_equal(r.row.reason, want[i].reason);
         assert_int_equal(r.row.json.size_bytes, i == 1 ? 2 : 0);
+        assert_int_equal(r.row.json_problem[0] != '\0', strcmp(want[i].key, "9") == 0);
     }
     assert_null(next(&r));
     assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
