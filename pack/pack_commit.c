@@ -46,8 +46,31 @@ enum status pack_commit_open(struct pack_commit *c,
     TRY(manifest_init(&c->manifest, opt->created_by, err));
     TRY(shard_frame_builder_create(&c->builder, opt->level, err));
     TRY(pack_directory_prepare(c->fs, opt, err));
-    TRY(path_join(path, sizeof(path), opt->directory, PACK_REJECTS_NAME, err));
+    TRY(path_join(path, sizeof(path), opt->directory, PACK_REJECTS_NAME ".tmp", err));
     return c->fs->open(c->fs->context, &c->rejects, path, FILE_REPLACE, err);
+}
+
+/* Under its final name the list is whole: it holds every bad row of a run that has ended. */
+static enum status publish_rejects(struct pack_commit *c, struct error *err) {
+    char temporary[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    const struct file_system *fs = c->fs;
+    TRY(path_join(path, sizeof(path), c->opt->directory, PACK_REJECTS_NAME, err));
+    TRY(path_join(temporary, sizeof(temporary), c->opt->directory, PACK_REJECTS_NAME ".tmp", err));
+    TRY(fs->sync(c->rejects, err));
+    TRY(fs->rename(fs->context, temporary, path, err));
+    fs->close(c->rejects);
+    c->rejects = NULL;
+    return fs->sync_directory(fs->context, c->opt->directory, err);
+}
+
+static void discard_rejects(struct pack_commit *c) {
+    char temporary[PATH_MAX_BYTES];
+    if (c->rejects && path_join(temporary, sizeof(temporary), c->opt->directory,
+                                PACK_REJECTS_NAME ".tmp", NULL) == STATUS_OK) {
+        c->fs->close(c->rejects);
+        c->fs->remove(c->fs->context, temporary, NULL);
+    }
 }
 
 /* The commonest fault, so that the message alone tells what to look for. */
@@ -231,7 +254,7 @@ describe(struct pack_commit *c, const uint64_t *rows, size_t sources, struct err
 enum status
 pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, struct error *err) {
     TRY(finish_shard(c, err));
-    TRY(c->fs->sync(c->rejects, err));
+    TRY(publish_rejects(c, err));
     if (c->summary->samples == 0) {
         return error_set(err, STATUS_CORRUPT,
                          "not one of %" PRIu64 " rows can be used; %s/%s says "
@@ -258,9 +281,7 @@ pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, 
 
 void pack_commit_close(struct pack_commit *c) {
     shard_writer_close(c->writer);
-    if (c->rejects) {
-        c->fs->close(c->rejects);
-    }
+    discard_rejects(c);
     shard_frame_builder_destroy(c->builder);
     manifest_fini(&c->manifest);
     json_writer_fini(&c->line);

@@ -57,7 +57,7 @@ struct pack_commit {
     struct manifest manifest;
     struct shard_writer *writer; /* NULL between shards */
     struct shard_frame_builder *builder;
-    struct file *rejects;
+    struct file *rejects; /* under its temporary name; NULL once published */
     struct json_writer line;
     uint64_t finished_bytes; /* of the shards before this one */
     uint64_t finished_samples;

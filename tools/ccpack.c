@@ -102,7 +102,10 @@ static const struct cli_program pack_program = {
             "A .json member that is no JSON, or larger than 4 MiB, is left out of its sample and "
             "counted "
             "in the summary.",
-            "Rows that cannot be used are listed with reason in DIR/rejects.jsonl.", NULL},
+            "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
+            "once "
+            "the run has ended.",
+            NULL},
     .options = pack_rows,
     .option_count = CLI_COUNT(pack_rows),
     .min_arguments = 1,

@@ -216,6 +216,10 @@ for signal in INT KILL; do
     wait $pid
     got=$?
     exec 3>&-
+    if [ $signal = KILL ]; then
+        [ ! -e stopped/rejects.jsonl ] || fail "KILL leaves a part of the list under its name"
+        [ -e stopped/rejects.jsonl.tmp ] || fail "KILL: no list so far"
+    fi
     [ ! -e stopped/dataset.json ] || fail "$signal leaves a dataset.json"
     for shard in stopped/shard-*.tar.zst; do
         zstd -q -t "$shard" || fail "$signal leaves a broken shard under its final name"
