@@ -154,7 +154,7 @@ static const struct cli_option rows[] = {
     {"clip-norm", 0, CLI_DOUBLE, FIELD(clip_norm), .min = "0", .max = "1000000",
      .default_text = "0", .metavar = "X", .group = "Optimiser",
      .help = "scale gradients down to this global norm; 0: never"},
-    {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "18446744073709551615",
+    {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
      .default_text = "0", .metavar = "N", .group = "Optimiser",
      .help = "of first values, order, augmentation and dropout"},
 

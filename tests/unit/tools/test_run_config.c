@@ -1,0 +1,111 @@
+/*
+ * RUN/config.json: options come back as they were given, the command line has the last word, and
+ * files that are no configuration are refused.
+ */
+#include <string.h>
+
+#include "tests/support/test.h"
+#include "tools/run_config.h"
+
+struct options {
+    const char *data, *unset;
+    uint64_t batch, seed;
+    double lr, tau;
+    int loss;
+    bool clean, quiet;
+};
+
+static const char *const losses[] = {"clip", "nuclr", NULL};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const struct cli_option rows[] = {
+    {"data", 'd', CLI_STRING, FIELD(data), .metavar = "DIR", .help = "a directory"},
+    {"unset", 0, CLI_STRING, FIELD(unset), .metavar = "X", .help = "never given"},
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "1000", .default_text = "8",
+     .metavar = "N", .help = "a number"},
+    {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
+     .help = "a large number"},
+    {"lr", 0, CLI_DOUBLE, FIELD(lr), .default_text = "0.1", .metavar = "X",
+     .help = "a real number"},
+    {"tau", 0, CLI_DOUBLE, FIELD(tau), .default_text = "2", .metavar = "X",
+     .help = "a whole real number"},
+    {"loss", 0, CLI_ENUM, FIELD(loss), .default_text = "clip", .choices = losses, .metavar = "NAME",
+     .help = "a name"},
+    {"clean", 0, CLI_FLAG, FIELD(clean), .help = "a flag that is given"},
+    {"quiet", 0, CLI_FLAG, FIELD(quiet), .help = "a flag that is not"},
+};
+
+static const struct cli_program program = {.name = "program",
+                                           .purpose = "is a test",
+                                           .usage = (const char *const[]){"[options]", NULL},
+                                           .options = rows,
+                                           .option_count = CLI_COUNT(rows)};
+
+static void parse(struct options *o, struct run_config_words *w) {
+    struct error err = {0};
+    struct cli_arguments args = {0};
+    assert_ok(cli_parse(&program, o, &args, w->count, w->words, &err), err);
+    cli_arguments_fini(&args);
+}
+
+TEST(options_come_back_as_they_were) {
+    struct error err = {0};
+    const struct options given = {.data = "a \"quoted\" d\xc3\xadr",
+                                  .batch = 77,
+                                  .seed = INT64_MAX,
+                                  .lr = 0.1 + 0.2,
+                                  .tau = 3.0,
+                                  .loss = 1,
+                                  .clean = true};
+    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    struct run_config_words words;
+    char name[] = "program";
+    char *argv[] = {name, NULL};
+    assert_ok(run_config_read(&words, test_temp_dir(), 1, argv, &err), err);
+    struct options back;
+    parse(&back, &words);
+    assert_string_equal(back.data, given.data);
+    assert_null(back.unset);
+    assert_int_equal(back.batch, 77);
+    assert_true(back.seed == INT64_MAX);
+    assert_true(back.lr == given.lr && back.tau == 3.0);
+    assert_int_equal(back.loss, 1);
+    assert_true(back.clean);
+    assert_false(back.quiet);
+    run_config_words_fini(&words);
+}
+
+TEST(the_command_line_has_the_last_word) {
+    struct error err = {0};
+    const struct options given = {.batch = 77, .lr = 0.5, .tau = 1.0};
+    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    struct run_config_words words;
+    char name[] = "program";
+    char batch[] = "--batch=5";
+    char quiet[] = "--quiet";
+    char *argv[] = {name, batch, quiet, NULL};
+    assert_ok(run_config_read(&words, test_temp_dir(), 3, argv, &err), err);
+    struct options back;
+    parse(&back, &words);
+    assert_int_equal(back.batch, 5);
+    assert_true(back.quiet && back.lr == 0.5);
+    run_config_words_fini(&words);
+}
+
+TEST(what_is_no_configuration_is_refused) {
+    char name[] = "program";
+    char *argv[] = {name, NULL};
+    struct run_config_words words;
+    struct error err = {0};
+    assert_status(run_config_read(&words, test_temp_dir(), 1, argv, &err), STATUS_NOTFOUND, err);
+    static const char *const texts[] = {"", "[1]", "{\"options\":[]}", "{\"options\":{\"batch\":1}",
+                                        "{}"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct error refused = {0};
+        test_write_file(test_temp_path("config.json"), texts[i], strlen(texts[i]));
+        assert_status(run_config_read(&words, test_temp_dir(), 1, argv, &refused), STATUS_CORRUPT,
+                      refused);
+        assert_non_null(strstr(refused.text, "config.json"));
+    }
+}
