@@ -1,33 +1,15 @@
 /*
  * linear: matrix products by oneDNN; bias, GELU and their gradients around them.
  *
- * erf is Abramowitz and Stegun's 7.1.26 (error below 1.5e-7), exp a polynomial over a power of two:
- * both inline into loops that the compiler vectorises. GELU agrees with the reference within 1e-6.
+ * erf is Abramowitz and Stegun's 7.1.26 (error below 1.5e-7), with the exp of exp_negative.h: both
+ * inline into loops that the compiler vectorises. GELU agrees with the reference within 1e-6.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/exp_negative.h"
 #include "kernels/cpu/onednn.h"
-
-/* exp(x) for x <= 0; below -87 it is 0. Relative error below 2e-7. */
-static inline float exp_negative(float x) {
-    const float clipped = x > -87.0f ? x : -87.0f;
-    const float k = rintf(clipped * 1.44269504f);
-    const float r = (clipped - k * 0.693359375f) + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    union {
-        int32_t bits;
-        float value;
-    } scale = {.bits = ((int32_t)k + 127) << 23};
-    return x > -87.0f ? p * scale.value : 0.0f;
-}
 
 /* Phi(x), the cumulative normal distribution, and density = phi(x) sqrt(2 pi). */
 static inline float normal_cumulative(float x, float *density) {

@@ -1,0 +1,345 @@
+/*
+ * attention: out = dropout(softmax(q k^T / sqrt Dh)) v for short sequences, one head at a time.
+ *
+ * Threads take (sample, head) pairs; everything of one head stays in the cache. All products of
+ * both directions have one form, rows of `out` as combinations of rows of `b`, so keys and values
+ * are transposed once where they stand on the right of a product over Dh:
+ *
+ *   forward : S = q K^T            P = softmax(S)       out = (P F) v            F: dropout factors
+ *   backward: dA = (dout V^T) F    dS = P (dA - <P,dA>) dq = dS k, dk = dS^T q, dv = (P F)^T dout
+ *
+ * Rows of matrices of scores are `stride` floats apart, T rounded up to whole vectors.
+ */
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/exp_negative.h"
+
+enum { LANES = 16, ROWS = 4 };
+
+/* Unaligned on purpose: rows of qkv begin wherever a head begins. */
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
+/* One matrix product out (M,N) = a (M,K) b (K,N). `a` is read at m * row + k * column. */
+struct product {
+    float *out;
+    const float *a, *b;
+    int64_t m, n, k;
+    int64_t out_stride, a_row, a_column, b_stride;
+};
+
+CPU_CLONES static void product_run(const struct product *p) {
+    const int64_t whole = p->n / LANES * LANES;
+    int64_t m = 0;
+    for (; m + ROWS <= p->m; m += ROWS) {
+        const float *a = p->a + m * p->a_row;
+        float *out = p->out + m * p->out_stride;
+        for (int64_t n = 0; n < whole; n += LANES) {
+            lanes s0 = {0};
+            lanes s1 = {0};
+            lanes s2 = {0};
+            lanes s3 = {0};
+            for (int64_t k = 0; k < p->k; k++) {
+                const lanes b = *(const lanes *)(p->b + k * p->b_stride + n);
+                const float *column = a + k * p->a_column;
+                s0 += column[0] * b;
+                s1 += column[p->a_row] * b;
+                s2 += column[2 * p->a_row] * b;
+                s3 += column[3 * p->a_row] * b;
+            }
+            *(lanes *)(out + n) = s0;
+            *(lanes *)(out + p->out_stride + n) = s1;
+            *(lanes *)(out + 2 * p->out_stride + n) = s2;
+            *(lanes *)(out + 3 * p->out_stride + n) = s3;
+        }
+    }
+    for (; m < p->m; m++) {
+        for (int64_t n = 0; n < whole; n += LANES) {
+            lanes s = {0};
+            for (int64_t k = 0; k < p->k; k++) {
+                s += p->a[m * p->a_row + k * p->a_column] *
+                     *(const lanes *)(p->b + k * p->b_stride + n);
+            }
+            *(lanes *)(p->out + m * p->out_stride + n) = s;
+        }
+    }
+    for (m = 0; m < p->m; m++) {
+        for (int64_t n = whole; n < p->n; n++) {
+            float s = 0.0f;
+            for (int64_t k = 0; k < p->k; k++) {
+                s += p->a[m * p->a_row + k * p->a_column] * p->b[k * p->b_stride + n];
+            }
+            p->out[m * p->out_stride + n] = s;
+        }
+    }
+}
+
+/* out (COLS, STRIDE) = in (ROWS, COLS)^T, zero beyond the last row. */
+CPU_CLONES static void transpose(float *restrict out,
+                                 const float *restrict in,
+                                 int64_t rows,
+                                 int64_t cols,
+                                 int64_t in_stride,
+                                 int64_t out_stride) {
+    for (int64_t c = 0; c < cols; c++) {
+        for (int64_t r = 0; r < out_stride; r++) {
+            out[c * out_stride + r] = r < rows ? in[r * in_stride + c] : 0.0f;
+        }
+    }
+}
+
+/* probs (T) = softmax(scale * scores) over the first `length`, zero behind. */
+CPU_CLONES static void softmax_row(float *restrict probs,
+                                   const float *restrict scores,
+                                   float scale,
+                                   int64_t length,
+                                   int64_t tokens) {
+    float largest = scores[0];
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < length; i++) {
+        largest = scores[i] > largest ? scores[i] : largest;
+    }
+    float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+    for (int64_t i = 0; i < length; i++) {
+        const float e = exp_negative(scale * (scores[i] - largest));
+        probs[i] = e;
+        total += e;
+    }
+    const float inverse = 1.0f / total;
+#pragma omp simd
+    for (int64_t i = 0; i < length; i++) {
+        probs[i] *= inverse;
+    }
+    memset(probs + length, 0, (size_t)(tokens - length) * sizeof *probs);
+}
+
+/* In: d = dout V^T of one row. Out: d = scale P (d F - <P, d F>), kept = P F. F may be NULL. */
+CPU_CLONES static void softmax_bwd_row(float *restrict d,
+                                       float *restrict kept,
+                                       const float *restrict probs,
+                                       const float *factors,
+                                       float scale,
+                                       int64_t length) {
+    float along = 0.0f;
+    if (factors != NULL) {
+#pragma omp simd reduction(+ : along)
+        for (int64_t i = 0; i < length; i++) {
+            d[i] *= factors[i];
+            kept[i] = probs[i] * factors[i];
+            along += probs[i] * d[i];
+        }
+    } else {
+#pragma omp simd reduction(+ : along)
+        for (int64_t i = 0; i < length; i++) {
+            kept[i] = probs[i];
+            along += probs[i] * d[i];
+        }
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < length; i++) {
+        d[i] = scale * probs[i] * (d[i] - along);
+    }
+}
+
+CPU_CLONES static void
+multiply_row(float *out, const float *probs, const float *factors, int64_t length) {
+#pragma omp simd
+    for (int64_t i = 0; i < length; i++) {
+        out[i] = probs[i] * factors[i];
+    }
+}
+
+/* One call's geometry, and one thread's buffers. */
+struct heads {
+    int64_t samples, count, tokens, width, head_width, stride;
+    float scale;
+    const int32_t *lengths;
+    bool dropping;
+    struct dropout_stream stream;
+    uint32_t threshold;
+    float kept_scale;
+    const uint64_t *sample_ids;
+};
+
+struct head_buffers {
+    float *right;   /* (Dh, stride) keys or values, transposed */
+    float *scores;  /* (T, stride) */
+    float *kept;    /* (T, stride) probabilities after dropout */
+    float *factors; /* (stride) of one row */
+};
+
+static size_t buffers_floats(const struct heads *h) {
+    return (size_t)(h->stride * (h->head_width + 2 * h->tokens + 1));
+}
+
+static struct head_buffers buffers_of(const struct heads *h, float *space) {
+    struct head_buffers b;
+    b.right = space;
+    b.scores = b.right + h->head_width * h->stride;
+    b.kept = b.scores + h->tokens * h->stride;
+    b.factors = b.kept + h->tokens * h->stride;
+    return b;
+}
+
+/* b->factors = dropout of one row of probabilities. */
+static void row_factors(const struct heads *h,
+                        const struct head_buffers *b,
+                        int64_t n,
+                        int64_t head,
+                        int64_t query) {
+    cpu_dropout_factors(b->factors, &h->stream, h->sample_ids[n],
+                        dropout_attention_element(head, query, 0), h->lengths[n], h->threshold,
+                        h->kept_scale);
+}
+
+static void head_forward(const struct heads *h,
+                         const struct head_buffers *b,
+                         float *out,
+                         float *probs,
+                         const float *qkv,
+                         int64_t n,
+                         int64_t head) {
+    const int64_t length = h->lengths[n];
+    const int64_t row = 3 * h->width;
+    const float *q = qkv + n * h->tokens * row + head * h->head_width;
+    float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
+    transpose(b->right, q + h->width, length, h->head_width, row, h->stride);
+    product_run(&(struct product){b->scores, q, b->right, h->tokens, h->stride, h->head_width,
+                                  h->stride, row, 1, h->stride});
+    for (int64_t t = 0; t < h->tokens; t++) {
+        softmax_row(p + t * h->tokens, b->scores + t * h->stride, h->scale, length, h->tokens);
+    }
+    const float *weights = p;
+    int64_t weights_stride = h->tokens;
+    if (h->dropping) {
+        for (int64_t t = 0; t < h->tokens; t++) {
+            row_factors(h, b, n, head, t);
+            multiply_row(b->kept + t * h->stride, p + t * h->tokens, b->factors, length);
+        }
+        weights = b->kept;
+        weights_stride = h->stride;
+    }
+    product_run(&(struct product){out + n * h->tokens * h->width + head * h->head_width, weights,
+                                  q + 2 * h->width, h->tokens, h->head_width, length, h->width,
+                                  weights_stride, 1, row});
+}
+
+static void head_backward(const struct heads *h,
+                          const struct head_buffers *b,
+                          float *dqkv,
+                          const float *dout,
+                          const float *probs,
+                          const float *qkv,
+                          int64_t n,
+                          int64_t head) {
+    const int64_t length = h->lengths[n];
+    const int64_t row = 3 * h->width;
+    const int64_t place = n * h->tokens * row + head * h->head_width;
+    const float *q = qkv + place;
+    float *dq = dqkv + place;
+    const float *d = dout + n * h->tokens * h->width + head * h->head_width;
+    const float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
+    transpose(b->right, q + 2 * h->width, length, h->head_width, row, h->stride);
+    product_run(&(struct product){b->scores, d, b->right, h->tokens, h->stride, h->head_width,
+                                  h->stride, h->width, 1, h->stride});
+    for (int64_t t = 0; t < h->tokens; t++) {
+        if (h->dropping) {
+            row_factors(h, b, n, head, t);
+        }
+        softmax_bwd_row(b->scores + t * h->stride, b->kept + t * h->stride, p + t * h->tokens,
+                        h->dropping ? b->factors : NULL, h->scale, length);
+    }
+    product_run(&(struct product){dq, b->scores, q + h->width, h->tokens, h->head_width, length,
+                                  row, h->stride, 1, row});
+    product_run(&(struct product){dq + h->width, b->scores, q, length, h->head_width, h->tokens,
+                                  row, 1, h->stride, row});
+    product_run(&(struct product){dq + 2 * h->width, b->kept, d, length, h->head_width, h->tokens,
+                                  row, 1, h->stride, h->width});
+    for (int64_t t = length; t < h->tokens; t++) {
+        memset(dq + t * row + h->width, 0, (size_t)h->head_width * sizeof *dq);
+        memset(dq + t * row + 2 * h->width, 0, (size_t)h->head_width * sizeof *dq);
+    }
+}
+
+static struct heads
+heads_of(const struct tensor *out, const struct tensor *lengths, const struct attention_params *p) {
+    struct heads h = {.samples = out->shape[0],
+                      .count = p->heads,
+                      .tokens = out->shape[1],
+                      .width = out->shape[2],
+                      .lengths = lengths->data};
+    h.head_width = h.width / h.count;
+    h.stride = (h.tokens + LANES - 1) / LANES * LANES;
+    h.scale = (float)(1.0 / sqrt((double)h.head_width));
+    h.dropping = p->dropout != NULL && p->dropout->p > 0.0f;
+    if (h.dropping) {
+        h.sample_ids = p->dropout->sample_ids;
+        h.threshold = dropout_threshold(p->dropout->p);
+        h.kept_scale = (float)(1.0 / (1.0 - (double)p->dropout->p));
+        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->step, p->dropout->layer);
+    }
+    return h;
+}
+
+/* `out` is dout when there is a dqkv. */
+static enum status attention_walk(struct device *dev,
+                                  const struct tensor *out,
+                                  const struct tensor *dqkv,
+                                  const struct tensor *probs,
+                                  const struct tensor *qkv,
+                                  const struct tensor *lengths,
+                                  const struct attention_params *p,
+                                  struct error *err) {
+    TRY(cpu_real("attention", qkv, err));
+    TRY(check_attention(out, probs, qkv, lengths, p, err));
+    TRY(check_lengths("attention", lengths, out->shape[1], err));
+    if (p->dropout != NULL) {
+        TRY(check_dropout(out, out, p->dropout, err));
+    }
+    if (dqkv != NULL) {
+        TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
+    }
+    const struct heads h = heads_of(out, lengths, p);
+    const size_t floats = buffers_floats(&h);
+    void *space = NULL;
+    TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
+#pragma omp parallel
+    {
+        const size_t thread = (size_t)omp_get_thread_num();
+        const struct head_buffers b = buffers_of(&h, (float *)space + thread * floats);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < h.samples * h.count; i++) {
+            if (dqkv == NULL) {
+                head_forward(&h, &b, out->data, probs->data, qkv->data, i / h.count, i % h.count);
+            } else {
+                head_backward(&h, &b, dqkv->data, out->data, probs->data, qkv->data, i / h.count,
+                              i % h.count);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_attention(struct device *dev,
+                          const struct tensor *out,
+                          const struct tensor *probs,
+                          const struct tensor *qkv,
+                          const struct tensor *lengths,
+                          const struct attention_params *p,
+                          struct error *err) {
+    return attention_walk(dev, out, NULL, probs, qkv, lengths, p, err);
+}
+
+enum status cpu_attention_bwd(struct device *dev,
+                              const struct tensor *dqkv,
+                              const struct tensor *dout,
+                              const struct tensor *probs,
+                              const struct tensor *qkv,
+                              const struct tensor *lengths,
+                              const struct attention_params *p,
+                              struct error *err) {
+    return attention_walk(dev, dout, dqkv, probs, qkv, lengths, p, err);
+}
