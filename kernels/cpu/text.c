@@ -1,6 +1,9 @@
 /*
- * text: embedding and layer norm. Embedding gradients are split by columns, so that every element
- * is added to in the order of the batch.
+ * text: embedding and layer norm.
+ *
+ * Embedding gradients are split by columns, so that every element is added to in the order of the
+ * batch. Layer norm takes the statistics of a row in double; its gradient sums one row, and the
+ * rows of one block, in f32, and blocks in double.
  */
 #include <math.h>
 #include <string.h>
@@ -75,33 +78,50 @@ enum status cpu_embedding_bwd(struct device *dev,
 
 /* ---- layer norm ---- */
 
-CPU_CLONES static void norm_row(float *restrict out,
-                                float *sum,
-                                const float *a,
-                                const float *b,
-                                const float *restrict gamma,
-                                const float *restrict beta,
-                                int64_t width,
-                                float eps,
-                                float *mean,
-                                float *rstd) {
+/* sum = a + b, and its mean and 1 / deviation. */
+CPU_CLONES static void row_statistics(float *sum,
+                                      const float *a,
+                                      const float *b,
+                                      int64_t width,
+                                      float eps,
+                                      float *mean,
+                                      float *rstd) {
     double total = 0.0;
-    for (int64_t d = 0; d < width; d++) {
-        sum[d] = b != NULL ? a[d] + b[d] : a[d];
-        total += (double)sum[d];
+    if (b != NULL) {
+#pragma omp simd reduction(+ : total)
+        for (int64_t d = 0; d < width; d++) {
+            const float x = a[d] + b[d];
+            sum[d] = x;
+            total += (double)x;
+        }
+    } else {
+#pragma omp simd reduction(+ : total)
+        for (int64_t d = 0; d < width; d++) {
+            sum[d] = a[d];
+            total += (double)a[d];
+        }
     }
     const double m = total / (double)width;
     double squares = 0.0;
+#pragma omp simd reduction(+ : squares)
     for (int64_t d = 0; d < width; d++) {
         const double centred = (double)sum[d] - m;
         squares += centred * centred;
     }
-    const double s = 1.0 / sqrt(squares / (double)width + (double)eps);
-    for (int64_t d = 0; d < width; d++) {
-        out[d] = (float)(((double)sum[d] - m) * s) * gamma[d] + beta[d];
-    }
     *mean = (float)m;
-    *rstd = (float)s;
+    *rstd = (float)(1.0 / sqrt(squares / (double)width + (double)eps));
+}
+
+CPU_CLONES static void norm_row(float *restrict out,
+                                const float *restrict sum,
+                                const float *restrict gamma,
+                                const float *restrict beta,
+                                int64_t width,
+                                float mean,
+                                float rstd) {
+    for (int64_t d = 0; d < width; d++) {
+        out[d] = (sum[d] - mean) * rstd * gamma[d] + beta[d];
+    }
 }
 
 enum status cpu_layernorm(struct device *dev,
@@ -122,10 +142,12 @@ enum status cpu_layernorm(struct device *dev,
     const float *second = tensor_wanted(b) ? b->data : NULL;
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < a->shape[0]; r++) {
-        norm_row((float *)out->data + r * width, (float *)sum->data + r * width,
-                 (const float *)a->data + r * width, second != NULL ? second + r * width : NULL,
-                 gamma->data, beta->data, width, eps, (float *)mean->data + r,
-                 (float *)rstd->data + r);
+        float *x = (float *)sum->data + r * width;
+        float *m = (float *)mean->data + r;
+        float *s = (float *)rstd->data + r;
+        row_statistics(x, (const float *)a->data + r * width,
+                       second != NULL ? second + r * width : NULL, width, eps, m, s);
+        norm_row((float *)out->data + r * width, x, gamma->data, beta->data, width, *m, *s);
     }
     return STATUS_OK;
 }
@@ -138,33 +160,33 @@ CPU_CLONES static void norm_row_gradient(float *restrict dsum,
                                          int64_t width,
                                          float mean,
                                          float rstd) {
-    double mean_g = 0.0;
-    double mean_g_xhat = 0.0;
+    float mean_g = 0.0f;
+    float mean_g_xhat = 0.0f;
+#pragma omp simd reduction(+ : mean_g, mean_g_xhat)
     for (int64_t d = 0; d < width; d++) {
-        const double g = (double)dout[d] * (double)gamma[d];
+        const float g = dout[d] * gamma[d];
         mean_g += g;
-        mean_g_xhat += g * ((double)sum[d] - (double)mean) * (double)rstd;
+        mean_g_xhat += g * ((sum[d] - mean) * rstd);
     }
-    mean_g /= (double)width;
-    mean_g_xhat /= (double)width;
+    mean_g /= (float)width;
+    mean_g_xhat /= (float)width;
     for (int64_t d = 0; d < width; d++) {
-        const double g = (double)dout[d] * (double)gamma[d];
-        const double xhat = ((double)sum[d] - (double)mean) * (double)rstd;
-        const float dx = (float)((double)rstd * (g - mean_g - xhat * mean_g_xhat));
-        dsum[d] = add ? dsum[d] + dx : dx;
+        const float xhat = (sum[d] - mean) * rstd;
+        const float dx = rstd * (dout[d] * gamma[d] - mean_g - xhat * mean_g_xhat);
+        dsum[d] = (add ? dsum[d] : 0.0f) + dx;
     }
 }
 
-CPU_CLONES static void norm_columns(double *restrict dgamma,
-                                    double *restrict dbeta,
+CPU_CLONES static void norm_columns(float *restrict dgamma,
+                                    float *restrict dbeta,
                                     const float *restrict dout,
                                     const float *restrict sum,
                                     int64_t width,
                                     float mean,
                                     float rstd) {
     for (int64_t d = 0; d < width; d++) {
-        dgamma[d] += (double)dout[d] * ((double)sum[d] - (double)mean) * (double)rstd;
-        dbeta[d] += (double)dout[d];
+        dgamma[d] += dout[d] * ((sum[d] - mean) * rstd);
+        dbeta[d] += dout[d];
     }
 }
 
@@ -180,24 +202,24 @@ enum status cpu_layernorm_bwd(struct device *dev,
                               const struct tensor *rstd,
                               const struct tensor *gamma,
                               struct error *err) {
-    enum { BLOCKS = 16 };
+    enum { BLOCK_ROWS = 64 };
     TRY(cpu_real("layernorm_bwd", sum, err));
     TRY(check_layernorm_bwd(dsum, dgamma, dbeta, dout, sum, mean, rstd, gamma, err));
     const int64_t width = sum->shape[1];
     const int64_t rows = sum->shape[0];
-    const int64_t size = (rows + BLOCKS - 1) / BLOCKS;
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * width) * sizeof(double), &scratch, err));
-    double *sums = scratch;
+    const int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    void *scratch = NULL;
+    TRY(cpu_scratch(dev, (size_t)(blocks * 2 * width) * sizeof(float), &scratch, err));
+    float *sums = scratch;
     const float *dy = dout->data;
     const float *x = sum->data;
     const float *mu = mean->data;
     const float *s = rstd->data;
 #pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        double *mine = sums + b * 2 * width;
+    for (int64_t b = 0; b < blocks; b++) {
+        float *mine = sums + b * 2 * width;
         memset(mine, 0, (size_t)(2 * width) * sizeof *mine);
-        for (int64_t r = b * size; r < rows && r < (b + 1) * size; r++) {
+        for (int64_t r = b * BLOCK_ROWS; r < rows && r < (b + 1) * BLOCK_ROWS; r++) {
             const int64_t at = r * width;
             norm_columns(mine, mine + width, dy + at, x + at, width, mu[r], s[r]);
             norm_row_gradient((float *)dsum->data + at, dsum_mode == WRITE_ADD, dy + at, x + at,
@@ -208,8 +230,8 @@ enum status cpu_layernorm_bwd(struct device *dev,
     for (int part = 0; part < 2; part++) {
         for (int64_t d = 0; d < width; d++) {
             double total = param_mode == WRITE_ADD ? (double)parts[part][d] : 0.0;
-            for (int64_t b = 0; b < BLOCKS; b++) {
-                total += sums[b * 2 * width + part * width + d];
+            for (int64_t b = 0; b < blocks; b++) {
+                total += (double)sums[b * 2 * width + part * width + d];
             }
             parts[part][d] = (float)total;
         }
