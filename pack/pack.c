@@ -273,9 +273,11 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
     return s;
 }
 
-/* Whether the samples before a failure can be made a dataset: the failure was of the input. */
-static bool input_failed(enum status s, const struct pack_summary *sum) {
-    return sum->samples > 0 && (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT);
+/* Whether the samples before the end of the run can be made a dataset: it was the input that
+ * failed, or somebody who stopped it. */
+static bool keeps_samples(enum status s, const struct pack_summary *sum) {
+    return sum->samples > 0 && (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT ||
+                                s == STATUS_INTERRUPTED);
 }
 
 static enum status run(struct ring *r, struct pack_summary *out, struct error *err) {
@@ -287,9 +289,9 @@ static enum status run(struct ring *r, struct pack_summary *out, struct error *e
             s = pack_commit_judge(&c, err);
         }
         if (s == STATUS_OK) {
-            s = pack_commit_finish(&c, r->rows, r->opt->source_count, err);
-        } else if (input_failed(s, out)) {
-            pack_commit_finish(&c, r->rows, r->opt->source_count, NULL);
+            s = pack_commit_finish(&c, r->rows, r->opt->source_count, false, err);
+        } else if (keeps_samples(s, out)) {
+            pack_commit_finish(&c, r->rows, r->opt->source_count, true, NULL);
         }
     }
     out->samples = s == STATUS_OK || out->is_dataset ? out->samples : c.finished_samples;

@@ -89,11 +89,10 @@ struct pack_summary {
 };
 
 /* Packs. Rows that cannot be used are listed in rejects.jsonl and counted. When there are too many
- * of them, or a source turns out to be damaged or unreadable, the samples before that are made a
- * valid dataset and the failure is returned. Returns OK; EXISTS (the directory is not empty);
- * CORRUPT (too many bad rows, no good one, a damaged source, an id twice); INTERRUPTED (finished
- * shards stay, without dataset.json); USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any
- * case. */
+ * of them, a source turns out to be damaged or unreadable, or the run is interrupted, the samples
+ * before that are made a valid dataset, marked as partial, and the failure is returned. Returns OK;
+ * EXISTS (the directory is not empty); CORRUPT (too many bad rows, no good one, a damaged source,
+ * an id twice); INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any case. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #ifdef __cplusplus

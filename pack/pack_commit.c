@@ -251,8 +251,11 @@ describe(struct pack_commit *c, const uint64_t *rows, size_t sources, struct err
     return add_option_u64(m, "shard-size", o->shard_size_bytes, err);
 }
 
-enum status
-pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, struct error *err) {
+enum status pack_commit_finish(struct pack_commit *c,
+                               const uint64_t *rows,
+                               size_t sources,
+                               bool partial,
+                               struct error *err) {
     TRY(finish_shard(c, err));
     TRY(publish_rejects(c, err));
     if (c->summary->samples == 0) {
@@ -262,6 +265,9 @@ pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, 
                          c->summary->rows, c->opt->directory, PACK_REJECTS_NAME);
     }
     TRY(describe(c, rows, sources, err));
+    if (partial) {
+        TRY(manifest_add_option(&c->manifest, "partial", "yes", err));
+    }
     enum status s = dataset_fingerprint_of(&c->summary->fingerprint, &c->manifest,
                                            c->opt->directory, c->fs, err);
     if (s == STATUS_EXISTS) { /* a key that is an id, in two shards */

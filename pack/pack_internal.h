@@ -76,9 +76,13 @@ enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struc
 /* After the last row: is the share of bad ones small enough? Returns OK or CORRUPT. */
 enum status pack_commit_judge(const struct pack_commit *c, struct error *err);
 
-/* Finishes the shard and writes dataset.json. `rows` are those of each source. */
-enum status
-pack_commit_finish(struct pack_commit *c, const uint64_t *rows, size_t sources, struct error *err);
+/* Finishes the shard and writes dataset.json. `rows` are those taken of each source; `partial`:
+ * there may be more, and dataset.json says so. */
+enum status pack_commit_finish(struct pack_commit *c,
+                               const uint64_t *rows,
+                               size_t sources,
+                               bool partial,
+                               struct error *err);
 
 /* Removes what was not finished. Accepts an all-zero one. */
 void pack_commit_close(struct pack_commit *c);

@@ -102,6 +102,9 @@ static const struct cli_program pack_program = {
             "A .json member that is no JSON, or larger than 4 MiB, is left out of its sample and "
             "counted "
             "in the summary.",
+            "Ctrl-C, too many bad rows and a broken source end the run with a valid dataset of the "
+            "rows "
+            "before; its dataset.json says 'partial'.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
             "once "
             "the run has ended.",
@@ -241,13 +244,17 @@ print_summary_json(const struct pack_summary *s, double seconds, struct error *e
 static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
     if (s->is_dataset) {
-        fprintf(stderr, "ccpack: %s holds what came before that: a valid dataset of %s samples\n",
-                directory, cli_format_count(n, s->samples));
-    } else if (status == STATUS_INTERRUPTED || s->shards > 0) {
+        fprintf(stderr,
+                "ccpack: %s is a valid dataset, but a partial one: %s rows are in, as %s samples; "
+                "--overwrite starts again\n",
+                directory, cli_format_count(n, s->rows), cli_format_count(m, s->samples));
+    } else if (s->shards > 0) {
         fprintf(stderr,
                 "ccpack: %s holds finished shards: %s, with %s samples, and no dataset.json: it is "
                 "no dataset; --overwrite starts again\n",
                 directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples));
+    } else if (status == STATUS_INTERRUPTED) {
+        fprintf(stderr, "ccpack: no sample was in yet; %s holds no dataset\n", directory);
     }
 }
 

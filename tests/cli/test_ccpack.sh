@@ -219,17 +219,22 @@ for signal in INT KILL; do
     if [ $signal = KILL ]; then
         [ ! -e stopped/rejects.jsonl ] || fail "KILL leaves a part of the list under its name"
         [ -e stopped/rejects.jsonl.tmp ] || fail "KILL: no list so far"
+        [ ! -e stopped/dataset.json ] || fail "KILL leaves a dataset.json"
     fi
-    [ ! -e stopped/dataset.json ] || fail "$signal leaves a dataset.json"
     for shard in stopped/shard-*.tar.zst; do
         zstd -q -t "$shard" || fail "$signal leaves a broken shard under its final name"
     done
     if [ $signal = INT ]; then
         [ $got -eq 130 ] || fail "exit code $got after SIGINT"
         [ -z "$(ls stopped | grep tmp)" ] || fail "SIGINT leaves temporaries"
-        grep -q "no dataset" err.txt || fail "SIGINT: does not say what is there"
+        grep -q "partial one: [0-9]* rows are in" err.txt || fail "SIGINT: does not say what is there: $(cat err.txt)"
+        "$BIN/ccdump" verify stopped >/dev/null || fail "SIGINT leaves no valid dataset"
+        grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json does not say partial"
+        [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"
+        expect 73 "a dataset already" "$BIN/ccpack" -o stopped all.tar
+    else
+        expect 73 "did not end" "$BIN/ccpack" -o stopped all.tar
     fi
-    expect 73 "did not end" "$BIN/ccpack" -o stopped all.tar
 done
 pack 60 60 0 --overwrite -o stopped all.tar
 [ -z "$(ls stopped | grep tmp)" ] || fail "--overwrite leaves temporaries of a killed run"

@@ -183,7 +183,7 @@ static bool enough(void *cookie) {
     return __atomic_load_n(&s->seen, __ATOMIC_RELAXED) >= s->after;
 }
 
-TEST(stopping_leaves_whole_shards_and_no_dataset) {
+TEST(stopping_leaves_a_valid_partial_dataset) {
     char source[256], directory[256];
     snprintf(source, sizeof(source), "%s", make_tar("a.tar", 60, 0));
     snprintf(directory, sizeof(directory), "%s", test_temp_path("out"));
@@ -197,21 +197,47 @@ TEST(stopping_leaves_whole_shards_and_no_dataset) {
     o.progress = count_samples;
     o.cookie = &stopper;
     assert_status(pack_run(&o, &sum, &err), STATUS_INTERRUPTED, err);
-    assert_false(sum.is_dataset);
-    assert_int_equal(sum.shards, 2);
-    assert_int_equal(sum.samples, 20);
+    assert_true(sum.is_dataset);
+    assert_int_equal(sum.shards, 3); /* the third holds what there was */
+    assert_true(sum.samples >= 25 && sum.samples < 60);
+    struct dataset *d = NULL;
+    assert_ok(dataset_open(&d, directory, NULL, &err), err);
+    assert_int_equal(dataset_sample_count(d), sum.samples);
+    const struct manifest *m = dataset_manifest(d);
+    assert_int_equal(m->sources[0].rows, sum.rows);
+    assert_string_equal(m->options[m->option_count - 1].name, "partial");
+    assert_true(dataset_fingerprint(d) == sum.fingerprint);
+    dataset_close(d);
     bool exists = true;
     const struct file_system *fs = file_posix();
-    assert_ok(fs->exists(fs->context, test_temp_path("out/dataset.json"), &exists, &err), err);
-    assert_false(exists);
     assert_ok(
         fs->exists(fs->context, test_temp_path("out/shard-000002.tar.zst.tmp"), &exists, &err),
         err);
     assert_false(exists);
+    memset(&err, 0, sizeof(err));
     o.interrupted = NULL;
     assert_status(pack_run(&o, &sum, &err), STATUS_EXISTS, err);
     o.overwrite = true;
     memset(&err, 0, sizeof(err));
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_int_equal(sum.samples, 60);
+}
+
+TEST(stopping_before_the_first_sample_leaves_an_empty_directory) {
+    char source[256], directory[256];
+    snprintf(source, sizeof(source), "%s", make_tar("a.tar", 4, 0));
+    snprintf(directory, sizeof(directory), "%s", test_temp_path("out"));
+    const char *sources[] = {source};
+    struct pack_options o = options(directory, sources, 1);
+    struct stopper stopper = {0};
+    struct pack_summary sum;
+    struct error err = {0};
+    o.interrupted = enough;
+    o.cookie = &stopper;
+    assert_status(pack_run(&o, &sum, &err), STATUS_INTERRUPTED, err);
+    assert_false(sum.is_dataset);
+    o.interrupted = NULL;
+    memset(&err, 0, sizeof(err));
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_int_equal(sum.samples, 4);
 }
