@@ -49,6 +49,7 @@ struct worker_thread {
 
 void pack_options_default(struct pack_options *opt) {
     *opt = (struct pack_options){
+        .fs = file_posix(),
         .quality = IMAGE_JPEG_QUALITY_DEFAULT,
         .level = 9,
         .jobs = 1,
@@ -324,7 +325,7 @@ static enum status prepare(struct ring *r, struct error *err) {
 }
 
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err) {
-    REQUIRE(opt && out && opt->directory && opt->sources && opt->source_count > 0);
+    REQUIRE(opt && out && opt->fs && opt->directory && opt->sources && opt->source_count > 0);
     REQUIRE(opt->jobs >= 1 && opt->jobs <= PACK_MAX_JOBS && opt->created_by);
     REQUIRE(opt->shard_samples >= 1 && opt->shard_samples <= SHARD_MAX_SAMPLES);
     REQUIRE(opt->quality >= 1 && opt->quality <= 100 && opt->resize_short_px >= 0);

@@ -16,6 +16,7 @@
 #ifndef PACK_PACK_H
 #define PACK_PACK_H
 
+#include "formats/base/file_io.h"
 #include "formats/shard.h"
 #include "pack/source.h"
 
@@ -54,7 +55,9 @@ struct pack_progress {
 };
 
 struct pack_options {
-    const char *directory; /* made when it is not there; its parent must be */
+    const struct file_system *fs; /* all that is written goes there; file_posix(). Sources are the
+                                   * operating system's files in any case. */
+    const char *directory;        /* made when it is not there; its parent must be */
     const char *const *sources;
     size_t source_count;
     enum source_kind kind;   /* SOURCE_AUTO */

@@ -39,13 +39,13 @@ enum status pack_commit_open(struct pack_commit *c,
                              struct error *err) {
     memset(c, 0, sizeof(*c));
     c->opt = opt;
-    c->fs = file_posix();
+    c->fs = opt->fs;
     c->summary = summary;
     char path[PATH_MAX_BYTES];
     json_writer_init(&c->line, 0);
     TRY(manifest_init(&c->manifest, opt->created_by, err));
     TRY(shard_frame_builder_create(&c->builder, opt->level, err));
-    TRY(pack_directory_prepare(c->fs, opt, err));
+    TRY(pack_directory_prepare(opt, err));
     TRY(path_join(path, sizeof(path), opt->directory, PACK_REJECTS_NAME ".tmp", err));
     return c->fs->open(c->fs->context, &c->rejects, path, FILE_REPLACE, err);
 }

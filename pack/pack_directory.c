@@ -149,12 +149,10 @@ static enum status prepare(const struct file_system *fs,
     return remove_old(fs, opt->directory, names, c.dataset, err);
 }
 
-enum status pack_directory_prepare(const struct file_system *fs,
-                                   const struct pack_options *opt,
-                                   struct error *err) {
+enum status pack_directory_prepare(const struct pack_options *opt, struct error *err) {
     struct byte_buffer names = {0};
     byte_buffer_init(&names, 0);
-    enum status s = prepare(fs, opt, &names, err);
+    enum status s = prepare(opt->fs, opt, &names, err);
     byte_buffer_fini(&names);
     return s;
 }

@@ -45,9 +45,7 @@ void pack_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key);
 /* Makes the directory. One that holds anything is refused, or, to be overwritten, cleared of what
  * the packer itself writes; nothing else in it is ever removed. Returns OK, EXISTS, USAGE (a source
  * is a file that would be replaced), NOTFOUND, IO or NOMEM. */
-enum status pack_directory_prepare(const struct file_system *fs,
-                                   const struct pack_options *opt,
-                                   struct error *err);
+enum status pack_directory_prepare(const struct pack_options *opt, struct error *err);
 
 /* The ordered end. */
 struct pack_commit {
