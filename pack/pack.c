@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "pack/pack_internal.h"
@@ -27,6 +28,8 @@ struct ring {
     const struct pack_options *opt;
     struct source *first; /* opened before the directory is touched; NULL once the reader has it */
     uint64_t *rows;       /* committed of each source */
+    uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: there
+                       * is one whose size nobody knows */
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -101,6 +104,8 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
         status = source_next(s, &item->row, err);
         if (status == STATUS_OK) {
             item->source = index;
+            uint64_t size_bytes;
+            source_position(s, &item->position_bytes, &size_bytes);
             item->id = r->opt->ids == PACK_IDS_KEY ? item->row.number : base + item->row.row;
             pthread_mutex_lock(&r->mutex);
             slot->built = false;
@@ -194,6 +199,16 @@ static struct slot *wait_for_built(struct ring *r) {
     return slot;
 }
 
+/* Share of all the sources' bytes up to this row; negative when it is not known. */
+static double share_done(const struct ring *r, const struct pack_item *item) {
+    if (!r->starts || r->starts[r->opt->source_count] == 0) {
+        return -1;
+    }
+    uint64_t all = r->starts[r->opt->source_count];
+    uint64_t at = r->starts[item->source] + item->position_bytes;
+    return at < all ? (double)at / (double)all : 1;
+}
+
 static enum status commit_rows(struct ring *r, struct pack_commit *c, struct error *err) {
     for (;;) {
         struct slot *slot = wait_for_built(r);
@@ -204,6 +219,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
             return STATUS_OK;
         }
         r->rows[slot->item.source]++;
+        double done = share_done(r, &slot->item); /* the slot is soon the reader's */
         TRY(pack_commit_add(c, &slot->item, err));
         pthread_mutex_lock(&r->mutex);
         r->committed++;
@@ -211,7 +227,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
         pthread_mutex_unlock(&r->mutex);
         if (r->opt->progress) {
             const struct pack_summary *s = c->summary;
-            struct pack_progress p = {s->rows, s->samples, s->rejected, s->bytes};
+            struct pack_progress p = {s->rows, s->samples, s->rejected, s->bytes, done};
             r->opt->progress(r->opt->cookie, &p);
         }
     }
@@ -302,6 +318,25 @@ static enum status run(struct ring *r, struct pack_summary *out, struct error *e
     return s;
 }
 
+/* Where each source begins among the bytes of all; nothing when one is no file. */
+static enum status measure_sources(struct ring *r, struct error *err) {
+    size_t count = r->opt->source_count;
+    r->starts = calloc(count + 1, sizeof(*r->starts));
+    if (!r->starts) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct stat info;
+        if (stat(r->opt->sources[i], &info) != 0 || !S_ISREG(info.st_mode)) {
+            free(r->starts);
+            r->starts = NULL;
+            return STATUS_OK;
+        }
+        r->starts[i + 1] = r->starts[i] + (uint64_t)info.st_size;
+    }
+    return STATUS_OK;
+}
+
 static enum status prepare(struct ring *r, struct error *err) {
     const struct pack_options *o = r->opt;
     for (size_t i = 0; i < o->source_count; i++) {
@@ -320,6 +355,7 @@ static enum status prepare(struct ring *r, struct error *err) {
     for (size_t i = 0; i < r->slot_count; i++) {
         pack_item_init(&r->slots[i].item);
     }
+    TRY(measure_sources(r, err));
     struct source_options how = {o->kind, o->images, must_stop, r};
     return source_open(&r->first, o->sources[0], &how, err);
 }
@@ -343,6 +379,7 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     }
     free(r.slots);
     free(r.rows);
+    free(r.starts);
     pthread_cond_destroy(&r.changed);
     pthread_mutex_destroy(&r.mutex);
     return s;

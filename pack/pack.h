@@ -52,6 +52,7 @@ enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struc
 struct pack_progress {
     uint64_t rows, samples, rejected;
     uint64_t bytes; /* written to shards */
+    double done;    /* share of the sources' bytes that is behind us; negative: not known */
 };
 
 struct pack_options {

@@ -14,6 +14,7 @@
 struct pack_item {
     size_t source; /* index in options.sources */
     uint64_t id;
+    uint64_t position_bytes; /* of the source, once this row was read */
     struct source_row row;
     struct byte_buffer resized; /* the new JPEG, where there is one */
     struct shard_frame frame;

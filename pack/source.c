@@ -379,6 +379,11 @@ uint64_t source_ignored(const struct source *s) {
     return s->ignored;
 }
 
+void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes) {
+    *position_bytes = s->position_bytes < s->size_bytes ? s->position_bytes : s->size_bytes;
+    *size_bytes = s->size_bytes;
+}
+
 void source_close(struct source *s) {
     if (s) {
         s->ops->close(s);

@@ -125,6 +125,8 @@ uint64_t source_rows_read(const struct source *s);
  * extension, or are no files. Folders do not count. */
 uint64_t source_ignored(const struct source *s);
 
+/* How far reading has come: bytes of the file and its size; both 0 where that is not known. */
+void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes);
 void source_close(struct source *s); /* accepts NULL */
 
 #ifdef __cplusplus

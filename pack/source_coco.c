@@ -95,6 +95,8 @@ static enum status coco_next(struct source *s, struct source_row *row, struct er
         return STATUS_END;
     }
     size_t i = (size_t)s->rows;
+    s->position_bytes =
+        (uint64_t)((double)s->size_bytes * (double)(i + 1) / (double)c->image_count);
     const struct json_value *image = json_value_at(c->images, i);
     uint64_t id;
     size_t name_bytes = 0;
@@ -137,6 +139,7 @@ static const struct source_ops coco_ops = {coco_next, coco_close};
 static enum status parse(struct source_coco *c, const char *path, struct error *err) {
     struct byte_buffer text = {0};
     TRY(file_read_all(file_posix(), &text, path, SOURCE_MAX_COCO_BYTES, err));
+    c->base.size_bytes = text.size_bytes;
     enum status s = json_document_parse(&c->document, path, text.data, text.size_bytes, err);
     byte_buffer_fini(&text);
     return s;

@@ -16,7 +16,8 @@ struct source_ops {
 struct source {
     const struct source_ops *ops;
     uint64_t rows;
-    uint64_t ignored; /* members that are of no row */
+    uint64_t ignored;                    /* members that are of no row */
+    uint64_t position_bytes, size_bytes; /* how far into the file; both 0 for a pipe */
 };
 
 enum status source_open_wds(struct source **out,

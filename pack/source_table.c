@@ -237,6 +237,7 @@ static enum status table_next(struct source *s, struct source_row *row, struct e
     if (status != STATUS_OK) {
         return status;
     }
+    s->position_bytes = t->offset + t->at;
     struct cell cells[MAX_COLUMNS];
     size_t count = split(t, cells);
     if (t->line_too_long) {
@@ -273,6 +274,7 @@ static enum status open_table(struct source_table *t,
     TRY(path_join(t->path, sizeof(t->path), "", path, err));
     TRY(source_images_folder(t->images, sizeof(t->images), path, opt, err));
     TRY(fs->open(fs->context, &t->file, path, FILE_READ, err));
+    TRY(fs->size(t->file, &t->base.size_bytes, err));
     TRY(rewind_table(t, err));
     TRY(find_columns(t, err));
     TRY(rewind_table(t, err));

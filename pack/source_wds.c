@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/image_codec.h"
@@ -77,6 +78,7 @@ static la_ssize_t read_block(struct archive *a, void *context, const void **bloc
         if (got < 0) {
             archive_set_error(a, errno, "cannot read: %s", strerror(errno));
         }
+        w->base.position_bytes += got > 0 ? (uint64_t)got : 0;
         return got;
     }
 }
@@ -366,6 +368,10 @@ static enum status open_archive(struct source_wds *w, const char *path, struct e
         w->fd = open(path, O_RDONLY | O_CLOEXEC);
         if (w->fd < 0) {
             return error_set_errno(err, "%s: cannot open it", path);
+        }
+        struct stat info;
+        if (fstat(w->fd, &info) == 0 && S_ISREG(info.st_mode)) {
+            w->base.size_bytes = (uint64_t)info.st_size;
         }
     }
     w->block = malloc(READ_BYTES);

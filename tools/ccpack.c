@@ -137,10 +137,20 @@ static enum status parse_resize(int32_t *out, const char *text, struct error *er
     return STATUS_OK;
 }
 
+/* A total that is not known is what the sources' bytes so far promise. */
 static void show_progress(void *cookie, const struct pack_progress *p) {
-    char extra[48];
-    snprintf(extra, sizeof(extra), "%" PRIu64 " rejected", p->rejected);
-    cli_progress_update(cookie, p->samples, 0, p->bytes, p->rejected > 0 ? extra : NULL);
+    char extra[64];
+    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
+    int n = 0;
+    extra[0] = '\0';
+    if (p->done >= 0) {
+        n = snprintf(extra, sizeof(extra), "%.0f %%", 100 * p->done);
+    }
+    if (p->rejected > 0) {
+        snprintf(extra + n, sizeof(extra) - (size_t)n, "%s%" PRIu64 " rejected", n > 0 ? "  " : "",
+                 p->rejected);
+    }
+    cli_progress_update(cookie, p->samples, total, p->bytes, extra);
 }
 
 static enum status to_options(struct pack_options *out,

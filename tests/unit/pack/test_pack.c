@@ -168,6 +168,28 @@ TEST(too_many_bad_rows_stop_the_run_at_the_same_row) {
     }
 }
 
+static void keep_share(void *cookie, const struct pack_progress *p) {
+    double *last = cookie;
+    assert_true(p->done >= *last && p->done <= 1);
+    *last = p->done;
+}
+
+TEST(progress_knows_the_share_of_files) {
+    char first[256], second[256], directory[256];
+    snprintf(first, sizeof(first), "%s", make_tar("a.tar", 30, 0));
+    snprintf(second, sizeof(second), "%s", make_tar("b.tar", 10, 0));
+    snprintf(directory, sizeof(directory), "%s", test_temp_path("out"));
+    const char *sources[] = {first, second};
+    struct pack_options o = options(directory, sources, 2);
+    struct pack_summary sum;
+    struct error err = {0};
+    double last = 0;
+    o.progress = keep_share;
+    o.cookie = &last;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_true(last > 0.9);
+}
+
 struct stopper {
     uint64_t after;
     uint64_t seen;

@@ -369,6 +369,27 @@ TEST(many_pictures_of_one_stem_all_become_rows) {
     done(&r);
 }
 
+TEST(positions_end_at_the_size) {
+    static const char table[] = "a dog\tone.jpg\na cat\ttwo.jpg\n";
+    static const char coco[] = "{\"images\": [{\"id\": 1, \"file_name\": \"a\"}, {\"id\": 2, "
+                               "\"file_name\": \"b\"}], \"annotations\": []}";
+    const char *const texts[] = {table, coco};
+    for (size_t i = 0; i < 2; i++) {
+        struct reading r;
+        uint64_t at = 0;
+        uint64_t size = 0;
+        open_text(&r, "a.txt", texts[i]);
+        assert_non_null(next(&r));
+        source_position(r.source, &at, &size);
+        assert_int_equal(size, strlen(texts[i]));
+        assert_true(at > 0 && at < size);
+        assert_non_null(next(&r));
+        source_position(r.source, &at, &size);
+        assert_int_equal(at, size);
+        done(&r);
+    }
+}
+
 TEST(kinds_are_told_by_content) {
     static const struct {
         const char *data;
