@@ -68,6 +68,11 @@ grep -q '"resumed_step":0' fresh.json || fail "a run without checkpoint did not 
 cmp whole/last fresh/last || fail "a run from config.json alone is another run"
 "$BIN/ccstream-train" -q --resume whole || fail "resuming a finished run: exit code $?"
 
+# The memory plan needs no run.
+"$BIN/ccstream-train" $options --out planned --dry-run >plan.txt
+grep -q "^total " plan.txt || fail "--dry-run printed no total: $(cat plan.txt)"
+[ ! -e planned ] || fail "--dry-run made a directory"
+
 # What cannot be resumed says why.
 expect() {
     local wanted=$1 pattern=$2
