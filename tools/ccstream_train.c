@@ -48,7 +48,7 @@ struct options {
 
 static const char *const loss_choices[] = {"clip", "sogclr", "nuclr", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
-static const char *const engine_choices[] = {"auto", "uring", "pread", NULL};
+static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 
 #define FIELD(name) CLI_FIELD(struct options, name)
