@@ -4,6 +4,10 @@
  *
  *     committed <= claimed <= read <= committed + slots
  *
+ * Nobody is woken for a single row where it can be helped, because a wake-up costs about as much as
+ * a tenth of a picture's decode: the reader sleeps until half of the ring is free, the caller until
+ * a quarter of it is built or there is no more to wait for, and takes all that is built at once.
+ *
  * Shutdown: `stop` is set and everybody woken; the reader and the workers leave at their next look,
  * are joined, and the slots are freed.
  */
@@ -17,7 +21,7 @@
 
 #include "pack/pack_internal.h"
 
-enum { WAIT_MS = 100 };
+enum { WAIT_MS = 100, SLOTS_PER_JOB = 8 };
 
 struct slot {
     struct pack_item item; /* owned by whoever's turn it is */
@@ -32,11 +36,13 @@ struct ring {
                        * is one whose size nobody knows */
 
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    /* guarded by mutex */
+    pthread_cond_t room, work, built; /* what the reader, the workers and the caller wait for */
     struct slot *slots;
     size_t slot_count;
+    /* guarded by mutex */
     uint64_t read, claimed, committed;
+    uint64_t wanted;  /* the caller sleeps until all rows before this one are built; 0: awake */
+    uint32_t idle;    /* workers that wait */
     uint64_t ignored; /* of the sources that are read */
     bool reader_done, stop;
     enum status reader_status;
@@ -54,7 +60,7 @@ void pack_options_default(struct pack_options *opt) {
     *opt = (struct pack_options){
         .fs = file_posix(),
         .quality = IMAGE_JPEG_QUALITY_DEFAULT,
-        .level = 9,
+        .level = 3,
         .jobs = 1,
         .shard_samples = 10000,
         .shard_size_bytes = (uint64_t)1 << 30,
@@ -77,12 +83,25 @@ static bool must_stop(void *cookie) {
 /* The slot of the next row, or NULL when the run ends. */
 static struct slot *wait_for_slot(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
-    while (!r->stop && r->read - r->committed == r->slot_count) {
-        pthread_cond_wait(&r->changed, &r->mutex);
+    bool full = r->read - r->committed == r->slot_count;
+    while (!r->stop && full) {
+        pthread_cond_wait(&r->room, &r->mutex);
+        full = r->read - r->committed > r->slot_count / 2;
     }
     struct slot *slot = r->stop ? NULL : &r->slots[r->read % r->slot_count];
     pthread_mutex_unlock(&r->mutex);
     return slot;
+}
+
+/* The row that has just been read may be built. */
+static void hand_over(struct ring *r, struct slot *slot) {
+    pthread_mutex_lock(&r->mutex);
+    slot->built = false;
+    r->read++;
+    if (r->idle > 0) {
+        pthread_cond_signal(&r->work);
+    }
+    pthread_mutex_unlock(&r->mutex);
 }
 
 static enum status
@@ -107,11 +126,7 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
             uint64_t size_bytes;
             source_position(s, &item->position_bytes, &size_bytes);
             item->id = r->opt->ids == PACK_IDS_KEY ? item->row.number : base + item->row.row;
-            pthread_mutex_lock(&r->mutex);
-            slot->built = false;
-            r->read++;
-            pthread_cond_broadcast(&r->changed);
-            pthread_mutex_unlock(&r->mutex);
+            hand_over(r, slot);
         }
     }
     *rows = source_rows_read(s);
@@ -136,7 +151,8 @@ static void *reader_main(void *cookie) {
     r->reader_done = true;
     r->reader_status = s;
     r->reader_error = err;
-    pthread_cond_broadcast(&r->changed);
+    pthread_cond_broadcast(&r->work);
+    pthread_cond_signal(&r->built);
     pthread_mutex_unlock(&r->mutex);
     return NULL;
 }
@@ -144,13 +160,33 @@ static void *reader_main(void *cookie) {
 /* ---- building ---------------------------------------------------------------------------------
  */
 
+/* How many rows from the first uncommitted one on are built. */
+static uint64_t count_built(const struct ring *r) {
+    uint64_t row = r->committed;
+    while (row < r->read && r->slots[row % r->slot_count].built) {
+        row++;
+    }
+    return row - r->committed;
+}
+
+/* Whether the caller sleeps and what it waits for is there. */
+static bool must_wake_caller(const struct ring *r) {
+    if (r->wanted == 0) {
+        return false;
+    }
+    uint64_t end = r->committed + count_built(r);
+    return end >= r->wanted || (r->reader_done && end == r->read);
+}
+
 static void *worker_main(void *cookie) {
     struct worker_thread *t = cookie;
     struct ring *r = t->ring;
     pthread_mutex_lock(&r->mutex);
     for (;;) {
         while (!r->stop && r->claimed == r->read && !r->reader_done) {
-            pthread_cond_wait(&r->changed, &r->mutex);
+            r->idle++;
+            pthread_cond_wait(&r->work, &r->mutex);
+            r->idle--;
         }
         if (r->stop || r->claimed == r->read) {
             break;
@@ -160,7 +196,9 @@ static void *worker_main(void *cookie) {
         pack_worker_run(t->worker, &slot->item);
         pthread_mutex_lock(&r->mutex);
         slot->built = true;
-        pthread_cond_broadcast(&r->changed);
+        if (must_wake_caller(r)) {
+            pthread_cond_signal(&r->built);
+        }
     }
     pthread_mutex_unlock(&r->mutex);
     return NULL;
@@ -173,30 +211,25 @@ static bool interrupted(const struct ring *r) {
     return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
 }
 
-/* The next row in order once it is built, or NULL behind the last. Looks up every WAIT_MS, because
- * a signal wakes nobody. */
-static struct slot *wait_for_built(struct ring *r) {
+/* The number of rows to commit next, in order; 0 behind the last, or when the run is interrupted.
+ * Looks up every WAIT_MS, because a signal wakes nobody, and takes what there is then, because a
+ * slow source may leave the ring nearly empty. */
+static uint64_t wait_for_built(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
-    struct slot *slot = NULL;
-    for (;;) {
-        slot = &r->slots[r->committed % r->slot_count];
-        bool any = r->committed < r->read;
-        if ((any && slot->built) || interrupted(r)) {
-            break;
-        }
-        if (!any && r->reader_done) {
-            slot = NULL;
-            break;
-        }
+    uint64_t count = count_built(r);
+    while (count == 0 && !interrupted(r) && !(r->reader_done && r->committed == r->read)) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += (long)WAIT_MS * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&r->changed, &r->mutex, &until);
+        r->wanted = r->committed + r->slot_count / 4;
+        pthread_cond_timedwait(&r->built, &r->mutex, &until);
+        r->wanted = 0;
+        count = count_built(r);
     }
     pthread_mutex_unlock(&r->mutex);
-    return slot;
+    return count;
 }
 
 /* Share of all the sources' bytes up to this row; negative when it is not known. */
@@ -209,27 +242,37 @@ static double share_done(const struct ring *r, const struct pack_item *item) {
     return at < all ? (double)at / (double)all : 1;
 }
 
+static enum status
+commit_row(struct ring *r, struct pack_commit *c, struct pack_item *item, struct error *err) {
+    r->rows[item->source]++;
+    TRY(pack_commit_add(c, item, err));
+    if (r->opt->progress) {
+        const struct pack_summary *s = c->summary;
+        struct pack_progress p = {s->rows, s->samples, s->rejected, s->bytes, share_done(r, item)};
+        r->opt->progress(r->opt->cookie, &p);
+    }
+    return STATUS_OK;
+}
+
 static enum status commit_rows(struct ring *r, struct pack_commit *c, struct error *err) {
     for (;;) {
-        struct slot *slot = wait_for_built(r);
+        uint64_t count = wait_for_built(r);
+        for (uint64_t i = 0; i < count && !interrupted(r); i++) {
+            /* Only this thread moves `committed`. */
+            TRY(commit_row(r, c, &r->slots[(r->committed + i) % r->slot_count].item, err));
+        }
         if (interrupted(r)) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }
-        if (!slot) {
+        if (count == 0) {
             return STATUS_OK;
         }
-        r->rows[slot->item.source]++;
-        double done = share_done(r, &slot->item); /* the slot is soon the reader's */
-        TRY(pack_commit_add(c, &slot->item, err));
         pthread_mutex_lock(&r->mutex);
-        r->committed++;
-        pthread_cond_broadcast(&r->changed);
-        pthread_mutex_unlock(&r->mutex);
-        if (r->opt->progress) {
-            const struct pack_summary *s = c->summary;
-            struct pack_progress p = {s->rows, s->samples, s->rejected, s->bytes, done};
-            r->opt->progress(r->opt->cookie, &p);
+        r->committed += count;
+        if (r->read - r->committed <= r->slot_count / 2) {
+            pthread_cond_signal(&r->room);
         }
+        pthread_mutex_unlock(&r->mutex);
     }
 }
 
@@ -239,7 +282,8 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
 static void stop_threads(struct ring *r, struct worker_thread *workers, pthread_t *reader) {
     pthread_mutex_lock(&r->mutex);
     r->stop = true;
-    pthread_cond_broadcast(&r->changed);
+    pthread_cond_signal(&r->room);
+    pthread_cond_broadcast(&r->work);
     pthread_mutex_unlock(&r->mutex);
     if (reader) {
         pthread_join(*reader, NULL);
@@ -346,7 +390,7 @@ static enum status prepare(struct ring *r, struct error *err) {
             return s;
         }
     }
-    r->slot_count = (size_t)4 * o->jobs + 4;
+    r->slot_count = (size_t)SLOTS_PER_JOB * (o->jobs + 1);
     r->slots = calloc(r->slot_count, sizeof(*r->slots));
     r->rows = calloc(o->source_count, sizeof(*r->rows));
     if (!r->slots || !r->rows) {
@@ -368,7 +412,9 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     memset(out, 0, sizeof(*out));
     struct ring r = {.opt = opt};
     pthread_mutex_init(&r.mutex, NULL);
-    pthread_cond_init(&r.changed, NULL);
+    pthread_cond_init(&r.room, NULL);
+    pthread_cond_init(&r.work, NULL);
+    pthread_cond_init(&r.built, NULL);
     enum status s = prepare(&r, err);
     if (s == STATUS_OK) {
         s = run(&r, out, err);
@@ -380,7 +426,9 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     free(r.slots);
     free(r.rows);
     free(r.starts);
-    pthread_cond_destroy(&r.changed);
+    pthread_cond_destroy(&r.room);
+    pthread_cond_destroy(&r.work);
+    pthread_cond_destroy(&r.built);
     pthread_mutex_destroy(&r.mutex);
     return s;
 }
