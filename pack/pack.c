@@ -334,11 +334,11 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
     return s;
 }
 
-/* Whether the samples before the end of the run can be made a dataset: it was the input that
- * failed, or somebody who stopped it. */
-static bool keeps_samples(enum status s, const struct pack_summary *sum) {
-    return sum->samples > 0 && (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT ||
-                                s == STATUS_INTERRUPTED);
+/* Whether what came before the end of the run is kept, as a dataset where there are samples, and as
+ * the list of rejects: it was the input that failed, or somebody who stopped it. */
+static bool keeps_rows(enum status s, const struct pack_summary *sum) {
+    return sum->rows > 0 && (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT ||
+                             s == STATUS_INTERRUPTED);
 }
 
 static enum status run(struct ring *r, struct pack_summary *out, struct error *err) {
@@ -351,7 +351,7 @@ static enum status run(struct ring *r, struct pack_summary *out, struct error *e
         }
         if (s == STATUS_OK) {
             s = pack_commit_finish(&c, r->rows, r->opt->source_count, false, err);
-        } else if (keeps_samples(s, out)) {
+        } else if (keeps_rows(s, out)) {
             pack_commit_finish(&c, r->rows, r->opt->source_count, true, NULL);
         }
     }

@@ -122,6 +122,9 @@ grep -q '"source":"bad.tsv","row":5,' bad/rejects.jsonl || fail "source and row 
 expect 66 "5" "$BIN/ccdump" show bad --id 5
 expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
 expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
+mkdir no-pictures
+expect 65 "rejects.jsonl" "$BIN/ccpack" -o none --images no-pictures bad.tsv
+[ -s none/rejects.jsonl ] || fail "the message names none/rejects.jsonl, which is not there"
 "$BIN/ccdump" verify few >/dev/null || fail "what was written before the stop is not valid"
 
 # --- refusals, with names and exit codes
