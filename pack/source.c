@@ -84,7 +84,8 @@ static void row_reset(struct source_row *r, uint64_t row) {
 
 static void drop_json(struct source_row *r, const char *why) {
     r->json.size_bytes = 0;
-    snprintf(r->json_problem, sizeof(r->json_problem), "%s", why);
+    snprintf(r->json_problem, sizeof(r->json_problem), "%.*s", (int)sizeof(r->json_problem) - 1,
+             why);
 }
 
 enum status
