@@ -1,6 +1,6 @@
 /*
- * What is done with one row, on any thread: read its file, decode the picture in full, make it
- * smaller where that is asked for, and build the frame.
+ * What is done with one row, on any thread: read its file, decode the picture, make it smaller
+ * where that is asked for, and build the frame.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -142,15 +142,16 @@ static enum status make_jpeg(struct pack_worker *w,
     return STATUS_OK;
 }
 
-/* Decodes all of it, which finds every kind of damage, and fills the picture's part of the sample.
- */
+/* Decodes it, which finds every kind of damage, and fills the picture's part of the sample. Where
+ * no pixels are wanted, a JPEG at an eighth: all of its data is read, and few pixels are made of
+ * it. */
 static enum status take_image(struct pack_worker *w, struct pack_item *item, struct error *err) {
     const struct byte_buffer *image = &item->row.image;
     struct image_info info;
     TRY(image_probe(&info, image->data, image->size_bytes, NULL, err));
     int32_t width_px = info.width_px;
     int32_t height_px = info.height_px;
-    struct image_decode_options how = {0};
+    struct image_decode_options how = {.min_width_px = 1, .min_height_px = 1};
     if (w->opt->resize_short_px > 0 && resize_short_size(&width_px, &height_px, info.width_px,
                                                          info.height_px, w->opt->resize_short_px)) {
         how.min_width_px = width_px;
