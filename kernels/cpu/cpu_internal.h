@@ -34,7 +34,11 @@ enum status cpu_real(const char *op, const struct tensor *t, struct error *err);
 enum { PARALLEL_MIN_COUNT = 16384 };
 
 /* Compiled for wider vectors too; the right one is picked when the program starts. */
+#if defined(__x86_64__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CPU_CLONES
+#endif
 
 /* out += alpha in */
 void cpu_add_to(float *out, const float *in, int64_t count, float alpha);
