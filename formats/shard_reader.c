@@ -127,10 +127,6 @@ uint32_t shard_reader_sample_count(const struct shard_reader *r) {
     return r->index.sample_count;
 }
 
-uint64_t shard_reader_text_count(const struct shard_reader *r) {
-    return r->index.text_count;
-}
-
 enum status shard_reader_record(struct shard_reader *r,
                                 uint32_t index,
                                 struct shard_record *out,

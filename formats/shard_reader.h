@@ -40,7 +40,6 @@ enum status shard_reader_open(struct shard_reader **out,
 void shard_reader_close(struct shard_reader *r); /* accepts NULL */
 
 uint32_t shard_reader_sample_count(const struct shard_reader *r);
-uint64_t shard_reader_text_count(const struct shard_reader *r);
 
 /* The record at `index`, by ascending id. Requires index < shard_reader_sample_count(r). Returns OK
  * or CORRUPT. */

@@ -51,7 +51,6 @@ struct tensor tensor_1d(void *data, enum dtype dtype, int64_t a);
 struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
-bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
 
 struct conv_bn_params {
     int32_t stride;      /* >= 1, both directions */

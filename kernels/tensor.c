@@ -52,11 +52,3 @@ struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int6
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d) {
     return tensor_view(data, dtype, 4, (const int64_t[]){a, b, c, d});
 }
-
-bool tensor_same_shape(const struct tensor *a, const struct tensor *b) {
-    bool same = a->ndim == b->ndim;
-    for (int32_t i = 0; same && i < a->ndim; i++) {
-        same = a->shape[i] == b->shape[i];
-    }
-    return same;
-}

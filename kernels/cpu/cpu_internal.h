@@ -12,7 +12,6 @@ struct convolutions; /* kernels/cpu/onednn.h */
 
 struct cpu_device {
     struct device base;
-    int32_t threads_count;
     struct convolutions *convolutions;
     /* Grow-only scratch of the ops: partial sums. */
     void *scratch;

@@ -93,7 +93,6 @@ enum status cpu_open(struct device **out, int32_t threads_count, struct error *e
     }
     cpu->base.ops = ops_cpu();
     cpu->base.close = cpu_close;
-    cpu->threads_count = threads_count;
     omp_set_num_threads(threads_count);
 #ifdef __SSE2__
 #pragma omp parallel
