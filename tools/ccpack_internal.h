@@ -1,0 +1,17 @@
+/*
+ * ccpack_internal: what the commands of ccpack share.
+ */
+#ifndef TOOLS_CCPACK_INTERNAL_H
+#define TOOLS_CCPACK_INTERNAL_H
+
+#include "formats/base/json_writer.h"
+#include "tools/cli.h"
+
+int ccpack_pack_main(int argc, char **argv);
+int ccpack_tokenizer_main(int argc, char **argv);
+
+/* Writes what `w` holds and a line feed to stdout, and ends the writer. Returns OK, IO, NOMEM or
+ * LIMIT. */
+enum status ccpack_print_json(struct json_writer *w, struct error *err);
+
+#endif
