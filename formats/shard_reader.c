@@ -58,6 +58,32 @@ enum status shard_tail_find(const struct file_system *fs,
     return STATUS_OK;
 }
 
+enum status shard_reader_recognise(bool *out,
+                                   const struct file_system *fs,
+                                   const char *path,
+                                   struct error *err) {
+    REQUIRE(out && fs && path);
+    *out = false;
+    struct file *f = NULL;
+    uint64_t file_bytes = 0;
+    uint64_t index_offset = 0;
+    uint32_t index_bytes = 0;
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, &file_bytes, err);
+    if (s == STATUS_OK) {
+        struct error why = {0};
+        s = shard_tail_find(fs, f, path, file_bytes, &index_offset, &index_bytes, &why);
+        *out = s == STATUS_OK;
+        if (s == STATUS_CORRUPT) {
+            s = STATUS_OK;
+        } else if (s != STATUS_OK && err) {
+            *err = why;
+        }
+    }
+    fs->close(f);
+    return s;
+}
+
 static enum status read_index(struct shard_reader *r, struct error *err) {
     size_t got = 0;
     TRY(r->fs->open(r->fs->context, &r->file, r->path, FILE_READ, err));

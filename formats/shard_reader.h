@@ -39,6 +39,13 @@ enum status shard_reader_open(struct shard_reader **out,
                               struct error *err);
 void shard_reader_close(struct shard_reader *r); /* accepts NULL */
 
+/* Whether a file ends as a shard does: true says nothing about the rest of it, so that a damaged
+ * shard is told from a file that never was one. Returns OK, IO or NOTFOUND. */
+enum status shard_reader_recognise(bool *out,
+                                   const struct file_system *fs,
+                                   const char *path,
+                                   struct error *err);
+
 uint32_t shard_reader_sample_count(const struct shard_reader *r);
 
 /* The record at `index`, by ascending id. Requires index < shard_reader_sample_count(r). Returns OK
@@ -87,13 +94,18 @@ struct shard_verify {
     /* Called now and then with the bytes done since the last call; false stops with INTERRUPTED.
      * May be NULL. */
     bool (*progress)(void *cookie, uint64_t bytes);
+    /* Called for each sample that is as it must be, for checks of what it means. CORRUPT,
+     * UNSUPPORTED or LIMIT with a message is a fault of the sample, any other failure ends the
+     * check. May be NULL. */
+    enum status (*sample)(void *cookie, const struct sample_view *view, struct error *err);
     void *cookie;
 };
 
 /* Reads and checks every byte: size and hash against the manifest, that frames, index and seek
  * table tile the file, every frame, every image, captions and records against the content, the
  * sidecar beside it against the index. Returns OK when there was no fault; CORRUPT when there was
- * any; INTERRUPTED, IO, NOTFOUND or NOMEM when the check itself could not be done. */
+ * any; INTERRUPTED, IO, NOTFOUND or NOMEM when the check itself could not be done, or what `sample`
+ * returned. */
 enum status shard_verify(const struct file_system *fs,
                          const char *path,
                          const struct shard_verify *how,

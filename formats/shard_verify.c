@@ -54,7 +54,8 @@ static bool progress(const struct verify *v, uint64_t bytes) {
 
 /* CORRUPT and the like are faults of the file; the rest is trouble with looking at it. */
 static bool is_fault(enum status s) {
-    return s == STATUS_CORRUPT || s == STATUS_VERSION || s == STATUS_LIMIT;
+    return s == STATUS_CORRUPT || s == STATUS_VERSION || s == STATUS_LIMIT ||
+           s == STATUS_UNSUPPORTED;
 }
 
 static enum status check_file(struct verify *v, struct error *err) {
@@ -213,6 +214,9 @@ check_sample(struct verify *v, uint32_t number, uint64_t *end, struct error *err
                          (uint32_t)hash64(r->content.data, content_bytes));
         v->keys[v->key_count++] = hash64(view.key, strlen(view.key));
         s = check_column(v, place->index, &view, &why);
+    }
+    if (s == STATUS_OK && v->how->sample) {
+        s = v->how->sample(v->how->cookie, &view, &why);
     }
     if (is_fault(s)) {
         fault(v, record.sample_id, record.frame_offset, "%s", why.text);

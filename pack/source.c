@@ -72,6 +72,7 @@ static void row_reset(struct source_row *r, uint64_t row) {
     empty_buffer(&r->text);
     empty_buffer(&r->json);
     r->row = row;
+    r->offset_bytes = 0;
     r->key[0] = '\0';
     r->has_number = false;
     r->number = 0;

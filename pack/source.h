@@ -67,7 +67,8 @@ enum source_reason {
 const char *source_reason_name(enum source_reason r); /* "image-damaged"; "unknown" */
 
 struct source_row {
-    uint64_t row; /* in its source, from 0 */
+    uint64_t row;          /* in its source, from 0 */
+    uint64_t offset_bytes; /* of its first member in the (decompressed) tar; 0 elsewhere */
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;

@@ -316,6 +316,7 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     const char *name = member_name(w->pending);
     TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
+    row->offset_bytes = (uint64_t)archive_read_header_position(w->archive);
     struct row_parts parts = {0};
     bool took = true;
     while (status == STATUS_OK && took && w->pending) {

@@ -94,6 +94,64 @@ TEST(images_are_read_without_decompression) {
     free(file);
 }
 
+/* By its end alone: what stands before it may be damaged. */
+TEST(shards_are_recognised_by_their_end) {
+    bool is_shard = false;
+    size_t size = 0;
+    const char *path = write_shard(20);
+    uint8_t *file = test_read_file(path, &size);
+    assert_ok(shard_reader_recognise(&is_shard, file_posix(), path, &err), err);
+    assert_true(is_shard);
+    memset(file, 0, 1000);
+    test_write_file(path, file, size);
+    assert_ok(shard_reader_recognise(&is_shard, file_posix(), path, &err), err);
+    assert_true(is_shard);
+    for (size_t cut = 0; cut < size; cut += size / 16 + 1) {
+        test_write_file(path, file, cut);
+        assert_ok(shard_reader_recognise(&is_shard, file_posix(), path, &err), err);
+        assert_false(is_shard);
+    }
+    free(file);
+    test_remove_tree(path);
+    assert_status(shard_reader_recognise(&is_shard, file_posix(), path, &err), STATUS_NOTFOUND,
+                  err);
+}
+
+struct seen {
+    uint64_t samples, faults;
+    enum status answer;
+};
+
+static enum status on_sample(void *cookie, const struct sample_view *view, struct error *e) {
+    struct seen *s = cookie;
+    assert_int_equal(view->record.sample_id, s->samples);
+    s->samples++;
+    return s->answer == STATUS_OK ? STATUS_OK : error_set(e, s->answer, "not liked");
+}
+
+static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *text) {
+    struct seen *s = cookie;
+    (void)offset;
+    assert_int_equal(id, s->faults);
+    assert_string_equal(text, "not liked");
+    s->faults++;
+}
+
+TEST(verify_asks_about_every_sample) {
+    struct seen seen = {.answer = STATUS_OK};
+    struct shard_verify how = {.sample = on_sample, .fault = on_fault, .cookie = &seen};
+    const char *path = write_shard(20);
+    assert_ok(shard_verify(file_posix(), path, &how, &err), err);
+    assert_int_equal(seen.samples, 20);
+    assert_int_equal(seen.faults, 0);
+    seen = (struct seen){.answer = STATUS_UNSUPPORTED};
+    assert_status(shard_verify(file_posix(), path, &how, &err), STATUS_CORRUPT, err);
+    assert_int_equal(seen.faults, 20);
+    seen = (struct seen){.answer = STATUS_NOMEM};
+    assert_status(shard_verify(file_posix(), path, &how, &err), STATUS_NOMEM, err);
+    assert_int_equal(seen.samples, 1);
+}
+
 TEST(span_with_damaged_block_header_is_refused) {
     uint8_t *span = calloc(1, 400000);
     uint32_t span_bytes = shard_image_span_bytes(300000);

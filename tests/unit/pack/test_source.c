@@ -327,6 +327,8 @@ TEST(tar_members_make_rows) {
     assert_true(tar_write_end(f));
     assert_int_equal(fclose(f), 0);
     struct reading r;
+    size_t size = 0;
+    uint8_t *tar = test_read_file(path, &size);
     open_as(&r, SOURCE_AUTO, path);
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         const char *text = next(&r);
@@ -336,10 +338,17 @@ TEST(tar_members_make_rows) {
         assert_int_equal(r.row.reason, want[i].reason);
         assert_int_equal(r.row.json.size_bytes, i == 1 ? 2 : 0);
         assert_int_equal(r.row.json_problem[0] != '\0', strcmp(want[i].key, "9") == 0);
+        if (want[i].reason != REASON_IMAGE_EXTRA) { /* the header of its first member */
+            const char *name = (const char *)tar + r.row.offset_bytes;
+            assert_true(r.row.offset_bytes % 512 == 0 && r.row.offset_bytes < size);
+            name += strncmp(name, "./", 2) == 0 ? 2 : 0;
+            assert_int_equal(strncmp(name, want[i].key, strlen(want[i].key)), 0);
+        }
     }
     assert_null(next(&r));
     assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
     done(&r);
+    free(tar);
 }
 
 /* Names such as photo.1.jpg all have the stem "photo". */
