@@ -67,8 +67,10 @@ enum status pixel_buffer_reserve(struct pixel_buffer *b, size_t size_bytes, stru
     if (size_bytes <= b->capacity_bytes) {
         return STATUS_OK;
     }
-    /* A third more than asked: a row of growing pictures does not reallocate at each one. */
-    size_t capacity = size_bytes + size_bytes / 3;
+    /* Some more than asked: a row of growing pictures does not reallocate at each one. */
+    size_t spare = size_bytes / 3;
+    size_t capacity =
+        size_bytes + (spare < PIXEL_BUFFER_SPARE_BYTES ? spare : PIXEL_BUFFER_SPARE_BYTES);
     uint8_t *data = malloc(capacity);
     if (data == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for %zu bytes of pixels", capacity);
@@ -82,6 +84,12 @@ enum status pixel_buffer_reserve(struct pixel_buffer *b, size_t size_bytes, stru
 void pixel_buffer_fini(struct pixel_buffer *b) {
     free(b->data);
     *b = (struct pixel_buffer){0};
+}
+
+static void pixel_buffer_trim(struct pixel_buffer *b, size_t keep_bytes) {
+    if (b->capacity_bytes > keep_bytes) {
+        pixel_buffer_fini(b);
+    }
 }
 
 void image_limits_default(struct image_limits *limits) {
@@ -130,7 +138,7 @@ enum status decode_job_region(const struct decode_job *job,
                               int32_t raw_height_px,
                               struct error *err) {
     struct image_rect r = job->opt->region;
-    if (r.width == 0) {
+    if (r.width == 0 || job->opt->check_only) {
         *raw = (struct image_rect){0, 0, raw_width_px, raw_height_px};
         return STATUS_OK;
     }
@@ -154,13 +162,38 @@ enum status decode_job_region(const struct decode_job *job,
 
 enum status
 decode_job_alloc(struct decode_job *job, int32_t width_px, int32_t height_px, struct error *err) {
+    bool check = job->opt->check_only;
     size_t stride = (size_t)width_px * 3;
-    TRY(pixel_buffer_reserve(job->pixels, stride * (size_t)height_px, err));
+    size_t size_bytes = check ? stride : stride * (size_t)height_px;
+    bool turned = job->orientation != 1 && !check;
+    uint64_t memory = size_bytes * (turned ? UINT64_C(2) : 1) + job->codec_bytes;
+    if (memory > job->limits->max_memory_bytes) {
+        return error_set(err, STATUS_LIMIT, "decoding takes %llu bytes of memory; at most %zu",
+                         (unsigned long long)memory, job->limits->max_memory_bytes);
+    }
+    TRY(pixel_buffer_reserve(job->pixels, size_bytes, err));
     job->view = (struct image_view){.data = job->pixels->data,
                                     .width_px = width_px,
                                     .height_px = height_px,
-                                    .stride_bytes = stride};
+                                    .stride_bytes = check ? 0 : stride};
     return STATUS_OK;
+}
+
+unsigned decode_reduction(const struct decode_job *job, const struct image_rect *raw) {
+    if (job->opt->check_only) {
+        return 8;
+    }
+    bool swap = orientation_swaps(job->orientation);
+    int64_t min_width = swap ? job->opt->min_height_px : job->opt->min_width_px;
+    int64_t min_height = swap ? job->opt->min_width_px : job->opt->min_height_px;
+    if (min_width <= 0 || min_height <= 0) {
+        return 1;
+    }
+    unsigned by = 8;
+    while (by > 1 && (raw->width < min_width * by || raw->height < min_height * by)) {
+        by /= 2;
+    }
+    return by;
 }
 
 /* Copies a tile-sized part of the stored picture to where it is looked at. A stored pixel (x, y)
@@ -193,6 +226,7 @@ static enum status turn(struct decode_job *job, struct pixel_buffer *turned, str
     bool mirror_x = orientation_mirrors_x(job->orientation);
     bool mirror_y = orientation_mirrors_y(job->orientation);
     job->pixels = turned;
+    job->codec_bytes = 0; /* this much is free again */
     TRY(decode_job_alloc(job, swap ? in.height_px : in.width_px, swap ? in.width_px : in.height_px,
                          err));
     ptrdiff_t step_x = swap ? (ptrdiff_t)job->view.stride_bytes : 3;
@@ -256,6 +290,12 @@ void image_decoder_destroy(struct image_decoder *d) {
     free(d);
 }
 
+void image_decoder_trim(struct image_decoder *d, size_t keep_bytes) {
+    pixel_buffer_trim(&d->pixels, keep_bytes);
+    pixel_buffer_trim(&d->turned, keep_bytes);
+    pixel_buffer_trim(&d->png.rows, keep_bytes);
+}
+
 enum status image_decode(struct image_decoder *d,
                          struct image_view *view,
                          struct image_box *box,
@@ -287,6 +327,9 @@ enum status image_decode(struct image_decoder *d,
         TRY(png_reader_decode(&d->png, &job, err));
     } else {
         return image_format_refused(format, err);
+    }
+    if (opt->check_only) {
+        return STATUS_OK;
     }
     if (job.orientation != 1) {
         TRY(turn(&job, &d->turned, err));

@@ -16,8 +16,9 @@
  *             image_encode_jpeg are free of state.
  * Ownership : the decoder owns its pixels; a view is borrowed until the next call on it.
  * Untrusted : every byte of the picture, and so the sizes it claims; see struct image_limits.
- * Memory    : a decoder's own buffers only grow, so it stops allocating once it has seen the
- *             largest pictures; libjpeg and libpng take and free their own inside each call.
+ * Memory    : a decoder's own buffers only grow, until image_decoder_trim, so it stops allocating
+ *             once it has seen the largest pictures; libjpeg and libpng take and free their own
+ *             inside each call. image_decode_memory_bytes says beforehand how much.
  */
 #ifndef FORMATS_IMAGE_CODEC_H
 #define FORMATS_IMAGE_CODEC_H
@@ -54,7 +55,7 @@ enum { IMAGE_MAX_SCANS = 500 }; /* of one JPEG; fewer for very large ones */
 struct image_limits {
     int32_t max_side_px;     /* of width and height, [1, IMAGE_MAX_SIDE_PX]; IMAGE_MAX_SIDE_PX */
     int64_t max_pixels;      /* width * height, at least 1; 128 Mi */
-    size_t max_memory_bytes; /* what libjpeg or libpng may take for one picture; 512 MiB */
+    size_t max_memory_bytes; /* all that decoding one picture may take; 512 MiB */
 };
 
 void image_limits_default(struct image_limits *limits);
@@ -66,6 +67,7 @@ struct image_info {
     int32_t components;                  /* 1 gray or palette, 2 gray+alpha, 3, 4 */
     int32_t orientation;                 /* EXIF, 1..8; 1 = as stored */
     bool progressive;                    /* progressive JPEG or interlaced PNG */
+    uint64_t codec_bytes; /* estimate: what the format's library takes, apart from the pixels */
 };
 
 /* Reads the headers only. `limits` NULL: the defaults. Returns OK; UNSUPPORTED with info->format
@@ -94,7 +96,20 @@ struct image_decode_options {
     int32_t min_width_px, min_height_px;
     /* A damaged JPEG gives what could be read of it, and OK. */
     bool accept_partial;
+    /* Only whether the whole picture decodes is of interest: finds the same damage, keeps no
+     * pixels, and *view is empty. `region` and the sizes above are not looked at. */
+    bool check_only;
 };
+
+/* Upper estimate of the memory that image_decode takes for this picture with these options: its
+ * own buffers and the library's. More than max_memory_bytes is refused with LIMIT. `opt` may be
+ * NULL. */
+uint64_t image_decode_memory_bytes(const struct image_info *info,
+                                   const struct image_decode_options *opt);
+
+/* Frees each of the decoder's own buffers that has grown beyond `keep_bytes`; for callers that
+ * meet a large picture now and then. The last view becomes invalid. */
+void image_decoder_trim(struct image_decoder *d, size_t keep_bytes);
 
 /* Decodes into the decoder's own pixels. `*view` then holds the region and perhaps a margin around
  * it, and `*box` says where in the view the region lies: whole numbers at full size, fractions of

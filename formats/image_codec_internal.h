@@ -2,6 +2,7 @@
  * image_codec_internal: what the files of the image codec share.
  *
  *     image_codec.c         limits, dispatch, turning by orientation
+ *     image_codec_memory.c  what decoding takes
  *     image_codec_probe.c   headers of JPEG and PNG, EXIF
  *     image_codec_jpeg.c    libjpeg-turbo, reading
  *     image_codec_encode.c  libjpeg-turbo, writing
@@ -17,6 +18,8 @@
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 #include "formats/image_codec.h"
+
+enum { PIXEL_BUFFER_SPARE_BYTES = 1 << 20 }; /* at most so much more than asked for */
 
 /* Bytes that only grow. Content is lost when they do. */
 struct pixel_buffer {
@@ -34,6 +37,7 @@ struct decode_job {
     const struct image_limits *limits;
     const struct image_decode_options *opt;
     int32_t orientation;
+    uint64_t codec_bytes; /* set by the reader before decode_job_alloc */
     /* out */
     struct pixel_buffer *pixels; /* where to put them */
     struct image_view view;
@@ -61,9 +65,27 @@ enum status decode_job_region(const struct decode_job *job,
                               int32_t raw_height_px,
                               struct error *err);
 
-/* Makes job->view: rows of 3 * width bytes in job->pixels. */
+/* Makes job->view: rows of 3 * width bytes in job->pixels; for check_only one row, which stands for
+ * all: stride 0. LIMIT where that, the turned copy and job->codec_bytes are too much. */
 enum status
 decode_job_alloc(struct decode_job *job, int32_t width_px, int32_t height_px, struct error *err);
+
+/* Largest of 8, 4, 2, 1 by which a region, as stored, can be divided and stay as large as it will
+ * be shown. */
+unsigned decode_reduction(const struct decode_job *job, const struct image_rect *raw);
+
+/* What libjpeg takes besides the output; coefficients are kept where several scans bring them. */
+struct jpeg_component_shape {
+    uint32_t h, v; /* sampling factors */
+};
+uint64_t jpeg_codec_bytes(uint32_t width_px,
+                          uint32_t height_px,
+                          const struct jpeg_component_shape *components,
+                          size_t component_count,
+                          bool several_scans);
+
+/* What libpng takes, and png_reader. */
+uint64_t png_codec_bytes(uint32_t width_px, uint32_t height_px, bool interlaced);
 
 /* EXIF orientation of a JPEG or PNG, 1 where there is none. */
 int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes);

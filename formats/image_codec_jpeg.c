@@ -238,21 +238,6 @@ static void check(struct jpeg_reader *r, enum status s) {
     }
 }
 
-/* Largest of 8, 4, 2 by which the region can be divided and stay as large as it will be shown. */
-static unsigned pick_reduction(const struct decode_job *job, const struct image_rect *raw) {
-    bool swap = orientation_swaps(job->orientation);
-    int64_t min_width = swap ? job->opt->min_height_px : job->opt->min_width_px;
-    int64_t min_height = swap ? job->opt->min_width_px : job->opt->min_height_px;
-    if (min_width <= 0 || min_height <= 0) {
-        return 1;
-    }
-    unsigned by = 8;
-    while (by > 1 && (raw->width < min_width * by || raw->height < min_height * by)) {
-        by /= 2;
-    }
-    return by;
-}
-
 /* Rows of libjpeg's output that hold [from, from + length) of the stored picture, as [*a, *b). */
 static void
 output_span(int32_t *a, int32_t *b, int32_t from, int32_t length, unsigned by, int32_t limit) {
@@ -343,6 +328,16 @@ static void check_complete(struct jpeg_reader *r) {
     }
 }
 
+static uint64_t codec_bytes(struct jpeg_decompress_struct *c) {
+    struct jpeg_component_shape shapes[MAX_COMPONENTS];
+    for (int i = 0; i < c->num_components; i++) {
+        shapes[i].h = (uint32_t)c->comp_info[i].h_samp_factor;
+        shapes[i].v = (uint32_t)c->comp_info[i].v_samp_factor;
+    }
+    return jpeg_codec_bytes(c->image_width, c->image_height, shapes, (size_t)c->num_components,
+                            jpeg_has_multiple_scans(c));
+}
+
 /* Sets the decompressor to the wanted part of its output; rows up to *end are to be read. */
 static void seek_region(struct jpeg_reader *r, struct decode_job *job, JDIMENSION *end) {
     struct jpeg_decompress_struct *c = &r->cinfo;
@@ -350,9 +345,10 @@ static void seek_region(struct jpeg_reader *r, struct decode_job *job, JDIMENSIO
     int32_t height = (int32_t)c->image_height;
     struct image_rect raw;
     check(r, decode_job_region(job, &raw, width, height, r->err));
-    unsigned by = pick_reduction(job, &raw);
+    unsigned by = decode_reduction(job, &raw);
     c->scale_num = 1;
     c->scale_denom = by;
+    job->codec_bytes = codec_bytes(c);
     jpeg_start_decompress(c);
 
     int32_t x0, x1, y0, y1;

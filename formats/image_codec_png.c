@@ -85,10 +85,6 @@ static void read_rows(struct png_state *st,
     int channels = png_get_channels(st->png, st->info);
     bool interlaced = png_get_interlace_type(st->png, st->info) != PNG_INTERLACE_NONE;
     size_t rows = interlaced ? (size_t)height_px : 1;
-    if (rows > job->limits->max_memory_bytes / row_bytes) {
-        check(st, error_set(st->err, STATUS_LIMIT, "png: interlaced picture needs %zu bytes",
-                            rows * row_bytes));
-    }
     check(st, pixel_buffer_reserve(&r->rows, rows * row_bytes, st->err));
     int passes = png_set_interlace_handling(st->png);
     for (int pass = 1; pass < passes; pass++) {
@@ -125,6 +121,8 @@ static void read_png(struct png_state *st, struct png_reader *r, struct decode_j
     png_set_interlace_handling(st->png);
     png_read_update_info(st->png, st->info);
 
+    bool interlaced = png_get_interlace_type(st->png, st->info) != PNG_INTERLACE_NONE;
+    job->codec_bytes = png_codec_bytes(width, height, interlaced);
     struct image_rect region;
     check(st, decode_job_region(job, &region, (int32_t)width, (int32_t)height, st->err));
     check(st, decode_job_alloc(job, region.width, region.height, st->err));

@@ -63,11 +63,13 @@ struct jpeg_segment {
     size_t body_size_bytes;
 };
 
-/* The next segment with a body, from *at on; false at the first scan, the end marker or the end of
- * the data. Bytes that are no marker are stepped over, as libjpeg does. */
+/* The next segment with a body, from *at on; false at the first scan (whose header is then in
+ * *out), the end marker or the end of the data. Bytes that are no marker are stepped over, as
+ * libjpeg does. */
 static bool
 jpeg_next_segment(struct jpeg_segment *out, const uint8_t *data, size_t size_bytes, size_t *at) {
     size_t i = *at;
+    *out = (struct jpeg_segment){0};
     for (;;) {
         while (i < size_bytes && data[i] != 0xFF) {
             i++;
@@ -82,7 +84,7 @@ jpeg_next_segment(struct jpeg_segment *out, const uint8_t *data, size_t size_byt
         if (marker == 0 || marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8)) {
             continue;
         }
-        if (marker == 0xD9 || marker == 0xDA || size_bytes - i < 2) {
+        if (marker == 0xD9 || size_bytes - i < 2) {
             return false;
         }
         size_t length = be16(data + i);
@@ -96,7 +98,7 @@ jpeg_next_segment(struct jpeg_segment *out, const uint8_t *data, size_t size_byt
             out->body_size_bytes = size_bytes - i - 2;
         }
         *at = i + 2 + out->body_size_bytes;
-        return true;
+        return marker != 0xDA;
     }
 }
 
@@ -123,36 +125,62 @@ static bool is_frame_header(uint32_t marker) {
     return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
 }
 
+/* What a frame header says but for the sampling factors, which are at its end. */
+static enum status
+read_frame_header(struct image_info *info, const struct jpeg_segment *s, struct error *err) {
+    if (s->body_size_bytes < 6) {
+        return error_set(err, STATUS_CORRUPT, "jpeg: frame header is cut short");
+    }
+    uint32_t process = s->marker & 3;
+    if (s->body[0] != 8 || process == 3 || (s->marker & 7) > 3) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "jpeg: frame type 0x%02x with %u-bit samples is not supported",
+                         (unsigned)s->marker, (unsigned)s->body[0]);
+    }
+    info->raw_height_px = (int32_t)be16(s->body + 1);
+    info->raw_width_px = (int32_t)be16(s->body + 3);
+    info->components = s->body[5];
+    info->progressive = process == 2;
+    return STATUS_OK;
+}
+
+/* From the frame header and the header of the first scan. */
+static uint64_t probe_jpeg_codec_bytes(const struct image_info *info,
+                                       const struct jpeg_segment *frame,
+                                       const struct jpeg_segment *scan) {
+    struct jpeg_component_shape shapes[4] = {{0}};
+    size_t count = 0;
+    while (count < 4 && count < (size_t)info->components &&
+           6 + 3 * (count + 1) <= frame->body_size_bytes) {
+        uint8_t factors = frame->body[6 + 3 * count + 1];
+        shapes[count].h = factors >> 4;
+        shapes[count].v = factors & 15;
+        count++;
+    }
+    bool several = info->progressive || scan->marker != 0xDA || scan->body_size_bytes < 1 ||
+                   scan->body[0] < info->components;
+    return jpeg_codec_bytes((uint32_t)info->raw_width_px, (uint32_t)info->raw_height_px, shapes,
+                            count, several);
+}
+
 static enum status
 probe_jpeg(struct image_info *info, const uint8_t *data, size_t size_bytes, struct error *err) {
     struct jpeg_segment s;
+    struct jpeg_segment frame = {0};
     size_t at = 2;
-    bool found = false;
     while (jpeg_next_segment(&s, data, size_bytes, &at)) {
         if (info->orientation == 0) {
             info->orientation = segment_orientation(&s);
         }
-        if (!is_frame_header(s.marker) || found) {
-            continue;
+        if (is_frame_header(s.marker) && frame.marker == 0) {
+            TRY(read_frame_header(info, &s, err));
+            frame = s;
         }
-        if (s.body_size_bytes < 6) {
-            return error_set(err, STATUS_CORRUPT, "jpeg: frame header is cut short");
-        }
-        uint32_t process = s.marker & 3;
-        if (s.body[0] != 8 || process == 3 || (s.marker & 7) > 3) {
-            return error_set(err, STATUS_UNSUPPORTED,
-                             "jpeg: frame type 0x%02x with %u-bit samples is not supported",
-                             (unsigned)s.marker, (unsigned)s.body[0]);
-        }
-        info->raw_height_px = (int32_t)be16(s.body + 1);
-        info->raw_width_px = (int32_t)be16(s.body + 3);
-        info->components = s.body[5];
-        info->progressive = process == 2;
-        found = true;
     }
-    if (!found) {
+    if (frame.marker == 0) {
         return error_set(err, STATUS_CORRUPT, "jpeg: no frame header in %zu bytes", size_bytes);
     }
+    info->codec_bytes = probe_jpeg_codec_bytes(info, &frame, &s);
     return STATUS_OK;
 }
 
@@ -212,6 +240,7 @@ probe_png(struct image_info *info, const uint8_t *data, size_t size_bytes, struc
     info->raw_height_px = (int32_t)height;
     info->components = channels[c.body[9]];
     info->progressive = c.body[12] != 0;
+    info->codec_bytes = png_codec_bytes(width, height, info->progressive);
     info->orientation = png_orientation(data, size_bytes);
     return STATUS_OK;
 }

@@ -328,6 +328,43 @@ TEST(own_buffers_stay_once_they_are_large_enough) {
     free(small.data);
 }
 
+TEST(trim_frees_what_has_grown_beyond) {
+    struct image_view large = make_picture(200, 180, 1);
+    struct byte_buffer jpeg = encode(&large, 90);
+    struct byte_buffer turned = with_orientation(&jpeg, 6);
+    struct image_decoder *d = make_decoder();
+    struct image_view v;
+    assert_int_equal(image_decode(d, &v, NULL, turned.data, turned.size_bytes, NULL, NULL), 0);
+    const uint8_t *kept = v.data;
+    image_decoder_trim(d, 2 << 20);
+    assert_int_equal(image_decode(d, &v, NULL, turned.data, turned.size_bytes, NULL, NULL), 0);
+    assert_ptr_equal(v.data, kept);
+    image_decoder_trim(d, 0);
+    assert_int_equal(image_decode(d, &v, NULL, turned.data, turned.size_bytes, NULL, NULL), 0);
+    assert_int_equal(v.width_px, 180);
+    image_decoder_destroy(d);
+    byte_buffer_fini(&turned);
+    byte_buffer_fini(&jpeg);
+    free(large.data);
+}
+
+TEST(a_check_keeps_no_pixels_and_finds_the_same_damage) {
+    struct image_view in = make_picture(120, 90, 4);
+    struct byte_buffer jpeg = encode(&in, 80);
+    struct image_decoder *d = make_decoder();
+    struct image_decode_options check = {.check_only = true};
+    struct image_view v;
+    assert_int_equal(image_decode(d, &v, NULL, jpeg.data, jpeg.size_bytes, &check, NULL), 0);
+    assert_null(v.data);
+    for (size_t n = 0; n < jpeg.size_bytes; n++) {
+        enum status whole = image_decode(d, &v, NULL, jpeg.data, n, NULL, NULL);
+        assert_int_equal(image_decode(d, &v, NULL, jpeg.data, n, &check, NULL), whole);
+    }
+    image_decoder_destroy(d);
+    byte_buffer_fini(&jpeg);
+    free(in.data);
+}
+
 /* ---------------------------------------------------------------- independence of pictures */
 
 /* Removes all segments of one kind before the scan. */
