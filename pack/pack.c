@@ -109,7 +109,8 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
     struct source *s = r->first;
     r->first = NULL;
     if (!s) {
-        struct source_options how = {r->opt->kind, r->opt->images, must_stop, r};
+        struct source_options how = {
+            .kind = r->opt->kind, .images = r->opt->images, .stop = must_stop, .stop_cookie = r};
         TRY(source_open(&s, r->opt->sources[index], &how, err));
     }
     enum status status = STATUS_OK;
@@ -400,7 +401,8 @@ static enum status prepare(struct ring *r, struct error *err) {
         pack_item_init(&r->slots[i].item);
     }
     TRY(measure_sources(r, err));
-    struct source_options how = {o->kind, o->images, must_stop, r};
+    struct source_options how = {
+        .kind = o->kind, .images = o->images, .stop = must_stop, .stop_cookie = r};
     return source_open(&r->first, o->sources[0], &how, err);
 }
 

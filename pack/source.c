@@ -22,8 +22,9 @@
 enum { KEEP_BYTES = 1 << 20 };
 
 const char *source_kind_name(enum source_kind k) {
-    static const char *const names[] = {"auto", "wds", "tsv", "coco"};
-    return k >= SOURCE_AUTO && k <= SOURCE_COCO ? names[k] : "unknown";
+    static const char *const names[SOURCE_KIND_COUNT] = {
+        "auto", "wds", "tsv", "csv", "coco", "karpathy", "json", "folders", "cifar"};
+    return k >= SOURCE_AUTO && k < SOURCE_KIND_COUNT ? names[k] : "unknown";
 }
 
 const char *source_reason_name(enum source_reason r) {
@@ -77,10 +78,14 @@ static void row_reset(struct source_row *r, uint64_t row) {
     r->has_number = false;
     r->number = 0;
     r->path[0] = '\0';
+    r->class_index = -1;
     r->caption_count = 0;
     r->reason = REASON_NONE;
     r->detail[0] = '\0';
     r->json_problem[0] = '\0';
+    r->captions_optional = false;
+    r->json_unchecked = false;
+    r->caption_member[0] = '\0';
 }
 
 static void drop_json(struct source_row *r, const char *why) {
@@ -355,26 +360,67 @@ enum status source_open(struct source **out,
         return source_open_table(out, path, opt, err);
     case SOURCE_COCO:
         return source_open_coco(out, path, opt, err);
+    case SOURCE_CSV:
+    case SOURCE_KARPATHY:
+    case SOURCE_JSON:
+    case SOURCE_FOLDERS:
+    case SOURCE_CIFAR:
+    case SOURCE_KIND_COUNT:
+        break;
     }
-    return STATUS_INVALID;
+    return error_set(err, STATUS_UNSUPPORTED, "%s: sources of kind %s are not read by this build",
+                     path, source_kind_name(kind));
+}
+
+/* One row, by `step`: the kind's next or skip. */
+static enum status
+take_row(struct source *s,
+         struct source_row *row,
+         enum status (*step)(struct source *, struct source_row *, struct error *),
+         struct error *err) {
+    row_reset(row, s->rows);
+    enum status status = step(s, row, err);
+    s->rows += status == STATUS_OK;
+    return status;
 }
 
 enum status source_next(struct source *s, struct source_row *row, struct error *err) {
     REQUIRE(s && row);
-    row_reset(row, s->rows);
-    enum status status = s->ops->next(s, row, err);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    s->rows++;
-    if (row->caption_count == 0) {
+    enum status status = take_row(s, row, s->ops->next, err);
+    if (status == STATUS_OK && row->caption_count == 0 && !row->captions_optional) {
         source_row_reject(row, REASON_CAPTION_EMPTY, "%s", "");
     }
-    return STATUS_OK;
+    return status;
+}
+
+enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err) {
+    REQUIRE(s && skipped);
+    *skipped = 0;
+    if (!s->scratch) {
+        s->scratch = malloc(sizeof(*s->scratch));
+        if (!s->scratch) {
+            return error_set(err, STATUS_NOMEM, "out of memory for a row");
+        }
+        source_row_init(s->scratch);
+    }
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && *skipped < count) {
+        status = take_row(s, s->scratch, s->ops->skip ? s->ops->skip : s->ops->next, err);
+        *skipped += status == STATUS_OK;
+    }
+    return status;
 }
 
 uint64_t source_rows_read(const struct source *s) {
     return s->rows;
+}
+
+size_t source_class_count(const struct source *s) {
+    return s->class_count;
+}
+
+const char *source_class_name(const struct source *s, size_t i) {
+    return i < s->class_count ? s->class_names[i] : NULL;
 }
 
 uint64_t source_ignored(const struct source *s) {
@@ -388,6 +434,10 @@ void source_position(const struct source *s, uint64_t *position_bytes, uint64_t 
 
 void source_close(struct source *s) {
     if (s) {
+        if (s->scratch) {
+            source_row_fini(s->scratch);
+            free(s->scratch);
+        }
         s->ops->close(s);
     }
 }

@@ -39,12 +39,25 @@ enum {
     SOURCE_MAX_JSON_BYTES = 4 << 20,   /* of a .json member */
     SOURCE_MAX_CAPTIONS = 256,         /* of a row */
     SOURCE_MAX_COCO_BYTES = 1 << 30,   /* such a file is read whole */
+    SOURCE_MAX_NAME_BYTES = 63,        /* of a column or a JSON member that options name */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
-enum source_kind { SOURCE_AUTO, SOURCE_WDS, SOURCE_TSV, SOURCE_COCO };
+enum source_kind {
+    SOURCE_AUTO,
+    SOURCE_WDS,
+    SOURCE_TSV,
+    SOURCE_CSV,
+    SOURCE_COCO,
+    SOURCE_KARPATHY,
+    SOURCE_JSON,
+    SOURCE_FOLDERS,
+    SOURCE_CIFAR,
+    SOURCE_KIND_COUNT,
+};
 
-const char *source_kind_name(enum source_kind k); /* "auto", "wds", "tsv", "coco" */
+/* "auto" "wds" "tsv" "csv" "coco" "karpathy" "json" "folders" "cifar"; "unknown" */
+const char *source_kind_name(enum source_kind k);
 
 /* Why a row cannot be used: the words of rejects.jsonl. */
 enum source_reason {
@@ -72,6 +85,7 @@ struct source_row {
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;
+    int32_t class_index;       /* of source_class_name; -1: the source has no classes */
     struct byte_buffer image;  /* the picture; where `path` is set, filled by source_row_load */
     char path[PATH_MAX_BYTES]; /* of a file still to be read; empty: there is none */
     struct byte_buffer text;   /* the captions end to end */
@@ -81,6 +95,11 @@ struct source_row {
     char json_problem[120];  /* why it was dropped, in words; empty: it was not */
     enum source_reason reason;
     char detail[240]; /* in words, empty when `reason` says it all */
+
+    /* What source_row_load has still to do; nobody else looks at these. */
+    bool captions_optional; /* a row without caption is a row: it has a class */
+    bool json_unchecked;
+    char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: it holds no caption */
 };
 
 void source_row_init(struct source_row *r);
@@ -90,15 +109,26 @@ void source_row_fini(struct source_row *r); /* accepts an initialised one */
 void source_row_reject(struct source_row *r, enum source_reason reason, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reads the file at row->path, if there is one. What goes wrong with the file becomes the row's
- * reason. Returns OK or NOMEM. */
+/* Does what is left to do for a row, which costs more than reading it and may be done on any
+ * thread: reads the file at row->path, checks the JSON, takes captions out of it. Before it, only
+ * the key, the number and a reason that is there already are final. What goes wrong becomes the
+ * row's reason, or json_problem. Returns OK or NOMEM. */
 enum status source_row_load(struct source_row *r, struct error *err);
 
 struct source_options {
     enum source_kind kind; /* SOURCE_AUTO: by content */
-    const char *images;    /* folder of the paths in tables and COCO files; NULL: the file's own */
+    const char *images;    /* folder of the paths in tables and JSON files; NULL: the file's own */
     bool (*stop)(void *cookie); /* asked while waiting for standard input; NULL: never stops */
     void *stop_cookie;
+    const char *split;          /* karpathy: only pictures of these splits, "train,restval"; NULL:
+                                 * of all */
+    const char *columns;        /* tsv, csv: names of the columns of a table without header line,
+                                 * "caption,_,path"; "_" for one that is not wanted; NULL: found out */
+    const char *caption_column; /* tsv, csv: name of a column, or its number from 1. json: name of
+                                 * the member, "caption". wds: member of the .json that is the
+                                 * caption, a string or a list of them, in place of the .txt.
+                                 * NULL: usual names */
+    const char *image_column;   /* tsv, csv, json: the same for the picture's path */
 };
 
 struct source;
@@ -109,7 +139,8 @@ struct source;
 enum status source_kind_of(enum source_kind *out, const char *path, struct error *err);
 
 /* Opens and, where the kind asks for it, reads what tells how to read the rest. Returns OK,
- * NOTFOUND, IO, NOMEM, CORRUPT or LIMIT. */
+ * NOTFOUND, IO, NOMEM, CORRUPT, LIMIT, or USAGE (an option that this kind does not have, or that
+ * names what is not there). */
 enum status source_open(struct source **out,
                         const char *path,
                         const struct source_options *opt,
@@ -120,10 +151,21 @@ enum status source_open(struct source **out,
  * close. */
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
-uint64_t source_rows_read(const struct source *s);
+/* Passes over `count` rows: the same that source_next would give, also those that are not usable,
+ * but without their pictures; a plain tar is sought through, not read. *skipped is how many it
+ * were. Returns OK; END when the source has fewer left; or what source_next returns. After anything
+ * but OK the source is only good for its counts and close. */
+enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err);
+
+uint64_t source_rows_read(const struct source *s); /* those that were skipped as well */
+
+/* Names of the classes: folders in the order of their bytes, or CIFAR's. All are known once the
+ * source is open; 0 where there are none. */
+size_t source_class_count(const struct source *s);
+const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
 /* What has been read so far and belongs to no row: members of a tar that are hidden, have no
- * extension, or are no files. Folders do not count. */
+ * extension, or are no files; in class folders what is no picture. Folders do not count. */
 uint64_t source_ignored(const struct source *s);
 
 /* How far reading has come: bytes of the file and its size; both 0 where that is not known. */

@@ -134,7 +134,7 @@ static void coco_close(struct source *s) {
     free(c);
 }
 
-static const struct source_ops coco_ops = {coco_next, coco_close};
+static const struct source_ops coco_ops = {coco_next, NULL, coco_close};
 
 static enum status parse(struct source_coco *c, const char *path, struct error *err) {
     struct byte_buffer text = {0};

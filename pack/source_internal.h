@@ -6,9 +6,11 @@
 
 #include "pack/source.h"
 
-/* The row that next gets is empty but for its number. */
+/* The row that next gets is empty but for its number. skip passes over one row: it fills at most
+ * what tells how the next one begins; NULL: next does it as cheaply. */
 struct source_ops {
     enum status (*next)(struct source *s, struct source_row *row, struct error *err);
+    enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
     void (*close)(struct source *s);
 };
 
@@ -18,6 +20,9 @@ struct source {
     uint64_t rows;
     uint64_t ignored;                    /* members that are of no row */
     uint64_t position_bytes, size_bytes; /* how far into the file; both 0 for a pipe */
+    const char *const *class_names;      /* owned by the kind; NULL: none */
+    size_t class_count;
+    struct source_row *scratch; /* of source_skip; NULL: not needed yet */
 };
 
 enum status source_open_wds(struct source **out,

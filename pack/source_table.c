@@ -264,7 +264,7 @@ static void table_close(struct source *s) {
     free(t);
 }
 
-static const struct source_ops table_ops = {table_next, table_close};
+static const struct source_ops table_ops = {table_next, NULL, table_close};
 
 static enum status open_table(struct source_table *t,
                               const char *path,

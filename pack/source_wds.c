@@ -355,7 +355,7 @@ static void wds_close(struct source *s) {
     free(w);
 }
 
-static const struct source_ops wds_ops = {wds_next, wds_close};
+static const struct source_ops wds_ops = {wds_next, NULL, wds_close};
 
 static enum status open_archive(struct source_wds *w, const char *path, struct error *err) {
     if (strcmp(path, "-") == 0) {

@@ -27,7 +27,9 @@ struct pack_cli {
     bool quiet;
 };
 
-static const char *const from_names[] = {"auto", "wds", "tsv", "coco", NULL};
+/* In the order of enum source_kind. */
+static const char *const from_names[] = {"auto",     "wds",  "tsv",     "csv",   "coco",
+                                         "karpathy", "json", "folders", "cifar", NULL};
 static const char *const ids_names[] = {"row", "key", NULL};
 
 static const struct cli_option pack_rows[] = {

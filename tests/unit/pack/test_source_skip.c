@@ -1,0 +1,151 @@
+/*
+ * Skipping k rows and reading the next must give the row that reading all of them gives, for every
+ * kind of source and every k.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "pack/source.h"
+#include "tests/support/tar_write.h"
+#include "tests/support/test.h"
+
+enum { MAX_ROWS = 64 };
+
+static const char jpeg_head[] = "\xFF\xD8\xFF\xE0 looks like one";
+
+static uint64_t fold(uint64_t sum, const void *data, size_t size_bytes) {
+    return sum * 31 + hash64(data, size_bytes);
+}
+
+/* A number that stands for everything in a row. */
+static uint64_t sum_of(const struct source_row *r) {
+    uint64_t sum = fold(r->row, r->key, strlen(r->key));
+    sum = fold(sum, &r->class_index, sizeof(r->class_index));
+    sum = fold(sum, r->image.data, r->image.size_bytes);
+    sum = fold(sum, r->path, strlen(r->path));
+    sum = fold(sum, r->text.data, r->text.size_bytes);
+    sum = fold(sum, r->json.data, r->json.size_bytes);
+    sum = fold(sum, r->caption_size_bytes, r->caption_count * sizeof(r->caption_size_bytes[0]));
+    sum = fold(sum, r->detail, strlen(r->detail));
+    return fold(sum, &r->reason, sizeof(r->reason));
+}
+
+static uint64_t next_sum(struct source *s) {
+    struct source_row row;
+    struct error err = {0};
+    source_row_init(&row);
+    assert_ok(source_next(s, &row, &err), err);
+    assert_ok(source_row_load(&row, &err), err);
+    uint64_t sum = sum_of(&row);
+    source_row_fini(&row);
+    return sum;
+}
+
+static struct source *open_source(const char *path, const struct source_options *how) {
+    struct source *s = NULL;
+    struct error err = {0};
+    assert_ok(source_open(&s, path, how, &err), err);
+    return s;
+}
+
+static uint64_t count_rows(const char *path, const struct source_options *how, uint64_t *ignored) {
+    struct source *s = open_source(path, how);
+    struct error err = {0};
+    uint64_t count = 0;
+    assert_status(source_skip(s, UINT64_MAX, &count, &err), STATUS_END, err);
+    assert_int_equal(source_rows_read(s), count);
+    *ignored = source_ignored(s);
+    source_close(s);
+    return count;
+}
+
+static void check_skips(const char *path, const struct source_options *how) {
+    uint64_t sums[MAX_ROWS];
+    uint64_t ignored = 0;
+    uint64_t count = count_rows(path, how, &ignored);
+    assert_true(count > 2 && count <= MAX_ROWS);
+    struct source_row row;
+    struct error err = {0};
+    struct source *s = open_source(path, how);
+    for (uint64_t i = 0; i < count; i++) {
+        sums[i] = next_sum(s);
+    }
+    source_row_init(&row);
+    assert_status(source_next(s, &row, &err), STATUS_END, err);
+    assert_int_equal(source_ignored(s), ignored);
+    source_row_fini(&row);
+    source_close(s);
+    for (uint64_t k = 0; k <= count; k++) {
+        uint64_t skipped = 0;
+        s = open_source(path, how);
+        assert_ok(source_skip(s, k / 2, &skipped, &err), err);
+        assert_ok(source_skip(s, k - k / 2, &skipped, &err), err);
+        assert_int_equal(skipped, k - k / 2);
+        assert_int_equal(source_rows_read(s), k);
+        for (uint64_t i = k; i < count; i++) {
+            assert_true(next_sum(s) == sums[i]);
+            if (i % 3 == 0 && i + 1 < count) { /* skipping and reading mixed */
+                assert_ok(source_skip(s, 1, &skipped, &err), err);
+                i++;
+            }
+        }
+        assert_status(source_skip(s, 1, &skipped, &err), STATUS_END, err);
+        assert_int_equal(skipped, 0);
+        source_close(s);
+    }
+}
+
+static void check_text(const char *name, enum source_kind kind, const char *text) {
+    struct source_options how = {.kind = kind};
+    const char *path = test_temp_path("%s", name);
+    test_write_file(path, text, strlen(text));
+    check_skips(path, &how);
+}
+
+TEST(tars_with_extras_and_ignored_members) {
+    static const struct {
+        const char *name, *data;
+        size_t size_bytes; /* 0: of the string */
+    } members[] = {
+        {"0.txt", "zero", 0},         {"0.jpg", jpeg_head, 20000},
+        {"._0.jpg", "of macOS", 0},   {"README", "no row", 7000},
+        {"1.bmp", "guessed", 0},      {"1.jpg", jpeg_head, 70000},
+        {"1.depth.png", "other", 0},  {"1.dat", jpeg_head, 0},
+        {"1.none", "x", 30000},       {"1.txt", "one", 0},
+        {"1.jpg", jpeg_head, 300000}, {"1.json", "{}", 0},
+        {"1.txt", "again", 0},        {"2.cls", "7", 0},
+        {"2.txt", "two", 0},          {"3.jpg", "no picture", 600},
+        {"3.png", jpeg_head, 600000}, {"3.txt", "three", 0},
+        {"4.jpg", jpeg_head, 511},    {"4.jpg", jpeg_head, 512},
+        {"5.dat", jpeg_head, 513},    {"5.txt", "", 0},
+        {".hidden", "x", 100000},
+    };
+    static uint8_t body[700000];
+    struct source_options how = {0};
+    const char *path = test_temp_path("a.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        size_t size_bytes = strlen(members[i].data);
+        memset(body, (int)('a' + i), sizeof(body));
+        memcpy(body, members[i].data, size_bytes);
+        size_bytes = members[i].size_bytes ? members[i].size_bytes : size_bytes;
+        assert_true(tar_write_file(f, members[i].name, body, size_bytes));
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    check_skips(path, &how);
+}
+
+TEST(tables) {
+    check_text("a.tsv", SOURCE_AUTO, "a dog\tone.jpg\n\nbad\nx\ty\tz\r\na cat\ttwo.jpg\n \t3.jpg");
+}
+
+TEST(coco) {
+    check_text("c.json", SOURCE_AUTO,
+               "{\"images\": [{\"id\": 9, \"file_name\": \"a.jpg\"}, {\"id\": 2, \"file_name\": "
+               "\"b.jpg\"}, {\"file_name\": \"x\"}], \"annotations\": [{\"image_id\": 2, "
+               "\"caption\": \"b\"}, {\"image_id\": 9, \"caption\": \"a\"}]}");
+}
