@@ -109,16 +109,17 @@ static enum status map_bytes(struct mapping *out,
 
 /* Takes over the mapping when it holds the index that the manifest names. */
 static enum status adopt(struct dataset_shard *shard,
+                         enum shard_container container,
                          struct mapping *m,
                          uint64_t size_bytes,
                          const struct shard_summary *expected,
                          struct error *err) {
     struct shard_index x;
     TRY(shard_index_parse(&x, shard->path, m->bytes, size_bytes, err));
-    if (x.hash != expected->index_hash || x.sample_count != expected->sample_count ||
-        x.text_count != expected->text_count || x.image_bytes != expected->image_bytes ||
-        x.first_id != expected->first_id || x.last_id != expected->last_id ||
-        shard_index_file_bytes(&x) != expected->size_bytes) {
+    if (x.container != container || x.hash != expected->index_hash ||
+        x.sample_count != expected->sample_count || x.text_count != expected->text_count ||
+        x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
+        x.last_id != expected->last_id || shard_index_file_bytes(&x) != expected->size_bytes) {
         return error_set(err, STATUS_MISMATCH,
                          "%s: its index is not the one that " MANIFEST_NAME " names", shard->path);
     }
@@ -129,6 +130,7 @@ static enum status adopt(struct dataset_shard *shard,
 }
 
 static enum status open_sidecar(struct dataset_shard *shard,
+                                enum shard_container container,
                                 const struct file_system *fs,
                                 const struct shard_summary *expected,
                                 struct error *err) {
@@ -143,7 +145,7 @@ static enum status open_sidecar(struct dataset_shard *shard,
         s = map_bytes(&m, fs, f, path, 0, size, err);
     }
     if (s == STATUS_OK) {
-        s = adopt(shard, &m, size, expected, err);
+        s = adopt(shard, container, &m, size, expected, err);
     }
     unmap(&m);
     fs->close(f);
@@ -151,6 +153,7 @@ static enum status open_sidecar(struct dataset_shard *shard,
 }
 
 static enum status open_embedded(struct dataset_shard *shard,
+                                 enum shard_container container,
                                  const struct file_system *fs,
                                  struct file *f,
                                  const struct shard_summary *expected,
@@ -160,7 +163,7 @@ static enum status open_embedded(struct dataset_shard *shard,
     uint32_t size = 0;
     TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &offset, &size, err));
     TRY(map_bytes(&m, fs, f, shard->path, offset, size, err));
-    enum status s = adopt(shard, &m, size, expected, err);
+    enum status s = adopt(shard, container, &m, size, expected, err);
     unmap(&m);
     return s;
 }
@@ -187,8 +190,9 @@ static enum status open_shard(struct dataset *d,
                       expected->size_bytes);
     }
     /* A sidecar that is missing or another one's costs nothing but the detour. */
-    if (s == STATUS_OK && open_sidecar(shard, d->fs, expected, NULL) != STATUS_OK) {
-        s = open_embedded(shard, d->fs, f, expected, err);
+    enum shard_container container = d->manifest.container;
+    if (s == STATUS_OK && open_sidecar(shard, container, d->fs, expected, NULL) != STATUS_OK) {
+        s = open_embedded(shard, container, d->fs, f, expected, err);
     }
     d->fs->close(f);
     return s;
@@ -407,7 +411,7 @@ uint32_t dataset_max_image_bytes(const struct dataset *d) {
 }
 
 uint32_t dataset_max_image_span_bytes(const struct dataset *d) {
-    return shard_image_span_bytes(d->max_image_bytes);
+    return shard_image_span_bytes(d->manifest.container, d->max_image_bytes);
 }
 
 const struct manifest *dataset_manifest(const struct dataset *d) {
@@ -461,7 +465,7 @@ enum status dataset_sample_at(const struct dataset *d,
         .shard = place.shard,
         .index_in_shard = place.index,
         .image_bytes = r.image_bytes,
-        .image_span_bytes = shard_image_span_bytes(r.image_bytes),
+        .image_span_bytes = shard_image_span_bytes(shard->index.container, r.image_bytes),
         .width_px = r.width_px,
         .height_px = r.height_px,
         .format = r.format,

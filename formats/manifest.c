@@ -33,10 +33,13 @@ static enum status copy_text(char **out, const char *text, struct error *err) {
     return STATUS_OK;
 }
 
-enum status manifest_init(struct manifest *m, const char *created_by, struct error *err) {
+enum status manifest_init(struct manifest *m,
+                          enum shard_container container,
+                          const char *created_by,
+                          struct error *err) {
     REQUIRE(m && created_by);
     *m = empty;
-    m->container = SHARD_CONTAINER_TAR_ZSTD;
+    m->container = container;
     return copy_text(&m->created_by, created_by, err);
 }
 
@@ -48,7 +51,11 @@ void manifest_fini(struct manifest *m) {
         free(m->options[i].name);
         free(m->options[i].value);
     }
+    for (size_t i = 0; i < m->class_count; i++) {
+        free(m->classes[i]);
+    }
     free(m->created_by);
+    free(m->classes);
     free(m->shards);
     free(m->sources);
     free(m->options);
@@ -122,6 +129,21 @@ manifest_add_option(struct manifest *m, const char *name, const char *value, str
         return s;
     }
     m->option_count++;
+    return STATUS_OK;
+}
+
+enum status manifest_add_class(struct manifest *m, const char *name, struct error *err) {
+    REQUIRE(m && name);
+    if (m->class_count == MANIFEST_MAX_CLASSES) {
+        return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
+    }
+    char **classes = grow(m->classes, m->class_count, sizeof(*classes));
+    if (!classes) {
+        return nomem(err);
+    }
+    m->classes = classes;
+    TRY(copy_text(&m->classes[m->class_count], name, err));
+    m->class_count++;
     return STATUS_OK;
 }
 
@@ -286,6 +308,21 @@ static enum status parse_options(const struct parse *p, const struct json_value 
     return STATUS_OK;
 }
 
+/* Absent: none. */
+static enum status parse_classes(const struct parse *p, const struct json_value *list) {
+    if (!list) {
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < json_value_count(list); i++) {
+        const char *name = json_value_string(json_value_at(list, i), NULL);
+        if (!name) {
+            return corrupt(p, "class", i);
+        }
+        TRY(manifest_add_class(p->m, name, p->err));
+    }
+    return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of classes: entry", 0);
+}
+
 static enum status parse_generations(const struct parse *p, const struct json_value *list) {
     struct manifest_generation before = {0};
     for (size_t i = 0; i < json_value_count(list); i++) {
@@ -332,6 +369,7 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     const char *format = json_value_string(json_value_get(root, "format"), NULL);
     const char *container = json_value_string(json_value_get(root, "container"), NULL);
     const char *created_by = json_value_string(json_value_get(root, "created_by"), NULL);
+    enum shard_container known;
     uint64_t version = 0;
     if (!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version)) {
         return error_set(p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
@@ -341,17 +379,18 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
                          "%s: version %" PRIu64 ", this program reads version %d", p->name, version,
                          MANIFEST_VERSION);
     }
-    if (!container || strcmp(container, shard_container_name(SHARD_CONTAINER_TAR_ZSTD)) != 0) {
+    if (!container || !shard_container_of_name(&known, container)) {
         return error_set(p->err, STATUS_VERSION, "%s: container '%.40s' is not known here", p->name,
                          container ? container : "");
     }
     if (!created_by) {
         return error_set(p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
     }
-    TRY(manifest_init(p->m, created_by, p->err));
+    TRY(manifest_init(p->m, known, created_by, p->err));
     TRY(parse_shards(p, json_value_get(root, "shards")));
     TRY(parse_sources(p, json_value_get(root, "sources")));
     TRY(parse_options(p, json_value_get(root, "options")));
+    TRY(parse_classes(p, json_value_get(root, "classes")));
     TRY(parse_generations(p, json_value_get(root, "generations")));
     return check_sums(p, root);
 }

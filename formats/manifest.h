@@ -26,7 +26,8 @@ enum {
     MANIFEST_MAX_SOURCES = 1 << 16,
     MANIFEST_MAX_OPTIONS = 256,
     MANIFEST_MAX_GENERATIONS = 4096,
-    MANIFEST_MAX_TEXT_BYTES = 4096, /* of a source's name, an option, created_by */
+    MANIFEST_MAX_CLASSES = 1 << 20,
+    MANIFEST_MAX_TEXT_BYTES = 4096, /* of a source's, class's or option's text, created_by */
 };
 
 struct manifest_source {
@@ -62,12 +63,19 @@ struct manifest {
     size_t source_count;
     struct manifest_option *options; /* what shaped the bytes: names and values as text */
     size_t option_count;
+    char **classes; /* names: a sample's label i is classes[i]; none where nobody named them */
+    size_t class_count;
     struct manifest_generation *generations; /* the last is the dataset as it is */
     size_t generation_count;
 };
 
-/* An empty one, container tar.zst. Returns OK or NOMEM. */
-enum status manifest_init(struct manifest *m, const char *created_by, struct error *err);
+/* An empty one, which is valid: a part of a run may have got no samples. Returns OK, LIMIT or
+ * NOMEM.
+ */
+enum status manifest_init(struct manifest *m,
+                          enum shard_container container,
+                          const char *created_by,
+                          struct error *err);
 void manifest_fini(struct manifest *m); /* accepts an all-zero one */
 
 /* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored. */
@@ -77,6 +85,7 @@ enum status
 manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct error *err);
 enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err);
+enum status manifest_add_class(struct manifest *m, const char *name, struct error *err);
 
 /* Sums up the shards into the totals, raises id_space to the largest id + 1 (never lowers it), and
  * appends the generation with this fingerprint (see dataset_fingerprint_of).

@@ -67,6 +67,14 @@ static void write_origin(struct json_writer *w, const struct manifest *m) {
         json_string(w, m->options[i].name, m->options[i].value);
     }
     json_close_object(w);
+    if (m->class_count > 0) {
+        next_line(w);
+        json_open_array(w, "classes");
+        for (size_t i = 0; i < m->class_count; i++) {
+            json_string(w, NULL, m->classes[i]);
+        }
+        json_close_array(w);
+    }
 }
 
 enum status manifest_write(const struct manifest *m,

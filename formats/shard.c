@@ -13,8 +13,29 @@
 
 #include "formats/shard_internal.h"
 
+static const char zst_extension[] = ".tar.zst";
+static const char tar_extension[] = ".tar";
+
 const char *shard_container_name(enum shard_container c) {
-    return c == SHARD_CONTAINER_TAR_ZSTD ? "tar.zst" : "unknown";
+    switch (c) {
+    case SHARD_CONTAINER_TAR_ZSTD:
+        return "tar.zst";
+    case SHARD_CONTAINER_TAR:
+        return "tar";
+    case SHARD_CONTAINER_TAR_FOREIGN:
+        return "tar-foreign";
+    }
+    return "unknown";
+}
+
+bool shard_container_of_name(enum shard_container *out, const char *name) {
+    for (int c = SHARD_CONTAINER_TAR_ZSTD; c <= SHARD_CONTAINER_TAR_FOREIGN; c++) {
+        *out = (enum shard_container)c;
+        if (strcmp(name, shard_container_name(*out)) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t caption_hash_with(struct hasher *h, const struct shard_text *captions, size_t count) {
@@ -69,9 +90,12 @@ enum status shard_file_name(char *out,
                             size_t out_size_bytes,
                             const char *name,
                             uint32_t number,
+                            enum shard_container container,
                             struct error *err) {
     REQUIRE(out && out_size_bytes > 0 && name);
-    int n = snprintf(out, out_size_bytes, "%s-%06u" SHARD_EXTENSION, name, number);
+    REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
+    const char *extension = container == SHARD_CONTAINER_TAR ? tar_extension : zst_extension;
+    int n = snprintf(out, out_size_bytes, "%s-%06u%s", name, number, extension);
     if (n < 0 || (size_t)n >= out_size_bytes || (size_t)n > SHARD_MAX_NAME_BYTES) {
         return error_set(err, STATUS_LIMIT,
                          "name '%.40s...' makes a file name of %d bytes, the "
@@ -81,13 +105,21 @@ enum status shard_file_name(char *out,
     return STATUS_OK;
 }
 
+/* And has more in front of it. */
+static bool ends_with(const char *name, const char *ending) {
+    size_t size = strlen(name);
+    size_t tail = strlen(ending);
+    return size > tail && strcmp(name + size - tail, ending) == 0;
+}
+
 enum status
 shard_index_name(char *out, size_t out_size_bytes, const char *shard_name, struct error *err) {
     REQUIRE(out && out_size_bytes > 0 && shard_name);
     size_t size = strlen(shard_name);
-    size_t tail = strlen(SHARD_EXTENSION);
-    if (size > tail && strcmp(shard_name + size - tail, SHARD_EXTENSION) == 0) {
-        size -= tail;
+    if (ends_with(shard_name, zst_extension)) {
+        size -= sizeof(zst_extension) - 1;
+    } else if (ends_with(shard_name, tar_extension)) {
+        size -= sizeof(tar_extension) - 1;
     }
     if (size >= out_size_bytes || strlen(SHARD_INDEX_EXTENSION) >= out_size_bytes - size) {
         return error_set(err, STATUS_LIMIT, "name of %zu bytes is too long", size);
@@ -185,16 +217,20 @@ void end_frame(uint8_t out[END_FRAME_BYTES]) {
     store_u32(out + at + SHARD_BLOCK_HEADER_BYTES + 1, (uint32_t)hash64(zeros, sizeof(zeros)));
 }
 
-uint32_t shard_image_span_bytes(uint32_t image_bytes) {
-    return image_bytes == 0
-               ? 0
+uint32_t shard_image_span_bytes(enum shard_container container, uint32_t image_bytes) {
+    return image_bytes == 0 || container != SHARD_CONTAINER_TAR_ZSTD
+               ? image_bytes
                : image_bytes + (image_bytes - 1) / SHARD_BLOCK_BYTES * SHARD_BLOCK_HEADER_BYTES;
 }
 
 enum status
 shard_image_compact(void *span, size_t span_bytes, size_t image_bytes, struct error *err) {
     REQUIRE(span && image_bytes >= 1 && image_bytes <= SHARD_MAX_IMAGE_BYTES);
-    REQUIRE(span_bytes == shard_image_span_bytes((uint32_t)image_bytes));
+    uint32_t framed_bytes = shard_image_span_bytes(SHARD_CONTAINER_TAR_ZSTD, (uint32_t)image_bytes);
+    REQUIRE(span_bytes == image_bytes || span_bytes == framed_bytes);
+    if (span_bytes == image_bytes) {
+        return STATUS_OK;
+    }
     uint8_t *bytes = span;
     for (size_t done = SHARD_BLOCK_BYTES; done < image_bytes; done += SHARD_BLOCK_BYTES) {
         size_t left = image_bytes - done;

@@ -19,7 +19,6 @@
 extern "C" {
 #endif
 
-#define SHARD_EXTENSION       ".tar.zst"
 #define SHARD_INDEX_EXTENSION ".cci"
 
 #define SHARD_MAX_ID ((uint64_t)INT64_MAX - 1) /* so that every JSON reader can hold a count */
@@ -41,10 +40,16 @@ enum {
 /* How the samples lie in the file. Stored: never renumbered. */
 enum shard_container {
     SHARD_CONTAINER_TAR_ZSTD = 1, /* a zstd frame per sample, tar inside */
-    /* 2 is the place of the plain tar */
+    SHARD_CONTAINER_TAR = 2,      /* the same tar, as it is */
+    SHARD_CONTAINER_TAR_FOREIGN =
+        3, /* somebody's tar, never written to; its index lies beside it */
 };
 
-const char *shard_container_name(enum shard_container c); /* "tar.zst"; "unknown" */
+/* "tar.zst", "tar", "tar-foreign"; "unknown" */
+const char *shard_container_name(enum shard_container c);
+
+/* False for a name that is none of these. */
+bool shard_container_of_name(enum shard_container *out, const char *name);
 
 /* struct shard_record.flags. Stored: never renumbered; other bits must be zero. */
 enum {
@@ -91,21 +96,27 @@ bool shard_key_is_valid(const char *key);
 /* 1 to SHARD_MAX_NAME_BYTES bytes of letters, digits, _ - + and inner dots. */
 bool shard_name_is_valid(const char *name);
 
-/* "NAME-000042.tar.zst" and "NAME-000042.cci" */
+/* "NAME-000042.tar.zst" or "NAME-000042.tar". Requires a container that is written (not a foreign
+ * one). Returns OK or LIMIT. */
 enum status shard_file_name(char *out,
                             size_t out_size_bytes,
                             const char *name,
                             uint32_t number,
+                            enum shard_container container,
                             struct error *err);
+
+/* "NAME-000042.cci" of either; where a name ends in neither .tar.zst nor .tar, behind all of it.
+ * Returns OK or LIMIT. */
 enum status
 shard_index_name(char *out, size_t out_size_bytes, const char *shard_name, struct error *err);
 
-/* Bytes between the first and behind the last byte of an image in a shard: the image and the block
- * headers inside it. Requires 1 <= image_bytes <= SHARD_MAX_IMAGE_BYTES. */
-uint32_t shard_image_span_bytes(uint32_t image_bytes);
+/* Bytes between the first and behind the last byte of an image in a shard: the image and, in
+ * container tar.zst, the block headers inside it. Requires image_bytes <= SHARD_MAX_IMAGE_BYTES. */
+uint32_t shard_image_span_bytes(enum shard_container container, uint32_t image_bytes);
 
 /* Turns a span as read from the shard into the image, in place: checks the block headers and
- * closes the gaps. Returns OK or CORRUPT; INVALID when the two sizes do not fit. */
+ * closes the gaps; nothing to do where span and image are of one size. Returns OK or CORRUPT;
+ * INVALID when the two sizes do not fit. */
 enum status
 shard_image_compact(void *span, size_t span_bytes, size_t image_bytes, struct error *err);
 

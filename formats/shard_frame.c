@@ -31,10 +31,16 @@ void shard_frame_fini(struct shard_frame *f) {
     }
 }
 
-enum status
-shard_frame_builder_create(struct shard_frame_builder **out, int level, struct error *err) {
+enum status shard_frame_builder_create(struct shard_frame_builder **out,
+                                       enum shard_container container,
+                                       int level,
+                                       struct error *err) {
     REQUIRE(out && level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
     *out = NULL;
+    if (container != SHARD_CONTAINER_TAR_ZSTD) {
+        return error_set(err, STATUS_UNSUPPORTED, "container %s cannot be written",
+                         shard_container_name(container));
+    }
     struct shard_frame_builder *b = calloc(1, sizeof(*b));
     if (!b) {
         return error_set(err, STATUS_NOMEM, "out of memory for a frame builder");

@@ -213,7 +213,8 @@ enum status shard_index_record(const struct shard_index *x,
         wrong = "has its frame outside the shard";
     } else if (out->image_bytes < 1 || out->image_bytes > x->largest_image_bytes ||
                image_start > out->frame_bytes ||
-               shard_image_span_bytes(out->image_bytes) > out->frame_bytes - image_start) {
+               shard_image_span_bytes(x->container, out->image_bytes) >
+                   out->frame_bytes - image_start) {
         wrong = "has its image outside its frame";
     } else if (out->text_count > SHARD_MAX_CAPTIONS || out->first_text > x->text_count ||
                out->text_count > x->text_count - out->first_text) {

@@ -341,7 +341,7 @@ check_members(struct shard_reader *r, const struct sample_view *v, struct error 
         }
     }
     uint8_t *span = r->frame.data + (record->image_offset - record->frame_offset);
-    uint32_t span_bytes = shard_image_span_bytes(record->image_bytes);
+    uint32_t span_bytes = shard_image_span_bytes(r->index.container, record->image_bytes);
     if (shard_image_compact(span, span_bytes, record->image_bytes, NULL) != STATUS_OK ||
         memcmp(span, v->image, v->image_bytes) != 0) {
         return bad_sample(r, record, "the image is not where the index says", err);

@@ -29,6 +29,7 @@ struct shard_writer {
     char path[PATH_MAX_BYTES];
     char temporary[PATH_MAX_BYTES];
     bool temporary_exists;
+    enum shard_container container;
     struct shard_summary summary;
     struct zstd_packer *packer;
     struct hasher *hasher; /* of the whole file */
@@ -47,7 +48,7 @@ static enum status nomem(const struct shard_writer *w, struct error *err) {
 
 static enum status
 make_paths(struct shard_writer *w, const char *name, uint32_t number, struct error *err) {
-    TRY(shard_file_name(w->summary.name, sizeof(w->summary.name), name, number, err));
+    TRY(shard_file_name(w->summary.name, sizeof(w->summary.name), name, number, w->container, err));
     TRY(path_join(w->path, sizeof(w->path), w->directory, w->summary.name, err));
     int n = snprintf(w->temporary, sizeof(w->temporary), "%s.tmp", w->path);
     if (n < 0 || (size_t)n >= sizeof(w->temporary)) {
@@ -76,16 +77,22 @@ enum status shard_writer_open(struct shard_writer **out,
                               const char *directory,
                               const char *name,
                               uint32_t number,
+                              enum shard_container container,
                               int level,
                               struct error *err) {
     REQUIRE(out && fs && directory && name && shard_name_is_valid(name) && number <= 999999);
     REQUIRE(level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
     *out = NULL;
+    if (container != SHARD_CONTAINER_TAR_ZSTD) {
+        return error_set(err, STATUS_UNSUPPORTED, "container %s cannot be written",
+                         shard_container_name(container));
+    }
     struct shard_writer *w = calloc(1, sizeof(*w));
     if (!w) {
         return error_set(err, STATUS_NOMEM, "out of memory for a shard writer");
     }
     w->fs = fs;
+    w->container = container;
     w->summary.first_id = UINT64_MAX;
     byte_buffer_init(&w->texts, SHARD_MAX_CAPTION_COLUMN_BYTES);
     byte_buffer_init(&w->sizes, SHARD_MAX_CAPTION_COLUMN_BYTES);

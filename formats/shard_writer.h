@@ -61,9 +61,13 @@ void shard_frame_fini(struct shard_frame *f); /* accepts an all-zero one */
 
 struct shard_frame_builder; /* a compressor and its memory: one per worker */
 
-/* Requires SHARD_LEVEL_MIN <= level <= SHARD_LEVEL_MAX. Returns OK or NOMEM. */
-enum status
-shard_frame_builder_create(struct shard_frame_builder **out, int level, struct error *err);
+/* `container` is that of the writer which the frames go to; tars of others are not written. `level`
+ * is zstd's, and without effect in container tar. Requires SHARD_LEVEL_MIN <= level <=
+ * SHARD_LEVEL_MAX. Returns OK or NOMEM. */
+enum status shard_frame_builder_create(struct shard_frame_builder **out,
+                                       enum shard_container container,
+                                       int level,
+                                       struct error *err);
 void shard_frame_builder_destroy(struct shard_frame_builder *b); /* accepts NULL */
 
 /* Returns OK; LIMIT for a sample beyond the limits of formats/shard.h; CORRUPT for captions or JSON
@@ -76,14 +80,15 @@ enum status shard_frame_build(struct shard_frame_builder *b,
 
 struct shard_writer; /* opaque */
 
-/* Begins DIRECTORY/NAME-number.tar.zst under its temporary name (an old one is replaced). Requires
- * shard_name_is_valid(name), number <= 999999, and a level as above. Returns OK, IO, NOTFOUND,
- * LIMIT or NOMEM. */
+/* Begins DIRECTORY/NAME-number.tar.zst, or .tar, under its temporary name (an old one is replaced).
+ * `level` is that of the captions in the index. Requires shard_name_is_valid(name), number <=
+ * 999999, and container and level as above. Returns OK, IO, NOTFOUND, LIMIT or NOMEM. */
 enum status shard_writer_open(struct shard_writer **out,
                               const struct file_system *fs,
                               const char *directory,
                               const char *name,
                               uint32_t number,
+                              enum shard_container container,
                               int level,
                               struct error *err);
 

@@ -43,8 +43,8 @@ enum status pack_commit_open(struct pack_commit *c,
     c->summary = summary;
     char path[PATH_MAX_BYTES];
     json_writer_init(&c->line, 0);
-    TRY(manifest_init(&c->manifest, opt->created_by, err));
-    TRY(shard_frame_builder_create(&c->builder, opt->level, err));
+    TRY(manifest_init(&c->manifest, SHARD_CONTAINER_TAR_ZSTD, opt->created_by, err));
+    TRY(shard_frame_builder_create(&c->builder, SHARD_CONTAINER_TAR_ZSTD, opt->level, err));
     TRY(pack_directory_prepare(opt, err));
     TRY(path_join(path, sizeof(path), opt->directory, PACK_REJECTS_NAME ".tmp", err));
     return c->fs->open(c->fs->context, &c->rejects, path, FILE_REPLACE, err);
@@ -198,7 +198,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     }
     if (!c->writer) {
         TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
-                              c->summary->shards, c->opt->level, err));
+                              c->summary->shards, SHARD_CONTAINER_TAR_ZSTD, c->opt->level, err));
     }
     TRY(add_frame(c, item, err));
     c->summary->samples++;

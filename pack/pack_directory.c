@@ -27,7 +27,8 @@ static bool is_shard_name(const char *name) {
         return false;
     }
     uint32_t number = (uint32_t)strtoul(digits, NULL, 10);
-    if (shard_file_name(shard, sizeof(shard), PACK_SHARD_NAME, number, NULL) != STATUS_OK ||
+    if (shard_file_name(shard, sizeof(shard), PACK_SHARD_NAME, number, SHARD_CONTAINER_TAR_ZSTD,
+                        NULL) != STATUS_OK ||
         shard_index_name(index, sizeof(index), shard, NULL) != STATUS_OK) {
         return false;
     }

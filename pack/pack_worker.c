@@ -43,7 +43,7 @@ pack_worker_create(struct pack_worker **out, const struct pack_options *opt, str
     resize_scratch_init(&w->scratch);
     enum status s = image_decoder_create(&w->decoder, NULL, err);
     if (s == STATUS_OK) {
-        s = shard_frame_builder_create(&w->builder, opt->level, err);
+        s = shard_frame_builder_create(&w->builder, SHARD_CONTAINER_TAR_ZSTD, opt->level, err);
     }
     if (s != STATUS_OK) {
         pack_worker_destroy(w);

@@ -140,7 +140,7 @@ static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard,
     char path[PATH_MAX_BYTES];
     byte_buffer_init(&payload, UINT32_MAX);
     must(file_posix()->make_directory(NULL, dir, &err));
-    must(manifest_init(&m, "bench_dataset", &err));
+    must(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "bench_dataset", &err));
     must(zstd_packer_create(&packer, 3, &err));
     uint32_t shards = (uint32_t)((samples + per_shard - 1) / per_shard);
     for (uint32_t k = 0; k < shards; k++) {
@@ -149,7 +149,7 @@ static void write_indexes(const char *dir, uint64_t samples, uint32_t per_shard,
         uint64_t from = (uint64_t)k * per_shard;
         uint32_t count = samples - from < per_shard ? (uint32_t)(samples - from) : per_shard;
         make_index(&payload, &x, interleave ? k : from, interleave ? shards : 1, count, packer);
-        must(shard_file_name(s.name, sizeof(s.name), "bench", k, &err));
+        must(shard_file_name(s.name, sizeof(s.name), "bench", k, SHARD_CONTAINER_TAR_ZSTD, &err));
         s.size_bytes = shard_index_file_bytes(&x);
         s.index_hash = x.hash;
         s.image_bytes = x.image_bytes;

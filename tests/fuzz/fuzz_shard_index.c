@@ -84,7 +84,7 @@ static bool write_manifest(struct file_system *fs, const struct shard_index *x) 
         .sample_count = x->sample_count,
         .text_count = x->text_count,
     };
-    demand(manifest_init(&m, "fuzz", NULL) == STATUS_OK);
+    demand(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "fuzz", NULL) == STATUS_OK);
     demand(manifest_add_shard(&m, &s, NULL) == STATUS_OK);
     enum status written = manifest_seal(&m, 0, NULL);
     if (written == STATUS_OK) {

@@ -75,6 +75,7 @@ void make_shards_default(struct make_shards *how) {
         .samples_per_shard = 100,
         .seed = 1,
         .level = SHARD_LEVEL_DEFAULT,
+        .container = SHARD_CONTAINER_TAR_ZSTD,
     };
 }
 
@@ -108,9 +109,10 @@ static enum status make_one(struct manifest *m,
     struct shard_frame_builder *b = NULL;
     struct shard_frame frame = {0};
     struct shard_summary summary;
-    enum status s = shard_writer_open(&w, fs, directory, how->name, number, how->level, err);
+    enum status s =
+        shard_writer_open(&w, fs, directory, how->name, number, how->container, how->level, err);
     if (s == STATUS_OK) {
-        s = shard_frame_builder_create(&b, how->level, err);
+        s = shard_frame_builder_create(&b, how->container, how->level, err);
     }
     if (s == STATUS_OK) {
         s = fill_shard(w, b, &frame, from, to, how, err);
@@ -162,7 +164,7 @@ enum status make_dataset(const struct file_system *fs,
                          struct error *err) {
     struct manifest m;
     TRY(fs->make_directory(fs->context, directory, err));
-    TRY(manifest_init(&m, "ccpack 0.1.0", err));
+    TRY(manifest_init(&m, how->container, "ccpack 0.1.0", err));
     enum status s = fill_dataset(&m, fs, directory, how, err);
     manifest_fini(&m);
     return s;

@@ -36,8 +36,9 @@ struct make_shards {
     uint64_t first_id;          /* 0 */
     uint32_t samples_per_shard; /* 100 */
     uint64_t seed;
-    size_t image_bytes; /* 0: as make_sample has it */
-    int level;          /* SHARD_LEVEL_DEFAULT */
+    size_t image_bytes;             /* 0: as make_sample has it */
+    int level;                      /* SHARD_LEVEL_DEFAULT */
+    enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
 };
 
 void make_shards_default(struct make_shards *how);

@@ -112,8 +112,9 @@ static void make_shard(struct manifest *m,
     struct shard_frame frame = {0};
     struct shard_summary summary;
     struct error err = {0};
-    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number, 1, &err));
-    MUST(shard_frame_builder_create(&b, 1, &err));
+    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number,
+                           SHARD_CONTAINER_TAR_ZSTD, 1, &err));
+    MUST(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 1, &err));
     for (uint64_t i = from; i < to; i++) {
         build_frame(b, &frame, i, step);
         MUST(shard_writer_add(w, &frame, &err));
@@ -171,7 +172,7 @@ void picture_dataset_make(const char *directory, const struct picture_dataset *h
     uint64_t fingerprint = 0;
     uint32_t number = 0;
     MUST(fs->make_directory(fs->context, directory, &err));
-    MUST(manifest_init(&m, "test", &err));
+    MUST(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err));
     for (uint64_t from = 0; from < how->samples; from += how->samples_per_shard) {
         uint64_t to = from + how->samples_per_shard;
         make_shard(&m, directory, number++, from, to < how->samples ? to : how->samples,

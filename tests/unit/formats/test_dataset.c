@@ -98,7 +98,7 @@ TEST(an_empty_dataset_opens) {
     struct dataset *d = NULL;
     uint64_t position = 0;
     assert_ok(file_memory_create(&fs, &err), err);
-    assert_ok(manifest_init(&m, "test", &err), err);
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
     seal_and_write(&m, fs, ".");
     manifest_fini(&m);
     assert_ok(dataset_open(&d, ".", fs, &err), err);
@@ -115,7 +115,7 @@ TEST(overlapping_shards_are_merged) {
     struct manifest m;
     struct dataset *d = NULL;
     assert_ok(file_memory_create(&fs, &err), err);
-    assert_ok(manifest_init(&m, "test", &err), err);
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
     make_shards_default(&how);
     how.samples = 70;
     how.samples_per_shard = 40;
@@ -146,7 +146,7 @@ TEST(an_id_in_two_shards_is_refused) {
     struct manifest m;
     uint64_t fingerprint = 0;
     assert_ok(file_memory_create(&fs, &err), err);
-    assert_ok(manifest_init(&m, "test", &err), err);
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
     make_shards_default(&how);
     assert_ok(make_shards_into(&m, fs, ".", 0, &how, &err), err);
     how.first_id = 99;

@@ -13,7 +13,7 @@
 static struct error err;
 
 static void fill(struct manifest *m) {
-    assert_ok(manifest_init(m, "ccpack 0.1.0", &err), err);
+    assert_ok(manifest_init(m, SHARD_CONTAINER_TAR_ZSTD, "ccpack 0.1.0", &err), err);
     for (uint32_t i = 0; i < 3; i++) {
         struct shard_summary s = {
             .size_bytes = 1000 + i,
@@ -87,10 +87,48 @@ static void assert_edit_refused(const char *from, const char *to, enum status ex
     manifest_fini(&m);
 }
 
+TEST(classes_are_kept_in_order) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    assert_ok(manifest_add_class(&m, "tench", &err), err);
+    assert_ok(manifest_add_class(&m, "a \"great\" white", &err), err);
+    char *text = text_of(&m);
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_int_equal(back.class_count, 2);
+    assert_string_equal(back.classes[0], "tench");
+    assert_string_equal(back.classes[1], "a \"great\" white");
+    manifest_fini(&back);
+    char *list = strstr(text, "\"classes\":[\"tench\"");
+    assert_non_null(list);
+    memcpy(list, "\"classes\":[12345678", 20);
+    assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+    memcpy(list, "\"classes\":\"tench\",[", 20);
+    assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+    free(text);
+    manifest_fini(&m);
+}
+
+/* A part of a cluster's run may have got no rows at all. */
+TEST(a_manifest_without_shards_is_valid) {
+    struct manifest m;
+    struct manifest back;
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR, "ccpack 0.1.0", &err), err);
+    assert_ok(manifest_seal(&m, 0xef46db3751d8e999u, &err), err);
+    char *text = text_of(&m);
+    assert_null(strstr(text, "classes"));
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_int_equal(back.samples, 0);
+    assert_int_equal(back.container, SHARD_CONTAINER_TAR);
+    free(text);
+    manifest_fini(&back);
+    manifest_fini(&m);
+}
+
 TEST(what_contradicts_itself_is_refused) {
     assert_edit_refused("\"version\":1", "\"version\":2", STATUS_VERSION);
     assert_edit_refused("ccstream-dataset", "other", STATUS_CORRUPT);
-    assert_edit_refused("\"tar.zst\"", "\"tar\"", STATUS_VERSION);
+    assert_edit_refused("\"tar.zst\"", "\"tar.gz\"", STATUS_VERSION);
     assert_edit_refused("\"samples\":270", "\"samples\":271", STATUS_CORRUPT);
     assert_edit_refused("\"id_space\":300", "\"id_space\":299", STATUS_CORRUPT);
     assert_edit_refused("\"id_space\":300", "\"id_space\":-1", STATUS_CORRUPT);

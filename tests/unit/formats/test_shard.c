@@ -23,7 +23,7 @@ static const char *write_shard(uint64_t count) {
     make_shards_default(&how);
     how.samples = count;
     how.samples_per_shard = (uint32_t)count;
-    assert_ok(manifest_init(&m, "test", &err), err);
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
     assert_ok(make_shards_into(&m, file_posix(), test_temp_dir(), 0, &how, &err), err);
     manifest_fini(&m);
     return test_temp_path("made-000000.tar.zst");
@@ -82,7 +82,7 @@ TEST(images_are_read_without_decompression) {
         struct shard_record record;
         make_sample(&made, i, 1);
         assert_ok(shard_reader_record(r, i, &record, &err), err);
-        uint32_t span = shard_image_span_bytes(record.image_bytes);
+        uint32_t span = shard_image_span_bytes(SHARD_CONTAINER_TAR_ZSTD, record.image_bytes);
         assert_true(record.image_offset + span <= size);
         assert_ok(shard_image_compact(file + record.image_offset, span, record.image_bytes, &err),
                   err);
@@ -154,7 +154,7 @@ TEST(verify_asks_about_every_sample) {
 
 TEST(span_with_damaged_block_header_is_refused) {
     uint8_t *span = calloc(1, 400000);
-    uint32_t span_bytes = shard_image_span_bytes(300000);
+    uint32_t span_bytes = shard_image_span_bytes(SHARD_CONTAINER_TAR_ZSTD, 300000);
     assert_int_equal(span_bytes, 300006);
     block_header(span + 131072, false, BLOCK_RAW, 131072);
     block_header(span + 262147, false, BLOCK_RAW, 37856);
@@ -179,13 +179,14 @@ TEST(frames_do_not_depend_on_the_builders_past) {
     for (int level = SHARD_LEVEL_MIN; level <= SHARD_LEVEL_MAX; level += 3) {
         struct shard_frame_builder *used = NULL;
         struct shard_frame frame_used = {0};
-        assert_ok(shard_frame_builder_create(&used, level, &err), err);
+        assert_ok(shard_frame_builder_create(&used, SHARD_CONTAINER_TAR_ZSTD, level, &err), err);
         for (uint64_t id = 0; id < 40; id++) {
             struct shard_frame_builder *fresh = NULL;
             struct shard_frame frame_fresh = {0};
             struct made_sample made;
             make_sample(&made, id, 1);
-            assert_ok(shard_frame_builder_create(&fresh, level, &err), err);
+            assert_ok(shard_frame_builder_create(&fresh, SHARD_CONTAINER_TAR_ZSTD, level, &err),
+                      err);
             assert_ok(shard_frame_build(fresh, &frame_fresh, &made.sample, &err), err);
             assert_ok(shard_frame_build(used, &frame_used, &made.sample, &err), err);
             assert_int_equal(frame_fresh.bytes.size_bytes, frame_used.bytes.size_bytes);
@@ -228,9 +229,11 @@ TEST(long_texts_survive) {
             struct shard_summary summary;
             struct sample_view view;
             int level = 1 + (int)i * 2;
-            assert_ok(shard_frame_builder_create(&b, level, &err), err);
+            assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, level, &err), err);
             assert_ok(shard_frame_build(b, &frame, &sample, &err), err);
-            assert_ok(shard_writer_open(&w, fs, test_temp_dir(), "long", 0, level, &err), err);
+            assert_ok(shard_writer_open(&w, fs, test_temp_dir(), "long", 0,
+                                        SHARD_CONTAINER_TAR_ZSTD, level, &err),
+                      err);
             assert_ok(shard_writer_add(w, &frame, &err), err);
             assert_ok(shard_writer_finish(w, &summary, &err), err);
             assert_ok(shard_reader_open(&r, fs, test_temp_path("long-000000.tar.zst"), &err), err);
@@ -255,10 +258,12 @@ TEST(an_image_above_the_window_is_framed_for_every_decoder) {
     struct shard_summary summary;
     struct sample_view view;
     make_sample_sized(&made, 1, 1, IMAGE_BYTES);
-    assert_ok(shard_frame_builder_create(&b, 3, &err), err);
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
     assert_ok(shard_frame_build(b, &frame, &made.sample, &err), err);
     assert_int_equal(frame.bytes.data[4], FRAME_DESCRIPTOR_WINDOWED);
-    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "big", 7, 3, &err), err);
+    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "big", 7,
+                                SHARD_CONTAINER_TAR_ZSTD, 3, &err),
+              err);
     assert_ok(shard_writer_add(w, &frame, &err), err);
     assert_ok(shard_writer_finish(w, &summary, &err), err);
     assert_string_equal(summary.name, "big-000007.tar.zst");
@@ -280,8 +285,10 @@ TEST(ids_may_come_in_any_order) {
     struct shard_reader *r = NULL;
     struct shard_summary summary;
     uint32_t index = 0;
-    assert_ok(shard_frame_builder_create(&b, 3, &err), err);
-    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "ids", 0, 3, &err), err);
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
+    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "ids", 0,
+                                SHARD_CONTAINER_TAR_ZSTD, 3, &err),
+              err);
     for (size_t i = 0; i < 6; i++) {
         struct made_sample made;
         make_sample(&made, ids[i], 1);
@@ -321,8 +328,10 @@ TEST(a_repeated_id_or_key_is_refused) {
     struct shard_writer *w = NULL;
     struct shard_summary summary;
     make_sample(&made, 9, 1);
-    assert_ok(shard_frame_builder_create(&b, 3, &err), err);
-    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "twice", 0, 3, &err), err);
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
+    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "twice", 0,
+                                SHARD_CONTAINER_TAR_ZSTD, 3, &err),
+              err);
     assert_ok(shard_frame_build(b, &frame, &made.sample, &err), err);
     assert_ok(shard_writer_add(w, &frame, &err), err);
     made.sample.sample_id = 10;
@@ -354,7 +363,7 @@ TEST(samples_beyond_the_limits_are_refused) {
     struct shard_text bad = {"\xFF\xFE", 2};
     struct shard_text long_text = {large, SHARD_MAX_TEXT_BYTES + 1};
     make_sample(&made, 1, 1);
-    assert_ok(shard_frame_builder_create(&b, 3, &err), err);
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
     struct shard_sample s = made.sample;
     s.captions = &bad;
     assert_status(shard_frame_build(b, &frame, &s, &err), STATUS_CORRUPT, err);

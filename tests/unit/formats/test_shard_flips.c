@@ -21,8 +21,12 @@ static void write_shard(const struct file_system *fs, struct shard_summary *summ
     struct shard_frame_builder *builder = NULL;
     struct shard_frame frame = {0};
     struct shard_writer *w = NULL;
-    assert_ok(shard_frame_builder_create(&builder, SHARD_LEVEL_DEFAULT, &err), err);
-    assert_ok(shard_writer_open(&w, fs, "", "a", 0, SHARD_LEVEL_DEFAULT, &err), err);
+    assert_ok(
+        shard_frame_builder_create(&builder, SHARD_CONTAINER_TAR_ZSTD, SHARD_LEVEL_DEFAULT, &err),
+        err);
+    assert_ok(
+        shard_writer_open(&w, fs, "", "a", 0, SHARD_CONTAINER_TAR_ZSTD, SHARD_LEVEL_DEFAULT, &err),
+        err);
     for (uint32_t i = 0; i < SAMPLE_COUNT; i++) {
         uint8_t image[64];
         for (size_t k = 0; k < sizeof image; k++) {
