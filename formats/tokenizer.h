@@ -1,14 +1,14 @@
 /*
- * tokenizer: text to token ids, and the training of a vocabulary. SentencePiece behind a C face.
+ * tokenizer: text to token ids with a SentencePiece model or a BERT WordPiece vocabulary, behind
+ * one face; and the training of a SentencePiece model. Which kind it is, the bytes tell.
  *
- * Threading : an open tokenizer is immutable; tokenizer_encode may be called from several threads
- *             at once. tokenizer_train is independent of open tokenizers.
+ * Threading : an open tokenizer is immutable; the encode functions may be called from several
+ *             threads at once. tokenizer_train is independent of open tokenizers.
  * Ownership : the tokenizer owns a copy of its model's bytes.
  * Untrusted : the model's bytes and every text. Text may be empty, hold NUL bytes or invalid UTF-8
  *             (each wrong sequence counts as U+FFFD), and is cut at TOKENIZER_MAX_TEXT_BYTES.
- * Memory    : SentencePiece allocates inside every encode (normalised text, lattice, pieces); this
- *             is the one allocation per sample that the loader cannot avoid. Our own part of the
- *             call reuses a buffer per thread.
+ * Memory    : SentencePiece allocates inside every encode (normalised text, lattice, pieces); our
+ *             own part of the call reuses a buffer per thread. WordPiece allocates nothing.
  */
 #ifndef FORMATS_TOKENIZER_H
 #define FORMATS_TOKENIZER_H
@@ -41,24 +41,32 @@ struct tokenizer_source {
     void *cookie;
 };
 
+enum tokenizer_model_type { TOKENIZER_UNIGRAM, TOKENIZER_BPE };
+
 struct tokenizer_train_options {
     uint32_t vocab_size;   /* ceiling of pieces, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB]; 8192 */
     uint32_t max_captions; /* more than these are sampled, evenly and repeatably; default 1000000 */
+    enum tokenizer_model_type model_type; /* default TOKENIZER_UNIGRAM */
 };
 
 void tokenizer_train_options_default(struct tokenizer_train_options *opt);
 
-/* Trains a lower-casing unigram model (normaliser nmt_nfkc_cf) and appends its bytes to `out`, an
- * initialised buffer; *piece_count gets the number of pieces. A small set of captions gives fewer
- * pieces than the ceiling. Equal captions in equal order give equal bytes; the bytes hold no paths.
- * Returns OK, NOMEM, LIMIT (vocab_size below what the characters of the captions need, or model too
- * large), USAGE (no caption with text in it) or what the source returned; `out` is untouched on
- * failure. */
+/* Trains a lower-casing SentencePiece model (normaliser nmt_nfkc_cf) and appends its bytes to
+ * `out`, an initialised buffer; *piece_count gets the number of pieces. A small set of captions
+ * gives fewer pieces than the ceiling. Equal captions in equal order give equal bytes; the bytes
+ * hold no paths. Returns OK, NOMEM, LIMIT (vocab_size below what the characters of the captions
+ * need, or model too large), USAGE (no caption with text in it) or what the source returned; `out`
+ * is untouched on failure. */
 enum status tokenizer_train(struct byte_buffer *out,
                             uint32_t *piece_count,
                             const struct tokenizer_source *source,
                             const struct tokenizer_train_options *opt,
                             struct error *err);
+
+enum tokenizer_kind { TOKENIZER_SENTENCEPIECE, TOKENIZER_WORDPIECE };
+
+/* "sentencepiece" or "wordpiece". */
+const char *tokenizer_kind_name(enum tokenizer_kind kind);
 
 struct tokenizer;
 
@@ -82,6 +90,23 @@ enum status tokenizer_encode(const struct tokenizer *t,
                              uint32_t max_tokens,
                              struct error *err);
 
+struct tokenizer_text {
+    const char *data; /* may be NULL when size_bytes is 0 */
+    size_t size_bytes;
+};
+
+/* Encodes `count` texts into rows of exactly max_tokens ids, out_ids (count, max_tokens), each
+ * filled up with the padding; out_lengths (count) gets the tokens before the padding. The rest as
+ * tokenizer_encode. */
+enum status tokenizer_encode_rows(const struct tokenizer *t,
+                                  int32_t *out_ids,
+                                  int32_t *out_lengths,
+                                  const struct tokenizer_text *texts,
+                                  size_t count,
+                                  uint32_t max_tokens,
+                                  struct error *err);
+
+enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 uint32_t tokenizer_vocab_count(const struct tokenizer *t);
 
 /* The id that fills a row behind its tokens; the model's unknown piece where it has no padding. */
@@ -89,6 +114,9 @@ int32_t tokenizer_pad_id(const struct tokenizer *t);
 
 /* The model's bytes, borrowed until close: what a checkpoint embeds. */
 const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes);
+
+/* XXH64 of the model's bytes: what a manifest records. */
+uint64_t tokenizer_hash(const struct tokenizer *t);
 
 /* The text of a piece, borrowed until close; NULL for an id outside the vocabulary. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id);

@@ -1,5 +1,5 @@
 /*
- * SentencePiece behind the C face of tokenizer.h: the one C++ file.
+ * SentencePiece as an engine of tokenizer.h: the one C++ file.
  *
  * Every entry runs inside guarded(), which turns an exception into a status, so that none crosses
  * into C. Two things are done here that the library leaves to its caller:
@@ -11,7 +11,7 @@
  *   bytes of a model may come from a stranger's checkpoint, so the trie is checked here before the
  *   library sees it (check_charsmap).
  */
-#include "formats/tokenizer.h"
+#include "formats/tokenizer_internal.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -30,15 +30,9 @@
 
 #include "formats/base/rng.h"
 
-struct tokenizer {
-    sentencepiece::SentencePieceProcessor processor;
-    std::string model;
-    int32_t cls_id;
-    int32_t sep_id;
-    int32_t pad_id;
-};
-
 namespace {
+
+using processor = sentencepiece::SentencePieceProcessor;
 
 constexpr size_t max_caption_bytes = 4096;
 constexpr size_t max_training_bytes = size_t{1} << 30;
@@ -202,31 +196,68 @@ bool check_model(std::string_view model) {
     return top.ok();
 }
 
-enum status open_model(struct tokenizer **out, std::string_view model, struct error *err) {
+enum status open_model(struct tokenizer *t, struct error *err) {
+    const std::string_view model(reinterpret_cast<const char *>(t->bytes), t->size_bytes);
     if (model.empty() || !check_model(model)) {
         return error_set(err, STATUS_CORRUPT, "tokenizer: these bytes are no SentencePiece model");
     }
-    auto t = std::make_unique<tokenizer>();
-    t->model.assign(model);
-    const auto status = t->processor.LoadFromSerializedProto(t->model);
+    auto p = std::make_unique<processor>();
+    const auto status = p->LoadFromSerializedProto(model);
     if (!status.ok()) {
         return error_set(err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",
                          status.message());
     }
-    const int count = t->processor.GetPieceSize();
+    const int count = p->GetPieceSize();
     if (count < 1 || count > TOKENIZER_MAX_VOCAB) {
         return error_set(err, STATUS_LIMIT, "tokenizer: model has %d pieces, the limit is %d",
                          count, TOKENIZER_MAX_VOCAB);
     }
-    t->cls_id = t->processor.bos_id();
-    t->sep_id = t->processor.eos_id();
-    t->pad_id = t->processor.pad_id() >= 0 ? t->processor.pad_id() : t->processor.unk_id();
+    t->vocab_count = static_cast<uint32_t>(count);
+    t->cls_id = p->bos_id();
+    t->sep_id = p->eos_id();
+    t->pad_id = p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
     if (t->cls_id < 0 || t->sep_id < 0) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "tokenizer: model has no begin or no end piece; train one with both");
     }
-    *out = t.release();
+    t->model = p.release();
     return STATUS_OK;
+}
+
+enum status open_engine(struct tokenizer *t, struct error *err) noexcept {
+    return guarded(err, [&] { return open_model(t, err); });
+}
+
+void close_engine(void *model) noexcept {
+    delete static_cast<processor *>(model);
+}
+
+enum status encode_engine(const struct tokenizer *t,
+                          int32_t *out_ids,
+                          uint32_t *out_count,
+                          const char *text,
+                          size_t size_bytes,
+                          uint32_t max_pieces,
+                          struct error *err) noexcept {
+    /* One per thread, so that its room is there from the second call on. */
+    static thread_local std::vector<int> pieces;
+    return guarded(err, [&] {
+        pieces.clear();
+        const auto status = static_cast<const processor *>(t->model)->Encode(
+            std::string_view(text, size_bytes), &pieces);
+        if (!status.ok()) {
+            return error_set(err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
+                             status.message());
+        }
+        const size_t count = std::min<size_t>(pieces.size(), max_pieces);
+        std::copy_n(pieces.begin(), count, out_ids);
+        *out_count = static_cast<uint32_t>(count);
+        return STATUS_OK;
+    });
+}
+
+const char *piece_engine(const struct tokenizer *t, int32_t id) noexcept {
+    return static_cast<const processor *>(t->model)->IdToPiece(id).c_str();
 }
 
 /* ---- training ------------------------------------------------------------------------------ */
@@ -332,7 +363,7 @@ enum status train(struct byte_buffer *out,
         return error_set(err, STATUS_USAGE, "tokenizer: there is no caption with text to train on");
     }
     const std::unordered_map<std::string, std::string> settings = {
-        {"model_type", "unigram"},
+        {"model_type", opt->model_type == TOKENIZER_BPE ? "bpe" : "unigram"},
         {"vocab_size", std::to_string(opt->vocab_size)},
         {"hard_vocab_limit", "false"},
         {"character_coverage", "0.9995"},
@@ -359,7 +390,7 @@ enum status train(struct byte_buffer *out,
         return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes", model.size());
     }
     struct tokenizer *t = nullptr;
-    const enum status opened = open_model(&t, model, err);
+    const enum status opened = tokenizer_open(&t, model.data(), model.size(), err);
     if (opened != STATUS_OK) {
         return opened;
     }
@@ -368,40 +399,18 @@ enum status train(struct byte_buffer *out,
     return byte_buffer_append(out, model.data(), model.size(), err);
 }
 
-enum status encode(const struct tokenizer *t,
-                   int32_t *out_ids,
-                   uint32_t *out_count,
-                   const char *text,
-                   size_t size_bytes,
-                   uint32_t max_tokens,
-                   struct error *err) {
-    /* One per thread, so that its room is there from the second call on. */
-    static thread_local std::vector<int> pieces;
-    pieces.clear();
-    if (size_bytes > 0) {
-        const std::string_view input(text,
-                                     cut_at_character(text, size_bytes, TOKENIZER_MAX_TEXT_BYTES));
-        const auto status = t->processor.Encode(input, &pieces);
-        if (!status.ok()) {
-            return error_set(err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
-                             status.message());
-        }
-    }
-    const size_t count = std::min<size_t>(pieces.size(), max_tokens - 2);
-    out_ids[0] = t->cls_id;
-    std::copy_n(pieces.begin(), count, out_ids + 1);
-    out_ids[count + 1] = t->sep_id;
-    *out_count = static_cast<uint32_t>(count + 2);
-    return STATUS_OK;
-}
-
 } // namespace
 
 extern "C" {
 
+const struct tokenizer_engine tokenizer_sentencepiece = {
+    TOKENIZER_SENTENCEPIECE, open_engine, close_engine, encode_engine, piece_engine,
+};
+
 void tokenizer_train_options_default(struct tokenizer_train_options *opt) {
     opt->vocab_size = 8192;
     opt->max_captions = 1000000;
+    opt->model_type = TOKENIZER_UNIGRAM;
 }
 
 enum status tokenizer_train(struct byte_buffer *out,
@@ -420,60 +429,6 @@ enum status tokenizer_train(struct byte_buffer *out,
                          TOKENIZER_MAX_VOCAB);
     }
     return guarded(err, [&] { return train(out, piece_count, source, opt, err); });
-}
-
-enum status tokenizer_open(struct tokenizer **out,
-                           const void *model,
-                           size_t model_size_bytes,
-                           struct error *err) {
-    REQUIRE(out && (model || model_size_bytes == 0));
-    *out = nullptr;
-    if (model_size_bytes > TOKENIZER_MAX_MODEL_BYTES) {
-        return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes, the limit is %d",
-                         model_size_bytes, TOKENIZER_MAX_MODEL_BYTES);
-    }
-    return guarded(err, [&] {
-        return open_model(out, std::string_view(static_cast<const char *>(model), model_size_bytes),
-                          err);
-    });
-}
-
-void tokenizer_close(struct tokenizer *t) {
-    delete t;
-}
-
-enum status tokenizer_encode(const struct tokenizer *t,
-                             int32_t *out_ids,
-                             uint32_t *out_count,
-                             const char *text,
-                             size_t size_bytes,
-                             uint32_t max_tokens,
-                             struct error *err) {
-    REQUIRE(t && out_ids && out_count && (text || size_bytes == 0));
-    REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
-    *out_count = 0;
-    return guarded(
-        err, [&] { return encode(t, out_ids, out_count, text, size_bytes, max_tokens, err); });
-}
-
-uint32_t tokenizer_vocab_count(const struct tokenizer *t) {
-    return static_cast<uint32_t>(t->processor.GetPieceSize());
-}
-
-int32_t tokenizer_pad_id(const struct tokenizer *t) {
-    return t->pad_id;
-}
-
-const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes) {
-    *size_bytes = t->model.size();
-    return t->model.data();
-}
-
-const char *tokenizer_piece(const struct tokenizer *t, int32_t id) {
-    if (id < 0 || id >= t->processor.GetPieceSize()) {
-        return nullptr;
-    }
-    return t->processor.IdToPiece(id).c_str();
 }
 
 } // extern "C"

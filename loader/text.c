@@ -45,12 +45,6 @@ enum status text_to_row(struct text_scratch *s,
         size_bytes = caption_clean(s->clean, text, size_bytes);
         text = s->clean;
     }
-    uint32_t count = 0;
-    TRY(tokenizer_encode(tokenizer, out_row, &count, text, size_bytes, max_tokens, err));
-    int32_t pad = tokenizer_pad_id(tokenizer);
-    for (uint32_t i = count; i < max_tokens; i++) {
-        out_row[i] = pad;
-    }
-    *out_length = (int32_t)count;
-    return STATUS_OK;
+    const struct tokenizer_text one = {text, size_bytes};
+    return tokenizer_encode_rows(tokenizer, out_row, out_length, &one, 1, max_tokens, err);
 }
