@@ -74,6 +74,8 @@ static void row_reset(struct source_row *r, uint64_t row) {
     empty_buffer(&r->json);
     r->row = row;
     r->offset_bytes = 0;
+    r->end_bytes = 0;
+    r->image_offset_bytes = 0;
     r->key[0] = '\0';
     r->has_number = false;
     r->number = 0;
@@ -430,6 +432,10 @@ uint64_t source_ignored(const struct source *s) {
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes) {
     *position_bytes = s->position_bytes < s->size_bytes ? s->position_bytes : s->size_bytes;
     *size_bytes = s->size_bytes;
+}
+
+bool source_is_plain_tar(const struct source *s) {
+    return s->plain_tar;
 }
 
 void source_close(struct source *s) {

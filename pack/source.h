@@ -80,8 +80,11 @@ enum source_reason {
 const char *source_reason_name(enum source_reason r); /* "image-damaged"; "unknown" */
 
 struct source_row {
-    uint64_t row;          /* in its source, from 0 */
-    uint64_t offset_bytes; /* of its first member in the (decompressed) tar; 0 elsewhere */
+    uint64_t row;                /* in its source, from 0 */
+    uint64_t offset_bytes;       /* of its first member in the (decompressed) tar; 0 elsewhere */
+    uint64_t end_bytes;          /* likewise: where its last member ends, with padding */
+    uint64_t image_offset_bytes; /* likewise: of the picture's body. What a sparse member's header
+                                  * is followed by is not its content: compare before use */
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;
@@ -129,6 +132,11 @@ struct source_options {
                                  * caption, a string or a list of them, in place of the .txt.
                                  * NULL: usual names */
     const char *image_column;   /* tsv, csv, json: the same for the picture's path */
+    /* wds: gets every byte of the file in order, up to the archive's end and perhaps beyond, so
+     * that a file need not be read twice to be hashed; source_skip may then not be used. NULL:
+     * nobody does. */
+    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
+    void *bytes_cookie;
 };
 
 struct source;
@@ -170,6 +178,10 @@ uint64_t source_ignored(const struct source *s);
 
 /* How far reading has come: bytes of the file and its size; both 0 where that is not known. */
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes);
+
+/* Whether it is a tar that stands in its file uncompressed, so that rows' offsets are the file's.
+ */
+bool source_is_plain_tar(const struct source *s);
 void source_close(struct source *s); /* accepts NULL */
 
 #ifdef __cplusplus

@@ -19,6 +19,7 @@ struct source {
     const struct source_ops *ops;
     uint64_t rows;
     uint64_t ignored;                    /* members that are of no row */
+    bool plain_tar;                      /* see source_is_plain_tar */
     uint64_t position_bytes, size_bytes; /* how far into the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */
     size_t class_count;

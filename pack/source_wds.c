@@ -39,8 +39,13 @@ struct source_wds {
     bool (*stop)(void *cookie);
     void *stop_cookie;
     bool stopped;
+    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
+    void *bytes_cookie;
     uint8_t *block;                /* READ_BYTES, what libarchive reads from */
     struct archive_entry *pending; /* first member of the next row; NULL: none yet */
+    uint64_t entry_bytes;          /* where the entry behind the last pending one begins, or the
+                                    * archive ends */
+    uint64_t body_bytes;           /* where the pending member's body begins */
     bool at_end;
     struct byte_buffer member;  /* the one being read */
     struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
@@ -78,7 +83,12 @@ static la_ssize_t read_block(struct archive *a, void *context, const void **bloc
         if (got < 0) {
             archive_set_error(a, errno, "cannot read: %s", strerror(errno));
         }
-        w->base.position_bytes += got > 0 ? (uint64_t)got : 0;
+        if (got > 0) {
+            w->base.position_bytes += (uint64_t)got;
+            if (w->bytes) {
+                w->bytes(w->bytes_cookie, w->block, (size_t)got);
+            }
+        }
         return got;
     }
 }
@@ -111,10 +121,15 @@ static size_t stem_bytes(const char *name) {
 
 /* The next regular file that has a stem: hidden files, such as "._x" of macOS, have none. */
 static enum status next_entry(struct source_wds *w, struct error *err) {
+    bool first = true;
     w->pending = NULL;
     while (!w->at_end) {
         struct archive_entry *e = NULL;
         int code = archive_read_next_header(w->archive, &e);
+        if (first) { /* the entries behind it may be of no row */
+            w->entry_bytes = (uint64_t)archive_read_header_position(w->archive);
+            first = false;
+        }
         if (code == ARCHIVE_EOF) {
             w->at_end = true;
             break;
@@ -127,6 +142,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
         if (archive_entry_filetype(e) == AE_IFREG && stem > 0 && name[stem - 1] != '/' &&
             name[stem] == '.') {
             w->pending = e;
+            w->body_bytes = (uint64_t)archive_filter_bytes(w->archive, 0);
             return STATUS_OK;
         }
         w->base.ignored += archive_entry_filetype(e) != AE_IFDIR;
@@ -224,6 +240,7 @@ static enum status take_picture(struct source_wds *w,
     TRY(add_name(&w->picture, name, err));
     row->image.size_bytes = 0;
     TRY(byte_buffer_append(&row->image, w->member.data, w->member.size_bytes, err));
+    row->image_offset_bytes = w->body_bytes;
     parts->image = true;
     parts->guessed = fits && !real;
     return STATUS_OK;
@@ -323,6 +340,7 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
         status = take_member(w, row, &parts, &took, err);
         if (status == STATUS_OK && took) {
             status = next_entry(w, err);
+            row->end_bytes = w->entry_bytes;
         }
     }
     if (status < STATUS_OK) {
@@ -386,6 +404,7 @@ static enum status open_archive(struct source_wds *w, const char *path, struct e
     if (archive_read_open(w->archive, w, NULL, read_block, NULL) != ARCHIVE_OK) {
         return broken(w, NULL, err);
     }
+    w->base.plain_tar = w->base.size_bytes > 0 && archive_filter_count(w->archive) == 1;
     return STATUS_OK;
 }
 
@@ -401,6 +420,8 @@ enum status source_open_wds(struct source **out,
     w->fd = -1;
     w->stop = opt->stop;
     w->stop_cookie = opt->stop_cookie;
+    w->bytes = opt->bytes;
+    w->bytes_cookie = opt->bytes_cookie;
     byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES + (size_t)2 * READ_BYTES);
     byte_buffer_init(&w->key, 0);
     byte_buffer_init(&w->picture, 0);

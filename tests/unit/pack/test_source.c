@@ -329,7 +329,9 @@ TEST(tar_members_make_rows) {
     struct reading r;
     size_t size = 0;
     uint8_t *tar = test_read_file(path, &size);
+    uint64_t end = 0;
     open_as(&r, SOURCE_AUTO, path);
+    assert_true(source_is_plain_tar(r.source));
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
         const char *text = next(&r);
         assert_non_null(text);
@@ -343,6 +345,12 @@ TEST(tar_members_make_rows) {
             assert_true(r.row.offset_bytes % 512 == 0 && r.row.offset_bytes < size);
             name += strncmp(name, "./", 2) == 0 ? 2 : 0;
             assert_int_equal(strncmp(name, want[i].key, strlen(want[i].key)), 0);
+            assert_true(r.row.offset_bytes >= end && r.row.end_bytes > r.row.offset_bytes);
+            assert_true(r.row.end_bytes % 512 == 0 && r.row.end_bytes < size);
+            assert_true(r.row.end_bytes - r.row.offset_bytes >= 1024);
+            assert_memory_equal(tar + r.row.image_offset_bytes, r.row.image.data,
+                                r.row.image.size_bytes);
+            end = r.row.end_bytes;
         }
     }
     assert_null(next(&r));
