@@ -54,6 +54,8 @@ void manifest_fini(struct manifest *m) {
     for (size_t i = 0; i < m->class_count; i++) {
         free(m->classes[i]);
     }
+    free(m->tokenizer.file);
+    free(m->tokenizer.kind);
     free(m->created_by);
     free(m->classes);
     free(m->shards);
@@ -144,6 +146,27 @@ enum status manifest_add_class(struct manifest *m, const char *name, struct erro
     m->classes = classes;
     TRY(copy_text(&m->classes[m->class_count], name, err));
     m->class_count++;
+    return STATUS_OK;
+}
+
+enum status manifest_set_tokenizer(struct manifest *m,
+                                   const char *file,
+                                   const char *kind,
+                                   uint64_t hash,
+                                   struct error *err) {
+    REQUIRE(m && (!file || (kind && is_plain_name(file))));
+    struct manifest_tokenizer t = {NULL, NULL, hash};
+    if (file) {
+        TRY(copy_text(&t.file, file, err));
+        enum status s = copy_text(&t.kind, kind, err);
+        if (s != STATUS_OK) {
+            free(t.file);
+            return s;
+        }
+    }
+    free(m->tokenizer.file);
+    free(m->tokenizer.kind);
+    m->tokenizer = t;
     return STATUS_OK;
 }
 
@@ -323,6 +346,21 @@ static enum status parse_classes(const struct parse *p, const struct json_value 
     return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of classes: entry", 0);
 }
 
+/* Absent: none. */
+static enum status parse_tokenizer(const struct parse *p, const struct json_value *v) {
+    if (!v) {
+        return STATUS_OK;
+    }
+    const char *file = json_value_string(json_value_get(v, "file"), NULL);
+    const char *kind = json_value_string(json_value_get(v, "kind"), NULL);
+    uint64_t hash = 0;
+    if (!file || !is_plain_name(file) || !kind || !get_hex(v, "xxh64", &hash)) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: a field of the tokenizer is missing or wrong",
+                         p->name);
+    }
+    return manifest_set_tokenizer(p->m, file, kind, hash, p->err);
+}
+
 static enum status parse_generations(const struct parse *p, const struct json_value *list) {
     struct manifest_generation before = {0};
     for (size_t i = 0; i < json_value_count(list); i++) {
@@ -391,6 +429,7 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     TRY(parse_sources(p, json_value_get(root, "sources")));
     TRY(parse_options(p, json_value_get(root, "options")));
     TRY(parse_classes(p, json_value_get(root, "classes")));
+    TRY(parse_tokenizer(p, json_value_get(root, "tokenizer")));
     TRY(parse_generations(p, json_value_get(root, "generations")));
     return check_sums(p, root);
 }

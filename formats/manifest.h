@@ -40,6 +40,13 @@ struct manifest_option {
     char *value;
 };
 
+/* The tokenizer that lies beside the shards; no part of the fingerprint. */
+struct manifest_tokenizer {
+    char *file;    /* name without folder; NULL: none is recorded */
+    char *kind;    /* tokenizer_kind_name */
+    uint64_t hash; /* XXH64 of the file */
+};
+
 /* The dataset after one run of the packer; each holds the shards of the one before it as its first
  * ones. */
 struct manifest_generation {
@@ -65,6 +72,7 @@ struct manifest {
     size_t option_count;
     char **classes; /* names: a sample's label i is classes[i]; none where nobody named them */
     size_t class_count;
+    struct manifest_tokenizer tokenizer;
     struct manifest_generation *generations; /* the last is the dataset as it is */
     size_t generation_count;
 };
@@ -86,6 +94,14 @@ manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct 
 enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err);
 enum status manifest_add_class(struct manifest *m, const char *name, struct error *err);
+
+/* Records the tokenizer in place of the one before; `file` NULL: none from now on. Needs no
+ * manifest_seal. Returns OK, NOMEM or LIMIT; the record is as it was after a failure. */
+enum status manifest_set_tokenizer(struct manifest *m,
+                                   const char *file,
+                                   const char *kind,
+                                   uint64_t hash,
+                                   struct error *err);
 
 /* Sums up the shards into the totals, raises id_space to the largest id + 1 (never lowers it), and
  * appends the generation with this fingerprint (see dataset_fingerprint_of).

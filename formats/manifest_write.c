@@ -75,6 +75,14 @@ static void write_origin(struct json_writer *w, const struct manifest *m) {
         }
         json_close_array(w);
     }
+    if (m->tokenizer.file) {
+        next_line(w);
+        json_open_object(w, "tokenizer");
+        json_string(w, "file", m->tokenizer.file);
+        json_string(w, "kind", m->tokenizer.kind);
+        json_hex64(w, "xxh64", m->tokenizer.hash);
+        json_close_object(w);
+    }
 }
 
 enum status manifest_write(const struct manifest *m,

@@ -109,6 +109,38 @@ TEST(classes_are_kept_in_order) {
     manifest_fini(&m);
 }
 
+TEST(a_tokenizer_is_recorded_replaced_and_removed) {
+    struct manifest m;
+    struct manifest back;
+    fill(&m);
+    char *without = text_of(&m);
+    assert_ok(manifest_set_tokenizer(&m, "old.model", "sentencepiece", 1, &err), err);
+    assert_ok(manifest_set_tokenizer(&m, "vocab.txt", "wordpiece", 0xabcu, &err), err);
+    char *text = text_of(&m);
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_string_equal(back.tokenizer.file, "vocab.txt");
+    assert_string_equal(back.tokenizer.kind, "wordpiece");
+    assert_int_equal(back.tokenizer.hash, 0xabcu);
+    assert_int_equal(back.fingerprint, m.fingerprint);
+    assert_ok(manifest_set_tokenizer(&back, NULL, NULL, 0, &err), err);
+    char *again = text_of(&back);
+    assert_string_equal(again, without);
+    free(again);
+    manifest_fini(&back);
+    char *name = strstr(text, "vocab.txt");
+    assert_non_null(name);
+    name[0] = '/';
+    assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+    name[0] = 'v';
+    char *hash = strstr(text, "0000000000000abc");
+    assert_non_null(hash);
+    hash[0] = 'x';
+    assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+    free(without);
+    free(text);
+    manifest_fini(&m);
+}
+
 /* A part of a cluster's run may have got no rows at all. */
 TEST(a_manifest_without_shards_is_valid) {
     struct manifest m;
