@@ -22,15 +22,26 @@ struct file {
     struct file *inner;
 };
 
-/* Counts a mutating call; true when it must fail. */
-static bool fails(struct fault *f) {
+/* Counts a call of the sort that the fault is for; true when it must fail. */
+static bool count_call(struct fault *f, bool reads) {
     pthread_mutex_lock(&f->lock);
-    bool hit = f->count == f->nth;
-    f->count++;
+    bool counts = reads == (f->kind == FILE_FAULT_READ);
+    bool hit = counts && f->count == f->nth;
+    f->count += counts;
     f->dead = f->dead || (hit && f->kind == FILE_FAULT_DEAD);
     bool result = hit || f->dead;
     pthread_mutex_unlock(&f->lock);
     return result;
+}
+
+/* A mutating call. */
+static bool fails(struct fault *f) {
+    return count_call(f, false);
+}
+
+/* A call that only looks. */
+static bool fails_reading(struct fault *f) {
+    return count_call(f, true);
 }
 
 static bool is_dead(struct fault *f) {
@@ -52,7 +63,7 @@ static enum status fault_open(void *context,
     REQUIRE(context && out && path);
     struct fault *fault = context;
     *out = NULL;
-    if (mode == FILE_READ ? is_dead(fault) : fails(fault)) {
+    if (mode == FILE_READ ? fails_reading(fault) : fails(fault)) {
         return injected(err, path);
     }
     struct file *f = calloc(1, sizeof *f);
@@ -84,7 +95,7 @@ static enum status fault_pread(struct file *f,
                                struct error *err) {
     REQUIRE(f && got);
     *got = 0;
-    if (is_dead(f->fault)) {
+    if (fails_reading(f->fault)) {
         return injected(err, "read");
     }
     return f->fault->inner->pread(f->inner, out, got, size_bytes, offset, err);
@@ -106,7 +117,7 @@ fault_write(struct file *f, const void *data, size_t size_bytes, struct error *e
 
 static enum status fault_size(struct file *f, uint64_t *out, struct error *err) {
     REQUIRE(f && out);
-    if (is_dead(f->fault)) {
+    if (fails_reading(f->fault)) {
         return injected(err, "size");
     }
     return f->fault->inner->size(f->inner, out, err);
@@ -155,7 +166,7 @@ static enum status fault_sync_directory(void *context, const char *path, struct 
 
 static enum status fault_exists(void *context, const char *path, bool *exists, struct error *err) {
     struct fault *f = context;
-    if (is_dead(f)) {
+    if (fails_reading(f)) {
         return injected(err, path);
     }
     return f->inner->exists(f->inner->context, path, exists, err);
@@ -164,7 +175,7 @@ static enum status fault_exists(void *context, const char *path, bool *exists, s
 static enum status
 fault_list(void *context, const char *path, struct byte_buffer *names, struct error *err) {
     struct fault *f = context;
-    if (is_dead(f)) {
+    if (fails_reading(f)) {
         return injected(err, path);
     }
     return f->inner->list(f->inner->context, path, names, err);
@@ -177,6 +188,24 @@ fault_link(void *context, const char *target, const char *path, struct error *er
         return injected(err, path);
     }
     return f->inner->link(f->inner->context, target, path, err);
+}
+
+static enum status
+fault_hard_link(void *context, const char *old, const char *path, struct error *err) {
+    struct fault *f = context;
+    if (fails(f)) {
+        return injected(err, path);
+    }
+    return f->inner->hard_link(f->inner->context, old, path, err);
+}
+
+static enum status
+fault_truncate(void *context, const char *path, uint64_t size_bytes, struct error *err) {
+    struct fault *f = context;
+    if (fails(f)) {
+        return injected(err, path);
+    }
+    return f->inner->truncate(f->inner->context, path, size_bytes, err);
 }
 
 enum status file_fault_create(struct file_system **out,
@@ -212,6 +241,8 @@ enum status file_fault_create(struct file_system **out,
         .exists = fault_exists,
         .list = fault_list,
         .link = fault_link,
+        .hard_link = fault_hard_link,
+        .truncate = fault_truncate,
     };
     *out = fs;
     return STATUS_OK;

@@ -68,6 +68,15 @@ struct file_system {
                         struct error *err);
     /* Symbolic link at `path` pointing to `target`, replaced atomically. */
     enum status (*link)(void *context, const char *target, const char *path, struct error *err);
+    /* A second name for the same file. EXISTS when `path` is taken, UNSUPPORTED where the two
+     * places cannot share a file. */
+    enum status (*hard_link)(void *context, const char *old, const char *path, struct error *err);
+    /* Cuts a file, which nobody has open, down to its first size_bytes. CORRUPT when it has fewer.
+     * A power cut may undo it until the file is synced. */
+    enum status (*truncate)(void *context,
+                            const char *path,
+                            uint64_t size_bytes,
+                            struct error *err);
 };
 
 /* The operating system's files. */

@@ -495,6 +495,54 @@ memory_link(void *context, const char *target, const char *path, struct error *e
     return s;
 }
 
+static enum status
+hard_link_locked(struct memory *m, const char *old, const char *path, struct error *err) {
+    char from[PATH_MAX_BYTES];
+    char to[PATH_MAX_BYTES];
+    TRY(resolve(m, from, old, err));
+    TRY(normalise(to, path, err));
+    const struct name *name = table_find(&m->live, from);
+    if (!name || name->node->kind != NODE_FILE || !has_parent(m, to)) {
+        return error_set(err, STATUS_NOTFOUND, "%s: cannot be another name of %s", path, old);
+    }
+    if (table_find(&m->live, to)) {
+        return error_set(err, STATUS_EXISTS, "%s: exists already", path);
+    }
+    return table_put(&m->live, to, name->node, err);
+}
+
+static enum status
+memory_hard_link(void *context, const char *old, const char *path, struct error *err) {
+    REQUIRE(context && old && path);
+    struct memory *m = context;
+    pthread_mutex_lock(&m->lock);
+    enum status s = hard_link_locked(m, old, path, err);
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
+static enum status
+memory_truncate(void *context, const char *path, uint64_t size_bytes, struct error *err) {
+    REQUIRE(context && path);
+    struct memory *m = context;
+    char resolved[PATH_MAX_BYTES];
+    pthread_mutex_lock(&m->lock);
+    enum status s = resolve(m, resolved, path, err);
+    if (s == STATUS_OK) {
+        const struct name *name = table_find(&m->live, resolved);
+        if (!name || name->node->kind != NODE_FILE) {
+            s = error_set(err, STATUS_NOTFOUND, "%s: no such file", path);
+        } else if (name->node->content.size_bytes < size_bytes) {
+            s = error_set(err, STATUS_CORRUPT, "%s: has %zu bytes, at least %llu were there", path,
+                          name->node->content.size_bytes, (unsigned long long)size_bytes);
+        } else {
+            name->node->content.size_bytes = (size_t)size_bytes;
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
 enum status file_memory_create(struct file_system **out, struct error *err) {
     REQUIRE(out);
     *out = NULL;
@@ -529,6 +577,8 @@ enum status file_memory_create(struct file_system **out, struct error *err) {
         .exists = memory_exists,
         .list = memory_list,
         .link = memory_link,
+        .hard_link = memory_hard_link,
+        .truncate = memory_truncate,
     };
     *out = fs;
     return STATUS_OK;

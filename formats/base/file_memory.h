@@ -27,16 +27,18 @@ enum file_fault {
     FILE_FAULT_ERROR,       /* the call fails with IO */
     FILE_FAULT_SHORT_WRITE, /* half of the bytes are written, then IO */
     FILE_FAULT_DEAD,        /* this call and all later ones fail: the process "died" here */
+    FILE_FAULT_READ,        /* as ERROR, of the calls that only look: nth counts those */
 };
 
 /* Wraps `inner` (borrowed): mutating call number `nth` (from 0: open for writing, write, sync,
- * rename, remove, make_directory, sync_directory, link) suffers `fault`. */
+ * rename, remove, make_directory, sync_directory, link, hard_link, truncate) suffers `fault`; with
+ * FILE_FAULT_READ call number `nth` of the others (open for reading, pread, size, exists, list). */
 enum status file_fault_create(struct file_system **out,
                               const struct file_system *inner,
                               uint64_t nth,
                               enum file_fault fault,
                               struct error *err);
-/* Mutating calls seen so far: run once with nth = UINT64_MAX to learn how many there are. */
+/* Calls of that sort seen so far: run once with nth = UINT64_MAX to learn how many there are. */
 uint64_t file_fault_count(const struct file_system *fs);
 void file_fault_destroy(struct file_system *fs);
 

@@ -259,6 +259,41 @@ posix_link(void *context, const char *target, const char *path, struct error *er
     return STATUS_OK;
 }
 
+static enum status
+posix_hard_link(void *context, const char *old, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(old && path);
+    if (link(old, path) == 0) {
+        return STATUS_OK;
+    }
+    int code = errno;
+    enum status s = error_set_errno(err, "%s: cannot be another name of %s", path, old);
+    bool cannot = code == EXDEV || code == EPERM || code == EMLINK || code == EOPNOTSUPP ||
+                  code == ENOSYS || code == EACCES;
+    if (cannot && err) {
+        err->status = STATUS_UNSUPPORTED;
+    }
+    return cannot ? STATUS_UNSUPPORTED : s;
+}
+
+static enum status
+posix_truncate(void *context, const char *path, uint64_t size_bytes, struct error *err) {
+    (void)context;
+    REQUIRE(path);
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return error_set_errno(err, "%s: cannot tell the size", path);
+    }
+    if (st.st_size < 0 || (uint64_t)st.st_size < size_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: has %lld bytes, at least %llu were there", path,
+                         (long long)st.st_size, (unsigned long long)size_bytes);
+    }
+    if (truncate(path, (off_t)size_bytes) != 0) {
+        return error_set_errno(err, "%s: cannot shorten it", path);
+    }
+    return STATUS_OK;
+}
+
 const struct file_system *file_posix(void) {
     static const struct file_system posix = {
         .open = posix_open,
@@ -274,6 +309,8 @@ const struct file_system *file_posix(void) {
         .exists = posix_exists,
         .list = posix_list,
         .link = posix_link,
+        .hard_link = posix_hard_link,
+        .truncate = posix_truncate,
     };
     return &posix;
 }

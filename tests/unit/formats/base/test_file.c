@@ -316,3 +316,66 @@ TEST(paths) {
     assert_status(file_write_atomic(fs, longest, "x", 1, &err), STATUS_LIMIT, err);
     file_memory_destroy(fs);
 }
+
+static void check_hard_link_and_truncate(const struct file_system *fs, const char *dir) {
+    struct error err = {0};
+    char a[512], b[512];
+    snprintf(a, sizeof a, "%s/one", dir);
+    snprintf(b, sizeof b, "%s/two", dir);
+    assert_ok(file_write_atomic(fs, a, "twelve bytes", 12, &err), err);
+    assert_ok(fs->hard_link(fs->context, a, b, &err), err);
+    EXPECT(fs, b, "twelve bytes");
+    assert_status(fs->hard_link(fs->context, a, b, &err), STATUS_EXISTS, err);
+    assert_ok(fs->truncate(fs->context, a, 6, &err), err);
+    EXPECT(fs, b, "twelve");
+    assert_status(fs->truncate(fs->context, a, 7, &err), STATUS_CORRUPT, err);
+    EXPECT(fs, a, "twelve");
+    assert_ok(fs->remove(fs->context, a, &err), err);
+    EXPECT(fs, b, "twelve");
+    assert_status(fs->hard_link(fs->context, a, b, &err), STATUS_NOTFOUND, err);
+    assert_status(fs->truncate(fs->context, a, 0, &err), STATUS_NOTFOUND, err);
+}
+
+TEST(a_file_may_have_two_names_and_be_cut) {
+    struct file_system *fs = memory();
+    check_hard_link_and_truncate(fs, ".");
+    file_memory_destroy(fs);
+    check_hard_link_and_truncate(file_posix(), test_temp_dir());
+}
+
+TEST(a_cut_is_durable_once_synced) {
+    struct error err = {0};
+    struct file_system *fs = memory();
+    struct file *f = NULL;
+    assert_ok(file_write_atomic(fs, "a", "twelve bytes", 12, &err), err);
+    assert_ok(fs->truncate(fs->context, "a", 6, &err), err);
+    file_memory_crash(fs);
+    EXPECT(fs, "a", "twelve bytes");
+    assert_ok(fs->truncate(fs->context, "a", 6, &err), err);
+    assert_ok(fs->open(fs->context, &f, "a", FILE_APPEND_WRITE, &err), err);
+    assert_ok(fs->sync(f, &err), err);
+    fs->close(f);
+    file_memory_crash(fs);
+    EXPECT(fs, "a", "twelve");
+    file_memory_destroy(fs);
+}
+
+TEST(every_call_that_only_looks_can_fail) {
+    struct error err = {0};
+    struct file_system *fs = memory();
+    assert_ok(file_write_atomic(fs, "a", "x", 1, &err), err);
+    for (uint64_t nth = 0; nth < 4; nth++) { /* open, size, pread; the fourth never comes */
+        struct file_system *faulty = NULL;
+        struct byte_buffer text;
+        assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_READ, &err), err);
+        assert_ok(file_write_atomic(faulty, "b", "y", 1, &err), err);
+        enum status s = file_read_all(faulty, &text, "a", 10, &err);
+        assert_int_equal(s, nth < 3 ? STATUS_IO : STATUS_OK);
+        if (s == STATUS_OK) {
+            byte_buffer_fini(&text);
+        }
+        assert_int_equal(file_fault_count(faulty), nth < 3 ? nth + 1 : 3);
+        file_fault_destroy(faulty);
+    }
+    file_memory_destroy(fs);
+}
