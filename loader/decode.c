@@ -25,6 +25,7 @@ static enum status make_sample(struct pipeline *p,
     TRY(sample_work_image(work, batch->images + i * p->image_bytes, &slot->sample, slot->buffer,
                           epoch, err));
     batch->sample_ids[i] = slot->sample.sample_id;
+    batch->labels[i] = slot->sample.label;
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
                             &batch->text_ids[i], &slot->sample, epoch, err);
 }

@@ -28,6 +28,7 @@
 #include "formats/base/checked.h"
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
+#include "loader/filter_internal.h"
 #include "loader/pipeline_internal.h"
 #include "loader/sample_work.h"
 
@@ -59,6 +60,9 @@ void loader_options_default(struct loader_options *opt) {
         .augment = LOADER_AUGMENT_TRAIN,
         .captions = LOADER_CAPTIONS_DRAWN,
         .order = LOADER_ORDER_GLOBAL,
+        .block_count = 1024,
+        .block_window = 16,
+        .views = 1,
         .drop_last = true,
         .max_tokens = 30,
         .clean_captions = true,
@@ -70,6 +74,7 @@ void loader_options_default(struct loader_options *opt) {
         .wait_timeout_ms = 60000,
         .host_memory = host_memory_default(),
     };
+    loader_filter_default(&opt->filter);
 }
 
 static enum status check_options(const struct loader_options *opt) {
@@ -313,7 +318,7 @@ static enum status make_batch_slots(struct loader *l, struct error *err) {
     }
     for (uint32_t i = 0; i < p->batch_slot_count; i++) {
         struct batch_slot *b = &p->batch_slots[i];
-        size_t size = images + tokens + lengths + 2 * ids;
+        size_t size = images + tokens + 2 * lengths + 2 * ids;
         uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
         if (at == NULL) {
             return error_set(err, STATUS_NOMEM,
@@ -327,6 +332,7 @@ static enum status make_batch_slots(struct loader *l, struct error *err) {
         b->lengths = (int32_t *)(void *)(at + images + tokens);
         b->sample_ids = (uint64_t *)(void *)(at + images + tokens + lengths);
         b->text_ids = (uint64_t *)(void *)(at + images + tokens + lengths + ids);
+        b->labels = (int32_t *)(void *)(at + images + tokens + lengths + 2 * ids);
         memset(at + images, 0, size - images);
     }
     return STATUS_OK;
@@ -412,7 +418,20 @@ enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,
                         struct error *err) {
-    return loader_open_with_engine(out, dataset_dir, opt, NULL, err);
+    return loader_open_mix(out, &(struct loader_source){.directory = dataset_dir}, 1, opt, err);
+}
+
+enum status loader_open_mix(struct loader **out,
+                            const struct loader_source *sources,
+                            uint32_t source_count,
+                            const struct loader_options *opt,
+                            struct error *err) {
+    REQUIRE(out != NULL && sources != NULL && opt != NULL && source_count >= 1);
+    if (source_count > 1 || opt->views != 1 || opt->order == LOADER_ORDER_BLOCK || opt->direct ||
+        opt->quarantine_path != NULL || !filter_is_open(&opt->filter)) {
+        return error_set(err, STATUS_UNSUPPORTED, "not in this build");
+    }
+    return loader_open_with_engine(out, sources[0].directory, opt, NULL, err);
 }
 
 void loader_close(struct loader *l) {
@@ -464,6 +483,7 @@ enum status loader_acquire(struct loader *l, struct loader_batch *out, struct er
         .lengths = b->lengths,
         .sample_ids = b->sample_ids,
         .text_ids = b->text_ids,
+        .labels = b->labels,
         .count = b->batch.count,
         .replaced_count = b->replaced_count,
         .epoch = b->batch.epoch,
@@ -510,6 +530,7 @@ void loader_info(const struct loader *l, struct loader_info *out) {
         .id_space = dataset_id_space(p->dataset),
         .text_count = dataset_text_count(p->dataset),
         .fingerprint = dataset_fingerprint(p->dataset),
+        .source_count = 1,
         .steps_per_epoch = p->sampler.steps_per_epoch,
         .max_local_count = sampler_max_count(&p->sampler),
         .vocab_count = p->tokenizer != NULL ? tokenizer_vocab_count(p->tokenizer) : 0,
@@ -522,8 +543,8 @@ struct pipeline *loader_pipeline(struct loader *l) {
     return &l->p;
 }
 
-const struct dataset *loader_dataset(const struct loader *l) {
-    return l->dataset;
+const struct dataset *loader_dataset(const struct loader *l, uint32_t source) {
+    return source == 0 ? l->dataset : NULL;
 }
 
 const struct tokenizer *loader_tokenizer(const struct loader *l) {

@@ -1,25 +1,37 @@
 /*
- * loader: the batches of a dataset, in an order that is arithmetic: the same seed gives the same
- * samples, crops and captions for any number of threads, ranks and restarts.
+ * loader: the batches of one dataset or several, in an order that is arithmetic: the same seed
+ * gives the same samples, crops and captions for any number of threads, ranks and restarts.
  *
- * Order     : with n samples, global batch t of an epoch is the positions [tB, (t+1)B) of the
- *             epoch's order, and rank r of W delivers [rb/W, (r+1)b/W) of its b positions
- *             (b = B but for a kept last batch). LOADER_ORDER_GLOBAL is the keyed permutation of
- *             (n, seed, epoch); crops, flips and captions are drawn by (seed, epoch, sample id).
+ * Order     : with n samples, global batch t of an epoch is the places [tB, (t+1)B) of the epoch's
+ *             order, and rank r of W delivers [rb/W, (r+1)b/W) of its b places (b = B but for a
+ *             kept last batch). See enum loader_order. Crops, flips and captions are drawn by
+ *             (seed, epoch, sample id).
+ * Mixing    : an epoch of several datasets has n = the sum of their live samples; dataset d gives
+ *             round(n * weight_d / sum of weights) of them (largest remainders first), spread at
+ *             random over the whole epoch. It goes through its own samples again and again, in a
+ *             new order each time, from one epoch of the mix into the next: over a run, the uses of
+ *             two samples of one dataset differ by at most one. Without weights, or with weights
+ *             that are its share of the samples, every sample comes once an epoch. A dataset whose
+ *             weight is above that share repeats samples in an epoch, and may in a batch.
+ * Ids       : sample ids of dataset d are its own plus the sum of the id spaces before it in the
+ *             list; text ids likewise. So the order of the list is part of a run, and so is the
+ *             size of all datasets but the last.
  * Threading : one thread at a time calls acquire, release, seek and close; loader_stats,
  *             loader_corrupt_at and the plain getters may be called from any thread.
  * Ownership : the loader owns everything it hands out. A batch is borrowed from acquire until its
  *             release; close takes all batches back. Options are copied, except that host_memory's
  *             and log's cookies must outlive the loader.
- * Untrusted : every byte of the dataset. A sample whose image or caption is damaged is replaced by
- *             another one, chosen by (seed, epoch, sample id), counted and listed; more of them
- *             than max_corrupt_count end the run. A missing or shortened shard, a damaged index, or
- *             a disk that keeps failing ends it at once.
+ * Untrusted : every byte of the dataset. A sample whose image, caption or index record is damaged
+ *             is replaced by another one of its dataset, chosen by (seed, epoch, sample id),
+ *             counted and listed; more of them than max_corrupt_count end the run. A shard that is
+ *             missing after a few tries, shortened, or changed since open, and a disk that keeps
+ *             failing end it at once.
  * Waits     : every wait of the caller is bounded and its message names the stage that is stuck.
  * Memory    : everything is allocated by open; afterwards only third-party decoders and
  *             SentencePiece allocate inside their own calls.
  * Shutdown  : stop is flagged, all threads are woken and joined, reads that the kernel has already
- *             taken are reaped, memory is freed: from any state.
+ *             taken are cancelled and reaped, memory is freed: from any state, within
+ *             wait_timeout_ms.
  */
 #ifndef LOADER_LOADER_H
 #define LOADER_LOADER_H
@@ -52,6 +64,10 @@ enum {
     LOADER_MAX_IMAGE_BYTES =
         256 * 1024 * 1024, /* of one stored image; larger ones are LIMIT at open */
     LOADER_MAX_CORRUPT_LIST = 4096,
+    LOADER_MAX_SOURCES = 16,
+    LOADER_MAX_BLOCK = 1 << 24,        /* samples of a block */
+    LOADER_MAX_BLOCK_WINDOW = 1 << 16, /* blocks */
+    LOADER_FILTER_MAX_ASPECT = 1000000,
 };
 
 #define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
@@ -62,7 +78,22 @@ enum loader_engine {
     LOADER_ENGINE_PREAD,
 };
 
-enum loader_order { LOADER_ORDER_GLOBAL, LOADER_ORDER_SEQUENTIAL };
+/* In which order an epoch shows its samples. All of them take O(1) memory and are known at any
+ * place without the places before it. */
+enum loader_order {
+    /* One keyed permutation of all samples: every sample is as likely at every place, and
+     * neighbours in an epoch are strangers in the dataset. */
+    LOADER_ORDER_GLOBAL,
+    /* In id order, dataset after dataset. */
+    LOADER_ORDER_SEQUENTIAL,
+    /* For storage that cannot seek. The samples in id order, begun at a place drawn for the epoch
+     * and going round, are cut into blocks of block_count; the blocks are permuted; the samples of
+     * block_window blocks that so came together are permuted among themselves. Every sample is as
+     * likely at every place of the epoch, but samples of one block stay within one window of
+     * block_count * block_window places: a batch holds block_window neighbourhoods of the
+     * dataset, no more. Data that is sorted (by class, by source) wants a larger window. */
+    LOADER_ORDER_BLOCK,
+};
 
 enum loader_augment {
     LOADER_AUGMENT_TRAIN,  /* random resized crop and flip */
@@ -74,13 +105,58 @@ enum loader_captions {
     LOADER_CAPTIONS_NONE,  /* images only; see loader/texts.h for all captions in order */
 };
 
+/* One dataset of a mix. */
+struct loader_source {
+    const char *directory;
+    double weight; /* above 0; 0: its number of live samples, and then 0 for all */
+};
+
+/* "DIR" or "DIR:WEIGHT": what follows the last colon, if it reads as a number, is the weight. A
+ * copy of the directory goes to `directory`. Returns OK, or USAGE for an empty directory, a weight
+ * that is not above 0, or a text that does not fit. */
+enum status loader_source_parse(struct loader_source *out,
+                                char *directory,
+                                size_t directory_size_bytes,
+                                const char *text,
+                                struct error *err);
+
+/* Which samples take part, by what the index says about them. Positions, not ids, are what a filter
+ * changes: a sample keeps its id and so its optimiser state. */
+struct loader_filter {
+    uint32_t min_side_px; /* of the shorter side; a size that is not known counts as 0; 0 */
+    double max_aspect; /* longer side over shorter, [1, LOADER_FILTER_MAX_ASPECT], in thousandths; a
+                          size that is not known does not pass; 0: any */
+    uint32_t min_captions, max_captions; /* number of them; 0, UINT32_MAX */
+    /* Of each caption: a sample passes when all of its captions do; without one it has one of 0
+     * bytes. Reads every caption at open. 0, UINT32_MAX */
+    uint32_t min_caption_bytes, max_caption_bytes;
+    int32_t min_label, max_label; /* SHARD_NO_LABEL is below 0; INT32_MIN, INT32_MAX */
+};
+
+void loader_filter_default(struct loader_filter *f); /* lets everything pass */
+
+/* Sets the fields that a list names: "min-side=64,max-aspect=3,captions=1..5,caption-bytes=5..,
+ * label=0..9". A range may leave out either end, or be one number. Returns OK or USAGE. */
+enum status loader_filter_parse(struct loader_filter *out, const char *text, struct error *err);
+
 /* Where a run stands: the next batch to deliver. Plain numbers, to be stored anywhere. They count
  * global batches, so they hold for any world size, but only for the same batch_count. */
 struct loader_state {
-    uint64_t fingerprint; /* of the dataset */
+    uint64_t fingerprint; /* of what loader_info.fingerprint is of */
     uint64_t seed;
     uint64_t epoch;
     uint64_t step; /* global batches of this epoch already delivered */
+    /* All 0 for the defaults: one dataset, no filter, the global order. */
+    uint64_t filter; /* hash of the filter */
+    uint64_t order;  /* order, block_count and block_window in one number */
+    uint64_t mix;    /* hash of the weights */
+    /* To check and to say what differs; 0: not stored. */
+    uint32_t batch_count;
+    uint32_t source_count;
+    struct {
+        uint64_t fingerprint;
+        uint64_t id_offset;
+    } sources[LOADER_MAX_SOURCES];
 };
 
 struct loader_options {
@@ -91,6 +167,10 @@ struct loader_options {
     enum loader_augment augment; /* LOADER_AUGMENT_TRAIN */
     enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
+    uint32_t block_count;          /* samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
+    uint32_t block_window;         /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
+    uint32_t views;                /* of each image, drawn apart: 1 or 2; 1 */
+    struct loader_filter filter;   /* loader_filter_default() */
     bool drop_last;                /* a last batch below batch_count is left out; true */
     uint64_t seed;                 /* 0 */
     uint64_t epochs;               /* END after this epoch number is reached; 0 = never; 0 */
@@ -99,17 +179,22 @@ struct loader_options {
 
     uint32_t max_tokens;         /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; 30 */
     bool clean_captions;         /* the paper's caption cleaning before the tokenizer; true */
-    const void *tokenizer_model; /* NULL: DIR/tokenizer.model, or no tokens when there is none */
+    const void *tokenizer_model; /* NULL: tokenizer.model of the first dataset, or no tokens when
+                                    there is none */
     size_t tokenizer_model_size_bytes;
 
     uint32_t threads;          /* decode threads; 0: one per CPU; 0 */
     enum loader_engine engine; /* LOADER_ENGINE_AUTO */
-    uint32_t read_depth;       /* reads in flight or waiting to be decoded; 64 */
+    bool direct;               /* O_DIRECT: past the page cache, UNSUPPORTED where the file system
+                                  has no such reads; false */
+    uint32_t read_depth;       /* images in flight or waiting to be decoded; 64 */
     uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 2 */
     bool verify_images;        /* compare each image with its stored hash; true */
     uint64_t
-        max_corrupt_count;   /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */
-    int64_t wait_timeout_ms; /* longest wait of acquire; 60000 */
+        max_corrupt_count; /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */
+    const char *quarantine_path; /* damaged samples are appended here, one JSON object a line:
+                                    dataset, sample, reason; read by open only; NULL */
+    int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close; 60000 */
 
     struct host_memory host_memory; /* where batches live; host_memory_default() */
     const struct log_sink *log;     /* NULL: silent */
@@ -121,12 +206,14 @@ void loader_options_default(struct loader_options *opt);
  * batches only where world does not divide batch_count or a last batch is kept, and may then
  * be 0. */
 struct loader_batch {
-    const uint8_t *images; /* (count, S, S, 3) RGB */
+    const uint8_t *images;  /* (count, S, S, 3) RGB: the first view */
+    const uint8_t *images2; /* the second view; NULL with one view */
     const int32_t
         *tokens; /* (count, max_tokens), padding behind each row; all 0 without tokenizer */
     const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
     const uint64_t *sample_ids; /* (count) */
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
+    const int32_t *labels;      /* (count), -1 without label */
     uint32_t count;
     uint32_t replaced_count; /* samples of this batch that stand in for damaged ones */
     uint64_t epoch;
@@ -137,10 +224,11 @@ struct loader_batch {
 
 /* What does not change while the loader is open. */
 struct loader_info {
-    uint64_t sample_count;
-    uint64_t id_space; /* largest sample id + 1 */
-    uint64_t text_count;
-    uint64_t fingerprint;
+    uint64_t sample_count; /* of an epoch: all that are live */
+    uint64_t id_space;     /* all datasets together: a bound above every sample id */
+    uint64_t text_count;   /* likewise */
+    uint64_t fingerprint;  /* one dataset: its own; several: a hash over theirs and the offsets */
+    uint32_t source_count;
     uint64_t steps_per_epoch;
     uint32_t max_local_count; /* most samples a batch of this rank can hold */
     uint32_t vocab_count;     /* 0 without tokenizer */
@@ -149,15 +237,26 @@ struct loader_info {
 };
 
 /* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
- * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT, VERSION, LIMIT, UNSUPPORTED (engine named but
- * not there), USAGE (fewer samples than a batch with drop_last) or MISMATCH (opt->start is of
- * another dataset or seed; the message says which). */
+ * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: a filter that a damaged index cannot
+ * answer), VERSION, LIMIT, UNSUPPORTED (engine or direct asked for but not there), USAGE (fewer
+ * live samples than a batch with drop_last) or MISMATCH (opt->start is of another run; the message
+ * says what differs). */
 enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,
                         struct error *err);
 
-/* Accepts NULL. */
+/* The same over source_count datasets, in [1, LOADER_MAX_SOURCES]; directories are copied. Also
+ * USAGE where some weights are given and others not, or a dataset with a weight is empty. */
+enum status loader_open_mix(struct loader **out,
+                            const struct loader_source *sources,
+                            uint32_t source_count,
+                            const struct loader_options *opt,
+                            struct error *err);
+
+/* Accepts NULL. Reads that the kernel does not give back within wait_timeout_ms, as those of a
+ * network disk that is gone, are left behind with the memory they write to, and a line of the log.
+ */
 void loader_close(struct loader *l);
 
 /* The next batch in order. Several may be held at a time, up to prefetch_batches. Returns OK, END
@@ -172,24 +271,26 @@ void loader_release(struct loader *l, const struct loader_batch *batch);
 struct loader_state loader_state(const struct loader *l);
 
 /* Goes on at `state`; batches read ahead are dropped. No batch may be held. Returns OK, MISMATCH
- * (another dataset or seed; nothing changes), INVALID or what starting the threads gives. */
+ * (of another run, see loader_open; nothing changes), INVALID, TIMEOUT (reads hang: only close is
+ * left) or what starting the threads gives. */
 enum status loader_seek(struct loader *l, const struct loader_state *state, struct error *err);
 
 void loader_info(const struct loader *l, struct loader_info *out);
 
-/* Borrowed until close; the tokenizer is NULL where there is none. Both are safe to read while the
- * loader runs. */
-const struct dataset *loader_dataset(const struct loader *l);
+/* Borrowed until close; NULL for a source that is not there, and without tokenizer. Both are safe
+ * to read while the loader runs. */
+const struct dataset *loader_dataset(const struct loader *l, uint32_t source);
 const struct tokenizer *loader_tokenizer(const struct loader *l);
 
 /* --- how it is going --- */
 
 struct loader_stage_stats {
     uint64_t items_count; /* samples (read, decode) or batches (deliver) */
-    uint64_t bytes;   /* compressed in read and decode, delivered pixels and tokens in deliver */
-    int64_t busy_ns;  /* summed over the stage's threads */
-    int64_t wait_ns;  /* waiting for the neighbour stages, summed */
-    uint32_t threads; /* of this stage */
+    uint64_t bytes;       /* read: as asked of the file system; decode: compressed images; deliver:
+                             pixels and tokens */
+    int64_t busy_ns;      /* summed over the stage's threads */
+    int64_t wait_ns;      /* waiting for the neighbour stages, summed */
+    uint32_t threads;     /* of this stage */
     uint32_t queue_depth; /* waiting in front of this stage now */
     uint32_t queue_capacity;
 };
@@ -205,6 +306,7 @@ struct loader_stats {
     uint64_t replaced_count;           /* delivered in place of damaged ones */
     uint64_t corrupt_count;            /* different damaged samples seen */
     uint64_t retried_reads_count;
+    uint64_t requests_count; /* reads asked for; fewer than images where neighbours went as one */
 };
 
 void loader_stats(struct loader *l, struct loader_stats *out);
@@ -215,9 +317,13 @@ size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_siz
 /* The same as a JSON object under `key` (NULL: at the top). */
 void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s);
 
+#define LOADER_NO_SAMPLE UINT64_MAX /* id of a sample whose index record is damaged */
+
 /* A damaged sample, in the order they were met. */
 struct loader_corrupt {
-    uint64_t sample_id;
+    uint64_t sample_id; /* as delivered: with the source's offset */
+    uint64_t position;  /* in its dataset */
+    uint32_t source;
     char reason[200];
 };
 

@@ -51,6 +51,7 @@ struct batch_slot {
     int32_t *lengths;
     uint64_t *sample_ids;
     uint64_t *text_ids;
+    int32_t *labels;
 };
 
 struct pipeline {

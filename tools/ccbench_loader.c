@@ -284,7 +284,7 @@ static enum status measure_with(struct result *r,
         opt->batch_count = (uint32_t)r->info.sample_count;
     }
     r->batch = opt->batch_count;
-    enum status s = bench_limit_create(&limit, opt, r->info.threads, loader_dataset(l),
+    enum status s = bench_limit_create(&limit, opt, r->info.threads, loader_dataset(l, 0),
                                        loader_tokenizer(l), err);
     if (s == STATUS_OK) {
         int64_t slice_ns = (int64_t)o->seconds_ms * 1000000 / (2 * REPEATS);

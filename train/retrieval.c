@@ -162,7 +162,7 @@ enum status retrieval_evaluate(struct retrieval_result *out,
     to.batch_count = (uint32_t)mo->max_batch;
     to.max_tokens = (uint32_t)mo->text.max_tokens;
     to.clean_captions = opt->clean_captions;
-    TRY_OR_FAIL(s, texts_open(&texts, loader_dataset(loader), tokenizer, &to, err));
+    TRY_OR_FAIL(s, texts_open(&texts, loader_dataset(loader, 0), tokenizer, &to, err));
     TRY_OR_FAIL(s, encode_texts(&e, model, dev, texts, opt, err));
     s = retrieval_ranks(out, dev, e.images, e.images_count, e.texts, e.texts_count, e.owner,
                         e.embed_dim, err);

@@ -33,7 +33,7 @@ static struct loader *open_loader(void) {
 static struct texts *open_texts(const struct loader *l, const struct texts_options *opt) {
     struct texts *t = NULL;
     struct error err = {0};
-    assert_ok(texts_open(&t, loader_dataset(l), loader_tokenizer(l), opt, &err), err);
+    assert_ok(texts_open(&t, loader_dataset(l, 0), loader_tokenizer(l), opt, &err), err);
     return t;
 }
 
