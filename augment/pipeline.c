@@ -1,17 +1,80 @@
 /*
  * The two halves of an augmentation. All that chance decides is drawn here, before the decode, in a
- * fixed order from one stream per (seed, epoch, sample id); the pixel work that follows is a pure
- * function of it. What works on pixels and is drawn too (colour, warps, a second view) adds its
- * draws behind the flip and its steps behind the resize.
+ * fixed order from one stream per (seed, epoch, sample id, view); the pixel work that follows is a
+ * pure function of it.
  */
 #include "augment/pipeline.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "formats/base/rng.h"
 
-void augment_options_default(struct augment_options *opt) {
+enum { MOST_REDUCTION = 8 }; /* of a decoder: pixels of the picture per pixel of what it gives */
+
+const char *const AUGMENT_KIND_NAMES[] = {"crop", "eval-squash", "eval-crop", NULL};
+
+const char *augment_kind_name(enum augment_kind kind) {
+    return AUGMENT_KIND_NAMES[kind - AUGMENT_TRAIN];
+}
+
+bool augment_kind_of(enum augment_kind *out, const char *name) {
+    if (strcmp(name, "none") == 0) {
+        *out = AUGMENT_EVAL_SQUASH;
+        return true;
+    }
+    for (int i = 0; AUGMENT_KIND_NAMES[i] != NULL; i++) {
+        if (strcmp(name, AUGMENT_KIND_NAMES[i]) == 0) {
+            *out = (enum augment_kind)(AUGMENT_TRAIN + i);
+            return true;
+        }
+    }
+    return false;
+}
+
+void augment_options_default(struct augment_options *opt, enum augment_kind kind) {
     *opt = (struct augment_options){
-        .size_px = 256, .kind = AUGMENT_TRAIN, .flip_probability = 0.5, .filter = RESIZE_BICUBIC};
+        .size_px = 256,
+        .kind = kind,
+        .flip_probability = 0.5,
+        .filter = kind == AUGMENT_EVAL_CROP ? RESIZE_BILINEAR : RESIZE_BICUBIC,
+        .shorter_ratio = 1.0,
+    };
     crop_options_default(&opt->crop);
+}
+
+/* ---------------------------------------------------------------------------------- the draws */
+
+/* torchvision's Resize and CenterCrop, as the box of the picture that they come to. The region has
+ * a margin of what the filter reaches, so that the edge of the crop is made of what lies beyond. */
+static void centre_part(struct augment_params *p,
+                        const struct augment_options *opt,
+                        int32_t width_px,
+                        int32_t height_px) {
+    int32_t shorter = width_px < height_px ? width_px : height_px;
+    int32_t longer = width_px < height_px ? height_px : width_px;
+    int64_t to = (int64_t)nearbyint(opt->size_px * opt->shorter_ratio);
+    int64_t other = to * longer / shorter;
+    double scale_x = (double)width_px / (double)(width_px <= height_px ? to : other);
+    double scale_y = (double)height_px / (double)(width_px <= height_px ? other : to);
+    double left =
+        nearbyint((width_px <= height_px ? to - opt->size_px : other - opt->size_px) / 2.0);
+    double top =
+        nearbyint((width_px <= height_px ? other - opt->size_px : to - opt->size_px) / 2.0);
+    p->shown = (struct image_box){left * scale_x, top * scale_y, opt->size_px * scale_x,
+                                  opt->size_px * scale_y};
+    double reach = opt->filter == RESIZE_BICUBIC ? 2.0 : 1.0;
+    double margin_x = reach * fmax(scale_x, 1.0) + MOST_REDUCTION;
+    double margin_y = reach * fmax(scale_y, 1.0) + MOST_REDUCTION;
+    int32_t x = (int32_t)fmax(floor(p->shown.x - margin_x), 0.0);
+    int32_t y = (int32_t)fmax(floor(p->shown.y - margin_y), 0.0);
+    double end_x = fmin(ceil(p->shown.x + p->shown.width + margin_x), width_px);
+    double end_y = fmin(ceil(p->shown.y + p->shown.height + margin_y), height_px);
+    p->region = (struct image_rect){x, y, (int32_t)end_x - x, (int32_t)end_y - y};
+}
+
+static struct image_box box_of(const struct image_rect *r) {
+    return (struct image_box){r->x, r->y, r->width, r->height};
 }
 
 void augment_draw(struct augment_params *params,
@@ -20,15 +83,65 @@ void augment_draw(struct augment_params *params,
                   int32_t height_px,
                   uint64_t seed,
                   uint64_t epoch,
-                  uint64_t sample_id) {
+                  uint64_t sample_id,
+                  uint32_t view) {
     *params = (struct augment_params){.region = {0, 0, width_px, height_px}};
-    if (opt->kind == AUGMENT_TRAIN) {
+    params->shown = box_of(&params->region);
+    if (opt->kind == AUGMENT_EVAL_CROP) {
+        centre_part(params, opt, width_px, height_px);
+    } else if (opt->kind != AUGMENT_EVAL_SQUASH) {
         struct rng rng;
-        rng_init(&rng, seed, RNG_AUGMENT, epoch, sample_id);
+        rng_init(&rng, seed, view == 0 ? RNG_AUGMENT : RNG_AUGMENT_SECOND, epoch, sample_id);
         params->region = crop_random(width_px, height_px, &opt->crop, &rng);
+        params->shown = box_of(&params->region);
         params->flip = rng_uniform(&rng) < opt->flip_probability;
     }
+    params->min_width_px =
+        (int32_t)ceil(opt->size_px * (params->region.width / params->shown.width));
+    params->min_height_px =
+        (int32_t)ceil(opt->size_px * (params->region.height / params->shown.height));
 }
+
+static int32_t least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t most(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* The side of the whole at which a part of it still has `min` pixels. */
+static int32_t min_of_whole(int32_t min, int32_t part, int32_t whole) {
+    return (int32_t)(((int64_t)min * whole + part - 1) / part);
+}
+
+void augment_decode(struct augment_part *part, const struct augment_params *params, int count) {
+    struct image_rect all = params[0].region;
+    for (int i = 1; i < count; i++) {
+        const struct image_rect *r = &params[i].region;
+        int32_t end_x = most(all.x + all.width, r->x + r->width);
+        int32_t end_y = most(all.y + all.height, r->y + r->height);
+        all.x = least(all.x, r->x);
+        all.y = least(all.y, r->y);
+        all.width = end_x - all.x;
+        all.height = end_y - all.y;
+    }
+    *part = (struct augment_part){.region = all};
+    bool full_size = false;
+    for (int i = 0; i < count; i++) {
+        const struct augment_params *p = &params[i];
+        int32_t w = min_of_whole(p->min_width_px, p->region.width, all.width);
+        int32_t h = min_of_whole(p->min_height_px, p->region.height, all.height);
+        part->min_width_px = most(part->min_width_px, w);
+        part->min_height_px = most(part->min_height_px, h);
+        full_size = full_size || p->min_width_px == 0;
+    }
+    if (full_size) {
+        part->min_width_px = part->min_height_px = 0;
+    }
+}
+
+/* --------------------------------------------------------------------------------- the pixels */
 
 void augment_scratch_init(struct augment_scratch *s) {
     resize_scratch_init(&s->resize);
@@ -38,17 +151,34 @@ void augment_scratch_fini(struct augment_scratch *s) {
     resize_scratch_fini(&s->resize);
 }
 
+/* Where a box of the picture lies in the decoded pixels. */
+static struct image_box box_in_pixels(const struct image_box *of,
+                                      const struct image_box *decoded,
+                                      const struct image_rect *region) {
+    double scale_x = decoded->width / region->width;
+    double scale_y = decoded->height / region->height;
+    return (struct image_box){decoded->x + (of->x - region->x) * scale_x,
+                              decoded->y + (of->y - region->y) * scale_y, of->width * scale_x,
+                              of->height * scale_y};
+}
+
 enum status augment_apply(uint8_t *out,
-                          const struct image_view *view,
+                          const struct image_view *pixels,
                           const struct image_box *box,
+                          const struct augment_part *part,
                           const struct augment_params *params,
                           const struct augment_options *opt,
                           struct augment_scratch *scratch,
                           struct error *err) {
     REQUIRE(out != NULL && opt->size_px >= 1 && opt->size_px <= AUGMENT_MAX_SIZE_PX);
+    REQUIRE(part->region.width > 0 && part->region.height > 0);
     struct image_view slot = {.data = out,
                               .width_px = opt->size_px,
                               .height_px = opt->size_px,
                               .stride_bytes = (size_t)opt->size_px * 3};
-    return resize_image(&slot, view, box, opt->filter, params->flip, &scratch->resize, err);
+    struct image_box counts = box_of(&params->region);
+    struct image_box within = box_in_pixels(&counts, box, &part->region);
+    struct image_box shown = box_in_pixels(&params->shown, box, &part->region);
+    return resize_image(&slot, pixels, &shown, &within, opt->filter, params->flip, &scratch->resize,
+                        err);
 }

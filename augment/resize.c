@@ -43,20 +43,28 @@ static double cubic(double x) {
     return 0.0;
 }
 
-/* One axis of a job: `length` of input from `from` on becomes `count` pixels. */
+/* A stretch of one axis of the input. */
+struct span {
+    double from, length;
+};
+
+/* One axis of a job: the span of input becomes `count` pixels. */
 struct axis_plan {
     double from, scale, support, stretch;
-    int32_t first, last; /* input pixels that belong to the box: [first, last) */
+    int32_t first, last; /* input pixels that may count: [first, last) */
     int32_t taps, count;
 };
 
-static struct axis_plan
-plan_axis(double from, double length, int32_t limit, int32_t count, enum resize_filter filter) {
-    struct axis_plan p = {.from = from, .scale = length / count, .count = count};
+static struct axis_plan plan_axis(struct span span,
+                                  struct span within,
+                                  int32_t limit,
+                                  int32_t count,
+                                  enum resize_filter filter) {
+    struct axis_plan p = {.from = span.from, .scale = span.length / count, .count = count};
     p.stretch = p.scale < 1.0 ? 1.0 : p.scale;
     p.support = (filter == RESIZE_BICUBIC ? 2.0 : 1.0) * p.stretch;
-    p.first = (int32_t)floor(from);
-    double end = ceil(from + length);
+    p.first = (int32_t)floor(within.from);
+    double end = ceil(within.from + within.length);
     p.last = end < limit ? (int32_t)end : limit;
     if (p.first >= p.last) {
         p.first = p.last - 1;
@@ -317,12 +325,17 @@ enum status resize_image_with(const struct resize_kernels *k,
                               const struct image_view *out,
                               const struct image_view *in,
                               const struct image_box *box,
+                              const struct image_box *within,
                               enum resize_filter filter,
                               bool mirror,
                               struct resize_scratch *scratch,
                               struct error *err) {
-    struct axis_plan px = plan_axis(box->x, box->width, in->width_px, out->width_px, filter);
-    struct axis_plan py = plan_axis(box->y, box->height, in->height_px, out->height_px, filter);
+    struct axis_plan px =
+        plan_axis((struct span){box->x, box->width}, (struct span){within->x, within->width},
+                  in->width_px, out->width_px, filter);
+    struct axis_plan py =
+        plan_axis((struct span){box->y, box->height}, (struct span){within->y, within->height},
+                  in->height_px, out->height_px, filter);
     size_t row_bytes = (size_t)out->width_px * 3;
     size_t middle_stride = padded(row_bytes + RESIZE_OVERWRITE_BYTES);
     int32_t rows = py.last - py.first;
@@ -368,19 +381,24 @@ static const struct resize_kernels *fastest_kernels(void) {
 enum status resize_image(const struct image_view *out,
                          const struct image_view *in,
                          const struct image_box *box,
+                         const struct image_box *within,
                          enum resize_filter filter,
                          bool mirror,
                          struct resize_scratch *scratch,
                          struct error *err) {
     const double slack = 1e-6; /* a box made of quotients may end a rounding error too far */
     REQUIRE(out != NULL && in != NULL && box != NULL && scratch != NULL);
+    within = within != NULL ? within : box;
     REQUIRE(filter == RESIZE_BILINEAR || filter == RESIZE_BICUBIC);
     REQUIRE(out->width_px >= 1 && out->width_px <= IMAGE_MAX_SIDE_PX);
     REQUIRE(out->height_px >= 1 && out->height_px <= IMAGE_MAX_SIDE_PX);
-    REQUIRE(box->x >= 0 && box->y >= 0 && box->width > 0 && box->height > 0);
-    REQUIRE(box->x + box->width <= in->width_px + slack);
-    REQUIRE(box->y + box->height <= in->height_px + slack);
-    return resize_image_with(fastest_kernels(), out, in, box, filter, mirror, scratch, err);
+    REQUIRE(box->width > 0 && box->height > 0 && within->x >= 0 && within->y >= 0);
+    REQUIRE(box->x >= within->x - slack && box->y >= within->y - slack);
+    REQUIRE(box->x + box->width <= within->x + within->width + slack);
+    REQUIRE(box->y + box->height <= within->y + within->height + slack);
+    REQUIRE(within->x + within->width <= in->width_px + slack);
+    REQUIRE(within->y + within->height <= in->height_px + slack);
+    return resize_image_with(fastest_kernels(), out, in, box, within, filter, mirror, scratch, err);
 }
 
 bool resize_short_size(int32_t *out_width_px,

@@ -37,12 +37,14 @@ struct resize_scratch {
 void resize_scratch_init(struct resize_scratch *s);
 void resize_scratch_fini(struct resize_scratch *s);
 
-/* Fills every pixel of `out` from `box` of `in`. `mirror` swaps left and right. Requires a box of
- * positive size inside `in`, sides of `out` in [1, IMAGE_MAX_SIDE_PX], and that out and in do not
- * overlap. Returns OK or NOMEM. */
+/* Fills every pixel of `out` from `box` of `in`. Pixels that `within` does not touch never count;
+ * NULL: those that the box does not touch, as after a crop. `mirror` swaps left and right. Requires
+ * a box of positive size inside `within`, and that inside `in`; sides of `out` in
+ * [1, IMAGE_MAX_SIDE_PX]; and that out and in do not overlap. Returns OK or NOMEM. */
 enum status resize_image(const struct image_view *out,
                          const struct image_view *in,
                          const struct image_box *box,
+                         const struct image_box *within,
                          enum resize_filter filter,
                          bool mirror,
                          struct resize_scratch *scratch,

@@ -41,9 +41,9 @@ enum status sample_work_create(struct sample_work **out,
     enum status s;
     w->opt = *opt;
     w->tokenizer = tokenizer;
-    augment_options_default(&w->augment);
+    augment_options_default(
+        &w->augment, opt->augment == LOADER_AUGMENT_TRAIN ? AUGMENT_TRAIN : AUGMENT_EVAL_SQUASH);
     w->augment.size_px = (int32_t)opt->image_size_px;
-    w->augment.kind = opt->augment == LOADER_AUGMENT_TRAIN ? AUGMENT_TRAIN : AUGMENT_SQUASH;
     augment_scratch_init(&w->scratch);
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
     TRY_OR_FAIL(s, caption_reader_create(&w->captions, dataset, err));
@@ -104,16 +104,19 @@ enum status sample_work_image(struct sample_work *w,
     int32_t height_px = 0;
     TRY(picture_size(&width_px, &height_px, sample, span, err));
     struct augment_params params;
-    augment_draw(&params, &w->augment, width_px, height_px, w->opt.seed, epoch, sample->sample_id);
+    augment_draw(&params, &w->augment, width_px, height_px, w->opt.seed, epoch, sample->sample_id,
+                 0);
+    struct augment_part part;
+    augment_decode(&part, &params, 1);
     struct image_decode_options how = {
-        .region = params.region,
-        .min_width_px = w->augment.size_px,
-        .min_height_px = w->augment.size_px,
+        .region = part.region,
+        .min_width_px = part.min_width_px,
+        .min_height_px = part.min_height_px,
     };
     struct image_view view;
     struct image_box box;
     TRY(image_decode(w->decoder, &view, &box, span, sample->image_bytes, &how, err));
-    return augment_apply(out_pixels, &view, &box, &params, &w->augment, &w->scratch, err);
+    return augment_apply(out_pixels, &view, &box, &part, &params, &w->augment, &w->scratch, err);
 }
 
 enum status sample_work_text(struct sample_work *w,

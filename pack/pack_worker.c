@@ -129,7 +129,7 @@ static enum status make_jpeg(struct pack_worker *w,
         size_t stride_bytes = (size_t)width_px * 3;
         TRY(make_room(w, stride_bytes * (size_t)height_px, err));
         out = (struct image_view){w->pixels, width_px, height_px, stride_bytes};
-        TRY(resize_image(&out, view, box, RESIZE_BICUBIC, false, &w->scratch, err));
+        TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
     }
     item->resized.size_bytes = 0;
     TRY(image_encode_jpeg(&item->resized, &out, w->opt->quality, err));

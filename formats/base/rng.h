@@ -22,12 +22,13 @@ void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]
 /* What a stream of numbers is for: streams of one seed never meet. Part of what makes runs
  * repeat, so values are never reused or renumbered. */
 enum rng_purpose {
-    RNG_ORDER = 1,   /* (seed, epoch) */
-    RNG_AUGMENT = 2, /* (seed, epoch, sample id) */
-    RNG_CAPTION = 3, /* (seed, epoch, sample id) */
-    RNG_INIT = 4,    /* (seed, parameter index) */
-    RNG_DROPOUT = 5, /* (seed, step, sample id, layer, element) */
-    RNG_REPLACE = 6, /* (seed, epoch, sample id): replacement of corrupt samples */
+    RNG_ORDER = 1,          /* (seed, epoch) */
+    RNG_AUGMENT = 2,        /* (seed, epoch, sample id): the first view */
+    RNG_CAPTION = 3,        /* (seed, epoch, sample id) */
+    RNG_INIT = 4,           /* (seed, parameter index) */
+    RNG_DROPOUT = 5,        /* (seed, step, sample id, layer, element) */
+    RNG_REPLACE = 6,        /* (seed, epoch, sample id): replacement of corrupt samples */
+    RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

@@ -69,16 +69,19 @@ static void one_picture(struct bench *b, size_t index, uint64_t epoch) {
     struct image_view view;
     struct image_box box;
     struct error err = {0};
-    augment_draw(&params, &b->options, p->width_px, p->height_px, 1, epoch, index);
+    struct augment_part part;
+    augment_draw(&params, &b->options, p->width_px, p->height_px, 1, epoch, index, 0);
+    augment_decode(&part, &params, 1);
     if (!b->whole) {
-        decode.region = params.region;
+        decode.region = part.region;
     }
     if (b->reduce) {
-        decode.min_width_px = decode.min_height_px = b->options.size_px;
+        decode.min_width_px = part.min_width_px;
+        decode.min_height_px = part.min_height_px;
     }
     enum status s = image_decode(b->decoder, &view, &box, p->data, p->size_bytes, &decode, &err);
     if (s == STATUS_OK && !b->decode_only) {
-        s = augment_apply(b->slot, &view, &box, &params, &b->options, &b->scratch, &err);
+        s = augment_apply(b->slot, &view, &box, &part, &params, &b->options, &b->scratch, &err);
     }
     if (s != STATUS_OK) {
         die(&err);
@@ -90,9 +93,12 @@ static void one_augmentation(struct bench *b, size_t index, uint64_t epoch) {
     (void)index;
     (void)epoch;
     struct image_box box = {0, 0, b->view.width_px, b->view.height_px};
-    struct augment_params params = {.flip = false};
+    struct augment_params params = {.shown = box,
+                                    .region = {0, 0, b->view.width_px, b->view.height_px}};
+    struct augment_part part;
+    augment_decode(&part, &params, 1);
     struct error err = {0};
-    if (augment_apply(b->slot, &b->view, &box, &params, &b->options, &b->scratch, &err) !=
+    if (augment_apply(b->slot, &b->view, &box, &part, &params, &b->options, &b->scratch, &err) !=
         STATUS_OK) {
         die(&err);
     }
@@ -138,7 +144,7 @@ int main(int argc, char **argv) {
     }
     struct error err = {0};
     struct bench b = {.pictures = calloc(MAX_PICTURES, sizeof(struct picture))};
-    augment_options_default(&b.options);
+    augment_options_default(&b.options, AUGMENT_TRAIN);
     augment_scratch_init(&b.scratch);
     b.options.size_px = atoi(argv[1]);
     double seconds = atof(argv[2]);
@@ -169,7 +175,7 @@ int main(int argc, char **argv) {
     measure(&b, "decode crop + augment", one_picture, seconds);
     b.reduce = true;
     measure(&b, "decode crop, reduced + augment", one_picture, seconds);
-    b.options.kind = AUGMENT_SQUASH;
+    b.options.kind = AUGMENT_EVAL_SQUASH;
     measure(&b, "squash, reduced + augment", one_picture, seconds);
     const struct picture *p = &b.pictures[0];
     if (image_decode(b.decoder, &b.view, NULL, p->data, p->size_bytes, NULL, &err) != STATUS_OK) {

@@ -36,7 +36,7 @@ static struct image_rect reference_crop(int32_t width, int32_t height, struct rn
 
 TEST(crop_is_the_reference_arithmetic) {
     struct augment_options opt;
-    augment_options_default(&opt);
+    augment_options_default(&opt, AUGMENT_TRAIN);
     struct rng sizes;
     rng_init(&sizes, test_seed(), RNG_INIT, 0, 0);
     for (uint64_t id = 0; id < 3000; id++) {
@@ -44,7 +44,7 @@ TEST(crop_is_the_reference_arithmetic) {
         int32_t width = 1 + (int32_t)rng_below(&sizes, (uint32_t)most);
         int32_t height = 1 + (int32_t)rng_below(&sizes, (uint32_t)most);
         struct augment_params p;
-        augment_draw(&p, &opt, width, height, 7, 2, id);
+        augment_draw(&p, &opt, width, height, 7, 2, id, 0);
         struct rng rng;
         rng_init(&rng, 7, RNG_AUGMENT, 2, id);
         struct image_rect r = reference_crop(width, height, &rng);
@@ -57,46 +57,46 @@ TEST(crop_is_the_reference_arithmetic) {
 
 TEST(extreme_shapes_fall_back_to_the_centre) {
     struct augment_options opt;
-    augment_options_default(&opt);
+    augment_options_default(&opt, AUGMENT_TRAIN);
     struct augment_params p;
-    augment_draw(&p, &opt, 1000, 10, 1, 0, 0);
+    augment_draw(&p, &opt, 1000, 10, 1, 0, 0, 0);
     assert_int_equal(p.region.height, 10);
     assert_int_equal(p.region.width, 13);
     assert_int_equal(p.region.x, (1000 - 13) / 2);
-    augment_draw(&p, &opt, 10, 1000, 1, 0, 0);
+    augment_draw(&p, &opt, 10, 1000, 1, 0, 0, 0);
     assert_int_equal(p.region.width, 10);
     assert_int_equal(p.region.height, 13);
-    augment_draw(&p, &opt, 1, IMAGE_MAX_SIDE_PX, 1, 0, 0);
+    augment_draw(&p, &opt, 1, IMAGE_MAX_SIDE_PX, 1, 0, 0, 0);
     assert_int_equal(p.region.width, 1);
     assert_int_equal(p.region.height, 1);
 }
 
 TEST(draws_depend_on_seed_epoch_and_sample_alone) {
     struct augment_options opt;
-    augment_options_default(&opt);
+    augment_options_default(&opt, AUGMENT_TRAIN);
     struct augment_params first, same, other;
-    augment_draw(&first, &opt, 640, 480, 1, 2, 3);
-    augment_draw(&other, &opt, 640, 480, 1, 2, 4);
-    augment_draw(&same, &opt, 640, 480, 1, 2, 3);
+    augment_draw(&first, &opt, 640, 480, 1, 2, 3, 0);
+    augment_draw(&other, &opt, 640, 480, 1, 2, 4, 0);
+    augment_draw(&same, &opt, 640, 480, 1, 2, 3, 0);
     assert_memory_equal(&first.region, &same.region, sizeof(first.region));
     assert_int_equal(first.flip, same.flip);
     assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
-    augment_draw(&other, &opt, 640, 480, 1, 3, 3);
+    augment_draw(&other, &opt, 640, 480, 1, 3, 3, 0);
     assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
-    augment_draw(&other, &opt, 640, 480, 2, 2, 3);
+    augment_draw(&other, &opt, 640, 480, 2, 2, 3, 0);
     assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
 }
 
 TEST(draws_are_spread_as_stated) {
     struct augment_options opt;
-    augment_options_default(&opt);
+    augment_options_default(&opt, AUGMENT_TRAIN);
     double area = 0;
     double logs = 0;
     int flips = 0;
     const int n = 20000;
     for (int i = 0; i < n; i++) {
         struct augment_params p;
-        augment_draw(&p, &opt, 4000, 4000, 1, 0, (uint64_t)i);
+        augment_draw(&p, &opt, 4000, 4000, 1, 0, (uint64_t)i, 0);
         area += (double)p.region.width * p.region.height / (4000.0 * 4000.0);
         logs += log((double)p.region.width / p.region.height);
         flips += p.flip;
@@ -107,13 +107,122 @@ TEST(draws_are_spread_as_stated) {
     assert_true(abs(flips - n / 2) < 300);
 }
 
+TEST(views_are_drawn_apart) {
+    struct augment_options opt;
+    augment_options_default(&opt, AUGMENT_TRAIN);
+    int same = 0;
+    for (uint64_t id = 0; id < 200; id++) {
+        struct augment_params a, b, again;
+        augment_draw(&a, &opt, 640, 480, 1, 2, id, 0);
+        augment_draw(&b, &opt, 640, 480, 1, 2, id, 1);
+        augment_draw(&again, &opt, 640, 480, 1, 2, id, 1);
+        assert_memory_equal(&b.region, &again.region, sizeof(b.region));
+        same += memcmp(&a.region, &b.region, sizeof(a.region)) == 0;
+    }
+    assert_true(same < 3);
+}
+
+TEST(names_and_kinds) {
+    int count = 0;
+    for (; AUGMENT_KIND_NAMES[count] != NULL; count++) {
+        enum augment_kind kind;
+        assert_true(augment_kind_of(&kind, AUGMENT_KIND_NAMES[count]));
+        assert_string_equal(augment_kind_name(kind), AUGMENT_KIND_NAMES[count]);
+    }
+    enum augment_kind kind;
+    assert_true(augment_kind_of(&kind, "none"));
+    assert_int_equal(kind, AUGMENT_EVAL_SQUASH);
+    assert_true(augment_kind_of(&kind, "eval-crop"));
+    assert_int_equal(kind, AUGMENT_EVAL_CROP);
+    assert_false(augment_kind_of(&kind, "evalcrop"));
+    assert_false(augment_kind_of(&kind, ""));
+}
+
+/* torchvision's arithmetic: Resize(shorter), CenterCrop(size). */
+TEST(eval_crop_is_the_centre_of_the_resized_picture) {
+    struct augment_options opt;
+    augment_options_default(&opt, AUGMENT_EVAL_CROP);
+    opt.size_px = 224;
+    opt.shorter_ratio = 256.0 / 224;
+    struct augment_params p;
+    augment_draw(&p, &opt, 640, 480, 1, 0, 0, 0); /* becomes 341 x 256; left 58, top 16 */
+    assert_true(fabs(p.shown.x - 58 * 640.0 / 341) < 1e-9);
+    assert_true(fabs(p.shown.y - 16 * 480.0 / 256) < 1e-9);
+    assert_true(fabs(p.shown.width - 224 * 640.0 / 341) < 1e-9);
+    assert_true(fabs(p.shown.height - 224 * 480.0 / 256) < 1e-9);
+    augment_draw(&p, &opt, 100, 333, 1, 0, 0, 0); /* 256 x 852; left 16, top 314 */
+    assert_true(fabs(p.shown.x - 16 * 100.0 / 256) < 1e-9);
+    assert_true(fabs(p.shown.y - 314 * 333.0 / 852) < 1e-9);
+    assert_int_equal(p.region.x, 0);
+    assert_int_equal(p.region.width, 100);
+    for (uint64_t i = 0; i < 2000; i++) {
+        struct rng rng;
+        rng_init(&rng, test_seed(), RNG_INIT, 1, i);
+        int32_t w = 1 + (int32_t)rng_below(&rng, i % 2 ? 5 : 2000);
+        int32_t h = 1 + (int32_t)rng_below(&rng, i % 3 ? 5 : 2000);
+        opt.size_px = 1 + (int32_t)rng_below(&rng, 300);
+        opt.shorter_ratio = 1.0 + rng_uniform(&rng);
+        augment_draw(&p, &opt, w, h, 1, 0, i, 0);
+        assert_true(p.region.x >= 0 && p.region.y >= 0 && p.region.width > 0 &&
+                    p.region.height > 0);
+        assert_true(p.region.x + p.region.width <= w && p.region.y + p.region.height <= h);
+        assert_true(p.shown.x >= p.region.x && p.shown.y >= p.region.y);
+        assert_true(p.shown.x + p.shown.width <= p.region.x + p.region.width + 1e-6);
+        assert_true(p.shown.y + p.shown.height <= p.region.y + p.region.height + 1e-6);
+        assert_true(p.min_width_px * p.shown.width >= opt.size_px * p.region.width - 1e-6);
+    }
+}
+
+/* One decode for two views gives each the pixels of a decode of its own. */
+TEST(views_share_a_decode) {
+    enum { W = 90, H = 70, SIDE = 24 };
+    struct augment_options opt;
+    augment_options_default(&opt, AUGMENT_TRAIN);
+    opt.size_px = SIDE;
+    static uint8_t pixels[W * H * 3];
+    for (size_t i = 0; i < sizeof(pixels); i++) {
+        pixels[i] = (uint8_t)((i * 2654435761u) >> 13);
+    }
+    struct augment_scratch scratch;
+    augment_scratch_init(&scratch);
+    for (uint64_t id = 0; id < 100; id++) {
+        struct augment_params p[2];
+        struct augment_part both;
+        struct error err = {0};
+        augment_draw(&p[0], &opt, W, H, 1, 0, id, 0);
+        augment_draw(&p[1], &opt, W, H, 1, 0, id, 1);
+        augment_decode(&both, p, 2);
+        for (int v = 0; v < 2; v++) {
+            static uint8_t alone[SIDE * SIDE * 3], together[SIDE * SIDE * 3];
+            struct augment_part own;
+            augment_decode(&own, &p[v], 1);
+            assert_memory_equal(&own.region, &p[v].region, sizeof(own.region));
+            assert_int_equal(own.min_width_px, SIDE);
+            for (int shared = 0; shared < 2; shared++) {
+                const struct augment_part *part = shared ? &both : &own;
+                struct image_view view = {pixels + (part->region.y * W + part->region.x) * 3,
+                                          part->region.width, part->region.height, W * 3};
+                struct image_box box = {0, 0, part->region.width, part->region.height};
+                assert_ok(augment_apply(shared ? together : alone, &view, &box, part, &p[v], &opt,
+                                        &scratch, &err),
+                          err);
+            }
+            assert_memory_equal(alone, together, sizeof(alone));
+            assert_true(both.min_width_px * (int64_t)p[v].region.width >=
+                        (int64_t)SIDE * both.region.width);
+            assert_true(both.min_height_px * (int64_t)p[v].region.height >=
+                        (int64_t)SIDE * both.region.height);
+        }
+    }
+    augment_scratch_fini(&scratch);
+}
+
 TEST(squash_takes_the_whole_picture_unflipped) {
     struct augment_options opt;
-    augment_options_default(&opt);
-    opt.kind = AUGMENT_SQUASH;
+    augment_options_default(&opt, AUGMENT_EVAL_SQUASH);
     for (uint64_t id = 0; id < 50; id++) {
         struct augment_params p;
-        augment_draw(&p, &opt, 321, 123, 1, 0, id);
+        augment_draw(&p, &opt, 321, 123, 1, 0, id, 0);
         struct image_rect whole = {0, 0, 321, 123};
         assert_memory_equal(&p.region, &whole, sizeof(whole));
         assert_false(p.flip);
@@ -123,7 +232,7 @@ TEST(squash_takes_the_whole_picture_unflipped) {
 TEST(apply_writes_the_slot_and_nothing_else) {
     enum { SIDE = 17, SLOT_BYTES = SIDE * SIDE * 3 };
     struct augment_options opt;
-    augment_options_default(&opt);
+    augment_options_default(&opt, AUGMENT_TRAIN);
     opt.size_px = SIDE;
     uint8_t pixels[40 * 30 * 3];
     for (size_t i = 0; i < sizeof(pixels); i++) {
@@ -131,7 +240,9 @@ TEST(apply_writes_the_slot_and_nothing_else) {
     }
     struct image_view view = {pixels, 40, 30, 40 * 3};
     struct image_box box = {2.5, 3, 30.25, 20};
-    struct augment_params params = {.flip = false};
+    struct augment_params params = {.shown = {5, 6, 121, 80}, .region = {5, 6, 121, 80}};
+    struct augment_part part;
+    augment_decode(&part, &params, 1);
     struct augment_scratch scratch;
     augment_scratch_init(&scratch);
     uint8_t out[2][SLOT_BYTES + 64];
@@ -139,7 +250,8 @@ TEST(apply_writes_the_slot_and_nothing_else) {
         memset(out[flip], 0xA5, sizeof(out[flip]));
         params.flip = flip == 1;
         struct error err = {0};
-        assert_ok(augment_apply(out[flip] + 32, &view, &box, &params, &opt, &scratch, &err), err);
+        assert_ok(augment_apply(out[flip] + 32, &view, &box, &part, &params, &opt, &scratch, &err),
+                  err);
         for (size_t i = 0; i < 32; i++) {
             assert_int_equal(out[flip][i], 0xA5);
             assert_int_equal(out[flip][32 + SLOT_BYTES + i], 0xA5);

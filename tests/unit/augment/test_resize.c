@@ -62,8 +62,9 @@ TEST(agrees_with_pillow) {
         }
         struct image_view in = pattern(w, h);
         struct image_view out = new_picture(ow, oh, 0);
-        assert_ok(resize_image(&out, &in, &box, (enum resize_filter)filter, false, &scratch, &err),
-                  err);
+        assert_ok(
+            resize_image(&out, &in, &box, NULL, (enum resize_filter)filter, false, &scratch, &err),
+            err);
         size_t n = (size_t)ow * (size_t)oh * 3;
         assert_true(at + n <= pixel_bytes);
         for (size_t i = 0; i < n; i++) {
@@ -109,7 +110,8 @@ static void check_job(struct rng *rng, struct resize_scratch *scratch) {
         memset(out[i].data, 0xA5, out[i].stride_bytes * (size_t)oh);
         k = k != NULL ? k : resize_kernels_plain();
         assert_int_equal(
-            resize_image_with(k, &out[i], &in, &box, filter, i % 2 == 1, scratch, NULL), STATUS_OK);
+            resize_image_with(k, &out[i], &in, &box, &box, filter, i % 2 == 1, scratch, NULL),
+            STATUS_OK);
     }
     size_t total = out[0].stride_bytes * (size_t)oh;
     assert_memory_equal(out[0].data, out[2].data, total);
@@ -147,7 +149,8 @@ TEST(flat_areas_keep_their_value) {
         memset(in.data, value, in.stride_bytes * 203);
         for (int f = RESIZE_BILINEAR; f <= RESIZE_BICUBIC; f++) {
             assert_int_equal(
-                resize_image(&out, &in, &box, (enum resize_filter)f, false, &scratch, NULL), 0);
+                resize_image(&out, &in, &box, NULL, (enum resize_filter)f, false, &scratch, NULL),
+                0);
             for (size_t i = 0; i < out.stride_bytes * 200; i++) {
                 assert_int_equal(out.data[i], value);
             }
@@ -163,7 +166,7 @@ TEST(same_size_is_the_same_picture) {
     struct image_view in = noise(70, 50, 4);
     struct image_view out = new_picture(70, 50, 0);
     struct image_box box = {0, 0, 70, 50};
-    assert_int_equal(resize_image(&out, &in, &box, RESIZE_BICUBIC, false, &scratch, NULL), 0);
+    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
     assert_memory_equal(out.data, in.data, in.stride_bytes * 50);
     free(in.data);
     free(out.data);
@@ -175,11 +178,12 @@ TEST(scratch_grows_once) {
     struct image_view in = noise(200, 200, 5);
     struct image_view out = new_picture(96, 96, 0);
     struct image_box box = {0, 0, 200, 200};
-    assert_int_equal(resize_image(&out, &in, &box, RESIZE_BICUBIC, false, &scratch, NULL), 0);
+    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
     const uint8_t *before = scratch.data;
     for (int32_t side = 200; side > 10; side -= 17) {
         box = (struct image_box){200 - side, 0, side, side};
-        assert_int_equal(resize_image(&out, &in, &box, RESIZE_BICUBIC, true, &scratch, NULL), 0);
+        assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, true, &scratch, NULL),
+                         0);
     }
     assert_ptr_equal(before, scratch.data);
     free(in.data);
