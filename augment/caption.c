@@ -10,79 +10,75 @@
 #include <string.h>
 
 #include "augment/caption_internal.h"
+#include "formats/base/utf8.h"
 
-static const uint32_t NOT_UTF8 = UINT32_MAX; /* no code point */
-
-/* The code point at `p` and its size; NOT_UTF8 and 1 for a byte that begins none. */
-static uint32_t utf8_decode(const uint8_t *p, size_t left, size_t *size_bytes) {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    *size_bytes = 1;
-    if (p[0] < 0x80) {
-        return p[0];
-    }
-    size_t n = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4 || n > left) {
-        return NOT_UTF8;
-    }
-    uint32_t c = p[0] & (0x7Fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xC0) != 0x80) {
-            return NOT_UTF8;
+/* The code point that ends in front of `at`, and where it begins. */
+static uint32_t decode_before(const char *text, size_t at, size_t *begin) {
+    size_t n;
+    for (size_t back = 1; back <= 4 && back <= at; back++) {
+        uint32_t c = utf8_decode(text + at - back, back, &n);
+        if (c != UTF8_NO_CHARACTER && n == back) {
+            *begin = at - back;
+            return c;
         }
-        c = (c << 6) | (p[i] & 0x3F);
     }
-    if (c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) {
-        return NOT_UTF8;
-    }
-    *size_bytes = n;
-    return c;
+    *begin = at - 1;
+    return UTF8_NO_CHARACTER;
 }
 
-static size_t utf8_encode(uint8_t *out, uint32_t c) {
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
+/* Does the capital sigma in [at, end) end a word: a letter with case before it and none after it,
+ * characters that case looks past aside. */
+static bool is_final_sigma(const char *text, size_t size_bytes, size_t at, size_t end) {
+    uint32_t before = UTF8_NO_CHARACTER;
+    while (at > 0) {
+        before = decode_before(text, at, &at);
+        if (!caption_is_case_ignorable(before)) {
+            break;
+        }
+        before = UTF8_NO_CHARACTER;
     }
-    if (c < 0x800) {
-        out[0] = (uint8_t)(0xC0 | (c >> 6));
-        out[1] = (uint8_t)(0x80 | (c & 0x3F));
-        return 2;
+    if (!caption_is_cased(before)) {
+        return false;
     }
-    size_t n = c < 0x10000 ? 3 : 4;
-    for (size_t i = n - 1; i > 0; i--) {
-        out[i] = (uint8_t)(0x80 | (c & 0x3F));
-        c >>= 6;
+    while (end < size_bytes) {
+        size_t n;
+        uint32_t after = utf8_decode(text + end, size_bytes - end, &n);
+        if (!caption_is_case_ignorable(after)) {
+            return !caption_is_cased(after);
+        }
+        end += n;
     }
-    out[0] = (uint8_t)((n == 3 ? 0xE0 : 0xF0) | c);
-    return n;
+    return true;
 }
 
 /* Lower case, the deleted characters, - and / to spaces. Returns the new size. */
-static size_t clean_letters(uint8_t *out, const uint8_t *in, size_t size_bytes) {
+static size_t clean_letters(char *out, const char *in, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
         size_t n;
         uint32_t c = utf8_decode(in + at, size_bytes - at, &n);
         if (c >= 'A' && c <= 'Z') {
-            out[to++] = (uint8_t)(c + ('a' - 'A'));
+            out[to++] = (char)(c + ('a' - 'A'));
         } else if (c == '-' || c == '/') {
             out[to++] = ' ';
         } else if (c == 0x130) { /* capital I with a dot: i and a combining dot */
             out[to++] = 'i';
             to += utf8_encode(out + to, 0x307);
-        } else if (c == NOT_UTF8) {
+        } else if (c == 0x3A3 && is_final_sigma(in, size_bytes, at, at + n)) {
+            to += utf8_encode(out + to, 0x3C2);
+        } else if (c == UTF8_NO_CHARACTER) {
             out[to++] = in[at];
         } else if (c >= 0x80) {
             to += utf8_encode(out + to, caption_lower(c));
         } else if (c == 0 || strchr(",.'!?\"()*#:;~", (int)c) == NULL) {
-            out[to++] = (uint8_t)c;
+            out[to++] = (char)c;
         }
         at += n;
     }
     return to;
 }
 
-static size_t replace_person(uint8_t *text, size_t size_bytes) {
+static size_t replace_person(char *text, size_t size_bytes) {
     static const char tag[] = "<person>";
     const size_t tag_bytes = sizeof(tag) - 1;
     size_t to = 0;
@@ -105,7 +101,7 @@ static bool is_space(uint32_t c) {
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-static size_t collapse_spaces(uint8_t *text, size_t size_bytes) {
+static size_t collapse_spaces(char *text, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
         size_t end = at;
@@ -129,7 +125,7 @@ static size_t collapse_spaces(uint8_t *text, size_t size_bytes) {
 }
 
 /* Strips the ends and cuts behind the last allowed word. */
-static size_t trim(uint8_t *text, size_t size_bytes) {
+static size_t trim(char *text, size_t size_bytes) {
     size_t end = size_bytes;
     size_t begin = 0;
     while (end > 0 && text[end - 1] == '\n') {
@@ -152,11 +148,10 @@ static size_t trim(uint8_t *text, size_t size_bytes) {
 }
 
 size_t caption_clean(char *out, const char *text, size_t size_bytes) {
-    uint8_t *to = (uint8_t *)out;
-    size_t n = clean_letters(to, (const uint8_t *)text, size_bytes);
-    n = replace_person(to, n);
-    n = collapse_spaces(to, n);
-    n = trim(to, n);
-    to[n] = 0;
+    size_t n = clean_letters(out, text, size_bytes);
+    n = replace_person(out, n);
+    n = collapse_spaces(out, n);
+    n = trim(out, n);
+    out[n] = '\0';
     return n;
 }

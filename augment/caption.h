@@ -2,8 +2,7 @@
  * caption: the cleaning that the papers apply to captions before the tokenizer, in training and
  * evaluation alike.
  *
- * In this order: lower case (as Python has it, save that a capital sigma never becomes the final
- * one); the characters , . ' ! ? " ( ) * # : ; ~
+ * In this order: lower case as Python's str.lower has it; the characters , . ' ! ? " ( ) * # : ; ~
  * go; - and / become spaces; "<person>" becomes "person"; two or more white-space characters in a
  * row become one space; newlines at the end, then spaces at both ends go; of the words, parted by
  * single spaces, the first 30 stay. Bytes that are not UTF-8 pass unchanged.

@@ -4,8 +4,6 @@
  */
 #include "formats/base/utf8.h"
 
-#include <stdint.h>
-
 static bool continues(uint8_t b) {
     return (b & 0xC0U) == 0x80U;
 }
@@ -33,6 +31,38 @@ size_t utf8_character(const char *text, size_t size_bytes) {
         return 0;
     }
     return length;
+}
+
+uint32_t utf8_decode(const char *text, size_t size_bytes, size_t *character_bytes) {
+    const uint8_t *p = (const uint8_t *)text;
+    size_t n = utf8_character(text, size_bytes);
+    *character_bytes = n == 0 ? 1 : n;
+    switch (n) {
+    case 1:
+        return p[0];
+    case 2:
+        return (p[0] & 0x1FU) << 6 | (p[1] & 0x3FU);
+    case 3:
+        return (p[0] & 0x0FU) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU);
+    case 4:
+        return (p[0] & 0x07U) << 18 | (p[1] & 0x3FU) << 12 | (p[2] & 0x3FU) << 6 | (p[3] & 0x3FU);
+    default:
+        return UTF8_NO_CHARACTER;
+    }
+}
+
+size_t utf8_encode(char *out, uint32_t c) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--) {
+        out[i] = (char)(0x80U | (c & 0x3FU));
+        c >>= 6;
+    }
+    out[0] = (char)((0xF00U >> n & 0xF0U) | c);
+    return n;
 }
 
 size_t utf8_valid_prefix(const char *text, size_t size_bytes) {

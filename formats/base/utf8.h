@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +17,15 @@ extern "C" {
 
 /* Bytes of the well-formed character at the front of `text`: 1 to 4, or 0 when there is none. */
 size_t utf8_character(const char *text, size_t size_bytes);
+
+#define UTF8_NO_CHARACTER UINT32_MAX
+
+/* The code point at the front of `text`, which is not empty, and its bytes; UTF8_NO_CHARACTER and 1
+ * when there is no well-formed character. */
+uint32_t utf8_decode(const char *text, size_t size_bytes, size_t *character_bytes);
+
+/* Writes a code point (no surrogate, at most U+10FFFF) in 1 to 4 bytes; returns how many. */
+size_t utf8_encode(char *out, uint32_t code_point);
 
 /* Bytes of the longest well-formed prefix: size_bytes when all of it is UTF-8. */
 size_t utf8_valid_prefix(const char *text, size_t size_bytes);

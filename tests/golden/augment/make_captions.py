@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Makes captions.bin (caption NUL cleaned NUL ...) and captions.txt (tar, count, XXH64 of all cleaned
-captions, each with a newline) with the rules of augment/caption.h in Python.
+"""Makes captions.bin (caption NUL cleaned NUL ...) and captions.txt (file of the test data, count,
+XXH64 of all cleaned captions, each with a newline) with the rules of augment/caption.h in Python.
 
     pip install xxhash; tests/golden/augment/make_captions.py TESTDATA
 """
 import os
 import re
 import sys
-import tarfile
 
 import xxhash
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from data_captions import SOURCES, captions
 
 CAPTIONS = [
     "", " ", "\n", "A dog, running!", "  A  man's (red) hat: #1; \"new\" *best* ~ ok?  \n\n",
@@ -21,6 +23,7 @@ CAPTIONS = [
     "日本語の「写真」、です。", "emoji 😀 -😀- family 👨‍👩‍👧", "x" * 300,
     " ".join(f"w{i}" for i in range(29)), " ".join(f"w{i}" for i in range(30)),
     " ".join(f"w{i}" for i in range(31)), "  ".join(f"W{i}." for i in range(90)) + "\n",
+    "ΟΔΟΣ ΣΟΦΟΣ. ΑΣ'Β ΑΣ' Σ 1Σ Σ1 .Σ. Α.Σ.Β Α.Σ.", "ΣΣ ΑΣΣ\u0301 \u02b0Σ ªΣ ΑΣª ΑΣ-Α ΑΣ\u00adΑ ΑΣ😀", "ΑΣ",
     "a . b , c", ". , ! ?", "\v\fa\x1c\x1db\x85\x85c", "1/2-3", "don't \"quote\" me's",
 ]
 
@@ -37,12 +40,9 @@ with open(os.path.join(here, "captions.bin"), "wb") as out:
     for caption in CAPTIONS:
         out.write(caption.encode() + b"\0" + clean(caption).encode() + b"\0")
 with open(os.path.join(here, "captions.txt"), "w") as out:
-    for name in ("pairs/000003.tar", "pairs_vi/000000.tar"):
+    for name in SOURCES:
         count, state = 0, xxhash.xxh64()
-        with tarfile.open(os.path.join(sys.argv[1], name)) as tar:
-            for member in tar:
-                if member.name.endswith(".txt"):
-                    text = tar.extractfile(member).read().decode()
-                    state.update(clean(text).encode() + b"\n")
-                    count += 1
+        for caption in captions(sys.argv[1], name):
+            state.update(clean(caption).encode() + b"\n")
+            count += 1
         out.write(f"{name} {count} {state.hexdigest()}\n")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Prints the rows of augment/caption_lower.c: Python's lower case, as ranges of code points.
+"""Prints the tables of augment/caption_lower.c: Python's lower case, as ranges of code points.
 
     tests/golden/augment/make_lowercase.py | clang-format
 
 A row (first, last, step, delta) says that first, first + step, ... last become themselves + delta.
 Left out: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
+A row of the other two (first, last): what makes a capital sigma behind it a final one, and what the
+question looks past.
 """
-import sys
 import unicodedata
 
 pairs = [(c, ord(chr(c).lower())) for c in range(0x110000)
@@ -20,6 +21,30 @@ for c, l in pairs:
             rows[-1] = (first, c, gap, delta)
             continue
     rows.append((c, c, 0, l - c))
-print(f"/* Unicode {unicodedata.unidata_version}, {len(pairs)} code points. */", file=sys.stdout)
+print("static const struct lower_range lower_ranges[] = {")
+print(f"/* Unicode {unicodedata.unidata_version}, {len(pairs)} code points. */")
 for first, last, step, delta in rows:
     print(f"    {{0x{first:04X}, 0x{last:04X}, {step or 1}, {delta}}},")
+print("};")
+
+
+def show_ranges(name, holds):
+    ranges = []
+    for c in range(0x110000):
+        if holds(chr(c)):
+            if ranges and ranges[-1][1] == c - 1:
+                ranges[-1][1] = c
+            else:
+                ranges.append([c, c])
+    print(f"static const uint32_t {name}[][2] = {{")
+    for first, last in ranges:
+        print(f"    {{0x{first:04X}, 0x{last:04X}}},")
+    print("};")
+
+
+def is_ignorable(c):
+    return ("A" + c + "\u03a3").lower()[-1] == "\u03c2" and ("1" + c + "\u03a3").lower()[-1] == "\u03c3"
+
+
+show_ranges("cased", lambda c: ("1" + c + "\u03a3").lower()[-1] == "\u03c2")
+show_ranges("case_ignorable", is_ignorable)
