@@ -3,27 +3,44 @@
  * finite, and an id that stands twice in a batch (a corrupt sample was replaced) counts once. The
  * second is met by handing the method the sub-matrix of distinct ids.
  */
+#include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/loss_internal.h"
 
 static const struct loss_method *const methods[] = {
-    &loss_method_clip,
-    &loss_method_sogclr,
-    &loss_method_nuclr,
+    &loss_method_clip,  &loss_method_siglip, &loss_method_cyclip,       &loss_method_dcl,
+    &loss_method_hcl,   &loss_method_rince,  &loss_method_sogclr,       &loss_method_isogclr,
+    &loss_method_nuclr, &loss_method_emc2,   &loss_method_nuclr_frozen, &loss_method_nuclr_noxi,
 };
 
-enum { METHOD_COUNT = sizeof methods / sizeof methods[0] };
+static const struct loss_method *const references[] = {
+    &loss_reference_sogclr,
+    &loss_reference_isogclr,
+    &loss_reference_nuclr,
+};
+
+enum {
+    METHOD_COUNT = sizeof methods / sizeof methods[0],
+    REFERENCE_COUNT = sizeof references / sizeof references[0],
+};
 
 void loss_options_default(struct loss_options *opt) {
     *opt = (struct loss_options){.name = "nuclr",
-                                 .tau = 0.01,
                                  .gamma = 0.8,
                                  .zeta0 = -0.05,
-                                 .xi0 = 0.0,
                                  .zeta_momentum = 0.9,
-                                 .zeta_unbiased = false};
+                                 .tau_momentum = 0.9,
+                                 .tau_plus = 0.1,
+                                 .beta = 0.5,
+                                 .q = 0.1,
+                                 .lambda = 0.01,
+                                 .cyclic_self = 0.1,
+                                 .cyclic_cross = 0.1,
+                                 .bias0 = -10.0,
+                                 .burn_in = 0.5};
 }
 
 const char *const *loss_names(void) {
@@ -34,25 +51,96 @@ const char *const *loss_names(void) {
     return names;
 }
 
-static const struct loss_method *find_method(const char *name) {
-    for (size_t i = 0; i < METHOD_COUNT; i++) {
-        if (strcmp(methods[i]->name, name) == 0) {
-            return methods[i];
+static const struct loss_method *
+find_method(const struct loss_method *const *list, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(list[i]->name, name) == 0) {
+            return list[i];
         }
     }
     return NULL;
 }
 
-static enum status check_options(const struct loss_options *o, struct error *err) {
-    if (!(o->tau > 0.0) || !(o->gamma > 0.0 && o->gamma <= 1.0) ||
-        !(o->zeta_momentum > 0.0 && o->zeta_momentum <= 1.0) || !isfinite(o->tau) ||
-        !isfinite(o->zeta0) || !isfinite(o->xi0)) {
-        return error_set(
-            err, STATUS_USAGE,
-            "loss %s: tau must be above 0, gamma and zeta momentum in (0, 1], zeta0 and xi0 finite",
-            o->name);
+static enum status
+choose_method(const struct loss_method **out, const struct loss_options *o, struct error *err) {
+    *out = find_method(methods, METHOD_COUNT, o->name);
+    if (*out == NULL) {
+        return error_set(err, STATUS_USAGE, "there is no loss '%s'; see --help for the list",
+                         o->name);
+    }
+    if (o->parity == LOSS_PARITY_REFERENCE) {
+        *out = find_method(references, REFERENCE_COUNT, o->name);
+        if (*out == NULL) {
+            return error_set(err, STATUS_USAGE,
+                             "loss %s has no reference code to be equal to; sogclr, isogclr and "
+                             "nuclr have",
+                             o->name);
+        }
     }
     return STATUS_OK;
+}
+
+/* Puts the loss's own defaults in the place of zeros. */
+static void complete_options(struct loss_options *o, const struct loss_method *m) {
+    const bool individual = m->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
+    o->name = m->name;
+    o->tau = o->tau == 0.0 ? m->tau : o->tau;
+    o->temperature = o->temperature == LOSS_TEMPERATURE_OWN ? m->temperature : o->temperature;
+    o->tau_min = o->tau_min == 0.0 ? (individual ? 0.005 : 0.01) : o->tau_min;
+    o->tau_max = o->tau_max == 0.0 ? (individual ? 0.05 : 1.0) : o->tau_max;
+    o->tau_lr = o->tau_lr == 0.0 && individual ? 1e-3 : o->tau_lr;
+    o->rho = o->rho == 0.0 ? (individual ? 8.0 : 6.5) : o->rho;
+}
+
+/* In (0, 1]. */
+static bool is_share(double x) {
+    return x > 0.0 && x <= 1.0;
+}
+
+static enum status
+check_temperature(const struct loss_options *o, const struct loss_method *m, struct error *err) {
+    static const char *const names[] = {"own", "constant", "global", "individual"};
+    const bool constant = o->temperature == LOSS_TEMPERATURE_CONSTANT &&
+                          m->temperature != LOSS_TEMPERATURE_INDIVIDUAL;
+    const bool global = o->temperature == LOSS_TEMPERATURE_GLOBAL && m->may_learn_tau;
+    if (o->temperature != m->temperature && !constant && !global) {
+        return error_set(err, STATUS_USAGE, "loss %s has no %s temperature%s", o->name,
+                         names[o->temperature],
+                         o->temperature == LOSS_TEMPERATURE_INDIVIDUAL ? "; isogclr has" : "");
+    }
+    if (o->temperature != LOSS_TEMPERATURE_CONSTANT &&
+        !(o->tau_min > 0.0 && o->tau_min <= o->tau && o->tau <= o->tau_max)) {
+        return error_set(err, STATUS_USAGE,
+                         "loss %s: its temperature starts at %g, outside its bounds %g and %g",
+                         o->name, o->tau, o->tau_min, o->tau_max);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+check_options(const struct loss_options *o, const struct loss_method *m, struct error *err) {
+    const char *wrong = NULL;
+    const double all[] = {o->tau,    o->zeta0,         o->xi0,          o->tau_max,      o->tau_lr,
+                          o->rho,    o->beta,          o->cyclic_self,  o->cyclic_cross, o->bias0,
+                          o->gamma,  o->zeta_momentum, o->tau_momentum, o->tau_plus,     o->q,
+                          o->lambda, o->burn_in};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        wrong = isfinite(all[i]) ? wrong : "every number must be finite";
+    }
+    wrong =
+        o->tau > 0.0 && o->tau_lr >= 0.0 ? wrong : "tau must be above 0, its step size not below";
+    wrong = is_share(o->gamma) && is_share(o->zeta_momentum) && is_share(o->tau_momentum)
+                ? wrong
+                : "gamma and the momenta of zeta and tau must be in (0, 1]";
+    wrong = o->tau_plus >= 0.0 && o->tau_plus < 1.0 && o->beta >= 0.0
+                ? wrong
+                : "tau-plus must be in [0, 1) and beta not below 0";
+    wrong = is_share(o->q) && is_share(o->lambda) ? wrong : "q and lambda must be in (0, 1]";
+    wrong = o->burn_in >= 0.0 && o->burn_in < 1.0 ? wrong : "burn-in must be in [0, 1)";
+    if (wrong != NULL) {
+        return error_set(err, STATUS_USAGE, "loss %s: %s", o->name, wrong);
+    }
+    return check_temperature(o, m, err);
 }
 
 static enum status allocate_scratch(struct loss *l, struct error *err) {
@@ -66,10 +154,11 @@ static enum status allocate_scratch(struct loss *l, struct error *err) {
     l->places = calloc(b, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->order = calloc(b, sizeof *l->order);
-    l->similarity = calloc(b * b, sizeof *l->similarity);
-    l->gradient = calloc(b * b, sizeof *l->gradient);
-    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->order != NULL &&
-         l->similarity != NULL && l->gradient != NULL;
+    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->order != NULL;
+    for (int i = 0; i < (l->method->uses_self ? 6 : 2); i++) {
+        l->matrix[i] = calloc(b * b, sizeof *l->matrix[i]);
+        ok = ok && l->matrix[i] != NULL;
+    }
     return ok ? STATUS_OK
               : error_set(err, STATUS_NOMEM, "loss %s: no memory for a batch of %zu",
                           l->options.name, b);
@@ -84,12 +173,11 @@ enum status loss_create(struct loss **out,
     REQUIRE(out != NULL && opt != NULL && opt->name != NULL && state != NULL);
     REQUIRE(max_batch_count >= 2 && max_batch_count <= LOSS_MAX_BATCH);
     *out = NULL;
-    const struct loss_method *method = find_method(opt->name);
-    if (method == NULL) {
-        return error_set(err, STATUS_USAGE, "there is no loss '%s'; see --help for the list",
-                         opt->name);
-    }
-    TRY(check_options(opt, err));
+    const struct loss_method *method = NULL;
+    struct loss_options options = *opt;
+    TRY(choose_method(&method, opt, err));
+    complete_options(&options, method);
+    TRY(check_options(&options, method, err));
     if (samples_count < 2) {
         return error_set(err, STATUS_USAGE,
                          "loss %s: a dataset of fewer than two samples has no contrasts",
@@ -100,8 +188,8 @@ enum status loss_create(struct loss **out,
         return error_set(err, STATUS_NOMEM, "loss %s: out of memory", opt->name);
     }
     l->method = method;
-    l->options = *opt;
-    l->options.name = method->name;
+    l->options = options;
+    l->scale.value = -log(options.tau);
     l->state = state;
     l->samples_count = samples_count;
     l->max_batch_count = max_batch_count;
@@ -126,9 +214,14 @@ void loss_destroy(struct loss *l) {
     free(l->places);
     free(l->ids);
     free(l->order);
-    free(l->similarity);
-    free(l->gradient);
+    for (size_t i = 0; i < sizeof l->matrix / sizeof l->matrix[0]; i++) {
+        free(l->matrix[i]);
+    }
     free(l);
+}
+
+bool loss_uses_self(const struct loss *l) {
+    return l->method->uses_self;
 }
 
 int32_t loss_scalars(struct loss *l, const struct loss_scalar **out) {
@@ -167,30 +260,75 @@ static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
     return count;
 }
 
-/* The method on the `count` distinct ids; the other rows and columns of the gradient stay zero. */
+/* The rows and columns of the `count` distinct ids. */
+static void
+take_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; j < count; j++) {
+            out[i * count + j] = in[l->places[i] * b + l->places[j]];
+        }
+    }
+}
+
+static void
+put_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; j < count; j++) {
+            out[l->places[i] * b + l->places[j]] = in[i * count + j];
+        }
+    }
+}
+
+/* The method on the distinct ids; the other rows and columns of the gradient stay zero. */
 static void
 step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *out, int64_t count) {
     const int64_t b = in->batch_count;
+    struct loss_input part = *in;
+    struct loss_output part_out = *out;
     for (int64_t i = 0; i < count; i++) {
         l->ids[i] = in->sample_ids[l->places[i]];
-        for (int64_t j = 0; j < count; j++) {
-            l->similarity[i * count + j] = in->similarity[l->places[i] * b + l->places[j]];
-        }
     }
-    memset(l->gradient, 0, (size_t)(count * count) * sizeof *l->gradient);
-    struct loss_input part = *in;
-    part.similarity = l->similarity;
     part.sample_ids = l->ids;
     part.batch_count = count;
-    struct loss_output part_out = {.gradient = l->gradient};
+    part.similarity = l->matrix[0];
+    part_out.gradient = l->matrix[1];
+    take_places(l, l->matrix[0], in->similarity, b, count);
+    memset(l->matrix[1], 0, (size_t)(count * count) * sizeof(float));
+    if (l->method->uses_self) {
+        part.image_similarity = l->matrix[2];
+        part.text_similarity = l->matrix[3];
+        part_out.image_gradient = l->matrix[4];
+        part_out.text_gradient = l->matrix[5];
+        take_places(l, l->matrix[2], in->image_similarity, b, count);
+        take_places(l, l->matrix[3], in->text_similarity, b, count);
+    }
     l->method->step(l, &part, &part_out);
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t j = 0; j < count; j++) {
-            out->gradient[l->places[i] * b + l->places[j]] = l->gradient[i * count + j];
-        }
+    put_places(l, out->gradient, part_out.gradient, b, count);
+    if (l->method->uses_self) {
+        put_places(l, out->image_gradient, part_out.image_gradient, b, count);
+        put_places(l, out->text_gradient, part_out.text_gradient, b, count);
     }
     out->value = part_out.value;
     out->objective = part_out.objective;
+    out->tau = part_out.tau;
+}
+
+static enum status check_finite(const struct loss *l,
+                                const float *similarity,
+                                int64_t b,
+                                const char *rows,
+                                const char *columns,
+                                struct error *err) {
+    for (int64_t e = 0; e < b * b; e++) {
+        if (!isfinite(similarity[e])) {
+            return error_set(err, STATUS_CORRUPT,
+                             "loss %s: similarity of %s %lld and %s %lld is not finite; lower the "
+                             "learning rate",
+                             l->options.name, rows, (long long)(e / b), columns,
+                             (long long)(e % b));
+        }
+    }
+    return STATUS_OK;
 }
 
 enum status
@@ -198,20 +336,23 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
     REQUIRE(in->batch_count >= 2 && in->batch_count <= l->max_batch_count);
     const int64_t b = in->batch_count;
-    for (int64_t e = 0; e < b * b; e++) {
-        if (!isfinite(in->similarity[e])) {
-            return error_set(err, STATUS_CORRUPT,
-                             "loss %s: similarity of image %lld and text %lld is not finite; "
-                             "lower the learning rate",
-                             l->options.name, (long long)(e / b), (long long)(e % b));
-        }
+    const size_t size_bytes = (size_t)(b * b) * sizeof *out->gradient;
+    TRY(check_finite(l, in->similarity, b, "image", "text", err));
+    if (l->method->uses_self) {
+        REQUIRE(in->image_similarity != NULL && in->text_similarity != NULL);
+        REQUIRE(out->image_gradient != NULL && out->text_gradient != NULL);
+        TRY(check_finite(l, in->image_similarity, b, "image", "image", err));
+        TRY(check_finite(l, in->text_similarity, b, "text", "text", err));
+        memset(out->image_gradient, 0, size_bytes);
+        memset(out->text_gradient, 0, size_bytes);
     }
     for (int64_t i = 0; i < b; i++) {
         REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
     }
-    memset(out->gradient, 0, (size_t)(b * b) * sizeof *out->gradient);
+    memset(out->gradient, 0, size_bytes);
     out->value = 0.0;
     out->objective = 0.0;
+    out->tau = loss_tau(l);
     const int64_t count = distinct_places(l, in);
     if (count == b) {
         l->method->step(l, in, out);
@@ -220,6 +361,76 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     }
     return STATUS_OK;
 }
+
+/* ---- what methods share ---- */
+
+enum status loss_add_columns(struct loss *l,
+                             const char *name,
+                             float initial,
+                             int32_t columns[SIDE_COUNT],
+                             struct error *err) {
+    static const char *const sides[] = {"image", "text"};
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        char full[SAMPLE_STATE_NAME_BYTES];
+        snprintf(full, sizeof full, "%s.%s", sides[side], name);
+        TRY(sample_state_add(l->state, full, initial, &columns[side], err));
+    }
+    return STATUS_OK;
+}
+
+void loss_add_scalar(struct loss *l, const char *name, double *value) {
+    assert(l->scalar_count < LOSS_MAX_SCALARS);
+    l->scalars[l->scalar_count++] = (struct loss_scalar){name, value};
+}
+
+void loss_add_scale(struct loss *l) {
+    if (l->options.temperature == LOSS_TEMPERATURE_GLOBAL) {
+        loss_add_scalar(l, "log_scale", &l->scale.value);
+        loss_add_scalar(l, "log_scale.m", &l->scale.m);
+        loss_add_scalar(l, "log_scale.v", &l->scale.v);
+        loss_add_scalar(l, "learned_steps", &l->learned_steps);
+    }
+}
+
+double loss_tau(const struct loss *l) {
+    return l->options.temperature == LOSS_TEMPERATURE_GLOBAL ? exp(-l->scale.value)
+                                                             : l->options.tau;
+}
+
+double loss_scale_gradient(const struct loss_input *in, const struct loss_output *out) {
+    double sum = 0.0;
+    for (int64_t e = 0; e < in->batch_count * in->batch_count; e++) {
+        sum += (double)out->gradient[e] * (double)in->similarity[e];
+    }
+    return sum;
+}
+
+double loss_scalar_lr(const struct loss *l, const struct loss_input *in) {
+    return l->options.tau_lr > 0.0 ? l->options.tau_lr : in->lr;
+}
+
+void loss_adam(struct loss_learned *s, double gradient, double lr, double steps) {
+    static const double beta1 = 0.9;
+    static const double beta2 = 0.999;
+    static const double eps = 1e-8;
+    s->m = beta1 * s->m + (1.0 - beta1) * gradient;
+    s->v = beta2 * s->v + (1.0 - beta2) * gradient * gradient;
+    const double m = s->m / (1.0 - pow(beta1, steps));
+    const double v = s->v / (1.0 - pow(beta2, steps));
+    s->value -= lr * m / (sqrt(v) + eps);
+}
+
+void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient) {
+    const struct loss_options *o = &l->options;
+    if (o->temperature != LOSS_TEMPERATURE_GLOBAL) {
+        return;
+    }
+    l->learned_steps += 1.0;
+    loss_adam(&l->scale, gradient, loss_scalar_lr(l, in), l->learned_steps);
+    l->scale.value = fmax(-log(o->tau_max), fmin(-log(o->tau_min), l->scale.value));
+}
+
+/* ---- one anchor ---- */
 
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta) {
     double largest = -HUGE_VAL;
@@ -253,4 +464,19 @@ double side_add_surrogate(const struct loss_side *s,
     }
     side_add(s, anchor, anchor, -total);
     return value;
+}
+
+double side_add_softmax(const struct loss_side *s, int64_t anchor, double tau, double share) {
+    /* log sum_c exp(Delta_c / tau), the anchor's own pair being exp(0). */
+    const double log_others = side_log_mean(s, anchor, tau, NULL) + log((double)(s->count - 1));
+    const double log_sum = log_add(0.0, log_others);
+    for (int64_t c = 0; c < s->count; c++) {
+        if (c != anchor) {
+            side_add(s, anchor, c,
+                     exp(side_exponent(s, anchor, c, tau, NULL) - log_sum) * share / tau);
+        }
+    }
+    /* P_aa - 1 = -exp(log_others - log_sum), without cancellation. */
+    side_add(s, anchor, anchor, -exp(log_others - log_sum) * share / tau);
+    return log_sum;
 }

@@ -22,32 +22,72 @@
 
 enum { LOSS_MAX_BATCH = 32768 };
 
+/* Who has a temperature of its own. */
+enum loss_temperature {
+    LOSS_TEMPERATURE_OWN,        /* as the loss was published */
+    LOSS_TEMPERATURE_CONSTANT,   /* tau stays */
+    LOSS_TEMPERATURE_GLOBAL,     /* one tau, learned: clip, cyclip, siglip, sogclr */
+    LOSS_TEMPERATURE_INDIVIDUAL, /* one per sample and side, learned: isogclr */
+};
+
+enum loss_parity {
+    LOSS_PARITY_ALGORITHM, /* the published algorithm */
+    LOSS_PARITY_REFERENCE, /* the published code, quirks included: sogclr, isogclr, nuclr */
+};
+
+/* What a loss does not use is ignored. A temperature, bias, rho or rate of 0 where 0 makes no sense
+ * is the default of the loss itself. */
 struct loss_options {
-    const char *name;     /* "clip", "sogclr", "nuclr" */
-    double tau;           /* temperature > 0; 0.01 */
-    double gamma;         /* weight of the new value in the running sums u, (0, 1]; 0.8 */
-    double zeta0;         /* nuclr: first zeta of every sample; -0.05 */
-    double xi0;           /* nuclr: first xi; 0 */
-    double zeta_momentum; /* nuclr: weight of the NEW gradient in zeta's momentum, (0, 1]; 0.9 */
-    bool zeta_unbiased;   /* nuclr: unbiased zeta gradient instead of the paper's; false */
+    const char *name; /* see loss_names */
+    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1 */
+    enum loss_temperature temperature;
+    enum loss_parity parity;
+    double gamma;            /* weight of the new value in the running sums u, (0, 1]; 0.8 */
+    double zeta0;            /* nuclr: first zeta of every sample; -0.05 */
+    double xi0;              /* nuclr: first xi; 0 */
+    double zeta_momentum;    /* nuclr: weight of the NEW gradient in zeta's momentum, (0, 1]; 0.9 */
+    bool zeta_unbiased;      /* nuclr: unbiased zeta gradient instead of the paper's; false */
+    double tau_min, tau_max; /* bounds of a learned temperature; 0: 0.01 and 1, isogclr 0.005 and
+                                0.05 */
+    double tau_lr;           /* its step size; 0: global the model's, isogclr 0.001 */
+    double tau_momentum;     /* isogclr: weight of the NEW gradient, (0, 1]; 0.9 */
+    double rho;          /* sogclr with learned tau, isogclr: weight of tau itself; 0: 6.5 and 8 */
+    double tau_plus;     /* dcl, hcl: share of false negatives, [0, 1); 0.1 */
+    double beta;         /* hcl: how much harder negatives weigh, >= 0; 0.5 */
+    double q;            /* rince: (0, 1]; 0.1 */
+    double lambda;       /* rince: weight of the sum, (0, 1]; 0.01 */
+    double cyclic_self;  /* cyclip: weight of image-image against text-text; 0.1 */
+    double cyclic_cross; /* cyclip: weight of S against its transpose; 0.1 */
+    double bias0;        /* siglip: first bias; -10 */
+    double burn_in;      /* emc2: share of the proposals that are not recorded, [0, 1); 0.5 */
+    uint64_t seed;       /* emc2: of its draws */
 };
 
 void loss_options_default(struct loss_options *opt);
 
 struct loss_input {
-    const float *similarity;    /* (B, B) */
+    const float *similarity; /* (B, B) */
+    /* (B, B) of images with images and texts with texts; read where loss_uses_self says so. */
+    const float *image_similarity, *text_similarity;
     const uint64_t *sample_ids; /* (B); an id met again counts in its first place only */
     int64_t batch_count;  /* B in [2, the maximum given at creation, at most LOSS_MAX_BATCH] */
+    uint64_t step, epoch; /* from 0 */
+    double lr;            /* of the model in this step: learned scalars without their own follow */
     double zeta_lr_text;  /* nuclr: step size of zeta of texts and images in this step; */
     double zeta_lr_image; /*        0 = frozen */
 };
 
 struct loss_output {
-    float *gradient;  /* (B, B) dL/dS, the caller's storage */
-    double value;     /* what `gradient` is the gradient of. For sogclr and nuclr a surrogate whose
-                         weights are constants: normally slightly negative, no test of convergence */
+    float *gradient; /* (B, B) dL/dS, the caller's storage */
+    /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
+     * is 2 G X. The caller's storage, written where loss_uses_self says so. */
+    float *image_gradient, *text_gradient;
+    double value;     /* what `gradient` is the gradient of. For sogclr, isogclr, nuclr and emc2 a
+                         surrogate whose weights are constants: normally slightly negative, no test
+                         of convergence */
     double objective; /* an estimate of the loss over the whole dataset, from the running sums; for
-                         clip the value itself */
+                         losses without them the value itself, for emc2 that of the batch */
+    double tau;       /* temperature in this step; isogclr: the mean over the batch */
 };
 
 struct loss;
@@ -65,12 +105,16 @@ enum status loss_create(struct loss **out,
                         struct error *err);
 void loss_destroy(struct loss *l); /* accepts NULL */
 
-/* Value, gradient, and the state of the batch's samples updated. Returns OK, INVALID, or CORRUPT
- * when similarities are not finite (the state is then untouched). */
+/* Value, gradient, and the state of the batch's samples and the learned scalars updated. Returns
+ * OK, INVALID, or CORRUPT when similarities are not finite (the state is then untouched). */
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err);
 
-/* State that is not per sample (nuclr: xi of both sides), to save and to load by name. */
+/* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
+bool loss_uses_self(const struct loss *l);
+
+/* State that is not per sample (xi of nuclr, learned temperatures and their moments), to save and
+ * to load by name. */
 struct loss_scalar {
     const char *name;
     double *value; /* the loss's own */

@@ -11,8 +11,17 @@
 /* What a loss keeps on each side, and the columns it uses. */
 enum loss_side_index { SIDE_IMAGE, SIDE_TEXT, SIDE_COUNT };
 
+/* One scalar that Adam learns; all of it is saved. */
+struct loss_learned {
+    double value, m, v;
+};
+
 struct loss_method {
     const char *name;
+    double tau; /* default */
+    enum loss_temperature temperature;
+    bool may_learn_tau; /* LOSS_TEMPERATURE_GLOBAL is allowed beside the default and constant */
+    bool uses_self;
     /* Adds columns and scalars. */
     enum status (*create)(struct loss *l, struct error *err);
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct. */
@@ -20,8 +29,23 @@ struct loss_method {
 };
 
 extern const struct loss_method loss_method_clip;
+extern const struct loss_method loss_method_siglip;
+extern const struct loss_method loss_method_cyclip;
+extern const struct loss_method loss_method_dcl;
+extern const struct loss_method loss_method_hcl;
+extern const struct loss_method loss_method_rince;
 extern const struct loss_method loss_method_sogclr;
+extern const struct loss_method loss_method_isogclr;
 extern const struct loss_method loss_method_nuclr;
+extern const struct loss_method loss_method_nuclr_frozen;
+extern const struct loss_method loss_method_nuclr_noxi;
+extern const struct loss_method loss_method_emc2;
+/* The published code of three of them. */
+extern const struct loss_method loss_reference_sogclr;
+extern const struct loss_method loss_reference_isogclr;
+extern const struct loss_method loss_reference_nuclr;
+
+enum { LOSS_MAX_SCALARS = 8, LOSS_MAX_COLUMNS = 10 };
 
 struct loss_order {
     uint64_t id;
@@ -35,11 +59,20 @@ struct loss {
     uint64_t samples_count;
     int64_t max_batch_count;
 
-    int32_t log_u[SIDE_COUNT];         /* columns: log of the running mean, by anchor side */
-    int32_t zeta[SIDE_COUNT];          /* columns: zeta of the samples of a side */
-    int32_t zeta_momentum[SIDE_COUNT]; /* columns */
+    /* Columns by anchor side; what a method does not add is 0. */
+    int32_t log_u[SIDE_COUNT]; /* log of the running mean */
+    int32_t zeta[SIDE_COUNT];  /* zeta of the samples of a side */
+    int32_t zeta_momentum[SIDE_COUNT];
+    int32_t tau[SIDE_COUNT];                    /* temperature of the samples of a side */
+    int32_t tau_gradient[SIDE_COUNT];           /* running mean of its gradient */
+    int32_t chain[SIDE_COUNT];                  /* emc2: log score of the chain's state */
+    int32_t sum[SIDE_COUNT], shift[SIDE_COUNT]; /* reference code: s and b */
     double xi[SIDE_COUNT];
-    struct loss_scalar scalars[SIDE_COUNT];
+    double epoch;              /* reference nuclr: the last one it has seen */
+    struct loss_learned scale; /* log(1/tau) */
+    struct loss_learned bias;  /* siglip */
+    double learned_steps;      /* of Adam */
+    struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
     float *gathered[4];       /* (max batch) each: state of the batch's samples */
@@ -47,8 +80,7 @@ struct loss {
     struct loss_order *order; /* (max batch): ids to sort */
     int64_t *places;          /* (max batch): batch positions of the distinct ids */
     uint64_t *ids;            /* (max batch): those ids */
-    float *similarity; /* (max batch, max batch): S and its gradient among the distinct ids */
-    float *gradient;
+    float *matrix[6]; /* (max batch, max batch): what in and out hold, among the distinct ids */
 };
 
 /* One side of S: element (anchor, contrast). */
@@ -110,6 +142,35 @@ static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t c
     *place = (float)((double)*place + g);
 }
 
+/* Adds columns "image.NAME" and "text.NAME". */
+enum status loss_add_columns(struct loss *l,
+                             const char *name,
+                             float initial,
+                             int32_t columns[SIDE_COUNT],
+                             struct error *err);
+
+/* A scalar to be saved; the name is borrowed. */
+void loss_add_scalar(struct loss *l, const char *name, double *value);
+
+/* Makes log(1/tau) a learned scalar where the temperature is global. */
+void loss_add_scale(struct loss *l);
+
+/* The temperature that holds for all samples in this step. */
+double loss_tau(const struct loss *l);
+
+/* dL/dlog(1/tau) of a loss that depends on tau only as S / tau: sum of dL/dS_ij S_ij. */
+double loss_scale_gradient(const struct loss_input *in, const struct loss_output *out);
+
+/* Step size of learned scalars. */
+double loss_scalar_lr(const struct loss *l, const struct loss_input *in);
+
+/* One step of Adam (0.9, 0.999, 1e-8) along the gradient of log(1/tau), bounded by tau_min and
+ * tau_max, where the temperature is global; nothing otherwise. */
+void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient);
+
+/* The same for any learned scalar, without bounds; `steps` counts from 1. */
+void loss_adam(struct loss_learned *s, double gradient, double lr, double steps);
+
 /* A surrogate with constant weights, mean over anchors of sum_c w_c Delta_c: adds the gradient of
  * one anchor and returns its part of the value. log_norm: weight w_c = exp(exponent(c) - log_norm),
  * where exponent is Delta/tau less zeta/tau of the contrast (zeta may be NULL). */
@@ -121,5 +182,16 @@ double side_add_surrogate(const struct loss_side *s,
 
 /* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
+
+/* Adds one anchor's gradient of -log softmax of its own pair, times `share`: what clip is made of.
+ * Returns the value without the share. */
+double side_add_softmax(const struct loss_side *s, int64_t anchor, double tau, double share);
+
+/* Half of a debiased loss (dcl, hcl), see loss_hcl.c; beta 0 is dcl. */
+double side_add_debiased(const struct loss_side *s,
+                         int64_t anchor,
+                         double tau,
+                         double tau_plus,
+                         double beta);
 
 #endif

@@ -16,23 +16,21 @@
  *   xi <- max(xi, zeta_j of the batch)                               line 7, every iteration
  *
  * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
+ *
+ * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta in the
+ * place of xi (the softmax itself, without the conservative start).
  */
 #include "train/loss_internal.h"
 
 static enum status nuclr_create(struct loss *l, struct error *err) {
-    static const char *const log_u[] = {"image.log_u", "text.log_u"};
-    static const char *const zeta[] = {"image.zeta", "text.zeta"};
-    static const char *const momentum[] = {"image.zeta_momentum", "text.zeta_momentum"};
     static const char *const xi[] = {"image.xi", "text.xi"};
+    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
+    TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
+    TRY(loss_add_columns(l, "zeta_momentum", SAMPLE_STATE_UNVISITED, l->zeta_momentum, err));
     for (int side = 0; side < SIDE_COUNT; side++) {
-        TRY(sample_state_add(l->state, log_u[side], SAMPLE_STATE_UNVISITED, &l->log_u[side], err));
-        TRY(sample_state_add(l->state, zeta[side], (float)l->options.zeta0, &l->zeta[side], err));
-        TRY(sample_state_add(l->state, momentum[side], SAMPLE_STATE_UNVISITED,
-                             &l->zeta_momentum[side], err));
         l->xi[side] = l->options.xi0;
-        l->scalars[side] = (struct loss_scalar){xi[side], &l->xi[side]};
+        loss_add_scalar(l, xi[side], &l->xi[side]);
     }
-    l->scalar_count = SIDE_COUNT;
     return STATUS_OK;
 }
 
@@ -101,17 +99,34 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double log_g = side_log_mean(&s, a, tau, zeta);
             const double updated = log_running_mean(log_u[a], log_g, l->options.gamma);
             const double own = (double)zeta[a];
-            const double log_norm = log_add(updated, -l->xi[contrasts] / tau - log(n - 1.0));
+            const double xi = l->method == &loss_method_nuclr_noxi ? own : l->xi[contrasts];
+            const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));
             out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)));
             out->objective += (tau * log_add(log(n - 1.0) + updated, -own / tau) + own) / (double)b;
             add_popularity(l, &s, a, zeta, own, updated, l->sums);
             log_u[a] = (float)updated;
         }
         sample_state_scatter(l->state, l->log_u[anchors], log_u, in->sample_ids, b);
-        if (rates[contrasts] > 0.0) {
+        if (rates[contrasts] > 0.0 && l->method != &loss_method_nuclr_frozen) {
             step_zeta(l, in, contrasts, zeta, l->sums, rates[contrasts]);
         }
     }
 }
 
-const struct loss_method loss_method_nuclr = {"nuclr", nuclr_create, nuclr_step};
+const struct loss_method loss_method_nuclr = {.name = "nuclr",
+                                              .tau = 0.01,
+                                              .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                              .create = nuclr_create,
+                                              .step = nuclr_step};
+
+const struct loss_method loss_method_nuclr_frozen = {.name = "nuclr-frozen",
+                                                     .tau = 0.01,
+                                                     .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                     .create = nuclr_create,
+                                                     .step = nuclr_step};
+
+const struct loss_method loss_method_nuclr_noxi = {.name = "nuclr-noxi",
+                                                   .tau = 0.01,
+                                                   .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                   .create = nuclr_create,
+                                                   .step = nuclr_step};

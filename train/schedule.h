@@ -24,4 +24,16 @@ double schedule_lr(const struct schedule *s, uint64_t step);
  * behind the frozen ones that are done (NUCLR, ICLR 2025, appendix G: cosine after the freeze). */
 double schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, uint64_t step);
 
+/* The learning rate of NUCLR's published code: in epoch 0 a staircase from 1e-5 to the peak, a step
+ * every 100 iterations up to 500; then half a cosine by whole epochs down to final_lr, which the
+ * warm-up does not shift. `batch` counts in the epoch. */
+double
+schedule_reference_lr(const struct schedule *s, uint64_t epochs, uint64_t epoch, uint64_t batch);
+
+/* zeta's rate of the published code, constant within an epoch: 0 before freeze_epochs, then half a
+ * cosine that reaches 0 in the last epoch, divided by 10 from half of the epochs on and by 100 from
+ * three quarters. */
+double
+schedule_reference_zeta_lr(double peak_lr, uint64_t freeze_epochs, uint64_t epochs, uint64_t epoch);
+
 #endif

@@ -29,6 +29,7 @@ enum rng_purpose {
     RNG_DROPOUT = 5,        /* (seed, step, sample id, layer, element) */
     RNG_REPLACE = 6,        /* (seed, epoch, sample id): replacement of corrupt samples */
     RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
+    RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

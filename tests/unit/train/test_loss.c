@@ -10,6 +10,7 @@
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
 #include "train/loss.h"
+#include "train/schedule.h"
 
 enum { B = 5, MAX_B = 512 };
 
@@ -437,8 +438,8 @@ TEST(saturated_zeta_gradient_is_that_of_the_public_log) {
 }
 
 TEST(extreme_similarities_stay_finite_at_small_temperature) {
-    static const char *const names[] = {"clip", "sogclr", "nuclr"};
-    for (size_t k = 0; k < 3; k++) {
+    static const char *const names[] = {"clip", "dcl", "hcl", "sogclr", "isogclr", "nuclr", "emc2"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct fixture f;
         open_fixture(&f, names[k], 0.005, 3000000);
         for (int round = 0; round < 4; round++) {
@@ -478,6 +479,174 @@ TEST(an_id_met_twice_counts_in_its_first_place) {
     }
 }
 
+static void assert_same_step(struct fixture *a, struct fixture *b, double tolerance) {
+    step(a);
+    step(b);
+    double error = 0.0;
+    double norm = 0.0;
+    for (int i = 0; i < B * B; i++) {
+        error += pow((double)a->gradient[i] - (double)b->gradient[i], 2.0);
+        norm += pow((double)a->gradient[i], 2.0);
+    }
+    assert_true(norm > 0.0 && sqrt(error / norm) <= tolerance);
+}
+
+/* Opens `name` anew with the fixture's changed options. */
+static void reopen(struct fixture *f) {
+    struct error err = {0};
+    loss_destroy(f->loss);
+    sample_state_destroy(f->state);
+    assert_ok(sample_state_create(&f->state, 100, &err), err);
+    assert_ok(loss_create(&f->loss, &f->options, f->state, 1000, B, &err), err);
+}
+
+TEST(losses_become_each_other_at_their_limits) {
+    struct fixture a;
+    struct fixture b;
+    open_fixture(&a, "hcl", 0.25, 1000);
+    open_fixture(&b, "dcl", 0.25, 1000);
+    a.options.beta = 0.0;
+    reopen(&a);
+    assert_same_step(&a, &b, 0.0);
+    close_fixture(&a);
+
+    open_fixture(&a, "clip", 0.25, 1000);
+    b.options.tau_plus = 0.0;
+    reopen(&b);
+    assert_same_step(&a, &b, 1e-7);
+    close_fixture(&b);
+
+    open_fixture(&b, "rince", 0.25, 1000);
+    b.options.q = 1e-7;
+    reopen(&b);
+    assert_same_step(&a, &b, 1e-5);
+    close_fixture(&a);
+    close_fixture(&b);
+
+    open_fixture(&a, "nuclr", 0.25, 1000);
+    open_fixture(&b, "nuclr-frozen", 0.25, 1000);
+    step_rates(&b, 1.0);
+    step(&a);
+    assert_same_step(&a, &b, 0.0);
+    close_fixture(&a);
+    close_fixture(&b);
+}
+
+/* A frozen model: over batches drawn from 60 samples, the states in which anchor 0's chain is found
+ * come in the proportions of the softmax over the 59 contrasts. Scores are distinct, so the stored
+ * one tells the state. Six bins of equal counts by score; chi-square at 0.1 %. */
+TEST(emc2_chain_samples_the_softmax) {
+    enum { N = 60, K = 4, ROUNDS = 60000, THIN = 10, BINS = 6 };
+    struct fixture f;
+    struct rng r;
+    struct error err = {0};
+    float scores[N];
+    double weights[BINS] = {0};
+    double seen[BINS] = {0};
+    double sum = 0.0;
+    open_fixture(&f, "emc2", 0.5, N);
+    f.options.tau = 1.0;
+    reopen(&f);
+    rng_init(&r, 5, RNG_INIT, 0, 0);
+    for (int i = 1; i < N; i++) {
+        scores[i] = -1.0f + 2.0f * (float)i / N; /* rising: bin of i is (i - 1) * BINS / (N - 1) */
+        weights[(i - 1) * BINS / (N - 1)] += exp((double)scores[i]);
+        sum += exp((double)scores[i]);
+    }
+    float *chain = column(&f, "image.chain_log_score");
+    for (uint64_t k = 0; k < ROUNDS; k++) {
+        uint64_t ids[K] = {0};
+        float s[K * K] = {0};
+        for (int i = 1; i < K; i++) {
+            bool taken;
+            do {
+                ids[i] = 1 + rng_below(&r, N - 1);
+                taken = false;
+                for (int j = 1; j < i; j++) {
+                    taken = taken || ids[j] == ids[i];
+                }
+            } while (taken);
+            s[i] = scores[ids[i]];
+        }
+        const struct loss_input in = {
+            .similarity = s, .sample_ids = ids, .batch_count = K, .step = k};
+        struct loss_output out = {.gradient = f.gradient};
+        assert_ok(loss_step(f.loss, &in, &out, &err), err);
+        if (k % THIN == THIN - 1) {
+            const int at_sample = (int)lrintf((chain[0] + 1.0f) * N / 2.0f);
+            assert_true(at_sample >= 1 && at_sample < N && scores[at_sample] == chain[0]);
+            seen[(at_sample - 1) * BINS / (N - 1)] += 1.0;
+        }
+    }
+    double chi_square = 0.0;
+    for (int i = 0; i < BINS; i++) {
+        const double expected = weights[i] / sum * ROUNDS / THIN;
+        chi_square += pow(seen[i] - expected, 2.0) / expected;
+    }
+    assert_true(chi_square < 20.5);
+    close_fixture(&f);
+}
+
+TEST(an_anchor_whose_chain_stands_elsewhere_is_left_out) {
+    struct fixture f;
+    open_fixture(&f, "emc2", 0.05, 1000);
+    float *chain = column(&f, "image.chain_log_score");
+    chain[f.ids[2]] = 1e6f; /* nothing in this batch is ever accepted */
+    for (int i = 0; i < B; i++) {
+        column(&f, "text.chain_log_score")[f.ids[i]] = 1e6f;
+    }
+    step(&f);
+    for (int c = 0; c < B; c++) {
+        assert_true(f.gradient[2 * B + c] == 0.0f);
+    }
+    assert_true(chain[f.ids[2]] == 1e6f);
+    assert_true(f.gradient[0] < 0.0f);
+    close_fixture(&f);
+}
+
+/* max zeta of texts and images as the public log of the CC3M run prints them after epochs 5, 6,
+ * ...: pairs so well separated that every gradient is the saturated one. */
+TEST(reference_nuclr_follows_the_published_zeta) {
+    enum { EPOCHS = 30, FREEZE = 5 };
+    static const double logged[] = {-0.02267, 0.00455, 0.0314, 0.0577, 0.0832};
+    struct error err = {0};
+    struct fixture f;
+    open_fixture(&f, "nuclr", 0.01, 1000);
+    loss_destroy(f.loss);
+    sample_state_destroy(f.state);
+    f.options.parity = LOSS_PARITY_REFERENCE;
+    assert_ok(sample_state_create(&f.state, MAX_B, &err), err);
+    assert_ok(loss_create(&f.loss, &f.options, f.state, 2798889, MAX_B, &err), err);
+    float *s = malloc(sizeof *s * MAX_B * MAX_B);
+    float *g = malloc(sizeof *g * MAX_B * MAX_B);
+    uint64_t ids[MAX_B];
+    for (int i = 0; i < MAX_B * MAX_B; i++) {
+        s[i] = i % (MAX_B + 1) == 0 ? 1.0f : -1.0f;
+    }
+    for (int i = 0; i < MAX_B; i++) {
+        ids[i] = (uint64_t)i;
+    }
+    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        const double rate = schedule_reference_zeta_lr(5e-6, FREEZE, EPOCHS, epoch);
+        const struct loss_input in = {.similarity = s,
+                                      .sample_ids = ids,
+                                      .batch_count = MAX_B,
+                                      .epoch = epoch,
+                                      .zeta_lr_text = rate,
+                                      .zeta_lr_image = 0.1 * rate};
+        struct loss_output out = {.gradient = g};
+        assert_ok(loss_step(f.loss, &in, &out, &err), err);
+        if (epoch >= FREEZE && epoch < FREEZE + 5) {
+            assert_true(fabs((double)column(&f, "text.zeta")[3] - logged[epoch - FREEZE]) < 1e-4);
+        }
+    }
+    assert_true(fabs((double)column(&f, "text.zeta")[3] - 0.2009) < 1e-4);
+    assert_true(fabs((double)column(&f, "image.zeta")[3] - -0.02491) < 1e-5);
+    free(s);
+    free(g);
+    close_fixture(&f);
+}
+
 TEST(scatter_lets_the_lowest_position_write) {
     struct error err = {0};
     struct sample_state *samples = NULL;
@@ -505,7 +674,7 @@ TEST(wrong_options_and_similarities_are_refused) {
     options.name = "no-such-loss";
     assert_status(loss_create(&loss, &options, samples, 10, 4, &err), STATUS_USAGE, err);
     loss_options_default(&options);
-    options.tau = 0.0;
+    options.tau = -0.1;
     assert_status(loss_create(&loss, &options, samples, 10, 4, &err), STATUS_USAGE, err);
     loss_options_default(&options);
     assert_status(loss_create(&loss, &options, samples, 1, 4, &err), STATUS_USAGE, err);

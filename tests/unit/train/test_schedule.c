@@ -44,3 +44,29 @@ TEST(zeta_is_frozen_then_follows_a_cosine) {
     assert_true(schedule_zeta_lr(5e-6, 300, 300, 299) == 0.0);
     assert_true(schedule_zeta_lr(5e-6, 0, 0, 0) == 0.0);
 }
+
+/* The table of the published run: 30 epochs, 2e-4 down to 1e-6. */
+TEST(reference_rates_are_those_of_the_published_run) {
+    const struct schedule s = {.peak_lr = 2e-4, .final_lr = 1e-6};
+    static const struct {
+        uint64_t epoch, batch;
+        double lr;
+    } rows[] = {
+        {0, 0, 1e-5},       {0, 100, 1e-5},      {0, 101, 4.8e-5},   {0, 200, 4.8e-5},
+        {0, 201, 8.6e-5},   {0, 301, 1.24e-4},   {0, 401, 1.62e-4},  {0, 500, 1.62e-4},
+        {0, 501, 2e-4},     {0, 5465, 2e-4},     {1, 0, 1.99455e-4}, {2, 7, 1.97826e-4},
+        {5, 0, 1.86670e-4}, {29, 99, 1.5451e-6},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const double lr = schedule_reference_lr(&s, 30, rows[i].epoch, rows[i].batch);
+        assert_true(fabs(lr - rows[i].lr) < 4e-5 * rows[i].lr);
+    }
+    assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 4) == 0.0);
+    assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 5) == 5e-6);
+    assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 29) == 0.0);
+    double sum = 0.0;
+    for (uint64_t e = 0; e < 30; e++) {
+        sum += schedule_reference_zeta_lr(5e-6, 5, 30, e);
+    }
+    assert_true(fabs(sum - 4.5906e-5) < 1e-9);
+}

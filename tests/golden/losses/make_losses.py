@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+"""Writes losses.txt: every loss over a few steps, computed in float64 by PyTorch.
+
+    pip install torch numpy && python3 make_losses.py >losses.txt
+
+An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
+autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the
+test makes the same f32 numbers. tests/unit/train/test_loss_golden.c reads the file.
+"""
+import math
+import sys
+
+import torch
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+MASK = (1 << 64) - 1
+PROJECTIONS = 4
+
+
+class Draws:
+    """splitmix64"""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def next(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return z ^ (z >> 31)
+
+    def similarity(self):
+        return ((self.next() >> 51) % 8193 - 4096) / 4096
+
+    def sign(self):
+        return 1.0 if self.next() >> 63 else -1.0
+
+
+def matrix(draws, b, extreme):
+    """extreme: own pairs at 1, the others at -1, but for one hard negative an anchor."""
+    m = torch.tensor([[draws.similarity() for _ in range(b)] for _ in range(b)])
+    if extreme:
+        m = -torch.ones(b, b)
+        for i in range(b):
+            m[i, i] = 1.0
+            m[i, (i + 1) % b] = 0.75
+    return m
+
+
+def self_matrix(draws, b):
+    m = matrix(draws, b, False)
+    m = torch.triu(m, 1)
+    return m + m.T + torch.eye(b)
+
+
+class Case:
+    def __init__(self, name, b, tau, **options):
+        self.name, self.b, self.tau = name, b, tau
+        self.n = 1000
+        self.parity = options.pop("parity", False)
+        self.extreme = options.pop("extreme", False)
+        self.temperature = options.pop("temperature", 0)
+        self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
+                      rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, zeta_lr=0.0, unbiased=False)
+        self.o.update(options)
+        self.columns, self.scalars = {}, {}
+        self.learned = {}
+        self.steps = 0
+
+    # ---- state
+
+    def column(self, name, initial):
+        if name not in self.columns:
+            self.columns[name] = torch.full((self.b,), float(initial))
+        return self.columns[name]
+
+    def adam(self, name, value, gradient, lr):
+        m, v = self.learned.get(name, (0.0, 0.0))
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient * gradient
+        self.learned[name] = (m, v)
+        return value - lr * (m / (1 - 0.9**self.steps)) / (math.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+
+    def current_tau(self):
+        return torch.tensor(self.scalars.get("tau", self.tau), requires_grad=True)
+
+    def learn_tau(self, tau, lr):
+        """Adam on log(1/tau)."""
+        if self.temperature == 2:
+            value = self.adam("scale", -math.log(tau.item()), -tau.item() * tau.grad.item(), lr)
+            self.scalars["tau"] = math.exp(-min(max(value, 0.0), -math.log(0.01)))
+
+    # ---- losses: value with autograd in S (and tau)
+
+    def step(self, s, xx, tt, epoch):
+        self.steps += 1
+        return getattr(self, "reference_" + self.name if self.parity else self.name.replace("-", "_"))(s, xx, tt, epoch)
+
+    def clip(self, s, xx, tt, epoch):
+        tau = self.current_tau()
+        value = self.info_nce(s, tau)
+        self.finish(value, tau)
+        return value
+
+    def info_nce(self, s, tau):
+        value = 0.0
+        for m in (s, s.T):
+            e = torch.exp(m / tau)
+            value = value - 0.5 * torch.log(e.diagonal() / e.sum(1)).mean()
+        return value
+
+    def finish(self, value, tau):
+        value.backward(retain_graph=True)
+        if tau.grad is not None:
+            self.learn_tau(tau, self.o["tau_lr"] or 1e-3)
+
+    def cyclip(self, s, xx, tt, epoch):
+        tau = self.current_tau()
+        value = self.info_nce(s, tau)
+        value = value + self.o["self_"] / self.b * ((xx - tt) ** 2).sum()
+        value = value + self.o["cross"] / self.b * ((s - s.T) ** 2).sum()
+        self.finish(value, tau)
+        return value
+
+    def siglip(self, s, xx, tt, epoch):
+        tau = self.current_tau()
+        bias = torch.tensor(self.scalars.get("bias", self.o["bias"]), requires_grad=True)
+        z = 2 * torch.eye(self.b) - 1
+        value = torch.nn.functional.softplus(-z * (s / tau + bias), threshold=1000).sum() / self.b
+        self.finish(value, tau)
+        if self.temperature == 2:
+            self.scalars["bias"] = self.adam("bias", bias.item(), bias.grad.item(), self.o["tau_lr"] or 1e-3)
+        return value
+
+    def debiased(self, s, beta):
+        tau, plus, negatives = self.tau, self.o["tau_plus"], self.b - 1
+        value = 0.0
+        for m in (s, s.T):
+            e = torch.exp(m / tau)
+            pos = e.diagonal()
+            others = 1 - torch.eye(self.b)
+            weight = torch.exp(beta * m / tau) * others
+            mean = (weight * e).sum(1) / weight.sum(1)
+            ng = (negatives * mean - plus * negatives * pos) / (1 - plus)
+            ng = torch.clamp(ng, min=negatives * math.exp(-1 / tau))
+            value = value - 0.5 * torch.log(pos / (pos + ng)).mean()
+        value.backward()
+        return value
+
+    def dcl(self, s, xx, tt, epoch):
+        return self.debiased(s, 0.0)
+
+    def hcl(self, s, xx, tt, epoch):
+        return self.debiased(s, self.o["beta"])
+
+    def rince(self, s, xx, tt, epoch):
+        q, lam, value = self.o["q"], self.o["lam"], 0.0
+        for m in (s, s.T):
+            e = torch.exp(m / self.tau)
+            value = value + 0.5 * (-(e.diagonal() ** q) / q + (lam * e.sum(1)) ** q / q).mean()
+        value.backward()
+        return value
+
+    def sides(self, s):
+        return (("image", "text", s), ("text", "image", s.T))
+
+    def global_step(self, s, individual):
+        o, others, value = self.o, 1 - torch.eye(self.b), 0.0
+        tau = self.current_tau()
+        tau_gradient = 2 * (o["rho"] or 6.5)
+        for side, _, m in self.sides(s):
+            delta = m - m.diagonal()[:, None]
+            taus = self.column(side + ".tau", self.tau) if individual else torch.full((self.b,), tau.item())
+            e = torch.exp(delta.detach() / taus[:, None]) * others
+            g = e.sum(1) / (self.b - 1)
+            u = self.column(side + ".u", math.nan)
+            u = torch.where(torch.isnan(u), g, (1 - o["gamma"]) * u + o["gamma"] * g)
+            self.columns[side + ".u"] = u
+            w = e / (self.b - 1) / u[:, None]
+            value = value + (w * delta).sum(1).mean()
+            mean = (w * delta.detach()).sum(1) / taus
+            tau_gradient += (torch.log(u) - mean).mean().item()
+            if individual:
+                h = torch.clamp(torch.log(u) + (o["rho"] or 8.0) - mean, -5, 5)
+                v = (1 - o["theta"]) * self.column(side + ".tau_gradient", 0.0) + o["theta"] * h
+                self.columns[side + ".tau_gradient"] = v
+                self.columns[side + ".tau"] = torch.clamp(taus - (o["tau_lr"] or 1e-3) * v, 0.005, 0.05)
+        value.backward()
+        if self.temperature == 2:
+            tau.grad = torch.tensor(tau_gradient)
+            self.learn_tau(tau, o["tau_lr"] or 1e-3)
+        return value
+
+    def sogclr(self, s, xx, tt, epoch):
+        return self.global_step(s, False)
+
+    def isogclr(self, s, xx, tt, epoch):
+        return self.global_step(s, True)
+
+    def nuclr(self, s, xx, tt, epoch, xi_is_own=False, frozen=False):
+        o, others, value, tau, n, b = self.o, 1 - torch.eye(self.b), 0.0, self.tau, self.n, self.b
+        for side, contrasts, m in self.sides(s):
+            delta = m - m.diagonal()[:, None]
+            zeta = self.column(contrasts + ".zeta", o["zeta0"])
+            e = torch.exp((delta.detach() - zeta[None, :]) / tau)
+            g = (e * others).sum(1) / (b - 1)
+            u = self.column(side + ".u", math.nan)
+            u = torch.where(torch.isnan(u), g, (1 - o["gamma"]) * u + o["gamma"] * g)
+            self.columns[side + ".u"] = u
+            xi = zeta if xi_is_own else torch.tensor(self.scalars.get(contrasts + ".xi", o["xi0"]))
+            w = e * others / (b - 1) / (u + torch.exp(-xi / tau) / (n - 1))[:, None]
+            value = value + (w * delta).sum(1).mean()
+            rate = o["zeta_lr"] * (0.1 if contrasts == "image" else 1.0)
+            if rate > 0 and not frozen:
+                p = e / ((n - 1) * u + torch.exp(-zeta / tau))[:, None]
+                if o["unbiased"]:
+                    p = p * (torch.eye(b) + others * (n - 1) / (b - 1))
+                else:
+                    p = p * n / b
+                q = 1 - p.sum(0)
+                z = self.column(contrasts + ".zeta_momentum", math.nan)
+                z = torch.where(torch.isnan(z), q, (1 - o["theta"]) * z + o["theta"] * q)
+                self.columns[contrasts + ".zeta_momentum"] = z
+                self.columns[contrasts + ".zeta"] = zeta - rate * z
+                old = self.scalars.get(contrasts + ".xi", o["xi0"])
+                self.scalars[contrasts + ".xi"] = max(old, (zeta - rate * z).max().item())
+        value.backward()
+        return value
+
+    def nuclr_frozen(self, s, xx, tt, epoch):
+        return self.nuclr(s, xx, tt, epoch, frozen=True)
+
+    def nuclr_noxi(self, s, xx, tt, epoch):
+        return self.nuclr(s, xx, tt, epoch, xi_is_own=True)
+
+    # ---- the published code
+
+    def reference_sums(self, s, epoch, individual):
+        o, others, value, b = self.o, 1 - torch.eye(self.b), 0.0, self.b
+        for side, _, m in self.sides(s):
+            delta = m - m.diagonal()[:, None]
+            taus = self.column(side + ".tau", self.tau) if individual else torch.full((b,), self.tau)
+            a = delta.detach() / taus[:, None]
+            b_old, s_old = self.column(side + ".b", 0.0), self.column(side + ".s", 0.0)
+            b_new = torch.maximum(b_old, a.max(1).values)
+            e = torch.exp(a - b_new[:, None]) * others
+            g = e.sum(1)
+            s_new = g if epoch == 0 else (1 - o["gamma"]) * s_old * torch.exp(b_old - b_new) + o["gamma"] * g
+            s_new = s_new.float().double()  # small sums underflow there, and log 0 is bounded below
+            self.columns[side + ".b"], self.columns[side + ".s"] = b_new, s_new
+            w = e / (s_new + 1e-10)[:, None]
+            value = value + (w * delta).sum(1).mean()
+            if individual:
+                h = torch.log(s_new / (b - 1)) + b_new + (o["rho"] or 8.0) - (w * a).sum(1)
+                u = (1 - o["theta"]) * self.column(side + ".tau_gradient", 0.0) + o["theta"] * torch.clamp(h, -5, 5)
+                self.columns[side + ".tau_gradient"] = u
+                self.columns[side + ".tau"] = torch.clamp(taus - (o["tau_lr"] or 1e-3) * u, 0.005, 0.05)
+        value.backward()
+        return value
+
+    def reference_sogclr(self, s, xx, tt, epoch):
+        return self.reference_sums(s, epoch, False)
+
+    def reference_isogclr(self, s, xx, tt, epoch):
+        return self.reference_sums(s, epoch, True)
+
+    def reference_nuclr(self, s, xx, tt, epoch):
+        o, others, value, tau, n, b = self.o, 1 - torch.eye(self.b), 0.0, self.tau, self.n, self.b
+        if epoch > self.scalars.get("xi_epoch", 0):
+            self.scalars["xi_epoch"] = epoch
+            for side in ("image", "text"):
+                # Ids outside the batch are at zeta0 still.
+                self.scalars[side + ".xi"] = max(o["xi0"], o["zeta0"], self.columns[side + ".zeta"].max().item())
+        for side, contrasts, m in self.sides(s):
+            delta = m - m.diagonal()[:, None]
+            zeta = self.column(contrasts + ".zeta", o["zeta0"])
+            b_old, s_old = self.column(side + ".b", 0.0), self.column(side + ".s", 0.0)
+            b_new = torch.maximum(b_old, delta.detach().max(1).values)
+            e = torch.exp((delta.detach() - b_new[:, None] - zeta[None, :]) / tau)
+            g = (e * others).sum(1)
+            s_old = torch.where(s_old == 0.0, g * torch.exp(b_new - b_old), s_old)
+            s_new = (1 - o["gamma"]) * s_old * torch.exp(b_old - b_new) + o["gamma"] * g
+            self.columns[side + ".b"], self.columns[side + ".s"] = b_new, s_new
+            xi = self.scalars.get(contrasts + ".xi", o["xi0"])
+            offset = (b - 1) / (n - 1) * torch.exp(-(xi + b_new) / tau)
+            w = e * others / torch.clamp(s_new + offset, min=1e-16)[:, None]
+            value = value + (w * delta).sum(1).mean()
+            rate = o["zeta_lr"] * (0.1 if contrasts == "image" else 1.0)
+            if rate > 0:
+                own = torch.exp(-(zeta + b_new) / tau) / (n - 1)
+                p = e / torch.clamp(s_new / (b - 1) + own, min=1e-16)[:, None]
+                q = 1 - n / (n - 1) * p.mean(0)
+                z = self.column(contrasts + ".zeta_momentum", 0.0)
+                z = torch.where(z == 0.0, q, z)
+                z = (1 - o["theta"]) * z + o["theta"] * q
+                self.columns[contrasts + ".zeta_momentum"] = z
+                self.columns[contrasts + ".zeta"] = zeta - rate * z
+        value.backward()
+        return value
+
+
+def number(x):
+    return "%.17g" % x
+
+
+def print_gradient(what, g, draws):
+    b = g.shape[0]
+    projections = []
+    for _ in range(PROJECTIONS):
+        signs = torch.tensor([[draws.sign() for _ in range(b)] for _ in range(b)])
+        projections.append((signs * g).sum().item())
+    print(what, number(g.norm().item()), *map(number, projections))
+
+
+def run(index, case):
+    o = case.o
+    print("case", case.name, int(case.parity), case.temperature, int(case.extreme), case.b, number(case.tau),
+          int(o["unbiased"]), number(o["zeta_lr"]), number(o["tau_lr"] or 1e-3), number(o["tau_plus"]), number(o["beta"]),
+          number(o["q"]), number(o["lam"]))
+    draws = Draws(index)
+    for k in range(3):
+        s = matrix(draws, case.b, case.extreme and k != 1).requires_grad_(True)
+        xx = self_matrix(draws, case.b).requires_grad_(True)
+        tt = self_matrix(draws, case.b).requires_grad_(True)
+        value = case.step(s, xx, tt, k // 2)
+        print("value", number(value.item()))
+        print_gradient("gradient", s.grad, draws)
+        if case.name == "cyclip":
+            print_gradient("image_gradient", xx.grad, draws)
+            print_gradient("text_gradient", tt.grad, draws)
+    for name in sorted(case.columns):
+        values = case.columns[name]
+        if name.endswith(".u"):
+            name, values = name[:-1] + "log_u", torch.log(values)
+        print("column", name, *map(number, values.tolist()))
+    for name in sorted(case.scalars):
+        value = case.scalars[name]
+        if name == "tau":
+            name, value = "log_scale", -math.log(value)
+        print("scalar", name, number(value))
+
+
+def main():
+    cases = []
+    for name in ("clip", "siglip", "cyclip", "dcl", "hcl", "rince", "sogclr", "isogclr", "nuclr", "nuclr-frozen",
+                 "nuclr-noxi"):
+        temperature = 2 if name == "siglip" else 0
+        for b, tau in ((2, 0.1), (5, 0.3), (5, 0.01), (17, 0.05), (64, 0.01), (64, 0.005), (8, 1.0)):
+            for extreme in (False, True):
+                if name == "isogclr" and tau > 0.05 or name == "siglip" and tau < 0.01:
+                    continue
+                q = 0.4 if tau >= 0.1 else 0.1
+                cases.append(Case(name, b, tau, extreme=extreme, temperature=temperature, q=q, zeta_lr=1e-4,
+                                  tau_plus=0.05 if b == 17 else 0.1, beta=0.7 if b == 5 else 0.5))
+    for name in ("clip", "cyclip", "sogclr"):
+        cases.append(Case(name, 6, 0.07, temperature=2, tau_lr=0.01))
+    cases.append(Case("siglip", 6, 0.1, temperature=1))
+    cases.append(Case("nuclr", 6, 0.05, unbiased=True, zeta_lr=1e-3))
+    for name in ("sogclr", "isogclr", "nuclr"):
+        for b, tau in ((5, 0.05), (16, 0.01), (64, 0.01)):
+            for extreme in (False, True):
+                cases.append(Case(name, b, tau, parity=True, extreme=extreme, zeta_lr=1e-4))
+    for index, case in enumerate(cases):
+        run(index, case)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+/*
+ * Every loss against tests/golden/losses/losses.txt: values, gradients and state of three steps,
+ * computed in float64 by another implementation (make_losses.py, which says what the lines are).
+ *
+ * State is kept in f32, so a later step may differ by 2^-22 / tau, relative: what a similarity's
+ * last bit does to an exponential.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/test.h"
+#include "train/loss.h"
+
+enum { MAX_B = 64, PROJECTIONS = 4, SAMPLES = 1000, FIRST_ID = 5, ID_STEP = 3, STEPS = 3 };
+
+struct draws {
+    uint64_t state;
+};
+
+static uint64_t next(struct draws *d) {
+    d->state += UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t z = d->state;
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+static void draw_matrix(struct draws *d, float *m, int b, bool extreme) {
+    for (int i = 0; i < b * b; i++) {
+        m[i] = (float)((double)((int)((next(d) >> 51) % 8193) - 4096) / 4096.0);
+    }
+    for (int i = 0; extreme && i < b * b; i++) {
+        m[i] = i / b == i % b ? 1.0f : (i / b + 1) % b == i % b ? 0.75f : -1.0f;
+    }
+}
+
+/* Symmetric, with ones on the diagonal. */
+static void draw_self(struct draws *d, float *m, int b) {
+    draw_matrix(d, m, b, false);
+    for (int i = 0; i < b; i++) {
+        m[i * b + i] = 1.0f;
+        for (int j = 0; j < i; j++) {
+            m[i * b + j] = m[j * b + i];
+        }
+    }
+}
+
+struct golden {
+    FILE *file;
+    int b;
+    double tau;
+    struct loss_options options;
+    bool extreme;
+    double zeta_lr;
+    char name[32];
+};
+
+static bool read_case(struct golden *g) {
+    int parity, temperature, extreme, unbiased;
+    double tau_lr;
+    loss_options_default(&g->options);
+    int got =
+        fscanf(g->file, " case %31s %d %d %d %d %lf %d %lf %lf %lf %lf %lf %lf", g->name, &parity,
+               &temperature, &extreme, &g->b, &g->tau, &unbiased, &g->zeta_lr, &tau_lr,
+               &g->options.tau_plus, &g->options.beta, &g->options.q, &g->options.lambda);
+    if (got == EOF) {
+        return false;
+    }
+    assert_int_equal(got, 13);
+    assert_true(g->b >= 2 && g->b <= MAX_B);
+    g->extreme = extreme == 1;
+    g->options.name = g->name;
+    g->options.tau = g->tau;
+    g->options.parity = parity == 1 ? LOSS_PARITY_REFERENCE : LOSS_PARITY_ALGORITHM;
+    g->options.temperature = (enum loss_temperature)temperature;
+    g->options.zeta_unbiased = unbiased == 1;
+    g->options.tau_lr = tau_lr;
+    return true;
+}
+
+static double read_number(const struct golden *g) {
+    double x = 0.0;
+    assert_int_equal(fscanf(g->file, "%lf", &x), 1);
+    return x;
+}
+
+static void expect_word(const struct golden *g, const char *word) {
+    char got[32];
+    assert_int_equal(fscanf(g->file, " %31s", got), 1);
+    assert_string_equal(got, word);
+}
+
+/* Norm and signed sums: each within `tolerance` of the norm times what a sum of the errors of b * b
+ * elements with random signs can reach. */
+static void check_gradient(const struct golden *g,
+                           struct draws *d,
+                           const char *what,
+                           const float *m,
+                           double tolerance) {
+    expect_word(g, what);
+    const double norm = read_number(g);
+    double sum = 0.0;
+    for (int i = 0; i < g->b * g->b; i++) {
+        sum += (double)m[i] * (double)m[i];
+    }
+    /* Where own pairs have won, the reference subtracts probabilities from 1 in float64. */
+    const double allowed = tolerance * norm + 1e-14 / g->tau;
+    if (fabs(sqrt(sum) - norm) > allowed) {
+        fail_msg("%s, B %d, tau %g: %s has norm %.9g, not %.9g", g->name, g->b, g->tau, what,
+                 sqrt(sum), norm);
+    }
+    for (int p = 0; p < PROJECTIONS; p++) {
+        double projection = 0.0;
+        for (int i = 0; i < g->b * g->b; i++) {
+            projection += next(d) >> 63 ? (double)m[i] : -(double)m[i];
+        }
+        const double expected = read_number(g);
+        if (fabs(projection - expected) > 4.0 * allowed) {
+            fail_msg("%s, B %d, tau %g: projection %d of %s is %.9g, not %.9g", g->name, g->b,
+                     g->tau, p, what, projection, expected);
+        }
+    }
+}
+
+static void
+check_near(const struct golden *g, const char *what, double got, double want, double at) {
+    if (!(fabs(got - want) <= at)) {
+        fail_msg("%s, B %d, tau %g: %s is %.9g, not %.9g", g->name, g->b, g->tau, what, got, want);
+    }
+}
+
+struct run {
+    struct sample_state *state;
+    struct loss *loss;
+    uint64_t ids[MAX_B];
+    float s[MAX_B * MAX_B], xx[MAX_B * MAX_B], tt[MAX_B * MAX_B];
+    float gs[MAX_B * MAX_B], gxx[MAX_B * MAX_B], gtt[MAX_B * MAX_B];
+};
+
+static void one_step(const struct golden *g, struct run *r, struct draws *d, int k) {
+    struct error err = {0};
+    draw_matrix(d, r->s, g->b, g->extreme && k != 1);
+    draw_self(d, r->xx, g->b);
+    draw_self(d, r->tt, g->b);
+    const struct loss_input in = {.similarity = r->s,
+                                  .image_similarity = r->xx,
+                                  .text_similarity = r->tt,
+                                  .sample_ids = r->ids,
+                                  .batch_count = g->b,
+                                  .step = (uint64_t)k,
+                                  .epoch = (uint64_t)k / 2,
+                                  .lr = 1e-3,
+                                  .zeta_lr_text = g->zeta_lr,
+                                  .zeta_lr_image = 0.1 * g->zeta_lr};
+    struct loss_output out = {.gradient = r->gs, .image_gradient = r->gxx, .text_gradient = r->gtt};
+    assert_ok(loss_step(r->loss, &in, &out, &err), err);
+    assert_true(isfinite(out.objective));
+    const double tolerance = k == 0 ? 1e-6 : 1e-6 + ldexp(1.0, -22) / g->tau;
+    expect_word(g, "value");
+    const double value = read_number(g);
+    check_near(g, "the value", out.value, value, tolerance * fmax(1.0, fabs(value)));
+    check_gradient(g, d, "gradient", r->gs, tolerance);
+    if (loss_uses_self(r->loss)) {
+        check_gradient(g, d, "image_gradient", r->gxx, tolerance);
+        check_gradient(g, d, "text_gradient", r->gtt, tolerance);
+    }
+}
+
+static const float *find_column(const struct run *r, const char *name) {
+    for (int32_t i = 0; i < sample_state_count(r->state); i++) {
+        if (strcmp(sample_state_name(r->state, i), name) == 0) {
+            return sample_state_column(r->state, i);
+        }
+    }
+    fail_msg("no column %s", name);
+    return NULL;
+}
+
+static double find_scalar(const struct run *r, const char *name) {
+    const struct loss_scalar *scalars = NULL;
+    const int32_t count = loss_scalars(r->loss, &scalars);
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(scalars[i].name, name) == 0) {
+            return *scalars[i].value;
+        }
+    }
+    fail_msg("no scalar %s", name);
+    return 0.0;
+}
+
+/* Lines "column NAME ..." and "scalar NAME x" up to the next case. */
+static void check_state(const struct golden *g, const struct run *r) {
+    char word[16];
+    char name[64];
+    long at = ftell(g->file);
+    while (fscanf(g->file, " %15s", word) == 1 && strcmp(word, "case") != 0) {
+        assert_int_equal(fscanf(g->file, " %63s", name), 1);
+        if (strcmp(word, "scalar") == 0) {
+            const double want = read_number(g);
+            check_near(g, name, find_scalar(r, name), want, 1e-6 * fmax(1.0, fabs(want)));
+        } else {
+            assert_string_equal(word, "column");
+            const float *column = find_column(r, name);
+            for (int i = 0; i < g->b; i++) {
+                const double want = read_number(g);
+                const double scale = ldexp(1.0, -22) / g->tau + 1e-6;
+                check_near(g, name, (double)column[r->ids[i]], want, scale * fmax(1.0, fabs(want)));
+            }
+        }
+        at = ftell(g->file);
+    }
+    assert_int_equal(fseek(g->file, at, SEEK_SET), 0);
+}
+
+TEST(losses_are_those_of_the_float64_reference) {
+    struct golden g = {0};
+    char path[1024];
+    static struct run r;
+    struct error err = {0};
+    int cases = 0;
+    snprintf(path, sizeof path, "%s", test_source_path("tests/golden/losses/losses.txt"));
+    g.file = fopen(path, "r");
+    assert_non_null(g.file);
+    for (int i = 0; i < MAX_B; i++) {
+        r.ids[i] = (uint64_t)(FIRST_ID + ID_STEP * i);
+    }
+    while (read_case(&g)) {
+        struct draws d = {(uint64_t)cases};
+        assert_ok(sample_state_create(&r.state, SAMPLES, &err), err);
+        assert_ok(loss_create(&r.loss, &g.options, r.state, SAMPLES, g.b, &err), err);
+        for (int k = 0; k < STEPS; k++) {
+            one_step(&g, &r, &d, k);
+        }
+        check_state(&g, &r);
+        loss_destroy(r.loss);
+        sample_state_destroy(r.state);
+        cases++;
+    }
+    assert_true(cases > 150);
+    fclose(g.file);
+}
