@@ -79,7 +79,7 @@ static enum status encode(struct worker *w,
         }
     }
     struct image_view out = {w->pixels, width_px, height_px, (size_t)width_px * 3};
-    TRY(resize_image(&out, view, box, RESIZE_BICUBIC, false, &w->scratch, err));
+    TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
     w->jpeg.size_bytes = 0;
     return image_encode_jpeg(&w->jpeg, &out, quality, err);
 }
