@@ -42,6 +42,11 @@ const char *source_reason_name(enum source_reason r) {
         [REASON_CAPTION_LIMIT] = "caption-limit",
         [REASON_ROW_BAD] = "row-bad",
         [REASON_KEY_NOT_NUMBER] = "key-not-number",
+        [REASON_IMAGE_SMALL] = "image-small",
+        [REASON_IMAGE_LARGE] = "image-large",
+        [REASON_IMAGE_ASPECT] = "image-aspect",
+        [REASON_CAPTION_LONG] = "caption-long",
+        [REASON_DUPLICATE] = "duplicate",
     };
     return r >= REASON_NONE && r < REASON_COUNT ? names[r] : "unknown";
 }

@@ -74,6 +74,12 @@ enum source_reason {
     REASON_CAPTION_LIMIT, /* too long, or too many */
     REASON_ROW_BAD,       /* the row has not the form that its source asks for */
     REASON_KEY_NOT_NUMBER,
+    /* The row is good, but the packer's options leave it out. */
+    REASON_IMAGE_SMALL,
+    REASON_IMAGE_LARGE,
+    REASON_IMAGE_ASPECT,
+    REASON_CAPTION_LONG,
+    REASON_DUPLICATE, /* its picture is in the dataset already */
     REASON_COUNT,
 };
 
