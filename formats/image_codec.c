@@ -18,7 +18,7 @@ enum { TURN_TILE_PX = 16 };
 struct image_decoder {
     struct image_limits limits;
     struct jpeg_reader *jpeg;
-    struct png_reader png;
+    struct pixel_buffer rows;   /* of the readers of other formats */
     struct pixel_buffer pixels; /* as stored */
     struct pixel_buffer turned; /* as looked at, where that differs */
 };
@@ -53,12 +53,9 @@ const char *image_format_extension(enum image_format f) {
     }
 }
 
-enum status image_format_refused(enum image_format f, struct error *err) {
-    if (f == IMAGE_FORMAT_UNKNOWN) {
-        return error_set(err, STATUS_UNSUPPORTED, "not a picture: no JPEG or PNG by its content");
-    }
-    return error_set(err, STATUS_UNSUPPORTED, "%s pictures are not supported",
-                     image_format_name(f));
+enum status image_format_unknown(struct error *err) {
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "no JPEG, PNG, WebP or GIF picture by its first bytes");
 }
 
 /* -------------------------------------------------------------------------- buffers, limits */
@@ -196,6 +193,22 @@ unsigned decode_reduction(const struct decode_job *job, const struct image_rect 
     return by;
 }
 
+void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels) {
+    if (channels == 3) {
+        memcpy(out, in, (size_t)width_px * 3);
+        return;
+    }
+    for (int32_t x = 0; x < width_px; x++) {
+        uint32_t a = in[3];
+        uint32_t white = 255 * (255 - a);
+        for (int c = 0; c < 3; c++) {
+            out[c] = (uint8_t)((in[c] * a + white + 127) / 255);
+        }
+        in += 4;
+        out += 3;
+    }
+}
+
 /* Copies a tile-sized part of the stored picture to where it is looked at. A stored pixel (x, y)
  * goes to out + x * step_x + y * step_y. */
 static void turn_tile(uint8_t *out,
@@ -284,16 +297,36 @@ void image_decoder_destroy(struct image_decoder *d) {
         return;
     }
     jpeg_reader_destroy(d->jpeg);
-    png_reader_fini(&d->png);
+    pixel_buffer_fini(&d->rows);
     pixel_buffer_fini(&d->pixels);
     pixel_buffer_fini(&d->turned);
     free(d);
 }
 
+/* Pixels as they are stored, by the reader of the format. */
+static enum status
+read_picture(struct image_decoder *d, struct decode_job *job, struct error *err) {
+    switch (image_format_of(job->data, job->size_bytes)) {
+    case IMAGE_FORMAT_JPEG:
+        job->orientation = jpeg_orientation(job->data, job->size_bytes);
+        return jpeg_reader_decode(d->jpeg, job, err);
+    case IMAGE_FORMAT_PNG:
+        job->orientation = png_orientation(job->data, job->size_bytes);
+        return png_reader_decode(&d->rows, job, err);
+    case IMAGE_FORMAT_WEBP:
+        job->orientation = webp_orientation(job->data, job->size_bytes);
+        return webp_reader_decode(&d->rows, job, err);
+    case IMAGE_FORMAT_GIF:
+        return gif_reader_decode(&d->rows, job, err);
+    default:
+        return image_format_unknown(err);
+    }
+}
+
 void image_decoder_trim(struct image_decoder *d, size_t keep_bytes) {
     pixel_buffer_trim(&d->pixels, keep_bytes);
     pixel_buffer_trim(&d->turned, keep_bytes);
-    pixel_buffer_trim(&d->png.rows, keep_bytes);
+    pixel_buffer_trim(&d->rows, keep_bytes);
 }
 
 enum status image_decode(struct image_decoder *d,
@@ -318,16 +351,7 @@ enum status image_decode(struct image_decoder *d,
                              .opt = opt,
                              .orientation = 1,
                              .pixels = &d->pixels};
-    enum image_format format = image_format_of(data, size_bytes);
-    if (format == IMAGE_FORMAT_JPEG) {
-        job.orientation = jpeg_orientation(data, size_bytes);
-        TRY(jpeg_reader_decode(d->jpeg, &job, err));
-    } else if (format == IMAGE_FORMAT_PNG) {
-        job.orientation = png_orientation(data, size_bytes);
-        TRY(png_reader_decode(&d->png, &job, err));
-    } else {
-        return image_format_refused(format, err);
-    }
+    TRY(read_picture(d, &job, err));
     if (opt->check_only) {
         return STATUS_OK;
     }

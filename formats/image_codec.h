@@ -1,23 +1,34 @@
 /*
- * image_codec: stored pictures to RGB pixels and back; the only door to libjpeg-turbo and libpng.
+ * image_codec: stored pictures to RGB pixels and back; the only door to libjpeg-turbo, libpng,
+ * libwebp and giflib.
  *
- * What every picture becomes: 8-bit RGB, turned as its EXIF orientation says (all eight; JPEG's
- * APP1 and PNG's eXIf). Gray is repeated over the three channels, CMYK and YCCK are converted
- * without a profile (Adobe files hold them inverted), palettes are expanded, 16 bits are scaled to
- * 8, transparency is laid over white, interlaced and progressive files are read whole. Colour
- * profiles and gamma are not applied. Of a file with several pictures the first one counts.
+ * What every picture becomes: 8-bit RGB, as it is looked at.
+ *   orientation   EXIF's, all eight: JPEG's APP1, PNG's eXIf, WebP's EXIF; damaged EXIF says
+ * nothing gray, palette repeated over the three channels; looked up CMYK, YCCK    converted without
+ * a profile; with Adobe's marker they are stored inverted 16 bits       scaled to 8, rounded
+ *   transparency  laid over white, also what an animation or a GIF leaves uncovered; background
+ *                 colours of files are not used
+ *   progressive   read whole, like interlaced ones
+ *   several       (animations, MPO, gain maps) the first one counts, on its whole canvas. A GIF's
+ *                 canvas grows where its first picture reaches beyond it.
+ *   profiles      colour profiles and gamma are not applied
  *
- * What counts as damage: a JPEG whose coded data ends early, contradicts itself or is more than the
- * picture needs is CORRUPT, also where libjpeg would go on with a warning; odd bytes between the
- * headers, damaged metadata and a missing end marker are not. Only what is read is judged: rows
- * below a wanted region are not.
+ * What counts as damage (CORRUPT):
+ *   JPEG  coded data that ends early, contradicts itself or is more than the picture needs, also
+ *         where libjpeg would go on with a warning. Not: odd bytes between the headers, damaged
+ *         metadata, a missing end marker, anything behind the end marker.
+ *   PNG   image data that ends early, does not unpack or fails its checksum. Not: other chunks.
+ *   WebP  a file shorter than its header says, or one whose parts disagree in size.
+ *   GIF   codes that are wrong, or end before the picture and its terminator do; a colour that is
+ *         in no table. Not: what follows the first picture.
+ * Only what is read is judged: rows below a wanted region are not.
  *
  * Threading : a decoder has one owner; distinct decoders are independent. image_probe and
  *             image_encode_jpeg are free of state.
  * Ownership : the decoder owns its pixels; a view is borrowed until the next call on it.
  * Untrusted : every byte of the picture, and so the sizes it claims; see struct image_limits.
  * Memory    : a decoder's own buffers only grow, until image_decoder_trim, so it stops allocating
- *             once it has seen the largest pictures; libjpeg and libpng take and free their own
+ *             once it has seen the largest pictures; the libraries take and free their own
  *             inside each call. image_decode_memory_bytes says beforehand how much.
  */
 #ifndef FORMATS_IMAGE_CODEC_H
@@ -64,15 +75,15 @@ struct image_info {
     enum image_format format;
     int32_t width_px, height_px;         /* as it is looked at: after the orientation */
     int32_t raw_width_px, raw_height_px; /* as it is stored */
-    int32_t components;                  /* 1 gray or palette, 2 gray+alpha, 3, 4 */
-    int32_t orientation;                 /* EXIF, 1..8; 1 = as stored */
-    bool progressive;                    /* progressive JPEG or interlaced PNG */
+    int32_t components;   /* 1 gray or palette, 2 gray+alpha, 3, 4 with alpha or CMYK */
+    int32_t orientation;  /* EXIF, 1..8; 1 = as stored */
+    bool progressive;     /* progressive JPEG, interlaced PNG or GIF */
     uint64_t codec_bytes; /* estimate: what the format's library takes, apart from the pixels */
 };
 
 /* Reads the headers only. `limits` NULL: the defaults. Returns OK; UNSUPPORTED with info->format
- * set (unknown, or one that this build does not decode: WebP, GIF) and sizes 0; CORRUPT; LIMIT.
- * After a failure other than UNSUPPORTED *info is zero. */
+ * set (unknown, or a rare kind of JPEG) and sizes 0; CORRUPT; LIMIT. After a failure other than
+ * UNSUPPORTED *info is zero. */
 enum status image_probe(struct image_info *info,
                         const void *data,
                         size_t size_bytes,
@@ -103,7 +114,8 @@ struct image_decode_options {
 
 /* Upper estimate of the memory that image_decode takes for this picture with these options: its
  * own buffers and the library's. More than max_memory_bytes is refused with LIMIT. `opt` may be
- * NULL. */
+ * NULL. One thing is beyond it: a lossless WebP made for the purpose brings up to 65,536 sets of
+ * code tables, 12 KiB each, which libwebp has no limit for. */
 uint64_t image_decode_memory_bytes(const struct image_info *info,
                                    const struct image_decode_options *opt);
 

@@ -7,6 +7,8 @@
  *     image_codec_jpeg.c    libjpeg-turbo, reading
  *     image_codec_encode.c  libjpeg-turbo, writing
  *     image_codec_png.c     libpng
+ *     image_codec_webp.c    libwebp, and headers of WebP
+ *     image_codec_gif.c     giflib, and headers of GIF
  */
 #ifndef FORMATS_IMAGE_CODEC_INTERNAL_H
 #define FORMATS_IMAGE_CODEC_INTERNAL_H
@@ -45,7 +47,7 @@ struct decode_job {
 };
 
 /* UNSUPPORTED, with a message. */
-enum status image_format_refused(enum image_format f, struct error *err);
+enum status image_format_unknown(struct error *err);
 
 /* The EXIF orientations as a swap of the axes after a mirroring of each. */
 bool orientation_swaps(int32_t orientation);
@@ -84,12 +86,27 @@ uint64_t jpeg_codec_bytes(uint32_t width_px,
                           size_t component_count,
                           bool several_scans);
 
-/* What libpng takes, and png_reader. */
+/* What the other libraries take, and our readers of their formats. */
 uint64_t png_codec_bytes(uint32_t width_px, uint32_t height_px, bool interlaced);
+uint64_t webp_codec_bytes(uint32_t width_px, uint32_t height_px, bool alpha, bool lossless);
+uint64_t gif_codec_bytes(uint32_t width_px);
 
-/* EXIF orientation of a JPEG or PNG, 1 where there is none. */
+/* RGB from RGB (3 channels) or from RGBA (4) laid over white. */
+void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels);
+
+/* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails a picture. */
+int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes);
+
+/* EXIF orientation of a picture of that format, 1 where there is none. */
 int32_t jpeg_orientation(const uint8_t *data, size_t size_bytes);
 int32_t png_orientation(const uint8_t *data, size_t size_bytes);
+int32_t webp_orientation(const uint8_t *data, size_t size_bytes);
+
+/* Fill what they know of *info, whose format is set: OK or CORRUPT. */
+enum status
+webp_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struct error *err);
+enum status
+gif_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struct error *err);
 
 struct jpeg_reader; /* opaque */
 
@@ -97,11 +114,10 @@ enum status jpeg_reader_create(struct jpeg_reader **out, struct error *err);
 void jpeg_reader_destroy(struct jpeg_reader *r); /* accepts NULL */
 enum status jpeg_reader_decode(struct jpeg_reader *r, struct decode_job *job, struct error *err);
 
-struct png_reader {
-    struct pixel_buffer rows; /* one row, or all of an interlaced picture */
-};
-
-enum status png_reader_decode(struct png_reader *r, struct decode_job *job, struct error *err);
-void png_reader_fini(struct png_reader *r);
+/* `rows` is theirs to use: rows that are not yet what job->view holds. */
+enum status png_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct error *err);
+enum status
+webp_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct error *err);
+enum status gif_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct error *err);
 
 #endif

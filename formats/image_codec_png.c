@@ -60,24 +60,8 @@ static void ignore_metadata(png_structp png) {
     png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
 }
 
-static void rgb_row(uint8_t *out, const uint8_t *in, int32_t width_px, int channels) {
-    if (channels == 3) {
-        memcpy(out, in, (size_t)width_px * 3);
-        return;
-    }
-    for (int32_t x = 0; x < width_px; x++) {
-        uint32_t a = in[3];
-        uint32_t white = 255 * (255 - a);
-        for (int c = 0; c < 3; c++) {
-            out[c] = (uint8_t)((in[c] * a + white + 127) / 255);
-        }
-        in += 4;
-        out += 3;
-    }
-}
-
 static void read_rows(struct png_state *st,
-                      struct png_reader *r,
+                      struct pixel_buffer *kept,
                       struct decode_job *job,
                       const struct image_rect *region,
                       int32_t height_px) {
@@ -85,24 +69,25 @@ static void read_rows(struct png_state *st,
     int channels = png_get_channels(st->png, st->info);
     bool interlaced = png_get_interlace_type(st->png, st->info) != PNG_INTERLACE_NONE;
     size_t rows = interlaced ? (size_t)height_px : 1;
-    check(st, pixel_buffer_reserve(&r->rows, rows * row_bytes, st->err));
+    check(st, pixel_buffer_reserve(kept, rows * row_bytes, st->err));
     int passes = png_set_interlace_handling(st->png);
     for (int pass = 1; pass < passes; pass++) {
         for (size_t y = 0; y < rows; y++) {
-            png_read_row(st->png, r->rows.data + y * row_bytes, NULL);
+            png_read_row(st->png, kept->data + y * row_bytes, NULL);
         }
     }
     for (int32_t y = 0; y < region->y + region->height; y++) {
-        uint8_t *row = r->rows.data + (interlaced ? (size_t)y * row_bytes : 0);
+        uint8_t *row = kept->data + (interlaced ? (size_t)y * row_bytes : 0);
         png_read_row(st->png, row, NULL);
         if (y >= region->y) {
-            rgb_row(job->view.data + (size_t)(y - region->y) * job->view.stride_bytes,
-                    row + (size_t)region->x * (size_t)channels, region->width, channels);
+            image_row_over_white(job->view.data + (size_t)(y - region->y) * job->view.stride_bytes,
+                                 row + (size_t)region->x * (size_t)channels, region->width,
+                                 channels);
         }
     }
 }
 
-static void read_png(struct png_state *st, struct png_reader *r, struct decode_job *job) {
+static void read_png(struct png_state *st, struct pixel_buffer *kept, struct decode_job *job) {
     if (setjmp(st->jump) != 0) {
         return;
     }
@@ -127,11 +112,12 @@ static void read_png(struct png_state *st, struct png_reader *r, struct decode_j
     check(st, decode_job_region(job, &region, (int32_t)width, (int32_t)height, st->err));
     check(st, decode_job_alloc(job, region.width, region.height, st->err));
     job->box = (struct image_box){0, 0, region.width, region.height};
-    read_rows(st, r, job, &region, (int32_t)height);
+    read_rows(st, kept, job, &region, (int32_t)height);
     st->status = STATUS_OK;
 }
 
-enum status png_reader_decode(struct png_reader *r, struct decode_job *job, struct error *err) {
+enum status
+png_reader_decode(struct pixel_buffer *kept, struct decode_job *job, struct error *err) {
     struct png_state st = {
         .data = job->data, .left_bytes = job->size_bytes, .err = err, .status = STATUS_NOMEM};
     st.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &st, on_error, on_warning);
@@ -139,12 +125,8 @@ enum status png_reader_decode(struct png_reader *r, struct decode_job *job, stru
     if (st.info == NULL) {
         error_set(err, STATUS_NOMEM, "no memory for libpng");
     } else {
-        read_png(&st, r, job);
+        read_png(&st, kept, job);
     }
     png_destroy_read_struct(&st.png, &st.info, NULL);
     return st.status;
-}
-
-void png_reader_fini(struct png_reader *r) {
-    pixel_buffer_fini(&r->rows);
 }

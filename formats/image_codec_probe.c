@@ -1,6 +1,7 @@
 /*
  * What a picture's headers say, read by a walk over the marker segments of a JPEG or the chunks of
- * a PNG, without the libraries: a probe touches a few hundred bytes and allocates nothing.
+ * a PNG, without the libraries: a probe touches a few hundred bytes and allocates nothing. (The
+ * files of WebP and GIF do the same for theirs.)
  *
  *     JPEG  FFD8 | FF marker, u16 size, ... | ... FFDA (scan: stop)
  *     PNG   signature | u32 size, type, ..., u32 crc | ... IDAT (stop)
@@ -28,8 +29,7 @@ static uint32_t exif_u32(const uint8_t *p, bool big) {
     return big ? be32(p) : (exif_u16(p + 2, false) << 16) | exif_u16(p, false);
 }
 
-/* Orientation from a TIFF block, or 0. Damage means "not said": EXIF never fails a picture. */
-static int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes) {
+int32_t exif_orientation(const uint8_t *tiff, size_t size_bytes) {
     if (size_bytes < 8) {
         return 0;
     }
@@ -269,13 +269,21 @@ static enum status probe_format(struct image_info *info,
                                 size_t size_bytes,
                                 const struct image_limits *limits,
                                 struct error *err) {
-    enum image_format format = info->format;
-    if (format == IMAGE_FORMAT_JPEG) {
+    switch (info->format) {
+    case IMAGE_FORMAT_JPEG:
         TRY(probe_jpeg(info, data, size_bytes, err));
-    } else if (format == IMAGE_FORMAT_PNG) {
+        break;
+    case IMAGE_FORMAT_PNG:
         TRY(probe_png(info, data, size_bytes, err));
-    } else {
-        return image_format_refused(format, err);
+        break;
+    case IMAGE_FORMAT_WEBP:
+        TRY(webp_probe(info, data, size_bytes, err));
+        break;
+    case IMAGE_FORMAT_GIF:
+        TRY(gif_probe(info, data, size_bytes, err));
+        break;
+    default:
+        return image_format_unknown(err);
     }
     if (info->orientation == 0) {
         info->orientation = 1;

@@ -33,6 +33,7 @@ check_tree() {
         lib("^(jpeglib|jerror|jmorecfg|jconfig|turbojpeg)\\.h$", "libjpeg", "formats")
         lib("^png\\.h$", "libpng", "formats")
         lib("^webp/", "libwebp", "formats")
+        lib("^gif_lib\\.h$", "giflib", "formats")
         lib("^sentencepiece", "SentencePiece", "formats")
         lib("^archive(_entry)?\\.h$", "libarchive", "pack")
         lib("^liburing", "liburing", "loader")

@@ -39,7 +39,7 @@ wanted = set()  # of the hostile set
 with open(os.path.join(data, "hostile/manifest.tsv"), encoding="utf-8") as manifest:
     for line in manifest:
         cells = line.split("\t")
-        if cells[2] in ("JPEG", "PNG") and cells[6] in "CGODFX" and cells[7] == "ok":
+        if cells[2] in ("JPEG", "PNG", "WebP", "GIF") and cells[6] in "CGODFX" and cells[7] == "ok":
             wanted.add(cells[0])
 with open(os.path.join(here, "decode.tsv"), "w") as out:
     for archive in ("raw/images.tar", "hostile/files.tar"):

@@ -562,8 +562,10 @@ TEST(nothing_is_decoded_from_nothing) {
     assert_int_equal(image_probe(&info, "\xFF\xD8", 2, NULL, NULL), STATUS_UNSUPPORTED);
     assert_int_equal(image_probe(&info, "\xFF\xD8\xFF", 3, NULL, NULL), STATUS_CORRUPT);
     assert_int_equal(info.format, 0);
-    assert_int_equal(image_probe(&info, "GIF89a\0", 7, NULL, NULL), STATUS_UNSUPPORTED);
-    assert_int_equal(info.format, IMAGE_FORMAT_GIF);
+    assert_int_equal(image_probe(&info, "GIF89a\0", 7, NULL, NULL), STATUS_CORRUPT);
+    assert_int_equal(image_probe(&info, "RIFF\4\0\0\0WEBP", 12, NULL, NULL), STATUS_CORRUPT);
+    assert_int_equal(image_decode(d, &v, NULL, "GIF89a\0", 7, NULL, NULL), STATUS_CORRUPT);
+    assert_int_equal(image_decode(d, &v, NULL, "RIFF\4\0\0\0WEBP", 12, NULL, NULL), STATUS_CORRUPT);
     image_decoder_destroy(d);
     image_decoder_destroy(NULL);
 }
