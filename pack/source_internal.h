@@ -4,6 +4,7 @@
 #ifndef PACK_SOURCE_INTERNAL_H
 #define PACK_SOURCE_INTERNAL_H
 
+#include "formats/json_reader.h"
 #include "pack/source.h"
 
 /* The row that next gets is empty but for its number. skip passes over one row: it fills at most
@@ -49,10 +50,18 @@ enum status source_row_add_caption(struct source_row *r,
                                    size_t size_bytes,
                                    struct error *err);
 
-/* Takes the row's JSON as it is, byte for byte. What is no JSON or too long is dropped, and
- * json_problem says why. Returns OK or NOMEM. */
-enum status
-source_row_set_json(struct source_row *r, const char *text, size_t size_bytes, struct error *err);
+/* Adds the string, or the list of strings, that the member `name` is. Anything else there becomes
+ * the row's reason. Returns OK or NOMEM. */
+enum status source_row_add_json_captions(struct source_row *r,
+                                         const struct json_value *v,
+                                         const char *name,
+                                         struct error *err);
+
+/* The row's JSON is left out, and json_problem says why. */
+void source_row_drop_json(struct source_row *r, const char *why);
+
+/* An empty row but for its number. */
+void source_row_reset(struct source_row *r, uint64_t row);
 
 /* FOLDER/NAME, of a table or COCO file whose folder of pictures is `images`. */
 void source_row_set_path(struct source_row *r,
@@ -66,6 +75,9 @@ enum status source_images_folder(char *out,
                                  const char *path,
                                  const struct source_options *opt,
                                  struct error *err);
+
+/* ASCII white space. */
+bool source_is_space(char c);
 
 /* jpg, jpeg, png, webp, gif, bmp, tif, tiff or heic, in any case. */
 bool source_is_image_extension(const char *text, size_t size_bytes);

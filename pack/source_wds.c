@@ -1,5 +1,6 @@
 /*
- * WebDataset tars, read once from front to back. The only file that knows libarchive.
+ * WebDataset archives (tar and zip, also .gz and .zst, also from a pipe), read once from front to
+ * back.
  *
  *     00012.jpg 00012.txt 00012.json | 00013.txt 00013.png | ...
  *     \_______ one row _____________/
@@ -8,46 +9,36 @@
  * picture of the same name, or any picture once there are picture and caption. Other pictures of
  * the row ("00012.depth.png") are extras: each follows as a row of its own that only says so, so
  * that no picture is lost without a line in the list.
+ *
+ * Passing over rows takes the same decisions from the same bytes, the names and the first
+ * PEEK_BYTES of what may be a picture, and leaves the rest unread.
  */
-#include <archive.h>
-#include <archive_entry.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/image_codec.h"
+#include "pack/source_archive_internal.h"
 #include "pack/source_internal.h"
 
 enum {
-    READ_BYTES = 256 << 10,
-    WAIT_MS = 100,
     PEEK_BYTES = 64,             /* tell a picture */
     EXTRAS_END_BYTES = 64 << 10, /* a row with more names of extras than this ends */
 };
 
 struct source_wds {
     struct source base;
-    char path[PATH_MAX_BYTES]; /* for messages */
-    struct archive *archive;
-    int fd;
-    bool (*stop)(void *cookie);
-    void *stop_cookie;
-    bool stopped;
-    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
-    void *bytes_cookie;
-    uint8_t *block;                /* READ_BYTES, what libarchive reads from */
-    struct archive_entry *pending; /* first member of the next row; NULL: none yet */
-    uint64_t entry_bytes;          /* where the entry behind the last pending one begins, or the
-                                    * archive ends */
-    uint64_t body_bytes;           /* where the pending member's body begins */
+    struct source_archive *archive;
+    const struct source_member *pending; /* first member of the next row; NULL: none yet */
+    uint64_t
+        entry_bytes; /* where the entry behind the last pending one begins, or the archive ends */
     bool at_end;
-    struct byte_buffer member;  /* the one being read */
+    bool sparse; /* rows are passed over */
+    char caption_member[SOURCE_MAX_NAME_BYTES +
+                        1];     /* of the .json; empty: the .txt is the caption */
+    struct byte_buffer text;    /* the .txt being read */
+    struct byte_buffer member;  /* the picture being read; changes places with the row's */
     struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
     struct byte_buffer picture; /* name of the picture that the row has; ends with a NUL */
     struct byte_buffer extras;  /* names, each with a NUL behind it */
@@ -62,56 +53,6 @@ struct row_parts {
 
 enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
 
-/* Waits in small steps, so that a run can be stopped while nothing comes through a pipe. */
-static la_ssize_t read_block(struct archive *a, void *context, const void **block) {
-    struct source_wds *w = context;
-    *block = w->block;
-    for (;;) {
-        if (w->stop && w->stop(w->stop_cookie)) {
-            w->stopped = true;
-            archive_set_error(a, EINTR, "stopped on request");
-            return -1;
-        }
-        struct pollfd p = {.fd = w->fd, .events = POLLIN};
-        if (poll(&p, 1, WAIT_MS) == 0) {
-            continue;
-        }
-        ssize_t got = read(w->fd, w->block, READ_BYTES);
-        if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
-            continue;
-        }
-        if (got < 0) {
-            archive_set_error(a, errno, "cannot read: %s", strerror(errno));
-        }
-        if (got > 0) {
-            w->base.position_bytes += (uint64_t)got;
-            if (w->bytes) {
-                w->bytes(w->bytes_cookie, w->block, (size_t)got);
-            }
-        }
-        return got;
-    }
-}
-
-static enum status broken(struct source_wds *w, const char *member, struct error *err) {
-    if (w->stopped) {
-        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-    }
-    const char *text = archive_error_string(w->archive);
-    return error_set(
-        err, STATUS_CORRUPT, "%s: not readable as a tar after row %" PRIu64 "%s%.80s: %s", w->path,
-        w->base.rows, member ? ", in " : "", member ? member : "", text ? text : "unknown reason");
-}
-
-static const char *member_name(struct archive_entry *e) {
-    const char *name = archive_entry_pathname(e);
-    name = name ? name : archive_entry_pathname_utf8(e);
-    if (!name) {
-        return "";
-    }
-    return strncmp(name, "./", 2) == 0 ? name + 2 : name;
-}
-
 /* Bytes of folder and base name up to its first dot. */
 static size_t stem_bytes(const char *name) {
     const char *slash = strrchr(name, '/');
@@ -124,68 +65,60 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
     bool first = true;
     w->pending = NULL;
     while (!w->at_end) {
-        struct archive_entry *e = NULL;
-        int code = archive_read_next_header(w->archive, &e);
+        enum status s = source_archive_next(w->archive, err);
         if (first) { /* the entries behind it may be of no row */
-            w->entry_bytes = (uint64_t)archive_read_header_position(w->archive);
+            w->entry_bytes = source_archive_offset(w->archive);
             first = false;
         }
-        if (code == ARCHIVE_EOF) {
+        w->base.position_bytes = source_archive_position(w->archive);
+        TRY(s);
+        if (s == STATUS_END) {
             w->at_end = true;
             break;
         }
-        if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
-            return broken(w, NULL, err);
-        }
-        const char *name = member_name(e);
-        size_t stem = stem_bytes(name);
-        if (archive_entry_filetype(e) == AE_IFREG && stem > 0 && name[stem - 1] != '/' &&
-            name[stem] == '.') {
-            w->pending = e;
-            w->body_bytes = (uint64_t)archive_filter_bytes(w->archive, 0);
+        const struct source_member *m = source_archive_member(w->archive);
+        size_t stem = stem_bytes(m->name);
+        if (m->is_file && stem > 0 && m->name[stem - 1] != '/' && m->name[stem] == '.') {
+            w->pending = m;
             return STATUS_OK;
         }
-        w->base.ignored += archive_entry_filetype(e) != AE_IFDIR;
+        w->base.ignored += !m->is_folder;
     }
     return STATUS_END;
 }
 
-/* The member's bytes into w->member; false in *fits when they are more than max_bytes. */
-static enum status
-read_member(struct source_wds *w, size_t max_bytes, bool *fits, struct error *err) {
-    w->member.size_bytes = 0;
-    *fits = archive_entry_size(w->pending) <= (la_int64_t)max_bytes;
-    while (*fits) {
-        TRY(byte_buffer_reserve(&w->member, READ_BYTES, err));
-        la_ssize_t got =
-            archive_read_data(w->archive, w->member.data + w->member.size_bytes, READ_BYTES);
-        if (got < 0) {
-            return broken(w, member_name(w->pending), err);
-        }
-        if (got == 0) {
-            break;
-        }
-        w->member.size_bytes += (size_t)got;
-        *fits = w->member.size_bytes <= max_bytes;
-    }
-    return STATUS_OK;
+static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
+    return w->caption_member[0] != '\0' ? parts->json : parts->text;
 }
 
 static enum status take_text(struct source_wds *w, struct source_row *row, struct error *err) {
+    if (w->sparse || w->caption_member[0] != '\0') {
+        return STATUS_OK;
+    }
     bool fits;
-    TRY(read_member(w, SOURCE_MAX_TEXT_BYTES, &fits, err));
+    TRY(source_archive_read(w->archive, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, err));
     if (!fits) {
         source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
         return STATUS_OK;
     }
-    return source_row_add_caption(row, (const char *)w->member.data, w->member.size_bytes, err);
+    return source_row_add_caption(row, (const char *)w->text.data, w->text.size_bytes, err);
 }
 
+/* Only read here: checking it costs more than all else about a row, and can be done elsewhere. */
 static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
+    if (w->sparse) {
+        return STATUS_OK;
+    }
     bool fits;
-    TRY(read_member(w, SOURCE_MAX_JSON_BYTES, &fits, err));
-    size_t size_bytes = fits ? w->member.size_bytes : (size_t)SOURCE_MAX_JSON_BYTES + 1;
-    return source_row_set_json(row, (const char *)w->member.data, size_bytes, err);
+    TRY(source_archive_read(w->archive, &row->json, SOURCE_MAX_JSON_BYTES, &fits, err));
+    row->json_unchecked = true;
+    strcpy(row->caption_member, w->caption_member);
+    if (!fits) {
+        char why[64];
+        snprintf(why, sizeof(why), "more than %d bytes", SOURCE_MAX_JSON_BYTES);
+        source_row_drop_json(row, why);
+    }
+    return STATUS_OK;
 }
 
 static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
@@ -194,18 +127,39 @@ static enum status add_name(struct byte_buffer *names, const char *name, struct 
 
 /* One more picture than the row takes, unless it turns out to be none. */
 static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
-    const char *name = member_name(w->pending);
     if (!named_image) {
         uint8_t head[PEEK_BYTES];
-        la_ssize_t got = archive_read_data(w->archive, head, sizeof(head));
-        if (got < 0) {
-            return broken(w, name, err);
-        }
-        if (image_format_of(head, (size_t)got) == IMAGE_FORMAT_UNKNOWN) {
+        size_t got = 0;
+        TRY(source_archive_peek(w->archive, head, &got, sizeof(head), err));
+        if (image_format_of(head, got) == IMAGE_FORMAT_UNKNOWN) {
             return STATUS_OK;
         }
     }
-    return add_name(&w->extras, name, err);
+    return add_name(&w->extras, w->pending->name, err);
+}
+
+/* What there is to know of a picture: whether it is within the limit, and one by its content.
+ * w->member then holds it, or as much as tells that, when rows are passed over. */
+static enum status
+look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
+    const struct source_member *m = w->pending;
+    if (w->sparse && m->size_known) {
+        w->member.size_bytes = 0;
+        TRY(byte_buffer_reserve(&w->member, PEEK_BYTES, err));
+        TRY(source_archive_peek(w->archive, w->member.data, &w->member.size_bytes, PEEK_BYTES,
+                                err));
+        *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
+    } else {
+        TRY(source_archive_read(w->archive, &w->member, SOURCE_MAX_IMAGE_BYTES, fits, err));
+    }
+    *real = *fits && image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
+    return STATUS_OK;
+}
+
+static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
+    struct byte_buffer c = *a;
+    *a = *b;
+    *b = c;
 }
 
 /* The first member that is a picture by content wins; one that is so by its name alone stays until
@@ -218,29 +172,25 @@ static enum status take_picture(struct source_wds *w,
     if (parts->image && !parts->guessed) {
         return take_extra(w, named_image, err);
     }
-    bool fits;
-    TRY(read_member(w, SOURCE_MAX_IMAGE_BYTES, &fits, err));
-    bool real =
-        fits && image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
+    bool fits, real;
+    TRY(look_at_picture(w, &fits, &real, err));
     if (!real && !named_image) {
         return STATUS_OK;
     }
-    const char *name = member_name(w->pending);
+    const char *name = w->pending->name;
     if (!real && parts->image) {
         return add_name(&w->extras, name, err);
     }
     if (!fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
-        w->member.size_bytes = 0;
     }
     if (parts->image) {
         TRY(add_name(&w->extras, (const char *)w->picture.data, err));
     }
     w->picture.size_bytes = 0;
     TRY(add_name(&w->picture, name, err));
-    row->image.size_bytes = 0;
-    TRY(byte_buffer_append(&row->image, w->member.data, w->member.size_bytes, err));
-    row->image_offset_bytes = w->body_bytes;
+    swap_buffers(&row->image, &w->member);
+    row->image_offset_bytes = w->pending->body_bytes;
     parts->image = true;
     parts->guessed = fits && !real;
     return STATUS_OK;
@@ -262,7 +212,7 @@ static enum member_kind kind_of(const char *name, size_t stem) {
 /* Whether the pending member is of the row that has these parts. */
 static bool
 belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
-    const char *name = member_name(w->pending);
+    const char *name = w->pending->name;
     size_t stem = stem_bytes(name);
     if (stem != w->key.size_bytes || memcmp(name, w->key.data, stem) != 0 ||
         w->extras.size_bytes >= EXTRAS_END_BYTES) {
@@ -274,7 +224,8 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
     case MEMBER_JSON:
         return !parts->json;
     case MEMBER_PICTURE:
-        return !parts->image || (!parts->text && strcmp(name, (const char *)w->picture.data) != 0);
+        return !parts->image ||
+               (!has_caption(w, parts) && strcmp(name, (const char *)w->picture.data) != 0);
     case MEMBER_OTHER:
         break;
     }
@@ -287,7 +238,7 @@ static enum status take_member(struct source_wds *w,
                                struct row_parts *parts,
                                bool *took,
                                struct error *err) {
-    const char *name = member_name(w->pending);
+    const char *name = w->pending->name;
     enum member_kind kind = kind_of(name, stem_bytes(name));
     *took = belongs(w, parts, kind);
     if (!*took) {
@@ -316,12 +267,11 @@ static void give_extra(struct source_wds *w, struct source_row *row) {
                       (const char *)w->picture.data);
 }
 
-static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_wds *w = (struct source_wds *)s;
-    if (w->extras_at < w->extras.size_bytes) {
-        give_extra(w, row);
-        return STATUS_OK;
-    }
+/* The members of one row; passed over where w->sparse says so. */
+static enum status take_members(struct source_wds *w,
+                                struct source_row *row,
+                                struct row_parts *parts,
+                                struct error *err) {
     enum status status = w->pending ? STATUS_OK : next_entry(w, err);
     if (status != STATUS_OK) {
         return status;
@@ -330,20 +280,32 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     w->picture.size_bytes = 0;
     w->extras.size_bytes = 0;
     w->extras_at = 0;
-    const char *name = member_name(w->pending);
+    const char *name = w->pending->name;
     TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
-    row->offset_bytes = (uint64_t)archive_read_header_position(w->archive);
-    struct row_parts parts = {0};
+    row->offset_bytes = w->pending->offset_bytes;
     bool took = true;
     while (status == STATUS_OK && took && w->pending) {
-        status = take_member(w, row, &parts, &took, err);
+        status = take_member(w, row, parts, &took, err);
         if (status == STATUS_OK && took) {
             status = next_entry(w, err);
             row->end_bytes = w->entry_bytes;
         }
     }
-    if (status < STATUS_OK) {
+    return status < STATUS_OK ? status : STATUS_OK;
+}
+
+static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    w->sparse = false;
+    source_archive_set_sparse(w->archive, false);
+    if (w->extras_at < w->extras.size_bytes) {
+        give_extra(w, row);
+        return STATUS_OK;
+    }
+    struct row_parts parts = {0};
+    enum status status = take_members(w, row, &parts, err);
+    if (status != STATUS_OK) {
         return status;
     }
     if (!parts.image) {
@@ -351,62 +313,39 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
                           "no picture beside it: a row's members have "
                           "one name and follow each other");
     }
-    if (!parts.text) {
+    if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
                           "no caption: a member of the same name "
-                          "ending in .txt is wanted right before or behind the picture");
+                          "ending in .%s is wanted right before or behind the picture",
+                          w->caption_member[0] != '\0' ? "json" : "txt");
     }
     return STATUS_OK;
+}
+
+static enum status wds_skip(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    if (w->extras_at < w->extras.size_bytes) {
+        w->extras_at += strlen((const char *)w->extras.data + w->extras_at) + 1;
+        return STATUS_OK;
+    }
+    w->sparse = true;
+    source_archive_set_sparse(w->archive, true);
+    struct row_parts parts = {0};
+    return take_members(w, row, &parts, err);
 }
 
 static void wds_close(struct source *s) {
     struct source_wds *w = (struct source_wds *)s;
-    archive_read_free(w->archive);
-    if (w->fd > STDERR_FILENO) {
-        close(w->fd);
-    }
+    source_archive_close(w->archive);
+    byte_buffer_fini(&w->text);
     byte_buffer_fini(&w->member);
     byte_buffer_fini(&w->key);
     byte_buffer_fini(&w->picture);
     byte_buffer_fini(&w->extras);
-    free(w->block);
     free(w);
 }
 
-static const struct source_ops wds_ops = {wds_next, NULL, wds_close};
-
-static enum status open_archive(struct source_wds *w, const char *path, struct error *err) {
-    if (strcmp(path, "-") == 0) {
-        w->fd = STDIN_FILENO;
-        strcpy(w->path, "standard input");
-    } else {
-        if (strlen(path) >= sizeof(w->path)) {
-            return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
-        }
-        strcpy(w->path, path);
-        w->fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (w->fd < 0) {
-            return error_set_errno(err, "%s: cannot open it", path);
-        }
-        struct stat info;
-        if (fstat(w->fd, &info) == 0 && S_ISREG(info.st_mode)) {
-            w->base.size_bytes = (uint64_t)info.st_size;
-        }
-    }
-    w->block = malloc(READ_BYTES);
-    w->archive = archive_read_new();
-    if (!w->block || !w->archive) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
-    }
-    archive_read_support_filter_gzip(w->archive);
-    archive_read_support_filter_zstd(w->archive);
-    archive_read_support_format_tar(w->archive);
-    if (archive_read_open(w->archive, w, NULL, read_block, NULL) != ARCHIVE_OK) {
-        return broken(w, NULL, err);
-    }
-    w->base.plain_tar = w->base.size_bytes > 0 && archive_filter_count(w->archive) == 1;
-    return STATUS_OK;
-}
+static const struct source_ops wds_ops = {wds_next, wds_skip, wds_close};
 
 enum status source_open_wds(struct source **out,
                             const char *path,
@@ -417,20 +356,21 @@ enum status source_open_wds(struct source **out,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     w->base.ops = &wds_ops;
-    w->fd = -1;
-    w->stop = opt->stop;
-    w->stop_cookie = opt->stop_cookie;
-    w->bytes = opt->bytes;
-    w->bytes_cookie = opt->bytes_cookie;
-    byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES + (size_t)2 * READ_BYTES);
+    byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
+    byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES);
     byte_buffer_init(&w->key, 0);
     byte_buffer_init(&w->picture, 0);
     byte_buffer_init(&w->extras, 0);
-    enum status s = open_archive(w, path, err);
+    if (opt->caption_column) {
+        strcpy(w->caption_member, opt->caption_column); /* source_open has looked at its size */
+    }
+    enum status s = source_archive_open(&w->archive, path, opt, &w->base.rows, err);
     if (s != STATUS_OK) {
         wds_close(&w->base);
         return s;
     }
+    w->base.size_bytes = source_archive_size(w->archive);
+    w->base.plain_tar = source_archive_is_plain_tar(w->archive);
     *out = &w->base;
     return STATUS_OK;
 }

@@ -33,7 +33,8 @@ static void check_row(const struct source_row *row, uint64_t number) {
         texts_bytes += size_bytes;
     }
     demand(texts_bytes == row->text.size_bytes);
-    demand(row->reason != REASON_NONE || row->caption_count > 0);
+    demand(row->reason != REASON_NONE || row->caption_count > 0 || row->captions_optional ||
+           row->caption_member[0] != '\0');
     demand(row->reason >= REASON_NONE && row->reason < REASON_COUNT);
     demand(row->json_problem[0] == '\0' || row->json.size_bytes == 0);
 }
@@ -55,6 +56,8 @@ static uint64_t read_rows(const char *path, enum source_kind kind) {
             source_position(source, &at, &size);
             demand(at <= size);
             demand(kind == SOURCE_WDS ? row.path[0] == '\0' : row.image.size_bytes == 0);
+            demand(source_row_load(&row, NULL) == STATUS_OK);
+            check_row(&row, source_rows_read(source) - 1);
             sum = 31 * sum + hash64(row.key, strlen(row.key)) + (uint64_t)row.reason;
             sum = 31 * sum + hash64(row.text.data, row.text.size_bytes);
             sum = 31 * sum + hash64(row.image.data, row.image.size_bytes);

@@ -30,24 +30,29 @@ static void open_text(struct reading *r, const char *name, const char *text) {
     open_as(r, SOURCE_AUTO, path);
 }
 
-/* The next row: its captions joined by '|'; NULL at the end. */
-static const char *next(struct reading *r) {
+/* A row's captions joined by '|'. */
+static const char *captions(const struct source_row *row) {
     static char joined[4096];
-    enum status s = source_next(r->source, &r->row, &r->err);
-    if (s == STATUS_END) {
-        return NULL;
-    }
-    assert_ok(s, r->err);
-    const char *text = (const char *)r->row.text.data;
+    const char *text = (const char *)row->text.data;
     size_t at = 0;
     joined[0] = '\0';
-    for (uint32_t i = 0; i < r->row.caption_count; i++) {
-        size_t n = r->row.caption_size_bytes[i];
+    for (uint32_t i = 0; i < row->caption_count; i++) {
+        size_t n = row->caption_size_bytes[i];
         at += (size_t)snprintf(joined + at, sizeof(joined) - at, "%s%.*s", i > 0 ? "|" : "", (int)n,
                                text);
         text += n;
     }
     return joined;
+}
+
+/* The next row's captions; NULL at the end. */
+static const char *next(struct reading *r) {
+    enum status s = source_next(r->source, &r->row, &r->err);
+    if (s == STATUS_END) {
+        return NULL;
+    }
+    assert_ok(s, r->err);
+    return captions(&r->row);
 }
 
 static void done(struct reading *r) {
@@ -148,15 +153,85 @@ TEST(json_that_is_none_is_dropped_with_a_reason) {
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         size_t size_bytes = strlen(cases[i].text);
         source_row_init(&row);
-        assert_ok(source_row_set_json(&row, cases[i].text, size_bytes, &err), err);
+        assert_ok(byte_buffer_append(&row.json, cases[i].text, size_bytes, &err), err);
+        row.json_unchecked = true;
+        assert_ok(source_row_load(&row, &err), err);
         assert_int_equal(row.json_problem[0] == '\0', cases[i].kept);
         assert_int_equal(row.json.size_bytes, cases[i].kept ? size_bytes : 0);
         source_row_fini(&row);
     }
-    source_row_init(&row);
-    assert_ok(source_row_set_json(&row, "", (size_t)SOURCE_MAX_JSON_BYTES + 1, &err), err);
-    assert_non_null(strstr(row.json_problem, "bytes"));
-    source_row_fini(&row);
+}
+
+/* The rows of a tar with a caption in each .json: what source_row_load makes of it. */
+TEST(captions_come_out_of_the_json) {
+    static const struct {
+        const char *json, *text;
+        enum source_reason reason;
+    } cases[] = {
+        {"{\"caption\": \" a dog \"}", "a dog", REASON_NONE},
+        {"{\"caption\": [\"one\", \"\", \"two\"]}", "one|two", REASON_NONE},
+        {"{\"text\": \"a dog\"}", "", REASON_CAPTION_MISSING},
+        {"{\"caption\": 7}", "", REASON_CAPTION_MISSING},
+        {"{\"caption\": [\"one\", 7]}", "one", REASON_CAPTION_MISSING},
+        {"{\"caption\": \" \"}", "", REASON_CAPTION_EMPTY},
+        {"{\"caption\": []}", "", REASON_CAPTION_EMPTY},
+        {"{\"caption\": ", "", REASON_CAPTION_MISSING},
+        {"[\"caption\"]", "", REASON_CAPTION_MISSING},
+        {NULL, "", REASON_CAPTION_MISSING},
+    };
+    size_t count = sizeof(cases) / sizeof(cases[0]);
+    const char *path = test_temp_path("a.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (size_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%zu.jpg", i);
+        assert_true(tar_write_file(f, name, jpeg_head, sizeof(jpeg_head)));
+        snprintf(name, sizeof(name), "%zu.txt", i);
+        assert_true(tar_write_file(f, name, "not this one", 12));
+        snprintf(name, sizeof(name), "%zu.json", i);
+        if (cases[i].json) {
+            assert_true(tar_write_file(f, name, cases[i].json, strlen(cases[i].json)));
+        }
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    struct source_options how = {.caption_column = "caption"};
+    struct reading r = {0};
+    source_row_init(&r.row);
+    assert_ok(source_open(&r.source, path, &how, &r.err), r.err);
+    for (size_t i = 0; i < count; i++) {
+        assert_non_null(next(&r));
+        assert_ok(source_row_load(&r.row, &r.err), r.err);
+        assert_int_equal(r.row.reason, cases[i].reason);
+        assert_string_equal(captions(&r.row), cases[i].text);
+    }
+    assert_null(next(&r));
+    done(&r);
+}
+
+TEST(options_of_another_kind_are_refused) {
+    static const struct {
+        struct source_options how;
+        const char *message;
+    } cases[] = {
+        {{.split = "train"}, "kind tsv has no --split"},
+        {{.caption_column = ""}, "--caption-column is empty"},
+        {{.kind = SOURCE_COCO, .caption_column = "x"}, "kind coco has no --caption-column"},
+        {{.kind = SOURCE_WDS, .image_column = "x"}, "kind wds has no --image-column"},
+        {{.kind = SOURCE_WDS, .columns = "a,b"}, "kind wds has no --columns"},
+        {{.image_column = "0123456789012345678901234567890123456789012345678901234567890123"},
+         "longer than 63 bytes"},
+    };
+    const char *path = test_temp_path("a.tsv");
+    test_write_file(path, "a dog\tone.jpg\n", 14);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct source *s = NULL;
+        struct error err = {0};
+        assert_status(source_open(&s, path, &cases[i].how, &err), STATUS_USAGE, err);
+        assert_non_null(strstr(err.text, cases[i].message));
+        assert_null(s);
+    }
 }
 
 TEST(table_columns_by_extension) {
@@ -338,6 +413,7 @@ TEST(tar_members_make_rows) {
         assert_string_equal(r.row.key, want[i].key);
         assert_string_equal(text, want[i].text);
         assert_int_equal(r.row.reason, want[i].reason);
+        assert_ok(source_row_load(&r.row, &r.err), r.err);
         assert_int_equal(r.row.json.size_bytes, i == 1 ? 2 : 0);
         assert_int_equal(r.row.json_problem[0] != '\0', strcmp(want[i].key, "9") == 0);
         if (want[i].reason != REASON_IMAGE_EXTRA) { /* the header of its first member */
@@ -357,6 +433,53 @@ TEST(tar_members_make_rows) {
     assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
     done(&r);
     free(tar);
+}
+
+/* Stored, deflated, and one made for a pipe, whose sizes stand behind the bodies. */
+TEST(zips_are_read_like_tars) {
+    static const char *const names[] = {"zip-stored", "zip-deflated", "zip-piped"};
+    for (size_t i = 0; i < 3; i++) {
+        struct reading r;
+        char path[256];
+        snprintf(path, sizeof(path), "tests/fuzz/corpus/wds/%s", names[i]);
+        open_as(&r, SOURCE_AUTO, test_source_path(path));
+        assert_string_equal(next(&r), "zero");
+        assert_memory_equal(r.row.image.data, jpeg_head, r.row.image.size_bytes);
+        assert_string_equal(next(&r), "one, one, one, one, one");
+        assert_string_equal(r.row.key, "folder/1");
+        assert_int_equal(r.row.json.size_bytes, 8);
+        assert_string_equal(next(&r), "two");
+        assert_int_equal(r.row.image.size_bytes, 300);
+        assert_int_equal(r.row.reason, REASON_NONE);
+        assert_null(next(&r));
+        assert_int_equal(source_ignored(r.source), 1);
+        done(&r);
+    }
+}
+
+TEST(broken_archives_name_the_file_and_the_row) {
+    static const struct {
+        const char *file, *message;
+    } cases[] = {
+        {"zip-cut", "after row 1: "},
+        {"cut", "after row 0, in 0.jpg: "},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct reading r;
+        char path[256];
+        enum status s = STATUS_OK;
+        snprintf(path, sizeof(path), "tests/fuzz/corpus/wds/%s", cases[i].file);
+        open_as(&r, SOURCE_AUTO, test_source_path(path));
+        while (s == STATUS_OK) {
+            s = source_next(r.source, &r.row, &r.err);
+        }
+        assert_int_equal(s, STATUS_CORRUPT);
+        assert_non_null(strstr(r.err.text, cases[i].file));
+        if (!strstr(r.err.text, cases[i].message)) {
+            fail_msg("%s", r.err.text);
+        }
+        done(&r);
+    }
 }
 
 /* Names such as photo.1.jpg all have the stem "photo". */

@@ -139,6 +139,27 @@ TEST(tars_with_extras_and_ignored_members) {
     check_skips(path, &how);
 }
 
+/* Sizes known before and only behind the bodies. */
+TEST(zips) {
+    static const char *const names[] = {"zip-stored", "zip-deflated", "zip-piped"};
+    for (size_t i = 0; i < 3; i++) {
+        struct source_options how = {0};
+        char path[256];
+        snprintf(path, sizeof(path), "tests/fuzz/corpus/wds/%s", names[i]);
+        check_skips(test_source_path(path), &how);
+    }
+}
+
+/* A cut tar is found cut by skipping too, although the bodies are sought over. */
+TEST(cut_tars_are_found) {
+    struct source_options how = {0};
+    struct source *s = open_source(test_source_path("tests/fuzz/corpus/wds/cut"), &how);
+    struct error err = {0};
+    uint64_t skipped = 0;
+    assert_status(source_skip(s, 100, &skipped, &err), STATUS_CORRUPT, err);
+    source_close(s);
+}
+
 TEST(tables) {
     check_text("a.tsv", SOURCE_AUTO, "a dog\tone.jpg\n\nbad\nx\ty\tz\r\na cat\ttwo.jpg\n \t3.jpg");
 }

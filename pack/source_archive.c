@@ -1,0 +1,306 @@
+/*
+ * libarchive behind a small face: tars and zips, also inside gzip and zstd, read once from front to
+ * back. The only file that includes it.
+ *
+ * A plain file that is to be passed over rather than read is read in blocks of SPARSE_BYTES, enough
+ * for a header, the first bytes of a picture and often the caption and header behind it; larger
+ * bodies are sought over. Without that, counting the rows of 300 GB would read 300 GB.
+ */
+#include "pack/source_archive_internal.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 256 << 10,
+    SPARSE_BYTES = 4 << 10,
+    WAIT_MS = 100,
+};
+
+struct source_archive {
+    char path[PATH_MAX_BYTES]; /* for messages */
+    struct archive *archive;
+    int fd;
+    bool seekable; /* a regular file, opened by us */
+    bool sparse;
+    bool stopped;
+    bool (*stop)(void *cookie);
+    void *stop_cookie;
+    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
+    void *bytes_cookie;
+    bool plain_tar;
+    uint8_t *block;                      /* READ_BYTES, what libarchive reads from */
+    uint64_t position_bytes, size_bytes; /* size: 0 for a pipe */
+    bool at_member;
+    struct source_member member;
+    uint64_t members;
+    const uint64_t *rows; /* for messages */
+};
+
+static bool must_stop(struct source_archive *a) {
+    if (a->stop && a->stop(a->stop_cookie)) {
+        a->stopped = true;
+        archive_set_error(a->archive, EINTR, "stopped on request");
+    }
+    return a->stopped;
+}
+
+/* Waits in small steps, so that a run can be stopped while nothing comes through a pipe. */
+static la_ssize_t read_block(struct archive *unused, void *context, const void **block) {
+    (void)unused;
+    struct source_archive *a = context;
+    *block = a->block;
+    while (!must_stop(a)) {
+        struct pollfd p = {.fd = a->fd, .events = POLLIN};
+        if (!a->seekable && poll(&p, 1, WAIT_MS) == 0) {
+            continue;
+        }
+        ssize_t got = read(a->fd, a->block, a->sparse ? SPARSE_BYTES : READ_BYTES);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
+            continue;
+        }
+        if (got < 0) {
+            archive_set_error(a->archive, errno, "cannot read: %s", strerror(errno));
+        }
+        if (got > 0) {
+            a->position_bytes += (uint64_t)got;
+            if (a->bytes) {
+                a->bytes(a->bytes_cookie, a->block, (size_t)got);
+            }
+        }
+        return got;
+    }
+    return -1;
+}
+
+/* Never beyond the end of the file, so that reading finds a cut one; never where somebody wants
+ * every byte. */
+static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
+    (void)unused;
+    struct source_archive *a = context;
+    if (!a->seekable || a->bytes || a->position_bytes >= a->size_bytes || request <= 0) {
+        return 0;
+    }
+    uint64_t left = a->size_bytes - a->position_bytes;
+    uint64_t step = (uint64_t)request < left ? (uint64_t)request : left;
+    if (lseek(a->fd, (off_t)(a->position_bytes + step), SEEK_SET) < 0) {
+        return 0;
+    }
+    a->position_bytes += step;
+    return (la_int64_t)step;
+}
+
+static enum status broken(struct source_archive *a, struct error *err) {
+    if (a->stopped) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    const char *text = archive_error_string(a->archive);
+    text = text ? text : "unknown reason";
+    if (a->members == 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not readable as a tar or zip: %s; tables and JSON are read unpacked",
+                         a->path, text);
+    }
+    return error_set(
+        err, STATUS_CORRUPT, "%s: not readable as a tar or zip after row %" PRIu64 "%s%.80s: %s",
+        a->path, *a->rows, a->at_member ? ", in " : "", a->at_member ? a->member.name : "", text);
+}
+
+static enum status open_file(struct source_archive *a, const char *path, struct error *err) {
+    if (strcmp(path, "-") == 0) {
+        a->fd = STDIN_FILENO;
+        strcpy(a->path, "standard input");
+        return STATUS_OK;
+    }
+    if (strlen(path) >= sizeof(a->path)) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
+    }
+    strcpy(a->path, path);
+    a->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (a->fd < 0) {
+        return error_set_errno(err, "%s: cannot open it", path);
+    }
+    struct stat info;
+    if (fstat(a->fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        a->size_bytes = (uint64_t)info.st_size;
+        a->seekable = true;
+        posix_fadvise(a->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_archive(struct source_archive *a, struct error *err) {
+    a->block = malloc(READ_BYTES);
+    a->archive = archive_read_new();
+    if (!a->block || !a->archive) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", a->path);
+    }
+    archive_read_support_filter_gzip(a->archive);
+    archive_read_support_filter_zstd(a->archive);
+    archive_read_support_format_tar(a->archive);
+    archive_read_support_format_zip_streamable(a->archive);
+    if (archive_read_open2(a->archive, a, NULL, read_block, skip_bytes, NULL) != ARCHIVE_OK) {
+        return broken(a, err);
+    }
+    uint8_t head[3] = {0};
+    bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
+               (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
+    a->plain_tar = a->size_bytes > 0 && !zip && archive_filter_count(a->archive) == 1;
+    return STATUS_OK;
+}
+
+enum status source_archive_open(struct source_archive **out,
+                                const char *path,
+                                const struct source_options *opt,
+                                const uint64_t *rows,
+                                struct error *err) {
+    *out = NULL;
+    struct source_archive *a = calloc(1, sizeof(*a));
+    if (!a) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    a->fd = -1;
+    a->rows = rows;
+    a->stop = opt->stop;
+    a->stop_cookie = opt->stop_cookie;
+    a->bytes = opt->bytes;
+    a->bytes_cookie = opt->bytes_cookie;
+    enum status s = open_file(a, path, err);
+    if (s == STATUS_OK) {
+        s = open_archive(a, err);
+    }
+    if (s != STATUS_OK) {
+        source_archive_close(a);
+        return s;
+    }
+    *out = a;
+    return STATUS_OK;
+}
+
+void source_archive_close(struct source_archive *a) {
+    if (!a) {
+        return;
+    }
+    archive_read_free(a->archive);
+    if (a->fd > STDERR_FILENO) {
+        close(a->fd);
+    }
+    free(a->block);
+    free(a);
+}
+
+void source_archive_set_sparse(struct source_archive *a, bool sparse) {
+    if (a->sparse != sparse && a->seekable) {
+        a->sparse = sparse;
+        posix_fadvise(a->fd, 0, 0, sparse ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
+    }
+}
+
+static const char *name_of(struct archive_entry *e) {
+    const char *name = archive_entry_pathname(e);
+    name = name ? name : archive_entry_pathname_utf8(e);
+    if (!name) {
+        return "";
+    }
+    return strncmp(name, "./", 2) == 0 ? name + 2 : name;
+}
+
+enum status source_archive_next(struct source_archive *a, struct error *err) {
+    struct archive_entry *e = NULL;
+    a->at_member = false;
+    int code = archive_read_next_header(a->archive, &e);
+    a->member.offset_bytes = (uint64_t)archive_read_header_position(a->archive);
+    if (code == ARCHIVE_EOF) {
+        return STATUS_END;
+    }
+    if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
+        return broken(a, err);
+    }
+    la_int64_t size_bytes = archive_entry_size(e);
+    a->member = (struct source_member){
+        .name = name_of(e),
+        .is_file = archive_entry_filetype(e) == AE_IFREG,
+        .is_folder = archive_entry_filetype(e) == AE_IFDIR,
+        .size_known = archive_entry_size_is_set(e) && size_bytes >= 0,
+        .size_bytes = size_bytes > 0 ? (uint64_t)size_bytes : 0,
+        .offset_bytes = a->member.offset_bytes,
+        .body_bytes = (uint64_t)archive_filter_bytes(a->archive, 0),
+    };
+    a->at_member = true;
+    a->members++;
+    return STATUS_OK;
+}
+
+uint64_t source_archive_offset(const struct source_archive *a) {
+    return a->member.offset_bytes;
+}
+
+bool source_archive_is_plain_tar(const struct source_archive *a) {
+    return a->plain_tar;
+}
+
+const struct source_member *source_archive_member(const struct source_archive *a) {
+    return a->at_member ? &a->member : NULL;
+}
+
+/* A size that is known is a hint for the buffer. The body ends where libarchive gives less than was
+ * asked for, so one byte more is asked for. */
+enum status source_archive_read(struct source_archive *a,
+                                struct byte_buffer *out,
+                                size_t max_bytes,
+                                bool *fits,
+                                struct error *err) {
+    const struct source_member *m = &a->member;
+    out->size_bytes = 0;
+    *fits = m->size_bytes <= max_bytes;
+    size_t step = m->size_known && *fits ? (size_t)m->size_bytes + 1 : READ_BYTES;
+    while (*fits) {
+        uint8_t beyond;
+        size_t room = max_bytes - out->size_bytes;
+        step = step < room ? step : room;
+        TRY(byte_buffer_reserve(out, step, err));
+        void *to = room > 0 ? out->data + out->size_bytes : &beyond;
+        size_t asked = room > 0 ? step : sizeof(beyond);
+        la_ssize_t got = archive_read_data(a->archive, to, asked);
+        if (got < 0) {
+            return broken(a, err);
+        }
+        out->size_bytes += room > 0 ? (size_t)got : 0;
+        if ((size_t)got < asked) { /* only at the body's end */
+            return STATUS_OK;
+        }
+        *fits = room > 0;
+        step = READ_BYTES;
+    }
+    out->size_bytes = 0;
+    return STATUS_OK;
+}
+
+enum status source_archive_peek(struct source_archive *a,
+                                void *head,
+                                size_t *got,
+                                size_t size_bytes,
+                                struct error *err) {
+    la_ssize_t n = archive_read_data(a->archive, head, size_bytes);
+    if (n < 0) {
+        return broken(a, err);
+    }
+    *got = (size_t)n;
+    return STATUS_OK;
+}
+
+uint64_t source_archive_position(const struct source_archive *a) {
+    return a->position_bytes;
+}
+
+uint64_t source_archive_size(const struct source_archive *a) {
+    return a->size_bytes;
+}
