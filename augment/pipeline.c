@@ -8,11 +8,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "augment/resize_internal.h"
+#include "augment/steps_internal.h"
 #include "formats/base/rng.h"
 
 enum { MOST_REDUCTION = 8 }; /* of a decoder: pixels of the picture per pixel of what it gives */
 
-const char *const AUGMENT_KIND_NAMES[] = {"crop", "eval-squash", "eval-crop", NULL};
+const char *const AUGMENT_KIND_NAMES[] = {"crop",  "eval-squash", "eval-crop",
+                                          "paper", "simclr",      NULL};
 
 const char *augment_kind_name(enum augment_kind kind) {
     return AUGMENT_KIND_NAMES[kind - AUGMENT_TRAIN];
@@ -41,6 +44,10 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
         .shorter_ratio = 1.0,
     };
     crop_options_default(&opt->crop);
+    if (kind == AUGMENT_SIMCLR) {
+        opt->crop.scale_min = 0.08;
+    }
+    simclr_options_default(&opt->simclr);
 }
 
 /* ---------------------------------------------------------------------------------- the draws */
@@ -95,6 +102,11 @@ void augment_draw(struct augment_params *params,
         params->region = crop_random(width_px, height_px, &opt->crop, &rng);
         params->shown = box_of(&params->region);
         params->flip = rng_uniform(&rng) < opt->flip_probability;
+        if (opt->kind == AUGMENT_PAPER) {
+            randaugment_draw(params->steps, &rng);
+        } else if (opt->kind == AUGMENT_SIMCLR) {
+            simclr_draw(&params->simclr, &opt->simclr, &rng);
+        }
     }
     params->min_width_px =
         (int32_t)ceil(opt->size_px * (params->region.width / params->shown.width));
@@ -145,10 +157,12 @@ void augment_decode(struct augment_part *part, const struct augment_params *para
 
 void augment_scratch_init(struct augment_scratch *s) {
     resize_scratch_init(&s->resize);
+    resize_scratch_init(&s->spare);
 }
 
 void augment_scratch_fini(struct augment_scratch *s) {
     resize_scratch_fini(&s->resize);
+    resize_scratch_fini(&s->spare);
 }
 
 /* Where a box of the picture lies in the decoded pixels. */
@@ -162,6 +176,56 @@ static struct image_box box_in_pixels(const struct image_box *of,
                               of->height * scale_y};
 }
 
+static struct image_view square(uint8_t *data, int32_t size_px) {
+    return (struct image_view){.data = data,
+                               .width_px = size_px,
+                               .height_px = size_px,
+                               .stride_bytes = (size_t)size_px * 3};
+}
+
+/* The shown part, resized to `to`. */
+static enum status show(const struct image_view *to,
+                        const struct image_view *pixels,
+                        const struct image_box *box,
+                        const struct augment_part *part,
+                        const struct augment_params *params,
+                        const struct augment_options *opt,
+                        struct augment_scratch *scratch,
+                        struct error *err) {
+    struct image_box counts = box_of(&params->region);
+    struct image_box within = box_in_pixels(&counts, box, &part->region);
+    struct image_box shown = box_in_pixels(&params->shown, box, &part->region);
+    return resize_image(to, pixels, &shown, &within, opt->filter, params->flip, &scratch->resize,
+                        err);
+}
+
+static int steps_apart(const struct augment_params *params, const struct augment_options *opt) {
+    int n = 0;
+    for (int i = 0; opt->kind == AUGMENT_PAPER && i < RANDAUGMENT_STEPS; i++) {
+        const struct randaugment_step *s = &params->steps[i];
+        n += !randaugment_is_noop(s) && !randaugment_works_in_place(s);
+    }
+    return n;
+}
+
+/* Steps that do not work in place go to and fro between `now` and `other`. */
+static void
+apply_steps(const struct randaugment_step *steps, struct image_view now, struct image_view other) {
+    for (int i = 0; i < RANDAUGMENT_STEPS; i++) {
+        if (randaugment_is_noop(&steps[i])) {
+            continue;
+        }
+        if (randaugment_works_in_place(&steps[i])) {
+            randaugment_apply(&steps[i], op_loops_fastest(), &now, &now);
+        } else {
+            randaugment_apply(&steps[i], op_loops_fastest(), &other, &now);
+            struct image_view t = now;
+            now = other;
+            other = t;
+        }
+    }
+}
+
 enum status augment_apply(uint8_t *out,
                           const struct image_view *pixels,
                           const struct image_box *box,
@@ -172,13 +236,20 @@ enum status augment_apply(uint8_t *out,
                           struct error *err) {
     REQUIRE(out != NULL && opt->size_px >= 1 && opt->size_px <= AUGMENT_MAX_SIZE_PX);
     REQUIRE(part->region.width > 0 && part->region.height > 0);
-    struct image_view slot = {.data = out,
-                              .width_px = opt->size_px,
-                              .height_px = opt->size_px,
-                              .stride_bytes = (size_t)opt->size_px * 3};
-    struct image_box counts = box_of(&params->region);
-    struct image_box within = box_in_pixels(&counts, box, &part->region);
-    struct image_box shown = box_in_pixels(&params->shown, box, &part->region);
-    return resize_image(&slot, pixels, &shown, &within, opt->filter, params->flip, &scratch->resize,
-                        err);
+    struct image_view slot = square(out, opt->size_px);
+    int apart = steps_apart(params, opt);
+    if (apart > 0) {
+        TRY(resize_scratch_reserve(&scratch->spare, slot.stride_bytes * (size_t)opt->size_px, err));
+    }
+    /* The resize begins where an even number of moves ends in the slot. */
+    struct image_view spare = square(scratch->spare.data, opt->size_px);
+    const struct image_view *first = apart % 2 == 1 ? &spare : &slot;
+    TRY(show(first, pixels, box, part, params, opt, scratch, err));
+    if (opt->kind == AUGMENT_PAPER) {
+        apply_steps(params->steps, *first, first == &slot ? spare : slot);
+    } else if (opt->kind == AUGMENT_SIMCLR) {
+        TRY(simclr_apply(&params->simclr, &opt->simclr, op_loops_fastest(), &slot, &scratch->resize,
+                         err));
+    }
+    return STATUS_OK;
 }

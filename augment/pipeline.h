@@ -23,7 +23,9 @@
 #include <stdint.h>
 
 #include "augment/crop.h"
+#include "augment/randaugment.h"
 #include "augment/resize.h"
+#include "augment/simclr.h"
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 
@@ -39,6 +41,8 @@ enum augment_kind {
                               * its shape not kept; nothing is drawn */
     AUGMENT_EVAL_CROP = 3,   /* "eval-crop": the shorter side to round(size * shorter_ratio),
                               * bilinear, then the centre size x size; nothing is drawn */
+    AUGMENT_PAPER = 4,       /* "paper": crop, mirror, RandAugment; see randaugment.h */
+    AUGMENT_SIMCLR = 5,      /* "simclr": crop, mirror, colour jitter, gray, blur; see simclr.h */
 };
 
 /* NULL-terminated names for help texts and messages, in the order of the kinds. */
@@ -47,27 +51,31 @@ const char *augment_kind_name(enum augment_kind kind);
 bool augment_kind_of(enum augment_kind *out, const char *name); /* false: no such name */
 
 struct augment_options {
-    int32_t size_px;           /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; 256 */
-    enum augment_kind kind;    /* as given to augment_options_default */
-    struct crop_options crop;  /* of the training kinds; see crop.h */
-    double flip_probability;   /* of the training kinds, [0, 1]; 0.5 */
-    enum resize_filter filter; /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
-    double shorter_ratio;      /* of AUGMENT_EVAL_CROP, [1, 4]; 1, as the papers' zero-shot
-                                * evaluation; 256.0 / 224 is the other usual one */
+    int32_t size_px;              /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; 256 */
+    enum augment_kind kind;       /* as given to augment_options_default */
+    struct crop_options crop;     /* of the training kinds; see crop.h. Areas from 0.08 on for
+                                   * AUGMENT_SIMCLR */
+    double flip_probability;      /* of the training kinds, [0, 1]; 0.5 */
+    enum resize_filter filter;    /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
+    double shorter_ratio;         /* of AUGMENT_EVAL_CROP, [1, 4]; 1, as the papers' zero-shot
+                                   * evaluation; 256.0 / 224 is the other usual one */
+    struct simclr_options simclr; /* of AUGMENT_SIMCLR */
 };
 
 /* The constants of `kind`, as the papers have them. */
 void augment_options_default(struct augment_options *opt, enum augment_kind kind);
 
 /* What was drawn for one view of one sample: all that augment_apply needs to know of chance. The
- * order of the draws (crop, then flip, then whatever is added later) is part of what makes runs
- * repeat. Places are in pixels of the picture as it is looked at. */
+ * order of the draws (crop, then flip, then the steps) is part of what makes runs repeat. Places
+ * are in pixels of the picture as it is looked at. */
 struct augment_params {
     struct image_box shown;   /* what the result shows */
     struct image_rect region; /* the pixels that count: around `shown`, inside the picture */
     int32_t min_width_px;     /* what `region` may be scaled down to by the decoder; 0: never */
     int32_t min_height_px;
     bool flip;
+    struct randaugment_step steps[RANDAUGMENT_STEPS]; /* of AUGMENT_PAPER */
+    struct simclr_draws simclr;                       /* of AUGMENT_SIMCLR */
 };
 
 /* A pure function of its inputs. Requires sides in [1, IMAGE_MAX_SIDE_PX] and a view below
@@ -92,7 +100,8 @@ struct augment_part {
 void augment_decode(struct augment_part *part, const struct augment_params *params, int count);
 
 struct augment_scratch {
-    struct resize_scratch resize;
+    struct resize_scratch resize; /* and of the blur */
+    struct resize_scratch spare;  /* a second picture, for steps that do not work in place */
 };
 
 void augment_scratch_init(struct augment_scratch *s);

@@ -272,14 +272,14 @@ static struct layout plan_layout(const struct axis_plan *x,
     return l;
 }
 
-static enum status scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err) {
+enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err) {
     if (size_bytes <= s->capacity_bytes) {
         return STATUS_OK;
     }
     size_t capacity = padded(size_bytes + size_bytes / 3);
     uint8_t *data = aligned_alloc(ALIGN_BYTES, capacity);
     if (data == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a resize: %zu bytes", capacity);
+        return error_set(err, STATUS_NOMEM, "no memory to work on a picture: %zu bytes", capacity);
     }
     free(s->data);
     s->data = data;
@@ -340,7 +340,7 @@ enum status resize_image_with(const struct resize_kernels *k,
     size_t middle_stride = padded(row_bytes + RESIZE_OVERWRITE_BYTES);
     int32_t rows = py.last - py.first;
     struct layout l = plan_layout(&px, &py, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
-    TRY(scratch_reserve(scratch, l.total, err));
+    TRY(resize_scratch_reserve(scratch, l.total, err));
     uint8_t *base = scratch->data;
     double *real = (double *)(void *)(base + l.real);
     struct resize_axis ax = {.starts = (int32_t *)(void *)(base + l.x_starts),
@@ -373,7 +373,7 @@ enum status resize_image_with(const struct resize_kernels *k,
     return STATUS_OK;
 }
 
-static const struct resize_kernels *fastest_kernels(void) {
+const struct resize_kernels *resize_kernels_fastest(void) {
     const struct resize_kernels *k = resize_kernels_avx2();
     return k != NULL ? k : resize_kernels_plain();
 }
@@ -398,7 +398,8 @@ enum status resize_image(const struct image_view *out,
     REQUIRE(box->y + box->height <= within->y + within->height + slack);
     REQUIRE(within->x + within->width <= in->width_px + slack);
     REQUIRE(within->y + within->height <= in->height_px + slack);
-    return resize_image_with(fastest_kernels(), out, in, box, within, filter, mirror, scratch, err);
+    return resize_image_with(resize_kernels_fastest(), out, in, box, within, filter, mirror,
+                             scratch, err);
 }
 
 bool resize_short_size(int32_t *out_width_px,

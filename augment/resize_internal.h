@@ -52,6 +52,10 @@ struct resize_kernels {
 
 const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void); /* NULL where the CPU has none */
+const struct resize_kernels *resize_kernels_fastest(void);
+
+/* Makes s->data at least this large; what it held is lost. Returns OK or NOMEM. */
+enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err);
 
 /* resize_image with a chosen set of loops. */
 enum status resize_image_with(const struct resize_kernels *kernels,

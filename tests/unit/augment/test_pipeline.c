@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "augment/steps_internal.h"
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
 
@@ -264,4 +265,156 @@ TEST(apply_writes_the_slot_and_nothing_else) {
         }
     }
     augment_scratch_fini(&scratch);
+}
+
+enum { PICTURE = 61, SLOT = 32 };
+
+/* A picture of noise over a slope, cropped and flipped as drawn, at the slot's size. */
+struct cropped {
+    uint8_t pixels[PICTURE * PICTURE * 3];
+    uint8_t out[SLOT * SLOT * 3];
+    struct image_view view;
+    struct augment_scratch scratch;
+};
+
+static void make_cropped(struct cropped *c) {
+    c->view = (struct image_view){c->pixels, PICTURE, PICTURE, (size_t)PICTURE * 3};
+    for (size_t i = 0; i < sizeof(c->pixels); i++) {
+        c->pixels[i] = (uint8_t)(i / 75 + ((i * 2654435761u) >> 13) % 97);
+    }
+    augment_scratch_init(&c->scratch);
+}
+
+static void
+apply(struct cropped *c, const struct augment_params *params, const struct augment_options *opt) {
+    struct augment_part part;
+    struct error err = {0};
+    augment_decode(&part, params, 1);
+    struct image_box box = {part.region.x, part.region.y, part.region.width, part.region.height};
+    assert_ok(augment_apply(c->out, &c->view, &box, &part, params, opt, &c->scratch, &err), err);
+}
+
+/* Steps one after the other, each into a fresh picture. */
+TEST(paper_is_crop_then_its_steps) {
+    static struct cropped c;
+    static uint8_t now[SLOT * SLOT * 3], next[SLOT * SLOT * 3];
+    struct augment_options opt, crop;
+    augment_options_default(&opt, AUGMENT_PAPER);
+    augment_options_default(&crop, AUGMENT_TRAIN);
+    opt.size_px = crop.size_px = SLOT;
+    make_cropped(&c);
+    int apart[3] = {0};
+    for (uint64_t id = 0; id < 600; id++) {
+        struct augment_params p, same;
+        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id, 0);
+        augment_draw(&same, &crop, PICTURE, PICTURE, 3, 1, id, 0);
+        assert_memory_equal(&p.region, &same.region, sizeof(p.region));
+        apply(&c, &same, &crop);
+        memcpy(now, c.out, sizeof(now));
+        int n = 0;
+        for (int i = 0; i < RANDAUGMENT_STEPS; i++) {
+            struct image_view from = {now, SLOT, SLOT, (size_t)SLOT * 3};
+            struct image_view to = {next, SLOT, SLOT, (size_t)SLOT * 3};
+            if (p.steps[i].applied && p.steps[i].op != RANDAUGMENT_IDENTITY) {
+                randaugment_apply(&p.steps[i], op_loops_plain(), &to, &from);
+                memcpy(now, next, sizeof(now));
+                n += !randaugment_works_in_place(&p.steps[i]);
+            }
+        }
+        apart[n]++;
+        apply(&c, &p, &opt);
+        assert_memory_equal(c.out, now, sizeof(now));
+    }
+    assert_true(apart[0] > 50 && apart[1] > 50 && apart[2] > 20);
+    augment_scratch_fini(&c.scratch);
+}
+
+/* Each op, alone, changes the picture, and its sign matters where it has one. */
+TEST(every_randaugment_op_does_its_work) {
+    static struct cropped c;
+    static uint8_t plain[SLOT * SLOT * 3], positive[SLOT * SLOT * 3];
+    struct augment_options opt;
+    augment_options_default(&opt, AUGMENT_PAPER);
+    opt.size_px = SLOT;
+    make_cropped(&c);
+    for (int op = 0; op < RANDAUGMENT_OP_COUNT; op++) {
+        struct augment_params p;
+        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, 8, 0);
+        p.steps[1].applied = false;
+        p.steps[0] = (struct randaugment_step){.op = (enum randaugment_op)op, .applied = false};
+        apply(&c, &p, &opt);
+        memcpy(plain, c.out, sizeof(plain));
+        p.steps[0].applied = true;
+        apply(&c, &p, &opt);
+        assert_int_equal(memcmp(plain, c.out, sizeof(plain)) != 0, op != RANDAUGMENT_IDENTITY);
+        memcpy(positive, c.out, sizeof(positive));
+        p.steps[0].negative = true;
+        apply(&c, &p, &opt);
+        assert_int_equal(memcmp(positive, c.out, sizeof(positive)) != 0, op >= RANDAUGMENT_SHEAR_X);
+    }
+    augment_scratch_fini(&c.scratch);
+}
+
+TEST(simclr_is_crop_then_jitter_gray_blur) {
+    static struct cropped c;
+    static uint8_t now[SLOT * SLOT * 3];
+    struct augment_options opt, crop;
+    augment_options_default(&opt, AUGMENT_SIMCLR);
+    augment_options_default(&crop, AUGMENT_TRAIN);
+    opt.size_px = crop.size_px = SLOT;
+    opt.simclr.blur_share = 0.2;
+    make_cropped(&c);
+    struct image_view v = {now, SLOT, SLOT, (size_t)SLOT * 3};
+    int changed = 0;
+    for (uint64_t id = 0; id < 200; id++) {
+        struct augment_params p;
+        augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id, 1);
+        apply(&c, &p, &crop);
+        memcpy(now, c.out, sizeof(now));
+        for (int i = 0; p.simclr.jitter && i < SIMCLR_JITTER_COUNT; i++) {
+            int which = p.simclr.order[i];
+            if (which == SIMCLR_HUE) {
+                op_hue(op_loops_plain(), &v, &v, p.simclr.hue_shift);
+            } else {
+                (which == SIMCLR_BRIGHTNESS ? op_brightness
+                 : which == SIMCLR_CONTRAST
+                     ? op_contrast
+                     : op_saturation)(op_loops_plain(), &v, &v, p.simclr.factor[which]);
+            }
+        }
+        if (p.simclr.gray) {
+            op_gray(op_loops_plain(), &v, &v);
+        }
+        if (p.simclr.blur) { /* 0.2 of 32: 6 taps, made odd */
+            assert_int_equal(op_blur(&v, &v, p.simclr.sigma_px, 3, &c.scratch.resize, NULL), 0);
+        }
+        changed += memcmp(now, c.out, sizeof(now)) != 0;
+        apply(&c, &p, &opt);
+        assert_memory_equal(c.out, now, sizeof(now));
+    }
+    assert_true(changed > 150);
+    augment_scratch_fini(&c.scratch);
+}
+
+TEST(a_scratch_grows_once_for_each_kind) {
+    static struct cropped c;
+    make_cropped(&c);
+    for (int kind = AUGMENT_TRAIN; kind <= AUGMENT_SIMCLR; kind++) {
+        struct augment_options opt;
+        augment_options_default(&opt, (enum augment_kind)kind);
+        opt.size_px = SLOT;
+        const uint8_t *before[2] = {NULL, NULL};
+        for (uint64_t id = 0; id < 400; id++) {
+            struct augment_params p;
+            augment_draw(&p, &opt, PICTURE, PICTURE, 3, 1, id % 100, 1);
+            apply(&c, &p, &opt);
+            if (id == 100) {
+                before[0] = c.scratch.resize.data;
+                before[1] = c.scratch.spare.data;
+            }
+        }
+        assert_ptr_equal(before[0], c.scratch.resize.data);
+        assert_ptr_equal(before[1], c.scratch.spare.data);
+    }
+    augment_scratch_fini(&c.scratch);
 }

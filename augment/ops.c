@@ -1,0 +1,208 @@
+/*
+ * The ops that look at one pixel at a time, and the sharpening: what is counted or tabled once per
+ * picture is here, and what is done to each pixel in the loops.
+ */
+#include "augment/ops_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "augment/ops_pixel_internal.h"
+
+const struct op_loops *op_loops_fastest(void) {
+    return op_loops_plain();
+}
+
+/* A picture as runs of pixels: its rows, or all of it at once where they touch. */
+struct runs {
+    size_t rows;
+    size_t pixels; /* of one */
+};
+
+static struct runs runs_of(const struct image_view *out, const struct image_view *in) {
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    size_t row_bytes = (size_t)in->width_px * 3;
+    if (out->stride_bytes == row_bytes && in->stride_bytes == row_bytes) {
+        return (struct runs){1, (size_t)in->width_px * (size_t)in->height_px};
+    }
+    return (struct runs){(size_t)in->height_px, (size_t)in->width_px};
+}
+
+static void apply_tables(const struct op_loops *loops,
+                         const struct image_view *out,
+                         const struct image_view *in,
+                         const struct op_tables *tables) {
+    struct runs r = runs_of(out, in);
+    for (size_t y = 0; y < r.rows; y++) {
+        loops->table(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels,
+                     tables);
+    }
+}
+
+/* -------------------------------------------------------------------------- stretch and spread */
+
+/* Python's int(i * scale + offset): both steps rounded to double, in two statements. */
+static void stretch_table(uint8_t table[256], int32_t low, int32_t high) {
+    double scale = high > low ? 255.0 / (high - low) : 1.0;
+    double offset = high > low ? -(double)low * scale : 0.0;
+    for (int32_t i = 0; i < 256; i++) {
+        double v = i * scale;
+        v += offset;
+        table[i] = (uint8_t)(v <= 0.0 ? 0 : v >= 255.0 ? 255 : v);
+    }
+}
+
+void op_autocontrast(const struct op_loops *loops,
+                     const struct image_view *out,
+                     const struct image_view *in) {
+    struct runs r = runs_of(out, in);
+    uint8_t low[3] = {255, 255, 255};
+    uint8_t high[3] = {0, 0, 0};
+    for (size_t y = 0; y < r.rows; y++) {
+        loops->range(low, high, in->data + y * in->stride_bytes, r.pixels);
+    }
+    struct op_tables tables = {.same = false};
+    for (int c = 0; c < 3; c++) {
+        stretch_table(tables.value[c], low[c], high[c]);
+    }
+    apply_tables(loops, out, in, &tables);
+}
+
+/* Neighbours are often equal, and a counter cannot be raised twice in a row at full speed: pixels
+ * take turns between two sets. */
+static void count_values(uint32_t counts[2][3][256], const uint8_t *in, size_t pixels) {
+    size_t i = 0;
+    for (; i + 2 <= pixels; i += 2) {
+        for (int c = 0; c < 3; c++) {
+            counts[0][c][in[3 * i + c]]++;
+            counts[1][c][in[3 * i + 3 + c]]++;
+        }
+    }
+    for (; i < pixels; i++) {
+        for (int c = 0; c < 3; c++) {
+            counts[0][c][in[3 * i + c]]++;
+        }
+    }
+}
+
+static void spread_table(uint8_t table[256], const uint32_t counts[256]) {
+    uint32_t sum = 0;
+    uint32_t last = 0;
+    for (int i = 0; i < 256; i++) {
+        sum += counts[i];
+        last = counts[i] != 0 ? counts[i] : last;
+    }
+    uint32_t step = (sum - last) / 255;
+    uint32_t n = step / 2;
+    for (int i = 0; i < 256; i++) {
+        uint32_t v = step > 0 ? n / step : (uint32_t)i;
+        table[i] = (uint8_t)(v < 255 ? v : 255);
+        n += counts[i];
+    }
+}
+
+void op_equalize(const struct op_loops *loops,
+                 const struct image_view *out,
+                 const struct image_view *in) {
+    struct runs r = runs_of(out, in);
+    uint32_t counts[2][3][256] = {{{0}}};
+    for (size_t y = 0; y < r.rows; y++) {
+        count_values(counts, in->data + y * in->stride_bytes, r.pixels);
+    }
+    struct op_tables tables = {.same = false};
+    for (int c = 0; c < 3; c++) {
+        for (int i = 0; i < 256; i++) {
+            counts[0][c][i] += counts[1][c][i];
+        }
+        spread_table(tables.value[c], counts[0][c]);
+    }
+    apply_tables(loops, out, in, &tables);
+}
+
+/* -------------------------------------------------------------------------------------- blends */
+
+static void blend_with_value(const struct op_loops *loops,
+                             const struct image_view *out,
+                             const struct image_view *in,
+                             int32_t value,
+                             float factor) {
+    struct op_tables tables = {.same = true};
+    for (int32_t i = 0; i < 256; i++) {
+        tables.value[0][i] = pixel_blend(value, i, factor);
+    }
+    memcpy(tables.value[1], tables.value[0], sizeof(tables.value[0]));
+    memcpy(tables.value[2], tables.value[0], sizeof(tables.value[0]));
+    apply_tables(loops, out, in, &tables);
+}
+
+void op_brightness(const struct op_loops *loops,
+                   const struct image_view *out,
+                   const struct image_view *in,
+                   float factor) {
+    blend_with_value(loops, out, in, 0, factor);
+}
+
+void op_contrast(const struct op_loops *loops,
+                 const struct image_view *out,
+                 const struct image_view *in,
+                 float factor) {
+    struct runs r = runs_of(out, in);
+    uint64_t sum = 0;
+    for (size_t y = 0; y < r.rows; y++) {
+        sum += loops->gray_sum(in->data + y * in->stride_bytes, r.pixels);
+    }
+    uint64_t count = (uint64_t)in->width_px * (uint64_t)in->height_px;
+    blend_with_value(loops, out, in, (int32_t)((2 * sum + count) / (2 * count)), factor);
+}
+
+void op_saturation(const struct op_loops *loops,
+                   const struct image_view *out,
+                   const struct image_view *in,
+                   float factor) {
+    struct runs r = runs_of(out, in);
+    for (size_t y = 0; y < r.rows; y++) {
+        loops->saturation(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes,
+                          r.pixels, factor);
+    }
+}
+
+void op_hue(const struct op_loops *loops,
+            const struct image_view *out,
+            const struct image_view *in,
+            uint8_t shift) {
+    struct runs r = runs_of(out, in);
+    for (size_t y = 0; y < r.rows; y++) {
+        loops->hue(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels,
+                   shift);
+    }
+}
+
+void op_gray(const struct op_loops *loops,
+             const struct image_view *out,
+             const struct image_view *in) {
+    struct runs r = runs_of(out, in);
+    for (size_t y = 0; y < r.rows; y++) {
+        loops->gray(out->data + y * out->stride_bytes, in->data + y * in->stride_bytes, r.pixels);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- sharpening */
+
+void op_sharpness(const struct op_loops *loops,
+                  const struct image_view *out,
+                  const struct image_view *in) {
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    assert(out->data != in->data);
+    size_t row_bytes = (size_t)in->width_px * 3;
+    for (int32_t y = 0; y < in->height_px; y++) {
+        const uint8_t *from = in->data + (size_t)y * in->stride_bytes;
+        uint8_t *to = out->data + (size_t)y * out->stride_bytes;
+        if (y == 0 || y == in->height_px - 1 || in->width_px < 3) {
+            memcpy(to, from, row_bytes);
+            continue;
+        }
+        memcpy(to, from, 3);
+        loops->sharpness(to + 3, from + 3, in->stride_bytes, row_bytes - 6);
+        memcpy(to + row_bytes - 3, from + row_bytes - 3, 3);
+    }
+}

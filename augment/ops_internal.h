@@ -1,0 +1,159 @@
+/*
+ * ops_internal: single steps on a picture that is already at its final size, u8 in and u8 out, and
+ * the inner loops they share.
+ *
+ * Which results they follow, byte for byte unless said otherwise:
+ *   Pillow 10 and later  autocontrast, equalize, brightness, contrast, saturation, gray
+ *   Pillow, rounded      hue: hues are computed without the rounding errors of its single
+ *                        precision, and so are one of 255 steps apart for 0.3 % of all colours
+ *   OpenCV 4.8           shear, translate, rotate: warpAffine, bilinear, constant border
+ *   the papers' code     sharpness, with its uint8 wrap-around; the others are called as it does
+ *   torchvision          blur, to one level: two passes with 8 bits in between
+ *
+ * Pictures   : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
+ *              `in`; strides may differ. Bytes between rows are neither read into results nor
+ *              written.
+ * Overlap    : ops said to work in place take out == in as well as pictures apart; the others
+ *              only pictures apart.
+ * Loops      : the plain C functions are the specification; vector code gives the same bytes.
+ * Threading  : free of state. Nothing is allocated, save by the scratch of the blur.
+ */
+#ifndef AUGMENT_OPS_INTERNAL_H
+#define AUGMENT_OPS_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "augment/resize.h"
+#include "formats/base/image.h"
+#include "formats/base/status.h"
+
+enum { OPS_MAX_SIDE_PX = 4096 };
+
+/* One table per channel. */
+struct op_tables {
+    uint8_t value[3][256];
+    bool same; /* all three are equal */
+};
+
+/* Inner loops. `count` pixels of three bytes lie side by side from `in` on, and go to `out`, which
+ * is `in` or apart. Nothing beyond them is read or written. */
+struct op_loops {
+    const char *name;
+    void (*table)(uint8_t *out, const uint8_t *in, size_t count, const struct op_tables *tables);
+    /* Widens [low, high] of each channel to what it meets. */
+    void (*range)(uint8_t low[3], uint8_t high[3], const uint8_t *in, size_t count);
+    /* The sum of the gray levels. */
+    uint64_t (*gray_sum)(const uint8_t *in, size_t count);
+    void (*gray)(uint8_t *out, const uint8_t *in, size_t count);
+    void (*saturation)(uint8_t *out, const uint8_t *in, size_t count, float factor);
+    void (*hue)(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift);
+    /* `size_bytes` bytes of a row inside the picture: three to the left and right, and a row of
+     * stride_bytes above and below, may be read. out is apart from in. */
+    void (*sharpness)(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size_bytes);
+    /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; from
+     * each place up to 8 bytes in two rows are read, and all of that lies inside. */
+    void (*warp)(uint8_t *out,
+                 const uint8_t *in,
+                 size_t stride_bytes,
+                 int32_t x,
+                 int32_t y,
+                 const int32_t *dx,
+                 const int32_t *dy,
+                 size_t count);
+};
+
+const struct op_loops *op_loops_plain(void);
+const struct op_loops *op_loops_fastest(void);
+
+/* --- in place --- */
+
+/* Each channel stretched so that its darkest value becomes 0 and its brightest 255. */
+void op_autocontrast(const struct op_loops *loops,
+                     const struct image_view *out,
+                     const struct image_view *in);
+
+/* Each channel's values spread evenly. */
+void op_equalize(const struct op_loops *loops,
+                 const struct image_view *out,
+                 const struct image_view *in);
+
+/* Blends with black, with the picture's mean gray, with each pixel's gray: 0 gives that, 1 the
+ * picture, more goes beyond it. factor >= 0; results are cut to [0, 255] and rounded down. */
+void op_brightness(const struct op_loops *loops,
+                   const struct image_view *out,
+                   const struct image_view *in,
+                   float factor);
+void op_contrast(const struct op_loops *loops,
+                 const struct image_view *out,
+                 const struct image_view *in,
+                 float factor);
+void op_saturation(const struct op_loops *loops,
+                   const struct image_view *out,
+                   const struct image_view *in,
+                   float factor);
+
+/* Turns the hue by shift / 255 of a circle, in 8-bit HSV, which alone moves some values. */
+void op_hue(const struct op_loops *loops,
+            const struct image_view *out,
+            const struct image_view *in,
+            uint8_t shift);
+
+/* All channels become the gray level (299 R + 587 G + 114 B) / 1000, in 16-bit fixed point. */
+void op_gray(const struct op_loops *loops,
+             const struct image_view *out,
+             const struct image_view *in);
+
+/* Gaussian of a size of 2 * radius + 1 pixels in both directions; beyond the border the picture is
+ * reflected, its edge not repeated. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The one op that
+ * needs memory. Returns OK or NOMEM. */
+enum status op_blur(const struct image_view *out,
+                    const struct image_view *in,
+                    double sigma,
+                    int32_t radius,
+                    struct resize_scratch *scratch,
+                    struct error *err);
+
+/* --- only pictures apart --- */
+
+/* The papers' sharpening by 1.36 against a smoothed picture. The outermost pixels stay as they are;
+ * values below 0 and above 255 wrap around, as they do there. */
+void op_sharpness(const struct op_loops *loops,
+                  const struct image_view *out,
+                  const struct image_view *in);
+
+/* Maps places of `in` to places of `out`: x' = m[0] x + m[1] y + m[2], y' = m[3] x + m[4] y + m[5];
+ * what comes from outside is `fill`. A map that cannot be inverted, or leads beyond what 32 bits
+ * hold with ten bits of fraction, gives the fill alone. */
+void op_affine(const struct op_loops *loops,
+               const struct image_view *out,
+               const struct image_view *in,
+               const double m[6],
+               uint8_t fill);
+void op_shear_x(const struct op_loops *loops,
+                const struct image_view *out,
+                const struct image_view *in,
+                float factor,
+                uint8_t fill);
+void op_shear_y(const struct op_loops *loops,
+                const struct image_view *out,
+                const struct image_view *in,
+                float factor,
+                uint8_t fill);
+
+/* About the centre (width / 2, height / 2); positive is counter-clockwise. */
+void op_rotate(const struct op_loops *loops,
+               const struct image_view *out,
+               const struct image_view *in,
+               double degrees,
+               uint8_t fill);
+
+/* By whole pixels: (x, y) of `in` goes to (x + right_px, y + down_px). */
+void op_translate(const struct image_view *out,
+                  const struct image_view *in,
+                  int32_t right_px,
+                  int32_t down_px,
+                  uint8_t fill);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * ops_pixel_internal: the arithmetic of one pixel, shared by the plain loops and by the ends of
+ * rows that vector loops leave over.
+ */
+#ifndef AUGMENT_OPS_PIXEL_INTERNAL_H
+#define AUGMENT_OPS_PIXEL_INTERNAL_H
+
+#include <stdint.h>
+
+/* Of places in a warp: ten bits of fraction, of which five count. */
+enum {
+    OP_WARP_ONE = 1024,
+    OP_WARP_BITS = 5,
+    OP_WARP_DROP_BITS = 5,
+    OP_WARP_FRACTION = 31,
+    OP_WARP_ROUND = 16
+};
+
+static inline uint8_t pixel_gray(const uint8_t *p) {
+    return (uint8_t)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
+}
+
+/* from + factor (to - from), each step rounded to single precision, cut and rounded down. Product
+ * and sum are two statements so that no compiler makes one rounding of them. */
+static inline uint8_t pixel_blend(int32_t from, int32_t to, float factor) {
+    float step = factor * (float)(to - from);
+    float v = (float)from + step;
+    return v <= 0.0F ? 0 : v >= 255.0F ? 255 : (uint8_t)v;
+}
+
+/* Fractions in thirty-seconds. */
+static inline uint8_t pixel_bilinear(int32_t top_left,
+                                     int32_t top_right,
+                                     int32_t bottom_left,
+                                     int32_t bottom_right,
+                                     int32_t fx,
+                                     int32_t fy) {
+    int32_t top = top_left * (32 - fx) + top_right * fx;
+    int32_t bottom = bottom_left * (32 - fx) + bottom_right * fx;
+    return (uint8_t)((top * (32 - fy) + bottom * fy + 512) >> 10);
+}
+
+/* Through 8-bit HSV and back. With c = max - min, the hue is 42.5 (k + difference / c) with k of
+ * 0, 2, 4 by the largest channel: a quotient of integers, rounded down. On the way back, with
+ * 6 hue = 255 sector + f, the three values are max, and
+ *     p = max (1 - s / 255), q = max (1 - s f / 255^2), t = max (1 - s (255 - f) / 255^2),
+ * rounded to nearest; 255 is odd, so that no half occurs. */
+static inline void pixel_hue(uint8_t *out, const uint8_t *in, uint8_t shift) {
+    int32_t r = in[0];
+    int32_t g = in[1];
+    int32_t b = in[2];
+    int32_t max = r > g ? r : g;
+    max = max > b ? max : b;
+    int32_t min = r < g ? r : g;
+    min = min < b ? min : b;
+    int32_t c = max - min;
+    if (c == 0) {
+        out[0] = out[1] = out[2] = (uint8_t)max;
+        return;
+    }
+    int32_t n = r == max   ? 85 * (g - b)
+                : g == max ? 170 * c + 85 * (b - r)
+                           : 340 * c + 85 * (r - g);
+    n = n < 0 ? n + 510 * c : n;
+    int32_t hue = (n / (2 * c) + shift) & 255;
+    int32_t s = 255 * c / max;
+    int32_t sector = 6 * hue / 255;
+    int32_t f = 6 * hue - 255 * sector;
+    uint8_t v = (uint8_t)max;
+    uint8_t p = (uint8_t)((2 * max * (255 - s) + 255) / 510);
+    uint8_t q = (uint8_t)((2 * max * (65025 - s * f) + 65025) / 130050);
+    uint8_t t = (uint8_t)((2 * max * (65025 - s * (255 - f)) + 65025) / 130050);
+    const uint8_t by_sector[7][3] = {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v},
+                                     {t, p, v}, {v, p, q}, {v, t, p}};
+    for (int i = 0; i < 3; i++) {
+        out[i] = by_sector[sector][i];
+    }
+}
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * Warps, with the arithmetic of OpenCV's warpAffine: for each pixel of the result its place in the
+ * input, in fixed point with ten bits of fraction, the shares of rows and columns rounded apart and
+ * then added; five bits of the fraction choose among four neighbours.
+ *
+ *     row y of out:   outside | .. on the border .. | inside: one loop | .. on the border .. |
+ * outside
+ *
+ * Places on a row lie on a straight line, so those whose neighbours are all inside are one stretch:
+ * it goes to the fast loop, the rest pixel by pixel.
+ */
+#include "augment/ops_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "augment/ops_pixel_internal.h"
+
+enum { TILE_PX = 512, READ_BYTES = 8 };
+
+static const double REACH = 1 << 20; /* places up to here fit 32 bits with room for sums */
+
+/* A stretch of one row of the result. */
+struct line {
+    const struct image_view *in;
+    int32_t x, y; /* place of the row */
+    const int32_t *dx, *dy;
+    uint8_t fill;
+};
+
+static int32_t neighbour(const struct line *l, int32_t x, int32_t y, int c) {
+    const struct image_view *in = l->in;
+    if (x < 0 || y < 0 || x >= in->width_px || y >= in->height_px) {
+        return l->fill;
+    }
+    return in->data[(size_t)y * in->stride_bytes + (size_t)x * 3 + (size_t)c];
+}
+
+static void careful_pixel(uint8_t *out, const struct line *l, int32_t i) {
+    int32_t at_x = (l->x + l->dx[i]) >> OP_WARP_DROP_BITS;
+    int32_t at_y = (l->y + l->dy[i]) >> OP_WARP_DROP_BITS;
+    int32_t x = at_x >> OP_WARP_BITS;
+    int32_t y = at_y >> OP_WARP_BITS;
+    for (int c = 0; c < 3; c++) {
+        out[c] = pixel_bilinear(neighbour(l, x, y, c), neighbour(l, x + 1, y, c),
+                                neighbour(l, x, y + 1, c), neighbour(l, x + 1, y + 1, c),
+                                at_x & OP_WARP_FRACTION, at_y & OP_WARP_FRACTION);
+    }
+}
+
+/* Whether the fast loop may make pixel i: READ_BYTES from its place on, in two rows, are inside. */
+static bool is_inside(const struct line *l, int32_t i) {
+    int32_t x = (l->x + l->dx[i]) >> (OP_WARP_DROP_BITS + OP_WARP_BITS);
+    int32_t y = (l->y + l->dy[i]) >> (OP_WARP_DROP_BITS + OP_WARP_BITS);
+    return x >= 0 && y >= 0 && 3 * x + READ_BYTES <= 3 * l->in->width_px &&
+           y + 1 < l->in->height_px;
+}
+
+static void warp_line(const struct op_loops *loops, uint8_t *out, const struct line *l, int32_t n) {
+    int32_t begin = 0;
+    while (begin < n && !is_inside(l, begin)) {
+        careful_pixel(out + 3 * begin, l, begin);
+        begin++;
+    }
+    int32_t end = n;
+    while (end > begin && !is_inside(l, end - 1)) {
+        end--;
+        careful_pixel(out + 3 * end, l, end);
+    }
+    if (end > begin) {
+        loops->warp(out + 3 * begin, l->in->data, l->in->stride_bytes, l->x, l->y, l->dx + begin,
+                    l->dy + begin, (size_t)(end - begin));
+    }
+}
+
+static void fill_all(const struct image_view *out, uint8_t fill) {
+    for (int32_t y = 0; y < out->height_px; y++) {
+        memset(out->data + (size_t)y * out->stride_bytes, fill, (size_t)out->width_px * 3);
+    }
+}
+
+/* The map from the result to the input. False where there is none. */
+static bool inverted(double w[6], const double m[6]) {
+    double d = m[0] * m[4] - m[1] * m[3];
+    if (d == 0.0) {
+        return false;
+    }
+    d = 1.0 / d;
+    w[0] = m[4] * d;
+    w[1] = m[1] * -d;
+    w[3] = m[3] * -d;
+    w[4] = m[0] * d;
+    w[2] = -w[0] * m[2] - w[1] * m[5];
+    w[5] = -w[3] * m[2] - w[4] * m[5];
+    return true;
+}
+
+static bool is_within_reach(const double w[6], const struct image_view *v) {
+    double x = fabs(w[0]) * v->width_px + fabs(w[1]) * v->height_px + fabs(w[2]);
+    double y = fabs(w[3]) * v->width_px + fabs(w[4]) * v->height_px + fabs(w[5]);
+    return x < REACH && y < REACH;
+}
+
+static int32_t fixed_point(double v) {
+    return (int32_t)lrint(v * OP_WARP_ONE);
+}
+
+void op_affine(const struct op_loops *loops,
+               const struct image_view *out,
+               const struct image_view *in,
+               const double m[6],
+               uint8_t fill) {
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    assert(out->data != in->data);
+    double w[6];
+    if (!inverted(w, m) || !is_within_reach(w, in)) {
+        fill_all(out, fill);
+        return;
+    }
+    int32_t dx[TILE_PX];
+    int32_t dy[TILE_PX];
+    for (int32_t left = 0; left < in->width_px; left += TILE_PX) {
+        int32_t n = in->width_px - left < TILE_PX ? in->width_px - left : TILE_PX;
+        for (int32_t i = 0; i < n; i++) {
+            dx[i] = fixed_point(w[0] * (left + i));
+            dy[i] = fixed_point(w[3] * (left + i));
+        }
+        struct line l = {.in = in, .dx = dx, .dy = dy, .fill = fill};
+        for (int32_t y = 0; y < in->height_px; y++) {
+            l.x = fixed_point(w[1] * y + w[2]) + OP_WARP_ROUND;
+            l.y = fixed_point(w[4] * y + w[5]) + OP_WARP_ROUND;
+            warp_line(loops, out->data + (size_t)y * out->stride_bytes + (size_t)left * 3, &l, n);
+        }
+    }
+}
+
+void op_shear_x(const struct op_loops *loops,
+                const struct image_view *out,
+                const struct image_view *in,
+                float factor,
+                uint8_t fill) {
+    const double m[6] = {1.0, (double)factor, 0.0, 0.0, 1.0, 0.0};
+    op_affine(loops, out, in, m, fill);
+}
+
+void op_shear_y(const struct op_loops *loops,
+                const struct image_view *out,
+                const struct image_view *in,
+                float factor,
+                uint8_t fill) {
+    const double m[6] = {1.0, 0.0, 0.0, (double)factor, 1.0, 0.0};
+    op_affine(loops, out, in, m, fill);
+}
+
+void op_rotate(const struct op_loops *loops,
+               const struct image_view *out,
+               const struct image_view *in,
+               double degrees,
+               uint8_t fill) {
+    const double pi = 3.14159265358979323846;
+    double angle = degrees * (pi / 180.0);
+    double a = cos(angle);
+    double b = sin(angle);
+    double x = in->width_px / 2.0;
+    double y = in->height_px / 2.0;
+    const double m[6] = {a, b, (1.0 - a) * x - b * y, -b, a, b * x + (1.0 - a) * y};
+    op_affine(loops, out, in, m, fill);
+}
+
+void op_translate(const struct image_view *out,
+                  const struct image_view *in,
+                  int32_t right_px,
+                  int32_t down_px,
+                  uint8_t fill) {
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    assert(out->data != in->data);
+    int32_t w = in->width_px;
+    int32_t h = in->height_px;
+    int32_t right = right_px < -w ? -w : right_px > w ? w : right_px;
+    int32_t kept = w - (right < 0 ? -right : right);
+    for (int32_t y = 0; y < h; y++) {
+        uint8_t *to = out->data + (size_t)y * out->stride_bytes;
+        int64_t from_y = (int64_t)y - down_px;
+        if (from_y < 0 || from_y >= h) {
+            memset(to, fill, (size_t)w * 3);
+            continue;
+        }
+        const uint8_t *from = in->data + (size_t)from_y * in->stride_bytes;
+        size_t skip_out = right > 0 ? (size_t)right * 3 : 0;
+        size_t skip_in = right < 0 ? (size_t)-right * 3 : 0;
+        memset(to, fill, skip_out);
+        memcpy(to + skip_out, from + skip_in, (size_t)kept * 3);
+        memset(to + skip_out + (size_t)kept * 3, fill, skip_in);
+    }
+}

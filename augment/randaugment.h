@@ -1,0 +1,58 @@
+/*
+ * randaugment: the papers' RandAugment, constants and arithmetic as in their code: two ops drawn
+ * from ten with repetition, each applied with probability 1/2, at magnitude 7 of 10.
+ *
+ *     Brightness, Sharpness  factor 1.36 always   ShearX, ShearY          by +-0.21
+ *     TranslateX, TranslateY by +-7 px            Rotate                  by +-21 degrees
+ *
+ * Shears, translations and rotations are bilinear (whole pixels for translations), with a sign of
+ * even odds and (128, 128, 128) where nothing comes from. AutoContrast and Equalize work on each
+ * channel. Sharpness leaves the outermost pixels as they are, and wraps around below 0 and above
+ * 255, as the papers' does.
+ *
+ * Threading : pure functions of their arguments and the state of the generator.
+ */
+#ifndef AUGMENT_RANDAUGMENT_H
+#define AUGMENT_RANDAUGMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/rng.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In the order of the papers' list, which is that of the draws. */
+enum randaugment_op {
+    RANDAUGMENT_IDENTITY,
+    RANDAUGMENT_AUTOCONTRAST,
+    RANDAUGMENT_EQUALIZE,
+    RANDAUGMENT_BRIGHTNESS,
+    RANDAUGMENT_SHARPNESS,
+    RANDAUGMENT_SHEAR_X,
+    RANDAUGMENT_SHEAR_Y,
+    RANDAUGMENT_TRANSLATE_X,
+    RANDAUGMENT_TRANSLATE_Y,
+    RANDAUGMENT_ROTATE,
+    RANDAUGMENT_OP_COUNT,
+};
+
+enum { RANDAUGMENT_STEPS = 2 };
+
+struct randaugment_step {
+    enum randaugment_op op;
+    bool applied;
+    bool negative; /* of ops that have a sign */
+};
+
+/* Draws the two steps: for each the op, whether it is applied, and the sign, also where these do
+ * not matter. */
+void randaugment_draw(struct randaugment_step steps[RANDAUGMENT_STEPS], struct rng *rng);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

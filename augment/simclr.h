@@ -1,0 +1,61 @@
+/*
+ * simclr: what SimCLR does to a view after crop and flip: colour jitter, gray, blur, each with its
+ * probability. The two views of a sample are drawn apart.
+ *
+ * As in torchvision: the four steps of the jitter come in random order, with brightness, contrast
+ * and saturation by factors uniform in [1 - s, 1 + s] (not below 0) and hue by a share of the
+ * circle uniform in [-s, s]; the blur has an odd number of taps and reflects the picture at its
+ * border.
+ *
+ * Threading : pure functions of their arguments and the state of the generator.
+ */
+#ifndef AUGMENT_SIMCLR_H
+#define AUGMENT_SIMCLR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/rng.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum simclr_jitter {
+    SIMCLR_BRIGHTNESS,
+    SIMCLR_CONTRAST,
+    SIMCLR_SATURATION,
+    SIMCLR_HUE,
+    SIMCLR_JITTER_COUNT,
+};
+
+struct simclr_options {
+    double jitter_probability;               /* [0, 1]; 0.8 */
+    double brightness, contrast, saturation; /* strengths s >= 0; 0.8 each */
+    double hue;                              /* strength s in [0, 0.5]; 0.2 */
+    double gray_probability;                 /* [0, 1]; 0.2 */
+    double blur_probability;                 /* [0, 1]; 0.5 */
+    double blur_sigma_min_px;                /* 0 < min <= max; 0.1 */
+    double blur_sigma_max_px;                /* 2 */
+    double blur_share; /* of the result's side that the blur's taps span, (0, 1]; 0.1: 25 of 256 */
+};
+
+void simclr_options_default(struct simclr_options *opt);
+
+/* What was drawn for one view. */
+struct simclr_draws {
+    bool jitter, gray, blur;
+    uint8_t order[SIMCLR_JITTER_COUNT]; /* a permutation of enum simclr_jitter */
+    float factor[3];                    /* of brightness, contrast, saturation */
+    uint8_t hue_shift;                  /* in 1/255 of the circle, modulo 256 */
+    double sigma_px;
+};
+
+/* All are drawn, in the order of the fields, also where they do not come to be used. */
+void simclr_draw(struct simclr_draws *out, const struct simclr_options *opt, struct rng *rng);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

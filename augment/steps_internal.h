@@ -1,0 +1,34 @@
+/*
+ * steps_internal: how the pipeline applies what randaugment and simclr have drawn.
+ */
+#ifndef AUGMENT_STEPS_INTERNAL_H
+#define AUGMENT_STEPS_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "augment/ops_internal.h"
+#include "augment/randaugment.h"
+#include "augment/simclr.h"
+
+bool randaugment_is_noop(const struct randaugment_step *s);
+bool randaugment_works_in_place(const struct randaugment_step *s);
+
+/* out is in where the step works in place, and may not be where it does not. */
+void randaugment_apply(const struct randaugment_step *s,
+                       const struct op_loops *loops,
+                       const struct image_view *out,
+                       const struct image_view *in);
+
+/* Half the taps, rounded down, of the blur of a picture of this side. */
+int32_t simclr_blur_radius(const struct simclr_options *opt, int32_t size_px);
+
+/* In place. Returns OK or NOMEM. */
+enum status simclr_apply(const struct simclr_draws *d,
+                         const struct simclr_options *opt,
+                         const struct op_loops *loops,
+                         const struct image_view *v,
+                         struct resize_scratch *scratch,
+                         struct error *err);
+
+#endif
