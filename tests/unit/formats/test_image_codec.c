@@ -417,6 +417,44 @@ TEST(no_picture_depends_on_the_one_before) {
     free(b.data);
 }
 
+/* A telephone's picture brings its gain map, or a second view, as a JPEG behind the first one. */
+TEST(what_follows_the_first_picture_does_not_count) {
+    struct image_view a = make_picture(96, 64, 1);
+    struct image_view b = make_picture(24, 16, 2);
+    struct byte_buffer first = encode(&a, 90);
+    struct byte_buffer second = encode(&b, 90);
+    struct image_decoder *d = make_decoder();
+    struct image_view alone = decode_copy(d, first.data, first.size_bytes, NULL);
+    struct byte_buffer both;
+    byte_buffer_init(&both, 0);
+    assert_int_equal(byte_buffer_append(&both, first.data, 2, NULL), STATUS_OK);
+    assert_int_equal(byte_buffer_append(&both, "\xFF\xE2\0\x0CMPF\0II*\0\x08\0", 14, NULL), 0);
+    size_t first_bytes = 14 + first.size_bytes;
+    assert_int_equal(byte_buffer_append(&both, first.data + 2, first.size_bytes - 2, NULL), 0);
+    assert_int_equal(byte_buffer_append(&both, second.data, second.size_bytes, NULL), STATUS_OK);
+    struct image_decode_options check = {.check_only = true};
+    for (size_t n = 0; n <= both.size_bytes; n++) {
+        struct image_view v;
+        enum status s = image_decode(d, &v, NULL, both.data, n, NULL, NULL);
+        if (s == STATUS_OK) {
+            assert_int_equal(v.width_px, 96);
+            for (int32_t y = 0; y < 64; y++) {
+                assert_memory_equal(pixel(&v, 0, y), pixel(&alone, 0, y), 96 * 3);
+            }
+        }
+        /* Also without its end marker the first picture is whole. */
+        assert_int_equal(s == STATUS_OK, n >= first_bytes - 2);
+        assert_int_equal(image_decode(d, &v, NULL, both.data, n, &check, NULL), s);
+    }
+    image_decoder_destroy(d);
+    byte_buffer_fini(&both);
+    byte_buffer_fini(&first);
+    byte_buffer_fini(&second);
+    free(alone.data);
+    free(a.data);
+    free(b.data);
+}
+
 /* ------------------------------------------------------------------------------ reductions */
 
 TEST(reductions_keep_the_region_large_enough) {
