@@ -14,6 +14,29 @@ const char *tokenizer_kind_name(enum tokenizer_kind kind) {
     return kind == TOKENIZER_WORDPIECE ? "wordpiece" : "sentencepiece";
 }
 
+/* A vocabulary is a text, with a line for the unknown piece among the others. A SentencePiece model
+ * holds NUL bytes: its pieces have floating-point numbers. */
+static bool is_vocabulary(const uint8_t *bytes, size_t size_bytes) {
+    static const char unknown[] = "[UNK]";
+    const size_t n = sizeof(unknown) - 1;
+    if (size_bytes == 0 || memchr(bytes, '\0', size_bytes)) {
+        return false;
+    }
+    for (size_t at = 0; n <= size_bytes - at; at++) {
+        const uint8_t *found = memchr(bytes + at, '[', size_bytes - at);
+        if (!found) {
+            return false;
+        }
+        at = (size_t)(found - bytes);
+        if (n <= size_bytes - at && memcmp(found, unknown, n) == 0 &&
+            (at == 0 || found[-1] == '\n') &&
+            (at + n == size_bytes || found[n] == '\n' || found[n] == '\r')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 enum status tokenizer_open(struct tokenizer **out,
                            const void *model,
                            size_t model_size_bytes,
@@ -37,7 +60,8 @@ enum status tokenizer_open(struct tokenizer **out,
     }
     t->size_bytes = model_size_bytes;
     t->hash = hash64(model, model_size_bytes);
-    t->engine = &tokenizer_sentencepiece;
+    t->engine =
+        is_vocabulary(t->bytes, t->size_bytes) ? &tokenizer_wordpiece : &tokenizer_sentencepiece;
     enum status s = t->engine->open(t, err);
     if (s != STATUS_OK) {
         tokenizer_close(t);

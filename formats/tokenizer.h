@@ -70,8 +70,11 @@ const char *tokenizer_kind_name(enum tokenizer_kind kind);
 
 struct tokenizer;
 
-/* Opens a model: ours or any SentencePiece model that has begin and end pieces. Returns OK, NOMEM,
- * CORRUPT, LIMIT or UNSUPPORTED (no begin or end piece). */
+/* Opens a model: ours or any SentencePiece model that has begin and end pieces, or a vocabulary: a
+ * text in UTF-8, a piece a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most
+ * 4 MiB). A vocabulary's texts are treated as Hugging Face's BertTokenizerFast does for uncased
+ * models, [UNK] [CLS] [SEP] [PAD] [MASK] inside a text included. Returns OK, NOMEM, CORRUPT, LIMIT
+ * or UNSUPPORTED (no begin or end piece). */
 enum status tokenizer_open(struct tokenizer **out,
                            const void *model,
                            size_t model_size_bytes,

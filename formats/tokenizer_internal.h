@@ -47,6 +47,7 @@ struct tokenizer {
 };
 
 extern const struct tokenizer_engine tokenizer_sentencepiece;
+extern const struct tokenizer_engine tokenizer_wordpiece;
 
 #ifdef __cplusplus
 }

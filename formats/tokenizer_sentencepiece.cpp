@@ -199,7 +199,10 @@ bool check_model(std::string_view model) {
 enum status open_model(struct tokenizer *t, struct error *err) {
     const std::string_view model(reinterpret_cast<const char *>(t->bytes), t->size_bytes);
     if (model.empty() || !check_model(model)) {
-        return error_set(err, STATUS_CORRUPT, "tokenizer: these bytes are no SentencePiece model");
+        return error_set(
+            err, STATUS_CORRUPT,
+            "tokenizer: these bytes are neither a SentencePiece model nor a vocabulary "
+            "with a line [UNK]");
     }
     auto p = std::make_unique<processor>();
     const auto status = p->LoadFromSerializedProto(model);
