@@ -100,7 +100,8 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     struct json_writer *w = begin_line(m, r->step);
     json_u64(w, "epoch", r->epoch);
     json_double(w, "loss", r->loss);
-    json_double(w, "objective", r->objective);
+    json_double(w, "global_loss", r->global_loss);
+    json_double(w, "tau", r->tau);
     json_double(w, "lr", r->lr);
     json_double(w, "zeta_lr", r->zeta_lr);
     json_double(w, "grad_norm", r->grad_norm);

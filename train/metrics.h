@@ -17,9 +17,11 @@
 struct metrics;
 
 struct step_report {
-    uint64_t step;  /* steps done, from 1 */
-    uint64_t epoch; /* of this step, from 0 */
-    double loss, objective;
+    uint64_t step;      /* steps done, from 1 */
+    uint64_t epoch;     /* of this step, from 0 */
+    double loss;        /* what the gradient is of: for global losses a surrogate */
+    double global_loss; /* estimate of the loss over the dataset, see loss_output.objective */
+    double tau;
     double lr, zeta_lr;
     double grad_norm;
     double pairs_per_s;      /* of this step */

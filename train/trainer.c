@@ -18,6 +18,8 @@
 #include "train/run_dir.h"
 #include "train/schedule.h"
 
+enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
+
 struct trainer {
     struct trainer_options options;
     struct model_config config;
@@ -30,9 +32,12 @@ struct trainer {
     struct metrics *metrics;
     struct schedule schedule;
 
-    float *similarity, *gradient; /* (B, B), host */
-    struct tensor s, g;           /* the same on the device */
-    struct tensor dx, dt;         /* (B, E) */
+    /* S, of images and of texts with themselves where the loss asks for it, and their gradients. */
+    struct pair_matrix {
+        float *similarity, *gradient; /* (B, B), host */
+    } pairs[PAIR_COUNT];
+    struct tensor s;      /* one of them on the device */
+    struct tensor dx, dt; /* (B, E) */
 
     uint64_t step; /* done */
     uint64_t resumed_step;
@@ -168,14 +173,16 @@ static enum status open_model(struct trainer *t, struct error *err) {
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &o->loss, t->state, t->data.sample_count, b, err));
     TRY(alloc_matrix(t, &t->s, b, b, err));
-    TRY(alloc_matrix(t, &t->g, b, b, err));
     TRY(alloc_matrix(t, &t->dx, b, o->embed_dim, err));
     TRY(alloc_matrix(t, &t->dt, b, o->embed_dim, err));
-    t->similarity = calloc((size_t)(b * b), sizeof *t->similarity);
-    t->gradient = calloc((size_t)(b * b), sizeof *t->gradient);
-    if (t->similarity == NULL || t->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld; use a smaller --batch",
-                         (long long)b);
+    for (int i = 0; i < (loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
+        struct pair_matrix *p = &t->pairs[i];
+        p->similarity = calloc((size_t)(b * b), sizeof *p->similarity);
+        p->gradient = calloc((size_t)(b * b), sizeof *p->gradient);
+        if (p->similarity == NULL || p->gradient == NULL) {
+            return error_set(err, STATUS_NOMEM,
+                             "no memory for a batch of %lld; use a smaller --batch", (long long)b);
+        }
     }
     return STATUS_OK;
 }
@@ -301,13 +308,14 @@ void trainer_destroy(struct trainer *t) {
     dual_encoder_destroy(t->model);
     if (t->dev != NULL) {
         t->dev->ops->free(t->dev, t->s.data);
-        t->dev->ops->free(t->dev, t->g.data);
         t->dev->ops->free(t->dev, t->dx.data);
         t->dev->ops->free(t->dev, t->dt.data);
     }
     device_close(t->dev);
-    free(t->similarity);
-    free(t->gradient);
+    for (int i = 0; i < PAIR_COUNT; i++) {
+        free(t->pairs[i].similarity);
+        free(t->pairs[i].gradient);
+    }
     free(t);
 }
 
@@ -326,7 +334,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .vocab_count = t->data.vocab_count,
                                     .memory = dual_encoder_memory_used(t->model),
                                     .resumed_step = t->resumed_step,
-                                    .engine = t->data.engine};
+                                    .engine = t->data.engine,
+                                    .loss = t->options.loss.name};
 }
 
 /* ---- saving and evaluating ---- */
@@ -378,30 +387,84 @@ static enum status evaluate(struct trainer *t, struct retrieval_result *result, 
 
 /* ---- the step ---- */
 
+/* a b^T to the host. */
+static enum status multiply(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *a,
+                            const struct tensor *b,
+                            struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->matmul(t->dev, &t->s, WRITE_SET, a, false, b, true, 1.0f, err));
+    return ops->download(t->dev, t->pairs[kind].similarity, t->s.data, tensor_size_bytes(&t->s),
+                         err);
+}
+
+/* The gradient of the embeddings from that of a matrix between one kind and itself: += 2 G x. */
+static enum status add_self(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *dx,
+                            const struct tensor *x,
+                            struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->upload(t->dev, t->s.data, t->pairs[kind].gradient, tensor_size_bytes(&t->s), err));
+    return ops->matmul(t->dev, dx, WRITE_ADD, &t->s, false, x, false, 2.0f, err);
+}
+
 /* S to the host, loss and state there, G back, and from it the gradients of both embeddings. */
 static enum status contrast(struct trainer *t,
                             struct step_report *r,
                             const struct tensor *x,
                             const struct tensor *text,
-                            const uint64_t *sample_ids,
+                            const struct loader_batch *batch,
                             struct error *err) {
     const struct trainer_options *o = &t->options;
     const struct ops *ops = t->dev->ops;
-    const size_t size_bytes = tensor_size_bytes(&t->s);
-    TRY(ops->matmul(t->dev, &t->s, WRITE_SET, x, false, text, true, 1.0f, err));
-    TRY(ops->download(t->dev, t->similarity, t->s.data, size_bytes, err));
-    const struct loss_input in = {.similarity = t->similarity,
-                                  .sample_ids = sample_ids,
+    const bool self = loss_uses_self(t->loss);
+    TRY(multiply(t, PAIR_CROSS, x, text, err));
+    if (self) {
+        TRY(multiply(t, PAIR_IMAGES, x, x, err));
+        TRY(multiply(t, PAIR_TEXTS, text, text, err));
+    }
+    const struct loss_input in = {.similarity = t->pairs[PAIR_CROSS].similarity,
+                                  .image_similarity = t->pairs[PAIR_IMAGES].similarity,
+                                  .text_similarity = t->pairs[PAIR_TEXTS].similarity,
+                                  .sample_ids = batch->sample_ids,
                                   .batch_count = o->batch_count,
+                                  .step = t->step,
+                                  .epoch = batch->epoch,
+                                  .lr = r->lr,
                                   .zeta_lr_text = r->zeta_lr,
                                   .zeta_lr_image = r->zeta_lr * o->zeta_lr_image_ratio};
-    struct loss_output out = {.gradient = t->gradient};
+    struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
+                              .image_gradient = t->pairs[PAIR_IMAGES].gradient,
+                              .text_gradient = t->pairs[PAIR_TEXTS].gradient};
     TRY(loss_step(t->loss, &in, &out, err));
     r->loss = out.value;
-    r->objective = out.objective;
-    TRY(ops->upload(t->dev, t->g.data, t->gradient, size_bytes, err));
-    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, &t->g, false, text, false, 1.0f, err));
-    return ops->matmul(t->dev, &t->dt, WRITE_SET, &t->g, true, x, false, 1.0f, err);
+    r->global_loss = out.objective;
+    r->tau = out.tau;
+    TRY(ops->upload(t->dev, t->s.data, out.gradient, tensor_size_bytes(&t->s), err));
+    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, &t->s, false, text, false, 1.0f, err));
+    TRY(ops->matmul(t->dev, &t->dt, WRITE_SET, &t->s, true, x, false, 1.0f, err));
+    if (self) {
+        TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
+        TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
+    }
+    return STATUS_OK;
+}
+
+/* Learning rates of the step: by steps, or by epochs as the published code has it. */
+static void
+set_rates(const struct trainer *t, struct step_report *r, const struct loader_batch *batch) {
+    const struct trainer_options *o = &t->options;
+    if (o->loss.parity == LOSS_PARITY_REFERENCE) {
+        r->lr = schedule_reference_lr(&t->schedule, o->epochs, batch->epoch, batch->step);
+        r->zeta_lr =
+            schedule_reference_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs, o->epochs, batch->epoch);
+        return;
+    }
+    r->lr = schedule_lr(&t->schedule, t->step);
+    r->zeta_lr = schedule_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs * t->data.steps_per_epoch,
+                                  t->schedule.total_steps, t->step);
 }
 
 static enum status train_batch(struct trainer *t,
@@ -418,11 +481,9 @@ static enum status train_batch(struct trainer *t,
                                              .step = t->step};
     struct tensor x;
     struct tensor text;
-    r->lr = schedule_lr(&t->schedule, t->step);
-    r->zeta_lr = schedule_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs * t->data.steps_per_epoch,
-                                  t->schedule.total_steps, t->step);
+    set_rates(t, r, batch);
     TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
-    TRY(contrast(t, r, &x, &text, batch->sample_ids, err));
+    TRY(contrast(t, r, &x, &text, batch, err));
     TRY(dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err));
     TRY(optimizer_step(dual_encoder_params(t->model), t->dev, &r->grad_norm, &o->optimizer, r->lr,
                        t->step + 1, err));

@@ -77,6 +77,7 @@ struct trainer_summary {
     struct dual_encoder_memory memory;
     uint64_t resumed_step; /* step the run went on from; 0: a new one */
     const char *engine;    /* of the loader */
+    const char *loss;
 };
 
 struct trainer;

@@ -1,0 +1,68 @@
+#!/bin/bash
+# Every loss trains, learns a little, and a run that was cut ends in the same bytes. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 128 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+    --batch 32 --epochs 2 --lr 0.001 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --threads 2"
+
+run() { # run NAME OPTIONS...
+    local name=$1
+    shift
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-whole"
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --max-steps 3
+    "$BIN/ccstream-train" -q --resume "$name-parts"
+    cmp "$name-whole/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
+    [ "$(wc -l <"$name-whole/metrics.jsonl")" -eq 8 ] || fail "$name: not one line of metrics a step"
+    if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then
+        fail "$name: metrics are not numbers"
+    fi
+    rm -rf "$name-parts"
+}
+
+for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr emc2 nuclr-frozen nuclr-noxi; do
+    tau=0.05
+    [ "$loss" = siglip ] && tau=0.1
+    run "$loss" --loss "$loss" --tau "$tau"
+done
+run clip-global --loss clip --tau 0.07 --temperature global --tau-lr 0.01
+run sogclr-global --loss sogclr --tau 0.07 --temperature global --tau-lr 0.01
+for loss in sogclr isogclr nuclr; do
+    run "$loss-reference" --loss "$loss" --tau 0.05 --parity reference
+done
+
+# The losses that are values (no surrogates) have fallen from the first steps to the last.
+for loss in clip siglip cyclip dcl hcl rince; do
+    sed 's/.*"loss":\([^,]*\),.*/\1/' "$loss-whole/metrics.jsonl" |
+        awk -v loss="$loss" 'NR <= 2 { a += $1 } NR > 6 { b += $1 } END { if (b >= a) { print loss, "did not learn:", a / 2, b / 2; exit 1 } }'
+done
+
+# A learned temperature moves, a constant one does not.
+taus() {
+    sed 's/.*"tau":\([^,]*\),.*/\1/' "$1/metrics.jsonl" | sort -u | wc -l
+}
+[ "$(taus clip-global-whole)" -eq 8 ] || fail "the temperature of clip is not learned"
+[ "$(taus sogclr-global-whole)" -eq 8 ] || fail "the temperature of sogclr is not learned"
+[ "$(taus clip-whole)" -eq 1 ] || fail "a constant temperature moved"
+
+# What does not fit together is refused before any work.
+refused() {
+    code=0
+    "$BIN/ccstream-train" -q $options --out refused "$@" 2>err.txt || code=$?
+    [ "$code" -eq 64 ] || fail "$*: exit code $code, not 64"
+    [ ! -e refused ] || fail "$*: left a directory behind"
+}
+refused --loss clip --parity reference
+refused --loss nuclr --temperature global
+refused --loss dcl --temperature individual
+refused --loss rince --q 1 --tau 0.001
+refused --loss isogclr --tau 0.5
+refused --loss emc3

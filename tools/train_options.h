@@ -1,0 +1,55 @@
+/*
+ * train_options: the options of ccstream-train, as one table and as the struct that it fills.
+ *
+ * Threading : single-owner. Ownership: strings point into argv or the table.
+ */
+#ifndef TOOLS_TRAIN_OPTIONS_H
+#define TOOLS_TRAIN_OPTIONS_H
+
+#include "tools/cli.h"
+#include "train/trainer.h"
+
+struct train_options {
+    const char *data, *val, *out, *resume;
+    const char *image_tower, *text_tower;
+    int stem;
+    uint64_t image_size, max_tokens, embed_dim;
+    double dropout;
+    bool no_clean;
+
+    int loss;
+    int temperature, parity, zeta_gradient;
+    double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
+    double gamma, zeta0, xi0, zeta_lr, zeta_lr_image_ratio, zeta_momentum;
+    double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
+    uint64_t zeta_freeze_epochs;
+
+    uint64_t batch, epochs, max_steps;
+    double lr, min_lr;
+    const char *warmup_steps;
+    double weight_decay, beta1, beta2, adam_eps, clip_norm;
+    uint64_t seed;
+
+    const char *device;
+    uint64_t threads, loader_threads;
+    int engine;
+    uint64_t checkpoint_steps, keep, eval_epochs;
+    bool dry_run, json, quiet;
+};
+
+extern const struct cli_program train_program;
+
+/* Numbers and names for the trainer, without callbacks and log. Returns OK or USAGE. */
+enum status train_options_apply(struct trainer_options *out,
+                                const struct train_options *o,
+                                const char *run,
+                                struct error *err);
+
+/* Whether all that was given beside --resume may be: nothing that has a say in the numbers. Returns
+ * OK or USAGE. */
+enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err);
+
+/* The options as they were given, without those that belong to one call only. */
+struct train_options train_options_kept(const struct train_options *o);
+
+#endif
