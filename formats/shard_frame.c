@@ -160,6 +160,16 @@ put_head(struct byte_buffer *head, const struct shard_sample *s, struct error *e
     return byte_buffer_append(head, header, sizeof(header), err);
 }
 
+enum status
+shard_sample_tar(struct byte_buffer *out, const struct shard_sample *sample, struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    REQUIRE(out && sample);
+    TRY(check_sample(sample, err));
+    TRY(put_head(out, sample, err));
+    TRY(byte_buffer_append(out, sample->image, sample->image_bytes, err));
+    return byte_buffer_append(out, zeros, tar_padding((uint32_t)sample->image_bytes), err);
+}
+
 /* Raw blocks over `data`; the last one says so when `last`. */
 static enum status put_raw(struct byte_buffer *out,
                            const uint8_t *data,

@@ -153,6 +153,10 @@ uint32_t shard_reader_sample_count(const struct shard_reader *r) {
     return r->index.sample_count;
 }
 
+enum shard_container shard_reader_container(const struct shard_reader *r) {
+    return r->index.container;
+}
+
 enum status shard_reader_record(struct shard_reader *r,
                                 uint32_t index,
                                 struct shard_record *out,

@@ -47,6 +47,7 @@ enum status shard_reader_recognise(bool *out,
                                    struct error *err);
 
 uint32_t shard_reader_sample_count(const struct shard_reader *r);
+enum shard_container shard_reader_container(const struct shard_reader *r);
 
 /* The record at `index`, by ascending id. Requires index < shard_reader_sample_count(r). Returns OK
  * or CORRUPT. */

@@ -59,6 +59,12 @@ struct shard_frame {
 
 void shard_frame_fini(struct shard_frame *f); /* accepts an all-zero one */
 
+/* The sample's tar members as every container holds them: `out` becomes headers, bodies and
+ * padding, a multiple of 512 bytes, without the end of the archive. Returns OK, INVALID (the key),
+ * CORRUPT (a text is not UTF-8), LIMIT or NOMEM. */
+enum status
+shard_sample_tar(struct byte_buffer *out, const struct shard_sample *sample, struct error *err);
+
 struct shard_frame_builder; /* a compressor and its memory: one per worker */
 
 /* `container` is that of the writer which the frames go to; tars of others are not written. `level`

@@ -1,28 +1,41 @@
 /*
- * ccdump: looks into datasets. Every answer goes to stdout, as text for people or as JSON.
+ * ccdump: looks into datasets, shards and plain tars. Every answer goes to stdout, as text for
+ * people or as JSON.
  */
+#include <signal.h>
+
 #include "tools/ccdump_internal.h"
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"info", "what a dataset holds", ccdump_info},
-        {"show", "one sample: captions, metadata, image facts", ccdump_show},
+        {"info", "what a dataset, a shard or a tar holds", ccdump_info},
+        {"ls", "a line per sample, or per shard", ccdump_ls},
+        {"show", "one sample: picture, captions, metadata, facts", ccdump_show},
+        {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
+        {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
         {"verify", "read and check everything", ccdump_verify},
-        {"cat", "a sample's bytes, or the whole dataset as a plain tar", ccdump_cat},
+        {"cat", "samples as a plain tar, or a part of one sample", ccdump_cat},
+        {"extract", "samples as files in a folder", ccdump_extract},
     };
     static const char *const examples[] = {
         "ccdump info cc3m",
-        "ccdump show cc3m --id 12 --json",
-        "ccdump cat cc3m --id 12 --image >12.jpg",
+        "ccdump ls cc3m --from 1000 --count 20",
+        "ccdump show cc3m 12",
+        "ccdump find cc3m --caption 'red car' --json",
+        "ccdump stats 00000.tar",
+        "ccdump verify cc3m --jobs 8",
         "ccdump cat cc3m | tar -t",
+        "ccdump extract cc3m -o pictures --count 100",
         NULL,
     };
     static const struct cli_suite suite = {
         .name = "ccdump",
-        .purpose = "look into datasets",
+        .purpose = "looks into datasets, single shards, and plain WebDataset tars",
         .commands = commands,
         .command_count = CLI_COUNT(commands),
         .examples = examples,
     };
+    /* "ccdump ls DIR | head" ends quietly, also where the parent ignores the signal. */
+    signal(SIGPIPE, SIG_DFL);
     return cli_suite_main(&suite, argc, argv);
 }

@@ -40,7 +40,7 @@ done
 
 # The spec's way by hand: sample 1 with dd alone.
 "$BIN/ccdump" show d --id 1 --json >show.txt
-offset=$(sed 's/.*"image_offset":\([0-9]*\),.*/\1/' show.txt)
+offset=$(sed 's/.*"offset":\([0-9]*\),.*/\1/' show.txt)
 size=$(sed 's/.*"image_bytes":\([0-9]*\),.*/\1/' show.txt)
 dd if=$shard of=image bs=1 skip="$offset" count="$size" 2>dd.txt
 cmp image x/k000000001.jpg

@@ -94,6 +94,26 @@ TEST(images_are_read_without_decompression) {
     free(file);
 }
 
+TEST(the_members_of_a_sample_are_those_of_its_frame) {
+    struct shard_reader *r = NULL;
+    struct byte_buffer tar = {0};
+    assert_ok(shard_reader_open(&r, file_posix(), write_shard(100), &err), err);
+    for (uint32_t i = 0; i < 100; i++) {
+        struct made_sample made;
+        struct sample_view view;
+        make_sample(&made, i, 1);
+        assert_ok(shard_reader_get(r, i, &view, &err), err);
+        assert_ok(shard_sample_tar(&tar, &made.sample, &err), err);
+        assert_int_equal(tar.size_bytes, view.tar_bytes);
+        assert_memory_equal(tar.data, view.tar, tar.size_bytes);
+        made.sample.key = "a.b";
+        assert_status(shard_sample_tar(&tar, &made.sample, &err), STATUS_INVALID, err);
+        made_sample_fini(&made);
+    }
+    byte_buffer_fini(&tar);
+    shard_reader_close(r);
+}
+
 /* By its end alone: what stands before it may be damaged. */
 TEST(shards_are_recognised_by_their_end) {
     bool is_shard = false;

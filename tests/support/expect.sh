@@ -1,0 +1,26 @@
+# For shell tests: . "$SRC/tests/support/expect.sh"
+# The last command's output is in out.txt and err.txt.
+set -eu
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+expect() { # expect CODE COMMAND...
+    want=$1
+    shift
+    code=0
+    "$@" >out.txt 2>err.txt || code=$?
+    [ "$code" = "$want" ] || { head -c 2000 out.txt err.txt; fail "exit code $code, not $want: $*"; }
+}
+has() { # has FILE TEXT
+    grep -qF -- "$2" "$1" || { head -c 2000 "$1"; fail "no '$2' in $1"; }
+}
+hasnt() { # hasnt FILE TEXT
+    grep -qF -- "$2" "$1" && { head -c 2000 "$1"; fail "'$2' in $1"; } || true
+}
+lines() { # lines FILE COUNT
+    [ "$(wc -l <"$1")" = "$2" ] || { head -c 2000 "$1"; fail "$(wc -l <"$1") lines, not $2 in $1"; }
+}
+field() { # field FILE NAME: a number or text of a one-line JSON file
+    sed -n 's/.*"'"$2"'":"\{0,1\}\([^",}]*\).*/\1/p' "$1" | head -1
+}
