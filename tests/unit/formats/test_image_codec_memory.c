@@ -62,9 +62,9 @@ make_jpeg(int width_px, int height_px, enum jpeg_kind kind, bool half, bool turn
     put(&b, "\xFF\xD8", 2);
     if (turned) {
         put(&b,
-            "\xFF\xE1\0\x20"
+            "\xFF\xE1\0\x1E"
             "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0",
-            34);
+            32);
     }
     put(&b, "\xFF\xDB\0\x43\0", 5);
     put_repeated(&b, 1, 64);
