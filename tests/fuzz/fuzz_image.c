@@ -1,6 +1,7 @@
 /*
- * Pictures of any bytes: what probe accepts has the size that probe said once it is decoded, and a
- * decoded region holds the pixels that the whole decode has at its place.
+ * Pictures of any bytes: what probe accepts has the size that probe said once it is decoded, a
+ * decoded region holds the pixels that the whole decode has at its place, and a check without
+ * pixels finds the same damage.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -67,7 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     demand(image_decoder_create(&d, &limits, NULL) == STATUS_OK);
     demand(image_decoder_create(&other, &limits, NULL) == STATUS_OK);
     struct image_view whole;
+    struct image_decode_options check = {.check_only = true};
+    enum status checked = image_decode(other, &whole, NULL, data, size_bytes, &check, NULL);
+    demand(whole.data == NULL);
     enum status decoded = image_decode(d, &whole, NULL, data, size_bytes, NULL, NULL);
+    demand((checked == STATUS_OK) == (decoded == STATUS_OK));
     if (decoded == STATUS_OK) {
         /* A probe may refuse a broken segment that the decoder steps over. */
         demand(probed == STATUS_CORRUPT ||
