@@ -22,27 +22,52 @@ static enum status make_sample(struct pipeline *p,
     struct batch_slot *batch = &p->batch_slots[slot->batch_slot];
     size_t i = slot->index;
     uint64_t epoch = batch->batch.epoch;
-    TRY(sample_work_image(work, batch->images + i * p->image_bytes, &slot->sample, slot->buffer,
-                          epoch, err));
-    batch->sample_ids[i] = slot->sample.sample_id;
-    batch->labels[i] = slot->sample.label;
+    if (slot->damaged) {
+        *err = slot->why;
+        return STATUS_CORRUPT;
+    }
+    uint8_t *views[AUGMENT_MAX_VIEWS] = {0};
+    for (uint32_t v = 0; v < p->opt.views; v++) {
+        views[v] = batch->images[v] + i * p->image_bytes;
+    }
+    TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, err));
+    batch->sample_ids[i] = slot->source.sample.sample_id;
+    batch->labels[i] = slot->source.sample.label;
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
-                            &batch->text_ids[i], &slot->sample, epoch, err);
+                            &batch->text_ids[i], &slot->source, epoch, err);
 }
 
-/* Requires that sample slot->sample turned out damaged; `why` says how. */
+/* Puts another sample of the same source into the slot. */
+static enum status load_other(struct pipeline *p,
+                              struct read_slot *slot,
+                              uint64_t epoch,
+                              uint64_t key,
+                              uint32_t attempt,
+                              struct error *err) {
+    uint32_t source = slot->source.source;
+    uint64_t ordinal = sampler_replacement(&p->sampler, source, epoch, key, attempt);
+    slot->why = (struct error){0};
+    enum status s = sources_sample_at(p->sources, source, ordinal, &slot->source, &slot->why);
+    slot->damaged = s < STATUS_OK;
+    return slot->damaged ? STATUS_OK : reader_load(p, slot, err);
+}
+
+/* Requires that the sample in the slot turned out damaged; `why` says how. */
 static enum status replace_sample(struct pipeline *p,
                                   struct sample_work *work,
                                   struct read_slot *slot,
                                   struct error *why,
                                   struct error *err) {
     uint64_t epoch = p->batch_slots[slot->batch_slot].batch.epoch;
-    uint64_t first_id = slot->sample.sample_id;
+    uint64_t id = slot->source.sample.sample_id;
+    uint64_t key = id != LOADER_NO_SAMPLE ? id : ~slot->source.position;
     for (uint32_t attempt = 0; attempt < REPLACE_TRIES; attempt++) {
-        TRY(pipeline_corrupt(p, slot->sample.sample_id, why, err));
-        uint64_t position = sampler_replacement(&p->sampler, epoch, first_id, attempt);
-        TRY(dataset_sample_at(p->dataset, position, &slot->sample, err));
-        TRY(reader_load(p, slot, err));
+        if (!slot->damaged) {
+            /* Not the sample, but the whole file may be another one. */
+            TRY(shard_files_check(p->files, slot->source.shard, err));
+        }
+        TRY(pipeline_corrupt(p, &slot->source, why, err));
+        TRY(load_other(p, slot, epoch, key, attempt, err));
         *why = (struct error){0};
         enum status s = make_sample(p, work, slot, why);
         if (s == STATUS_OK) {
@@ -54,8 +79,8 @@ static enum status replace_sample(struct pipeline *p,
         }
     }
     return error_set(err, STATUS_CORRUPT,
-                     "sample %" PRIu64 " is damaged, and so are %d drawn to replace it: %s",
-                     first_id, REPLACE_TRIES, why->text);
+                     "a sample is damaged, and so are %d drawn to replace it: %s", REPLACE_TRIES,
+                     why->text);
 }
 
 void decode_run(struct pipeline *p, struct sample_work *work) {
@@ -64,7 +89,7 @@ void decode_run(struct pipeline *p, struct sample_work *work) {
         struct read_slot *slot = &p->read_slots[id];
         struct error why = {0};
         struct error err = {0};
-        uint64_t bytes = slot->sample.image_span_bytes;
+        uint64_t bytes = slot->damaged ? 0 : slot->source.sample.image_bytes;
         enum status s = make_sample(p, work, slot, &why);
         bool replaced = is_damage(s);
         if (replaced) {

@@ -5,11 +5,10 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "loader/read_engine_internal.h"
 
-enum { PREAD_MAX_DEPTH = 4 };
+enum { PREAD_MAX_DEPTH = 16 };
 
 struct read_engine {
     uint32_t depth;
@@ -28,8 +27,11 @@ static enum status pread_create(struct read_engine **out, uint32_t depth, struct
     return STATUS_OK;
 }
 
-static void pread_destroy(struct read_engine *e) {
+/* Nothing is ever in flight between two calls. */
+static bool pread_destroy(struct read_engine *e, int64_t timeout_ms) {
+    (void)timeout_ms;
     free(e);
+    return true;
 }
 
 static void pread_submit(struct read_engine *e, const struct read_request *r) {
@@ -43,7 +45,7 @@ static uint32_t pread_reap(struct read_engine *e, struct read_completion *out, u
     }
     const struct read_request *r = &e->ring[e->first];
     /* The kernel cuts one read at 2^31 bytes less a page; requests are far below it. */
-    ssize_t got = pread(r->fd, r->buffer, r->size_bytes, (off_t)r->offset);
+    ssize_t got = preadv(r->fd, r->parts, (int)r->part_count, (off_t)r->offset);
     out->slot = r->slot;
     out->result = got < 0 ? -errno : (int32_t)got;
     e->first = (e->first + 1) % PREAD_MAX_DEPTH;

@@ -40,6 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "augment/pipeline.h"
 #include "formats/base/host_memory.h"
 #include "formats/base/log.h"
 #include "formats/base/status.h"
@@ -93,11 +94,6 @@ enum loader_order {
      * block_count * block_window places: a batch holds block_window neighbourhoods of the
      * dataset, no more. Data that is sorted (by class, by source) wants a larger window. */
     LOADER_ORDER_BLOCK,
-};
-
-enum loader_augment {
-    LOADER_AUGMENT_TRAIN,  /* random resized crop and flip */
-    LOADER_AUGMENT_SQUASH, /* the whole picture scaled to S x S: evaluation */
 };
 
 enum loader_captions {
@@ -160,16 +156,16 @@ struct loader_state {
 };
 
 struct loader_options {
-    uint32_t batch_count;        /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; 512 */
-    uint32_t rank;               /* [0, world); 0 */
-    uint32_t world;              /* [1, LOADER_MAX_WORLD]; 1 */
-    uint32_t image_size_px;      /* S; 256 */
-    enum loader_augment augment; /* LOADER_AUGMENT_TRAIN */
+    uint32_t batch_count;      /* global batch, all ranks together, [1, LOADER_MAX_BATCH]; 512 */
+    uint32_t rank;             /* [0, world); 0 */
+    uint32_t world;            /* [1, LOADER_MAX_WORLD]; 1 */
+    uint32_t image_size_px;    /* S; 256 */
+    enum augment_kind augment; /* AUGMENT_TRAIN */
     enum loader_captions captions; /* LOADER_CAPTIONS_DRAWN */
     enum loader_order order;       /* LOADER_ORDER_GLOBAL */
     uint32_t block_count;          /* samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
     uint32_t block_window;         /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
-    uint32_t views;                /* of each image, drawn apart: 1 or 2; 1 */
+    uint32_t views;                /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
     struct loader_filter filter;   /* loader_filter_default() */
     bool drop_last;                /* a last batch below batch_count is left out; true */
     uint64_t seed;                 /* 0 */
@@ -201,6 +197,10 @@ struct loader_options {
 };
 
 void loader_options_default(struct loader_options *opt);
+
+/* Sets order, block_count and block_window from "global", "sequential", "block:SIZE" or
+ * "block:SIZE:WINDOW"; what the text does not name stays. Returns OK or USAGE. */
+enum status loader_order_parse(struct loader_options *opt, const char *text, struct error *err);
 
 /* One batch, borrowed until loader_release. `count` is this rank's share: it differs between
  * batches only where world does not divide batch_count or a last batch is kept, and may then
@@ -316,6 +316,9 @@ size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_siz
 
 /* The same as a JSON object under `key` (NULL: at the top). */
 void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s);
+
+/* The stages of it alone. */
+void loader_stages_json(struct json_writer *w, const char *key, const struct loader_stats *s);
 
 #define LOADER_NO_SAMPLE UINT64_MAX /* id of a sample whose index record is damaged */
 

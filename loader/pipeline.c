@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/json_writer.h"
 #include "loader/pipeline_internal.h"
 
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err) {
@@ -40,6 +41,45 @@ bool pipeline_is_over(struct pipeline *p) {
 
 /* --- readers --- */
 
+static bool is_behind(const struct claim *a, const struct claim *b) {
+    return a->place.source != b->place.source ? a->place.source > b->place.source
+                                              : a->place.ordinal > b->place.ordinal;
+}
+
+static void sift_down(struct claim *heap, uint32_t count, uint32_t i) {
+    for (uint32_t child; (child = 2 * i + 1) < count; i = child) {
+        child += child + 1 < count && is_behind(&heap[child + 1], &heap[child]);
+        if (!is_behind(&heap[child], &heap[i])) {
+            return;
+        }
+        struct claim t = heap[i];
+        heap[i] = heap[child];
+        heap[child] = t;
+    }
+}
+
+/* By place, in place: a heap sort, since qsort may allocate. */
+static void sort_claims(struct claim *claims, uint32_t count) {
+    for (uint32_t i = count / 2; i > 0; i--) {
+        sift_down(claims, count, i - 1);
+    }
+    for (uint32_t left = count; left > 1; left--) {
+        struct claim t = claims[0];
+        claims[0] = claims[left - 1];
+        claims[left - 1] = t;
+        sift_down(claims, left - 1, 0);
+    }
+}
+
+/* The order in which a batch is read need not be the one in which it is delivered: where a batch
+ * comes from few places of the disk, it is read from the first to the last. */
+static void list_claims(struct pipeline *p, const struct sampler_batch *batch) {
+    for (uint32_t i = 0; i < batch->count; i++) {
+        p->claims[i] = (struct claim){sampler_place_at(&p->sampler, batch, i), i};
+    }
+    sort_claims(p->claims, batch->count);
+}
+
 /* Makes the next batch the one that is handed out, if its slot is free. Empty batches (a rank's
  * share of a small last batch) are ready at once. */
 static bool open_next_batch(struct pipeline *p) {
@@ -58,6 +98,8 @@ static bool open_next_batch(struct pipeline *p) {
         p->claim_open = slot->batch.count > 0;
         if (!p->claim_open) {
             pthread_cond_signal(&p->for_batch);
+        } else if (p->claims != NULL) {
+            list_claims(p, &slot->batch);
         }
     }
     return true;
@@ -72,9 +114,14 @@ static uint32_t claim_now(struct pipeline *p, uint32_t *out, uint32_t max) {
         struct read_slot *slot = &p->read_slots[id];
         slot->state = READ_SLOT_READING;
         slot->since_ns = now_ns;
-        slot->position = sampler_position(&batch->batch, p->claim_index);
         slot->batch_slot = p->claim_slot;
-        slot->index = p->claim_index;
+        if (p->claims != NULL) {
+            slot->place = p->claims[p->claim_index].place;
+            slot->index = p->claims[p->claim_index].index;
+        } else {
+            slot->place = sampler_place_at(&p->sampler, &batch->batch, p->claim_index);
+            slot->index = p->claim_index;
+        }
         if (++p->claim_index == batch->batch.count) {
             p->claim_open = false;
         }
@@ -103,26 +150,23 @@ uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool ma
     return n;
 }
 
-void pipeline_read_done(struct pipeline *p,
-                        const uint32_t *ids,
-                        uint32_t count,
-                        uint64_t bytes,
-                        int64_t busy_ns,
-                        uint32_t retried_count) {
+void pipeline_read_done(struct pipeline *p, const struct read_done *done) {
     pthread_mutex_lock(&p->lock);
     int64_t now_ns = clock_now_ns();
-    for (uint32_t i = 0; i < count; i++) {
-        p->read_slots[ids[i]].state = READ_SLOT_READ;
-        p->read_slots[ids[i]].since_ns = now_ns;
-        p->ready_slots[(p->ready_first + p->ready_count++) % p->read_slot_count] = ids[i];
+    for (uint32_t i = 0; i < done->count; i++) {
+        uint32_t id = done->ids[i];
+        p->read_slots[id].state = READ_SLOT_READ;
+        p->read_slots[id].since_ns = now_ns;
+        p->ready_slots[(p->ready_first + p->ready_count++) % p->read_slot_count] = id;
     }
-    p->stats.read.items_count += count;
-    p->stats.read.bytes += bytes;
-    p->stats.read.busy_ns += busy_ns;
-    p->stats.retried_reads_count += retried_count;
-    if (count == 1) {
+    p->stats.read.items_count += done->count;
+    p->stats.read.bytes += done->bytes;
+    p->stats.read.busy_ns += done->busy_ns;
+    p->stats.requests_count += done->requests_count;
+    p->stats.retried_reads_count += done->retried_count;
+    if (done->count == 1) {
         pthread_cond_signal(&p->for_decode);
-    } else if (count > 1) {
+    } else if (done->count > 1) {
         pthread_cond_broadcast(&p->for_decode);
     }
     pthread_mutex_unlock(&p->lock);
@@ -170,35 +214,78 @@ void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64
     pthread_mutex_unlock(&p->lock);
 }
 
-enum status pipeline_corrupt(struct pipeline *p,
-                             uint64_t sample_id,
-                             const struct error *why,
-                             struct error *err) {
-    enum status s = STATUS_OK;
-    bool is_new = true;
-    pthread_mutex_lock(&p->lock);
-    for (uint32_t i = 0; i < p->corrupt_listed_count && is_new; i++) {
-        is_new = p->corrupt_list[i].sample_id != sample_id;
+/* One line of JSON; a file that cannot be written ends the run, since it was asked for. */
+static enum status
+write_quarantine(struct pipeline *p, const struct loader_corrupt *row, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "dataset", sources_directory(p->sources, row->source));
+    if (row->sample_id == LOADER_NO_SAMPLE) {
+        json_null(&w, "id");
+    } else {
+        json_u64(&w, "id", row->sample_id - sources_id_offset(p->sources, row->source));
     }
-    if (is_new) {
-        p->stats.corrupt_count++;
-        if (p->corrupt_listed_count < LOADER_MAX_CORRUPT_LIST) {
-            struct loader_corrupt *row = &p->corrupt_list[p->corrupt_listed_count++];
-            row->sample_id = sample_id;
-            snprintf(row->reason, sizeof(row->reason), "%.*s", (int)sizeof(row->reason) - 1,
-                     why->text);
+    json_u64(&w, "position", row->position);
+    json_string(&w, "reason", row->reason);
+    json_close_object(&w);
+    json_newline(&w);
+    enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        s = file_posix()->write(p->quarantine, w.out.data, w.out.size_bytes, err);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+/* Under the lock: adds the sample to the list if it is not there. */
+static enum status list_corrupt(struct pipeline *p,
+                                const struct loader_corrupt *row,
+                                bool *is_new,
+                                struct error *err) {
+    for (uint32_t i = 0; i < p->corrupt_listed_count; i++) {
+        const struct loader_corrupt *old = &p->corrupt_list[i];
+        if (old->source == row->source && old->position == row->position) {
+            return STATUS_OK;
         }
     }
+    *is_new = true;
+    p->stats.corrupt_count++;
+    if (p->corrupt_listed_count < LOADER_MAX_CORRUPT_LIST) {
+        p->corrupt_list[p->corrupt_listed_count++] = *row;
+    }
+    return p->quarantine != NULL ? write_quarantine(p, row, err) : STATUS_OK;
+}
+
+enum status pipeline_corrupt(struct pipeline *p,
+                             const struct source_sample *sample,
+                             const struct error *why,
+                             struct error *err) {
+    bool is_new = false;
+    struct loader_corrupt row = {
+        .sample_id = sample->sample.sample_id,
+        .position = sample->position,
+        .source = sample->source,
+    };
+    snprintf(row.reason, sizeof(row.reason), "%.*s", (int)sizeof(row.reason) - 1, why->text);
+    pthread_mutex_lock(&p->lock);
+    enum status s = list_corrupt(p, &row, &is_new, err);
     uint64_t count = p->stats.corrupt_count;
     pthread_mutex_unlock(&p->lock);
-    if (is_new) {
-        log_write(p->opt.log, LOG_LEVEL_WARN, "sample %" PRIu64 ": %s", sample_id, why->text);
+    char name[64];
+    if (row.sample_id == LOADER_NO_SAMPLE) {
+        snprintf(name, sizeof(name), "the sample at position %" PRIu64, row.position);
+    } else {
+        snprintf(name, sizeof(name), "sample %" PRIu64, row.sample_id);
     }
-    if (count > p->opt.max_corrupt_count) {
+    if (is_new) {
+        log_write(p->opt.log, LOG_LEVEL_WARN, "%s of %s: %s", name,
+                  sources_directory(p->sources, row.source), row.reason);
+    }
+    if (s == STATUS_OK && count > p->opt.max_corrupt_count) {
         s = error_set(err, STATUS_CORRUPT,
-                      "%" PRIu64 " damaged samples, %" PRIu64
-                      " are allowed; the last one: sample %" PRIu64 ": %s",
-                      count, p->opt.max_corrupt_count, sample_id, why->text);
+                      "%" PRIu64 " damaged samples, %" PRIu64 " are allowed; the last one: %s: %s",
+                      count, p->opt.max_corrupt_count, name, row.reason);
     }
     return s;
 }
@@ -234,20 +321,18 @@ static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
             waited_s, p->held_count, p->batch_slot_count);
     }
     double stuck_s = (double)(clock_now_ns() - oldest->since_ns) / 1e9;
-    struct dataset_sample sample = {0};
-    if (dataset_sample_at(p->dataset, oldest->position, &sample, NULL) != STATUS_OK) {
-        sample.sample_id = oldest->position;
-    }
+    struct source_sample at;
+    (void)sources_sample_at(p->sources, oldest->place.source, oldest->place.ordinal, &at, NULL);
     if (oldest->state == READ_SLOT_READING) {
         return error_set(err, STATUS_TIMEOUT,
                          "no batch within %.1f s: stuck in read, %s at offset %" PRIu64
                          " for %.1f s (%u reads in flight)",
-                         waited_s, dataset_shard_path(p->dataset, sample.shard),
-                         sample.image_offset, stuck_s, reading);
+                         waited_s, sources_shard_path(p->sources, at.shard), at.sample.image_offset,
+                         stuck_s, reading);
     }
     return error_set(err, STATUS_TIMEOUT,
                      "no batch within %.1f s: stuck in decode, sample %" PRIu64 " %s for %.1f s",
-                     waited_s, sample.sample_id,
+                     waited_s, at.sample.sample_id,
                      oldest->state == READ_SLOT_READ ? "waits" : "is being decoded", stuck_s);
 }
 
@@ -295,8 +380,8 @@ enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct
             p->stats.first_batch_ns = clock_now_ns() - p->start_ns;
         }
         p->stats.deliver.items_count++;
-        p->stats.deliver.bytes +=
-            slot->batch.count * (p->image_bytes + p->opt.max_tokens * sizeof(int32_t));
+        p->stats.deliver.bytes += slot->batch.count * (p->opt.views * p->image_bytes +
+                                                       p->opt.max_tokens * sizeof(int32_t));
         p->stats.samples_count += slot->batch.count;
         p->stats.replaced_count += slot->replaced_count;
         *out = slot;

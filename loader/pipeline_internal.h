@@ -13,14 +13,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/dataset.h"
+#include "formats/base/file_io.h"
 #include "formats/tokenizer.h"
 #include "loader/loader.h"
 #include "loader/read_engine_internal.h"
 #include "loader/sampler.h"
 #include "loader/shard_files_internal.h"
+#include "loader/sources.h"
 
-enum { READ_BUFFER_PADDING_BYTES = 64, READ_MEMORY_MAX_MIB = 1024, READ_TRIES = 4 };
+enum {
+    READ_BUFFER_PADDING_BYTES = 64,
+    READ_MEMORY_MAX_MIB = 1024,
+    READ_TRIES = 4,
+    READ_DIRECT_ALIGN_BYTES = 4096, /* of memory, offset and size: what every disk takes */
+};
 
 enum read_slot_state { READ_SLOT_FREE, READ_SLOT_READING, READ_SLOT_READ, READ_SLOT_DECODING };
 
@@ -28,14 +34,14 @@ enum read_slot_state { READ_SLOT_FREE, READ_SLOT_READING, READ_SLOT_READ, READ_S
 struct read_slot {
     enum read_slot_state state; /* guarded by the pipeline's lock */
     int64_t since_ns;           /* when `state` began; guarded as well */
-    uint64_t position;          /* in the dataset; written with the state */
+    struct sampler_place place; /* written with the state */
     uint32_t batch_slot;
-    uint32_t index; /* in the batch */
-    uint8_t *buffer;
-    struct dataset_sample sample; /* the owner's */
-    int fd;
-    uint32_t tries;
-    size_t done_bytes;
+    uint32_t index;  /* in the batch */
+    uint8_t *buffer; /* all from here on is the owner's */
+    uint8_t *data;   /* where in the buffer the image begins */
+    struct source_sample source;
+    bool damaged;     /* the index record is; nothing was read */
+    struct error why; /* then: how */
 };
 
 enum batch_slot_state { BATCH_FREE, BATCH_FILLING, BATCH_READY, BATCH_HELD };
@@ -45,8 +51,8 @@ struct batch_slot {
     uint32_t remaining_count;    /* samples still missing */
     uint32_t replaced_count;
     struct sampler_batch batch;
-    void *block; /* one piece of host memory, cut into: */
-    uint8_t *images;
+    void *block;                        /* one piece of host memory, cut into: */
+    uint8_t *images[AUGMENT_MAX_VIEWS]; /* [1] NULL with one view */
     int32_t *tokens;
     int32_t *lengths;
     uint64_t *sample_ids;
@@ -54,10 +60,16 @@ struct batch_slot {
     int32_t *labels;
 };
 
+/* A sample of the batch that is being handed out, in the order of its place on the disk. */
+struct claim {
+    struct sampler_place place;
+    uint32_t index;
+};
+
 struct pipeline {
     struct loader_options opt;
     struct sampler sampler;
-    const struct dataset *dataset;
+    const struct sources *sources;
     const struct tokenizer *tokenizer; /* NULL: none */
     const struct read_engine_ops *engine;
     struct shard_files *files;
@@ -85,6 +97,7 @@ struct pipeline {
     uint32_t ready_first, ready_count;
 
     struct batch_slot *batch_slots; /* (batch_slot_count) */
+    struct claim *claims;           /* (largest batch) of a block order; NULL otherwise */
     bool claim_open;                /* the batch in claim_slot is being handed out */
     uint32_t claim_index;           /* its next sample */
     uint32_t claim_slot;
@@ -92,11 +105,18 @@ struct pipeline {
     uint64_t take_step;  /* next global step the consumer gets */
     uint32_t held_count;
 
+    uint32_t running_count; /* threads that have not left yet */
+    uint32_t running_decoders_count;
+    bool abandoned;          /* close has given up waiting: the last thread out frees everything */
+    pthread_cond_t for_exit; /* a thread left */
+
+    struct file *quarantine;             /* NULL: not asked for */
     struct loader_corrupt *corrupt_list; /* (LOADER_MAX_CORRUPT_LIST) */
     uint32_t corrupt_listed_count;
     struct loader_stats stats; /* counts and times; the rest is filled on request */
 };
 
+struct reader;
 struct sample_work;
 
 /* Records the first failure and wakes everybody. */
@@ -108,21 +128,25 @@ bool pipeline_is_over(struct pipeline *p);
 /* Readers: takes up to `max` free read slots, each for the next position in order. Waits for the
  * first when may_wait; 0 otherwise or when it is over. */
 uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool may_wait);
-/* Readers: these slots hold their images. */
-void pipeline_read_done(struct pipeline *p,
-                        const uint32_t *ids,
-                        uint32_t count,
-                        uint64_t bytes,
-                        int64_t busy_ns,
-                        uint32_t retried_count);
+/* What a reader has done in one round. */
+struct read_done {
+    uint32_t ids[LOADER_MAX_READ_DEPTH + LOADER_MAX_THREADS]; /* slots that hold their images */
+    uint32_t count;
+    uint32_t requests_count;
+    uint32_t retried_count;
+    uint64_t bytes;
+    int64_t busy_ns;
+};
+void pipeline_read_done(struct pipeline *p, const struct read_done *done);
 
 /* Decoders: waits for an image; false when it is over. */
 bool pipeline_take_read(struct pipeline *p, uint32_t *id);
 /* Decoders: the sample is in its batch, the read slot is free again. */
 void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes);
-/* Decoders: lists a damaged sample. Returns OK, or CORRUPT when there are too many. */
+/* Decoders: lists a damaged sample. Returns OK, CORRUPT when there are too many, or IO when the
+ * quarantine file cannot be written. */
 enum status pipeline_corrupt(struct pipeline *p,
-                             uint64_t sample_id,
+                             const struct source_sample *sample,
                              const struct error *why,
                              struct error *err);
 
@@ -131,17 +155,28 @@ enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct
 void pipeline_release(struct pipeline *p, uint32_t slot);
 
 /* The stages' main functions; they return when it is over. */
-void reader_run(struct pipeline *p, struct read_engine *engine);
+void reader_run(struct reader *r);
 void decode_run(struct pipeline *p, struct sample_work *work);
 
-/* Reads slot->sample into slot->buffer on the calling thread. Returns OK, IO, CORRUPT (the file is
- * too short) or NOTFOUND. */
+/* A reading thread's own: its engine and the requests it has there. Returns OK, NOMEM or
+ * UNSUPPORTED. */
+enum status reader_create(struct reader **out, struct pipeline *p, struct error *err);
+/* Before the thread starts: nothing is in flight. What reader_create returns; on failure there is
+ * no engine, and reader_run may not be called. */
+enum status reader_start(struct reader *r, struct error *err);
+/* After the thread has left: as read_engine_ops.destroy has it. */
+bool reader_stop(struct reader *r, int64_t timeout_ms);
+void reader_destroy(struct reader *r); /* accepts NULL */
+
+/* Reads slot->source into slot->buffer on the calling thread. Returns OK, IO, CORRUPT (the file is
+ * too short, or another one) or NOTFOUND. */
 enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err);
 
-/* loader_open with a reading engine of the caller: for tests that inject faults. NULL: the options
- * decide. */
+/* loader_open_mix with a reading engine of the caller: for tests that inject faults. NULL: the
+ * options decide. */
 enum status loader_open_with_engine(struct loader **out,
-                                    const char *dataset_dir,
+                                    const struct loader_source *sources,
+                                    uint32_t source_count,
                                     const struct loader_options *opt,
                                     const struct read_engine_ops *engine,
                                     struct error *err);

@@ -1,31 +1,103 @@
 /*
- * reader: a reading thread. It claims positions in order, starts their reads, and passes complete
+ * reader: a reading thread. It claims samples in order, starts their reads, and passes complete
  * images on to the decoders. Requests of many batches are in flight at once; short reads are
  * continued, errors retried a few times, and what stays broken stops the run with the name of the
  * shard and the offset.
+ *
+ * Samples that were claimed together and lie next to each other in a shard, as they do in
+ * sequential and block order, are one request: each image goes to a buffer of its own, and the few
+ * bytes between two images to a piece of memory that nobody looks at.
+ *
+ *   file       .. image 7 | head of 8 | image 8 | head of 9 | image 9 ..
+ *   parts         slot a    junk        slot b    junk        slot c
+ *
+ * With O_DIRECT, offset, size and memory are multiples of READ_DIRECT_ALIGN_BYTES: a request is one
+ * image with a margin around it, and the image begins inside its buffer.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "loader/pipeline_internal.h"
 
+enum {
+    GROUP_MAX_SLOTS = (READ_MAX_PARTS + 1) / 2,
+    GROUP_MAX_BYTES = 4 << 20,
+    GROUP_MAX_GAP_BYTES = 16 << 10,
+};
+
+/* One request: neighbouring images. */
+struct group {
+    uint32_t slots[GROUP_MAX_SLOTS];
+    uint32_t slot_count;
+    uint32_t shard;
+    int fd;
+    uint32_t tries;
+    uint64_t offset;   /* of the next byte that is missing */
+    size_t need_bytes; /* from there on */
+    uint32_t part_first, part_count;
+    struct iovec parts[READ_MAX_PARTS];
+};
+
 struct reader {
     struct pipeline *p;
     struct read_engine *engine;
-    uint32_t in_flight;
-    uint32_t retried_count;
-    uint64_t done_bytes;
-    uint32_t done_count;
-    uint32_t done[LOADER_MAX_READ_DEPTH]; /* complete, not yet passed on */
+    struct group *groups;  /* (depth) */
+    uint32_t *free_groups; /* (depth) a stack */
+    uint32_t depth;
+    uint32_t free_count;
+    uint8_t *junk; /* GROUP_MAX_GAP_BYTES */
+    struct read_done done;
 };
 
-static bool is_transient(int e) {
-    return e == EINTR || e == EAGAIN;
+/* --- groups --- */
+
+static void start_group(struct group *g, const struct pipeline *p, uint32_t id) {
+    struct read_slot *slot = &p->read_slots[id];
+    const struct dataset_sample *s = &slot->source.sample;
+    size_t lead = p->opt.direct ? (size_t)(s->image_offset % READ_DIRECT_ALIGN_BYTES) : 0;
+    size_t size = lead + s->image_span_bytes;
+    slot->data = slot->buffer + lead;
+    g->slots[0] = id;
+    g->slot_count = 1;
+    g->shard = slot->source.shard;
+    g->tries = 0;
+    g->offset = s->image_offset - lead;
+    g->need_bytes = size;
+    if (p->opt.direct) {
+        size = (size + READ_DIRECT_ALIGN_BYTES - 1) / READ_DIRECT_ALIGN_BYTES *
+               READ_DIRECT_ALIGN_BYTES;
+    }
+    g->part_first = 0;
+    g->part_count = 1;
+    g->parts[0] = (struct iovec){slot->buffer, size};
 }
+
+/* Adds the image to the request when it lies shortly behind it. */
+static bool join_group(struct group *g, const struct pipeline *p, uint8_t *junk, uint32_t id) {
+    struct read_slot *slot = &p->read_slots[id];
+    const struct dataset_sample *s = &slot->source.sample;
+    uint64_t end = g->offset + g->need_bytes;
+    if (p->opt.direct || g->slot_count == GROUP_MAX_SLOTS || slot->source.shard != g->shard ||
+        s->image_offset < end || s->image_offset - end > GROUP_MAX_GAP_BYTES ||
+        s->image_offset - g->offset + s->image_span_bytes > GROUP_MAX_BYTES) {
+        return false;
+    }
+    size_t gap = (size_t)(s->image_offset - end);
+    if (gap > 0) {
+        g->parts[g->part_count++] = (struct iovec){junk, gap};
+    }
+    slot->data = slot->buffer;
+    g->parts[g->part_count++] = (struct iovec){slot->buffer, s->image_span_bytes};
+    g->slots[g->slot_count++] = id;
+    g->need_bytes += gap + s->image_span_bytes;
+    return true;
+}
+
+/* --- what a read gave --- */
 
 /* 10, 40, 160 ms: long enough for a controller reset, short enough to notice a stop. */
 static void back_off(uint32_t tries) {
@@ -37,12 +109,11 @@ static void back_off(uint32_t tries) {
 }
 
 static enum status
-read_error(struct error *err, const struct pipeline *p, const struct read_slot *slot, int e) {
-    enum status s = error_set(
-        err, STATUS_IO,
-        "%s: cannot read %" PRIu64 " bytes at offset %" PRIu64 " after %d tries: %s",
-        dataset_shard_path(p->dataset, slot->sample.shard), (uint64_t)slot->sample.image_span_bytes,
-        slot->sample.image_offset, READ_TRIES, strerror(e));
+read_error(struct error *err, const struct pipeline *p, const struct group *g, int e) {
+    enum status s = error_set(err, STATUS_IO,
+                              "%s: cannot read %zu bytes at offset %" PRIu64 " after %d tries: %s",
+                              sources_shard_path(p->sources, g->shard), g->need_bytes, g->offset,
+                              READ_TRIES, strerror(e));
     if (err != NULL) {
         err->os_errno = e;
     }
@@ -50,94 +121,153 @@ read_error(struct error *err, const struct pipeline *p, const struct read_slot *
 }
 
 static enum status
-short_file_error(struct error *err, const struct pipeline *p, const struct read_slot *slot) {
+short_file_error(struct error *err, const struct pipeline *p, const struct group *g) {
     return error_set(err, STATUS_CORRUPT,
                      "%s: the file ends at offset %" PRIu64 ", sample %" PRIu64
                      " needs it up to %" PRIu64 ": the shard was cut or replaced",
-                     dataset_shard_path(p->dataset, slot->sample.shard),
-                     slot->sample.image_offset + slot->done_bytes, slot->sample.sample_id,
-                     slot->sample.image_offset + slot->sample.image_span_bytes);
+                     sources_shard_path(p->sources, g->shard), g->offset,
+                     p->read_slots[g->slots[g->slot_count - 1]].source.sample.sample_id,
+                     g->offset + g->need_bytes);
+}
+
+static void advance(struct group *g, size_t got) {
+    g->offset += got;
+    g->need_bytes -= got;
+    while (got > 0) {
+        struct iovec *part = &g->parts[g->part_first];
+        size_t step = got < part->iov_len ? got : part->iov_len;
+        part->iov_base = (uint8_t *)part->iov_base + step;
+        part->iov_len -= step;
+        got -= step;
+        g->part_first += part->iov_len == 0;
+    }
+}
+
+/* Takes in the result of one read. Returns OK when nothing is missing any more, AGAIN when the rest
+ * has to be asked for, or the failure. */
+static enum status take_result(struct pipeline *p,
+                               struct group *g,
+                               int64_t result,
+                               uint32_t *retried_count,
+                               struct error *err) {
+    if (result == -EINTR || result == -EAGAIN) {
+        return STATUS_AGAIN;
+    }
+    if (result < 0) {
+        if (++g->tries >= READ_TRIES) {
+            return read_error(err, p, g, (int)-result);
+        }
+        ++*retried_count;
+        back_off(g->tries);
+        return STATUS_AGAIN;
+    }
+    size_t got = (size_t)result;
+    if (got >= g->need_bytes) {
+        g->need_bytes = 0;
+        return STATUS_OK;
+    }
+    if (p->opt.direct) {
+        /* Goes on at an aligned place; less than one block is the end of the file. */
+        got = got / READ_DIRECT_ALIGN_BYTES * READ_DIRECT_ALIGN_BYTES;
+    }
+    if (got == 0) {
+        return short_file_error(err, p, g);
+    }
+    advance(g, got);
+    return STATUS_AGAIN;
+}
+
+/* Shards on network disks may be away for a moment; a shard that is another one now is not. */
+static enum status open_shard(struct pipeline *p, struct group *g, struct error *err) {
+    for (uint32_t tries = 1;; tries++) {
+        struct error why = {0};
+        enum status s = shard_files_acquire(p->files, &g->fd, g->shard, &why);
+        if (s == STATUS_OK || tries >= READ_TRIES || (s != STATUS_NOTFOUND && s != STATUS_IO)) {
+            if (s < STATUS_OK && err != NULL) {
+                *err = why;
+            }
+            return s;
+        }
+        back_off(tries);
+    }
 }
 
 enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err) {
-    TRY(shard_files_acquire(p->files, &slot->fd, slot->sample.shard, err));
-    enum status s = STATUS_OK;
-    uint32_t tries = 0;
-    slot->done_bytes = 0;
-    while (s == STATUS_OK && slot->done_bytes < slot->sample.image_span_bytes) {
-        ssize_t got = pread(slot->fd, slot->buffer + slot->done_bytes,
-                            slot->sample.image_span_bytes - slot->done_bytes,
-                            (off_t)(slot->sample.image_offset + slot->done_bytes));
-        if (got > 0) {
-            slot->done_bytes += (size_t)got;
-        } else if (got == 0) {
-            s = short_file_error(err, p, slot);
-        } else if (errno != EINTR) {
-            int e = errno;
-            if (++tries >= READ_TRIES) {
-                s = read_error(err, p, slot, e);
-            } else {
-                back_off(tries);
-            }
-        }
+    struct group g;
+    uint32_t retried_count = 0;
+    start_group(&g, p, (uint32_t)(slot - p->read_slots));
+    TRY(open_shard(p, &g, err));
+    enum status s = STATUS_AGAIN;
+    while (s == STATUS_AGAIN) {
+        ssize_t got = preadv(g.fd, g.parts + g.part_first, (int)(g.part_count - g.part_first),
+                             (off_t)g.offset);
+        s = take_result(p, &g, got < 0 ? -errno : got, &retried_count, err);
     }
-    shard_files_release(p->files, slot->sample.shard);
+    shard_files_release(p->files, g.shard);
     return s;
 }
 
-/* Asks the engine for what is still missing. */
-static void submit_rest(struct reader *r, uint32_t id) {
-    struct read_slot *slot = &r->p->read_slots[id];
+/* --- the thread --- */
+
+static void submit(struct reader *r, uint32_t id) {
+    const struct group *g = &r->groups[id];
     struct read_request request = {
-        .fd = slot->fd,
+        .fd = g->fd,
         .slot = id,
-        .buffer = slot->buffer + slot->done_bytes,
-        .size_bytes = slot->sample.image_span_bytes - slot->done_bytes,
-        .offset = slot->sample.image_offset + slot->done_bytes,
+        .offset = g->offset,
+        .parts = g->parts + g->part_first,
+        .part_count = g->part_count - g->part_first,
     };
     r->p->engine->submit(r->engine, &request);
-    r->in_flight++;
+    r->done.requests_count++;
 }
 
-static enum status start_read(struct reader *r, uint32_t id, struct error *err) {
-    struct read_slot *slot = &r->p->read_slots[id];
-    TRY(dataset_sample_at(r->p->dataset, slot->position, &slot->sample, err));
-    slot->tries = 0;
-    slot->done_bytes = 0;
-    TRY(shard_files_acquire(r->p->files, &slot->fd, slot->sample.shard, err));
-    submit_rest(r, id);
+/* Looks up where the samples lie and puts them into requests. */
+static enum status
+start_reads(struct reader *r, const uint32_t *claimed, uint32_t count, struct error *err) {
+    struct pipeline *p = r->p;
+    uint32_t i = 0;
+    while (i < count) {
+        struct group *g = NULL;
+        for (; i < count; i++) {
+            struct read_slot *slot = &p->read_slots[claimed[i]];
+            slot->why = (struct error){0};
+            enum status s = sources_sample_at(p->sources, slot->place.source, slot->place.ordinal,
+                                              &slot->source, &slot->why);
+            slot->damaged = s < STATUS_OK;
+            if (slot->damaged) {
+                r->done.ids[r->done.count++] = claimed[i];
+            } else if (g == NULL) {
+                g = &r->groups[r->free_groups[--r->free_count]];
+                start_group(g, p, claimed[i]);
+            } else if (!join_group(g, p, r->junk, claimed[i])) {
+                break;
+            }
+        }
+        if (g != NULL) {
+            TRY(open_shard(p, g, err));
+            submit(r, (uint32_t)(g - r->groups));
+        }
+    }
     return STATUS_OK;
 }
 
 static enum status
 finish_read(struct reader *r, const struct read_completion *c, struct error *err) {
-    struct read_slot *slot = &r->p->read_slots[c->slot];
-    r->in_flight--;
-    enum status s = STATUS_OK;
-    if (c->result < 0 && is_transient(-c->result)) {
-        submit_rest(r, c->slot);
+    struct group *g = &r->groups[c->slot];
+    r->done.bytes += c->result > 0 ? (uint64_t)c->result : 0;
+    enum status s = take_result(r->p, g, c->result, &r->done.retried_count, err);
+    if (s == STATUS_AGAIN) {
+        submit(r, c->slot);
         return STATUS_OK;
     }
-    if (c->result < 0) {
-        if (++slot->tries < READ_TRIES) {
-            r->retried_count++;
-            back_off(slot->tries);
-            submit_rest(r, c->slot);
-            return STATUS_OK;
+    shard_files_release(r->p->files, g->shard);
+    if (s == STATUS_OK) {
+        for (uint32_t i = 0; i < g->slot_count; i++) {
+            r->done.ids[r->done.count++] = g->slots[i];
         }
-        s = read_error(err, r->p, slot, -c->result);
-    } else if (c->result == 0) {
-        s = short_file_error(err, r->p, slot);
-    } else {
-        slot->done_bytes += (size_t)c->result;
-        if (slot->done_bytes < slot->sample.image_span_bytes) {
-            submit_rest(r, c->slot);
-            return STATUS_OK;
-        }
-        r->done[r->done_count++] = c->slot;
-        r->done_bytes += slot->done_bytes;
+        r->free_groups[r->free_count++] = c->slot;
     }
-    shard_files_release(r->p->files, slot->sample.shard);
     return s;
 }
 
@@ -145,33 +275,74 @@ finish_read(struct reader *r, const struct read_completion *c, struct error *err
 static enum status reader_round(struct reader *r, struct error *err) {
     struct pipeline *p = r->p;
     uint32_t claimed[LOADER_MAX_READ_DEPTH];
-    uint32_t n = pipeline_claim(p, claimed, p->reader_depth - r->in_flight, r->in_flight == 0);
+    uint32_t n = pipeline_claim(p, claimed, r->free_count, r->free_count == r->depth);
     int64_t begin_ns = clock_now_ns();
-    r->done_count = 0;
-    r->done_bytes = 0;
-    r->retried_count = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        TRY(start_read(r, claimed[i], err));
-    }
-    if (r->in_flight > 0) {
+    r->done.count = 0;
+    r->done.bytes = 0;
+    r->done.requests_count = 0;
+    r->done.retried_count = 0;
+    TRY(start_reads(r, claimed, n, err));
+    if (r->free_count < r->depth) {
         struct read_completion completions[LOADER_MAX_READ_DEPTH];
         uint32_t got = p->engine->reap(r->engine, completions, LOADER_MAX_READ_DEPTH);
         for (uint32_t i = 0; i < got; i++) {
             TRY(finish_read(r, &completions[i], err));
         }
     }
-    pipeline_read_done(p, r->done, r->done_count, r->done_bytes, clock_now_ns() - begin_ns,
-                       r->retried_count);
+    r->done.busy_ns = clock_now_ns() - begin_ns;
+    pipeline_read_done(p, &r->done);
     return STATUS_OK;
 }
 
-void reader_run(struct pipeline *p, struct read_engine *engine) {
-    struct reader r = {.p = p, .engine = engine};
+void reader_run(struct reader *r) {
     struct error err = {0};
-    while (!pipeline_is_over(p)) {
-        enum status s = reader_round(&r, &err);
+    while (!pipeline_is_over(r->p)) {
+        enum status s = reader_round(r, &err);
         if (s < STATUS_OK) {
-            pipeline_fail(p, s, &err);
+            pipeline_fail(r->p, s, &err);
         }
+    }
+}
+
+/* --- life --- */
+
+enum status reader_create(struct reader **out, struct pipeline *p, struct error *err) {
+    *out = NULL;
+    struct reader *r = calloc(1, sizeof(*r));
+    if (r != NULL) {
+        r->p = p;
+        r->depth = p->reader_depth;
+        r->groups = calloc(r->depth, sizeof(*r->groups));
+        r->free_groups = calloc(r->depth, sizeof(*r->free_groups));
+        r->junk = malloc(GROUP_MAX_GAP_BYTES);
+    }
+    if (r == NULL || r->groups == NULL || r->free_groups == NULL || r->junk == NULL) {
+        reader_destroy(r);
+        return error_set(err, STATUS_NOMEM, "out of memory for a reading thread");
+    }
+    *out = r;
+    return STATUS_OK;
+}
+
+enum status reader_start(struct reader *r, struct error *err) {
+    r->free_count = r->depth;
+    for (uint32_t i = 0; i < r->depth; i++) {
+        r->free_groups[i] = i;
+    }
+    return r->p->engine->create(&r->engine, r->depth, err);
+}
+
+bool reader_stop(struct reader *r, int64_t timeout_ms) {
+    bool quiet = r->engine == NULL || r->p->engine->destroy(r->engine, timeout_ms);
+    r->engine = NULL;
+    return quiet;
+}
+
+void reader_destroy(struct reader *r) {
+    if (r != NULL) {
+        free(r->groups);
+        free(r->free_groups);
+        free(r->junk);
+        free(r);
     }
 }

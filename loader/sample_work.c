@@ -1,7 +1,7 @@
 /*
  * sample_work: the functions of formats/ and augment/ in the order that makes a training sample.
- * Everything random is drawn by (seed, epoch, sample id), so it does not matter which thread does
- * the work, or when.
+ * Everything random is drawn by (seed, epoch, sample id), crops also by view, so it does not matter
+ * which thread does the work, or when.
  */
 #include "loader/sample_work.h"
 
@@ -22,17 +22,17 @@ struct sample_work {
     struct augment_options augment;
     const struct tokenizer *tokenizer;
     struct image_decoder *decoder;
-    struct caption_reader *captions;
+    struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct text_scratch *text;
     struct augment_scratch scratch;
 };
 
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
-                               const struct dataset *dataset,
+                               const struct sources *sources,
                                const struct tokenizer *tokenizer,
                                struct error *err) {
-    REQUIRE(out != NULL && opt != NULL && dataset != NULL);
+    REQUIRE(out != NULL && opt != NULL && sources != NULL);
     *out = NULL;
     struct sample_work *w = calloc(1, sizeof(*w));
     if (w == NULL) {
@@ -41,12 +41,13 @@ enum status sample_work_create(struct sample_work **out,
     enum status s;
     w->opt = *opt;
     w->tokenizer = tokenizer;
-    augment_options_default(
-        &w->augment, opt->augment == LOADER_AUGMENT_TRAIN ? AUGMENT_TRAIN : AUGMENT_EVAL_SQUASH);
+    augment_options_default(&w->augment, opt->augment);
     w->augment.size_px = (int32_t)opt->image_size_px;
     augment_scratch_init(&w->scratch);
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
-    TRY_OR_FAIL(s, caption_reader_create(&w->captions, dataset, err));
+    for (uint32_t i = 0; i < sources_count(sources); i++) {
+        TRY_OR_FAIL(s, caption_reader_create(&w->captions[i], sources_dataset(sources, i), err));
+    }
     TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
     *out = w;
     return STATUS_OK;
@@ -60,7 +61,9 @@ void sample_work_destroy(struct sample_work *w) {
         return;
     }
     image_decoder_destroy(w->decoder);
-    caption_reader_destroy(w->captions);
+    for (uint32_t i = 0; i < LOADER_MAX_SOURCES; i++) {
+        caption_reader_destroy(w->captions[i]);
+    }
     text_scratch_destroy(w->text);
     augment_scratch_fini(&w->scratch);
     free(w);
@@ -85,12 +88,45 @@ static enum status picture_size(int32_t *width_px,
     return STATUS_OK;
 }
 
-enum status sample_work_image(struct sample_work *w,
-                              uint8_t *out_pixels,
+/* One decode for all views: of the part that holds what each of them shows. */
+static enum status make_views(struct sample_work *w,
+                              uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct dataset_sample *sample,
+                              const uint8_t *image,
+                              uint64_t epoch,
+                              struct error *err) {
+    int32_t width_px = 0;
+    int32_t height_px = 0;
+    TRY(picture_size(&width_px, &height_px, sample, image, err));
+    struct augment_params params[AUGMENT_MAX_VIEWS];
+    for (uint32_t v = 0; v < w->opt.views; v++) {
+        augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed, epoch,
+                     sample->sample_id, v);
+    }
+    struct augment_part part;
+    augment_decode(&part, params, (int)w->opt.views);
+    struct image_decode_options how = {
+        .region = part.region,
+        .min_width_px = part.min_width_px,
+        .min_height_px = part.min_height_px,
+    };
+    struct image_view pixels;
+    struct image_box box;
+    TRY(image_decode(w->decoder, &pixels, &box, image, sample->image_bytes, &how, err));
+    for (uint32_t v = 0; v < w->opt.views; v++) {
+        TRY(augment_apply(out_views[v], &pixels, &box, &part, &params[v], &w->augment, &w->scratch,
+                          err));
+    }
+    return STATUS_OK;
+}
+
+enum status sample_work_image(struct sample_work *w,
+                              uint8_t *const out_views[AUGMENT_MAX_VIEWS],
+                              const struct source_sample *source,
                               uint8_t *span,
                               uint64_t epoch,
                               struct error *err) {
+    const struct dataset_sample *sample = &source->sample;
     TRY(shard_image_compact(span, sample->image_span_bytes, sample->image_bytes, err));
     if (w->opt.verify_images) {
         uint64_t hash = hash64(span, sample->image_bytes);
@@ -100,32 +136,17 @@ enum status sample_work_image(struct sample_work *w,
                              sample->image_hash);
         }
     }
-    int32_t width_px = 0;
-    int32_t height_px = 0;
-    TRY(picture_size(&width_px, &height_px, sample, span, err));
-    struct augment_params params;
-    augment_draw(&params, &w->augment, width_px, height_px, w->opt.seed, epoch, sample->sample_id,
-                 0);
-    struct augment_part part;
-    augment_decode(&part, &params, 1);
-    struct image_decode_options how = {
-        .region = part.region,
-        .min_width_px = part.min_width_px,
-        .min_height_px = part.min_height_px,
-    };
-    struct image_view view;
-    struct image_box box;
-    TRY(image_decode(w->decoder, &view, &box, span, sample->image_bytes, &how, err));
-    return augment_apply(out_pixels, &view, &box, &part, &params, &w->augment, &w->scratch, err);
+    return make_views(w, out_views, sample, span, epoch, err);
 }
 
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
                              uint64_t *out_text_id,
-                             const struct dataset_sample *sample,
+                             const struct source_sample *source,
                              uint64_t epoch,
                              struct error *err) {
+    const struct dataset_sample *sample = &source->sample;
     *out_text_id = LOADER_NO_TEXT;
     *out_length = 0;
     if (w->opt.captions == LOADER_CAPTIONS_NONE) {
@@ -139,7 +160,7 @@ enum status sample_work_text(struct sample_work *w,
         uint32_t k = rng_below(&r, sample->text_count);
         *out_text_id = sample->first_text_id + k;
         if (w->tokenizer != NULL) {
-            TRY(caption_reader_get(w->captions, sample, k, &text, err));
+            TRY(caption_reader_get(w->captions[source->source], sample, k, &text, err));
         }
     }
     return text_to_row(w->text, out_row, out_length, w->tokenizer, text.data, text.size_bytes,

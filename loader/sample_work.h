@@ -4,7 +4,7 @@
  * call it, and so does the benchmark that says how fast these functions are without a loader.
  *
  * Threading : one owner; distinct objects are independent.
- * Ownership : borrows the dataset and the tokenizer for its life; outputs are the caller's memory.
+ * Ownership : borrows the sources and the tokenizer for its life; outputs are the caller's memory.
  * Untrusted : image bytes and captions.
  */
 #ifndef LOADER_SAMPLE_WORK_H
@@ -16,29 +16,29 @@
 
 #include "formats/base/status.h"
 #include "loader/loader.h"
+#include "loader/sources.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-struct dataset_sample; /* formats/dataset.h */
-struct sample_work;    /* opaque */
+struct sample_work; /* opaque */
 
-/* Takes image_size_px, augment, captions, seed, max_tokens, clean_captions and verify_images from
- * `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
+/* Takes image_size_px, augment, views, captions, seed, max_tokens, clean_captions and verify_images
+ * from `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
-                               const struct dataset *dataset,
+                               const struct sources *sources,
                                const struct tokenizer *tokenizer,
                                struct error *err);
 void sample_work_destroy(struct sample_work *w); /* accepts NULL */
 
-/* Writes S * S * 3 pixels. `span` holds sample->image_span_bytes bytes as read from the shard; it
- * may be rearranged in place, and again afterwards. Returns OK, NOMEM, or what says that this one
- * image is of no use: CORRUPT, UNSUPPORTED or LIMIT. */
+/* Writes S * S * 3 pixels at out_views[v] for each view v. `span` holds image_span_bytes bytes as
+ * read from the shard; it may be rearranged in place, and again afterwards. Returns OK, NOMEM, or
+ * what says that this one image is of no use: CORRUPT, UNSUPPORTED or LIMIT. */
 enum status sample_work_image(struct sample_work *w,
-                              uint8_t *out_pixels,
-                              const struct dataset_sample *sample,
+                              uint8_t *const out_views[AUGMENT_MAX_VIEWS],
+                              const struct source_sample *source,
                               uint8_t *span,
                               uint64_t epoch,
                               struct error *err);
@@ -48,7 +48,7 @@ enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
                              uint64_t *out_text_id,
-                             const struct dataset_sample *sample,
+                             const struct source_sample *source,
                              uint64_t epoch,
                              struct error *err);
 

@@ -1,40 +1,132 @@
 /*
- * sampler: see the header. An epoch is the positions 0..n-1 in some order; global batches cut that
- * order into pieces of B, ranks cut each piece into W neighbouring slices:
+ * sampler: see the header. The samples of an epoch stand side by side, source after source:
  *
- *   order   p0 p1 p2 p3 p4 p5 p6 p7 | p8 ...          B = 8, W = 2
- *           '-- rank 0 --''-- rank 1 --'
+ *   number     0 .......... | ............... | ...... n      shares of the sources
+ *   source     0            | 1               | 2
+ *
+ * The order of the epoch says which number stands at which place; global batches cut the places
+ * into pieces of B, ranks cut each piece into W neighbouring slices:
+ *
+ *   place      p0 p1 p2 p3 p4 p5 p6 p7 | p8 ...               B = 8, W = 2
+ *              '-- rank 0 --''-- rank 1 --'
+ *
+ * A number j of source d in epoch e is the source's draw e * share + j of the run; its live samples
+ * are drawn round after round, each round in an order of its own.
+ *
+ * Block order, with whole blocks of 4, a rest of 2 and windows of 2 blocks:
+ *
+ *   places     0 1 2 3  4 5 6 7 | 8 9 10 11  12 13
+ *   window     '----- 0 ------'   '------ 1 -----'   a permutation inside each
+ *   slot          0        1          2        3     3 is the rest, 0..2 are permuted blocks
+ *   number     (block * 4 + place in it + phase) mod n
  */
 #include "loader/sampler.h"
 
 #include "formats/base/checked.h"
 
+/* Streams of RNG_ORDER, beside 0: the one permutation of a single source. */
+enum { STREAM_KIND_BITS = 56 };
+#define STREAM_INTERLEAVE (UINT64_C(1) << STREAM_KIND_BITS)
+#define STREAM_SOURCE     (UINT64_C(2) << STREAM_KIND_BITS) /* + source */
+#define STREAM_BLOCKS     (UINT64_C(3) << STREAM_KIND_BITS)
+#define STREAM_WINDOW     (UINT64_C(4) << STREAM_KIND_BITS) /* + window */
+#define STREAM_PHASE      (UINT64_C(5) << STREAM_KIND_BITS)
+
+/* --- shares --- */
+
+/* Whole samples by weight: rounded down, then one more for the largest remainders. */
+static void share_by_weight(struct sampler *s, const double *weights) {
+    double total = 0;
+    double rest[LOADER_MAX_SOURCES];
+    uint64_t given = 0;
+    for (uint32_t i = 0; i < s->source_count; i++) {
+        total += weights[i];
+    }
+    for (uint32_t i = 0; i < s->source_count; i++) {
+        double exact = (double)s->sample_count * (weights[i] / total);
+        s->sources[i].share_count = (uint64_t)exact;
+        rest[i] = exact - (double)s->sources[i].share_count;
+        given += s->sources[i].share_count;
+    }
+    while (given < s->sample_count) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i < s->source_count; i++) {
+            most = rest[i] > rest[most] ? i : most;
+        }
+        s->sources[most].share_count++;
+        rest[most] = -1;
+        given++;
+    }
+}
+
+static enum status make_shares(struct sampler *s,
+                               const uint64_t *live_counts,
+                               const double *weights,
+                               struct error *err) {
+    bool weighted = false;
+    for (uint32_t i = 0; i < s->source_count; i++) {
+        s->sources[i].live_count = live_counts[i];
+        s->sources[i].share_count = live_counts[i];
+        weighted = weighted || weights[i] > 0;
+        if (live_counts[i] > SAMPLER_MAX_SAMPLES) {
+            return error_set(err, STATUS_LIMIT, "more than 2^40 samples");
+        }
+        s->sample_count += live_counts[i];
+    }
+    if (s->sample_count > SAMPLER_MAX_SAMPLES) {
+        return error_set(err, STATUS_LIMIT, "more than 2^40 samples");
+    }
+    if (weighted) {
+        share_by_weight(s, weights);
+    }
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < s->source_count; i++) {
+        struct sampler_source *d = &s->sources[i];
+        if (weighted && (d->share_count == 0 || d->live_count == 0)) {
+            return error_set(err, STATUS_USAGE,
+                             "dataset %u of the mix has %llu samples to give, and %llu places in "
+                             "an epoch of %llu: raise its weight or leave it out",
+                             i + 1, (unsigned long long)d->live_count,
+                             (unsigned long long)d->share_count,
+                             (unsigned long long)s->sample_count);
+        }
+        d->first = first;
+        first += d->share_count;
+    }
+    return STATUS_OK;
+}
+
 enum status sampler_init(struct sampler *s,
-                         uint64_t sample_count,
+                         const uint64_t *live_counts,
+                         const double *weights,
+                         uint32_t source_count,
                          const struct loader_options *opt,
                          struct error *err) {
+    REQUIRE(source_count >= 1 && source_count <= LOADER_MAX_SOURCES);
     uint64_t batch = opt->batch_count;
     *s = (struct sampler){
-        .sample_count = sample_count,
-        .steps_per_epoch = sample_count / batch,
         .steps_total = UINT64_MAX,
         .seed = opt->seed,
         .batch_count = opt->batch_count,
         .rank = opt->rank,
         .world = opt->world,
         .order = opt->order,
+        .block_count = opt->block_count,
+        .block_window = opt->block_window,
+        .source_count = source_count,
     };
-    if (!opt->drop_last && sample_count % batch != 0) {
+    TRY(make_shares(s, live_counts, weights, err));
+    s->steps_per_epoch = s->sample_count / batch;
+    if (!opt->drop_last && s->sample_count % batch != 0) {
         s->steps_per_epoch++;
     }
+    if (s->sample_count == 0) {
+        return error_set(err, STATUS_USAGE, "there is no sample to load");
+    }
     if (s->steps_per_epoch == 0) {
-        if (sample_count == 0) {
-            return error_set(err, STATUS_USAGE, "the dataset holds no sample");
-        }
         return error_set(err, STATUS_USAGE,
-                         "the dataset holds %llu samples, fewer than one batch of %llu: lower the "
-                         "batch",
-                         (unsigned long long)sample_count, (unsigned long long)batch);
+                         "there are %llu samples, fewer than one batch of %llu: lower the batch",
+                         (unsigned long long)s->sample_count, (unsigned long long)batch);
     }
     if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {
         return error_set(err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",
@@ -42,6 +134,8 @@ enum status sampler_init(struct sampler *s,
     }
     return STATUS_OK;
 }
+
+/* --- batches --- */
 
 enum status
 sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_batch *out) {
@@ -51,7 +145,6 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
     out->global_step = global_step;
     out->epoch = global_step / s->steps_per_epoch;
     out->step = global_step % s->steps_per_epoch;
-    out->is_permuted = s->order == LOADER_ORDER_GLOBAL;
 
     uint64_t begin = out->step * s->batch_count;
     uint64_t left = s->sample_count - begin;
@@ -60,27 +153,74 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
     uint64_t to = ((uint64_t)s->rank + 1) * whole / s->world;
     out->first = begin + from;
     out->count = (uint32_t)(to - from);
-    if (out->is_permuted) {
-        permutation_init(&out->order, s->sample_count, s->seed, out->epoch);
+    if (s->order == LOADER_ORDER_GLOBAL) {
+        permutation_init_stream(&out->order, s->sample_count, s->seed, out->epoch,
+                                s->source_count > 1 ? STREAM_INTERLEAVE : 0);
+    } else if (s->order == LOADER_ORDER_BLOCK) {
+        struct rng r;
+        rng_init(&r, s->seed, RNG_ORDER, out->epoch, STREAM_PHASE);
+        out->phase = rng_u64(&r) % s->sample_count; /* biased by less than n / 2^64 */
+        uint64_t blocks = s->sample_count / s->block_count;
+        permutation_init_stream(&out->order, blocks > 0 ? blocks : 1, s->seed, out->epoch,
+                                STREAM_BLOCKS);
     }
     return STATUS_OK;
 }
 
-uint64_t sampler_position(const struct sampler_batch *b, uint32_t index) {
-    uint64_t at = b->first + index;
-    return b->is_permuted ? permutation_at(&b->order, at) : at;
+/* The number at a place of the epoch, in block order. */
+static uint64_t
+block_number(const struct sampler *s, const struct sampler_batch *b, uint64_t place) {
+    uint64_t window_places = (uint64_t)s->block_count * s->block_window;
+    uint64_t window = place / window_places;
+    uint64_t left = s->sample_count - window * window_places;
+    uint64_t blocks = s->sample_count / s->block_count;
+    struct permutation inside;
+    permutation_init_stream(&inside, left < window_places ? left : window_places, s->seed, b->epoch,
+                            STREAM_WINDOW + window);
+    uint64_t at = permutation_at(&inside, place % window_places);
+    uint64_t slot = window * s->block_window + at / s->block_count;
+    uint64_t block = slot < blocks ? permutation_at(&b->order, slot) : slot;
+    return (block * s->block_count + at % s->block_count + b->phase) % s->sample_count;
 }
 
-uint64_t
-sampler_replacement(const struct sampler *s, uint64_t epoch, uint64_t sample_id, uint32_t attempt) {
+struct sampler_place
+sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index) {
+    uint64_t number = b->first + index;
+    if (s->order == LOADER_ORDER_GLOBAL) {
+        number = permutation_at(&b->order, number);
+    } else if (s->order == LOADER_ORDER_BLOCK) {
+        number = block_number(s, b, number);
+    }
+    uint32_t source = s->source_count - 1;
+    while (number < s->sources[source].first) {
+        source--;
+    }
+    const struct sampler_source *d = &s->sources[source];
+    /* Seeking checks that this can be counted; a run does not live long enough to get there. */
+    uint64_t draw = b->epoch * d->share_count + (number - d->first);
+    struct sampler_place place = {source, draw % d->live_count};
+    if (s->order == LOADER_ORDER_GLOBAL && s->source_count > 1) {
+        struct permutation own;
+        permutation_init_stream(&own, d->live_count, s->seed, draw / d->live_count,
+                                STREAM_SOURCE + source);
+        place.ordinal = permutation_at(&own, place.ordinal);
+    }
+    return place;
+}
+
+uint64_t sampler_replacement(const struct sampler *s,
+                             uint32_t source,
+                             uint64_t epoch,
+                             uint64_t key,
+                             uint32_t attempt) {
     struct rng r;
-    rng_init(&r, s->seed, RNG_REPLACE, epoch, sample_id);
+    rng_init(&r, s->seed, RNG_REPLACE, epoch, key);
     uint64_t draw = 0;
     for (uint32_t i = 0; i <= attempt; i++) {
         draw = rng_u64(&r);
     }
     /* The bias of the remainder is below n / 2^64. */
-    return draw % s->sample_count;
+    return draw % s->sources[source].live_count;
 }
 
 uint32_t sampler_max_count(const struct sampler *s) {

@@ -1,6 +1,10 @@
 /*
- * sampler: which sample stands where. Pure arithmetic from (sample count, batch, order, seed,
- * rank, world); nothing is stored, so any step of any epoch is known without the ones before it.
+ * sampler: which sample stands where. Pure arithmetic from (live samples, weights, batch, order,
+ * seed, rank, world); nothing is stored, so any step of any epoch is known without the ones before
+ * it. What the orders and the mix promise is told in loader.h.
+ *
+ * A sample is named by its source and its ordinal: its number among the live samples of that
+ * source in id order.
  *
  * Threading : immutable after sampler_init; a sampler_batch has one owner while it is filled.
  */
@@ -14,31 +18,46 @@
 #include "formats/base/status.h"
 #include "loader/loader.h"
 
+#define SAMPLER_MAX_SAMPLES (UINT64_C(1) << 40) /* of an epoch and of a source */
+
+/* A source's part of an epoch. */
+struct sampler_source {
+    uint64_t live_count;
+    uint64_t share_count; /* samples of an epoch */
+    uint64_t first;       /* shares of the sources before it */
+};
+
 struct sampler {
-    uint64_t sample_count;
+    uint64_t sample_count; /* of an epoch */
     uint64_t steps_per_epoch;
     uint64_t steps_total; /* UINT64_MAX: endless */
     uint64_t seed;
     uint32_t batch_count;
     uint32_t rank, world;
     enum loader_order order;
+    uint32_t block_count, block_window;
+    uint32_t source_count;
+    struct sampler_source sources[LOADER_MAX_SOURCES];
 };
 
-/* Takes the fields of the same name from `opt`. Returns OK, USAGE (drop_last would leave nothing)
- * or LIMIT (more steps than can be counted). */
+/* Takes the fields of the same name from `opt`. Weights are all 0, or above 0 where there are live
+ * samples. Returns OK, USAGE (drop_last would leave nothing, nothing is live, or a source's share
+ * is below one sample) or LIMIT (more steps than can be counted). */
 enum status sampler_init(struct sampler *s,
-                         uint64_t sample_count,
+                         const uint64_t *live_counts,
+                         const double *weights,
+                         uint32_t source_count,
                          const struct loader_options *opt,
                          struct error *err);
 
 /* This rank's part of one global batch. */
 struct sampler_batch {
-    struct permutation order; /* of the epoch; not used for LOADER_ORDER_SEQUENTIAL */
-    bool is_permuted;
+    struct permutation order; /* GLOBAL: of the samples of the epoch; BLOCK: of its whole blocks */
+    uint64_t phase;           /* BLOCK: where the first block begins */
     uint64_t epoch;
     uint64_t step;
     uint64_t global_step;
-    uint64_t first; /* index in the epoch's order of this rank's first sample */
+    uint64_t first; /* place in the epoch's order of this rank's first sample */
     uint32_t count;
 };
 
@@ -46,12 +65,22 @@ struct sampler_batch {
 enum status
 sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_batch *out);
 
-/* Position in the dataset of sample `index` of the batch; index < count. */
-uint64_t sampler_position(const struct sampler_batch *b, uint32_t index);
+struct sampler_place {
+    uint32_t source;
+    uint64_t ordinal; /* below the source's live_count */
+};
 
-/* Try number `attempt` (from 0) to replace damaged sample `sample_id` in `epoch`: a position. */
-uint64_t
-sampler_replacement(const struct sampler *s, uint64_t epoch, uint64_t sample_id, uint32_t attempt);
+/* Sample `index` of the batch; index < count. */
+struct sampler_place
+sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index);
+
+/* Try number `attempt` (from 0) to replace the damaged sample `key` of a source in `epoch`: an
+ * ordinal of the same source. */
+uint64_t sampler_replacement(const struct sampler *s,
+                             uint32_t source,
+                             uint64_t epoch,
+                             uint64_t key,
+                             uint32_t attempt);
 
 /* Largest count a batch of this rank can have. */
 uint32_t sampler_max_count(const struct sampler *s);

@@ -10,18 +10,21 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct shard_row {
     int fd; /* -1: closed */
     uint32_t users;
     uint64_t last_use;
+    struct stat first; /* fixed after create */
 };
 
 struct shard_files {
     const char *(*path_of)(const void *cookie, uint32_t shard);
     const void *cookie;
     uint32_t shard_count;
+    bool direct;
 
     pthread_mutex_t lock; /* guards everything below */
     uint32_t open_count;
@@ -29,8 +32,35 @@ struct shard_files {
     struct shard_row *rows; /* (shard_count) */
 };
 
+static enum status try_direct(const char *path, struct error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd >= 0) {
+        close(fd);
+        return STATUS_OK;
+    }
+    if (errno == EINVAL) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: this file system has no direct reads (O_DIRECT)", path);
+    }
+    return error_set_errno(err, "%s: cannot open this shard", path);
+}
+
+static enum status look_at_all(struct shard_files *f, struct error *err) {
+    for (uint32_t i = 0; i < f->shard_count; i++) {
+        const char *path = f->path_of(f->cookie, i);
+        if (stat(path, &f->rows[i].first) != 0) {
+            return error_set_errno(err, "%s: cannot find this shard", path);
+        }
+        if (f->direct) {
+            TRY(try_direct(path, err));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status shard_files_create(struct shard_files **out,
                                uint32_t shard_count,
+                               bool direct,
                                const char *(*path_of)(const void *cookie, uint32_t shard),
                                const void *cookie,
                                struct error *err) {
@@ -48,7 +78,13 @@ enum status shard_files_create(struct shard_files **out,
     f->cookie = cookie;
     f->shard_count = shard_count;
     f->rows = rows;
+    f->direct = direct;
     pthread_mutex_init(&f->lock, NULL);
+    enum status s = look_at_all(f, err);
+    if (s < STATUS_OK) {
+        shard_files_destroy(f);
+        return s;
+    }
     *out = f;
     return STATUS_OK;
 }
@@ -86,6 +122,26 @@ static bool close_oldest(struct shard_files *f) {
     return true;
 }
 
+/* `now` is what the file is like at present. */
+static enum status
+compare(const struct shard_files *f, uint32_t shard, const struct stat *now, struct error *err) {
+    const struct stat *first = &f->rows[shard].first;
+    const char *path = f->path_of(f->cookie, shard);
+    if (now->st_size != first->st_size) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: this shard had %lld bytes when loading began, now it has %lld: it "
+                         "was cut or replaced meanwhile",
+                         path, (long long)first->st_size, (long long)now->st_size);
+    }
+    if (now->st_dev != first->st_dev || now->st_ino != first->st_ino ||
+        now->st_mtim.tv_sec != first->st_mtim.tv_sec ||
+        now->st_mtim.tv_nsec != first->st_mtim.tv_nsec) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: this shard was replaced or written to after loading began", path);
+    }
+    return STATUS_OK;
+}
+
 static enum status open_row(struct shard_files *f, uint32_t shard, struct error *err) {
     const char *path = f->path_of(f->cookie, shard);
     if (f->open_count >= SHARD_FILES_MAX_OPEN && !close_oldest(f)) {
@@ -96,11 +152,19 @@ static enum status open_row(struct shard_files *f, uint32_t shard, struct error 
     }
     int fd;
     do {
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        fd = open(path, O_RDONLY | O_CLOEXEC | (f->direct ? O_DIRECT : 0));
         /* Too many open files in this process: make do with fewer. */
     } while (fd < 0 && (errno == EINTR || (errno == EMFILE && close_oldest(f))));
     if (fd < 0) {
         return error_set_errno(err, "%s: cannot open this shard", path);
+    }
+    struct stat now;
+    enum status s = fstat(fd, &now) != 0
+                        ? error_set_errno(err, "%s: cannot look at this shard", path)
+                        : compare(f, shard, &now, err);
+    if (s < STATUS_OK) {
+        close(fd);
+        return s;
     }
     f->rows[shard].fd = fd;
     f->open_count++;
@@ -128,6 +192,17 @@ void shard_files_release(struct shard_files *f, uint32_t shard) {
     pthread_mutex_lock(&f->lock);
     f->rows[shard].users--;
     pthread_mutex_unlock(&f->lock);
+}
+
+enum status shard_files_check(struct shard_files *f, uint32_t shard, struct error *err) {
+    REQUIRE(shard < f->shard_count);
+    struct stat now;
+    const char *path = f->path_of(f->cookie, shard);
+    if (stat(path, &now) != 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: this shard was removed after loading began",
+                         path);
+    }
+    return compare(f, shard, &now, err);
 }
 
 void shard_files_release_all(struct shard_files *f) {

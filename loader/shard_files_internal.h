@@ -1,6 +1,8 @@
 /*
- * shard_files: open file descriptors of a dataset's shards, at most SHARD_FILES_MAX_OPEN at a time,
- * so that thousands of shards stay below the usual limit of a process.
+ * shard_files: open file descriptors of the shards of a run, at most SHARD_FILES_MAX_OPEN at a
+ * time, so that thousands of shards stay below the usual limit of a process. It remembers what each
+ * file was like at the beginning, so that a shard that was put in its place later is not taken for
+ * it.
  *
  * Threading : internally synchronised.
  * Ownership : a descriptor is borrowed from acquire until its release.
@@ -8,6 +10,7 @@
 #ifndef LOADER_SHARD_FILES_INTERNAL_H
 #define LOADER_SHARD_FILES_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"
@@ -16,17 +19,24 @@ struct shard_files;
 
 enum { SHARD_FILES_MAX_OPEN = 512 };
 
-/* `path_of` gives the path of a shard, valid as long as `cookie` is. Returns OK or NOMEM. */
+/* `path_of` gives the path of a shard, valid as long as `cookie` is. `direct`: O_DIRECT. Returns
+ * OK, NOMEM, NOTFOUND, IO, or UNSUPPORTED where the file system has no O_DIRECT. */
 enum status shard_files_create(struct shard_files **out,
                                uint32_t shard_count,
+                               bool direct,
                                const char *(*path_of)(const void *cookie, uint32_t shard),
                                const void *cookie,
                                struct error *err);
 void shard_files_destroy(struct shard_files *f); /* accepts NULL; nothing may be borrowed */
 
-/* Returns OK, NOTFOUND, IO, or LIMIT when every descriptor is borrowed. */
+/* Returns OK, NOTFOUND, IO, CORRUPT when the file is not the one of the beginning, or LIMIT when
+ * every descriptor is borrowed. */
 enum status shard_files_acquire(struct shard_files *f, int *fd, uint32_t shard, struct error *err);
 void shard_files_release(struct shard_files *f, uint32_t shard);
+
+/* Whether the path still leads to the file of the beginning, and nobody wrote to it. Returns OK, or
+ * CORRUPT. */
+enum status shard_files_check(struct shard_files *f, uint32_t shard, struct error *err);
 
 /* After the threads are gone: nothing is borrowed any more. */
 void shard_files_release_all(struct shard_files *f);

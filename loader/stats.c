@@ -86,6 +86,15 @@ static void stage_json(struct json_writer *w,
     json_close_object(w);
 }
 
+void loader_stages_json(struct json_writer *w, const char *key, const struct loader_stats *s) {
+    double t = seconds(s->elapsed_ns);
+    json_open_object(w, key);
+    stage_json(w, "read", &s->read, t);
+    stage_json(w, "decode", &s->decode, t);
+    stage_json(w, "deliver", &s->deliver, t);
+    json_close_object(w);
+}
+
 void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s) {
     double t = seconds(s->elapsed_ns);
     json_open_object(w, key);
@@ -98,10 +107,7 @@ void loader_stats_json(struct json_writer *w, const char *key, const struct load
     json_u64(w, "replaced", s->replaced_count);
     json_u64(w, "corrupt", s->corrupt_count);
     json_u64(w, "retried_reads", s->retried_reads_count);
-    json_open_object(w, "stages");
-    stage_json(w, "read", &s->read, t);
-    stage_json(w, "decode", &s->decode, t);
-    stage_json(w, "deliver", &s->deliver, t);
-    json_close_object(w);
+    json_u64(w, "requests", s->requests_count);
+    loader_stages_json(w, "stages", s);
     json_close_object(w);
 }

@@ -5,11 +5,11 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"loader", "pairs per second, and a digest of the first epoch", ccbench_loader},
+        {"loader", "pairs per second, beside the limit of this machine", ccbench_loader},
     };
     static const char *const examples[] = {
         "ccbench loader cc3m --threads 2",
-        "ccbench loader cc3m --image-size 224 --engine pread --json",
+        "ccbench loader --data cc3m:0.7 --data coco:0.3 --size 224 --io pread --json",
         NULL,
     };
     static const struct cli_suite suite = {

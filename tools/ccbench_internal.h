@@ -8,6 +8,7 @@
 
 #include "formats/base/status.h"
 #include "loader/loader.h"
+#include "loader/sources.h"
 #include "tools/cli.h"
 
 int ccbench_loader(int argc, char **argv);
@@ -17,25 +18,31 @@ int ccbench_loader(int argc, char **argv);
 struct bench_limit; /* opaque */
 
 enum {
-    BENCH_MAX_MEMORY_MIB = 1024, /* for the images; the first ones of the order that fit */
+    BENCH_MAX_MEMORY_MIB = 1024, /* for the images; the first ones of the run that fit */
 };
 
-/* Reads the images, in the order of epoch 0. `opt` and `threads` as the loader has them; dataset
- * and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT or INTERRUPTED. */
+/* Reads the images of step_count batches from global step first_step on. `opt` and `threads` as the
+ * loader has them; sources and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT or
+ * INTERRUPTED. */
 enum status bench_limit_create(struct bench_limit **out,
                                const struct loader_options *opt,
                                uint32_t threads,
-                               const struct dataset *dataset,
+                               const struct sources *sources,
                                const struct tokenizer *tokenizer,
+                               uint64_t first_step,
+                               uint64_t step_count,
                                struct error *err);
 void bench_limit_destroy(struct bench_limit *b); /* accepts NULL */
 
-/* Runs all threads, drops what is done in the first `warm_ns`, counts for `measure_ns`. Returns OK,
- * NOMEM, or what the functions gave for a reason other than a damaged sample. */
+/* How many images it holds. */
+uint64_t bench_limit_count(const struct bench_limit *b);
+
+/* Makes pairs_count samples on all threads, going round through the images. Requires one image at
+ * least. Returns OK, NOMEM, INTERRUPTED, or what the functions gave for a reason other than a
+ * damaged sample. */
 enum status bench_limit_run(struct bench_limit *b,
                             double *pairs_per_s,
-                            int64_t warm_ns,
-                            int64_t measure_ns,
+                            uint64_t pairs_count,
                             struct error *err);
 
 #endif

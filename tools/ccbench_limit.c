@@ -9,24 +9,25 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/rng.h"
-#include "formats/dataset.h"
+#include "formats/base/file_io.h"
 #include "loader/sample_work.h"
+#include "loader/sampler.h"
 #include "tools/ccbench_internal.h"
 
 struct bench_image {
-    struct dataset_sample sample;
+    struct source_sample sample;
+    uint64_t epoch;
     uint8_t *span;
 };
 
 struct bench_thread {
     struct bench_limit *bench;
     struct sample_work *work;
-    uint8_t *span;   /* room for one: images in several pieces are put together in a copy */
-    uint8_t *pixels; /* (S, S, 3) */
+    uint8_t *span;                     /* room for one: images in several pieces are put together in
+                                          a copy */
+    uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
     int32_t *tokens;
     pthread_t thread;
-    uint64_t counted; /* finished inside the measured time */
     enum status status;
     struct error err;
 };
@@ -36,72 +37,110 @@ struct bench_limit {
     struct bench_thread *threads;
     struct bench_image *images;
     uint64_t image_count;
-    int64_t from_ns, to_ns; /* the measured time; fixed while threads run */
+    uint64_t wanted_count; /* fixed while threads run */
     /* Next sample over all threads; relaxed, since nothing else is told by it. */
     atomic_uint_fast64_t next;
 };
 
-static enum status read_image(struct bench_image *image,
-                              const struct dataset *dataset,
-                              uint64_t position,
-                              struct error *err) {
+enum { MAX_IMAGES = 1 << 20 };
+
+/* --- the samples --- */
+
+static enum status
+read_image(struct bench_image *image, const struct sources *sources, struct error *err) {
     const struct file_system *fs = file_posix();
     struct file *f = NULL;
     size_t got = 0;
-    TRY(dataset_sample_at(dataset, position, &image->sample, err));
-    const char *path = dataset_shard_path(dataset, image->sample.shard);
-    image->span = malloc(image->sample.image_span_bytes);
+    const struct dataset_sample *s = &image->sample.sample;
+    const char *path = sources_shard_path(sources, image->sample.shard);
+    image->span = malloc(s->image_span_bytes);
     if (image->span == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the images");
     }
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status s = fs->pread(f, image->span, &got, image->sample.image_span_bytes,
-                              image->sample.image_offset, err);
+    enum status status = fs->pread(f, image->span, &got, s->image_span_bytes, s->image_offset, err);
     fs->close(f);
-    TRY(s);
-    if (got != image->sample.image_span_bytes) {
+    TRY(status);
+    if (got != s->image_span_bytes) {
         return error_set(err, STATUS_CORRUPT, "%s: the file ends inside an image", path);
     }
     return STATUS_OK;
 }
 
+/* The samples of the batches in the order of delivery, as far as there is room. */
 static enum status read_images(struct bench_limit *b,
-                               const struct dataset *dataset,
-                               uint64_t seed,
+                               const struct sources *sources,
+                               const struct sampler *sampler,
+                               uint64_t first_step,
+                               uint64_t step_count,
                                struct error *err) {
-    uint64_t n = dataset_sample_count(dataset);
     uint64_t left_bytes = (uint64_t)BENCH_MAX_MEMORY_MIB << 20;
-    struct permutation order;
-    permutation_init(&order, n, seed, 0);
-    uint64_t most = n < 1 << 20 ? n : 1 << 20;
-    b->images = calloc(most, sizeof(*b->images));
+    b->images = calloc(MAX_IMAGES, sizeof(*b->images));
     if (b->images == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the images");
     }
-    while (b->image_count < most) {
-        struct bench_image *image = &b->images[b->image_count];
+    for (uint64_t step = first_step; step - first_step < step_count; step++) {
+        struct sampler_batch batch;
+        if (sampler_batch_at(sampler, step, &batch) != STATUS_OK) {
+            return STATUS_OK;
+        }
+        for (uint32_t i = 0; i < batch.count; i++) {
+            struct sampler_place place = sampler_place_at(sampler, &batch, i);
+            struct bench_image *image = &b->images[b->image_count];
+            image->epoch = batch.epoch;
+            if (sources_sample_at(sources, place.source, place.ordinal, &image->sample, err) !=
+                STATUS_OK) {
+                continue; /* the loader replaces it */
+            }
+            if (b->image_count + 1 == MAX_IMAGES ||
+                image->sample.sample.image_span_bytes > left_bytes) {
+                return STATUS_OK;
+            }
+            left_bytes -= image->sample.sample.image_span_bytes;
+            b->image_count++; /* first, so that what a failed read has allocated is freed */
+            TRY(read_image(image, sources, err));
+        }
         if (cli_interrupted()) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }
-        /* Counted first, so that what a failed read has allocated is freed. */
-        TRY(read_image(image, dataset, permutation_at(&order, b->image_count++), err));
-        if (image->sample.image_span_bytes > left_bytes) {
-            break;
-        }
-        left_bytes -= image->sample.image_span_bytes;
     }
     return STATUS_OK;
+}
+
+/* --- life --- */
+
+static enum status make_thread(struct bench_thread *t,
+                               const struct loader_options *opt,
+                               const struct sources *sources,
+                               const struct tokenizer *tokenizer,
+                               struct error *err) {
+    size_t pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
+    bool enough = true;
+    for (uint32_t v = 0; v < opt->views; v++) {
+        t->views[v] = malloc(pixel_bytes);
+        enough = enough && t->views[v] != NULL;
+    }
+    t->span = malloc(sources_max_span_bytes(sources));
+    t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
+    if (!enough || t->span == NULL || t->tokens == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the measuring threads");
+    }
+    return sample_work_create(&t->work, opt, sources, tokenizer, err);
 }
 
 enum status bench_limit_create(struct bench_limit **out,
                                const struct loader_options *opt,
                                uint32_t threads,
-                               const struct dataset *dataset,
+                               const struct sources *sources,
                                const struct tokenizer *tokenizer,
+                               uint64_t first_step,
+                               uint64_t step_count,
                                struct error *err) {
-    size_t pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
     enum status s;
+    struct sampler sampler;
     *out = NULL;
+    TRY(sampler_init(&sampler, sources_live_counts(sources), sources_weights(sources),
+                     sources_count(sources), opt, err));
     struct bench_limit *b = calloc(1, sizeof(*b));
     if (b == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the measurement");
@@ -113,18 +152,10 @@ enum status bench_limit_create(struct bench_limit **out,
     }
     b->thread_count = threads;
     for (uint32_t i = 0; i < threads; i++) {
-        struct bench_thread *t = &b->threads[i];
-        t->bench = b;
-        t->span = malloc(dataset_max_image_span_bytes(dataset));
-        t->pixels = malloc(pixel_bytes);
-        t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
-        if (t->span == NULL || t->pixels == NULL || t->tokens == NULL) {
-            s = error_set(err, STATUS_NOMEM, "out of memory for %u threads", threads);
-            goto fail;
-        }
-        TRY_OR_FAIL(s, sample_work_create(&t->work, opt, dataset, tokenizer, err));
+        b->threads[i].bench = b;
+        TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, err));
     }
-    TRY_OR_FAIL(s, read_images(b, dataset, opt->seed, err));
+    TRY_OR_FAIL(s, read_images(b, sources, &sampler, first_step, step_count, err));
     *out = b;
     return STATUS_OK;
 fail:
@@ -137,10 +168,13 @@ void bench_limit_destroy(struct bench_limit *b) {
         return;
     }
     for (uint32_t i = 0; i < b->thread_count; i++) {
-        sample_work_destroy(b->threads[i].work);
-        free(b->threads[i].span);
-        free(b->threads[i].pixels);
-        free(b->threads[i].tokens);
+        struct bench_thread *t = &b->threads[i];
+        sample_work_destroy(t->work);
+        for (uint32_t v = 0; v < AUGMENT_MAX_VIEWS; v++) {
+            free(t->views[v]);
+        }
+        free(t->span);
+        free(t->tokens);
     }
     for (uint64_t i = 0; b->images != NULL && i < b->image_count; i++) {
         free(b->images[i].span);
@@ -150,52 +184,57 @@ void bench_limit_destroy(struct bench_limit *b) {
     free(b);
 }
 
-static enum status one_sample(struct bench_thread *t, struct error *err) {
+uint64_t bench_limit_count(const struct bench_limit *b) {
+    return b->image_count;
+}
+
+/* --- the loop --- */
+
+static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *err) {
     struct bench_limit *b = t->bench;
-    uint64_t k = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed);
     const struct bench_image *image = &b->images[k % b->image_count];
-    uint64_t epoch = k / b->image_count;
+    const struct dataset_sample *sample = &image->sample.sample;
     uint8_t *span = image->span;
     int32_t length;
     uint64_t text_id;
-    if (image->sample.image_span_bytes != image->sample.image_bytes) {
-        memcpy(t->span, image->span, image->sample.image_span_bytes);
+    if (sample->image_span_bytes != sample->image_bytes) {
+        memcpy(t->span, image->span, sample->image_span_bytes);
         span = t->span;
     }
-    TRY(sample_work_image(t->work, t->pixels, &image->sample, span, epoch, err));
-    return sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, epoch, err);
+    TRY(sample_work_image(t->work, t->views, &image->sample, span, image->epoch, err));
+    return sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, image->epoch,
+                            err);
 }
 
 static void *thread_main(void *arg) {
     struct bench_thread *t = arg;
-    const struct bench_limit *b = t->bench;
-    int64_t now_ns = clock_now_ns();
-    while (now_ns < b->to_ns) {
-        enum status s = one_sample(t, &t->err);
-        now_ns = clock_now_ns();
+    struct bench_limit *b = t->bench;
+    for (;;) {
+        uint64_t k = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed);
+        if (k >= b->wanted_count || cli_interrupted()) {
+            return NULL;
+        }
+        enum status s = one_sample(t, k, &t->err);
         bool is_damage = s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
         if (s < STATUS_OK && !is_damage) {
             t->status = s;
-            break;
+            return NULL;
         }
-        t->counted += s == STATUS_OK && now_ns >= b->from_ns && now_ns < b->to_ns;
     }
-    return NULL;
 }
 
 enum status bench_limit_run(struct bench_limit *b,
                             double *pairs_per_s,
-                            int64_t warm_ns,
-                            int64_t measure_ns,
+                            uint64_t pairs_count,
                             struct error *err) {
-    uint64_t counted = 0;
     uint32_t started = 0;
     enum status s = STATUS_OK;
-    b->from_ns = clock_now_ns() + warm_ns;
-    b->to_ns = b->from_ns + measure_ns;
+    REQUIRE(b->image_count > 0 && pairs_count > 0);
+    b->wanted_count = pairs_count;
+    atomic_store_explicit(&b->next, 0, memory_order_relaxed);
+    int64_t begin_ns = clock_now_ns();
     while (started < b->thread_count && s == STATUS_OK) {
         struct bench_thread *t = &b->threads[started];
-        t->counted = 0;
         t->status = STATUS_OK;
         int e = pthread_create(&t->thread, NULL, thread_main, t);
         if (e != 0) {
@@ -207,12 +246,14 @@ enum status bench_limit_run(struct bench_limit *b,
     for (uint32_t i = 0; i < started; i++) {
         struct bench_thread *t = &b->threads[i];
         pthread_join(t->thread, NULL);
-        counted += t->counted;
         if (s == STATUS_OK && t->status < STATUS_OK) {
             s = t->status;
             *err = t->err;
         }
     }
-    *pairs_per_s = (double)counted / ((double)measure_ns / 1e9);
+    if (s == STATUS_OK && cli_interrupted()) {
+        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    *pairs_per_s = (double)pairs_count / ((double)(clock_now_ns() - begin_ns) / 1e9);
     return s;
 }

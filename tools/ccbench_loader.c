@@ -1,238 +1,371 @@
 /*
- * ccbench loader: how much of the bare speed of its own functions the loader delivers.
- *
- *   digest     one whole epoch through the loader; its pixels, tokens and ids in order, hashed.
- *              Also brings the files into memory, so that the disk is not what is measured.
- *   repeats    loader | limit | loader | limit ... : what the machine does besides hits both.
- *              Each starts fresh; its first batches, made ahead, are not counted.
+ * ccbench loader: how much of the bare speed of its own functions the loader delivers. First the
+ * loader runs for real, from the files to a consumer that may digest, list and sleep; then the same
+ * functions do the same samples from memory on as many threads, and nothing else.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/file_io.h"
 #include "formats/base/hash.h"
 #include "formats/base/json_writer.h"
-#include "formats/dataset.h"
 #include "tools/ccbench_internal.h"
 
-enum { REPEATS = 5 };
-
 struct options {
-    uint64_t threads;
-    uint64_t image_size;
-    uint64_t batch;
-    int engine;
+    struct cli_list data;
+    const char *filter;
+    const char *order;
+    const char *from;
     uint64_t seed;
-    uint64_t seconds_ms;
-    uint64_t digest_batches;
+    uint64_t batch;
+    uint64_t size;
+    int augment;
+    uint64_t views;
+    bool keep_last;
+    uint64_t ranks, rank;
+    uint64_t epochs, steps;
+    uint64_t threads;
+    int io;
+    bool direct;
+    double consumer_ms;
+    const char *dump_ids;
+    const char *quarantine;
+    bool digest;
     bool json;
 };
 
 /* In the order of enum loader_engine. */
-static const char *const engines[] = {"auto", "io_uring", "pread", NULL};
+static const char *const engines[] = {"auto", "uring", "pread", NULL};
+
+/* As augment_kind_of knows them. */
+static const char *const augments[] = {"none", "crop", "eval-squash", "eval-crop", NULL};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
-     .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
-    {"image-size", 0, CLI_U64, CLI_FIELD(struct options, image_size), .min = "8", .max = "2048",
-     .default_text = "256", .metavar = "PX", .help = "side of the pictures delivered"},
-    {"batch", 'b', CLI_U64, CLI_FIELD(struct options, batch), .min = "1", .max = "1048576",
-     .default_text = "128", .metavar = "N", .help = "pairs per batch; at most those there are"},
-    {"engine", 0, CLI_ENUM, CLI_FIELD(struct options, engine), .choices = engines,
-     .default_text = "auto", .metavar = "NAME",
-     .help = "how files are read; auto: io_uring, or pread where there is none"},
-    {"seed", 0, CLI_U64, CLI_FIELD(struct options, seed), .default_text = "0", .metavar = "N",
+    {"data", 0, CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Data",
+     .help = "a dataset, and its share of the samples; may be repeated"},
+    {"filter", 0, CLI_STRING, FIELD(filter), .metavar = "LIST",
+     .help = "samples that take part: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
+             "label=A..B"},
+    {"order", 0, CLI_STRING, FIELD(order), .metavar = "ORDER", .default_text = "global",
+     .help = "global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE samples, shuffled within "
+             "16 or WINDOW of them"},
+    {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
      .help = "of the order, the crops and the captions"},
-    {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
-     .min = "100ms", .max = "1h", .default_text = "10", .metavar = "T",
-     .help = "time to measure for, loader and limit together"},
-    {"digest-batches", 0, CLI_U64, CLI_FIELD(struct options, digest_batches), .default_text = "0",
-     .metavar = "N", .help = "batches in the digest; 0: the whole first epoch"},
-    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
+
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "1048576", .default_text = "128",
+     .metavar = "N", .group = "Batches", .help = "pairs of a batch, all ranks together"},
+    {"size", 0, CLI_U64, FIELD(size), .min = "8", .max = "2048", .default_text = "256",
+     .metavar = "PX", .help = "side of the pictures delivered"},
+    {"augment", 0, CLI_ENUM, FIELD(augment), .choices = augments, .default_text = "crop",
+     .metavar = "NAME",
+     .help = "what is done to a picture; none: only scaled, as eval-squash does it"},
+    {"views", 0, CLI_U64, FIELD(views), .min = "0", .max = "2", .default_text = "0", .metavar = "N",
+     .help = "of each picture; 0: two for simclr, one otherwise"},
+    {"keep-last", 0, CLI_FLAG, FIELD(keep_last),
+     .help = "deliver a last batch that is not full; always so for eval-squash, eval-crop, none"},
+    {"ranks", 0, CLI_U64, FIELD(ranks), .min = "1", .max = "65536", .default_text = "1",
+     .metavar = "W", .help = "processes that share each batch"},
+    {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
+     .help = "which of them this is, from 0"},
+    {"epochs", 0, CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "1",
+     .metavar = "N", .help = "epochs to run, what is left of the first one counts as one"},
+    {"steps", 0, CLI_U64, FIELD(steps), .default_text = "0", .metavar = "N",
+     .help = "stop after N batches; 0: at the end of the epochs"},
+    {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "where to begin"},
+
+    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
+     .metavar = "N", .group = "Machine", .help = "decoding threads; 0: one per CPU"},
+    {"io", 0, CLI_ENUM, FIELD(io), .choices = engines, .default_text = "auto", .metavar = "NAME",
+     .help = "how files are read; auto: io_uring, or pread where there is none"},
+    {"direct", 0, CLI_FLAG, FIELD(direct), .help = "read past the page cache (O_DIRECT)"},
+    {"consumer-ms", 0, CLI_DOUBLE, FIELD(consumer_ms), .min = "0", .max = "60000",
+     .default_text = "0", .metavar = "X", .help = "sleep after each batch, as a training step"},
+
+    {"digest", 0, CLI_FLAG, FIELD(digest), .group = "Results",
+     .help = "hash all that is delivered, in order"},
+    {"dump-ids", 0, CLI_STRING, FIELD(dump_ids), .metavar = "FILE",
+     .help = "write one JSON object a batch: epoch, step, rank, ids"},
+    {"quarantine", 0, CLI_STRING, FIELD(quarantine), .metavar = "FILE",
+     .help = "append damaged samples, one JSON object each"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
 };
 
 static const struct cli_program program = {
     .name = "ccbench loader",
     .purpose = "measures the loader against the bare rate of its own decoding, augmenting and "
                "tokenizing",
-    .usage = (const char *const[]){"DIR [--json]", NULL},
+    .usage = (const char *const[]){"DIR [--json]", "--data DIR:WEIGHT --data DIR:WEIGHT", NULL},
+    .examples = (const char *const[]){"ccbench loader cc3m --threads 8 --steps 200",
+                                      "ccbench loader cc3m --augment none --digest --json",
+                                      "ccbench loader --data cc3m:0.7 --data coco:0.3 "
+                                      "--order block:1024 --from 3:100",
+                                      NULL},
     .notes =
         (const char *const[]){
-            "The limit is the rate of the same functions, called in a loop on as many threads, on "
-            "images that are in memory already. Both rates are medians of five interleaved "
-            "repeats; ratio is the one over the other.",
-            "The digest is a hash over the pixels, tokens, lengths and ids of the first epoch in "
-            "order. It does not depend on threads, engine, batch or seconds.",
+            "The limit is the rate of the same functions over the same samples, called in a loop "
+            "on as many threads, on images that are in memory already (the first GiB of them). "
+            "Both rates count from the start of the threads to the last sample.",
+            "The digest is an XXH64 over the pixels, tokens, lengths, labels and ids delivered. It "
+            "does not depend on threads, engine or the cut into batches.",
+            "stall_fraction is the share of the run that the consumer waited, the first batch "
+            "apart. peak_rss_bytes is that of the loader, before the limit is measured.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
-    .min_arguments = 1,
-    .max_arguments = 1,
+    .max_arguments = LOADER_MAX_SOURCES,
 };
 
 struct result {
     double pairs_per_s, limit_pairs_per_s;
-    double loader_rates[REPEATS], limit_rates[REPEATS];
-    uint64_t digest, digest_pairs;
-    uint32_t batch;
+    double open_s;
+    uint64_t pairs, batches;
+    uint64_t digest;
+    uint64_t peak_rss_bytes;
     struct loader_info info;
-    struct loader_stats stats; /* of the last repeat */
+    struct loader_stats stats;
 };
 
-static enum status check_stop(struct error *err) {
-    return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
+/* What the consumer does with a batch. */
+struct consumer {
+    const struct options *o;
+    const struct loader_options *opt;
+    struct hasher *digest;   /* NULL: none */
+    struct file *dump;       /* NULL: none */
+    struct json_writer line; /* of the dump */
+};
+
+/* --- options --- */
+
+struct sources_list {
+    struct loader_source items[LOADER_MAX_SOURCES];
+    uint32_t count;
+    char directories[LOADER_MAX_SOURCES][PATH_MAX_BYTES];
+};
+
+static enum status add_data(struct sources_list *list, const char *text, struct error *err) {
+    if (list->count == LOADER_MAX_SOURCES) {
+        return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
+    }
+    uint32_t i = list->count++;
+    return loader_source_parse(&list->items[i], list->directories[i], PATH_MAX_BYTES, text, err);
 }
 
-/* --- digest --- */
+static enum status read_data(struct sources_list *list,
+                             const struct options *o,
+                             const struct cli_arguments *a,
+                             struct error *err) {
+    for (size_t i = 0; i < a->count; i++) {
+        TRY(add_data(list, a->items[i], err));
+    }
+    for (size_t i = 0; i < o->data.count; i++) {
+        TRY(add_data(list, o->data.items[i], err));
+    }
+    return list->count > 0 ? STATUS_OK : error_set(err, STATUS_USAGE, "no dataset is named");
+}
+
+/* "EPOCH:STEP" */
+static enum status read_from(struct loader_state *out, const char *text, struct error *err) {
+    char epoch[24];
+    size_t length = strcspn(text, ":");
+    if (length < sizeof(epoch) && text[length] == ':') {
+        memcpy(epoch, text, length);
+        epoch[length] = '\0';
+        if (cli_parse_u64(epoch, CLI_UNIT_NONE, &out->epoch) &&
+            cli_parse_u64(text + length + 1, CLI_UNIT_NONE, &out->step)) {
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE, "--from %s: want EPOCH:STEP", text);
+}
+
+static enum status
+loader_options_of(struct loader_options *opt, const struct options *o, struct error *err) {
+    loader_options_default(opt);
+    TRY(loader_order_parse(opt, o->order, err));
+    REQUIRE(augment_kind_of(&opt->augment, augments[o->augment]));
+    if (o->filter != NULL) {
+        TRY(loader_filter_parse(&opt->filter, o->filter, err));
+    }
+    if (o->rank >= o->ranks) {
+        return error_set(err, STATUS_USAGE, "--rank %" PRIu64 " of --ranks %" PRIu64, o->rank,
+                         o->ranks);
+    }
+    bool is_evaluation = opt->augment == AUGMENT_EVAL_SQUASH || opt->augment == AUGMENT_EVAL_CROP;
+    bool is_pairs = strcmp(augment_kind_name(opt->augment), "simclr") == 0;
+    opt->batch_count = (uint32_t)o->batch;
+    opt->image_size_px = (uint32_t)o->size;
+    opt->views = o->views != 0 ? (uint32_t)o->views : is_pairs ? 2 : 1;
+    opt->drop_last = !o->keep_last && !is_evaluation;
+    opt->world = (uint32_t)o->ranks;
+    opt->rank = (uint32_t)o->rank;
+    opt->seed = o->seed;
+    opt->threads = (uint32_t)o->threads;
+    opt->engine = (enum loader_engine)o->io;
+    opt->direct = o->direct;
+    opt->quarantine_path = o->quarantine;
+    return STATUS_OK;
+}
+
+/* --- the consumer --- */
 
 /* Sample by sample, so that the cut into batches does not matter. */
-static void
-digest_batch(struct hasher *h, const struct loader_batch *b, size_t side, size_t tokens) {
+static void digest_batch(struct consumer *c, const struct loader_batch *b) {
+    size_t pixels = (size_t)c->opt->image_size_px * c->opt->image_size_px * 3;
+    size_t tokens = c->opt->max_tokens;
     for (size_t i = 0; i < b->count; i++) {
-        hasher_update(h, b->images + i * side * side * 3, side * side * 3);
-        hasher_update(h, b->tokens + i * tokens, tokens * sizeof(*b->tokens));
-        hasher_update(h, b->lengths + i, sizeof(*b->lengths));
-        hasher_update(h, b->sample_ids + i, sizeof(*b->sample_ids));
-        hasher_update(h, b->text_ids + i, sizeof(*b->text_ids));
+        hasher_update(c->digest, b->images + i * pixels, pixels);
+        if (b->images2 != NULL) {
+            hasher_update(c->digest, b->images2 + i * pixels, pixels);
+        }
+        hasher_update(c->digest, b->tokens + i * tokens, tokens * sizeof(*b->tokens));
+        hasher_update(c->digest, b->lengths + i, sizeof(*b->lengths));
+        hasher_update(c->digest, b->labels + i, sizeof(*b->labels));
+        hasher_update(c->digest, b->sample_ids + i, sizeof(*b->sample_ids));
+        hasher_update(c->digest, b->text_ids + i, sizeof(*b->text_ids));
     }
 }
 
-static enum status digest_epoch(struct result *r,
-                                struct loader *l,
-                                const struct loader_options *opt,
-                                uint64_t max_batches,
-                                struct error *err) {
-    struct hasher *h = NULL;
-    struct loader_batch b;
-    enum status s = STATUS_OK;
-    TRY(hasher_create(&h, err));
-    for (uint64_t i = 0; s == STATUS_OK && (max_batches == 0 || i < max_batches); i++) {
-        s = check_stop(err);
-        if (s == STATUS_OK) {
-            s = loader_acquire(l, &b, err);
+static enum status dump_batch(struct consumer *c, const struct loader_batch *b, struct error *err) {
+    struct json_writer *w = &c->line;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    json_u64(w, "epoch", b->epoch);
+    json_u64(w, "step", b->step);
+    json_u64(w, "rank", c->opt->rank);
+    json_open_array(w, "ids");
+    for (uint32_t i = 0; i < b->count; i++) {
+        json_u64(w, NULL, b->sample_ids[i]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+    json_newline(w);
+    TRY(json_writer_status(w, err));
+    return file_posix()->write(c->dump, w->out.data, w->out.size_bytes, err);
+}
+
+static enum status consume(struct consumer *c, const struct loader_batch *b, struct error *err) {
+    if (c->digest != NULL) {
+        digest_batch(c, b);
+    }
+    if (c->dump != NULL) {
+        TRY(dump_batch(c, b, err));
+    }
+    if (c->o->consumer_ms > 0) {
+        int64_t ns = (int64_t)(c->o->consumer_ms * 1e6);
+        struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+        while (nanosleep(&t, &t) != 0 && errno == EINTR && !cli_interrupted()) {
         }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+run_loader(struct result *r, struct loader *l, struct consumer *c, struct error *err) {
+    struct loader_batch b;
+    struct rusage usage;
+    int64_t begin_ns = clock_now_ns();
+    enum status s = STATUS_OK;
+    while (s == STATUS_OK && (c->o->steps == 0 || r->batches < c->o->steps)) {
+        if (cli_interrupted()) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        s = loader_acquire(l, &b, err);
         if (s == STATUS_OK) {
-            digest_batch(h, &b, opt->image_size_px, opt->max_tokens);
-            r->digest_pairs += b.count;
+            s = consume(c, &b, err);
+            r->pairs += b.count;
+            r->batches++;
             loader_release(l, &b);
         }
     }
-    r->digest = hasher_value(h);
-    hasher_destroy(h);
+    double elapsed_s = (double)(clock_now_ns() - begin_ns) / 1e9;
+    loader_stats(l, &r->stats);
+    r->pairs_per_s = elapsed_s > 0 ? (double)r->pairs / elapsed_s : 0;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        r->peak_rss_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    }
+    if (c->digest != NULL) {
+        r->digest = hasher_value(c->digest);
+    }
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-/* --- rates --- */
-
-static enum status take_batch(struct loader *l, uint64_t *pairs, struct error *err) {
-    struct loader_batch b;
-    TRY(check_stop(err));
-    TRY(loader_acquire(l, &b, err));
-    *pairs += b.count;
-    loader_release(l, &b);
-    return STATUS_OK;
-}
-
-static enum status measure_open(struct loader *l,
-                                double *pairs_per_s,
-                                uint32_t warm_batches,
-                                int64_t ns,
-                                struct error *err) {
-    uint64_t pairs = 0;
-    for (uint32_t i = 0; i < warm_batches; i++) {
-        TRY(take_batch(l, &pairs, err));
+static enum status measure_limit(struct result *r,
+                                 const struct loader *l,
+                                 const struct loader_options *opt,
+                                 uint64_t first_step,
+                                 struct error *err) {
+    struct bench_limit *limit = NULL;
+    if (r->pairs == 0) {
+        return STATUS_OK;
     }
-    pairs = 0;
-    int64_t begin_ns = clock_now_ns();
-    int64_t now_ns = begin_ns;
-    while (now_ns - begin_ns < ns) {
-        TRY(take_batch(l, &pairs, err));
-        now_ns = clock_now_ns();
+    TRY(bench_limit_create(&limit, opt, r->info.threads, loader_sources(l), loader_tokenizer(l),
+                           first_step, r->batches, err));
+    enum status s = STATUS_OK;
+    if (bench_limit_count(limit) > 0) {
+        s = bench_limit_run(limit, &r->limit_pairs_per_s, r->pairs, err);
     }
-    *pairs_per_s = (double)pairs / ((double)(now_ns - begin_ns) / 1e9);
-    return STATUS_OK;
-}
-
-static enum status measure_loader(struct result *r,
-                                  double *pairs_per_s,
-                                  const char *dir,
-                                  const struct loader_options *opt,
-                                  int64_t ns,
-                                  struct error *err) {
-    struct loader *l = NULL;
-    TRY(loader_open(&l, dir, opt, err));
-    /* All that was made ahead before the first one was taken. */
-    enum status s = measure_open(l, pairs_per_s, opt->prefetch_batches + 2, ns, err);
-    loader_stats(l, &r->stats);
-    loader_close(l);
+    bench_limit_destroy(limit);
     return s;
-}
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y ? 1 : 0;
-}
-
-static double median(const double rates[REPEATS]) {
-    double sorted[REPEATS];
-    for (int i = 0; i < REPEATS; i++) {
-        sorted[i] = rates[i];
-    }
-    qsort(sorted, REPEATS, sizeof(sorted[0]), compare_doubles);
-    return sorted[REPEATS / 2];
-}
-
-static enum status measure_all(struct result *r,
-                               struct bench_limit *limit,
-                               const char *dir,
-                               const struct loader_options *opt,
-                               int64_t slice_ns,
-                               struct error *err) {
-    for (int i = 0; i < REPEATS; i++) {
-        TRY(measure_loader(r, &r->loader_rates[i], dir, opt, slice_ns, err));
-        TRY(bench_limit_run(limit, &r->limit_rates[i], slice_ns / 4, slice_ns, err));
-        TRY(check_stop(err));
-    }
-    r->pairs_per_s = median(r->loader_rates);
-    r->limit_pairs_per_s = median(r->limit_rates);
-    return STATUS_OK;
 }
 
 /* --- result --- */
 
-static double ratio_of(const struct result *r) {
-    return r->limit_pairs_per_s > 0 ? r->pairs_per_s / r->limit_pairs_per_s : 0;
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
 }
 
-static void rates_json(struct json_writer *w, const char *key, const double rates[REPEATS]) {
-    json_open_array(w, key);
-    for (int i = 0; i < REPEATS; i++) {
-        json_double(w, NULL, rates[i]);
-    }
-    json_close_array(w);
+static double stall_fraction(const struct result *r) {
+    return ratio((double)r->stats.consumer_stall_ns, (double)r->stats.elapsed_ns);
 }
 
-static enum status print_json(const struct result *r, const struct options *o, struct error *err) {
+static enum status print_json(const struct result *r,
+                              const struct options *o,
+                              const struct loader_options *opt,
+                              struct error *err) {
     struct json_writer w;
     json_writer_init(&w, 0);
     json_open_object(&w, NULL);
+    json_u64(&w, "pairs", r->pairs);
     json_double(&w, "pairs_per_s", r->pairs_per_s);
     json_double(&w, "limit_pairs_per_s", r->limit_pairs_per_s);
-    json_double(&w, "ratio", ratio_of(r));
-    json_hex64(&w, "digest", r->digest);
-    json_u64(&w, "digest_pairs", r->digest_pairs);
+    json_double(&w, "ratio", ratio(r->pairs_per_s, r->limit_pairs_per_s));
+    json_double(&w, "stall_fraction", stall_fraction(r));
+    json_u64(&w, "peak_rss_bytes", r->peak_rss_bytes);
+    if (o->digest) {
+        json_hex64(&w, "digest", r->digest);
+    } else {
+        json_null(&w, "digest");
+    }
+    loader_stages_json(&w, "stages", &r->stats);
     json_string(&w, "engine", r->info.engine);
+    json_bool(&w, "direct", opt->direct);
     json_u64(&w, "threads", r->info.threads);
-    json_u64(&w, "image_size", o->image_size);
-    json_u64(&w, "batch", r->batch);
-    json_u64(&w, "seed", o->seed);
+    json_u64(&w, "batches", r->batches);
+    json_u64(&w, "batch", opt->batch_count);
+    json_u64(&w, "size", opt->image_size_px);
+    json_string(&w, "augment", augment_kind_name(opt->augment));
+    json_u64(&w, "views", opt->views);
+    json_string(&w, "order", o->order);
+    json_u64(&w, "ranks", opt->world);
+    json_u64(&w, "rank", opt->rank);
+    json_u64(&w, "seed", opt->seed);
     json_u64(&w, "samples", r->info.sample_count);
+    json_u64(&w, "steps_per_epoch", r->info.steps_per_epoch);
     json_hex64(&w, "fingerprint", r->info.fingerprint);
-    rates_json(&w, "repeats_pairs_per_s", r->loader_rates);
-    rates_json(&w, "limit_repeats_pairs_per_s", r->limit_rates);
-    loader_stats_json(&w, "loader", &r->stats);
+    json_double(&w, "open_s", r->open_s);
+    json_double(&w, "first_batch_s", (double)r->stats.first_batch_ns / 1e9);
+    json_u64(&w, "replaced", r->stats.replaced_count);
+    json_u64(&w, "corrupt", r->stats.corrupt_count);
+    json_u64(&w, "requests", r->stats.requests_count);
+    json_u64(&w, "retried_reads", r->stats.retried_reads_count);
     json_close_object(&w);
     json_newline(&w);
     enum status s = json_writer_status(&w, err);
@@ -243,76 +376,111 @@ static enum status print_json(const struct result *r, const struct options *o, s
     return s;
 }
 
-static void print_text(const struct result *r, const struct options *o) {
+static void
+print_text(const struct result *r, const struct options *o, const struct loader_options *opt) {
     char count[CLI_TEXT_BYTES];
+    char pairs[CLI_TEXT_BYTES];
+    char memory[CLI_TEXT_BYTES];
     char line[256];
     loader_stats_line(&r->stats, line, sizeof(line));
-    printf("%s samples, %" PRIu64 " px, batches of %u, %u threads, %s\n",
-           cli_format_count(count, r->info.sample_count), o->image_size, r->batch, r->info.threads,
-           r->info.engine);
-    printf("  loader  %10.1f pairs/s\n", r->pairs_per_s);
-    printf("  limit   %10.1f pairs/s  (its decoding, augmenting and tokenizing alone)\n",
+    printf("%s samples, %s, %u px, batches of %u, %u threads, %s%s\n",
+           cli_format_count(count, r->info.sample_count), augment_kind_name(opt->augment),
+           opt->image_size_px, opt->batch_count, r->info.threads, r->info.engine,
+           opt->direct ? ", direct" : "");
+    printf("  loader  %10.1f pairs/s   %s pairs\n", r->pairs_per_s,
+           cli_format_count(pairs, r->pairs));
+    printf("  limit   %10.1f pairs/s   its decoding, augmenting and tokenizing alone\n",
            r->limit_pairs_per_s);
-    printf("  ratio   %10.3f\n", ratio_of(r));
-    printf("  digest  %016" PRIx64 "  over %" PRIu64 " pairs\n", r->digest, r->digest_pairs);
-    printf("  last repeat: %s\n", line);
+    printf("  ratio   %10.3f\n", ratio(r->pairs_per_s, r->limit_pairs_per_s));
+    printf("  stalled %10.2f %%         first batch after %.3f s\n", 100 * stall_fraction(r),
+           r->open_s + (double)r->stats.first_batch_ns / 1e9);
+    printf("  memory  %10s         at most\n", cli_format_bytes(memory, r->peak_rss_bytes));
+    if (o->digest) {
+        printf("  digest  %016" PRIx64 "\n", r->digest);
+    }
+    printf("  %s\n", line);
 }
 
 /* --- the whole --- */
 
-static void loader_options_of(struct loader_options *opt, const struct options *o) {
-    loader_options_default(opt);
-    opt->batch_count = (uint32_t)o->batch;
-    opt->image_size_px = (uint32_t)o->image_size;
-    opt->threads = (uint32_t)o->threads;
-    opt->engine = (enum loader_engine)o->engine;
-    opt->seed = o->seed;
+static enum status open_consumer(struct consumer *c, struct error *err) {
+    const struct file_system *fs = file_posix();
+    json_writer_init(&c->line, 0);
+    if (c->o->digest) {
+        TRY(hasher_create(&c->digest, err));
+    }
+    return c->o->dump_ids != NULL
+               ? fs->open(fs->context, &c->dump, c->o->dump_ids, FILE_REPLACE, err)
+               : STATUS_OK;
 }
 
-/* The loader of the digest stays open for its dataset and tokenizer; its threads sleep. */
-static enum status measure_with(struct result *r,
-                                struct loader *l,
-                                const char *dir,
-                                struct loader_options *opt,
-                                const struct options *o,
-                                struct error *err) {
-    struct bench_limit *limit = NULL;
-    TRY(digest_epoch(r, l, opt, o->digest_batches, err));
-    opt->epochs = 0;
-    opt->drop_last = true;
-    if (opt->batch_count > r->info.sample_count) {
-        opt->batch_count = (uint32_t)r->info.sample_count;
-    }
-    r->batch = opt->batch_count;
-    enum status s = bench_limit_create(&limit, opt, r->info.threads, loader_dataset(l, 0),
-                                       loader_tokenizer(l), err);
-    if (s == STATUS_OK) {
-        int64_t slice_ns = (int64_t)o->seconds_ms * 1000000 / (2 * REPEATS);
-        s = measure_all(r, limit, dir, opt, slice_ns, err);
-    }
-    bench_limit_destroy(limit);
-    return s;
+static void close_consumer(struct consumer *c) {
+    hasher_destroy(c->digest);
+    file_posix()->close(c->dump);
+    json_writer_fini(&c->line);
 }
 
-static enum status run(const struct options *o, const char *dir, struct error *err) {
+/* The loader tells the fingerprint that the state needs, so it is opened first and then sent to the
+ * place. */
+static enum status open_at(struct loader **out,
+                           struct loader_state *place,
+                           const struct sources_list *list,
+                           struct loader_options *opt,
+                           const struct options *o,
+                           struct error *err) {
+    struct loader_state from = {0};
+    if (o->from != NULL) {
+        TRY(read_from(&from, o->from, err));
+    }
+    opt->epochs = from.epoch + o->epochs;
+    TRY(loader_open_mix(out, list->items, list->count, opt, err));
+    *place = loader_state(*out);
+    place->epoch = from.epoch;
+    place->step = from.step;
+    return o->from != NULL ? loader_seek(*out, place, err) : STATUS_OK;
+}
+
+/* Sent to the end, the loader has nothing to make ahead while the limit is measured. */
+static enum status rest(struct loader *l, const struct loader_options *opt, struct error *err) {
+    struct loader_state end = loader_state(l);
+    end.epoch = opt->epochs;
+    end.step = 0;
+    return loader_seek(l, &end, err);
+}
+
+static enum status
+run(const struct options *o, const struct sources_list *list, struct error *err) {
     struct result r = {0};
     struct loader *l = NULL;
     struct loader_options opt;
+    struct loader_state place;
+    struct consumer consumer = {.o = o, .opt = &opt};
     struct log_sink log = log_stderr("ccbench", LOG_LEVEL_INFO);
-    loader_options_of(&opt, o);
+    TRY(loader_options_of(&opt, o, err));
     opt.log = &log;
-    opt.epochs = 1;
-    opt.drop_last = false;
-    TRY(loader_open(&l, dir, &opt, err));
-    loader_info(l, &r.info);
-    opt.log = NULL; /* said once */
-    enum status s = measure_with(&r, l, dir, &opt, o, err);
+    int64_t begin_ns = clock_now_ns();
+    enum status s = open_at(&l, &place, list, &opt, o, err);
+    r.open_s = (double)(clock_now_ns() - begin_ns) / 1e9;
+    if (s == STATUS_OK) {
+        loader_info(l, &r.info);
+        s = open_consumer(&consumer, err);
+    }
+    if (s == STATUS_OK) {
+        s = run_loader(&r, l, &consumer, err);
+    }
+    close_consumer(&consumer);
+    if (s == STATUS_OK) {
+        s = rest(l, &opt, err);
+    }
+    if (s == STATUS_OK) {
+        s = measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step, err);
+    }
     loader_close(l);
     TRY(s);
     if (o->json) {
-        TRY(print_json(&r, o, err));
+        TRY(print_json(&r, o, &opt, err));
     } else {
-        print_text(&r, o);
+        print_text(&r, o, &opt);
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         return error_set_errno(err, "cannot write to stdout");
@@ -329,7 +497,13 @@ int ccbench_loader(int argc, char **argv) {
         return cli_exit(&program, s, &err);
     }
     cli_signals_install();
-    s = run(&o, a.items[0], &err);
+    struct sources_list *list = calloc(1, sizeof(*list));
+    s = list != NULL ? read_data(list, &o, &a, &err)
+                     : error_set(&err, STATUS_NOMEM, "out of memory");
+    if (s == STATUS_OK) {
+        s = run(&o, list, &err);
+    }
+    free(list);
     cli_arguments_fini(&a);
     return cli_exit(&program, s, &err);
 }

@@ -112,7 +112,7 @@ static enum status open_loader(struct loader **out,
     loader_options_default(&o);
     o.batch_count = (uint32_t)model->max_batch;
     o.image_size_px = (uint32_t)model->image.image_px;
-    o.augment = LOADER_AUGMENT_SQUASH;
+    o.augment = AUGMENT_EVAL_SQUASH;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
     o.drop_last = false;

@@ -88,8 +88,16 @@ double rng_normal(struct rng *r) {
 }
 
 void permutation_init(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch) {
+    permutation_init_stream(p, n, seed, epoch, 0);
+}
+
+void permutation_init_stream(struct permutation *p,
+                             uint64_t n,
+                             uint64_t seed,
+                             uint64_t epoch,
+                             uint64_t stream) {
     struct rng r;
-    rng_init(&r, seed, RNG_ORDER, epoch, 0);
+    rng_init(&r, seed, RNG_ORDER, epoch, stream);
     *p = (struct permutation){.n = n, .half_bits = 1};
     p->key[0] = rng_u32(&r);
     p->key[1] = rng_u32(&r);

@@ -56,6 +56,12 @@ struct permutation {
 };
 
 void permutation_init(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
+/* Independent ones of one (seed, epoch); permutation_init is stream 0. */
+void permutation_init_stream(struct permutation *p,
+                             uint64_t n,
+                             uint64_t seed,
+                             uint64_t epoch,
+                             uint64_t stream);
 uint64_t permutation_at(const struct permutation *p, uint64_t index); /* index < n */
 
 #ifdef __cplusplus

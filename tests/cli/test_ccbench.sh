@@ -1,4 +1,5 @@
-# ccbench loader: its keys, a digest that depends on seed and data alone, and its refusals.
+# ccbench loader: its keys, a digest that depends on the data and the seed alone, the ids it lists, and
+# its refusals.
 set -eu
 fail() {
     echo "FAILED: $*"
@@ -14,40 +15,121 @@ expect() { # expect CODE COMMAND...
 has() { # has FILE TEXT
     grep -qF -- "$2" "$1" || { cat "$1"; fail "no '$2' in $1"; }
 }
-digest() { # digest OPTION...: of the dataset d
-    expect 0 "$BIN/ccbench" loader d --json --image-size 32 --seconds 100ms "$@"
+loader() { # loader OPTION...
+    expect 0 "$BIN/ccbench" loader --json --size 32 --batch 20 "$@"
+}
+digest() { # digest OPTION...
+    loader --digest "$@"
     sed 's/.*"digest":"\([0-9a-f]*\)".*/\1/' out.txt
+}
+ids() { # ids FILE: the ids of a dump, in order
+    sed 's/.*"ids":\[\([0-9,]*\)\].*/\1/' "$1" | tr ',' '\n' | grep . || true
 }
 
 "$TESTBIN/make_pictures" d 120
+"$TESTBIN/make_pictures" e 60
 
-one=$(digest --threads 1 --engine pread)
-for key in pairs_per_s limit_pairs_per_s ratio digest digest_pairs engine threads image_size batch \
-    seed samples fingerprint loader; do
+one=$(digest d --threads 1 --io pread)
+for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes digest stages engine; do
     has out.txt "\"$key\":"
 done
-has out.txt '"engine":"pread","threads":1,"image_size":32,"batch":120,"seed":0,"samples":120'
-has out.txt '"digest_pairs":120'
+has out.txt '{"pairs":120,"pairs_per_s":'
+has out.txt '"engine":"pread"'
+has out.txt '"threads":1'
 [ "$(wc -l <out.txt)" = 1 ] || fail "one line of JSON"
 [ ${#one} = 16 ] || fail "digest '$one'"
-[ "$one" = "$(digest --threads 4)" ] || fail "four threads, another digest"
-[ "$one" = "$(digest --threads 2 --batch 7)" ] || fail "another batch, another digest"
-[ "$one" != "$(digest --seed 1)" ] || fail "another seed, the same digest"
-[ "$one" != "$(digest --digest-batches 1 --batch 50)" ] || fail "less data, the same digest"
-has out.txt '"digest_pairs":50'
+[ "$one" = "$(digest d --threads 4)" ] || fail "four threads, another digest"
+[ "$one" = "$(digest --data d --threads 8 --batch 7 --keep-last)" ] || fail "another batch, another digest"
+[ "$one" = "$(digest d --io pread --direct)" ] || fail "O_DIRECT, another digest"
+[ "$one" != "$(digest d --seed 1)" ] || fail "another seed, the same digest"
+[ "$one" != "$(digest d --steps 3)" ] || fail "less data, the same digest"
+has out.txt '"pairs":60,'
+[ "$one" != "$(digest d --augment none)" ] || fail "other pictures, the same digest"
+[ "$one" != "$(digest d --views 2)" ] || fail "two views, the same digest"
+loader d
+has out.txt '"digest":null'
 
-expect 0 "$BIN/ccbench" loader d --image-size 32 --seconds 100ms
+# --io uring never falls back; where the kernel has none it is refused.
+code=0
+"$BIN/ccbench" loader d --size 32 --batch 20 --json --digest --io uring >out.txt 2>err.txt || code=$?
+if [ $code = 0 ]; then
+    has out.txt '"engine":"io_uring"'
+    has out.txt "\"digest\":\"$one\""
+else
+    [ $code = 70 ] || [ $code = 69 ] || [ $code = 78 ] || fail "exit code $code"
+    has err.txt io_uring
+fi
+
+# Orders and ids.
+for order in global sequential block:8 block:8:2; do
+    loader d --order $order --epochs 2 --dump-ids ids.txt
+    [ "$(wc -l <ids.txt)" = 12 ] || fail "$order: lines of ids"
+    [ "$(ids ids.txt | sort -n | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] || fail "$order: every id twice"
+    [ "$(ids ids.txt | wc -l)" = 240 ] || fail "$order: count of ids"
+    cp ids.txt whole.txt
+    # From a place in the middle: the tail of the whole run.
+    loader d --order $order --epochs 2 --from 0:4 --dump-ids ids.txt
+    tail -n +5 whole.txt | cmp - ids.txt || fail "$order: from 0:4"
+    loader d --order $order --from 1:2 --dump-ids ids.txt
+    tail -n +9 whole.txt | cmp - ids.txt || fail "$order: from 1:2"
+    # Three ranks together.
+    for rank in 0 1 2; do
+        loader d --order $order --epochs 2 --ranks 3 --rank $rank --dump-ids r$rank.txt
+        has r$rank.txt "\"rank\":$rank,"
+    done
+    for line in 1 6 12; do
+        for rank in 0 1 2; do
+            sed -n ${line}p r$rank.txt >line.txt
+            ids line.txt
+        done >union.txt
+        sed -n ${line}p whole.txt >line.txt
+        ids line.txt | cmp - union.txt || fail "$order: ranks of batch $line"
+    done
+done
+head -n 1 whole.txt | grep -q '^{"epoch":0,"step":0,"rank":0,"ids":\[[0-9,]*\]}$' || fail "line of ids"
+loader d --order sequential --dump-ids ids.txt
+[ "$(ids ids.txt | head -n 3 | tr '\n' ' ')" = "0 3 6 " ] || fail "sequential ids"
+
+# A mix: two thirds and one third of 180, ids of the second behind those of the first.
+loader --data d:2 --data e:1 --dump-ids ids.txt
+[ "$(ids ids.txt | awk '$1 < 358' | wc -l)" = 120 ] || fail "share of the first dataset"
+[ "$(ids ids.txt | awk '$1 >= 358' | wc -l)" = 60 ] || fail "share of the second dataset"
+mixed=$(digest --data d:1 --data e:1 --threads 1)
+[ "$mixed" = "$(digest d:1 e:1 --threads 3)" ] || fail "a mix, three threads"
+
+# A filter keeps the ids.
+loader d --filter label=3..4 --dump-ids ids.txt --keep-last
+[ "$(ids ids.txt | awk '{ i = $1 / 3; if (i % 10 < 3 || i % 10 > 4 || i % 7 == 3) print }' | wc -l)" = 0 ] ||
+    fail "ids of the filter"
+[ "$(ids ids.txt | wc -l)" -gt 15 ] || fail "the filter lets some through"
+
+# A slow consumer waits for nothing.
+loader d --consumer-ms 20 --steps 5
+awk -F'"stall_fraction":' '{ split($2, a, ","); exit !(a[1] < 0.5) }' out.txt || fail "stall of a slow consumer"
+
+expect 0 "$BIN/ccbench" loader d --size 32 --batch 20 --digest
 has out.txt "pairs/s"
 has out.txt "ratio"
+has out.txt "$one"
 
 expect 66 "$BIN/ccbench" loader nowhere
 has err.txt nowhere/dataset.json
 expect 64 "$BIN/ccbench" loader
-expect 64 "$BIN/ccbench" loader d --engine mmap
+expect 64 "$BIN/ccbench" loader d --batch 121
+expect 64 "$BIN/ccbench" loader d --io mmap
+expect 64 "$BIN/ccbench" loader d --order random
+expect 64 "$BIN/ccbench" loader d --order block:0
+expect 64 "$BIN/ccbench" loader d --from 3
+expect 64 "$BIN/ccbench" loader d --ranks 2 --rank 2
+expect 64 "$BIN/ccbench" loader d --filter width=3
+expect 64 "$BIN/ccbench" loader d:0.5 e
+has err.txt "has a weight and"
 expect 64 "$BIN/ccbench" nonsense
 expect 0 "$BIN/ccbench" --help
 has out.txt loader
 
 "$TESTBIN/make_pictures" bad 120 30 300
-expect 0 "$BIN/ccbench" loader bad --image-size 32 --seconds 100ms --json
-has out.txt '"replaced":'
+loader bad --quarantine q.jsonl --epochs 2
+has out.txt '"replaced":4,"corrupt":2'
+[ "$(wc -l <q.jsonl)" = 2 ] || fail "lines of the quarantine file"
+has q.jsonl '"dataset":"bad","id":30,"position":10,"reason":"the image'

@@ -93,7 +93,7 @@ build_frame(struct shard_frame_builder *b, struct shard_frame *frame, uint64_t i
         /* Now and then the index does not know the size. */
         .width_px = i % 8 == 5 ? 0 : (uint32_t)width,
         .height_px = i % 8 == 5 ? 0 : (uint32_t)height,
-        .label = SHARD_NO_LABEL,
+        .label = i % 7 == 3 ? SHARD_NO_LABEL : (int32_t)(i % 10),
         .captions = captions,
         .caption_count = caption_count(i),
     };

@@ -1,6 +1,7 @@
 /*
  * picture_dataset: small datasets of real pictures, for whatever reads pixels. Sample i is a
- * function of i alone: its size, its JPEG bytes, its captions (0 to 3).
+ * function of i alone: its size, its JPEG bytes, its captions (0 to 3), its
+ * label (i % 10, but none where i % 7 is 3).
  *
  * Threading : single-owner.
  */

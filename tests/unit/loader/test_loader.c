@@ -277,7 +277,7 @@ TEST(sequential_order_shows_everything_once) {
     const char *dir = make_dataset_at("d", true);
     struct loader_options opt = options(32);
     opt.order = LOADER_ORDER_SEQUENTIAL;
-    opt.augment = LOADER_AUGMENT_SQUASH;
+    opt.augment = AUGMENT_EVAL_SQUASH;
     opt.captions = LOADER_CAPTIONS_NONE;
     opt.drop_last = false;
     opt.epochs = 1;

@@ -19,7 +19,7 @@ enum { SIDE = 16, STEPS = 6 };
 static int fail_errno;     /* 0: none */
 static uint32_t fail_each; /* every so many-th request, counted over all threads; 0: none */
 static uint32_t fail_from; /* all requests from this one on; 0: none */
-static uint32_t most_bytes = UINT32_MAX;
+static size_t most_bytes = SIZE_MAX;
 /* Relaxed: a count, nothing else is told by it. */
 static atomic_uint requests;
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -30,13 +30,23 @@ static enum status odd_create(struct read_engine **out, uint32_t depth, struct e
     return read_engine_pread()->create(out, depth, err);
 }
 
-static void odd_destroy(struct read_engine *e) {
-    read_engine_pread()->destroy(e);
+static bool odd_destroy(struct read_engine *e, int64_t timeout_ms) {
+    return read_engine_pread()->destroy(e, timeout_ms);
 }
+
+/* Parts must stay until the completion, so the shortened ones need a place: any thread's request
+ * has its own, for as long as there are not more of them. */
+static struct iovec cut_parts[4096];
+static atomic_uint next_cut;
 
 static void odd_submit(struct read_engine *e, const struct read_request *r) {
     struct read_request cut = *r;
-    cut.size_bytes = r->size_bytes < most_bytes ? r->size_bytes : most_bytes;
+    uint32_t at = atomic_fetch_add_explicit(&next_cut, 1, memory_order_relaxed) % 4096;
+    if (r->parts[0].iov_len > most_bytes) {
+        cut_parts[at] = (struct iovec){r->parts[0].iov_base, most_bytes};
+        cut.parts = &cut_parts[at];
+        cut.part_count = 1;
+    }
     read_engine_pread()->submit(e, &cut);
 }
 
@@ -91,7 +101,9 @@ static struct loader *
 open_with(const char *dir, const struct loader_options *opt, const struct read_engine_ops *engine) {
     struct loader *l = NULL;
     struct error err = {0};
-    assert_ok(loader_open_with_engine(&l, dir, opt, engine, &err), err);
+    assert_ok(loader_open_with_engine(&l, &(struct loader_source){.directory = dir}, 1, opt, engine,
+                                      &err),
+              err);
     return l;
 }
 

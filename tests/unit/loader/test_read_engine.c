@@ -36,6 +36,20 @@ static struct read_engine *create(const struct read_engine_ops *ops, uint32_t de
     return e;
 }
 
+/* One piece of memory per slot is enough here; it must outlive the request. */
+static void submit(const struct read_engine_ops *ops,
+                   struct read_engine *e,
+                   int fd,
+                   uint32_t slot,
+                   uint8_t *buffer,
+                   size_t size,
+                   uint64_t offset) {
+    static struct iovec parts[4];
+    parts[slot] = (struct iovec){buffer, size};
+    struct read_request r = {fd, slot, offset, &parts[slot], 1};
+    ops->submit(e, &r);
+}
+
 static void check_reads(const struct read_engine_ops *ops) {
     enum { DEPTH = 4, TOTAL = 400, SIZE = 700 };
     int fd = open_pattern();
@@ -49,8 +63,7 @@ static void check_reads(const struct read_engine_ops *ops) {
         while (started < TOTAL && started - finished < DEPTH && finished % DEPTH == 0) {
             uint32_t slot = started % DEPTH;
             offsets[slot] = (uint64_t)started * 7919 % (FILE_BYTES - SIZE);
-            struct read_request r = {fd, slot, buffers[slot], SIZE, offsets[slot]};
-            ops->submit(e, &r);
+            submit(ops, e, fd, slot, buffers[slot], SIZE, offsets[slot]);
             started++;
         }
         uint32_t n = ops->reap(e, done, DEPTH);
@@ -65,7 +78,17 @@ static void check_reads(const struct read_engine_ops *ops) {
         }
         finished += n;
     }
-    ops->destroy(e);
+    /* Neighbouring bytes into several pieces. */
+    struct iovec three[3] = {{buffers[0], 10}, {buffers[1], SIZE}, {buffers[2], 20}};
+    struct read_request r = {fd, 3, 500, three, 3};
+    struct read_completion done;
+    ops->submit(e, &r);
+    assert_int_equal(ops->reap(e, &done, 1), 1);
+    assert_int_equal(done.slot, 3);
+    assert_int_equal(done.result, 10 + SIZE + 20);
+    assert_int_equal(buffers[1][0], (uint8_t)(510 * 2654435761u >> 24));
+    assert_int_equal(buffers[2][0], (uint8_t)((510 + SIZE) * 2654435761u >> 24));
+    assert_true(ops->destroy(e, 1000));
     close(fd);
 }
 
@@ -75,26 +98,23 @@ static void check_edges(const struct read_engine_ops *ops) {
     uint8_t buffer[2][64];
     struct read_completion done[2];
 
-    struct read_request across = {fd, 0, buffer[0], 64, FILE_BYTES - 10};
-    ops->submit(e, &across);
+    submit(ops, e, fd, 0, buffer[0], 64, FILE_BYTES - 10);
     assert_int_equal(ops->reap(e, done, 2), 1);
     assert_int_equal(done[0].result, 10);
 
-    struct read_request beyond = {fd, 1, buffer[1], 64, FILE_BYTES + 5};
-    ops->submit(e, &beyond);
+    submit(ops, e, fd, 1, buffer[1], 64, FILE_BYTES + 5);
     assert_int_equal(ops->reap(e, done, 2), 1);
     assert_int_equal(done[0].slot, 1);
     assert_int_equal(done[0].result, 0);
 
-    struct read_request closed = {-1, 1, buffer[1], 64, 0};
-    ops->submit(e, &closed);
+    submit(ops, e, -1, 1, buffer[1], 64, 0);
     assert_int_equal(ops->reap(e, done, 2), 1);
     assert_int_equal(done[0].result, -EBADF);
 
     /* Destroyed with a request outstanding: the buffer is ours again afterwards. */
-    ops->submit(e, &across);
-    ops->destroy(e);
-    ops->destroy(NULL);
+    submit(ops, e, fd, 0, buffer[0], 64, FILE_BYTES - 10);
+    assert_true(ops->destroy(e, 1000));
+    assert_true(ops->destroy(NULL, 0));
     close(fd);
 }
 
@@ -114,6 +134,21 @@ TEST(uring_reports_ends_and_errors) {
     check_edges(read_engine_uring());
 }
 
+/* A pipe that nobody writes to: a read that does not end by itself. */
+TEST(uring_gives_up_waiting_and_cancels) {
+    const struct read_engine_ops *ops = read_engine_uring();
+    struct read_engine *e = create(ops, 2);
+    int ends[2];
+    uint8_t buffer[8];
+    struct read_completion done;
+    assert_int_equal(pipe(ends), 0);
+    submit(ops, e, ends[0], 1, buffer, sizeof(buffer), 0);
+    assert_int_equal(ops->reap(e, &done, 1), 0);
+    assert_true(ops->destroy(e, 5000));
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static const char *numbered(const void *cookie, uint32_t shard) {
     static char path[4200];
     snprintf(path, sizeof(path), "%s/%u", (const char *)cookie, shard);
@@ -128,7 +163,7 @@ TEST(open_shards_are_bounded_and_reused) {
     }
     struct shard_files *f = NULL;
     struct error err = {0};
-    assert_ok(shard_files_create(&f, SHARDS + 1, numbered, dir, &err), err);
+    assert_ok(shard_files_create(&f, SHARDS, false, numbered, dir, &err), err);
     int fd;
     for (uint32_t i = 0; i < SHARDS; i++) {
         uint32_t value = 0;
@@ -137,8 +172,6 @@ TEST(open_shards_are_bounded_and_reused) {
         assert_int_equal(value, i);
         shard_files_release(f, i);
     }
-    assert_status(shard_files_acquire(f, &fd, SHARDS, &err), STATUS_NOTFOUND, err);
-    assert_non_null(strstr(err.text, "cannot open this shard"));
     /* All borrowed: one more is refused, not waited for. */
     for (uint32_t i = 0; i < SHARD_FILES_MAX_OPEN; i++) {
         assert_ok(shard_files_acquire(f, &fd, i, &err), err);
@@ -148,4 +181,37 @@ TEST(open_shards_are_bounded_and_reused) {
     assert_ok(shard_files_acquire(f, &fd, SHARDS - 1, &err), err);
     shard_files_destroy(f);
     shard_files_destroy(NULL);
+}
+
+TEST(a_shard_that_became_another_one_is_refused) {
+    const char *dir = test_temp_dir();
+    struct shard_files *f = NULL;
+    struct error err = {0};
+    int fd;
+    assert_status(shard_files_create(&f, 1, false, numbered, dir, &err), STATUS_NOTFOUND, err);
+    assert_null(f);
+    for (uint32_t i = 0; i < 3; i++) {
+        test_write_file(numbered(dir, i), "first", 5);
+    }
+    assert_ok(shard_files_create(&f, 3, false, numbered, dir, &err), err);
+    assert_ok(shard_files_acquire(f, &fd, 0, &err), err);
+    assert_ok(shard_files_check(f, 0, &err), err);
+    assert_int_equal(remove(numbered(dir, 0)), 0);
+    assert_status(shard_files_check(f, 0, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "was removed"));
+    shard_files_release(f, 0); /* stays open: what is open can still be read */
+    assert_ok(shard_files_acquire(f, &fd, 0, &err), err);
+    shard_files_release(f, 0);
+
+    assert_int_equal(remove(numbered(dir, 1)), 0);
+    assert_status(shard_files_acquire(f, &fd, 1, &err), STATUS_NOTFOUND, err);
+    assert_non_null(strstr(err.text, "cannot open this shard"));
+    test_write_file(numbered(dir, 1), "other", 5);
+    assert_status(shard_files_acquire(f, &fd, 1, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "was replaced or written to"));
+
+    assert_int_equal(truncate(numbered(dir, 2), 3), 0);
+    assert_status(shard_files_acquire(f, &fd, 2, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "had 5 bytes when loading began, now it has 3"));
+    shard_files_destroy(f);
 }

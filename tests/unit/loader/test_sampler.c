@@ -16,6 +16,19 @@ static struct loader_options options(uint32_t batch, uint32_t rank, uint32_t wor
     return opt;
 }
 
+static enum status
+init_one(struct sampler *s, uint64_t n, const struct loader_options *opt, struct error *err) {
+    const double no_weight = 0;
+    return sampler_init(s, &n, &no_weight, 1, opt, err);
+}
+
+static uint64_t
+position_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index) {
+    struct sampler_place place = sampler_place_at(s, b, index);
+    assert_int_equal(place.source, 0);
+    return place.ordinal;
+}
+
 /* Counts into seen[position] what all ranks deliver in `epoch`; returns the samples delivered. */
 static uint64_t
 count_epoch(uint8_t *seen, uint64_t n, const struct loader_options *base, uint64_t epoch) {
@@ -25,7 +38,7 @@ count_epoch(uint8_t *seen, uint64_t n, const struct loader_options *base, uint64
         struct sampler s;
         struct error err = {0};
         opt.rank = rank;
-        assert_ok(sampler_init(&s, n, &opt, &err), err);
+        assert_ok(init_one(&s, n, &opt, &err), err);
         for (uint64_t t = 0; t < s.steps_per_epoch; t++) {
             struct sampler_batch b;
             assert_int_equal(sampler_batch_at(&s, epoch * s.steps_per_epoch + t, &b), STATUS_OK);
@@ -33,7 +46,7 @@ count_epoch(uint8_t *seen, uint64_t n, const struct loader_options *base, uint64
             assert_int_equal(b.step, t);
             assert_true(b.count <= sampler_max_count(&s));
             for (uint32_t i = 0; i < b.count; i++) {
-                uint64_t at = sampler_position(&b, i);
+                uint64_t at = position_at(&s, &b, i);
                 assert_true(at < n);
                 seen[at]++;
                 total++;
@@ -80,7 +93,7 @@ TEST(ranks_cut_the_one_rank_batch_into_neighbours) {
         struct loader_options opt = options(48, 0, 1);
         struct sampler whole;
         struct error err = {0};
-        assert_ok(sampler_init(&whole, n, &opt, &err), err);
+        assert_ok(init_one(&whole, n, &opt, &err), err);
         struct sampler_batch all;
         assert_int_equal(sampler_batch_at(&whole, 13, &all), STATUS_OK);
         uint32_t at = 0;
@@ -88,11 +101,11 @@ TEST(ranks_cut_the_one_rank_batch_into_neighbours) {
             struct loader_options part_opt = options(48, rank, world);
             struct sampler part;
             struct sampler_batch b;
-            assert_ok(sampler_init(&part, n, &part_opt, &err), err);
+            assert_ok(init_one(&part, n, &part_opt, &err), err);
             assert_int_equal(sampler_batch_at(&part, 13, &b), STATUS_OK);
             assert_int_equal(at, rank * 48u / world);
             for (uint32_t i = 0; i < b.count; i++) {
-                assert_int_equal(sampler_position(&b, i), sampler_position(&all, at));
+                assert_int_equal(position_at(&part, &b, i), position_at(&whole, &all, at));
                 at++;
             }
         }
@@ -107,14 +120,14 @@ TEST(sequential_order_is_the_positions) {
     struct sampler s;
     struct sampler_batch b;
     struct error err = {0};
-    assert_ok(sampler_init(&s, 25, &opt, &err), err);
+    assert_ok(init_one(&s, 25, &opt, &err), err);
     assert_int_equal(s.steps_per_epoch, 3);
     assert_int_equal(sampler_batch_at(&s, 1, &b), STATUS_OK);
     assert_int_equal(b.count, 5);
-    assert_int_equal(sampler_position(&b, 0), 15);
+    assert_int_equal(position_at(&s, &b, 0), 15);
     assert_int_equal(sampler_batch_at(&s, 2, &b), STATUS_OK);
     assert_int_equal(b.count, 3);
-    assert_int_equal(sampler_position(&b, 0), 22);
+    assert_int_equal(position_at(&s, &b, 0), 22);
     assert_int_equal(sampler_batch_at(&s, 6, &b), STATUS_END);
 }
 
@@ -122,12 +135,12 @@ TEST(too_few_samples_are_refused) {
     struct loader_options opt = options(10, 0, 1);
     struct sampler s;
     struct error err = {0};
-    assert_status(sampler_init(&s, 9, &opt, &err), STATUS_USAGE, err);
+    assert_status(init_one(&s, 9, &opt, &err), STATUS_USAGE, err);
     opt.drop_last = false;
-    assert_ok(sampler_init(&s, 9, &opt, &err), err);
-    assert_status(sampler_init(&s, 0, &opt, &err), STATUS_USAGE, err);
+    assert_ok(init_one(&s, 9, &opt, &err), err);
+    assert_status(init_one(&s, 0, &opt, &err), STATUS_USAGE, err);
     opt.epochs = UINT64_MAX;
-    assert_status(sampler_init(&s, 11, &opt, &err), STATUS_LIMIT, err);
+    assert_status(init_one(&s, 11, &opt, &err), STATUS_LIMIT, err);
 }
 
 /* Chi-square of the place of one position over many epochs, and of the distance between samples
@@ -138,7 +151,7 @@ TEST(the_shuffle_is_a_real_one) {
     opt.epochs = 0;
     struct sampler s;
     struct error err = {0};
-    assert_ok(sampler_init(&s, N, &opt, &err), err);
+    assert_ok(init_one(&s, N, &opt, &err), err);
     uint32_t place[BINS] = {0};
     uint32_t near = 0;
     uint32_t pairs = 0;
@@ -147,7 +160,7 @@ TEST(the_shuffle_is_a_real_one) {
         assert_int_equal(sampler_batch_at(&s, e * s.steps_per_epoch + 7, &b), STATUS_OK);
         uint64_t before = 0;
         for (uint32_t i = 0; i < b.count; i++) {
-            uint64_t at = sampler_position(&b, i);
+            uint64_t at = position_at(&s, &b, i);
             if (i == 11) {
                 place[at * BINS / N]++;
             }
@@ -174,17 +187,17 @@ TEST(replacements_are_fixed_by_seed_epoch_and_id) {
     struct sampler a;
     struct sampler b;
     struct error err = {0};
-    assert_ok(sampler_init(&a, 1000, &opt, &err), err);
+    assert_ok(init_one(&a, 1000, &opt, &err), err);
     opt.batch_count = 20;
     opt.world = 4;
-    assert_ok(sampler_init(&b, 1000, &opt, &err), err);
+    assert_ok(init_one(&b, 1000, &opt, &err), err);
     uint32_t same = 0;
     for (uint64_t id = 0; id < 100; id++) {
-        uint64_t first = sampler_replacement(&a, 3, id, 0);
+        uint64_t first = sampler_replacement(&a, 0, 3, id, 0);
         assert_true(first < 1000);
-        assert_int_equal(first, sampler_replacement(&b, 3, id, 0));
-        same += first == sampler_replacement(&a, 4, id, 0);
-        same += first == sampler_replacement(&a, 3, id, 1);
+        assert_int_equal(first, sampler_replacement(&b, 0, 3, id, 0));
+        same += first == sampler_replacement(&a, 0, 4, id, 0);
+        same += first == sampler_replacement(&a, 0, 3, id, 1);
     }
     assert_true(same < 5);
 }

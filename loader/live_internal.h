@@ -1,0 +1,32 @@
+/*
+ * live: the positions of a dataset that a filter lets through: one bit each, and a count for every
+ * 512 bits, so that the k-th of them is found at once: 1.125 bits a position.
+ *
+ * Threading : immutable after live_create.
+ * Ownership : the object owns its bits.
+ */
+#ifndef LOADER_LIVE_INTERNAL_H
+#define LOADER_LIVE_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+
+struct live; /* opaque */
+
+/* `takes` is asked about every position in order. Returns OK, NOMEM, or what `takes` returned. */
+enum status
+live_create(struct live **out,
+            uint64_t position_count,
+            enum status (*takes)(void *cookie, uint64_t position, bool *is_live, struct error *err),
+            void *cookie,
+            struct error *err);
+void live_destroy(struct live *l); /* accepts NULL */
+
+uint64_t live_count(const struct live *l);
+
+/* The position of live number k, from 0; requires k < live_count. */
+uint64_t live_position(const struct live *l, uint64_t k);
+
+#endif

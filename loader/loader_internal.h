@@ -1,0 +1,43 @@
+/*
+ * loader_internal: the loader as a whole, for the files that open, start, stop and close it.
+ *
+ * Threading : all but the pipeline belongs to the thread that calls the loader.
+ */
+#ifndef LOADER_LOADER_INTERNAL_H
+#define LOADER_LOADER_INTERNAL_H
+
+#include "loader/pipeline_internal.h"
+
+struct loader_thread {
+    struct loader *loader;
+    pthread_t thread;
+    struct reader *reader;    /* of a reader */
+    struct sample_work *work; /* of a decoder */
+    bool started;
+};
+
+struct loader {
+    struct pipeline p;
+    struct sources *sources;
+    struct tokenizer *tokenizer;
+    struct loader_thread *threads; /* (reader_count + thread_count), readers first */
+    uint8_t *read_memory;
+    bool has_sync; /* lock and conditions exist */
+    bool is_noisy; /* reads are in flight that nobody waits for: read_memory is never freed */
+};
+
+/* Starts all threads at take_step. Requires that none runs. Returns OK or what starting them
+ * gives; then the pipeline has failed. */
+enum status threads_start(struct loader *l, struct error *err);
+
+/* Ends all threads and reads, within bounds. False when a thread does not come back; with
+ * `for_good` the loader then belongs to those threads. */
+bool threads_stop(struct loader *l, bool for_good);
+
+/* Gives the memory of the batches back to the caller. */
+void threads_release_batches(struct pipeline *p);
+
+/* All but what belongs to the caller. Requires that no thread runs. */
+void loader_free(struct loader *l);
+
+#endif

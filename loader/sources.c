@@ -1,0 +1,281 @@
+/*
+ * sources: opens the datasets and gives each its place in the whole:
+ *
+ *   sample ids   0 ...... space of 0 | ...... space of 1 | ...    offsets: sums of id spaces
+ *   text ids     0 ...... texts of 0 | ...... texts of 1 | ...
+ *   shards       0 ..... shards of 0 | ..... shards of 1 | ...
+ *
+ * With a filter the live positions of each are found here, once.
+ */
+#include "loader/sources.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/checked.h"
+#include "formats/base/hash.h"
+#include "loader/filter_internal.h"
+#include "loader/live_internal.h"
+
+struct source {
+    struct dataset *dataset;
+    char *directory;
+    struct live *live; /* NULL: every position */
+    uint64_t id_offset;
+    uint64_t text_offset;
+    uint32_t first_shard;
+};
+
+struct sources {
+    uint32_t count;
+    bool weighted;
+    struct source items[LOADER_MAX_SOURCES];
+    uint64_t live_counts[LOADER_MAX_SOURCES];
+    double weights[LOADER_MAX_SOURCES];
+    uint64_t id_space;
+    uint64_t text_count;
+    uint32_t shard_count;
+};
+
+/* --- the filter --- */
+
+struct filter_pass {
+    const struct dataset *dataset;
+    const struct loader_filter *filter;
+    struct caption_reader *captions; /* NULL: their sizes do not count */
+};
+
+static enum status
+takes_captions(struct filter_pass *p, const struct dataset_sample *s, bool *ok, struct error *err) {
+    *ok = s->text_count > 0 || filter_takes_caption_bytes(p->filter, 0);
+    for (uint32_t k = 0; k < s->text_count && *ok; k++) {
+        struct shard_text text;
+        TRY(caption_reader_get(p->captions, s, k, &text, err));
+        *ok = filter_takes_caption_bytes(p->filter, text.size_bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status takes(void *cookie, uint64_t position, bool *is_live, struct error *err) {
+    struct filter_pass *p = cookie;
+    struct dataset_sample sample;
+    TRY(dataset_sample_at(p->dataset, position, &sample, err));
+    *is_live = filter_takes_record(p->filter, &sample);
+    if (*is_live && p->captions != NULL) {
+        TRY(takes_captions(p, &sample, is_live, err));
+    }
+    return STATUS_OK;
+}
+
+/* A damaged record ends it: what the filter says about a sample must not depend on the state of
+ * this machine's copy, or ranks would walk different orders. */
+static enum status
+find_live(struct source *d, const struct loader_filter *filter, struct error *err) {
+    struct filter_pass pass = {.dataset = d->dataset, .filter = filter};
+    if (filter_wants_captions(filter)) {
+        TRY(caption_reader_create(&pass.captions, d->dataset, err));
+    }
+    struct error why = {0};
+    enum status s = live_create(&d->live, dataset_sample_count(d->dataset), takes, &pass, &why);
+    caption_reader_destroy(pass.captions);
+    if (s == STATUS_CORRUPT) {
+        return error_set(err, s, "%s: the filter meets a damaged index: %s", d->directory,
+                         why.text);
+    }
+    if (s < STATUS_OK && err != NULL) {
+        *err = why;
+    }
+    return s;
+}
+
+/* --- open --- */
+
+static enum status check_list(const struct loader_source *list, uint32_t count, struct error *err) {
+    for (uint32_t i = 0; i < count; i++) {
+        REQUIRE(list[i].directory != NULL && list[i].weight >= 0 && list[i].weight < 1e300);
+        if ((list[i].weight > 0) != (list[0].weight > 0)) {
+            return error_set(err, STATUS_USAGE,
+                             "%s has a weight and %s has none: give one to every dataset, or to "
+                             "none",
+                             list[list[0].weight > 0 ? 0 : i].directory,
+                             list[list[0].weight > 0 ? i : 0].directory);
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(list[i].directory, list[k].directory) == 0) {
+                return error_set(err, STATUS_USAGE,
+                                 "%s is named twice: a larger weight shows its samples more often",
+                                 list[i].directory);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status add_source(struct sources *s,
+                              const struct loader_source *source,
+                              const struct loader_filter *filter,
+                              struct error *err) {
+    struct source *d = &s->items[s->count++];
+    d->directory = strdup(source->directory);
+    if (d->directory == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
+    }
+    TRY(dataset_open(&d->dataset, source->directory, NULL, err));
+    d->id_offset = s->id_space;
+    d->text_offset = s->text_count;
+    d->first_shard = s->shard_count;
+    uint64_t shards = (uint64_t)s->shard_count + dataset_shard_count(d->dataset);
+    if (!checked_add_u64(s->id_space, dataset_id_space(d->dataset), &s->id_space) ||
+        s->id_space > SHARD_MAX_ID || !checked_u32(shards, &s->shard_count) ||
+        !checked_add_u64(s->text_count, dataset_text_count(d->dataset), &s->text_count)) {
+        return error_set(err, STATUS_LIMIT, "%s: with it the ids of the mix go above %" PRIu64,
+                         d->directory, (uint64_t)SHARD_MAX_ID);
+    }
+    if (!filter_is_open(filter)) {
+        TRY(find_live(d, filter, err));
+    }
+    s->live_counts[s->count - 1] =
+        d->live != NULL ? live_count(d->live) : dataset_sample_count(d->dataset);
+    s->weights[s->count - 1] = source->weight;
+    s->weighted = source->weight > 0;
+    return STATUS_OK;
+}
+
+enum status sources_open(struct sources **out,
+                         const struct loader_source *list,
+                         uint32_t count,
+                         const struct loader_filter *filter,
+                         struct error *err) {
+    REQUIRE(out != NULL && list != NULL && count >= 1 && count <= LOADER_MAX_SOURCES);
+    *out = NULL;
+    TRY(check_list(list, count, err));
+    struct sources *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the datasets");
+    }
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < count && status == STATUS_OK; i++) {
+        status = add_source(s, &list[i], filter, err);
+    }
+    if (status < STATUS_OK) {
+        sources_close(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
+}
+
+void sources_close(struct sources *s) {
+    if (s == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < s->count; i++) {
+        live_destroy(s->items[i].live);
+        dataset_close(s->items[i].dataset);
+        free(s->items[i].directory);
+    }
+    free(s);
+}
+
+/* --- what is there --- */
+
+uint32_t sources_count(const struct sources *s) {
+    return s->count;
+}
+
+const struct dataset *sources_dataset(const struct sources *s, uint32_t source) {
+    return source < s->count ? s->items[source].dataset : NULL;
+}
+
+const char *sources_directory(const struct sources *s, uint32_t source) {
+    return source < s->count ? s->items[source].directory : NULL;
+}
+
+const uint64_t *sources_live_counts(const struct sources *s) {
+    return s->live_counts;
+}
+
+const double *sources_weights(const struct sources *s) {
+    return s->weights;
+}
+
+uint64_t sources_id_offset(const struct sources *s, uint32_t source) {
+    return source < s->count ? s->items[source].id_offset : 0;
+}
+
+uint64_t sources_id_space(const struct sources *s) {
+    return s->id_space;
+}
+
+uint64_t sources_text_count(const struct sources *s) {
+    return s->text_count;
+}
+
+uint64_t sources_fingerprint(const struct sources *s) {
+    uint8_t bytes[LOADER_MAX_SOURCES * 16];
+    if (s->count == 1) {
+        return dataset_fingerprint(s->items[0].dataset);
+    }
+    for (uint32_t i = 0; i < s->count; i++) {
+        store_u64(bytes + i * 16, dataset_fingerprint(s->items[i].dataset));
+        store_u64(bytes + i * 16 + 8, s->items[i].id_offset);
+    }
+    return hash64(bytes, (size_t)s->count * 16);
+}
+
+uint64_t sources_mix_hash(const struct sources *s) {
+    uint8_t bytes[LOADER_MAX_SOURCES * 8];
+    if (!s->weighted || s->count == 1) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &s->weights[i], sizeof(bits));
+        store_u64(bytes + i * 8, bits);
+    }
+    return hash64(bytes, (size_t)s->count * 8);
+}
+
+uint32_t sources_max_span_bytes(const struct sources *s) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint32_t span = dataset_max_image_span_bytes(s->items[i].dataset);
+        most = span > most ? span : most;
+    }
+    return most;
+}
+
+uint32_t sources_shard_count(const struct sources *s) {
+    return s->shard_count;
+}
+
+const char *sources_shard_path(const struct sources *s, uint32_t shard) {
+    uint32_t i = s->count - 1;
+    while (i > 0 && s->items[i].first_shard > shard) {
+        i--;
+    }
+    return dataset_shard_path(s->items[i].dataset, shard - s->items[i].first_shard);
+}
+
+enum status sources_sample_at(const struct sources *s,
+                              uint32_t source,
+                              uint64_t ordinal,
+                              struct source_sample *out,
+                              struct error *err) {
+    REQUIRE(source < s->count && ordinal < s->live_counts[source]);
+    const struct source *d = &s->items[source];
+    *out = (struct source_sample){
+        .position = d->live != NULL ? live_position(d->live, ordinal) : ordinal,
+        .source = source,
+        .sample = {.sample_id = LOADER_NO_SAMPLE},
+    };
+    struct dataset_sample sample;
+    TRY(dataset_sample_at(d->dataset, out->position, &sample, err));
+    out->sample = sample;
+    out->sample.sample_id += d->id_offset;
+    out->sample.first_text_id += d->text_offset;
+    out->shard = d->first_shard + sample.shard;
+    return STATUS_OK;
+}

@@ -1,0 +1,73 @@
+/*
+ * sources: the datasets of a run as one: which samples of each take part, and what each is called
+ * in the whole.
+ *
+ * Threading : immutable after open.
+ * Ownership : owns its datasets.
+ * Untrusted : the datasets.
+ */
+#ifndef LOADER_SOURCES_H
+#define LOADER_SOURCES_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "formats/dataset.h"
+#include "loader/loader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct sources; /* opaque */
+
+/* Returns OK, NOMEM, USAGE (weights for some, but not for all; a directory twice), LIMIT, what
+ * dataset_open returns, or, with a filter, CORRUPT for an index that cannot answer it. */
+enum status sources_open(struct sources **out,
+                         const struct loader_source *list,
+                         uint32_t count,
+                         const struct loader_filter *filter,
+                         struct error *err);
+void sources_close(struct sources *s); /* accepts NULL */
+
+uint32_t sources_count(const struct sources *s);
+const struct dataset *sources_dataset(const struct sources *s, uint32_t source);
+const char *sources_directory(const struct sources *s, uint32_t source);
+const uint64_t *sources_live_counts(const struct sources *s); /* (sources_count) */
+const double *sources_weights(const struct sources *s);       /* (sources_count) */
+uint64_t sources_id_offset(const struct sources *s, uint32_t source);
+
+/* All together. */
+uint64_t sources_id_space(const struct sources *s);
+uint64_t sources_text_count(const struct sources *s);
+uint64_t sources_fingerprint(const struct sources *s); /* see struct loader_info */
+uint64_t sources_mix_hash(const struct sources *s);    /* of the weights; 0 without */
+uint32_t sources_max_span_bytes(const struct sources *s);
+
+/* Shards of all datasets, one after the other. Requires shard < sources_shard_count. */
+uint32_t sources_shard_count(const struct sources *s);
+const char *sources_shard_path(const struct sources *s, uint32_t shard);
+
+struct source_sample {
+    struct dataset_sample sample; /* with ids as delivered; all else as its dataset has it */
+    uint64_t position;            /* in its dataset */
+    uint32_t source;
+    uint32_t shard; /* for sources_shard_path */
+};
+
+/* Requires an ordinal below the source's live count. Returns OK, or CORRUPT when the index record
+ * is damaged: then source and position are set, and the sample's id is LOADER_NO_SAMPLE. */
+enum status sources_sample_at(const struct sources *s,
+                              uint32_t source,
+                              uint64_t ordinal,
+                              struct source_sample *out,
+                              struct error *err);
+
+/* What a running loader reads from; borrowed until its close. */
+const struct sources *loader_sources(const struct loader *l);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,146 @@
+/*
+ * state: where a run stands, and whether a stored place belongs to this run. A place is worth
+ * nothing in another order, so whatever the order depends on is compared, and named where it
+ * differs.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "formats/base/checked.h"
+#include "loader/filter_internal.h"
+#include "loader/pipeline_internal.h"
+#include "loader/state_internal.h"
+
+/* order in the top byte, window and block below it; 0 for the global one. */
+static uint64_t order_code(const struct loader_options *opt) {
+    uint64_t code = (uint64_t)opt->order << 56;
+    return opt->order == LOADER_ORDER_BLOCK
+               ? code | (uint64_t)opt->block_window << 32 | opt->block_count
+               : code;
+}
+
+struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
+    struct loader_state s = {
+        .fingerprint = sources_fingerprint(p->sources),
+        .seed = p->sampler.seed,
+        .epoch = global_step / p->sampler.steps_per_epoch,
+        .step = global_step % p->sampler.steps_per_epoch,
+        .filter = filter_hash(&p->opt.filter),
+        .order = order_code(&p->opt),
+        .mix = sources_mix_hash(p->sources),
+        .batch_count = p->opt.batch_count,
+        .source_count = sources_count(p->sources),
+    };
+    for (uint32_t i = 0; i < s.source_count; i++) {
+        s.sources[i].fingerprint = dataset_fingerprint(sources_dataset(p->sources, i));
+        s.sources[i].id_offset = sources_id_offset(p->sources, i);
+    }
+    return s;
+}
+
+/* Which dataset it is that differs, as far as the state says. */
+static enum status
+other_data(const struct pipeline *p, const struct loader_state *state, struct error *err) {
+    uint32_t count = sources_count(p->sources);
+    if (state->source_count != 0 && state->source_count != count) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to %u datasets, the loader has %u",
+                         state->source_count, count);
+    }
+    for (uint32_t i = 0; i < state->source_count && i < LOADER_MAX_SOURCES; i++) {
+        uint64_t fingerprint = dataset_fingerprint(sources_dataset(p->sources, i));
+        uint64_t offset = sources_id_offset(p->sources, i);
+        if (state->sources[i].fingerprint != fingerprint) {
+            return error_set(
+                err, STATUS_MISMATCH,
+                "%s: the saved position belongs to a dataset with fingerprint "
+                "%016" PRIx64 ", this one has %016" PRIx64 ": other samples, captions or ids",
+                sources_directory(p->sources, i), state->sources[i].fingerprint, fingerprint);
+        }
+        if (state->sources[i].id_offset != offset) {
+            return error_set(err, STATUS_MISMATCH,
+                             "%s: its ids began at %" PRIu64 " in the saved run, now at %" PRIu64
+                             ": a dataset in front of it has grown",
+                             sources_directory(p->sources, i), state->sources[i].id_offset, offset);
+        }
+    }
+    return error_set(err, STATUS_MISMATCH,
+                     "the saved position belongs to data with fingerprint %016" PRIx64
+                     ", this has %016" PRIx64 ": other samples, captions or ids",
+                     state->fingerprint, sources_fingerprint(p->sources));
+}
+
+/* "the global order", "blocks of 1024 in windows of 16" */
+static void order_text(char *out, size_t size, uint64_t code) {
+    uint64_t order = code >> 56;
+    if (order == LOADER_ORDER_BLOCK) {
+        snprintf(out, size, "blocks of %" PRIu32 " in windows of %u", (uint32_t)code,
+                 (uint32_t)(code >> 32 & 0xFFFFFF));
+    } else {
+        snprintf(out, size, "%s",
+                 order == LOADER_ORDER_GLOBAL ? "the global order" : "the sequential order");
+    }
+}
+
+static enum status
+other_plan(const struct loader_state *state, const struct loader_state *own, struct error *err) {
+    char saved[64];
+    char now[64];
+    if (state->seed != own->seed) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to seed %" PRIu64 ", the loader has seed "
+                         "%" PRIu64 ": the order would be another",
+                         state->seed, own->seed);
+    }
+    if (state->filter != own->filter) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to another filter (%016" PRIx64
+                         ", this one %016" PRIx64 ", 0 is none): other samples take part",
+                         state->filter, own->filter);
+    }
+    if (state->mix != own->mix) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to other weights of the datasets");
+    }
+    if (state->order != own->order) {
+        order_text(saved, sizeof(saved), state->order);
+        order_text(now, sizeof(now), own->order);
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position belongs to %s, the loader has %s", saved, now);
+    }
+    if (state->batch_count != 0 && state->batch_count != own->batch_count) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position counts batches of %u, the loader has %u",
+                         state->batch_count, own->batch_count);
+    }
+    return STATUS_OK;
+}
+
+enum status state_to_step(const struct pipeline *p,
+                          uint64_t *out_step,
+                          const struct loader_state *state,
+                          struct error *err) {
+    struct loader_state own = state_make(p, 0);
+    uint64_t samples = 0;
+    uint64_t step = 0;
+    if (state->fingerprint != own.fingerprint) {
+        return other_data(p, state, err);
+    }
+    TRY(other_plan(state, &own, err));
+    if (state->step > p->sampler.steps_per_epoch) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position is step %" PRIu64 " of an epoch, which has only "
+                         "%" PRIu64 " steps here: was it saved with another batch size?",
+                         state->step, p->sampler.steps_per_epoch);
+    }
+    if (state->epoch >= UINT64_MAX - 1 ||
+        !checked_mul_u64(state->epoch + 2, p->sampler.sample_count, &samples) ||
+        !checked_mul_u64(state->epoch, p->sampler.steps_per_epoch, &step) ||
+        !checked_add_u64(step, state->step, &step)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "the saved position is epoch %" PRIu64 ", which is too far to count",
+                         state->epoch);
+    }
+    *out_step = step;
+    return STATUS_OK;
+}
