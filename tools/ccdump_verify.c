@@ -218,11 +218,12 @@ static enum status check_row(struct image_decoder *d,
                              struct error *why) {
     struct ccdump_content content;
     struct image_view view;
+    struct image_decode_options check = {.check_only = true};
     if (f->problem) {
         return error_set(why, STATUS_CORRUPT, "%s", f->problem);
     }
     TRY(ccdump_input_read(in, &content, why));
-    return image_decode(d, &view, NULL, content.image, f->image_bytes, NULL, why);
+    return image_decode(d, &view, NULL, content.image, f->image_bytes, &check, why);
 }
 
 static enum status verify_rows(const struct verify_options *o,

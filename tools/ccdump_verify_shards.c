@@ -102,8 +102,9 @@ static bool on_progress(void *cookie, uint64_t bytes) {
 static enum status on_sample(void *cookie, const struct sample_view *view, struct error *err) {
     struct worker *w = cookie;
     struct image_view pixels;
+    struct image_decode_options check = {.check_only = true};
     if (w->decoder) {
-        TRY(image_decode(w->decoder, &pixels, NULL, view->image, view->image_bytes, NULL, err));
+        TRY(image_decode(w->decoder, &pixels, NULL, view->image, view->image_bytes, &check, err));
     }
     w->samples++;
     return STATUS_OK;
