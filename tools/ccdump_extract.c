@@ -191,8 +191,9 @@ static enum status report(const struct extract *x, struct error *err) {
     char c[CLI_TEXT_BYTES];
     if (!x->options->json) {
         if (!x->options->quiet) {
-            printf("%s: %s samples, %s files written", x->options->out,
-                   cli_format_count(a, x->samples), cli_format_count(b, x->written));
+            printf("%s: %s sample%s, %s file%s written", x->options->out,
+                   cli_format_count(a, x->samples), x->samples == 1 ? "" : "s",
+                   cli_format_count(b, x->written), x->written == 1 ? "" : "s");
             if (x->present > 0) {
                 printf(", %s there already", cli_format_count(c, x->present));
             }

@@ -329,7 +329,7 @@ static void print_bar(double part, size_t width) {
 }
 
 static size_t bar_width(void) {
-    enum { BESIDE = LABEL_WIDTH + 26, NARROWEST = 8 };
+    enum { BESIDE = LABEL_WIDTH + 25, NARROWEST = 8 };
     size_t columns = cli_screen().columns;
     columns = columns == 0 ? 100 : columns;
     return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;

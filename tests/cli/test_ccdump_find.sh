@@ -1,0 +1,82 @@
+# ccdump find: each condition against the same question put to ccdump ls --json and grep.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_dataset" d 250 100
+"$BIN/ccdump" ls d --keys --json >all.txt
+"$BIN/ccdump" cat d >plain.tar
+
+ids() { # ids FILE
+    sed 's/^{"id":\([0-9]*\),.*/\1/' "$1"
+}
+same() { # same PATTERN OPTION...: find gives the ids of the lines that fit
+    pattern=$1
+    shift
+    grep -E -- "$pattern" all.txt >fit.txt || fail "nothing fits '$pattern'"
+    expect 0 "$BIN/ccdump" find d --json "$@"
+    ids out.txt >found.txt
+    ids fit.txt | cmp - found.txt || fail "find $* finds others"
+}
+same '"key":"k000000117"' --key k000000117
+same '"key":"k00000001[0-4]' --key 'k00000001[0-4]'
+same '"key":"k[0-9]*7"' --key '*7'
+same 'caption [0-9] of [0-9]*: a red' --caption 'A RED'
+same 'naïve 99' --caption 'Naïve 99'
+same '"format":"png"' --format png
+same '"label":3,' --label 3
+same '"width":(2[0-9][0-9]|19[0-9]),"height":19[0-9]' --min-side 190
+same '"id":(7|8|24[0-9]),' --id 7-8,240-
+same '"id":1[3-5][0-9],.*"format":"jpeg".*"label":1,' --id 130-159 --format jpeg --label 1
+expect 0 "$BIN/ccdump" find d --max-side 12 --json
+ids out.txt | grep -vx -e '[1-9]' -e 1[0-2] && fail "--max-side 12"
+expect 0 "$BIN/ccdump" find d --format jpeg --count 3
+lines out.txt 3
+expect 0 "$BIN/ccdump" find d/made-000001.tar.zst --key 'k*' --format jpeg --json
+lines out.txt 20
+expect 0 "$BIN/ccdump" find plain.tar --key k000000116 --json
+lines out.txt 1
+has out.txt '"id":116,"key":"k000000116"'
+
+# What is there twice is found by the hash of its bytes.
+hash=$(sed -n 's/^{"id":116,.*"hash":"\([0-9a-f]*\)".*/\1/p' all.txt)
+same '"id":116,' --hash "$hash"
+expect 0 "$BIN/ccdump" find plain.tar --hash "$hash" --json
+has out.txt '"id":116,'
+
+# Classes have names where the source is a tree of folders.
+mkdir nothing
+"$BIN/ccpack" -q --from folders -o classes nothing >out.txt 2>err.txt || true
+if ! grep -q "not read by this build" err.txt; then
+    mkdir -p tree/cat tree/dog
+    "$TESTBIN/make_scenes" val 6 1 32 some.tar >scenes.txt
+    mkdir some && tar xf some.tar -C some
+    set -- some/*.jpg
+    cp "$1" "$2" "$3" tree/cat/
+    cp "$4" "$5" tree/dog/
+    "$BIN/ccpack" -q --from folders -o classes tree
+    expect 0 "$BIN/ccdump" find classes --class 'c?t' --json
+    lines out.txt 3
+    has out.txt '"label":0,"class":"cat"'
+    expect 0 "$BIN/ccdump" find classes --class dog
+    lines out.txt 2
+    expect 66 "$BIN/ccdump" find classes --class '?'
+    expect 0 "$BIN/ccdump" info classes --json
+    has out.txt '"classes":["cat","dog"]'
+    expect 0 "$BIN/ccdump" stats classes --json
+    has out.txt '"labels":[{"label":0,"class":"cat","samples":3},{"label":1,"class":"dog","samples":2}]'
+    expect 0 "$BIN/ccdump" stats classes
+    has out.txt "classes: 2"
+fi
+
+# Nothing found is an exit code of its own, and nothing on standard output.
+expect 66 "$BIN/ccdump" find d --caption 'no such words' --json
+[ ! -s out.txt ] || fail "output without a find"
+has err.txt "no sample fits"
+expect 66 "$BIN/ccdump" find nowhere --caption x
+expect 64 "$BIN/ccdump" find d --hash 123
+expect 64 "$BIN/ccdump" find d --hash 123456789012345x
+expect 64 "$BIN/ccdump" find d --format tiff
+expect 64 "$BIN/ccdump" find d --label -2
+expect 64 "$BIN/ccdump" find d --id x
+expect 0 "$BIN/ccdump" find --help
+has out.txt "66 when nothing was"
+echo passed

@@ -1,0 +1,124 @@
+# ccdump verify: finds what is damaged in datasets, shards and plain tars, names it, goes on, and
+# says the same for any number of threads.
+# test-timeout: 180
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_dataset" d 250 20
+expect 0 "$BIN/ccdump" verify d
+has out.txt "d: ok: 250 samples in 13 shards"
+expect 0 "$BIN/ccdump" verify d --json
+has out.txt '"ok":true,"faults":0,"samples":250,"shards":13,'
+expect 0 "$BIN/ccdump" verify d/made-000001.tar.zst
+has out.txt "ok: 20 samples in 1 shard,"
+expect 0 "$BIN/ccdump" verify d/made-000001.tar.zst d --json
+lines out.txt 2
+
+# One byte of one image: the fault names shard, sample and byte.
+cp -r d bad
+"$BIN/ccdump" show bad 116 --json >show.txt
+shard=$(field show.txt shard)
+offset=$(field show.txt offset)
+printf 'X' | dd of="bad/$shard" bs=1 seek="$((offset + 700))" conv=notrunc 2>dd.txt
+expect 65 "$BIN/ccdump" verify bad
+has out.txt "bad/$shard: byte 0:"
+has out.txt "bad/$shard: sample 116: byte"
+has err.txt "2 faults found"
+expect 65 "$BIN/ccdump" verify bad --json
+has out.txt "\"shard\":\"$shard\",\"offset\":"
+has out.txt '"id":116'
+has out.txt '"ok":false,"faults":2,"samples":249,'
+expect 65 "$BIN/ccdump" verify "bad/$shard"
+has out.txt "bad/$shard: sample 116: byte"
+expect 65 "$BIN/ccdump" show bad 116
+expect 0 "$BIN/ccdump" show bad 117
+expect 65 "$BIN/ccdump" verify d bad d
+lines out.txt 4
+
+# Faults all over, in the order of the shards whoever finds them first.
+for number in 02 05 07 11; do
+    for place in 300 5000; do
+        printf 'YYYY' | dd of="bad/made-0000$number.tar.zst" bs=1 seek=$place conv=notrunc 2>dd.txt
+    done
+done
+truncate -s -5 bad/made-000009.tar.zst
+rm bad/made-000012.tar.zst
+expect 65 "$BIN/ccdump" verify bad --jobs 1
+mv out.txt one.txt
+lines one.txt "$(sort one.txt | uniq | wc -l)"
+cut -d : -f 1 one.txt | sort -c || fail "not in the order of the shards"
+for shard in 02 05 07 09 11 12; do
+    has one.txt "made-0000$shard.tar.zst"
+done
+for jobs in 2 5 0 64; do
+    expect 65 "$BIN/ccdump" verify bad --jobs $jobs
+    cmp one.txt out.txt || fail "--jobs $jobs says something else"
+done
+expect 65 "$BIN/ccdump" show bad 1
+has err.txt made-000009.tar.zst
+expect 0 "$BIN/ccdump" info bad
+cp -r d less
+rm less/made-000012.tar.zst
+expect 66 "$BIN/ccdump" ls less
+has err.txt made-000012.tar.zst
+
+# A shard whose end is damaged is still no plain tar; nor is an index that lies.
+expect 65 "$BIN/ccdump" ls bad/made-000009.tar.zst
+has err.txt "does not end with a seek table"
+cp d/made-000003.tar.zst lies.tar.zst
+size=$(wc -c <lies.tar.zst)
+printf 'ZZ' | dd of=lies.tar.zst bs=1 seek=$((size - 9 - 22 * 12 - 8 - 100)) conv=notrunc 2>dd.txt
+expect 65 "$BIN/ccdump" ls lies.tar.zst
+expect 65 "$BIN/ccdump" verify lies.tar.zst
+
+# A sidecar that is gone, or of another shard, costs nothing but is told.
+cp -r d side
+rm side/made-000000.cci
+cp side/made-000002.cci side/made-000005.cci
+expect 0 "$BIN/ccdump" show side 116 --json
+cmp out.txt show.txt
+expect 65 "$BIN/ccdump" verify side
+has out.txt "made-000005.cci"
+cp d/made-000005.cci side/
+expect 0 "$BIN/ccdump" verify side
+
+# A good dataset under another manifest: only the whole knows.
+cp -r d other
+print=$("$BIN/ccdump" info d --json | sed 's/.*"fingerprint":"\([0-9a-f]*\)","container.*/\1/')
+sed -i "s/$print/0123456789abcdef/g" other/dataset.json
+expect 65 "$BIN/ccdump" verify other
+has out.txt "other: the samples have the fingerprint $print"
+
+# --decode: the pictures of d are noise.
+expect 65 "$BIN/ccdump" verify d --decode --json
+has out.txt '"faults":250,"samples":0,'
+
+# A plain tar: rows that are no samples, pictures that do not decode, a tar that breaks off.
+"$TESTBIN/make_scenes" val 20 1 48 good.tar >scenes.txt
+expect 0 "$BIN/ccdump" verify good.tar
+has out.txt "ok: 20 samples in 1 tar"
+"$BIN/ccpack" -q -o packed good.tar
+expect 0 "$BIN/ccdump" verify packed --decode
+mkdir x && tar xf good.tar -C x
+set -- x/*.jpg
+head -c $(($(wc -c <"$3") / 2)) "$3" >half && mv half "$3"
+rm "${5%.jpg}.txt"
+echo "no picture" >x/zzz.txt
+tar cf faulty.tar --sort=name -C x .
+expect 65 "$BIN/ccdump" verify faulty.tar
+lines out.txt 3
+has out.txt "faulty.tar: sample 2: byte"
+has out.txt "faulty.tar: sample 4: byte"
+has out.txt "caption-missing"
+has out.txt "image-missing"
+has err.txt "3 faults found"
+expect 65 "$BIN/ccdump" verify faulty.tar --json
+has out.txt '"id":20'
+has out.txt '"ok":false,"faults":3,"samples":18,'
+head -c 20000 good.tar >cut.tar
+expect 65 "$BIN/ccdump" verify cut.tar
+has out.txt "cut.tar: "
+expect 65 "$BIN/ccdump" ls cut.tar
+expect 66 "$BIN/ccdump" verify nowhere
+expect 64 "$BIN/ccdump" verify
+expect 64 "$BIN/ccdump" verify d --jobs 2000
+echo passed
