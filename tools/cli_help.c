@@ -11,11 +11,20 @@
 
 enum { HELP_WIDTH = 100, HELP_COLUMN_MAX = 34 };
 
+/* Bytes of a word that fit into `room`: a list such as "a|b|c" may be broken behind a bar. */
+static size_t fitting(const char *text, size_t word, size_t room) {
+    size_t fits = room;
+    while (word > room && fits > 0 && text[fits - 1] != '|') {
+        fits--;
+    }
+    return word > room && fits > 0 ? fits : word;
+}
+
 /* Writes `text` wrapped at HELP_WIDTH; the cursor stands at `column`, later lines start at
  * `indent`. Ends the line. */
 static void print_wrapped(FILE *out, const char *text, size_t column, size_t indent) {
     while (*text != '\0') {
-        size_t word = strcspn(text, " ");
+        size_t word = fitting(text, strcspn(text, " "), HELP_WIDTH - indent);
         if (column > indent && column + 1 + word > HELP_WIDTH) {
             fprintf(out, "\n%*s", (int)indent, "");
             column = indent;
