@@ -5,7 +5,8 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"tokenizer", "learns a vocabulary from a dataset's captions", ccpack_tokenizer_main},
+        {"tokenizer", "gives a dataset its tokenizer, learnt or brought along",
+         ccpack_tokenizer_main},
     };
     static const struct cli_suite suite = {
         .name = "ccpack",

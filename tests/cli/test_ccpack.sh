@@ -242,10 +242,4 @@ done
 pack 60 60 0 --overwrite -o stopped all.tar
 [ -z "$(ls stopped | grep tmp)" ] || fail "--overwrite leaves temporaries of a killed run"
 
-# --- tokenizer
-"$BIN/ccpack" tokenizer plain --vocab-size 100 --json >out.json 2>err.txt || fail "tokenizer: $(cat err.txt)"
-grep -q '"captions":60' out.json || fail "tokenizer: $(cat out.json)"
-"$BIN/ccpack" tokenizer -q kept --vocab-size 100 || fail "tokenizer"
-cmp plain/tokenizer.model kept/tokenizer.model || fail "equal captions give another tokenizer"
-expect 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
 exit $code

@@ -1,0 +1,85 @@
+#!/bin/bash
+# ccpack tokenizer from outside: learning, bringing, replacing; what is recorded, what is refused.
+set -u
+
+code=0
+fail() {
+    echo "FAIL: $*"
+    code=1
+}
+
+# expect CODE TEXT COMMAND...: exit code and a text in the message.
+expect() {
+    local want=$1 text=$2 got=0
+    shift 2
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
+    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
+}
+
+# recorded DIR KIND: the manifest names the file that is there.
+recorded() {
+    local hash
+    hash=$(sed -n 's/.*"tokenizer":{"file":"tokenizer.model","kind":"'"$2"'","xxh64":"\([0-9a-f]*\)".*/\1/p' "$1/dataset.json")
+    [ -n "$hash" ] || fail "$1/dataset.json records no $2 tokenizer"
+    ! command -v xxhsum >/dev/null || [ "$(xxhsum -q "$1/tokenizer.model" | cut -d' ' -f1)" = "$hash" ] ||
+        fail "$1: recorded hash $hash is not the file's"
+}
+
+fingerprint() {
+    sed -n 's/.*"fingerprint":"\([0-9a-f]*\)".*/\1/p' "$1/dataset.json" | head -1
+}
+
+"$TESTBIN/make_scenes" val 60 1 48 all.tar >/dev/null || exit 1
+"$BIN/ccpack" -q -o plain all.tar || exit 1
+cp -r plain again
+before=$(fingerprint plain)
+
+# --- learning: the same captions give the same bytes; the ceiling is no error
+"$BIN/ccpack" tokenizer plain --vocab-size 100 --json >out.json 2>err.txt || fail "tokenizer: $(cat err.txt)"
+grep -q '"kind":"sentencepiece","pieces":[0-9]*,"captions":60,' out.json || fail "summary: $(cat out.json)"
+recorded plain sentencepiece
+[ "$(fingerprint plain)" = "$before" ] || fail "a tokenizer changes the fingerprint"
+"$BIN/ccdump" verify plain >/dev/null 2>err.txt || fail "ccdump verify: $(cat err.txt)"
+"$BIN/ccpack" tokenizer -q again --vocab-size 100 || fail "tokenizer"
+cmp plain/tokenizer.model again/tokenizer.model || fail "equal captions give another tokenizer"
+"$BIN/ccpack" tokenizer --overwrite again --vocab-size 50000 --json >out.json 2>err.txt || fail "ceiling: $(cat err.txt)"
+grep -q 'fewer than asked for' err.txt || fail "fewer pieces are not reported: $(cat err.txt)"
+"$BIN/ccpack" tokenizer -q --overwrite again --vocab-size 100 --model-type bpe || fail "bpe"
+recorded again sentencepiece
+cmp -s plain/tokenizer.model again/tokenizer.model && fail "bpe gives a unigram model"
+
+# --- another one needs --overwrite
+cp plain/tokenizer.model kept.model
+expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain
+expect 73 "has another tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --tokenizer again/tokenizer.model
+cmp plain/tokenizer.model kept.model || fail "a refused run changed the tokenizer"
+"$BIN/ccpack" tokenizer -q plain --tokenizer kept.model || fail "the same tokenizer again is refused"
+
+# --- bringing one of either kind
+printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nred\n##s\ncircle\n' >vocab.txt
+"$BIN/ccpack" tokenizer plain --overwrite --tokenizer vocab.txt --json >out.json 2>err.txt || fail "vocab.txt: $(cat err.txt)"
+grep -q '"kind":"wordpiece","pieces":8,"captions":0,"bytes":41,' out.json || fail "summary: $(cat out.json)"
+cmp vocab.txt plain/tokenizer.model || fail "a vocabulary is stored changed"
+recorded plain wordpiece
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model || fail "a model is refused"
+recorded plain sentencepiece
+
+# --- what is wrong
+expect 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
+expect 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer nothing.txt
+expect 65 "neither a SentencePiece model nor a vocabulary" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer all.tar
+printf '[PAD]\n[UNK]\n[CLS]\n' >cut.txt
+expect 69 "no line '\[SEP\]'" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer cut.txt
+expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer vocab.txt --vocab-size 50
+expect 64 "vocab-size" "$BIN/ccpack" tokenizer plain --vocab-size 3
+expect 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite --vocab-size 16
+cmp plain/tokenizer.model kept.model || fail "a failed run changed the tokenizer"
+recorded plain sentencepiece
+
+# --- a file that is not the recorded one
+cp vocab.txt plain/tokenizer.model
+expect 65 "bring that one back" "$BIN/ccpack" tokenizer plain
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer vocab.txt || fail "a foreign file cannot be replaced"
+recorded plain wordpiece
+exit $code
