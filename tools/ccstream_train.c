@@ -14,7 +14,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset_tokenizer.h"
 #include "tools/cli.h"
 #include "tools/openmp_wait.h"
 #include "tools/run_config.h"
@@ -82,21 +82,23 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
 }
 
 static enum status dry_run(const struct trainer_options *t, struct error *err) {
-    char path[PATH_MAX_BYTES];
-    struct byte_buffer model;
+    struct manifest manifest;
     struct tokenizer *tokenizer = NULL;
     struct dual_encoder_memory memory;
-    TRY(path_join(path, sizeof path, t->data, "tokenizer.model", err));
-    TRY(file_read_all(file_posix(), &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
-    enum status s = tokenizer_open(&tokenizer, model.data, model.size_bytes, err);
-    if (s == STATUS_OK) {
-        s = trainer_plan(&memory, t, tokenizer_vocab_count(tokenizer), err);
+    TRY(manifest_read(&manifest, file_posix(), t->data, err));
+    enum status s = dataset_tokenizer_open(&tokenizer, t->data, &manifest, file_posix(), err);
+    manifest_fini(&manifest);
+    TRY(s);
+    if (tokenizer == NULL) {
+        return error_set(err, STATUS_USAGE,
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", t->data,
+                         t->data);
     }
+    s = trainer_plan(&memory, t, tokenizer_vocab_count(tokenizer), err);
     if (s == STATUS_OK) {
         print_memory(stdout, &memory);
     }
     tokenizer_close(tokenizer);
-    byte_buffer_fini(&model);
     return s;
 }
 
