@@ -1,34 +1,87 @@
-# What stock tools make of a shard: it is a zstd file, a tar in it, and its bytes are where the
-# index says.
-set -eu
-fail() {
-    echo "FAILED: $*"
-    exit 1
-}
+# What stock tools make of a shard, in every container: zstd, tar, bsdtar and Python's tarfile see
+# the same members with the same bytes, and the bytes are where the index says.
+. "$SRC/tests/support/expect.sh"
 command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 
-"$TESTBIN/make_dataset" d 60 60
-shard=d/made-000000.tar.zst
-members=$("$BIN/ccdump" cat d | tar -t | wc -l)
+"$TESTBIN/make_scenes" val 60 1 96 scenes.tar >scenes.txt
+mkdir source && tar xf scenes.tar -C source
+set -- source/*.jpg
+i=0
+while [ $i -lt 300 ]; do # a picture beyond one block of 128 KiB, which a shard has to split
+    cat "$1"
+    i=$((i + 1))
+done >tail
+cat "$1" tail >long && mv long "$1"
+for k in 1 2; do
+    echo "one more caption $k" >"${1%.jpg}.$k.txt"
+done
+tar cf source.tar --sort=name -C source .
+sums() { # sums FOLDER: of the pictures in it
+    (cd "$1" && sha256sum -- *.jpg)
+}
+sums source >source.sums
 
-zstd -qt $shard || fail "zstd -t"
-tar --zstd -tf $shard >names.txt 2>noise.txt || fail "tar --zstd"
-[ ! -s noise.txt ] || { cat noise.txt; fail "tar complains"; }
-[ "$(wc -l <names.txt)" = "$members" ] || fail "tar sees other members"
-tar -tf $shard | cmp - names.txt || fail "tar does not see by itself that it is zstd"
-if command -v bsdtar >which.txt; then
-    bsdtar -tf $shard | cmp - names.txt || fail "bsdtar"
+quietly() { # quietly COMMAND...: it succeeds and complains of nothing
+    "$@" 2>noise.txt || { cat noise.txt; fail "$*"; }
+    [ ! -s noise.txt ] || { cat noise.txt; fail "$* complains"; }
+}
+
+check_shard() { # check_shard SHARD NAMES SUMS: one file, and what is in it
+    shard=$1
+    quietly tar -tf "$shard" >names.txt
+    cmp names.txt "$2" || fail "tar sees other members in $shard"
+    case $shard in
+    *.zst)
+        zstd -qt "$shard" || fail "zstd -t $shard"
+        quietly tar --zstd -tf "$shard" | cmp - names.txt || fail "tar --zstd"
+        cp "$shard" unnamed # by its bytes alone
+        quietly tar -tf unnamed | cmp - names.txt || fail "tar does not see by itself that it is zstd"
+        zstd -dcq "$shard" >inside.tar
+        ;;
+    *)
+        cp "$shard" inside.tar
+        ;;
+    esac
+    tar -tf - <inside.tar | cmp - names.txt || fail "a pipe"
+    if command -v bsdtar >which.txt; then
+        quietly bsdtar -tf "$shard" | cmp - names.txt || fail "bsdtar"
+    fi
+    if command -v python3 >which.txt; then
+        python3 -c '
+import sys, tarfile
+for member in tarfile.open(fileobj=sys.stdin.buffer, mode="r|"):
+    assert member.isreg()
+    print(member.name)' <inside.tar | cmp - names.txt || fail "Python's tarfile"
+    fi
+}
+
+check_dataset() { # check_dataset DIR: shards as above; the pictures are the source's
+    mkdir "$1-out"
+    for file in "$1"/shard-*.tar*; do
+        "$BIN/ccdump" cat "$file" | tar -t >wanted.txt
+        check_shard "$file" wanted.txt
+        tar xf "$file" -C "$1-out"
+    done
+    sums "$1-out" | cmp - source.sums || fail "pictures out of $1 are not the source's"
+}
+
+"$BIN/ccpack" -q -o zst --shard-samples 25 source.tar
+check_dataset zst
+if "$BIN/ccpack" --help | grep -q -- --container; then
+    "$BIN/ccpack" -q -o plain --container tar --shard-samples 25 source.tar
+    check_dataset plain
+    for k in 0 1 2; do
+        "$BIN/ccdump" cat plain/shard-00000$k.tar >a.tar
+        "$BIN/ccdump" cat zst/shard-00000$k.tar.zst | cmp - a.tar || fail "containers differ"
+    done
 fi
-zstd -dcq $shard | tar -tf - | cmp - names.txt || fail "a pipe from zstd"
 
-# The plain tar that ccdump writes is the tar in the shard.
-zstd -dcq $shard >inside.tar
-"$BIN/ccdump" cat d >outside.tar
-cmp inside.tar outside.tar
-
+# Every kind of sample that the format knows: no captions, five of them, odd sizes, no picture known.
+"$TESTBIN/make_dataset" d 60 60
+"$BIN/ccdump" cat d | tar -t >wanted.txt
+check_shard d/made-000000.tar.zst wanted.txt
 mkdir x
-tar --zstd -xf $shard -C x 2>noise.txt
-[ ! -s noise.txt ] || { cat noise.txt; fail "tar complains"; }
+quietly tar --zstd -xf d/made-000000.tar.zst -C x
 for id in 1 3 10 17 24 31 38 45 52 59; do
     "$BIN/ccdump" cat d --id $id --image >image
     set -- x/k"$(printf %09d $id)".*
@@ -39,9 +92,8 @@ for id in 1 3 10 17 24 31 38 45 52 59; do
 done
 
 # The spec's way by hand: sample 1 with dd alone.
-"$BIN/ccdump" show d --id 1 --json >show.txt
-offset=$(sed 's/.*"offset":\([0-9]*\),.*/\1/' show.txt)
-size=$(sed 's/.*"image_bytes":\([0-9]*\),.*/\1/' show.txt)
-dd if=$shard of=image bs=1 skip="$offset" count="$size" 2>dd.txt
+"$BIN/ccdump" show d 1 --json >show.txt
+dd if=d/made-000000.tar.zst of=image bs=1 skip="$(field show.txt offset)" \
+    count="$(field show.txt image_bytes)" 2>dd.txt
 cmp image x/k000000001.jpg
 echo passed

@@ -1,0 +1,58 @@
+# Real collections packed and read again: ids, captions, metadata and the pictures' bytes are those
+# of the source, as Python's tarfile and json read both. No code of ours compares or reads the source.
+# test-timeout: 240
+. "$SRC/tests/support/expect.sh"
+
+data=${CCSTREAM_TEST_DATA:-}
+[ -e "$data/pairs/000000.tar" ] || { echo "skipped: CCSTREAM_TEST_DATA names no test data"; exit 77; }
+command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
+command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
+trip="python3 $SRC/tests/support/roundtrip.py"
+
+compare() { # compare COUNT: the dataset ./out against expected.txt, and its files by extract
+    lines expected.txt "$1"
+    $trip actual "$BIN/ccdump" out >actual.txt || fail "reading the shards"
+    cmp expected.txt actual.txt || { diff expected.txt actual.txt | head -5; fail "the samples differ"; }
+    rm -rf files
+    "$BIN/ccdump" extract out -o files -q
+    sed 's/.*"sha256": "\([0-9a-f]*\)".*/\1/' expected.txt | sort >wanted.txt
+    find files -type f ! -name '*.txt' ! -name '*.json' -exec sha256sum {} + | cut -d ' ' -f 1 | sort |
+        cmp - wanted.txt || fail "extracted pictures are not the source's"
+}
+both() { # both COUNT OPTION...: in every container
+    count=$1
+    shift
+    for container in "${containers[@]}"; do
+        "$BIN/ccpack" --overwrite -o out "$container" "$@" || fail "ccpack $*"
+        compare "$count"
+    done
+}
+containers=(--quiet)
+if "$BIN/ccpack" --help | grep -q -- --container; then
+    containers=(--container=tar.zst --container=tar)
+fi
+
+$trip expected wds "$data"/pairs/*.tar >expected.txt
+both 3600 --shard-samples 1000 "$data"/pairs/*.tar
+$trip expected wds "$data"/pairs_vi/*.tar >expected.txt
+both 160 "$data"/pairs_vi/*.tar
+
+# The tar that ccdump cat writes is one more source with the same samples.
+"$BIN/ccdump" cat out >cat.tar
+"$BIN/ccpack" -q --overwrite -o out cat.tar
+compare 160
+
+mkdir raw retrieval
+tar xf "$data/raw/images.tar" -C raw
+$trip expected tsv "$data/raw/captions.tsv" raw/images >expected.txt
+both 190 --images raw/images "$data/raw/captions.tsv"
+
+tar xf "$data/retrieval/images.tar" -C retrieval
+$trip expected coco "$data/retrieval/captions.json" retrieval/images >expected.txt
+both 500 --images retrieval/images "$data/retrieval/captions.json"
+"$BIN/ccpack" --from karpathy -o probe "$data/retrieval/dataset_karpathy.json" 2>probe.txt || true
+if ! grep -q "not read by this build" probe.txt; then
+    $trip expected karpathy "$data/retrieval/dataset_karpathy.json" retrieval/images >expected.txt
+    both 500 --images retrieval/images "$data/retrieval/dataset_karpathy.json"
+fi
+echo passed
