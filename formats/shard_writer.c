@@ -140,6 +140,10 @@ uint64_t shard_writer_data_bytes(const struct shard_writer *w) {
     return w->summary.size_bytes;
 }
 
+uint64_t shard_writer_caption_bytes(const struct shard_writer *w) {
+    return w->texts.size_bytes;
+}
+
 /* ---- adding -----------------------------------------------------------------------------------
  */
 

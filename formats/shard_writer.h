@@ -109,6 +109,8 @@ shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct err
 
 uint32_t shard_writer_sample_count(const struct shard_writer *w);
 uint64_t shard_writer_data_bytes(const struct shard_writer *w); /* all frames so far */
+/* Of the captions so far, which stay in memory until finish. */
+uint64_t shard_writer_caption_bytes(const struct shard_writer *w);
 
 /* Writes the tail, publishes the shard and its sidecar index under their final names, and says what
  * was written. Requires at least one sample. Returns OK, EXISTS (an id twice), LIMIT, IO or NOMEM.

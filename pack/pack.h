@@ -6,12 +6,15 @@
  *                  ring of slots                 in order
  *
  * Every row gets its id where it is read and is committed in that order, so that the bytes are the
- * same for any number of jobs.
+ * same for any number of jobs. What has been committed up to the end of each shard is in a journal,
+ * from which a run that ended too early goes on.
  *
  * Threading : pack_run starts its threads and has joined them when it returns. The callbacks are
  *             called on the caller's thread, `interrupted` also on the one that reads.
  * Ownership : the options are borrowed for the call.
- * Memory    : 8 * (jobs + 1) rows and their frames, a decoder per job, the index of one shard.
+ * Memory    : 256 MiB and 64 MiB for each job, whatever pictures and captions come; beside it what
+ *             a source of one JSON file takes, and 22 bytes a sample with dedup, the same with ids
+ *             by key.
  */
 #ifndef PACK_PACK_H
 #define PACK_PACK_H
@@ -26,12 +29,15 @@ extern "C" {
 
 #define PACK_SHARD_NAME     "shard"
 #define PACK_REJECTS_NAME   "rejects.jsonl"
+#define PACK_JOURNAL_NAME   "pack.journal"    /* there while a run has not ended whole */
 #define PACK_TOKENIZER_NAME "tokenizer.model" /* made from the dataset afterwards */
 
 enum {
     PACK_MAX_JOBS = 256,
     PACK_MIN_RESIZE_PX = 16,
     PACK_MAX_RESIZE_PX = 8192,
+    PACK_MAX_PARTS = 100000,
+    PACK_MAX_PIXELS = 128 << 20,
     PACK_PERCENT_AFTER_ROWS = 1000, /* a share of bad rows counts from here on, and at the end */
 };
 
@@ -40,19 +46,65 @@ enum pack_ids {
     PACK_IDS_KEY, /* the number that the key is; one that comes twice ends the run */
 };
 
-/* How many bad rows a run may meet. */
+enum pack_dedup {
+    PACK_DEDUP_NONE,
+    PACK_DEDUP_EXACT, /* of pictures that are stored as the same bytes, the first one stays */
+};
+
+enum pack_on_bad {
+    PACK_ON_BAD_SKIP, /* counted and listed, within max_bad */
+    PACK_ON_BAD_FAIL, /* the first one ends the run */
+};
+
+/* How many bad rows a run may meet. Rows that the options leave out (pack_reason_is_choice) are not
+ * among them. */
 struct pack_max_bad {
     uint64_t rows;  /* where percent is negative */
     double percent; /* of all rows */
 };
 
-/* "20" or "2.5%". Returns OK or USAGE. */
+enum pack_resize_kind {
+    PACK_RESIZE_NONE,  /* the source's bytes as they are */
+    PACK_RESIZE_SHORT, /* the shorter side down to width_px */
+    PACK_RESIZE_LONG,  /* the longer side down to width_px */
+    PACK_RESIZE_EXACT, /* squashed to width_px by height_px */
+};
+
+/* No side is ever made larger than it is. */
+struct pack_resize {
+    enum pack_resize_kind kind;
+    int32_t width_px, height_px; /* [PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX] */
+};
+
+/* Which rows are wanted, by what the source's picture and captions are. */
+struct pack_filter {
+    uint32_t min_side_px;       /* of the shorter side; 0 */
+    double max_aspect;          /* longer side to shorter side, at least 1; 0: any */
+    uint64_t max_pixels;        /* width * height; PACK_MAX_PIXELS */
+    uint32_t max_caption_bytes; /* of each caption; SOURCE_MAX_TEXT_BYTES */
+};
+
+/* Part `number` of `count`: the rows of all sources, as one sequence, cut into `count` pieces of
+ * equal size. */
+struct pack_part {
+    uint32_t number, count; /* from 1; count 0: everything */
+};
+
+/* "20" or "2.5%". Returns OK or USAGE, as the others. */
 enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struct error *err);
+/* "none", "short:256", "long:512", "exact:224x224" */
+enum status pack_parse_resize(struct pack_resize *out, const char *text, struct error *err);
+/* "3/8" */
+enum status pack_parse_part(struct pack_part *out, const char *text, struct error *err);
+
+/* Whether a row with this reason is a good one that an option leaves out. */
+bool pack_reason_is_choice(enum source_reason r);
 
 struct pack_progress {
     uint64_t rows, samples, rejected;
-    uint64_t bytes; /* written to shards */
-    double done;    /* share of the sources' bytes that is behind us; negative: not known */
+    uint64_t resumed; /* samples that were there when the run began */
+    uint64_t bytes;   /* written to shards by this run */
+    double done;      /* share of the sources' bytes that is behind us; negative: not known */
 };
 
 struct pack_options {
@@ -61,19 +113,34 @@ struct pack_options {
     const char *directory;        /* made when it is not there; its parent must be */
     const char *const *sources;
     size_t source_count;
-    enum source_kind kind;   /* SOURCE_AUTO */
-    const char *images;      /* folder of the pictures of tables and COCO files; NULL: the file's */
-    enum pack_ids ids;       /* PACK_IDS_ROW */
-    int32_t resize_short_px; /* 0: the source's bytes as they are */
-    int32_t quality;         /* of JPEGs made by a resize, [1, 100]; 90 */
-    int level;     /* zstd, of text and JSON; 3: 9 gives 0.2 % fewer bytes in 10 % more time */
+    enum source_kind kind;      /* SOURCE_AUTO */
+    const char *images;         /* these five as in struct source_options; NULL */
+    const char *split;          /* */
+    const char *columns;        /* */
+    const char *caption_column; /* */
+    const char *image_column;   /* */
+    enum pack_ids ids;          /* PACK_IDS_ROW */
+    struct pack_part part;      /* everything; else every source must be a file or folder */
+    bool check;                 /* every picture is decoded; true. False: only its headers are read,
+                                 * and only without resize */
+    struct pack_filter filter;  /* everything */
+    enum pack_dedup dedup;      /* PACK_DEDUP_NONE; not with parts */
+    struct pack_resize resize;  /* PACK_RESIZE_NONE */
+    int32_t quality;            /* of JPEGs made by a resize, [1, 100]; 90 */
+    enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
+    int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3: 9 gives 0.2 %
+                    * fewer bytes in 10 % more time */
     uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; 1 */
-    uint32_t shard_samples;            /* [1, SHARD_MAX_SAMPLES]; 10000 */
-    uint64_t shard_size_bytes;         /* a shard takes no sample that makes it larger; 1 GiB */
-    bool overwrite;                    /* an existing dataset is replaced; other files stay */
-    struct pack_max_bad max_bad;       /* 10 % */
-    const char *created_by;            /* for the manifest, "ccpack 0.1.0" */
-    bool (*interrupted)(void *cookie); /* asked often; NULL: never */
+    uint32_t shard_samples;      /* [1, SHARD_MAX_SAMPLES]; 10000 */
+    uint64_t shard_size_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
+    bool overwrite;              /* an existing dataset is replaced; other files stay */
+    bool append;                 /* an existing dataset grows; not with overwrite or part */
+    bool resume;                 /* a run with these options that did not end is gone on with; one
+                                  * that has ended is left alone; not with overwrite */
+    enum pack_on_bad on_bad;     /* PACK_ON_BAD_SKIP */
+    struct pack_max_bad max_bad; /* 10 % */
+    const char *created_by;      /* for the manifest, "ccpack 0.1.0" */
+    bool (*interrupted)(void *cookie);                             /* asked often; NULL: never */
     void (*progress)(void *cookie, const struct pack_progress *p); /* NULL: none */
     void *cookie;                                                  /* of both */
 };
@@ -81,22 +148,29 @@ struct pack_options {
 void pack_options_default(struct pack_options *opt);
 
 struct pack_summary {
-    uint64_t rows, samples, rejected, texts;
+    uint64_t rows, samples, rejected, texts; /* of this run and the one it goes on with */
     uint64_t rejected_by[REASON_COUNT];
     uint64_t json_dropped;  /* samples that are packed without their JSON, which is none */
     char json_example[240]; /* the first of them: source, row, what is wrong */
     uint64_t ignored;       /* members of tars that belong to no row, see source_ignored */
     uint64_t bytes;         /* of the shards */
-    uint64_t fingerprint;
+    uint64_t fingerprint;   /* of the dataset: with append, the old samples are in it */
     uint32_t shards;
-    bool is_dataset; /* dataset.json was written: after a failure too, where that could be done */
+    uint64_t resumed;       /* samples that a run before this one had packed */
+    uint64_t resumed_bytes; /* likewise, of shards */
+    bool is_dataset;   /* dataset.json was written: after a failure too, where that could be done */
+    bool was_finished; /* resume: there was nothing left to do; the counts are the dataset's */
+    bool has_journal;  /* after a failure: resume goes on from here */
+    bool keeps_dataset; /* after a failure of append: the dataset is as it was */
 };
 
 /* Packs. Rows that cannot be used are listed in rejects.jsonl and counted. When there are too many
  * of them, a source turns out to be damaged or unreadable, or the run is interrupted, the samples
- * before that are made a valid dataset, marked as partial, and the failure is returned. Returns OK;
- * EXISTS (the directory is not empty); CORRUPT (too many bad rows, no good one, a damaged source,
- * an id twice); INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any case. */
+ * before that are made a valid dataset, marked as partial, and the failure is returned; with append
+ * the dataset stays as it was. Either can be gone on with. Returns OK; EXISTS (the directory is not
+ * empty); MISMATCH (append or resume with options or sources that do not fit what is there);
+ * CORRUPT (too many bad rows, no good one, a damaged source or journal, an id twice); INTERRUPTED;
+ * USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any case. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #ifdef __cplusplus

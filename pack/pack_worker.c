@@ -2,6 +2,7 @@
  * What is done with one row, on any thread: read its file, decode the picture, make it smaller
  * where that is asked for, and build the frame.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +10,16 @@
 #include "formats/image_codec.h"
 #include "pack/pack_internal.h"
 
-enum { KEEP_BYTES = 1 << 20 };
+/* What is kept of buffers that one large row has grown: of each slot's, and of the worker's. */
+enum { KEEP_BYTES = 256 << 10, KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
+
+/* Work on a picture that takes less than this goes unlimited: there are as many as jobs. */
+enum { SMALL_BYTES = 1 << 20 };
 
 struct pack_worker {
     const struct pack_options *opt;
+    struct pack_gate *gate;
+    struct image_limits limits;
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
     struct resize_scratch scratch;
@@ -32,18 +39,63 @@ void pack_item_fini(struct pack_item *item) {
     shard_frame_fini(&item->frame);
 }
 
-enum status
-pack_worker_create(struct pack_worker **out, const struct pack_options *opt, struct error *err) {
+/* ---- the gate ---------------------------------------------------------------------------------
+ */
+
+void pack_gate_init(struct pack_gate *g, uint64_t capacity_bytes) {
+    memset(g, 0, sizeof(*g));
+    g->capacity_bytes = capacity_bytes;
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_cond_init(&g->changed, NULL);
+}
+
+void pack_gate_fini(struct pack_gate *g) {
+    pthread_mutex_destroy(&g->mutex);
+    pthread_cond_destroy(&g->changed);
+}
+
+/* In the order of coming, so that a large picture is not passed by small ones for ever. Whoever is
+ * inside waits for nobody, so everybody gets in. */
+void pack_gate_enter(struct pack_gate *g, uint64_t bytes) {
+    pthread_mutex_lock(&g->mutex);
+    uint64_t ticket = g->next++;
+    while (ticket != g->serving ||
+           (g->used_bytes > 0 && g->used_bytes + bytes > g->capacity_bytes)) {
+        pthread_cond_wait(&g->changed, &g->mutex);
+    }
+    g->serving++;
+    g->used_bytes += bytes;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+void pack_gate_leave(struct pack_gate *g, uint64_t bytes) {
+    pthread_mutex_lock(&g->mutex);
+    g->used_bytes -= bytes;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* ---- the worker -------------------------------------------------------------------------------
+ */
+
+enum status pack_worker_create(struct pack_worker **out,
+                               const struct pack_options *opt,
+                               struct pack_gate *gate,
+                               struct error *err) {
     *out = NULL;
     struct pack_worker *w = calloc(1, sizeof(*w));
     if (!w) {
         return error_set(err, STATUS_NOMEM, "out of memory for a packing thread");
     }
     w->opt = opt;
+    w->gate = gate;
+    image_limits_default(&w->limits);
+    w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
     resize_scratch_init(&w->scratch);
-    enum status s = image_decoder_create(&w->decoder, NULL, err);
+    enum status s = image_decoder_create(&w->decoder, &w->limits, err);
     if (s == STATUS_OK) {
-        s = shard_frame_builder_create(&w->builder, SHARD_CONTAINER_TAR_ZSTD, opt->level, err);
+        s = shard_frame_builder_create(&w->builder, opt->container, opt->level, err);
     }
     if (s != STATUS_OK) {
         pack_worker_destroy(w);
@@ -142,34 +194,102 @@ static enum status make_jpeg(struct pack_worker *w,
     return STATUS_OK;
 }
 
-/* Decodes it, which finds every kind of damage, and fills the picture's part of the sample. Where
- * no pixels are wanted, a JPEG at an eighth: all of its data is read, and few pixels are made of
- * it. */
-static enum status take_image(struct pack_worker *w, struct pack_item *item, struct error *err) {
+/* The picture's own bytes as they are. */
+static void take_bytes(struct pack_item *item, const struct image_info *info, uint32_t flags) {
+    item->sample.image = item->row.image.data;
+    item->sample.image_bytes = item->row.image.size_bytes;
+    item->sample.format = info->format;
+    item->sample.width_px = (uint32_t)info->width_px;
+    item->sample.height_px = (uint32_t)info->height_px;
+    item->sample.flags = flags;
+}
+
+static enum status resize(struct pack_worker *w,
+                          struct pack_item *item,
+                          const struct image_decode_options *how,
+                          int32_t width_px,
+                          int32_t height_px,
+                          struct error *err) {
     const struct byte_buffer *image = &item->row.image;
-    struct image_info info;
-    TRY(image_probe(&info, image->data, image->size_bytes, NULL, err));
-    int32_t width_px = info.width_px;
-    int32_t height_px = info.height_px;
-    struct image_decode_options how = {.min_width_px = 1, .min_height_px = 1};
-    if (w->opt->resize_short_px > 0 && resize_short_size(&width_px, &height_px, info.width_px,
-                                                         info.height_px, w->opt->resize_short_px)) {
+    struct image_view view;
+    struct image_box box;
+    TRY(image_decode(w->decoder, &view, &box, image->data, image->size_bytes, how, err));
+    return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+}
+
+/* Pixels between decoding and the new JPEG, at most: a picture as wide as the new one and as high
+ * as the decoded one, the new one, and what its encoder keeps. */
+static uint64_t resize_memory_bytes(uint64_t decode_bytes, int32_t width_px, int32_t height_px) {
+    return decode_bytes + 2 * 3 * (uint64_t)width_px * (uint64_t)height_px;
+}
+
+/* What one large picture has grown goes before the next comes in. */
+static void trim_worker(struct pack_worker *w) {
+    image_decoder_trim(w->decoder, KEEP_DECODER_BYTES);
+    if (w->scratch.capacity_bytes > KEEP_PIXELS_BYTES) {
+        resize_scratch_fini(&w->scratch);
+        resize_scratch_init(&w->scratch);
+    }
+    if (w->pixels_bytes > KEEP_PIXELS_BYTES) {
+        free(w->pixels);
+        w->pixels = NULL;
+        w->pixels_bytes = 0;
+    }
+}
+
+/* Decodes it, which finds every kind of damage, and fills the picture's part of the sample. */
+static enum status decode(struct pack_worker *w,
+                          struct pack_item *item,
+                          const struct image_info *info,
+                          struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    int32_t width_px = info->width_px;
+    int32_t height_px = info->height_px;
+    bool resizes = w->opt->resize.kind != PACK_RESIZE_NONE;
+    struct image_decode_options how = {.check_only = !resizes};
+    if (pack_resize_size(&width_px, &height_px, &w->opt->resize)) {
         how.min_width_px = width_px;
         how.min_height_px = height_px;
     }
-    struct image_view view;
-    struct image_box box;
-    TRY(image_decode(w->decoder, &view, &box, image->data, image->size_bytes, &how, err));
-    if (w->opt->resize_short_px > 0) {
-        return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+    uint64_t bytes = image_decode_memory_bytes(info, &how);
+    if (resizes) {
+        bytes = resize_memory_bytes(bytes, width_px, height_px);
     }
-    item->sample.image = image->data;
-    item->sample.image_bytes = image->size_bytes;
-    item->sample.format = info.format;
-    item->sample.width_px = (uint32_t)info.width_px;
-    item->sample.height_px = (uint32_t)info.height_px;
-    item->sample.flags = 0;
-    return STATUS_OK;
+    if (bytes > PACK_IMAGE_MEMORY_BYTES) {
+        return error_set(err, STATUS_LIMIT, "takes %" PRIu64 " MiB to %s, the limit is %d MiB",
+                         bytes >> 20, resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
+    }
+    struct image_view none;
+    bool gated = bytes > SMALL_BYTES;
+    if (gated) {
+        pack_gate_enter(w->gate, bytes);
+    }
+    enum status s =
+        resizes ? resize(w, item, &how, width_px, height_px, err)
+                : image_decode(w->decoder, &none, NULL, image->data, image->size_bytes, &how, err);
+    if (gated) {
+        trim_worker(w);
+        pack_gate_leave(w->gate, bytes);
+    }
+    if (s == STATUS_OK && !resizes) {
+        take_bytes(item, info, 0);
+    }
+    return s;
+}
+
+static enum status take_image(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    struct image_info info;
+    TRY(image_probe(&info, image->data, image->size_bytes, &w->limits, err));
+    pack_filter_image(&item->row, &w->opt->filter, info.width_px, info.height_px);
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    if (!w->opt->check) {
+        take_bytes(item, &info, SHARD_FLAG_UNCHECKED);
+        return STATUS_OK;
+    }
+    return decode(w, item, &info, err);
 }
 
 static void take_texts(struct pack_item *item) {
@@ -192,6 +312,7 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
         source_row_reject(&item->row, REASON_KEY_NOT_NUMBER, "'%.80s'", item->row.key);
     }
+    pack_filter_captions(&item->row, &w->opt->filter);
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;
     }
@@ -203,7 +324,7 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     pack_safe_key(item->key, item->row.key);
     item->sample.sample_id = item->id;
     item->sample.key = item->key;
-    item->sample.label = SHARD_NO_LABEL;
+    item->sample.label = item->label;
     return shard_frame_build(w->builder, &item->frame, &item->sample, err);
 }
 

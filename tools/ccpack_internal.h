@@ -5,6 +5,7 @@
 #define TOOLS_CCPACK_INTERNAL_H
 
 #include "formats/base/json_writer.h"
+#include "pack/pack.h"
 #include "tools/cli.h"
 
 int ccpack_pack_main(int argc, char **argv);
@@ -13,5 +14,11 @@ int ccpack_tokenizer_main(int argc, char **argv);
 /* Writes what `w` holds and a line feed to stdout, and ends the writer. Returns OK, IO, NOMEM or
  * LIMIT. */
 enum status ccpack_print_json(struct json_writer *w, struct error *err);
+
+/* What a run or a merge has made, on stderr for people, and on stdout as JSON. The second returns
+ * as ccpack_print_json. */
+void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds);
+enum status
+ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err);
 
 #endif

@@ -2,6 +2,7 @@
  * ccpack's main job: image-text sources to a dataset. Options, the line of progress, the summary.
  */
 #include <inttypes.h>
+#include <malloc.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,61 +14,122 @@
 
 struct pack_cli {
     const char *out;
+    bool overwrite;
+    bool append;
+    bool resume;
     int from;
     const char *images;
+    const char *split;
+    const char *columns;
+    const char *caption_column;
+    const char *image_column;
     int ids;
+    const char *part;
+    int on_bad;
+    const char *max_bad;
+    bool no_check;
+    uint64_t min_side;
+    double max_aspect;
+    uint64_t max_pixels;
+    uint64_t max_caption_bytes;
+    int dedup;
     const char *resize;
     uint64_t quality;
+    int container;
+    uint64_t zstd_level;
     uint64_t shard_samples;
     uint64_t shard_size;
-    const char *max_bad;
     uint64_t jobs;
-    bool overwrite;
     bool json;
     bool quiet;
 };
 
-/* In the order of enum source_kind. */
 static const char *const from_names[] = {"auto",     "wds",  "tsv",     "csv",   "coco",
                                          "karpathy", "json", "folders", "cifar", NULL};
 static const char *const ids_names[] = {"row", "key", NULL};
+static const char *const on_bad_names[] = {"skip", "fail", NULL};
+static const char *const dedup_names[] = {"none", "exact", NULL};
+static const char *const container_names[] = {"tar.zst", "tar", NULL};
+
+#define FIELD(name) CLI_FIELD(struct pack_cli, name)
 
 static const struct cli_option pack_rows[] = {
-    {"out", 'o', CLI_STRING, CLI_FIELD(struct pack_cli, out), .metavar = "DIR", .required = true,
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
-    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct pack_cli, overwrite),
+    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
      .help = "replace the dataset that is in DIR, and leave all other files there alone"},
-    {"from", 0, CLI_ENUM, CLI_FIELD(struct pack_cli, from), .choices = from_names,
-     .default_text = "auto", .metavar = "KIND", .help = "what the sources are; auto: by content",
-     .group = "Sources"},
-    {"images", 0, CLI_STRING, CLI_FIELD(struct pack_cli, images), .metavar = "DIR",
-     .help = "folder that the paths in tsv and coco files count from; without it, the file's own"},
-    {"ids", 0, CLI_ENUM, CLI_FIELD(struct pack_cli, ids), .choices = ids_names,
-     .default_text = "row", .metavar = "KIND",
+    {"append", 0, CLI_FLAG, FIELD(append),
+     .help = "add the sources' rows to the dataset that is in DIR; ids and shards are numbered on, "
+             "and it stays as it is until all are in"},
+    {"resume", 0, CLI_FLAG, FIELD(resume),
+     .help = "go on where a run with these options and sources ended, however it did; in an empty "
+             "DIR begin, on a finished dataset do nothing"},
+    {"from", 0, CLI_ENUM, FIELD(from), .choices = from_names, .default_text = "auto",
+     .metavar = "KIND", .help = "what the sources are; auto: by content", .group = "Sources"},
+    {"images", 0, CLI_STRING, FIELD(images), .metavar = "DIR",
+     .help = "folder that the paths in tables and JSON files count from; without it, the file's "
+             "own"},
+    {"split", 0, CLI_STRING, FIELD(split), .metavar = "NAME,...",
+     .help = "only pictures of these splits of a Karpathy file; without it, of all"},
+    {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
+     .help = "names of the columns of a table without header line; '_' for one that is not wanted"},
+    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+     .help =
+         "column with the captions, by name or number from 1; in JSON lists and in the .json of "
+         "tars the member"},
+    {"image-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
+     .help = "the same for the picture's path"},
+    {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
      .help = "what a sample's id is: its row over all sources, or the number that is its key"},
-    {"max-bad", 0, CLI_STRING, CLI_FIELD(struct pack_cli, max_bad), .default_text = "10%",
-     .metavar = "N|P%",
+    {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N",
+     .help = "only part K of N of all rows, which are counted first"},
+    {"on-bad", 0, CLI_ENUM, FIELD(on_bad), .choices = on_bad_names, .default_text = "skip",
+     .metavar = "WHAT", .help = "list a row that cannot be used and go on, or end with 65",
+     .group = "Rows"},
+    {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
      .help = "stop when more rows than this cannot be used; a share counts from row 1000 on and at "
-             "the end"},
-    {"resize", 0, CLI_STRING, CLI_FIELD(struct pack_cli, resize), .default_text = "none",
-     .metavar = "none|short:N",
-     .help = "bring the shorter side down to N pixels (16 to 8192) and store every picture as a "
-             "new JPEG",
+             "the end; rows that the options below leave out do not count"},
+    {"no-check", 0, CLI_FLAG, FIELD(no_check),
+     .help = "read only the headers of pictures and do not decode them; not with --resize"},
+    {"min-side", 0, CLI_U64, FIELD(min_side), .min = "0", .max = "65535", .default_text = "0",
+     .metavar = "N", .help = "leave pictures out whose shorter side has fewer pixels"},
+    {"max-aspect", 0, CLI_DOUBLE, FIELD(max_aspect), .min = "0", .max = "65535",
+     .default_text = "0", .metavar = "X",
+     .help = "leave pictures out whose longer side is more than X times the shorter; 0: none"},
+    {"max-pixels", 0, CLI_U64, FIELD(max_pixels), .min = "1", .max = "134217728",
+     .default_text = "134217728", .metavar = "N",
+     .help = "leave pictures out that have more pixels"},
+    {"max-caption-bytes", 0, CLI_U64, FIELD(max_caption_bytes), .unit = CLI_UNIT_BYTES, .min = "1",
+     .max = "256KiB", .default_text = "256KiB", .metavar = "SIZE",
+     .help = "leave rows out of which a caption is longer"},
+    {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
+     .metavar = "HOW",
+     .help = "exact: of pictures that would be stored as the same bytes the first one stays; takes "
+             "22 bytes of memory a sample"},
+    {"resize", 0, CLI_STRING, FIELD(resize), .default_text = "none", .metavar = "HOW",
+     .help =
+         "short:N or long:N brings that side down to N pixels, exact:WxH squashes to W by H (16 "
+         "to 8192), and no side is ever made larger; all pictures become new JPEGs",
      .group = "Pictures"},
-    {"quality", 0, CLI_U64, CLI_FIELD(struct pack_cli, quality), .min = "1", .max = "100",
-     .default_text = "90", .metavar = "N", .help = "of the JPEGs that --resize makes"},
-    {"shard-samples", 0, CLI_U64, CLI_FIELD(struct pack_cli, shard_samples), .min = "1",
-     .max = "1048576", .default_text = "10000", .metavar = "N",
-     .help = "samples of a shard at most", .group = "Shards"},
-    {"shard-size", 0, CLI_U64, CLI_FIELD(struct pack_cli, shard_size), .unit = CLI_UNIT_BYTES,
-     .min = "64KiB", .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
+    {"quality", 0, CLI_U64, FIELD(quality), .min = "1", .max = "100", .default_text = "90",
+     .metavar = "N", .help = "of the JPEGs that --resize makes"},
+    {"container", 0, CLI_ENUM, FIELD(container), .choices = container_names,
+     .default_text = "tar.zst", .metavar = "KIND",
+     .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",
+     .group = "Shards"},
+    {"zstd-level", 0, CLI_U64, FIELD(zstd_level), .min = "1", .max = "19", .default_text = "3",
+     .metavar = "N", .help = "of captions and JSON; pictures are stored as they are"},
+    {"shard-samples", 0, CLI_U64, FIELD(shard_samples), .min = "1", .max = "1048576",
+     .default_text = "10000", .metavar = "N", .help = "samples of a shard at most"},
+    {"shard-size", 0, CLI_U64, FIELD(shard_size), .unit = CLI_UNIT_BYTES, .min = "64KiB",
+     .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
      .help = "bytes of a shard's samples at most"},
-    {"jobs", 'j', CLI_U64, CLI_FIELD(struct pack_cli, jobs), .min = "0", .max = "256",
-     .default_text = "0", .metavar = "N",
+    {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
+     .metavar = "N",
      .help = "threads that check and compress; 0: one for each core; the bytes are the same",
      .group = "Run"},
-    {"json", 0, CLI_FLAG, CLI_FIELD(struct pack_cli, json), .help = "summary as JSON on stdout"},
-    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct pack_cli, quiet), .help = "errors only"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
 };
 
 static const struct cli_program pack_program = {
@@ -78,6 +140,8 @@ static const struct cli_program pack_program = {
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
                                       "ccpack --images pictures --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",
+                                      "ccpack --append -o train 00002.tar",
+                                      "ccpack --part 3/8 --resume -o part-3 *.tar",
                                       "ccpack tokenizer train --vocab-size 8192", NULL},
     .notes =
         (const char *const[]){
@@ -85,24 +149,26 @@ static const struct cli_program pack_program = {
             "path in either order, or COCO captions JSON.",
             "Columns of a TSV: with a header line, by names such as 'caption' and 'path'; without, "
             "the path column is the one whose cells end like picture files, or else name files.",
-            "DIR is made; one that holds anything is refused (73) without --overwrite.",
+            "DIR is made; one that holds anything is refused (73) without --overwrite, --append or "
+            "--resume.",
             "Every row needs a caption: in a tar NAME.txt right before or behind NAME.jpg, in a "
-            "TSV "
-            "its cell, in COCO an annotation. One without is rejected as caption-missing or "
+            "TSV its cell, in COCO an annotation. One without is rejected as caption-missing or "
             "caption-empty.",
             "In a tar, members of one name up to the first dot that follow each other are a row. A "
             "second picture of the name is rejected as image-extra; a row that comes again is a "
-            "row "
-            "again, its key made unique.",
+            "row again, its key made unique.",
             "A .json member that is no JSON, or larger than 4 MiB, is left out of its sample and "
-            "counted "
-            "in the summary.",
+            "counted in the summary.",
             "Ctrl-C, too many bad rows and a broken source end the run with a valid dataset of the "
-            "rows "
-            "before; its dataset.json says 'partial'.",
+            "rows before, and its dataset.json says 'partial'; after a kill there are whole shards "
+            "and no dataset.json. The same command with --resume goes on from the last whole shard "
+            "and ends in the bytes that one undisturbed run gives. DIR/pack.journal is what it "
+            "goes "
+            "on from.",
+            "Memory: 256 MiB and 64 MiB for each job, whatever the sources hold. A picture that "
+            "takes more than 144 MiB to decode is rejected as image-limit.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
-            "once "
-            "the run has ended.",
+            "once the run has ended.",
             NULL},
     .options = pack_rows,
     .option_count = CLI_COUNT(pack_rows),
@@ -116,26 +182,12 @@ static uint32_t core_count(void) {
     return count < 1 ? 1 : count > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)count;
 }
 
-static enum status parse_resize(int32_t *out, const char *text, struct error *err) {
-    uint64_t side = 0;
-    *out = 0;
-    if (strcmp(text, "none") == 0) {
-        return STATUS_OK;
-    }
-    if (strncmp(text, "short:", 6) != 0 || !cli_parse_u64(text + 6, CLI_UNIT_NONE, &side) ||
-        side < PACK_MIN_RESIZE_PX || side > PACK_MAX_RESIZE_PX) {
-        return error_set(err, STATUS_USAGE,
-                         "--resize %.40s: 'none' or 'short:N' with N from %d to %d is wanted", text,
-                         PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
-    }
-    *out = (int32_t)side;
-    return STATUS_OK;
-}
-
 /* A total that is not known is what the sources' bytes so far promise. */
 static void show_progress(void *cookie, const struct pack_progress *p) {
     char extra[64];
     uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
+    struct cli_progress *progress = cookie;
+    progress->begun = p->resumed;
     int n = 0;
     extra[0] = '\0';
     if (p->done >= 0) {
@@ -145,7 +197,16 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
         snprintf(extra + n, sizeof(extra) - (size_t)n, "%s%" PRIu64 " rejected", n > 0 ? "  " : "",
                  p->rejected);
     }
-    cli_progress_update(cookie, p->samples, total, p->bytes, extra);
+    cli_progress_update(progress, p->samples, total, p->bytes, extra);
+}
+
+static void to_source_options(struct pack_options *out, const struct pack_cli *o) {
+    out->kind = (enum source_kind)o->from;
+    out->images = o->images;
+    out->split = o->split;
+    out->columns = o->columns;
+    out->caption_column = o->caption_column;
+    out->image_column = o->image_column;
 }
 
 static enum status to_options(struct pack_options *out,
@@ -153,97 +214,55 @@ static enum status to_options(struct pack_options *out,
                               const struct cli_arguments *a,
                               struct error *err) {
     pack_options_default(out);
+    to_source_options(out, o);
     out->directory = o->out;
     out->sources = a->items;
     out->source_count = a->count;
-    out->kind = (enum source_kind)o->from;
-    out->images = o->images;
     out->ids = (enum pack_ids)o->ids;
+    out->check = !o->no_check;
+    out->filter.min_side_px = (uint32_t)o->min_side;
+    out->filter.max_aspect = o->max_aspect;
+    out->filter.max_pixels = o->max_pixels;
+    out->filter.max_caption_bytes = (uint32_t)o->max_caption_bytes;
+    out->dedup = (enum pack_dedup)o->dedup;
     out->quality = (int32_t)o->quality;
+    out->container = o->container == 1 ? SHARD_CONTAINER_TAR : SHARD_CONTAINER_TAR_ZSTD;
+    out->level = (int)o->zstd_level;
     out->jobs = o->jobs > 0 ? (uint32_t)o->jobs : core_count();
     out->shard_samples = (uint32_t)o->shard_samples;
     out->shard_size_bytes = o->shard_size;
     out->overwrite = o->overwrite;
+    out->append = o->append;
+    out->resume = o->resume;
+    out->on_bad = (enum pack_on_bad)o->on_bad;
     out->interrupted = cli_interrupted_callback;
     out->progress = show_progress;
-    TRY(parse_resize(&out->resize_short_px, o->resize, err));
+    if (o->part) {
+        TRY(pack_parse_part(&out->part, o->part, err));
+    }
+    TRY(pack_parse_resize(&out->resize, o->resize, err));
     return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
 }
 
-static void print_rejects(const struct pack_summary *s, const char *directory) {
-    char n[CLI_TEXT_BYTES];
-    fprintf(stderr, "%s row%s rejected, see %s/%s:", cli_format_count(n, s->rejected),
-            s->rejected == 1 ? "" : "s", directory, PACK_REJECTS_NAME);
-    const char *comma = "";
-    for (int i = 0; i < REASON_COUNT; i++) {
-        if (s->rejected_by[i] > 0) {
-            fprintf(stderr, "%s %s %s", comma, cli_format_count(n, s->rejected_by[i]),
-                    source_reason_name((enum source_reason)i));
-            comma = ",";
-        }
-    }
-    fputc('\n', stderr);
-}
-
-static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
-    char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
-    char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
-    fprintf(stderr,
-            "%s: %s sample%s with %s caption%s in %s shard%s, %s, fingerprint %016" PRIx64 "\n",
-            directory, cli_format_count(samples, s->samples), s->samples == 1 ? "" : "s",
-            cli_format_count(texts, s->texts), s->texts == 1 ? "" : "s",
-            cli_format_count(shards, s->shards), s->shards == 1 ? "" : "s",
-            cli_format_bytes(bytes, s->bytes), s->fingerprint);
-    fprintf(stderr, "%s, %.0f samples/s, %s/s\n", cli_format_seconds(time, seconds),
-            seconds > 0 ? (double)s->samples / seconds : 0.0,
-            cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)s->bytes / seconds) : 0));
-    if (s->rejected > 0) {
-        print_rejects(s, directory);
-    }
-    if (s->json_dropped > 0) {
-        fprintf(stderr, "%s sample%s packed without their .json, which is none; the first: %s\n",
-                cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
-                s->json_example);
-    }
-    if (s->ignored > 0) {
-        fprintf(stderr,
-                "%s member%s of the tars belong to no row: hidden, without extension, or "
-                "no files\n",
-                cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s");
-    }
-}
-
-static enum status
-print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
-    json_u64(&w, "samples", s->samples);
-    json_u64(&w, "rejected", s->rejected);
-    json_u64(&w, "texts", s->texts);
-    json_u64(&w, "json_dropped", s->json_dropped);
-    json_u64(&w, "ignored", s->ignored);
-    json_u64(&w, "shards", s->shards);
-    json_u64(&w, "bytes", s->bytes);
-    json_hex64(&w, "fingerprint", s->fingerprint);
-    json_double(&w, "seconds", seconds);
-    json_close_object(&w);
-    return ccpack_print_json(&w, err);
-}
-
-/* After a failure: what is in the directory now, so that nobody has to guess. */
+/* After a failure: what is in the directory now, and how to go on. */
 static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
-    if (s->is_dataset) {
+    const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
+    if (s->keeps_dataset) {
+        fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
+                s->has_journal ? "the same command with --resume goes on from the last of"
+                               : "nothing of the new rows is kept",
+                s->has_journal ? "the new shards" : "");
+    } else if (s->is_dataset) {
         fprintf(stderr,
                 "ccpack: %s is a valid dataset, but a partial one: %s rows are in, as %s samples; "
-                "--overwrite starts again\n",
-                directory, cli_format_count(n, s->rows), cli_format_count(m, s->samples));
-    } else if (s->shards > 0) {
+                "the same command with %s goes on, --overwrite starts again\n",
+                directory, cli_format_count(n, s->rows), cli_format_count(m, s->samples), resume);
+    } else if (s->has_journal) {
         fprintf(stderr,
                 "ccpack: %s holds finished shards: %s, with %s samples, and no dataset.json: it is "
-                "no dataset; --overwrite starts again\n",
-                directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples));
+                "no dataset; the same command with %s goes on, --overwrite starts again\n",
+                directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples), resume);
     } else if (status == STATUS_INTERRUPTED) {
         fprintf(stderr, "ccpack: no sample was in yet; %s holds no dataset\n", directory);
     }
@@ -260,6 +279,8 @@ int ccpack_pack_main(int argc, char **argv) {
     struct pack_options opt;
     struct pack_summary summary = {0};
     struct cli_progress progress;
+    /* Large pictures' buffers go back at once, for the sake of the bound on memory. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     s = to_options(&opt, &o, &a, &err);
     if (s == STATUS_OK) {
         cli_signals_install();
@@ -270,10 +291,10 @@ int ccpack_pack_main(int argc, char **argv) {
         double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
         cli_progress_clear(&progress);
         if (s == STATUS_OK && !o.quiet) {
-            print_summary(&summary, o.out, seconds);
+            ccpack_print_summary(&summary, o.out, seconds);
         }
         if (s == STATUS_OK && o.json) {
-            s = print_summary_json(&summary, seconds, &err);
+            s = ccpack_print_summary_json(&summary, seconds, &err);
         }
     }
     cli_arguments_fini(&a);

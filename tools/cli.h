@@ -176,6 +176,7 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 struct cli_progress {
     bool active;
     const char *what; /* plural noun: "samples" */
+    uint64_t begun;   /* of `done`, what somebody else had done before: no part of the rate */
     int64_t started_ns, drawn_ns;
     size_t drawn_width;
 };

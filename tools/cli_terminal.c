@@ -33,7 +33,8 @@ void cli_progress_update(struct cli_progress *p,
     }
     p->drawn_ns = now;
     double seconds = (double)(now - p->started_ns) / 1e9;
-    double rate = seconds > 0 ? (double)done / seconds : 0;
+    uint64_t own = done > p->begun ? done - p->begun : 0;
+    double rate = seconds > 0 ? (double)own / seconds : 0;
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
     char line[256];

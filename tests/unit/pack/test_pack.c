@@ -130,7 +130,7 @@ TEST(resizing_never_enlarges) {
         struct pack_options o = options(directory, sources, 1);
         struct pack_summary sum;
         struct error err = {0};
-        o.resize_short_px = sides[i];
+        o.resize = (struct pack_resize){PACK_RESIZE_SHORT, sides[i], 0};
         o.overwrite = true;
         assert_ok(pack_run(&o, &sum, &err), err);
         struct dataset *d = NULL;

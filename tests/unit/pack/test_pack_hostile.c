@@ -183,7 +183,7 @@ TEST(hostile_files_are_packed_or_listed) {
     print_message("%llu packed, %llu listed\n", (unsigned long long)sum.samples,
                   (unsigned long long)sum.rejected);
     /* A resize decodes more of each, and must find the same. */
-    o.resize_short_px = 64;
+    o.resize = (struct pack_resize){PACK_RESIZE_SHORT, 64, 0};
     assert_ok(pack_run(&o, &sum, &err), err);
     read_packed(resized, count, directory);
     read_rejects(resized, count, directory);
@@ -253,7 +253,7 @@ TEST(webp_and_gif_go_from_a_tar_to_batches) {
     assert_int_equal(sum.samples, COUNT);
     read_packed(files, COUNT, directory);
     load_all(directory, COUNT);
-    o.resize_short_px = 16;
+    o.resize = (struct pack_resize){PACK_RESIZE_SHORT, 16, 0};
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_int_equal(sum.samples, COUNT);
     load_all(directory, COUNT);

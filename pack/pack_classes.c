@@ -1,0 +1,119 @@
+/*
+ * The names of classes over all sources. A sample's label counts in the dataset's own list: the
+ * names that it has already, then those of the sources in the order in which they come; a name that
+ * two sources share is one class.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "pack/pack_internal.h"
+
+static enum status nomem(struct error *err) {
+    return error_set(err, STATUS_NOMEM, "out of memory for the names of classes");
+}
+
+void pack_classes_init(struct pack_classes *c) {
+    memset(c, 0, sizeof(*c));
+    pthread_mutex_init(&c->mutex, NULL);
+}
+
+void pack_classes_fini(struct pack_classes *c) {
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->names[i]);
+    }
+    free(c->names);
+    free(c->of_source);
+    pack_map_destroy(c->places);
+    pthread_mutex_destroy(&c->mutex);
+}
+
+/* Two names of one hash, of 2^64, would make one of them a class of its own each time it comes. */
+static bool find(const struct pack_classes *c, const char *name, uint64_t hash, uint64_t *place) {
+    *place = pack_map_get(c->places, hash);
+    return *place != PACK_MAP_NONE && strcmp(c->names[*place], name) == 0;
+}
+
+/* The reader alone adds, so it may look without the mutex. */
+enum status
+pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
+    if (!c->places) {
+        TRY(pack_map_create(&c->places, err));
+    }
+    uint64_t hash = hash64(name, strlen(name));
+    if (find(c, name, hash, place)) {
+        return STATUS_OK;
+    }
+    if (c->count == MANIFEST_MAX_CLASSES) {
+        return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
+    }
+    char *copy = strdup(name);
+    if (!copy) {
+        return nomem(err);
+    }
+    pthread_mutex_lock(&c->mutex);
+    size_t capacity = c->capacity;
+    if (c->count == capacity) {
+        capacity = capacity > 0 ? 2 * capacity : 64;
+        char **names = realloc(c->names, capacity * sizeof(*names));
+        if (names) {
+            c->names = names;
+            c->capacity = capacity;
+        }
+    }
+    enum status s = c->count < c->capacity ? STATUS_OK : nomem(err);
+    if (s == STATUS_OK) {
+        *place = c->count;
+        c->names[c->count++] = copy;
+    }
+    pthread_mutex_unlock(&c->mutex);
+    if (s != STATUS_OK) {
+        free(copy);
+        return s;
+    }
+    return pack_map_put(c->places, hash, *place, err);
+}
+
+enum status
+pack_classes_open_source(struct pack_classes *c, const struct source *source, struct error *err) {
+    size_t count = source_class_count(source);
+    c->of_source_count = 0;
+    if (count > c->of_source_capacity) {
+        int32_t *grown = realloc(c->of_source, count * sizeof(*grown));
+        if (!grown) {
+            return nomem(err);
+        }
+        c->of_source = grown;
+        c->of_source_capacity = count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint64_t place = 0;
+        TRY(pack_classes_add(c, source_class_name(source, i), &place, err));
+        c->of_source[i] = (int32_t)place;
+    }
+    c->of_source_count = count;
+    return STATUS_OK;
+}
+
+int32_t pack_classes_label(const struct pack_classes *c, int32_t class_index) {
+    bool known = class_index >= 0 && (size_t)class_index < c->of_source_count;
+    return known ? c->of_source[class_index] : SHARD_NO_LABEL;
+}
+
+size_t pack_classes_count(struct pack_classes *c) {
+    pthread_mutex_lock(&c->mutex);
+    size_t count = c->count;
+    pthread_mutex_unlock(&c->mutex);
+    return count;
+}
+
+enum status
+pack_classes_publish(struct pack_classes *c, struct manifest *m, size_t count, struct error *err) {
+    enum status s = STATUS_OK;
+    pthread_mutex_lock(&c->mutex);
+    while (s == STATUS_OK && m->class_count < count) {
+        s = manifest_add_class(m, c->names[m->class_count], err);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    return s;
+}

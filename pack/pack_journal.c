@@ -1,0 +1,220 @@
+/*
+ * What a run that died leaves for --resume: pack.journal, a line of JSON for each step, and every
+ * line with its hash, so that a line which a kill or a power cut tore is told from a whole one.
+ *
+ *     head     everything that decides the bytes: options, sources, the dataset before
+ *     begin    how long rejects.jsonl was; the sources' rows, where they were counted
+ *     shard    what dataset.json will say about it, and where the rows behind it begin
+ *     shard    ...
+ *
+ * Head and begin are written atomically. A shard's line is on the disk after the shard and the
+ * rejects before it, so what a line speaks of is there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/base/hash.h"
+#include "pack/pack_internal.h"
+
+/* {"xxh64":"0123456789abcdef","line":{...}} */
+static enum status
+wrap_line(struct byte_buffer *out, const uint8_t *text, size_t size_bytes, struct error *err) {
+    char front[48];
+    int n =
+        snprintf(front, sizeof(front),
+                 "{\"xxh64\":\"%016llx\",\"line\":", (unsigned long long)hash64(text, size_bytes));
+    TRY(byte_buffer_append(out, front, (size_t)n, err));
+    TRY(byte_buffer_append(out, text, size_bytes, err));
+    return byte_buffer_append(out, "}\n", 2, err);
+}
+
+/* ---- head and begin ---------------------------------------------------------------------------
+ */
+
+static void put_sources(struct json_writer *w, const struct pack_options *opt) {
+    json_open_array(w, "sources");
+    for (size_t i = 0; i < opt->source_count; i++) {
+        struct stat info;
+        bool file = stat(opt->sources[i], &info) == 0 && S_ISREG(info.st_mode);
+        json_open_object(w, NULL);
+        json_string(w, "name", opt->sources[i]);
+        json_u64(w, "bytes", file ? (uint64_t)info.st_size : 0);
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+enum status pack_journal_head(struct byte_buffer *out,
+                              const struct pack_options *opt,
+                              const struct manifest *old,
+                              size_t generations,
+                              struct error *err) {
+    struct pack_settings settings;
+    struct json_writer w;
+    pack_settings_of(&settings, opt);
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "journal", opt->append ? "append" : "pack");
+    json_u64(&w, "version", PACK_JOURNAL_VERSION);
+    json_string(&w, "created_by", opt->created_by);
+    json_string(&w, "container", shard_container_name(opt->container));
+    json_open_object(&w, "settings");
+    for (size_t i = 0; i < settings.count; i++) {
+        json_string(&w, settings.items[i].name, settings.items[i].value);
+    }
+    json_close_object(&w);
+    put_sources(&w, opt);
+    if (opt->append) {
+        json_u64(&w, "generations", generations);
+        json_hex64(&w, "fingerprint", old->generations[generations - 1].fingerprint);
+    }
+    json_close_object(&w);
+    enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        out->size_bytes = 0;
+        s = byte_buffer_append(out, w.out.data, w.out.size_bytes, err);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+static enum status
+put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "rejects_bytes", p->point.rejects_bytes);
+    if (p->totals) {
+        json_open_array(&w, "totals");
+        for (size_t i = 0; i < p->opt->source_count; i++) {
+            json_u64(&w, NULL, p->totals[i]);
+        }
+        json_close_array(&w);
+    }
+    /* Those of sources that this part does not read, or the dataset has already. */
+    json_open_array(&w, "classes");
+    for (size_t i = 0; i < p->manifest.class_count; i++) {
+        json_string(&w, NULL, p->manifest.classes[i]);
+    }
+    json_close_array(&w);
+    json_close_object(&w);
+    enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        s = wrap_line(out, w.out.data, w.out.size_bytes, err);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+enum status pack_journal_begin(struct pack_plan *p, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text;
+    byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
+    TRY(path_join(path, sizeof(path), p->opt->directory, PACK_JOURNAL_NAME, err));
+    enum status s = wrap_line(&text, p->head.data, p->head.size_bytes, err);
+    if (s == STATUS_OK) {
+        s = put_begin(&text, p, err);
+    }
+    if (s == STATUS_OK) {
+        s = file_write_atomic(p->opt->fs, path, text.data, text.size_bytes, err);
+    }
+    p->journal_bytes = text.size_bytes;
+    byte_buffer_fini(&text);
+    return s;
+}
+
+/* ---- lines of shards --------------------------------------------------------------------------
+ */
+
+enum status
+pack_journal_open(struct pack_journal *j, const struct pack_plan *p, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    const struct file_system *fs = p->opt->fs;
+    memset(j, 0, sizeof(*j));
+    j->plan = p;
+    j->source = p->point.source;
+    j->class_count = p->manifest.class_count;
+    json_writer_init(&j->line, 0);
+    TRY(path_join(path, sizeof(path), p->opt->directory, PACK_JOURNAL_NAME, err));
+    TRY(fs->truncate(fs->context, path, p->journal_bytes, err));
+    return fs->open(fs->context, &j->file, path, FILE_APPEND_WRITE, err);
+}
+
+void pack_journal_close(struct pack_journal *j) {
+    if (j->plan) {
+        j->plan->opt->fs->close(j->file);
+        json_writer_fini(&j->line);
+    }
+    memset(j, 0, sizeof(*j));
+}
+
+static void put_shard(struct json_writer *w, const struct shard_summary *s) {
+    json_open_object(w, "shard");
+    json_string(w, "name", s->name);
+    json_u64(w, "bytes", s->size_bytes);
+    json_hex64(w, "xxh64", s->hash);
+    json_hex64(w, "index", s->index_hash);
+    json_u64(w, "samples", s->sample_count);
+    json_u64(w, "texts", s->text_count);
+    json_u64(w, "image_bytes", s->image_bytes);
+    json_u64(w, "first_id", s->first_id);
+    json_u64(w, "last_id", s->last_id);
+    json_close_object(w);
+}
+
+static void put_point(struct json_writer *w, const struct pack_point *p) {
+    json_u64(w, "source", p->source);
+    json_u64(w, "row", p->row);
+    json_u64(w, "rejects_bytes", p->rejects_bytes);
+    json_open_object(w, "rejected");
+    for (int i = 0; i < REASON_COUNT; i++) {
+        if (p->rejected_by[i] > 0) {
+            json_u64(w, source_reason_name((enum source_reason)i), p->rejected_by[i]);
+        }
+    }
+    json_close_object(w);
+    json_u64(w, "json_dropped", p->json_dropped);
+    json_string(w, "json_example", p->json_example);
+    json_u64(w, "ignored", p->ignored);
+}
+
+enum status pack_journal_add(struct pack_journal *j,
+                             const struct manifest *m,
+                             const struct shard_summary *shard,
+                             const struct pack_point *point,
+                             const uint64_t *rows,
+                             struct error *err) {
+    const struct file_system *fs = j->plan->opt->fs;
+    struct json_writer *w = &j->line;
+    struct byte_buffer text;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    if (shard) {
+        put_shard(w, shard);
+    }
+    put_point(w, point);
+    json_open_array(w, "rows");
+    for (; j->source < point->source; j->source++) {
+        json_u64(w, NULL, rows[j->source]);
+    }
+    json_close_array(w);
+    json_open_array(w, "classes");
+    for (; j->class_count < m->class_count; j->class_count++) {
+        json_string(w, NULL, m->classes[j->class_count]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+    TRY(json_writer_status(w, err));
+    byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
+    enum status s = wrap_line(&text, w->out.data, w->out.size_bytes, err);
+    if (s == STATUS_OK) {
+        s = fs->write(j->file, text.data, text.size_bytes, err);
+    }
+    if (s == STATUS_OK) {
+        s = fs->sync(j->file, err);
+    }
+    byte_buffer_fini(&text);
+    return s;
+}

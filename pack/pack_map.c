@@ -1,0 +1,96 @@
+/*
+ * A map from u64 to u64 that may hold a number for each sample of a large dataset. Open addressing
+ * in SEGMENTS tables that grow by a quarter each on its own, so that an entry takes 16 bytes and
+ * the free places beside it 3 to 8, and growing never copies more than one of the tables.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "pack/pack_internal.h"
+
+enum { SEGMENTS = 256, FIRST_CAPACITY = 16 };
+
+struct entry {
+    uint64_t key;
+    uint64_t value; /* PACK_MAP_NONE: the place is free */
+};
+
+struct segment {
+    struct entry *entries;
+    size_t capacity;
+    size_t count;
+};
+
+struct pack_map {
+    struct segment segments[SEGMENTS];
+};
+
+enum status pack_map_create(struct pack_map **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for what has been seen");
+}
+
+void pack_map_destroy(struct pack_map *m) {
+    for (size_t i = 0; m && i < SEGMENTS; i++) {
+        free(m->segments[i].entries);
+    }
+    free(m);
+}
+
+/* Spreads keys that follow each other (splitmix64's last step). */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+/* Where the key is, or the free place where it would be. Requires a free place. */
+static struct entry *find(const struct segment *s, uint64_t key, uint64_t mixed) {
+    size_t at = (size_t)(((mixed & UINT32_MAX) * s->capacity) >> 32);
+    while (s->entries[at].value != PACK_MAP_NONE && s->entries[at].key != key) {
+        at = at + 1 < s->capacity ? at + 1 : 0;
+    }
+    return &s->entries[at];
+}
+
+static enum status grow(struct segment *s, struct error *err) {
+    struct segment larger = {.capacity = s->capacity + s->capacity / 4, .count = s->count};
+    if (larger.capacity < FIRST_CAPACITY) {
+        larger.capacity = FIRST_CAPACITY;
+    }
+    if (larger.capacity > UINT32_MAX) {
+        return error_set(err, STATUS_LIMIT, "more samples than can be kept track of");
+    }
+    larger.entries = malloc(larger.capacity * sizeof(*larger.entries));
+    if (!larger.entries) {
+        return error_set(err, STATUS_NOMEM, "out of memory for what has been seen");
+    }
+    memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));
+    for (size_t i = 0; i < s->capacity; i++) {
+        const struct entry *e = &s->entries[i];
+        if (e->value != PACK_MAP_NONE) {
+            *find(&larger, e->key, mix(e->key)) = *e;
+        }
+    }
+    free(s->entries);
+    *s = larger;
+    return STATUS_OK;
+}
+
+uint64_t pack_map_get(const struct pack_map *m, uint64_t key) {
+    uint64_t mixed = mix(key);
+    const struct segment *s = &m->segments[mixed >> 56];
+    return s->capacity > 0 ? find(s, key, mixed)->value : PACK_MAP_NONE;
+}
+
+enum status pack_map_put(struct pack_map *m, uint64_t key, uint64_t value, struct error *err) {
+    uint64_t mixed = mix(key);
+    struct segment *s = &m->segments[mixed >> 56];
+    if (s->count >= s->capacity - s->capacity / 8) {
+        TRY(grow(s, err));
+    }
+    struct entry *e = find(s, key, mixed);
+    s->count += e->value == PACK_MAP_NONE;
+    *e = (struct entry){key, value};
+    return STATUS_OK;
+}

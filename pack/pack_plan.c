@@ -1,0 +1,467 @@
+/*
+ * Where a run begins, by what is in its directory:
+ *
+ *                     nothing     a whole dataset    a partial one, or shards, with a journal
+ *     (no option)     new         refused            refused
+ *     --overwrite     new         new                new
+ *     --resume        new         finished           from the journal's end
+ *     --append        refused     new rows           refused
+ *     with --resume   refused     new rows, or from the end of an append's journal, or finished
+ *
+ * Nothing is changed here, so that a run that is refused leaves everything as it is.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pack/pack_internal.h"
+
+bool pack_plan_must_stop(void *cookie) {
+    const struct pack_plan *p = cookie;
+    return atomic_load_explicit(&p->stop, memory_order_relaxed) ||
+           (p->opt->interrupted && p->opt->interrupted(p->opt->cookie));
+}
+
+void pack_source_options(struct source_options *out, struct pack_plan *p) {
+    const struct pack_options *o = p->opt;
+    *out = (struct source_options){
+        .kind = o->kind,
+        .images = o->images,
+        .split = o->split,
+        .columns = o->columns,
+        .caption_column = o->caption_column,
+        .image_column = o->image_column,
+        .stop = pack_plan_must_stop,
+        .stop_cookie = p,
+    };
+}
+
+uint64_t pack_plan_base(const struct pack_plan *p, size_t source) {
+    uint64_t base = p->old_rows;
+    for (size_t i = 0; i < source; i++) {
+        base += p->totals ? p->totals[i] : p->rows[i];
+    }
+    return base;
+}
+
+static bool is_partial(const struct manifest *m) {
+    return pack_manifest_option(m, PACK_SETTING_PARTIAL) != NULL;
+}
+
+/* ---- refusals ---------------------------------------------------------------------------------
+ */
+
+static enum status
+refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *err) {
+    const char *directory = p->opt->directory;
+    if (c->journal) {
+        struct pack_journal_kind kind;
+        TRY(pack_journal_kind(&kind, p->opt->fs, directory, err));
+        return error_set(err, STATUS_EXISTS,
+                         "%s: holds %s a run that did not end; %s goes on with it, --overwrite "
+                         "replaces it",
+                         directory, c->dataset ? "a dataset already, of" : "shards of",
+                         strcmp(kind.name, "merge") == 0    ? "ccpack merge"
+                         : strcmp(kind.name, "append") == 0 ? "--append --resume"
+                                                            : "--resume");
+    }
+    if (c->dataset) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s: holds a dataset already; --append adds to it, --overwrite replaces "
+                         "it",
+                         directory);
+    }
+    if (c->shards) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s: holds shards of a run that did not end, and no journal to go on "
+                         "from; --overwrite replaces them",
+                         directory);
+    }
+    return error_set(err, STATUS_EXISTS,
+                     "%s: is not empty, it holds '%.80s'; --overwrite packs into it, and removes "
+                     "nothing that ccpack has not made",
+                     directory, c->foreign ? c->foreign : PACK_REJECTS_NAME);
+}
+
+/* A tar of the name that a shard would get, and nothing says that it is the packer's. */
+static enum status
+check_tars(const struct pack_plan *p, const struct pack_contents *c, struct error *err) {
+    if (!c->tar || p->opt->container != SHARD_CONTAINER_TAR) {
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_EXISTS,
+                     "%s/%.80s: has the name of a shard, and is of no dataset that ccpack made; "
+                     "move it away, or pack into another directory",
+                     p->opt->directory, c->tar);
+}
+
+/* ---- a new dataset ----------------------------------------------------------------------------
+ */
+
+static enum status begin_new(struct pack_plan *p, struct error *err) {
+    const struct pack_options *o = p->opt;
+    TRY(pack_directory_check_sources(o, err));
+    p->start = PACK_START_NEW;
+    TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
+    TRY(pack_journal_head(&p->head, o, NULL, 0, err));
+    return o->part.count > 0 ? pack_part_find(p, err) : STATUS_OK;
+}
+
+static enum status plan_new(struct pack_plan *p, const struct pack_contents *c, struct error *err) {
+    bool empty = !c->dataset && !c->journal && !c->shards && !c->leftovers && !c->foreign;
+    if (!p->opt->overwrite && !empty) {
+        return refuse(p, c, err);
+    }
+    TRY(check_tars(p, c, err));
+    return begin_new(p, err);
+}
+
+/* ---- --resume ---------------------------------------------------------------------------------
+ */
+
+static enum status other_options(const struct pack_plan *p,
+                                 const char *name,
+                                 const char *was,
+                                 const char *is,
+                                 struct error *err) {
+    return error_set(err, STATUS_MISMATCH,
+                     "%s: the dataset was made with other options: --%s was %.60s, is %.60s",
+                     p->opt->directory, name, was ? was : "not given", is ? is : "not given");
+}
+
+/* Settings of the given trait against what dataset.json says. */
+static enum status compare_stored(const struct pack_plan *p,
+                                  const struct manifest *m,
+                                  unsigned traits,
+                                  struct error *err) {
+    struct pack_settings l;
+    pack_settings_of(&l, p->opt);
+    if (m->container != p->opt->container) {
+        return other_options(p, "container", shard_container_name(m->container),
+                             shard_container_name(p->opt->container), err);
+    }
+    for (size_t i = 0; i < l.count; i++) {
+        const char *was = pack_manifest_option(m, l.items[i].name);
+        if ((l.items[i].traits & traits) != 0 && (!was || strcmp(was, l.items[i].value) != 0)) {
+            return other_options(p, l.items[i].name, was, l.items[i].value, err);
+        }
+    }
+    for (size_t i = 0; i < m->option_count && (traits & SETTING_STORED) != 0; i++) {
+        const char *name = m->options[i].name;
+        if (strcmp(name, PACK_SETTING_PARTIAL) != 0 && !pack_settings_value(&l, name)) {
+            return other_options(p, name, m->options[i].value, NULL, err);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Whether the last of the dataset's sources are those of the run, by their names. */
+static bool
+ends_with_sources(const struct pack_plan *p, const struct manifest *m, size_t *differs) {
+    size_t count = p->opt->source_count;
+    *differs = 0;
+    for (size_t i = 0; i < count && count <= m->source_count; i++) {
+        char name[PACK_SOURCE_NAME_BYTES];
+        pack_source_name(name, p->opt->sources[i]);
+        if (strcmp(name, m->sources[m->source_count - count + i].name) != 0) {
+            *differs = i;
+            return false;
+        }
+    }
+    return count <= m->source_count;
+}
+
+/* The dataset is as the run would make it. */
+static void take_whole(struct pack_plan *p, struct manifest *old) {
+    manifest_fini(&p->manifest);
+    p->manifest = *old;
+    memset(old, 0, sizeof(*old));
+    p->start = PACK_START_FINISHED;
+}
+
+/* A dataset without a journal: is it what this run would make? */
+static enum status plan_finished(struct pack_plan *p, struct manifest *old, struct error *err) {
+    size_t differs = 0;
+    if (is_partial(old)) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s: is a partial dataset without a journal to go on from; --overwrite "
+                         "starts again",
+                         p->opt->directory);
+    }
+    if (old->source_count != p->opt->source_count || !ends_with_sources(p, old, &differs)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: the dataset is of %zu sources, not of these %zu, of which number "
+                         "%zu is %.80s",
+                         p->opt->directory, old->source_count, p->opt->source_count, differs + 1,
+                         p->opt->sources[differs]);
+    }
+    TRY(compare_stored(p, old, SETTING_STORED, err));
+    take_whole(p, old);
+    return STATUS_OK;
+}
+
+/* That the shards of the journal are there with their sizes. */
+static enum status check_shards(const struct pack_plan *p, struct error *err) {
+    const struct file_system *fs = p->opt->fs;
+    for (size_t i = p->old_shards; i < p->manifest.shard_count; i++) {
+        const struct shard_summary *shard = &p->manifest.shards[i];
+        char path[PATH_MAX_BYTES];
+        struct file *f = NULL;
+        uint64_t size_bytes = 0;
+        TRY(path_join(path, sizeof(path), p->opt->directory, shard->name, err));
+        TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+        enum status s = fs->size(f, &size_bytes, err);
+        fs->close(f);
+        TRY(s);
+        if (size_bytes != shard->size_bytes) {
+            return error_set(err, STATUS_CORRUPT,
+                             "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
+                             "; the run has to begin again",
+                             path, size_bytes, shard->size_bytes);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status go_on(struct pack_plan *p, struct error *err) {
+    p->start = PACK_START_RESUME;
+    TRY(pack_journal_read(p, err));
+    return check_shards(p, err);
+}
+
+static enum status plan_resume(struct pack_plan *p,
+                               const struct pack_contents *c,
+                               struct manifest *old,
+                               struct error *err) {
+    const struct pack_options *o = p->opt;
+    if (!c->journal) {
+        if (c->dataset) {
+            return plan_finished(p, old, err);
+        }
+        if (c->shards || c->foreign) {
+            return refuse(p, c, err);
+        }
+        return begin_new(p, err);
+    }
+    struct pack_journal_kind kind;
+    TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
+    if (strcmp(kind.name, "pack") != 0) {
+        return error_set(err, STATUS_MISMATCH, "%s: holds %s that did not end; %s goes on with it",
+                         o->directory, strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
+                         strcmp(kind.name, "merge") == 0 ? "ccpack merge" : "--append --resume");
+    }
+    TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
+    TRY(pack_journal_head(&p->head, o, NULL, 0, err));
+    TRY(go_on(p, err));
+    if (c->dataset && !is_partial(old)) { /* it died with nothing left to do but remove this */
+        take_whole(p, old);
+    }
+    return STATUS_OK;
+}
+
+/* ---- --append ---------------------------------------------------------------------------------
+ */
+
+/* The old dataset becomes what the new one begins with. */
+static enum status take_old(struct pack_plan *p, struct manifest *old, struct error *err) {
+    char *created_by = strdup(p->opt->created_by);
+    if (!created_by) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
+    }
+    manifest_fini(&p->manifest);
+    p->manifest = *old;
+    memset(old, 0, sizeof(*old));
+    struct manifest *m = &p->manifest;
+    free(m->created_by);
+    m->created_by = created_by;
+    p->old_shards = (uint32_t)m->shard_count;
+    for (size_t i = 0; i < m->shard_count; i++) {
+        uint32_t number = 0;
+        if (pack_shard_number(&number, m->shards[i].name, true) && number >= p->next_number) {
+            p->next_number = number + 1;
+        }
+    }
+    for (size_t i = 0; i < m->source_count; i++) {
+        p->old_rows += m->sources[i].rows;
+    }
+    return STATUS_OK;
+}
+
+/* Where the list of rejects ends, of the dataset as it is. */
+static enum status measure_rejects(struct pack_plan *p, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    const struct file_system *fs = p->opt->fs;
+    struct file *f = NULL;
+    bool exists = false;
+    TRY(path_join(path, sizeof(path), p->opt->directory, PACK_REJECTS_NAME, err));
+    TRY(fs->exists(fs->context, path, &exists, err));
+    if (!exists) {
+        return STATUS_OK;
+    }
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, &p->point.rejects_bytes, err);
+    fs->close(f);
+    return s;
+}
+
+static enum status check_appendable(const struct pack_plan *p,
+                                    const struct pack_contents *c,
+                                    const struct manifest *old,
+                                    struct error *err) {
+    const char *directory = p->opt->directory;
+    if (!c->dataset) {
+        return error_set(err, STATUS_NOTFOUND, "%s: holds no dataset to append to%s", directory,
+                         c->journal ? "; --resume alone goes on with the run that began one" : "");
+    }
+    if (is_partial(old)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: is a partial dataset; --resume, with the options of the run that "
+                         "made it, has to end it first",
+                         directory);
+    }
+    if (pack_manifest_option(old, PACK_SETTING_PART)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: is a part of a dataset; ccpack merge has to make it whole first",
+                         directory);
+    }
+    TRY(check_tars(p, c, err));
+    TRY(pack_directory_check_sources(p->opt, err));
+    return compare_stored(p, old, SETTING_OF_DATASET, err);
+}
+
+static enum status plan_append(struct pack_plan *p,
+                               const struct pack_contents *c,
+                               struct manifest *old,
+                               struct error *err) {
+    const struct pack_options *o = p->opt;
+    struct pack_journal_kind kind = {.name = ""};
+    TRY(check_appendable(p, c, old, err));
+    if (c->journal) {
+        TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
+    }
+    size_t generations = old->generation_count;
+    bool goes_on = o->resume && strcmp(kind.name, "append") == 0;
+    if (goes_on && kind.generations > 0 && kind.generations < generations) {
+        p->start = PACK_START_FINISHED;
+        TRY(take_old(p, old, err));
+        TRY(pack_journal_head(&p->head, o, &p->manifest, (size_t)kind.generations, err));
+        return pack_journal_compare(p, err);
+    }
+    size_t differs = 0;
+    if (o->resume && !goes_on && generations > 1 && ends_with_sources(p, old, &differs)) {
+        p->start = PACK_START_FINISHED;
+        return take_old(p, old, err);
+    }
+    TRY(take_old(p, old, err));
+    TRY(pack_journal_head(&p->head, o, &p->manifest, generations, err));
+    if (goes_on) {
+        return go_on(p, err);
+    }
+    p->start = PACK_START_NEW;
+    return measure_rejects(p, err);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+/* The manifest in the directory, where there is one; and whose the tars there are. */
+static enum status look_inside(struct pack_plan *p,
+                               const struct pack_contents *c,
+                               struct manifest *old,
+                               struct error *err) {
+    const struct pack_options *o = p->opt;
+    enum status s = STATUS_OK;
+    if (c->dataset) {
+        s = manifest_read(old, o->fs, o->directory, err);
+        p->tars = s == STATUS_OK && old->container == SHARD_CONTAINER_TAR;
+    }
+    if (s == STATUS_OK && c->journal) {
+        struct pack_journal_kind kind;
+        s = pack_journal_kind(&kind, o->fs, o->directory, err);
+        p->tars = p->tars || (s == STATUS_OK && kind.tars);
+    }
+    bool needed = o->resume || o->append;
+    bool content = s == STATUS_CORRUPT || s == STATUS_VERSION || s == STATUS_LIMIT;
+    if (content && !needed) { /* nobody will read it: it is replaced, or the run refused */
+        if (err) {
+            memset(err, 0, sizeof(*err));
+        }
+        return STATUS_OK;
+    }
+    return s;
+}
+
+static enum status decide(struct pack_plan *p, struct manifest *old, struct error *err) {
+    struct pack_contents c;
+    pack_directory_look(&c, &p->names, false);
+    TRY(look_inside(p, &c, old, err));
+    pack_directory_look(&c, &p->names, p->tars);
+    if (p->opt->append) {
+        return plan_append(p, &c, old, err);
+    }
+    return p->opt->resume ? plan_resume(p, &c, old, err) : plan_new(p, &c, err);
+}
+
+/* What the reader and the committing thread begin with. */
+static enum status take_stand(struct pack_plan *p, struct error *err) {
+    for (size_t i = 0; i < p->manifest.class_count; i++) {
+        uint64_t place = 0;
+        TRY(pack_classes_add(&p->classes, p->manifest.classes[i], &place, err));
+    }
+    bool done = p->point.source == p->end.source && p->point.row == p->end.row;
+    if (done || p->point.source == p->opt->source_count) {
+        return STATUS_OK;
+    }
+    struct source_options how;
+    pack_source_options(&how, p);
+    return source_open(&p->opened, p->opt->sources[p->point.source], &how, err);
+}
+
+static enum status check_kinds(const struct pack_options *o, struct error *err) {
+    for (size_t i = 0; i < o->source_count; i++) {
+        enum source_kind kind;
+        enum status s = source_kind_of(&kind, o->sources[i], err);
+        if (s != STATUS_OK && (o->kind == SOURCE_AUTO || s != STATUS_CORRUPT)) {
+            return s;
+        }
+        if (o->part.count > 0 && strcmp(o->sources[i], "-") == 0) {
+            return error_set(err, STATUS_USAGE,
+                             "--part counts the rows of all sources first, which standard input "
+                             "does not allow");
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, struct error *err) {
+    struct manifest old = {0};
+    memset(p, 0, sizeof(*p));
+    p->opt = opt;
+    p->end.source = opt->source_count;
+    pack_classes_init(&p->classes);
+    byte_buffer_init(&p->head, PACK_JOURNAL_MAX_BYTES);
+    byte_buffer_init(&p->names, 0);
+    p->rows = calloc(opt->source_count, sizeof(*p->rows));
+    if (!p->rows) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    TRY(check_kinds(opt, err));
+    TRY(pack_directory_list(&p->names, opt->fs, opt->directory, err));
+    enum status s = decide(p, &old, err);
+    if (s == STATUS_OK && p->start != PACK_START_FINISHED) {
+        s = take_stand(p, err);
+    }
+    manifest_fini(&old);
+    return s;
+}
+
+void pack_plan_fini(struct pack_plan *p) {
+    source_close(p->opened);
+    manifest_fini(&p->manifest);
+    pack_classes_fini(&p->classes);
+    byte_buffer_fini(&p->head);
+    byte_buffer_fini(&p->names);
+    free(p->rows);
+    free(p->totals);
+}

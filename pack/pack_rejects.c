@@ -1,0 +1,145 @@
+/*
+ * rejects.jsonl: one JSON object a line for each row that could not be used. While the run goes on
+ * it is rejects.jsonl.tmp; under its name it is whole.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pack/pack_internal.h"
+
+#define TEMPORARY PACK_REJECTS_NAME ".tmp"
+
+enum { COPY_BYTES = 256 << 10 };
+
+static enum status copy_bytes(const struct file_system *fs,
+                              struct file *from,
+                              struct file *to,
+                              uint64_t size_bytes,
+                              struct error *err) {
+    uint8_t *piece = malloc(COPY_BYTES);
+    if (!piece) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a copy");
+    }
+    enum status s = STATUS_OK;
+    for (uint64_t at = 0; s == STATUS_OK && at < size_bytes;) {
+        size_t want = size_bytes - at < COPY_BYTES ? (size_t)(size_bytes - at) : COPY_BYTES;
+        size_t got = 0;
+        s = fs->pread(from, piece, &got, want, at, err);
+        if (s == STATUS_OK && got == 0) {
+            s = error_set(err, STATUS_CORRUPT, "%s is shorter than it was", PACK_REJECTS_NAME);
+        }
+        if (s == STATUS_OK) {
+            s = fs->write(to, piece, got, err);
+        }
+        at += got;
+    }
+    free(piece);
+    return s;
+}
+
+enum status pack_copy_file(const struct file_system *fs,
+                           const char *from,
+                           const char *to,
+                           uint64_t size_bytes,
+                           struct error *err) {
+    struct file *in = NULL;
+    struct file *out = NULL;
+    TRY(fs->open(fs->context, &in, from, FILE_READ, err));
+    enum status s = fs->open(fs->context, &out, to, FILE_REPLACE, err);
+    if (s == STATUS_OK) {
+        s = copy_bytes(fs, in, out, size_bytes, err);
+    }
+    if (s == STATUS_OK) {
+        s = fs->sync(out, err);
+    }
+    fs->close(out);
+    fs->close(in);
+    return s;
+}
+
+enum status pack_rejects_open(struct pack_rejects *r,
+                              const struct file_system *fs,
+                              const char *directory,
+                              uint64_t size_bytes,
+                              bool keep,
+                              struct error *err) {
+    char path[PATH_MAX_BYTES];
+    char temporary[PATH_MAX_BYTES];
+    bool begun = false;
+    memset(r, 0, sizeof(*r));
+    r->fs = fs;
+    r->directory = directory;
+    r->size_bytes = size_bytes;
+    json_writer_init(&r->line, 0);
+    TRY(path_join(path, sizeof(path), directory, PACK_REJECTS_NAME, err));
+    TRY(path_join(temporary, sizeof(temporary), directory, TEMPORARY, err));
+    TRY(fs->exists(fs->context, temporary, &begun, err));
+    if (!begun && size_bytes > 0) {
+        if (keep) { /* the dataset there is still the old one */
+            char copy[PATH_MAX_BYTES];
+            TRY(path_join(copy, sizeof(copy), directory, PACK_REJECTS_COPY, err));
+            TRY(pack_copy_file(fs, path, copy, size_bytes, err));
+            TRY(fs->rename(fs->context, copy, temporary, err));
+        } else {
+            TRY(fs->rename(fs->context, path, temporary, err));
+        }
+    } else if (!begun && !keep) {
+        bool published = false;
+        TRY(fs->exists(fs->context, path, &published, err));
+        if (published) {
+            TRY(fs->remove(fs->context, path, err));
+        }
+    }
+    if (begun || size_bytes > 0) {
+        TRY(fs->truncate(fs->context, temporary, size_bytes, err));
+    }
+    TRY(fs->open(fs->context, &r->file, temporary, FILE_APPEND_WRITE, err));
+    TRY(fs->sync(r->file, err));
+    return fs->sync_directory(fs->context, directory, err);
+}
+
+enum status pack_rejects_add(struct pack_rejects *r,
+                             const char *source,
+                             const struct source_row *row,
+                             struct error *err) {
+    struct json_writer *w = &r->line;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    json_string(w, "source", source);
+    json_u64(w, "row", row->row);
+    json_string(w, "key", row->key);
+    json_string(w, "reason", source_reason_name(row->reason));
+    json_string(w, "detail", row->detail);
+    json_close_object(w);
+    json_newline(w);
+    TRY(json_writer_status(w, err));
+    TRY(r->fs->write(r->file, w->out.data, w->out.size_bytes, err));
+    r->size_bytes += w->out.size_bytes;
+    return STATUS_OK;
+}
+
+enum status pack_rejects_sync(struct pack_rejects *r, struct error *err) {
+    return r->fs->sync(r->file, err);
+}
+
+enum status pack_rejects_publish(struct pack_rejects *r, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    char temporary[PATH_MAX_BYTES];
+    const struct file_system *fs = r->fs;
+    TRY(path_join(path, sizeof(path), r->directory, PACK_REJECTS_NAME, err));
+    TRY(path_join(temporary, sizeof(temporary), r->directory, TEMPORARY, err));
+    TRY(fs->sync(r->file, err));
+    TRY(fs->rename(fs->context, temporary, path, err));
+    fs->close(r->file);
+    r->file = NULL;
+    return fs->sync_directory(fs->context, r->directory, err);
+}
+
+void pack_rejects_close(struct pack_rejects *r) {
+    if (r->fs) {
+        r->fs->close(r->file);
+        json_writer_fini(&r->line);
+    }
+    memset(r, 0, sizeof(*r));
+}

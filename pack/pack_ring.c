@@ -1,0 +1,487 @@
+/*
+ * The packer's threads: one reads, `jobs` check and build, the caller's commits in order. They hand
+ * rows over in a ring of slots; a row's number modulo the ring's size is its slot.
+ *
+ *     committed <= claimed <= read <= committed + slots
+ *
+ * Nobody is woken for a single row where it can be helped, because a wake-up costs about as much as
+ * a tenth of a picture's decode: the reader sleeps until half of the ring is free, the caller until
+ * a quarter of it is built or there is no more to wait for, and takes all that is built at once.
+ *
+ * The rows in the ring may hold so many bytes together; a row that would make it more waits, but
+ * for the first one that is not committed, which always passes. So there is always one that goes
+ * on, and rows of any size are packed in bounded memory.
+ *
+ * Shutdown: `stop` is set and everybody woken; the reader and the workers leave at their next look,
+ * are joined, and the slots are freed.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "pack/pack_internal.h"
+
+enum { WAIT_MS = 100, SLOTS_PER_JOB = 8, ROWS_TO_SKIP = 4096 };
+
+/* Pictures, captions and JSON of the rows in the ring; their frames are as much again. */
+enum { RING_BYTES = 8 << 20, RING_JOB_BYTES = 8 << 20 };
+
+struct slot {
+    struct pack_item item; /* owned by whoever's turn it is */
+    bool built;            /* guarded by the ring's mutex, as the next */
+    uint64_t bytes;        /* that it counts for */
+};
+
+struct ring {
+    const struct pack_options *opt;
+    struct pack_plan *plan;
+    uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: there
+                       * is one whose size nobody knows */
+
+    pthread_mutex_t mutex;
+    /* what the reader, the workers and the caller wait for; what rows wait for */
+    pthread_cond_t room, work, built, memory;
+    struct slot *slots;
+    size_t slot_count;
+    /* guarded by mutex */
+    uint64_t read, claimed, committed;
+    uint64_t wanted;  /* the caller sleeps until all rows before this one are built; 0: awake */
+    uint32_t idle;    /* workers that wait */
+    uint32_t starved; /* threads that wait for memory */
+    uint64_t bytes;   /* of the rows that are read and not committed */
+    uint64_t ignored; /* of the sources that are read */
+    bool reader_done, stop;
+    enum status reader_status;
+    struct error reader_error;
+};
+
+struct worker_thread {
+    pthread_t thread;
+    bool started;
+    struct ring *ring;
+    struct pack_worker *worker;
+};
+
+/* How many rows from the first uncommitted one on are built. */
+static uint64_t count_built(const struct ring *r) {
+    uint64_t row = r->committed;
+    while (row < r->read && r->slots[row % r->slot_count].built) {
+        row++;
+    }
+    return row - r->committed;
+}
+
+/* Whether the caller sleeps and what it waits for is there, or somebody waits for it. */
+static bool must_wake_caller(const struct ring *r) {
+    if (r->wanted == 0) {
+        return false;
+    }
+    uint64_t built = count_built(r);
+    uint64_t end = r->committed + built;
+    return end >= r->wanted || (r->starved > 0 && built > 0) || (r->reader_done && end == r->read);
+}
+
+/* Lets row number `row` hold so many more bytes, once they are there to be held. Requires the
+ * mutex. */
+static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
+    const uint64_t limit = RING_BYTES + (uint64_t)RING_JOB_BYTES * r->opt->jobs;
+    while (!r->stop && row != r->committed && r->bytes + bytes > limit) {
+        r->starved++;
+        if (must_wake_caller(r)) {
+            pthread_cond_signal(&r->built);
+        }
+        pthread_cond_wait(&r->memory, &r->mutex);
+        r->starved--;
+    }
+    r->bytes += bytes;
+    r->slots[row % r->slot_count].bytes += bytes;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+/* The slot of the next row, or NULL when the run ends. */
+static struct slot *wait_for_slot(struct ring *r) {
+    pthread_mutex_lock(&r->mutex);
+    bool full = r->read - r->committed == r->slot_count;
+    while (!r->stop && full) {
+        pthread_cond_wait(&r->room, &r->mutex);
+        full = r->read - r->committed > r->slot_count / 2;
+    }
+    struct slot *slot = r->stop ? NULL : &r->slots[r->read % r->slot_count];
+    pthread_mutex_unlock(&r->mutex);
+    return slot;
+}
+
+/* The row that has just been read may be built. */
+static void hand_over(struct ring *r, struct slot *slot) {
+    const struct source_row *row = &slot->item.row;
+    uint64_t bytes = (uint64_t)row->image.size_bytes + row->text.size_bytes + row->json.size_bytes;
+    pthread_mutex_lock(&r->mutex);
+    slot->built = false;
+    slot->bytes = 0;
+    take_memory(r, r->read, bytes);
+    r->read++;
+    if (r->idle > 0) {
+        pthread_cond_signal(&r->work);
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static void fill_item(struct ring *r, struct pack_item *item, struct source *s, uint64_t base) {
+    uint64_t size_bytes;
+    const struct pack_classes *classes = &r->plan->classes;
+    source_position(s, &item->position_bytes, &size_bytes);
+    item->id = r->opt->ids == PACK_IDS_KEY ? item->row.number : base + item->row.row;
+    item->label = pack_classes_label(classes, item->row.class_index);
+    item->class_count = classes->count; /* this thread alone changes it */
+    item->ignored = r->ignored;         /* likewise */
+}
+
+/* Passes over the rows that are not this run's, or were packed before. */
+static enum status
+skip_rows(struct ring *r, struct source *s, size_t index, uint64_t count, struct error *err) {
+    while (count > 0) {
+        uint64_t skipped = 0;
+        uint64_t piece = count < ROWS_TO_SKIP ? count : ROWS_TO_SKIP;
+        enum status status = source_skip(s, piece, &skipped, err);
+        if (status == STATUS_END) {
+            return error_set(err, STATUS_CORRUPT,
+                             "%s: has %llu rows, there were more when they were packed: it is not "
+                             "the same source",
+                             r->opt->sources[index], (unsigned long long)source_rows_read(s));
+        }
+        TRY(status);
+        count -= skipped;
+        if (pack_plan_must_stop(r->plan)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct error *err) {
+    const struct pack_point *end = &r->plan->end;
+    uint64_t limit = index == end->source ? end->row : UINT64_MAX;
+    enum status status = pack_classes_open_source(&r->plan->classes, s, err);
+    if (status == STATUS_OK && index == r->plan->point.source) {
+        status = skip_rows(r, s, index, r->plan->point.row, err);
+    }
+    while (status == STATUS_OK && source_rows_read(s) < limit) {
+        struct slot *slot = wait_for_slot(r);
+        if (!slot) {
+            return STATUS_INTERRUPTED;
+        }
+        slot->item.source = index;
+        status = source_next(s, &slot->item.row, err);
+        if (status == STATUS_OK) {
+            fill_item(r, &slot->item, s, base);
+            hand_over(r, slot);
+        }
+    }
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+static enum status
+read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct error *err) {
+    struct source *s = r->plan->opened;
+    r->plan->opened = NULL;
+    if (!s) {
+        struct source_options how;
+        pack_source_options(&how, r->plan);
+        TRY(source_open(&s, r->opt->sources[index], &how, err));
+    }
+    enum status status = read_rows(r, s, index, base, err);
+    *rows = source_rows_read(s);
+    pthread_mutex_lock(&r->mutex);
+    r->ignored += source_ignored(s);
+    pthread_mutex_unlock(&r->mutex);
+    source_close(s);
+    return status;
+}
+
+static void *reader_main(void *cookie) {
+    struct ring *r = cookie;
+    const struct pack_plan *p = r->plan;
+    struct error err = {0};
+    enum status s = STATUS_OK;
+    uint64_t base = pack_plan_base(p, p->point.source);
+    for (size_t i = p->point.source; i < r->opt->source_count && s == STATUS_OK; i++) {
+        uint64_t rows = 0;
+        if (i > p->end.source || (i == p->end.source && p->end.row == 0)) {
+            break;
+        }
+        s = read_source(r, i, base, &rows, &err);
+        base += rows;
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->reader_done = true;
+    r->reader_status = s;
+    r->reader_error = err;
+    pthread_cond_broadcast(&r->work);
+    pthread_cond_signal(&r->built);
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+/* ---- building ---------------------------------------------------------------------------------
+ */
+
+/* A picture that is still in its file counts before it is loaded. */
+static uint64_t file_bytes(const struct source_row *row) {
+    struct stat info;
+    if (row->path[0] == '\0' || row->reason != REASON_NONE || stat(row->path, &info) != 0 ||
+        !S_ISREG(info.st_mode) || info.st_size <= 0 || info.st_size > SOURCE_MAX_IMAGE_BYTES) {
+        return 0;
+    }
+    return (uint64_t)info.st_size;
+}
+
+static void *worker_main(void *cookie) {
+    struct worker_thread *t = cookie;
+    struct ring *r = t->ring;
+    pthread_mutex_lock(&r->mutex);
+    for (;;) {
+        while (!r->stop && r->claimed == r->read && !r->reader_done) {
+            r->idle++;
+            pthread_cond_wait(&r->work, &r->mutex);
+            r->idle--;
+        }
+        if (r->stop || r->claimed == r->read) {
+            break;
+        }
+        uint64_t row = r->claimed++;
+        struct slot *slot = &r->slots[row % r->slot_count];
+        pthread_mutex_unlock(&r->mutex);
+        uint64_t bytes = file_bytes(&slot->item.row);
+        if (bytes > 0) {
+            pthread_mutex_lock(&r->mutex);
+            take_memory(r, row, bytes);
+            pthread_mutex_unlock(&r->mutex);
+        }
+        pack_worker_run(t->worker, &slot->item);
+        pthread_mutex_lock(&r->mutex);
+        slot->built = true;
+        if (must_wake_caller(r)) {
+            pthread_cond_signal(&r->built);
+        }
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return NULL;
+}
+
+/* ---- committing -------------------------------------------------------------------------------
+ */
+
+static bool interrupted(const struct ring *r) {
+    return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
+}
+
+/* The number of rows to commit next, in order; 0 behind the last, or when the run is interrupted.
+ * Looks up every WAIT_MS, because a signal wakes nobody, and takes what there is then, because a
+ * slow source may leave the ring nearly empty. */
+static uint64_t wait_for_built(struct ring *r) {
+    pthread_mutex_lock(&r->mutex);
+    uint64_t count = count_built(r);
+    while (count == 0 && !interrupted(r) && !(r->reader_done && r->committed == r->read)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += (long)WAIT_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        r->wanted = r->committed + (r->starved > 0 ? 1 : r->slot_count / 4);
+        pthread_cond_timedwait(&r->built, &r->mutex, &until);
+        r->wanted = 0;
+        count = count_built(r);
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return count;
+}
+
+/* Share of all the sources' bytes up to this row; negative when it is not known. */
+static double share_done(const struct ring *r, const struct pack_item *item, uint64_t rows) {
+    if (r->plan->totals) {
+        return r->plan->part_rows > 0 ? (double)rows / (double)r->plan->part_rows : 1;
+    }
+    if (!r->starts || r->starts[r->opt->source_count] == 0) {
+        return -1;
+    }
+    uint64_t all = r->starts[r->opt->source_count];
+    uint64_t at = r->starts[item->source] + item->position_bytes;
+    return at < all ? (double)at / (double)all : 1;
+}
+
+static enum status
+commit_row(struct ring *r, struct pack_commit *c, struct pack_item *item, struct error *err) {
+    TRY(pack_commit_add(c, item, err));
+    if (r->opt->progress) {
+        const struct pack_summary *s = c->summary;
+        struct pack_progress p = {
+            .rows = s->rows,
+            .samples = s->samples,
+            .rejected = s->rejected,
+            .resumed = s->resumed,
+            .bytes = s->bytes - c->resumed_bytes,
+            .done = share_done(r, item, s->rows),
+        };
+        r->opt->progress(r->opt->cookie, &p);
+    }
+    return STATUS_OK;
+}
+
+static void free_slots(struct ring *r, uint64_t count) {
+    pthread_mutex_lock(&r->mutex);
+    for (uint64_t i = 0; i < count; i++) {
+        r->bytes -= r->slots[(r->committed + i) % r->slot_count].bytes;
+    }
+    r->committed += count;
+    if (r->read - r->committed <= r->slot_count / 2) {
+        pthread_cond_signal(&r->room);
+    }
+    if (r->starved > 0) {
+        pthread_cond_broadcast(&r->memory);
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static enum status commit_rows(struct ring *r, struct pack_commit *c, struct error *err) {
+    for (;;) {
+        uint64_t count = wait_for_built(r);
+        for (uint64_t i = 0; i < count && !interrupted(r); i++) {
+            /* Only this thread moves `committed`. */
+            TRY(commit_row(r, c, &r->slots[(r->committed + i) % r->slot_count].item, err));
+        }
+        if (interrupted(r)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        if (count == 0) {
+            return STATUS_OK;
+        }
+        free_slots(r, count);
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+static void stop_threads(struct ring *r, struct worker_thread *workers, const pthread_t *reader) {
+    atomic_store_explicit(&r->plan->stop, true, memory_order_relaxed);
+    pthread_mutex_lock(&r->mutex);
+    r->stop = true;
+    pthread_cond_signal(&r->room);
+    pthread_cond_broadcast(&r->work);
+    pthread_cond_broadcast(&r->memory);
+    pthread_mutex_unlock(&r->mutex);
+    if (reader) {
+        pthread_join(*reader, NULL);
+    }
+    for (uint32_t i = 0; i < r->opt->jobs; i++) {
+        if (workers[i].started) {
+            pthread_join(workers[i].thread, NULL);
+        }
+        pack_worker_destroy(workers[i].worker);
+    }
+}
+
+static enum status
+start_worker(struct ring *r, struct worker_thread *t, struct pack_gate *gate, struct error *err) {
+    t->ring = r;
+    TRY(pack_worker_create(&t->worker, r->opt, gate, err));
+    if (pthread_create(&t->thread, NULL, worker_main, t) != 0) {
+        return error_set(err, STATUS_NOMEM, "cannot start a thread");
+    }
+    t->started = true;
+    return STATUS_OK;
+}
+
+/* Reads, builds and commits until the end or the first failure. */
+static enum status run_threads(struct ring *r, struct pack_commit *c, struct error *err) {
+    struct pack_gate gate;
+    struct worker_thread *workers = calloc(r->opt->jobs, sizeof(*workers));
+    if (!workers) {
+        return error_set(err, STATUS_NOMEM, "out of memory for threads");
+    }
+    pack_gate_init(&gate, PACK_GATE_BYTES + (uint64_t)PACK_GATE_JOB_BYTES * r->opt->jobs);
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; i < r->opt->jobs && s == STATUS_OK; i++) {
+        s = start_worker(r, &workers[i], &gate, err);
+    }
+    pthread_t reader;
+    bool reading = false;
+    if (s == STATUS_OK) {
+        reading = pthread_create(&reader, NULL, reader_main, r) == 0;
+        s = reading ? commit_rows(r, c, err)
+                    : error_set(err, STATUS_NOMEM, "cannot start a thread");
+    }
+    stop_threads(r, workers, reading ? &reader : NULL);
+    pack_gate_fini(&gate);
+    free(workers);
+    if (s == STATUS_OK && r->reader_status != STATUS_OK) {
+        s = r->reader_status;
+        if (err) {
+            *err = r->reader_error;
+        }
+    }
+    return s;
+}
+
+/* Where each source begins among the bytes of all; nothing when one is no file. */
+static enum status measure_sources(struct ring *r, struct error *err) {
+    size_t count = r->opt->source_count;
+    r->starts = calloc(count + 1, sizeof(*r->starts));
+    if (!r->starts) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct stat info;
+        if (stat(r->opt->sources[i], &info) != 0 || !S_ISREG(info.st_mode)) {
+            free(r->starts);
+            r->starts = NULL;
+            return STATUS_OK;
+        }
+        r->starts[i + 1] = r->starts[i] + (uint64_t)info.st_size;
+    }
+    return STATUS_OK;
+}
+
+static enum status open_ring(struct ring *r, struct error *err) {
+    r->slot_count = (size_t)SLOTS_PER_JOB * (r->opt->jobs + 1);
+    r->slots = calloc(r->slot_count, sizeof(*r->slots));
+    if (!r->slots) {
+        return error_set(err, STATUS_NOMEM, "out of memory for rows");
+    }
+    for (size_t i = 0; i < r->slot_count; i++) {
+        pack_item_init(&r->slots[i].item);
+    }
+    return measure_sources(r, err);
+}
+
+enum status pack_ring_run(struct pack_commit *c, struct error *err) {
+    struct ring r = {.opt = c->opt, .plan = c->plan, .ignored = c->plan->point.ignored};
+    pthread_mutex_init(&r.mutex, NULL);
+    pthread_cond_init(&r.room, NULL);
+    pthread_cond_init(&r.work, NULL);
+    pthread_cond_init(&r.built, NULL);
+    pthread_cond_init(&r.memory, NULL);
+    enum status s = open_ring(&r, err);
+    if (s == STATUS_OK) {
+        s = run_threads(&r, c, err);
+    }
+    c->summary->ignored = r.ignored;
+    if (s == STATUS_OK) {
+        c->point.ignored = r.ignored;
+    }
+    for (size_t i = 0; r.slots && i < r.slot_count; i++) {
+        pack_item_fini(&r.slots[i].item);
+    }
+    free(r.slots);
+    free(r.starts);
+    pthread_cond_destroy(&r.room);
+    pthread_cond_destroy(&r.work);
+    pthread_cond_destroy(&r.built);
+    pthread_cond_destroy(&r.memory);
+    pthread_mutex_destroy(&r.mutex);
+    return s;
+}
