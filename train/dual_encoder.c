@@ -245,6 +245,10 @@ const struct dual_encoder_options *dual_encoder_get_options(const struct dual_en
     return &m->opt;
 }
 
+int32_t dual_encoder_feature_count(const struct dual_encoder *m) {
+    return (int32_t)m->image_head.feature_count;
+}
+
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m) {
     return m->memory;
 }
@@ -386,11 +390,16 @@ enum status dual_encoder_forward(struct dual_encoder *m,
 
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
+                                       struct tensor *features,
                                        const uint8_t *images,
                                        int32_t count,
                                        struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.max_batch);
-    return image_side(m, image, images, count, false, err);
+    TRY(image_side(m, image, images, count, false, err));
+    if (features != NULL) {
+        *features = m->image_head.features;
+    }
+    return STATUS_OK;
 }
 
 enum status dual_encoder_encode_texts(struct dual_encoder *m,

@@ -77,6 +77,7 @@ void dual_encoder_destroy(struct dual_encoder *m); /* accepts NULL */
 
 struct params *dual_encoder_params(struct dual_encoder *m);
 const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m);
+int32_t dual_encoder_feature_count(const struct dual_encoder *m); /* F of images */
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m);
 
 /* A batch in host memory, as the loader delivers it. A device may read the arrays until the next
@@ -101,9 +102,11 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct error *err);
 
 /* One side alone, for evaluation: running statistics, no dropout. count in [1, max_batch]. They use
- * the buffers of forward: not between forward and backward. */
+ * the buffers of forward: not between forward and backward. *features (N, F), where wanted (may be
+ * NULL), is what the tower gives, in front of the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
+                                       struct tensor *features,
                                        const uint8_t *images,
                                        int32_t count,
                                        struct error *err);

@@ -18,6 +18,7 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 #include "train/dual_encoder.h"
+#include "train/embed.h"
 
 struct retrieval_result { /* recalls in percent */
     double i2t_r1, i2t_r5, i2t_r10;
@@ -26,23 +27,13 @@ struct retrieval_result { /* recalls in percent */
     uint64_t images, texts;
 };
 
-struct retrieval_options {
-    const void *tokenizer; /* model bytes */
-    size_t tokenizer_size_bytes;
-    bool clean_captions;
-    uint32_t threads; /* decode threads; 0: one per CPU */
-    const struct log_sink *log;
-    bool (*should_stop)(void *cookie); /* asked between batches; may be NULL */
-    void *cookie;
-};
-
 /* Encodes every image (scaled to the model's size, aspect ratio not kept) and every caption of the
  * dataset. Returns OK, USAGE (no captions), INTERRUPTED, or what loader and device say. */
 enum status retrieval_evaluate(struct retrieval_result *out,
                                struct dual_encoder *model,
                                struct device *dev,
                                const char *dataset_dir,
-                               const struct retrieval_options *opt,
+                               const struct embed_options *opt,
                                struct error *err);
 
 /* Ranks alone, on the host: image (I, E) and text (T, E) embeddings with rows of length 1;

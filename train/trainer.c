@@ -371,11 +371,13 @@ static enum status save(struct trainer *t, struct error *err) {
 
 static enum status evaluate(struct trainer *t, struct retrieval_result *result, struct error *err) {
     const struct trainer_options *o = &t->options;
-    struct retrieval_options ro = {.clean_captions = o->clean_captions,
-                                   .threads = o->loader_threads,
-                                   .log = o->log,
-                                   .should_stop = o->should_stop,
-                                   .cookie = o->cookie};
+    struct embed_options ro;
+    embed_options_default(&ro);
+    ro.clean_captions = o->clean_captions;
+    ro.threads = o->loader_threads;
+    ro.log = o->log;
+    ro.should_stop = o->should_stop;
+    ro.cookie = o->cookie;
     ro.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &ro.tokenizer_size_bytes);
     TRY(retrieval_evaluate(result, t->model, t->dev, o->val, &ro, err));
     TRY(metrics_retrieval(t->metrics, t->step, result, err));

@@ -1,0 +1,185 @@
+/*
+ * ccstream-eval objective: the global losses over a dataset, exactly.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset.h"
+#include "tools/eval_common.h"
+#include "train/objective.h"
+
+struct options {
+    struct eval_options common;
+    double tau;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const struct cli_option rows[] = {
+    EVAL_ROWS("dataset with captions; pairs are each image and its first caption"),
+    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0.0001", .max = "100", .default_text = "0.01",
+     .metavar = "X", .help = "temperature"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval objective",
+    .purpose = "computes the global losses over a whole dataset",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
+    .examples =
+        (const char *const[]){"ccstream-eval objective runs/a --data train --json", NULL},
+    .notes =
+        (const char *const[]){
+            "gcl is what sogclr minimises, nuclr what nuclr does with the zeta of the checkpoint "
+            "(given on the dataset it was trained on), clip InfoNCE with the dataset as its batch. "
+            "The work grows with the square of the number of samples.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* Pairs of an image and its first caption. */
+struct pairs {
+    float *images, *texts;
+    float *zeta_image, *zeta_text; /* NULL: the checkpoint has none for this dataset */
+    uint64_t *ids;
+    int64_t count;
+};
+
+static void pairs_fini(struct pairs *p) {
+    free(p->images);
+    free(p->texts);
+    free(p->zeta_image);
+    free(p->zeta_text);
+    free(p->ids);
+}
+
+static enum status take_pairs(struct pairs *p, const struct embeddings *e, struct error *err) {
+    const size_t row_bytes = (size_t)e->embed_dim * sizeof(float);
+    p->images = calloc((size_t)e->texts_count, row_bytes);
+    p->texts = calloc((size_t)e->texts_count, row_bytes);
+    p->ids = calloc((size_t)e->texts_count, sizeof *p->ids);
+    if (p->images == NULL || p->texts == NULL || p->ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for %lld pairs", (long long)e->texts_count);
+    }
+    for (int64_t t = 0; t < e->texts_count; t++) {
+        if (t > 0 && e->owner[t] == e->owner[t - 1]) {
+            continue; /* captions of an image stand together */
+        }
+        memcpy(p->images + p->count * e->embed_dim, e->images + e->owner[t] * e->embed_dim,
+               row_bytes);
+        memcpy(p->texts + p->count * e->embed_dim, e->texts + t * e->embed_dim, row_bytes);
+        p->ids[p->count++] = e->sample_ids[e->owner[t]];
+    }
+    return p->count >= 2 ? STATUS_OK
+                         : error_set(err, STATUS_USAGE, "fewer than two images have a caption");
+}
+
+/* zeta of the pairs, where the checkpoint was trained by nuclr on this very dataset. */
+static enum status
+take_zeta(struct pairs *p, const struct eval *e, const char *dataset_dir, struct error *err) {
+    struct dataset *d = NULL;
+    TRY(dataset_open(&d, dataset_dir, NULL, err));
+    const bool same = dataset_fingerprint(d) == checkpoint_position(e->checkpoint)->fingerprint;
+    const uint64_t id_space = dataset_id_space(d);
+    dataset_close(d);
+    if (!same || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
+        return STATUS_OK;
+    }
+    struct sample_state *state = NULL;
+    int32_t columns[2];
+    TRY(sample_state_create(&state, id_space, err));
+    enum status s = sample_state_add(state, "image.zeta", 0.0f, &columns[0], err);
+    if (s == STATUS_OK) {
+        s = sample_state_add(state, "text.zeta", 0.0f, &columns[1], err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(e->checkpoint, state, NULL, 0, err);
+    }
+    if (s == STATUS_OK) {
+        p->zeta_image = calloc((size_t)p->count, sizeof *p->zeta_image);
+        p->zeta_text = calloc((size_t)p->count, sizeof *p->zeta_text);
+        s = p->zeta_image != NULL && p->zeta_text != NULL
+                ? STATUS_OK
+                : error_set(err, STATUS_NOMEM, "out of memory for zeta");
+    }
+    if (s == STATUS_OK) {
+        sample_state_gather(state, columns[0], p->zeta_image, p->ids, p->count);
+        sample_state_gather(state, columns[1], p->zeta_text, p->ids, p->count);
+    }
+    sample_state_destroy(state);
+    return s;
+}
+
+static enum status report(const struct options *o,
+                          const struct objective_result *r,
+                          int64_t count,
+                          struct error *err) {
+    if (!o->common.json) {
+        char pairs[CLI_TEXT_BYTES];
+        (void)printf("%s pairs, tau %g\n", cli_format_count(pairs, (uint64_t)count), o->tau);
+        (void)printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
+                     r->gcl_text);
+        (void)printf("clip   %12.6f\n", r->clip);
+        if (!isnan(r->nuclr)) {
+            (void)printf("nuclr  %12.6f\n", r->nuclr);
+        }
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_i64(&w, "pairs", count);
+    json_double(&w, "tau", o->tau);
+    json_double(&w, "gcl", r->gcl);
+    json_double(&w, "gcl_image", r->gcl_image);
+    json_double(&w, "gcl_text", r->gcl_text);
+    json_double(&w, "clip", r->clip);
+    if (!isnan(r->nuclr)) {
+        json_double(&w, "nuclr", r->nuclr);
+    }
+    json_close_object(&w);
+    return eval_print_json(&w, err);
+}
+
+static enum status compute(struct objective_result *out,
+                           struct pairs *p,
+                           struct eval *e,
+                           const struct options *o,
+                           struct error *err) {
+    struct embeddings found;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    how.texts = true;
+    TRY(embed_dataset(&found, e->model, e->dev, o->common.data, &how, err));
+    const int64_t dim = found.embed_dim;
+    enum status s = take_pairs(p, &found, err);
+    embeddings_fini(&found);
+    TRY(s);
+    TRY(take_zeta(p, e, o->common.data, err));
+    return objective_compute(out, e->dev, p->images, p->texts, p->count, dim, o->tau, p->zeta_image,
+                             p->zeta_text, err);
+}
+
+static enum status run(const void *options, const char *checkpoint, struct error *err) {
+    const struct options *o = options;
+    struct eval e;
+    struct pairs pairs = {0};
+    struct objective_result result;
+    TRY(eval_open(&e, checkpoint, &o->common, err));
+    enum status s = compute(&result, &pairs, &e, o, err);
+    if (s == STATUS_OK) {
+        s = report(o, &result, pairs.count, err);
+    }
+    pairs_fini(&pairs);
+    eval_close(&e);
+    return s;
+}
+
+int ccstream_eval_objective(int argc, char **argv) {
+    struct options o;
+    return eval_main(&program, &o, run, argc, argv);
+}

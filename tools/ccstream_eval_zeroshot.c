@@ -1,0 +1,198 @@
+/*
+ * ccstream-eval zeroshot: every class name, in templates, becomes a vector of the common space; an
+ * image belongs to the nearest.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/eval_common.h"
+
+struct options {
+    struct eval_options common;
+    const char *templates, *class_names;
+    int transform;
+    bool per_class;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const char *const transform_choices[] = {"crop", "squash", NULL};
+
+static const struct cli_option rows[] = {
+    EVAL_ROWS("dataset with labels, as ccpack makes it of class folders and CIFAR files"),
+    {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
+     .help = "prompts, one a line, with {} in the place of the name; without it a few of our own"},
+    {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
+     .help = "a name a line in the order of the labels, or 'class TAB name'; without it the "
+             "dataset's own, with spaces for _"},
+    {"transform", 0, CLI_ENUM, FIELD(transform), .choices = transform_choices,
+     .default_text = "crop", .metavar = "KIND",
+     .help = "crop: shorter side to the model's size, then the centre (the papers' zero-shot "
+             "protocol); squash: the whole picture, as in training's evaluation"},
+    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also a line for each class"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval zeroshot",
+    .purpose = "classifies images by class names in prompts",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
+    .examples =
+        (const char *const[]){
+            "ccstream-eval zeroshot runs/a --data cifar10-test --json",
+            "ccstream-eval zeroshot runs/a --data birds --templates prompts.txt --per-class", NULL},
+    .notes = (const char *const[]){"A class is the mean of its prompts' embeddings. Prompts are not "
+                                   "cleaned as captions are. Ties with another class count as "
+                                   "lost.",
+                                   NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* Puts the names of a file in the places of the dataset's classes. */
+static enum status
+take_names(struct text_list *classes, const struct text_list *file, const char *path,
+           struct error *err) {
+    const bool by_class = strchr(file->lines[0], '\t') != NULL;
+    if (!by_class) {
+        if (classes->count > 0 && file->count != classes->count) {
+            return error_set(err, STATUS_USAGE, "%s: %zu names for %zu classes", path, file->count,
+                             classes->count);
+        }
+        for (size_t i = 0; i < classes->count; i++) {
+            classes->lines[i] = file->lines[i];
+        }
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < classes->count; i++) {
+        const size_t size_bytes = strlen(classes->lines[i]);
+        const char *name = NULL;
+        for (size_t k = 0; k < file->count && name == NULL; k++) {
+            const char *line = file->lines[k];
+            if (strncmp(line, classes->lines[i], size_bytes) == 0 && line[size_bytes] == '\t') {
+                name = line + size_bytes + 1;
+            } else if (strcmp(line, classes->lines[i]) == 0) {
+                name = line;
+            }
+        }
+        if (name == NULL) {
+            return error_set(err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
+                             classes->lines[i]);
+        }
+        classes->lines[i] = file->lines[0] + (name - file->lines[0]);
+    }
+    return STATUS_OK;
+}
+
+/* What the prompts call the classes: `own` is changed in place and may borrow from `file`. */
+static enum status name_classes(struct text_list *own,
+                                struct text_list *file,
+                                const struct options *o,
+                                struct error *err) {
+    if (o->class_names != NULL) {
+        TRY(text_list_read(file, file_posix(), o->class_names, err));
+        return take_names(own, file, o->class_names, err);
+    }
+    if (own->count == 0) {
+        return error_set(err, STATUS_USAGE, "%s names no classes; give --class-names FILE",
+                         o->common.data);
+    }
+    for (size_t i = 0; i < own->count; i++) {
+        for (char *c = own->lines[i]; *c != '\0'; c++) {
+            *c = *c == '_' ? ' ' : *c;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status read_templates(struct text_list *out, const char *path, struct error *err) {
+    return path != NULL ? text_list_read(out, file_posix(), path, err)
+                        : text_list_parse(out, "the prompts", PROMPT_TEMPLATES,
+                                          strlen(PROMPT_TEMPLATES), err);
+}
+
+static enum status classify(struct classify_result *result,
+                            struct eval *e,
+                            const struct options *o,
+                            const struct text_list *names,
+                            const struct text_list *templates,
+                            struct error *err) {
+    struct embeddings images;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
+    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
+    float *vectors = calloc(names->count, dim * sizeof *vectors);
+    if (vectors == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
+    }
+    enum status s = prompts_class_vectors(vectors, e->model, e->dev, e->tokenizer,
+                                          e->tokenizer_size_bytes, names, templates, err);
+    if (s == STATUS_OK) {
+        s = embed_dataset(&images, e->model, e->dev, o->common.data, &how, err);
+    }
+    if (s == STATUS_OK) {
+        const struct classify_set set = {.rows = images.images,
+                                         .labels = images.labels,
+                                         .count = images.images_count,
+                                         .dim = images.embed_dim};
+        s = classify_by_vectors(result, e->dev, &set, vectors, NULL, (int32_t)names->count, err);
+        embeddings_fini(&images);
+    }
+    free(vectors);
+    return s;
+}
+
+static enum status report(const struct options *o,
+                          const struct classify_result *r,
+                          const struct text_list *names,
+                          struct error *err) {
+    if (!o->common.json) {
+        eval_print_classes("zero-shot", r, names, o->per_class);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    eval_write_classes(&w, r, names, o->per_class);
+    json_close_object(&w);
+    return eval_print_json(&w, err);
+}
+
+static enum status run(const void *options, const char *checkpoint, struct error *err) {
+    const struct options *o = options;
+    struct eval e = {0};
+    struct text_list own = {0};
+    struct text_list file = {0};
+    struct text_list templates = {0};
+    struct classify_result result = {0};
+    enum status s = eval_classes(&own, o->common.data, err);
+    if (s == STATUS_OK) {
+        s = name_classes(&own, &file, o, err);
+    }
+    const struct text_list *names = own.count > 0 ? &own : &file;
+    if (s == STATUS_OK) {
+        s = read_templates(&templates, o->templates, err);
+    }
+    if (s == STATUS_OK) {
+        s = eval_open(&e, checkpoint, &o->common, err);
+    }
+    if (s == STATUS_OK) {
+        s = classify(&result, &e, o, names, &templates, err);
+    }
+    if (s == STATUS_OK) {
+        s = report(o, &result, names, err);
+    }
+    classify_result_fini(&result);
+    text_list_fini(&own);
+    text_list_fini(&file);
+    text_list_fini(&templates);
+    eval_close(&e);
+    return s;
+}
+
+int ccstream_eval_zeroshot(int argc, char **argv) {
+    struct options o;
+    return eval_main(&program, &o, run, argc, argv);
+}

@@ -1,0 +1,206 @@
+/*
+ * eval_common: opening, labels and printing of ccstream-eval's subcommands.
+ */
+#include "tools/eval_common.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset.h"
+
+/* ---- opening ---- */
+
+static enum status open_model(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct dual_encoder_options model;
+    TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
+    model.max_batch = (int32_t)o->batch;
+    model.training = false;
+    TRY(dual_encoder_create(&e->model, e->dev, &model, err));
+    return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
+}
+
+enum status eval_open(struct eval *e,
+                      const char *checkpoint,
+                      const struct eval_options *o,
+                      struct error *err) {
+    memset(e, 0, sizeof *e);
+    e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    cli_signals_install();
+    enum status s = checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err);
+    if (s == STATUS_OK) {
+        s = device_open(&e->dev, o->device, (int32_t)o->threads, err);
+    }
+    if (s == STATUS_OK) {
+        s = open_model(e, o, err);
+    }
+    if (s != STATUS_OK) {
+        eval_close(e);
+        return s;
+    }
+    e->tokenizer = checkpoint_tokenizer(e->checkpoint, &e->tokenizer_size_bytes);
+    return STATUS_OK;
+}
+
+void eval_close(struct eval *e) {
+    dual_encoder_destroy(e->model);
+    device_close(e->dev);
+    checkpoint_close(e->checkpoint);
+    memset(e, 0, sizeof *e);
+}
+
+struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o) {
+    struct embed_options how;
+    embed_options_default(&how);
+    how.tokenizer = e->tokenizer;
+    how.tokenizer_size_bytes = e->tokenizer_size_bytes;
+    how.clean_captions = checkpoint_model(e->checkpoint)->clean_captions;
+    how.threads = (uint32_t)o->loader_threads;
+    how.log = &e->log;
+    how.should_stop = cli_interrupted_callback;
+    return how;
+}
+
+int eval_main(const struct cli_program *program,
+              void *options,
+              enum status (*run)(const void *options, const char *checkpoint, struct error *err),
+              int argc,
+              char **argv) {
+    struct cli_arguments args = {0};
+    struct error err = {0};
+    enum status s = cli_parse(program, options, &args, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = run(options, args.items[0], &err);
+    }
+    cli_arguments_fini(&args);
+    return cli_exit(program, s, &err);
+}
+
+enum status eval_print_json(struct json_writer *w, struct error *err) {
+    json_newline(w);
+    enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK && (fwrite(w->out.data, 1, w->out.size_bytes, stdout) != w->out.size_bytes ||
+                           fflush(stdout) != 0)) {
+        s = error_set_errno(err, "cannot write to stdout");
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+/* ---- classes ---- */
+
+enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err) {
+    struct dataset *d = NULL;
+    memset(out, 0, sizeof *out);
+    TRY(dataset_open(&d, dataset_dir, NULL, err));
+    const struct manifest *m = dataset_manifest(d);
+    size_t size_bytes = 1;
+    for (size_t i = 0; i < m->class_count; i++) {
+        size_bytes += strlen(m->classes[i]) + 1;
+    }
+    out->text = calloc(size_bytes, 1);
+    out->lines = calloc(m->class_count + 1, sizeof *out->lines);
+    enum status s = out->text != NULL && out->lines != NULL
+                        ? STATUS_OK
+                        : error_set(err, STATUS_NOMEM, "%s: out of memory", dataset_dir);
+    char *at = out->text;
+    for (size_t i = 0; s == STATUS_OK && i < m->class_count; i++) {
+        out->lines[out->count++] = strcpy(at, m->classes[i]);
+        at += strlen(at) + 1;
+    }
+    dataset_close(d);
+    if (s != STATUS_OK) {
+        text_list_fini(out);
+    }
+    return s;
+}
+
+void eval_map_labels(int32_t *labels,
+                     int64_t count,
+                     const struct text_list *from,
+                     const struct text_list *to) {
+    if (from->count == 0 || to->count == 0) {
+        return;
+    }
+    for (size_t c = 0; c < from->count; c++) {
+        int32_t target = -1;
+        for (size_t t = 0; t < to->count && target < 0; t++) {
+            target = strcmp(from->lines[c], to->lines[t]) == 0 ? (int32_t)t : -1;
+        }
+        if (target == (int32_t)c) {
+            continue;
+        }
+        for (int64_t i = 0; i < count; i++) { /* below -1: renumbered already */
+            labels[i] = labels[i] == (int32_t)c ? -2 - target : labels[i];
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        labels[i] = labels[i] < -1 ? -2 - labels[i] : labels[i];
+    }
+}
+
+int32_t eval_label_count(const int32_t *labels, int64_t count) {
+    int32_t largest = -1;
+    for (int64_t i = 0; i < count; i++) {
+        largest = labels[i] > largest ? labels[i] : largest;
+    }
+    return largest + 1;
+}
+
+static const char *class_name(const struct text_list *names, int32_t c, char out[24]) {
+    if ((size_t)c < names->count) {
+        return names->lines[c];
+    }
+    (void)snprintf(out, 24, "%d", (int)c);
+    return out;
+}
+
+void eval_print_classes(const char *what,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class) {
+    char images[CLI_TEXT_BYTES];
+    (void)printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s images, "
+                 "%d classes)\n",
+                 what, r->top1, r->top5, r->per_class, cli_format_count(images, r->images),
+                 (int)r->class_count);
+    if (!isnan(r->avg2)) {
+        (void)printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
+        if (!isnan(r->avg5)) {
+            (void)printf("   AVG-5 %6.2f %%", r->avg5);
+        }
+        if (!isnan(r->avg10)) {
+            (void)printf("   AVG-10 %6.2f %%", r->avg10);
+        }
+        (void)printf("\n");
+    }
+    for (int32_t c = 0; per_class && c < r->class_count; c++) {
+        char number[24];
+        if (r->class_images[c] > 0) {
+            (void)printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number),
+                         r->class_top1[c], (unsigned long long)r->class_images[c]);
+        }
+    }
+}
+
+void eval_write_classes(struct json_writer *w,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class) {
+    classify_write_json(w, r);
+    if (!per_class) {
+        return;
+    }
+    json_open_array(w, "class_results");
+    for (int32_t c = 0; c < r->class_count; c++) {
+        char number[24];
+        json_open_object(w, NULL);
+        json_string(w, "class", class_name(names, c, number));
+        json_u64(w, "images", r->class_images[c]);
+        if (r->class_images[c] > 0) {
+            json_double(w, "top1", r->class_top1[c]);
+        }
+        json_close_object(w);
+    }
+    json_close_array(w);
+}

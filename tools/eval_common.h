@@ -1,0 +1,105 @@
+/*
+ * eval_common: what the subcommands of ccstream-eval share: their common options, the checkpoint
+ * opened as a model, the classes of a dataset.
+ *
+ * Threading : single-owner.
+ */
+#ifndef TOOLS_EVAL_COMMON_H
+#define TOOLS_EVAL_COMMON_H
+
+#include "formats/base/json_writer.h"
+#include "formats/base/log.h"
+#include "tools/cli.h"
+#include "train/checkpoint.h"
+#include "train/classify.h"
+#include "train/embed.h"
+#include "train/prompts.h"
+
+/* First member of every subcommand's options. */
+struct eval_options {
+    const char *data;
+    const char *device;
+    uint64_t batch, threads, loader_threads;
+    bool json, quiet;
+};
+
+/* The rows of the common options, for the head of a subcommand's table. */
+#define EVAL_FIELD(name) CLI_FIELD(struct eval_options, name)
+#define EVAL_ROWS(data_help)                                                                       \
+    {"data", 'd', CLI_STRING, EVAL_FIELD(data), .metavar = "DIR", .required = true,                \
+     .help = data_help},                                                                           \
+        {"batch", 'b', CLI_U64, EVAL_FIELD(batch), .min = "1", .max = "32768",                     \
+         .default_text = "128", .metavar = "N",                                                    \
+         .help = "images or captions encoded at a time; no number changes the result"},            \
+        {"device", 0, CLI_STRING, EVAL_FIELD(device), .default_text = "cpu", .metavar = "NAME",    \
+         .help = "cpu (oneDNN), or cpu-ref (plain loops, for checking only)"},                     \
+        {"threads", 't', CLI_U64, EVAL_FIELD(threads), .min = "0", .max = "1024",                  \
+         .default_text = "0", .metavar = "N", .help = "compute threads; 0: all CPUs"},             \
+        {"loader-threads", 0, CLI_U64, EVAL_FIELD(loader_threads), .min = "0", .max = "1024",      \
+         .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},           \
+        {"json", 0, CLI_FLAG, EVAL_FIELD(json), .help = "one JSON object on stdout"},              \
+        {"quiet", 'q', CLI_FLAG, EVAL_FIELD(quiet), .help = "only warnings and errors on stderr"}
+
+struct eval {
+    struct log_sink log;
+    struct checkpoint *checkpoint;
+    struct device *dev;
+    struct dual_encoder *model;
+    const void *tokenizer; /* of the checkpoint; NULL: none */
+    size_t tokenizer_size_bytes;
+};
+
+/* CHECKPOINT: a file or a run. Also installs the signal handlers. On failure nothing is left open. */
+enum status eval_open(struct eval *e,
+                      const char *checkpoint,
+                      const struct eval_options *o,
+                      struct error *err);
+void eval_close(struct eval *e); /* accepts an all-zero one */
+
+/* What embed_dataset is told by the options and the checkpoint. */
+struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o);
+
+/* Runs a subcommand with one argument, the checkpoint: parses, calls, exits. `options` begins with
+ * struct eval_options. */
+int eval_main(const struct cli_program *program,
+              void *options,
+              enum status (*run)(const void *options, const char *checkpoint, struct error *err),
+              int argc,
+              char **argv);
+
+/* Writes what `w` holds and a line feed to stdout, and frees it. */
+enum status eval_print_json(struct json_writer *w, struct error *err);
+
+/* Class names of a dataset, copied. A dataset without names (but with labels) has none. */
+enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err);
+
+/* Renumbers the labels of a set whose classes are `from` to those of `to`, by name; a class that is
+ * not there becomes -1. Without names on either side labels stay. */
+void eval_map_labels(int32_t *labels,
+                     int64_t count,
+                     const struct text_list *from,
+                     const struct text_list *to);
+
+/* 1 + the largest label; 0 without any. */
+int32_t eval_label_count(const int32_t *labels, int64_t count);
+
+/* A classification for people: top-1 and top-5, and a line a class where asked for. */
+void eval_print_classes(const char *what,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class);
+/* The same as members of the open JSON object, with the classes as a list "class_results". */
+void eval_write_classes(struct json_writer *w,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class);
+
+int ccstream_eval_retrieval(int argc, char **argv);
+int ccstream_eval_zeroshot(int argc, char **argv);
+int ccstream_eval_linear(int argc, char **argv);
+int ccstream_eval_knn(int argc, char **argv);
+int ccstream_eval_mean(int argc, char **argv);
+int ccstream_eval_embed(int argc, char **argv);
+int ccstream_eval_objective(int argc, char **argv);
+
+#endif
