@@ -81,8 +81,7 @@ write_all(const struct options *o, const struct embeddings *e, struct error *err
     return STATUS_OK;
 }
 
-static enum status
-report(const struct options *o, const struct embeddings *e, struct error *err) {
+static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
     if (!o->common.json) {
         char images[CLI_TEXT_BYTES];
         char texts[CLI_TEXT_BYTES];

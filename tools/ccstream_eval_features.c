@@ -26,16 +26,33 @@ static const char *const transform_choices[] = {"crop", "squash", NULL};
 
 #define FEATURE_ROWS                                                                               \
     EVAL_ROWS("dataset with labels to judge on"),                                                  \
-        {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR", .required = true,                 \
+        {"train",                                                                                  \
+         0,                                                                                        \
+         CLI_STRING,                                                                               \
+         FIELD(train),                                                                             \
+         .metavar = "DIR",                                                                         \
+         .required = true,                                                                         \
          .help = "dataset with labels to learn from; classes are matched by name"},                \
-        {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",    \
+        {"layer",                                                                                  \
+         0,                                                                                        \
+         CLI_ENUM,                                                                                 \
+         FIELD(layer),                                                                             \
+         .choices = layer_choices,                                                                 \
+         .default_text = "tower",                                                                  \
          .metavar = "NAME",                                                                        \
          .help = "features: what the image tower gives, or the normalised projection behind it"},  \
-        {"transform", 0, CLI_ENUM, FIELD(transform), .choices = transform_choices,                 \
-         .default_text = "crop", .metavar = "KIND",                                                \
+        {"transform",                                                                              \
+         0,                                                                                        \
+         CLI_ENUM,                                                                                 \
+         FIELD(transform),                                                                         \
+         .choices = transform_choices,                                                             \
+         .default_text = "crop",                                                                   \
+         .metavar = "KIND",                                                                        \
          .help = "crop: shorter side to the model's size, then the centre; squash: the whole "     \
                  "picture"},                                                                       \
-        {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also a line for each class"}
+    {                                                                                              \
+        "per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also a line for each class"           \
+    }
 
 /* A labelled dataset through the model. */
 struct side {
@@ -50,19 +67,21 @@ struct job {
     int32_t class_count;
 };
 
-static enum status
-open_side(struct side *side, struct job *j, const struct options *o, const char *dir,
-          struct error *err) {
+static enum status open_side(struct side *side,
+                             struct job *j,
+                             const struct options *o,
+                             const char *dir,
+                             struct error *err) {
     struct embed_options how = eval_embed_options(&j->eval, &o->common);
     how.features = o->layer == 0;
     how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
     TRY(eval_classes(&side->classes, dir, err));
     TRY(embed_dataset(&side->e, j->eval.model, j->eval.dev, dir, &how, err));
-    side->set = (struct classify_set){.rows = o->layer == 0 ? side->e.features : side->e.images,
-                                      .labels = side->e.labels,
-                                      .count = side->e.images_count,
-                                      .dim = o->layer == 0 ? side->e.feature_dim
-                                                           : side->e.embed_dim};
+    side->set =
+        (struct classify_set){.rows = o->layer == 0 ? side->e.features : side->e.images,
+                              .labels = side->e.labels,
+                              .count = side->e.images_count,
+                              .dim = o->layer == 0 ? side->e.feature_dim : side->e.embed_dim};
     return STATUS_OK;
 }
 
@@ -144,7 +163,8 @@ static const struct cli_program mean_program = {
     .purpose = "classifies images by the mean features of each class",
     .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
     .examples =
-        (const char *const[]){"ccstream-eval mean runs/a --train cifar10 --data cifar10-test", NULL},
+        (const char *const[]){"ccstream-eval mean runs/a --train cifar10 --data cifar10-test",
+                              NULL},
     .notes =
         (const char *const[]){
             "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
@@ -166,8 +186,8 @@ static enum status run_mean(const void *options, const char *checkpoint, struct 
     enum status s = means != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
     if (s == STATUS_OK) {
         classify_means(means, &j.train.set, j.class_count);
-        s = classify_by_vectors(&answer.result, j.eval.dev, &j.test.set, means, NULL,
-                                j.class_count, err);
+        s = classify_by_vectors(&answer.result, j.eval.dev, &j.test.set, means, NULL, j.class_count,
+                                err);
     }
     if (s == STATUS_OK) {
         s = report(o, &j, &answer, 1, err);

@@ -28,8 +28,7 @@ static const struct cli_program program = {
     .name = "ccstream-eval objective",
     .purpose = "computes the global losses over a whole dataset",
     .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
-    .examples =
-        (const char *const[]){"ccstream-eval objective runs/a --data train --json", NULL},
+    .examples = (const char *const[]){"ccstream-eval objective runs/a --data train --json", NULL},
     .notes =
         (const char *const[]){
             "gcl is what sogclr minimises, nuclr what nuclr does with the zeta of the checkpoint "

@@ -41,10 +41,11 @@ static const struct cli_program program = {
         (const char *const[]){
             "ccstream-eval zeroshot runs/a --data cifar10-test --json",
             "ccstream-eval zeroshot runs/a --data birds --templates prompts.txt --per-class", NULL},
-    .notes = (const char *const[]){"A class is the mean of its prompts' embeddings. Prompts are not "
-                                   "cleaned as captions are. Ties with another class count as "
-                                   "lost.",
-                                   NULL},
+    .notes =
+        (const char *const[]){"A class is the mean of its prompts' embeddings. Prompts are not "
+                              "cleaned as captions are. Ties with another class count as "
+                              "lost.",
+                              NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
     .min_arguments = 1,
@@ -52,9 +53,10 @@ static const struct cli_program program = {
 };
 
 /* Puts the names of a file in the places of the dataset's classes. */
-static enum status
-take_names(struct text_list *classes, const struct text_list *file, const char *path,
-           struct error *err) {
+static enum status take_names(struct text_list *classes,
+                              const struct text_list *file,
+                              const char *path,
+                              struct error *err) {
     const bool by_class = strchr(file->lines[0], '\t') != NULL;
     if (!by_class) {
         if (classes->count > 0 && file->count != classes->count) {

@@ -20,10 +20,8 @@ static enum status open_model(struct eval *e, const struct eval_options *o, stru
     return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
 }
 
-enum status eval_open(struct eval *e,
-                      const char *checkpoint,
-                      const struct eval_options *o,
-                      struct error *err) {
+enum status
+eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
     memset(e, 0, sizeof *e);
     e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     cli_signals_install();

@@ -26,19 +26,45 @@ struct eval_options {
 /* The rows of the common options, for the head of a subcommand's table. */
 #define EVAL_FIELD(name) CLI_FIELD(struct eval_options, name)
 #define EVAL_ROWS(data_help)                                                                       \
-    {"data", 'd', CLI_STRING, EVAL_FIELD(data), .metavar = "DIR", .required = true,                \
+    {"data",           'd', CLI_STRING, EVAL_FIELD(data), .metavar = "DIR", .required = true,      \
      .help = data_help},                                                                           \
-        {"batch", 'b', CLI_U64, EVAL_FIELD(batch), .min = "1", .max = "32768",                     \
-         .default_text = "128", .metavar = "N",                                                    \
+        {"batch",                                                                                  \
+         'b',                                                                                      \
+         CLI_U64,                                                                                  \
+         EVAL_FIELD(batch),                                                                        \
+         .min = "1",                                                                               \
+         .max = "32768",                                                                           \
+         .default_text = "128",                                                                    \
+         .metavar = "N",                                                                           \
          .help = "images or captions encoded at a time; no number changes the result"},            \
-        {"device", 0, CLI_STRING, EVAL_FIELD(device), .default_text = "cpu", .metavar = "NAME",    \
+        {"device",                                                                                 \
+         0,                                                                                        \
+         CLI_STRING,                                                                               \
+         EVAL_FIELD(device),                                                                       \
+         .default_text = "cpu",                                                                    \
+         .metavar = "NAME",                                                                        \
          .help = "cpu (oneDNN), or cpu-ref (plain loops, for checking only)"},                     \
-        {"threads", 't', CLI_U64, EVAL_FIELD(threads), .min = "0", .max = "1024",                  \
-         .default_text = "0", .metavar = "N", .help = "compute threads; 0: all CPUs"},             \
-        {"loader-threads", 0, CLI_U64, EVAL_FIELD(loader_threads), .min = "0", .max = "1024",      \
-         .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},           \
-        {"json", 0, CLI_FLAG, EVAL_FIELD(json), .help = "one JSON object on stdout"},              \
-        {"quiet", 'q', CLI_FLAG, EVAL_FIELD(quiet), .help = "only warnings and errors on stderr"}
+        {"threads",                                                                                \
+         't',                                                                                      \
+         CLI_U64,                                                                                  \
+         EVAL_FIELD(threads),                                                                      \
+         .min = "0",                                                                               \
+         .max = "1024",                                                                            \
+         .default_text = "0",                                                                      \
+         .metavar = "N",                                                                           \
+         .help = "compute threads; 0: all CPUs"},                                                  \
+        {"loader-threads",                                                                         \
+         0,                                                                                        \
+         CLI_U64,                                                                                  \
+         EVAL_FIELD(loader_threads),                                                               \
+         .min = "0",                                                                               \
+         .max = "1024",                                                                            \
+         .default_text = "0",                                                                      \
+         .metavar = "N",                                                                           \
+         .help = "decode threads; 0: one per CPU"},                                                \
+        {"json", 0, CLI_FLAG, EVAL_FIELD(json), .help = "one JSON object on stdout"}, {            \
+        "quiet", 'q', CLI_FLAG, EVAL_FIELD(quiet), .help = "only warnings and errors on stderr"    \
+    }
 
 struct eval {
     struct log_sink log;
@@ -49,11 +75,10 @@ struct eval {
     size_t tokenizer_size_bytes;
 };
 
-/* CHECKPOINT: a file or a run. Also installs the signal handlers. On failure nothing is left open. */
-enum status eval_open(struct eval *e,
-                      const char *checkpoint,
-                      const struct eval_options *o,
-                      struct error *err);
+/* CHECKPOINT: a file or a run. Also installs the signal handlers. On failure nothing is left open.
+ */
+enum status
+eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err);
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
 /* What embed_dataset is told by the options and the checkpoint. */

@@ -19,9 +19,8 @@ make_header(char out[MAX_HEADER_BYTES], const char *dtype, uint64_t rows, uint64
         snprintf(shape, sizeof shape, "(%" PRIu64 ", %" PRIu64 ")", rows, columns);
     }
     char text[MAX_HEADER_BYTES - PREFIX_BYTES];
-    const int length =
-        snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", dtype,
-                 shape);
+    const int length = snprintf(
+        text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", dtype, shape);
     const size_t total =
         (PREFIX_BYTES + (size_t)length + 1 + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     const size_t padded = total - PREFIX_BYTES;
@@ -72,8 +71,7 @@ enum status npy_write(const struct file_system *fs,
         return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
     }
     snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    enum status s =
-        write_all(fs, temporary, header, header_bytes, data, size_bytes, err);
+    enum status s = write_all(fs, temporary, header, header_bytes, data, size_bytes, err);
     if (s == STATUS_OK) {
         s = fs->rename(fs->context, temporary, path, err);
     }

@@ -72,7 +72,8 @@ void classify_means(float *vectors, const struct classify_set *set, int32_t clas
 /* Rows scaled to length 1 in place; rows of zeros stay. */
 void classify_normalize(float *rows, int64_t count, int64_t dim);
 
-/* Members of the open object: top1, top5, avg2.. (where they are numbers), per_class, images, classes.
+/* Members of the open object: top1, top5, avg2.. (where they are numbers), per_class, images,
+ * classes.
  */
 void classify_write_json(struct json_writer *w, const struct classify_result *r);
 

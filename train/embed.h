@@ -16,10 +16,10 @@
 #include "train/dual_encoder.h"
 
 struct embed_options {
-    bool features;               /* of images also the tower's own output; false */
-    bool texts;                  /* all captions as well; needs the tokenizer; false */
+    bool features;             /* of images also the tower's own output; false */
+    bool texts;                /* all captions as well; needs the tokenizer; false */
     enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
-    const void *tokenizer;       /* model bytes */
+    const void *tokenizer;     /* model bytes */
     size_t tokenizer_size_bytes;
     bool clean_captions;
     uint32_t threads; /* decode threads; 0: one per CPU */

@@ -14,7 +14,8 @@ struct side {
     double gcl, clip, nuclr;
 };
 
-static enum status add_anchor(void *cookie, int64_t anchor, const float *scores, struct error *err) {
+static enum status
+add_anchor(void *cookie, int64_t anchor, const float *scores, struct error *err) {
     struct side *s = cookie;
     const double own = (double)scores[anchor];
     double largest = 0.0; /* the anchor's own pair */

@@ -23,8 +23,8 @@ struct objective_result {
     double nuclr; /* NaN without zeta */
 };
 
-/* images, texts (n, dim), pair by pair; zeta_image, zeta_text (n) or both NULL; n at least 2. Returns
- * OK, NOMEM or what the device says. */
+/* images, texts (n, dim), pair by pair; zeta_image, zeta_text (n) or both NULL; n at least 2.
+ * Returns OK, NOMEM or what the device says. */
 enum status objective_compute(struct objective_result *out,
                               struct device *dev,
                               const float *images,

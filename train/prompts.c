@@ -45,8 +45,11 @@ static char *trim(char *line) {
     return line;
 }
 
-enum status text_list_parse(
-    struct text_list *out, const char *name, const char *text, size_t size_bytes, struct error *err) {
+enum status text_list_parse(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err) {
     memset(out, 0, sizeof *out);
     if (utf8_valid_prefix(text, size_bytes) != size_bytes || memchr(text, '\0', size_bytes)) {
         return error_set(err, STATUS_CORRUPT, "%s: not a text in UTF-8", name);
@@ -91,8 +94,7 @@ enum status text_list_read(struct text_list *out,
     struct byte_buffer file;
     memset(out, 0, sizeof *out);
     TRY(file_read_all(fs, &file, path, TEXT_LIST_MAX_BYTES, err));
-    const enum status s =
-        text_list_parse(out, path, (const char *)file.data, file.size_bytes, err);
+    const enum status s = text_list_parse(out, path, (const char *)file.data, file.size_bytes, err);
     byte_buffer_fini(&file);
     return s;
 }
@@ -139,8 +141,12 @@ static enum status encoder_open(struct encoder *e,
 }
 
 /* Up to max_batch texts. */
-static enum status encode_some(
-    struct encoder *e, float *out, char *const *texts, int32_t count, bool clean, struct error *err) {
+static enum status encode_some(struct encoder *e,
+                               float *out,
+                               char *const *texts,
+                               int32_t count,
+                               bool clean,
+                               struct error *err) {
     struct tensor text;
     for (int32_t i = 0; i < count; i++) {
         TRY(texts_encode(e->tokenizer, e->tokens + (size_t)i * (size_t)e->max_tokens,
@@ -228,8 +234,8 @@ enum status prompts_class_vectors(float *vectors,
                         : error_set(err, STATUS_NOMEM, "out of memory for %zu prompts",
                                     names->count * per_class);
     for (size_t i = 0; s == STATUS_OK && i < names->count * per_class; i++) {
-        s = fill_template(&prompts[i], templates->lines[i % per_class],
-                          names->lines[i / per_class], err);
+        s = fill_template(&prompts[i], templates->lines[i % per_class], names->lines[i / per_class],
+                          err);
     }
     if (s == STATUS_OK) {
         s = prompts_encode(rows, model, dev, tokenizer, tokenizer_size_bytes, prompts,

@@ -36,15 +36,19 @@ enum status text_list_read(struct text_list *out,
                            struct error *err);
 
 /* The same over a text that is there already (copied); `name` is for messages. */
-enum status text_list_parse(
-    struct text_list *out, const char *name, const char *text, size_t size_bytes, struct error *err);
+enum status text_list_parse(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err);
 void text_list_fini(struct text_list *l); /* accepts an all-zero one */
 
 /* Prompts that are used where the user brings none: one a line, {} is the place of the name. */
 extern const char PROMPT_TEMPLATES[];
 
-/* out (count, E): embeddings of the texts, rows of length 1. `clean`: the captions' cleaning, as the
- * model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device says. */
+/* out (count, E): embeddings of the texts, rows of length 1. `clean`: the captions' cleaning, as
+ * the model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device says.
+ */
 enum status prompts_encode(float *out,
                            struct dual_encoder *model,
                            struct device *dev,
@@ -55,8 +59,8 @@ enum status prompts_encode(float *out,
                            bool clean,
                            struct error *err);
 
-/* vectors (names.count, E): of each name, the mean of its templates' embeddings, brought to length 1
- * (Radford et al., ICML 2021, section 3.1.4). Without cleaning, as the NUCLR code. Returns as
+/* vectors (names.count, E): of each name, the mean of its templates' embeddings, brought to length
+ * 1 (Radford et al., ICML 2021, section 3.1.4). Without cleaning, as the NUCLR code. Returns as
  * prompts_encode; USAGE for a template without {}. */
 enum status prompts_class_vectors(float *vectors,
                                   struct dual_encoder *model,

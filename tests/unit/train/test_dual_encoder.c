@@ -328,8 +328,9 @@ TEST(evaluation_is_per_sample_and_leaves_statistics_alone) {
     for (int n = 0; n < BATCH; n++) {
         struct tensor one;
         double row[EMBED];
-        assert_ok(dual_encoder_encode_images(f.model, &one, NULL, f.images + n * PX * PX * 3, 1, &err),
-                  err);
+        assert_ok(
+            dual_encoder_encode_images(f.model, &one, NULL, f.images + n * PX * PX * 3, 1, &err),
+            err);
         assert_ok(f.dev->ops->download(f.dev, row, one.data, sizeof(row), &err), err);
         assert_near(row, x[0] + n * EMBED, EMBED, 1e-12);
         assert_ok(
