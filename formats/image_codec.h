@@ -147,6 +147,12 @@ enum status image_encode_jpeg(struct byte_buffer *out,
                               int32_t quality,
                               struct error *err);
 
+/* Appends a PNG of 8-bit RGB that decodes to the same pixels, without metadata. The same pixels
+ * give the same bytes with the same libpng and zlib. Requires sides in [1, IMAGE_MAX_SIDE_PX].
+ * Returns OK, NOMEM or LIMIT; on failure `out` keeps its former size. */
+enum status
+image_encode_png(struct byte_buffer *out, const struct image_view *view, struct error *err);
+
 #ifdef __cplusplus
 }
 #endif
