@@ -64,19 +64,22 @@ enum status source_open(struct source **out,
     case SOURCE_WDS:
         return source_open_wds(out, path, opt, err);
     case SOURCE_TSV:
-        return source_open_table(out, path, opt, err);
+    case SOURCE_CSV:
+        return source_open_table(out, path, kind == SOURCE_CSV, opt, err);
     case SOURCE_COCO:
         return source_open_coco(out, path, opt, err);
-    case SOURCE_CSV:
     case SOURCE_KARPATHY:
+        return source_open_karpathy(out, path, opt, err);
     case SOURCE_JSON:
+        return source_open_json(out, path, opt, err);
     case SOURCE_FOLDERS:
+        return source_open_folders(out, path, opt, err);
     case SOURCE_CIFAR:
+        return source_open_cifar(out, path, opt, err);
     case SOURCE_KIND_COUNT:
         break;
     }
-    return error_set(err, STATUS_UNSUPPORTED, "%s: sources of kind %s are not read by this build",
-                     path, source_kind_name(kind));
+    return STATUS_INVALID;
 }
 
 /* One row, by `step`: the kind's next or skip. */

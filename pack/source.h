@@ -39,7 +39,11 @@ enum {
     SOURCE_MAX_JSON_BYTES = 4 << 20,   /* of a .json member */
     SOURCE_MAX_CAPTIONS = 256,         /* of a row */
     SOURCE_MAX_COCO_BYTES = 1 << 30,   /* such a file is read whole */
-    SOURCE_MAX_NAME_BYTES = 63,        /* of a column or a JSON member that options name */
+    SOURCE_MAX_CLASSES = 1 << 20,
+    SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and those around it, or of
+                                        * all folders in a tar */
+    SOURCE_MAX_FOLDER_DEPTH = 32,
+    SOURCE_MAX_NAME_BYTES = 63, /* of a column or a JSON member that options name */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
@@ -107,6 +111,7 @@ struct source_row {
 
     /* What source_row_load has still to do; nobody else looks at these. */
     bool captions_optional; /* a row without caption is a row: it has a class */
+    bool image_is_planes;   /* of 32 x 32 pixels: red, green, blue; to be a PNG */
     bool json_unchecked;
     char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: it holds no caption */
 };

@@ -7,6 +7,8 @@
 #include "formats/json_reader.h"
 #include "pack/source.h"
 
+enum { SOURCE_PLANES_SIDE_PX = 32 }; /* of CIFAR's pictures */
+
 /* The row that next gets is empty but for its number. skip passes over one row: it fills at most
  * what tells how the next one begins; NULL: next does it as cheaply. */
 struct source_ops {
@@ -33,6 +35,23 @@ enum status source_open_wds(struct source **out,
                             struct error *err);
 enum status source_open_table(struct source **out,
                               const char *path,
+                              bool quotes, /* CSV */
+                              const struct source_options *opt,
+                              struct error *err);
+enum status source_open_karpathy(struct source **out,
+                                 const char *path,
+                                 const struct source_options *opt,
+                                 struct error *err);
+enum status source_open_json(struct source **out,
+                             const char *path,
+                             const struct source_options *opt,
+                             struct error *err);
+enum status source_open_folders(struct source **out,
+                                const char *path,
+                                const struct source_options *opt,
+                                struct error *err);
+enum status source_open_cifar(struct source **out,
+                              const char *path,
                               const struct source_options *opt,
                               struct error *err);
 enum status source_open_coco(struct source **out,
@@ -42,6 +61,9 @@ enum status source_open_coco(struct source **out,
 
 /* Copies the key, its last bytes when it is too long, and finds the number in it. */
 void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);
+
+/* The key of a path: its last part without its extension. */
+void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes);
 
 /* Adds a caption without the white space around it; an empty one is left out. What is wrong with it
  * becomes the row's reason. Returns OK or NOMEM. */
@@ -81,5 +103,10 @@ bool source_is_space(char c);
 
 /* jpg, jpeg, png, webp, gif, bmp, tif, tiff or heic, in any case. */
 bool source_is_image_extension(const char *text, size_t size_bytes);
+
+/* Whether it is one of CIFAR's binaries, by its name, size and labels; a folder that holds those to
+ * train on. */
+bool source_is_cifar(const char *path, uint64_t file_bytes);
+bool source_is_cifar_folder(const char *path);
 
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "formats/base/utf8.h"
+#include "formats/image_codec.h"
 #include "formats/json_reader.h"
 #include "pack/source_internal.h"
 
@@ -83,6 +84,7 @@ void source_row_reset(struct source_row *r, uint64_t row) {
     r->detail[0] = '\0';
     r->json_problem[0] = '\0';
     r->captions_optional = false;
+    r->image_is_planes = false;
     r->json_unchecked = false;
     r->caption_member[0] = '\0';
 }
@@ -122,6 +124,19 @@ void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes
     unsigned long long number = strtoull(digits, NULL, 10);
     r->has_number = errno == 0 && number < (unsigned long long)INT64_MAX;
     r->number = r->has_number ? number : 0;
+}
+
+void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes) {
+    const char *begin = path;
+    const char *end = path + size_bytes;
+    for (const char *p = begin; p < end; p++) {
+        begin = *p == '/' ? p + 1 : begin;
+    }
+    const char *dot = end;
+    for (const char *p = begin + 1; p < end; p++) {
+        dot = *p == '.' ? p : dot;
+    }
+    source_row_set_key(r, begin, (size_t)(dot - begin));
 }
 
 bool source_is_space(char c) {
@@ -294,10 +309,29 @@ static enum status check_json(struct source_row *r, struct error *err) {
     return s;
 }
 
+/* The planes, one after the other, as a PNG in their place. */
+static enum status make_png(struct source_row *r, struct error *err) {
+    enum { PIXELS = SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX };
+    uint8_t rgb[PIXELS * 3];
+    for (size_t i = 0; i < PIXELS; i++) {
+        for (size_t c = 0; c < 3; c++) {
+            rgb[3 * i + c] = r->image.data[c * PIXELS + i];
+        }
+    }
+    struct image_view view = {rgb, SOURCE_PLANES_SIDE_PX, SOURCE_PLANES_SIDE_PX,
+                              SOURCE_PLANES_SIDE_PX * 3};
+    r->image_is_planes = false;
+    r->image.size_bytes = 0;
+    return image_encode_png(&r->image, &view, err);
+}
+
 enum status source_row_load(struct source_row *r, struct error *err) {
     REQUIRE(r);
     if (r->reason != REASON_NONE) {
         return STATUS_OK;
+    }
+    if (r->image_is_planes) {
+        TRY(make_png(r, err));
     }
     if (r->json_unchecked) {
         TRY(check_json(r, err));

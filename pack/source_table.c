@@ -1,302 +1,266 @@
 /*
- * Tables of caption TAB path, one row a line, in either order of the columns.
+ * Tables, one row a record: TSV, whose cells are what stands between TABs; and CSV, whose cells are
+ * parted by , ; or | (by which the first records agree best) and may be quoted: then they hold
+ * delimiters, line feeds, and quotes written twice. Line ends are LF or CRLF, blank lines are none.
  *
- * Which column is which: the first line is a header when a cell of it is a usual name of a path
- * column (PATH_NAMES); the caption column then has a name of CAPTION_NAMES, or is the other one of
- * two. Without a header there are two columns, and the path column is the one in which more of the
- * first 100 lines end like a picture's file; failing that, the one in which more of them name a
- * file that is there.
+ * A quote that is never closed would make one record of the rest of the file. It ends with the line
+ * on which it is larger than a record may be, so that the lines behind it are read again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <unistd.h>
 
-#include "pack/source_internal.h"
+#include "pack/source_table_internal.h"
 
-enum { READ_BYTES = 1 << 20, MAX_COLUMNS = 64, LOOK_LINES = 100 };
+enum { LOOK_RECORDS = 20 };
 
-static const char *const PATH_NAMES[] = {"path",     "file",       "filename", "file_name",
-                                         "filepath", "file_path",  "image",    "image_path",
-                                         "img",      "image_file", NULL};
-static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text", "title",
-                                            "sentence", "description", NULL};
-
-struct source_table {
-    struct source base;
-    char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];
-    struct file *file;
-    uint8_t *block; /* READ_BYTES, at `offset` of the file */
-    size_t got, at;
-    uint64_t offset;
-    uint64_t line;           /* of the text in `text`, from 1 */
-    struct byte_buffer text; /* the line */
-    bool line_too_long;
-    size_t path_column, caption_column;
-    bool header;
-};
-
-struct cell {
-    const char *data;
-    size_t size_bytes;
-};
-
-static enum status refill(struct source_table *t, struct error *err) {
-    const struct file_system *fs = file_posix();
-    t->offset += t->got;
-    t->at = 0;
-    return fs->pread(t->file, t->block, &t->got, READ_BYTES, t->offset, err);
+enum status table_rewind(struct source_table *t, struct error *err) {
+    t->lines = 0;
+    return source_blocks_rewind(&t->blocks, err);
 }
 
-/* The next line that is not blank. Of one beyond the limit only the beginning is kept. */
-static enum status read_line(struct source_table *t, struct error *err) {
-    do {
-        t->text.size_bytes = 0;
-        t->line_too_long = false;
-        t->line++;
-        bool ended = false;
-        while (!ended) {
-            if (t->at == t->got) {
-                TRY(refill(t, err));
-                if (t->got == 0) {
-                    break;
-                }
-            }
-            const uint8_t *from = t->block + t->at;
-            const uint8_t *end = memchr(from, '\n', t->got - t->at);
-            size_t n = end ? (size_t)(end - from) : t->got - t->at;
-            t->at += n + (end ? 1 : 0);
-            ended = end != NULL;
-            if (n > SOURCE_MAX_LINE_BYTES - t->text.size_bytes) {
-                n = SOURCE_MAX_LINE_BYTES - t->text.size_bytes;
-                t->line_too_long = true;
-            }
-            TRY(byte_buffer_append(&t->text, from, n, err));
-        }
-        while (t->text.size_bytes > 0 && t->text.data[t->text.size_bytes - 1] == '\r') {
-            t->text.size_bytes--;
-        }
-        if (t->text.size_bytes == 0 && !ended) {
-            return STATUS_END;
-        }
-    } while (t->text.size_bytes == 0);
-    return STATUS_OK;
-}
-
-/* Back to the front of the file, behind a byte order mark. */
-static enum status rewind_table(struct source_table *t, struct error *err) {
-    t->offset = 0;
-    t->got = 0;
-    t->line = 0;
-    TRY(refill(t, err));
-    if (t->got >= 3 && memcmp(t->block, "\xEF\xBB\xBF", 3) == 0) {
-        t->at = 3;
-    }
-    return STATUS_OK;
-}
-
-static size_t split(const struct source_table *t, struct cell cells[MAX_COLUMNS]) {
-    const char *p = (const char *)t->text.data;
-    const char *end = p + t->text.size_bytes;
-    size_t count = 0;
-    for (;;) {
-        const char *tab = memchr(p, '\t', (size_t)(end - p));
-        const char *stop = tab && count + 1 < MAX_COLUMNS ? tab : end;
-        cells[count++] = (struct cell){p, (size_t)(stop - p)};
-        if (stop == end) {
-            return count;
-        }
-        p = stop + 1;
-    }
-}
-
-static bool is_one_of(const struct cell *c, const char *const *names) {
-    for (; *names; names++) {
-        if (strlen(*names) == c->size_bytes && strncasecmp(c->data, *names, c->size_bytes) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static size_t
-find_column(const struct cell *cells, size_t count, const char *const *names, size_t except) {
-    for (size_t i = 0; i < count; i++) {
-        if (i != except && is_one_of(&cells[i], names)) {
-            return i;
-        }
-    }
-    return count;
-}
-
-/* Whether the line is a header; sets the columns if so. */
-static bool take_header(struct source_table *t, const struct cell *cells, size_t count) {
-    size_t path = find_column(cells, count, PATH_NAMES, count);
-    if (path == count) {
-        return false;
-    }
-    size_t caption = find_column(cells, count, CAPTION_NAMES, path);
-    if (caption == count) {
-        if (count != 2) {
-            return false;
-        }
-        caption = 1 - path;
-    }
-    t->path_column = path;
-    t->caption_column = caption;
-    return true;
-}
-
-static bool ends_like_picture(const struct cell *c) {
-    for (size_t n = 0; n < c->size_bytes && n < 8; n++) {
-        if (c->data[c->size_bytes - 1 - n] == '.') {
-            return source_is_image_extension(c->data + c->size_bytes - n, n);
-        }
-    }
-    return false;
-}
-
-static bool is_there(const struct source_table *t, const struct cell *c) {
-    char name[PATH_MAX_BYTES];
-    char path[PATH_MAX_BYTES];
-    if (c->size_bytes == 0 || c->size_bytes >= sizeof(name)) {
-        return false;
-    }
-    memcpy(name, c->data, c->size_bytes);
-    name[c->size_bytes] = '\0';
-    return path_join(path, sizeof(path), t->images, name, NULL) == STATUS_OK &&
-           access(path, F_OK) == 0;
-}
-
-static bool is_address(const struct cell *c) {
-    return (c->size_bytes > 7 && strncasecmp(c->data, "http://", 7) == 0) ||
-           (c->size_bytes > 8 && strncasecmp(c->data, "https://", 8) == 0);
-}
-
-/* Looks at the first lines and decides which column is which. */
-static enum status find_columns(struct source_table *t, struct error *err) {
-    struct cell cells[MAX_COLUMNS];
-    unsigned named[2] = {0, 0};
-    unsigned there[2] = {0, 0};
-    unsigned addresses = 0;
-    for (int i = 0; i < LOOK_LINES; i++) {
-        enum status s = read_line(t, err);
+/* Appends the next line without its LF. Returns END where the file has ended. */
+static enum status append_line(struct source_table *t, struct error *err) {
+    struct source_blocks *b = &t->blocks;
+    bool ended = false;
+    bool any = false;
+    while (!ended) {
+        enum status s = source_blocks_fill(b, err);
         TRY(s);
         if (s == STATUS_END) {
             break;
         }
-        size_t count = split(t, cells);
-        if (i == 0 && take_header(t, cells, count)) {
-            t->header = true;
-            return STATUS_OK;
+        any = true;
+        const uint8_t *from = b->block + b->at;
+        const uint8_t *end = memchr(from, '\n', b->got - b->at);
+        size_t n = end ? (size_t)(end - from) : b->got - b->at;
+        b->at += n + (end ? 1 : 0);
+        ended = end != NULL;
+        if (n > SOURCE_MAX_LINE_BYTES - t->text.size_bytes) {
+            n = SOURCE_MAX_LINE_BYTES - t->text.size_bytes;
+            t->too_long = true;
         }
-        for (size_t c = 0; c < 2 && count == 2; c++) {
-            named[c] += ends_like_picture(&cells[c]);
-            there[c] += is_there(t, &cells[c]);
-            addresses += is_address(&cells[c]);
+        TRY(byte_buffer_append(&t->text, from, n, err));
+    }
+    t->lines += any;
+    return any ? STATUS_OK : STATUS_END;
+}
+
+/* Whether a quoted cell is open behind these bytes. *fresh: a cell begins here. */
+static bool scan_quotes(const struct source_table *t, size_t from, bool open, bool *fresh) {
+    const uint8_t *p = t->text.data;
+    for (size_t i = from; i < t->text.size_bytes; i++) {
+        if (open) {
+            const uint8_t *quote = memchr(p + i, '"', t->text.size_bytes - i);
+            if (!quote) {
+                return true;
+            }
+            i = (size_t)(quote - p);
+            open = false; /* one that is written twice opens it again at once */
+            *fresh = i + 1 < t->text.size_bytes && p[i + 1] == '"';
+        } else {
+            open = p[i] == '"' && *fresh;
+            *fresh = p[i] == (uint8_t)t->delimiter;
         }
     }
-    if (addresses > 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: holds addresses, not files; fetch the pictures first, img2dataset "
-                         "does",
-                         t->path);
+    return open;
+}
+
+static void trim_line_end(struct byte_buffer *text) {
+    while (text->size_bytes > 0 && text->data[text->size_bytes - 1] == '\r') {
+        text->size_bytes--;
     }
-    const unsigned *votes = named[0] != named[1] ? named : there;
-    if (votes[0] == votes[1]) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: cannot tell the captions from the paths: two columns parted by a TAB "
-                         "are wanted, or a header line with 'caption' and 'path' (paths count from "
-                         "%s)",
-                         t->path, t->images);
+}
+
+/* The lines that a quoted cell, open at the end of the first one, goes on over. */
+static enum status append_quoted(struct source_table *t, struct error *err) {
+    bool fresh = true;
+    bool open = scan_quotes(t, 0, false, &fresh);
+    while (open && !t->too_long) {
+        size_t from = t->text.size_bytes;
+        if (from == SOURCE_MAX_LINE_BYTES) {
+            t->too_long = true;
+            break;
+        }
+        TRY(byte_buffer_append(&t->text, "\n", 1, err));
+        enum status s = append_line(t, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            t->unclosed = true;
+            break;
+        }
+        open = scan_quotes(t, from, true, &fresh);
     }
-    t->path_column = votes[0] > votes[1] ? 0 : 1;
-    t->caption_column = 1 - t->path_column;
     return STATUS_OK;
 }
 
-/* A path's last part without its extension. */
-static void set_key(struct source_row *row, const struct cell *path) {
-    const char *begin = path->data;
-    const char *end = path->data + path->size_bytes;
-    for (const char *p = begin; p < end; p++) {
-        begin = *p == '/' ? p + 1 : begin;
+enum status table_read(struct source_table *t, struct error *err) {
+    do {
+        t->text.size_bytes = 0;
+        t->too_long = false;
+        t->unclosed = false;
+        enum status s = append_line(t, err);
+        if (s != STATUS_OK) {
+            return s;
+        }
+        t->line = t->lines;
+        if (t->quotes && t->text.size_bytes > 0 && memchr(t->text.data, '"', t->text.size_bytes)) {
+            TRY(append_quoted(t, err));
+        }
+        trim_line_end(&t->text);
+    } while (t->text.size_bytes == 0);
+    return STATUS_OK;
+}
+
+/* The quoted cell at *p without its quotes, in place; *p ends at the delimiter or the end. What
+ * stands between the closing quote and the delimiter belongs to it. */
+static struct table_cell take_quoted(char **p, const char *end, char delimiter) {
+    char *to = *p;
+    struct table_cell cell = {to, 0};
+    const char *from = *p + 1;
+    bool open = true;
+    while (from < end && (open || *from != delimiter)) {
+        if (open && *from == '"') {
+            open = from + 1 < end && from[1] == '"';
+            from += open ? 1 : 0;
+            if (!open) {
+                from++;
+                continue;
+            }
+        }
+        *to++ = *from++;
     }
-    const char *dot = end;
-    for (const char *p = begin + 1; p < end; p++) {
-        dot = *p == '.' ? p : dot;
+    cell.size_bytes = (size_t)(to - cell.data);
+    *p += from - *p;
+    return cell;
+}
+
+size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COLUMNS]) {
+    char *p = (char *)t->text.data;
+    char *end = p + t->text.size_bytes;
+    size_t count = 0;
+    for (;;) {
+        if (t->quotes && p < end && *p == '"') {
+            cells[count++] = take_quoted(&p, end, t->delimiter);
+        } else {
+            char *stop = p < end ? memchr(p, t->delimiter, (size_t)(end - p)) : NULL;
+            stop = stop ? stop : end;
+            cells[count++] = (struct table_cell){p, (size_t)(stop - p)};
+            p = stop;
+        }
+        if (p == end || count == TABLE_MAX_COLUMNS) {
+            return count;
+        }
+        p++;
     }
-    source_row_set_key(row, begin, (size_t)(dot - begin));
 }
 
 static enum status table_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_table *t = (struct source_table *)s;
-    enum status status = read_line(t, err);
+    enum status status = table_read(t, err);
     if (status != STATUS_OK) {
         return status;
     }
-    s->position_bytes = t->offset + t->at;
-    struct cell cells[MAX_COLUMNS];
-    size_t count = split(t, cells);
-    if (t->line_too_long) {
-        source_row_reject(row, REASON_ROW_BAD, "line %" PRIu64 " has more than %d bytes", t->line,
-                          SOURCE_MAX_LINE_BYTES);
+    s->position_bytes = source_blocks_position(&t->blocks);
+    if (t->too_long || t->unclosed) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          t->too_long ? "line %" PRIu64 " has more than %d bytes"
+                                      : "line %" PRIu64 ": a quote is opened and never closed",
+                          t->line, SOURCE_MAX_LINE_BYTES);
         return STATUS_OK;
     }
-    if (count <= t->path_column || count <= t->caption_column || (!t->header && count != 2)) {
-        source_row_reject(row, REASON_ROW_BAD, "line %" PRIu64 " has %zu columns", t->line, count);
+    struct table_cell cells[TABLE_MAX_COLUMNS];
+    size_t count = table_split(t, cells);
+    if (count <= t->path_column || count <= t->caption_column ||
+        (t->column_count > 0 && count != t->column_count)) {
+        source_row_reject(row, REASON_ROW_BAD, "line %" PRIu64 " has %zu column%s", t->line, count,
+                          count == 1 ? "" : "s");
         return STATUS_OK;
     }
-    const struct cell *caption = &cells[t->caption_column];
-    const struct cell *path = &cells[t->path_column];
-    set_key(row, path);
-    source_row_set_path(row, t->images, path->data, path->size_bytes);
+    const struct table_cell *caption = &cells[t->caption_column];
+    struct table_cell path = table_path(&cells[t->path_column]);
+    source_row_set_stem(row, path.data, path.size_bytes);
+    source_row_set_path(row, t->images, path.data, path.size_bytes);
     return source_row_add_caption(row, caption->data, caption->size_bytes, err);
 }
 
 static void table_close(struct source *s) {
     struct source_table *t = (struct source_table *)s;
-    file_posix()->close(t->file);
+    source_blocks_close(&t->blocks);
     byte_buffer_fini(&t->text);
-    free(t->block);
     free(t);
 }
 
 static const struct source_ops table_ops = {table_next, NULL, table_close};
 
+/* How many of the first records have as many cells as the first one, which has more than one; 0
+ * when it has not. */
+static enum status count_agreeing(struct source_table *t, unsigned *out, struct error *err) {
+    size_t first = 0;
+    *out = 0;
+    TRY(table_rewind(t, err));
+    for (int i = 0; i < LOOK_RECORDS; i++) {
+        struct table_cell cells[TABLE_MAX_COLUMNS];
+        enum status s = table_read(t, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            break;
+        }
+        size_t count = table_split(t, cells);
+        first = i == 0 ? count : first;
+        *out += count == first && first > 1;
+    }
+    return STATUS_OK;
+}
+
+/* Of a CSV: the one of , ; | by which most of the first records have as many cells as the first. */
+static enum status find_delimiter(struct source_table *t, struct error *err) {
+    static const char candidates[] = {',', ';', '|'};
+    char best = candidates[0];
+    unsigned best_count = 0;
+    for (size_t i = 0; i < sizeof(candidates); i++) {
+        unsigned count;
+        t->delimiter = candidates[i];
+        TRY(count_agreeing(t, &count, err));
+        best = count > best_count ? candidates[i] : best;
+        best_count = count > best_count ? count : best_count;
+    }
+    t->delimiter = best;
+    return STATUS_OK;
+}
+
 static enum status open_table(struct source_table *t,
                               const char *path,
                               const struct source_options *opt,
                               struct error *err) {
-    const struct file_system *fs = file_posix();
     TRY(path_join(t->path, sizeof(t->path), "", path, err));
     TRY(source_images_folder(t->images, sizeof(t->images), path, opt, err));
-    TRY(fs->open(fs->context, &t->file, path, FILE_READ, err));
-    TRY(fs->size(t->file, &t->base.size_bytes, err));
-    TRY(rewind_table(t, err));
-    TRY(find_columns(t, err));
-    TRY(rewind_table(t, err));
+    TRY(source_blocks_open(&t->blocks, path, err));
+    t->base.size_bytes = t->blocks.size_bytes;
+    if (t->quotes) {
+        TRY(find_delimiter(t, err));
+    }
+    TRY(table_rewind(t, err));
+    TRY(table_find_columns(t, opt, err));
+    TRY(table_rewind(t, err));
     if (t->header) {
-        TRY(read_line(t, err));
+        TRY(table_read(t, err));
     }
     return STATUS_OK;
 }
 
 enum status source_open_table(struct source **out,
                               const char *path,
+                              bool quotes,
                               const struct source_options *opt,
                               struct error *err) {
     struct source_table *t = calloc(1, sizeof(*t));
-    uint8_t *block = malloc(READ_BYTES);
-    if (!t || !block) {
-        free(t);
-        free(block);
+    if (!t) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     t->base.ops = &table_ops;
-    t->block = block;
+    t->quotes = quotes;
+    t->delimiter = '\t';
     byte_buffer_init(&t->text, SOURCE_MAX_LINE_BYTES);
     enum status s = open_table(t, path, opt, err);
     if (s != STATUS_OK) {

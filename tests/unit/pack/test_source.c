@@ -6,64 +6,11 @@
 #include <sys/stat.h>
 
 #include "pack/source_internal.h"
+#include "tests/support/source_rows.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
 static const char jpeg_head[] = "\xFF\xD8\xFF\xE0 looks like one";
-
-struct reading {
-    struct source *source;
-    struct source_row row;
-    struct error err;
-};
-
-static void open_as(struct reading *r, enum source_kind kind, const char *path) {
-    struct source_options how = {.kind = kind};
-    memset(r, 0, sizeof(*r));
-    source_row_init(&r->row);
-    assert_ok(source_open(&r->source, path, &how, &r->err), r->err);
-}
-
-static void open_text(struct reading *r, const char *name, const char *text) {
-    const char *path = test_temp_path("%s", name);
-    test_write_file(path, text, strlen(text));
-    open_as(r, SOURCE_AUTO, path);
-}
-
-/* A row's captions joined by '|'. */
-static const char *captions(const struct source_row *row) {
-    static char joined[4096];
-    const char *text = (const char *)row->text.data;
-    size_t at = 0;
-    joined[0] = '\0';
-    for (uint32_t i = 0; i < row->caption_count; i++) {
-        size_t n = row->caption_size_bytes[i];
-        at += (size_t)snprintf(joined + at, sizeof(joined) - at, "%s%.*s", i > 0 ? "|" : "", (int)n,
-                               text);
-        text += n;
-    }
-    return joined;
-}
-
-/* The next row's captions; NULL at the end. */
-static const char *next(struct reading *r) {
-    enum status s = source_next(r->source, &r->row, &r->err);
-    if (s == STATUS_END) {
-        return NULL;
-    }
-    assert_ok(s, r->err);
-    return captions(&r->row);
-}
-
-static void done(struct reading *r) {
-    source_close(r->source);
-    source_row_fini(&r->row);
-}
-
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 TEST(every_reason_has_a_name) {
     for (int i = 0; i < REASON_COUNT; i++) {
@@ -75,6 +22,8 @@ TEST(every_reason_has_a_name) {
     }
     assert_string_equal(source_reason_name(REASON_COUNT), "unknown");
     assert_string_equal(source_kind_name(SOURCE_COCO), "coco");
+    assert_string_equal(source_kind_name(SOURCE_CIFAR), "cifar");
+    assert_string_equal(source_kind_name(SOURCE_KIND_COUNT), "unknown");
 }
 
 TEST(keys_give_numbers_where_they_are_numbers) {
@@ -197,17 +146,16 @@ TEST(captions_come_out_of_the_json) {
     assert_true(tar_write_end(f));
     assert_int_equal(fclose(f), 0);
     struct source_options how = {.caption_column = "caption"};
-    struct reading r = {0};
-    source_row_init(&r.row);
-    assert_ok(source_open(&r.source, path, &how, &r.err), r.err);
+    struct source_reading r;
+    source_reading_open(&r, path, &how);
     for (size_t i = 0; i < count; i++) {
-        assert_non_null(next(&r));
+        assert_non_null(source_reading_next(&r));
         assert_ok(source_row_load(&r.row, &r.err), r.err);
         assert_int_equal(r.row.reason, cases[i].reason);
-        assert_string_equal(captions(&r.row), cases[i].text);
+        assert_string_equal(source_row_captions(&r.row), cases[i].text);
     }
-    assert_null(next(&r));
-    done(&r);
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
 }
 
 TEST(options_of_another_kind_are_refused) {
@@ -234,123 +182,23 @@ TEST(options_of_another_kind_are_refused) {
     }
 }
 
-TEST(table_columns_by_extension) {
-    struct reading r;
-    open_text(&r, "a.tsv", "a dog\tone.jpg\r\n\n  a cat \tb/two.PNG");
-    assert_string_equal(next(&r), "a dog");
-    assert_string_equal(r.row.key, "one");
-    assert_string_equal(r.row.path, test_temp_path("one.jpg"));
-    assert_string_equal(next(&r), "a cat");
-    assert_int_equal(r.row.row, 1);
-    assert_string_equal(base_name(r.row.path), "two.PNG");
-    assert_null(next(&r));
-    assert_int_equal(source_rows_read(r.source), 2);
-    done(&r);
-
-    open_text(&r, "b.tsv", "\xEF\xBB\xBFone.jpg\ta dog\ntwo.jpg\ta cat.jpg\n");
-    assert_string_equal(next(&r), "a dog");
-    assert_string_equal(base_name(r.row.path), "one.jpg");
-    assert_string_equal(next(&r), "a cat.jpg");
-    assert_null(next(&r));
-    done(&r);
-}
-
-TEST(table_columns_by_header) {
-    struct reading r;
-    open_text(&r, "a.tsv", "id\tText\tIMAGE\tscore\n1\ta dog\tone\t0.5\n2\tshort line\n");
-    assert_string_equal(next(&r), "a dog");
-    assert_string_equal(base_name(r.row.path), "one");
-    next(&r);
-    assert_int_equal(r.row.reason, REASON_ROW_BAD);
-    assert_non_null(strstr(r.row.detail, "line 3"));
-    assert_null(next(&r));
-    done(&r);
-
-    open_text(&r, "b.tsv", "file\twords\none\ta dog\n");
-    assert_string_equal(next(&r), "a dog");
-    done(&r);
-}
-
-TEST(table_columns_by_what_is_there) {
-    struct reading r;
-    test_write_file(test_temp_path("one"), "x", 1);
-    open_text(&r, "a.tsv", "a dog\tone\n");
-    assert_string_equal(next(&r), "a dog");
-    assert_string_equal(base_name(r.row.path), "one");
-    done(&r);
-}
-
-TEST(table_lines_are_bounded) {
-    const char *path = test_temp_path("a.tsv");
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs("a dog\tone.jpg\n", f);
-    for (int i = 0; i <= SOURCE_MAX_LINE_BYTES; i++) {
-        fputc('x', f);
-    }
-    fputs("\tlong.jpg\na cat\ttwo.jpg\n", f);
-    assert_int_equal(fclose(f), 0);
-    struct reading r;
-    open_as(&r, SOURCE_TSV, path);
-    assert_string_equal(next(&r), "a dog");
-    next(&r);
-    assert_int_equal(r.row.reason, REASON_ROW_BAD);
-    assert_string_equal(next(&r), "a cat");
-    assert_int_equal(r.row.row, 2);
-    assert_null(next(&r));
-    done(&r);
-}
-
 TEST(loading_judges_files) {
-    struct reading r;
+    struct source_reading r;
     test_write_file(test_temp_path("full.jpg"), jpeg_head, sizeof(jpeg_head));
     test_write_file(test_temp_path("empty.jpg"), "", 0);
     assert_int_equal(mkfifo(test_temp_path("pipe.jpg"), 0600), 0);
-    open_text(&r, "a.tsv", "a\tfull.jpg\na\tempty.jpg\na\tpipe.jpg\na\tgone.jpg\na\t.\n");
+    source_reading_open_text(&r, "a.tsv",
+                             "a\tfull.jpg\na\tempty.jpg\na\tpipe.jpg\na\tgone.jpg\na\t.\n", NULL);
     static const enum source_reason want[] = {REASON_NONE, REASON_IMAGE_UNREADABLE,
                                               REASON_IMAGE_UNREADABLE, REASON_IMAGE_UNREADABLE,
                                               REASON_IMAGE_UNREADABLE};
     for (int i = 0; i < 5; i++) {
-        assert_non_null(next(&r));
+        assert_non_null(source_reading_next(&r));
         assert_ok(source_row_load(&r.row, &r.err), r.err);
         assert_int_equal(r.row.reason, want[i]);
         assert_int_equal(r.row.image.size_bytes, i == 0 ? sizeof(jpeg_head) : 0);
     }
-    done(&r);
-}
-
-TEST(coco_rows_have_all_their_captions_in_order) {
-    struct reading r;
-    open_text(&r, "c.json",
-              " {\"images\": [{\"id\": 9, \"file_name\": \"nine.jpg\"}, {\"id\": 2, \"file_name\": "
-              "\"d/two.jpg\"}, {\"id\": 5, \"file_name\": \"five.jpg\"}, {\"file_name\": \"x\"}],"
-              "\"annotations\": [{\"image_id\": 2, \"caption\": \"b1\"}, {\"image_id\": 9, "
-              "\"caption\": \"a1\"}, {\"image_id\": 2, \"caption\": \"b2 \"}, {\"image_id\": 77, "
-              "\"caption\": \"of none\"}, {\"image_id\": 9, \"caption\": \"a2\"}]}");
-    assert_string_equal(next(&r), "a1|a2");
-    assert_string_equal(r.row.key, "9");
-    assert_true(r.row.has_number && r.row.number == 9);
-    assert_string_equal(next(&r), "b1|b2");
-    assert_string_equal(r.row.path, test_temp_path("d/two.jpg"));
-    assert_string_equal(next(&r), "");
-    assert_int_equal(r.row.reason, REASON_CAPTION_MISSING);
-    next(&r);
-    assert_int_equal(r.row.reason, REASON_ROW_BAD);
-    assert_null(next(&r));
-    done(&r);
-}
-
-TEST(coco_ids_that_come_twice_are_refused) {
-    static const char text[] = "{\"images\": [{\"id\": 4, \"file_name\": \"a\"}, {\"id\": 4, "
-                               "\"file_name\": \"b\"}], \"annotations\": []}";
-    struct source_options how = {0};
-    struct source *s = NULL;
-    struct error err = {0};
-    const char *path = test_temp_path("c.json");
-    test_write_file(path, text, strlen(text));
-    assert_status(source_open(&s, path, &how, &err), STATUS_CORRUPT, err);
-    assert_null(s);
-    assert_non_null(strstr(err.text, "id 4"));
+    source_reading_close(&r);
 }
 
 TEST(tar_members_make_rows) {
@@ -401,14 +249,14 @@ TEST(tar_members_make_rows) {
     }
     assert_true(tar_write_end(f));
     assert_int_equal(fclose(f), 0);
-    struct reading r;
+    struct source_reading r;
     size_t size = 0;
     uint8_t *tar = test_read_file(path, &size);
     uint64_t end = 0;
-    open_as(&r, SOURCE_AUTO, path);
+    source_reading_open(&r, path, NULL);
     assert_true(source_is_plain_tar(r.source));
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-        const char *text = next(&r);
+        const char *text = source_reading_next(&r);
         assert_non_null(text);
         assert_string_equal(r.row.key, want[i].key);
         assert_string_equal(text, want[i].text);
@@ -429,9 +277,9 @@ TEST(tar_members_make_rows) {
             end = r.row.end_bytes;
         }
     }
-    assert_null(next(&r));
+    assert_null(source_reading_next(&r));
     assert_int_equal(source_ignored(r.source), 2); /* ._0.jpg and README */
-    done(&r);
+    source_reading_close(&r);
     free(tar);
 }
 
@@ -439,21 +287,21 @@ TEST(tar_members_make_rows) {
 TEST(zips_are_read_like_tars) {
     static const char *const names[] = {"zip-stored", "zip-deflated", "zip-piped"};
     for (size_t i = 0; i < 3; i++) {
-        struct reading r;
+        struct source_reading r;
         char path[256];
         snprintf(path, sizeof(path), "tests/fuzz/corpus/wds/%s", names[i]);
-        open_as(&r, SOURCE_AUTO, test_source_path(path));
-        assert_string_equal(next(&r), "zero");
+        source_reading_open(&r, test_source_path(path), NULL);
+        assert_string_equal(source_reading_next(&r), "zero");
         assert_memory_equal(r.row.image.data, jpeg_head, r.row.image.size_bytes);
-        assert_string_equal(next(&r), "one, one, one, one, one");
+        assert_string_equal(source_reading_next(&r), "one, one, one, one, one");
         assert_string_equal(r.row.key, "folder/1");
         assert_int_equal(r.row.json.size_bytes, 8);
-        assert_string_equal(next(&r), "two");
+        assert_string_equal(source_reading_next(&r), "two");
         assert_int_equal(r.row.image.size_bytes, 300);
         assert_int_equal(r.row.reason, REASON_NONE);
-        assert_null(next(&r));
+        assert_null(source_reading_next(&r));
         assert_int_equal(source_ignored(r.source), 1);
-        done(&r);
+        source_reading_close(&r);
     }
 }
 
@@ -465,11 +313,11 @@ TEST(broken_archives_name_the_file_and_the_row) {
         {"cut", "after row 0, in 0.jpg: "},
     };
     for (size_t i = 0; i < 2; i++) {
-        struct reading r;
+        struct source_reading r;
         char path[256];
         enum status s = STATUS_OK;
         snprintf(path, sizeof(path), "tests/fuzz/corpus/wds/%s", cases[i].file);
-        open_as(&r, SOURCE_AUTO, test_source_path(path));
+        source_reading_open(&r, test_source_path(path), NULL);
         while (s == STATUS_OK) {
             s = source_next(r.source, &r.row, &r.err);
         }
@@ -478,7 +326,7 @@ TEST(broken_archives_name_the_file_and_the_row) {
         if (!strstr(r.err.text, cases[i].message)) {
             fail_msg("%s", r.err.text);
         }
-        done(&r);
+        source_reading_close(&r);
     }
 }
 
@@ -494,11 +342,11 @@ TEST(many_pictures_of_one_stem_all_become_rows) {
     }
     assert_true(tar_write_end(f));
     assert_int_equal(fclose(f), 0);
-    struct reading r;
+    struct source_reading r;
     int extra = 0;
     int missing = 0;
-    open_as(&r, SOURCE_AUTO, path);
-    while (next(&r)) {
+    source_reading_open(&r, path, NULL);
+    while (source_reading_next(&r)) {
         extra += r.row.reason == REASON_IMAGE_EXTRA;
         missing += r.row.reason == REASON_CAPTION_MISSING;
         assert_string_equal(r.row.key, "photo");
@@ -506,7 +354,7 @@ TEST(many_pictures_of_one_stem_all_become_rows) {
     assert_int_equal(source_rows_read(r.source), 10000);
     assert_int_equal(extra + missing, 10000);
     assert_true(missing < 10);
-    done(&r);
+    source_reading_close(&r);
 }
 
 TEST(positions_end_at_the_size) {
@@ -515,48 +363,17 @@ TEST(positions_end_at_the_size) {
                                "\"file_name\": \"b\"}], \"annotations\": []}";
     const char *const texts[] = {table, coco};
     for (size_t i = 0; i < 2; i++) {
-        struct reading r;
+        struct source_reading r;
         uint64_t at = 0;
         uint64_t size = 0;
-        open_text(&r, "a.txt", texts[i]);
-        assert_non_null(next(&r));
+        source_reading_open_text(&r, "a.txt", texts[i], NULL);
+        assert_non_null(source_reading_next(&r));
         source_position(r.source, &at, &size);
         assert_int_equal(size, strlen(texts[i]));
         assert_true(at > 0 && at < size);
-        assert_non_null(next(&r));
+        assert_non_null(source_reading_next(&r));
         source_position(r.source, &at, &size);
         assert_int_equal(at, size);
-        done(&r);
+        source_reading_close(&r);
     }
-}
-
-TEST(kinds_are_told_by_content) {
-    static const struct {
-        const char *data;
-        size_t size_bytes;
-        enum status status;
-        enum source_kind kind;
-    } cases[] = {
-        {"", 0, STATUS_CORRUPT, SOURCE_AUTO},
-        {"\x1F\x8B....", 6, STATUS_OK, SOURCE_WDS},
-        {"\x28\xB5\x2F\xFD..", 6, STATUS_OK, SOURCE_WDS},
-        {" \n{", 3, STATUS_OK, SOURCE_COCO},
-        {"\xEF\xBB\xBF{", 4, STATUS_OK, SOURCE_COCO},
-        {"[{", 2, STATUS_CORRUPT, SOURCE_AUTO},
-        {"a\tb", 3, STATUS_OK, SOURCE_TSV},
-        {"a\0b", 3, STATUS_CORRUPT, SOURCE_AUTO},
-    };
-    enum source_kind kind;
-    struct error err = {0};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const char *path = test_temp_path("file");
-        test_write_file(path, cases[i].data, cases[i].size_bytes);
-        enum status s = source_kind_of(&kind, path, &err);
-        assert_int_equal(s, cases[i].status);
-        assert_true(s != STATUS_OK || kind == cases[i].kind);
-    }
-    assert_status(source_kind_of(&kind, test_temp_path("gone"), &err), STATUS_NOTFOUND, err);
-    assert_status(source_kind_of(&kind, test_temp_dir(), &err), STATUS_CORRUPT, err);
-    assert_ok(source_kind_of(&kind, "-", &err), err);
-    assert_int_equal(kind, SOURCE_WDS);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "formats/base/hash.h"
 #include "pack/source.h"
@@ -162,6 +163,59 @@ TEST(cut_tars_are_found) {
 
 TEST(tables) {
     check_text("a.tsv", SOURCE_AUTO, "a dog\tone.jpg\n\nbad\nx\ty\tz\r\na cat\ttwo.jpg\n \t3.jpg");
+}
+
+TEST(csv) {
+    check_text("a.csv", SOURCE_AUTO,
+               "1.jpg,\"a\n\nb\"\n\nbad\n2.jpg,\"c \"\"d\"\"\"\r\n3.jpg,\n4.jpg,\"open\n\n");
+}
+
+TEST(karpathy) {
+    check_text("k.json", SOURCE_AUTO,
+               "{\"images\": [{\"filename\": \"1.jpg\", \"split\": \"train\", \"sentences\": "
+               "[{\"raw\": \"a\"}]}, {\"split\": \"train\"}, {\"filename\": \"2.jpg\", "
+               "\"sentences\": []}]}");
+}
+
+TEST(lists_and_lines_of_objects) {
+    check_text("l.json", SOURCE_AUTO,
+               "[{\"image\": \"1.jpg\", \"caption\": \"a ]}\", \"x\": [1, {}]}, 7, {oops}, \"s\" , "
+               "{\"image\": \"2.jpg\", \"caption\": [\"b\", \"c\"]}]\n");
+    check_text("l.jsonl", SOURCE_AUTO,
+               "{\"image\": \"1.jpg\", \"caption\": \"a\"}\n7\n{\"image\": \"2.jpg\"}\n\n8");
+}
+
+/* On disk, and as a tar; with what is no picture between the pictures. */
+TEST(class_folders) {
+    static const char *const names[] = {"set/b/2.jpg", "set/b/1.jpg", "set/a/x.txt",
+                                        "set/a/data",  "set/a/3.png", "set/top.jpg"};
+    struct source_options how = {.kind = SOURCE_FOLDERS};
+    const char *path = test_temp_path("a.tar");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(mkdir(test_temp_path("set"), 0700), 0);
+    assert_int_equal(mkdir(test_temp_path("set/a"), 0700), 0);
+    assert_int_equal(mkdir(test_temp_path("set/b"), 0700), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *data = strstr(names[i], ".txt") ? "text" : jpeg_head;
+        assert_true(tar_write_file(f, names[i], data, strlen(data)));
+        test_write_file(test_temp_path("%s", names[i]), data, strlen(data));
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    check_skips(path, &how);
+    check_skips(test_temp_path("set"), &how);
+}
+
+TEST(cifar) {
+    static uint8_t records[5][3073];
+    struct source_options how = {0};
+    const char *path = test_temp_path("data_batch_1.bin");
+    for (int i = 0; i < 5; i++) {
+        memset(records[i], 9 - i, sizeof(records[i]));
+    }
+    test_write_file(path, records, sizeof(records));
+    check_skips(path, &how);
 }
 
 TEST(coco) {

@@ -1,0 +1,274 @@
+/*
+ * Tables: which column is which, quoting, line ends, bounds, and what is said of tables that cannot
+ * be read.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/rng.h"
+#include "pack/source.h"
+#include "tests/support/source_rows.h"
+#include "tests/support/test.h"
+
+/* The captions and paths of all rows: "caption@path;...". */
+static const char *read_all(const char *text, const struct source_options *how) {
+    static char all[4096];
+    struct source_reading r;
+    size_t at = 0;
+    const char *caption;
+    all[0] = '\0';
+    source_reading_open_text(&r, "t.txt", text, how);
+    while ((caption = source_reading_next(&r)) != NULL) {
+        at += (size_t)snprintf(all + at, sizeof(all) - at, "%s@%s;", caption,
+                               r.row.reason ? source_reason_name(r.row.reason)
+                                            : path_base_name(r.row.path));
+    }
+    source_reading_close(&r);
+    return all;
+}
+
+static void expect_refused(const char *text,
+                           const struct source_options *how,
+                           enum status status,
+                           const char *message) {
+    struct source *s = NULL;
+    struct error err = {0};
+    const char *path = test_temp_path("t.txt");
+    test_write_file(path, text, strlen(text));
+    assert_status(source_open(&s, path, how, &err), status, err);
+    if (!strstr(err.text, message) || !strstr(err.text, "t.txt")) {
+        fail_msg("no '%s' in: %s", message, err.text);
+    }
+    assert_null(s);
+}
+
+TEST(table_columns_by_extension) {
+    struct source_reading r;
+    source_reading_open_text(&r, "a.tsv", "a dog\tone.jpg\r\n\n  a cat \tb/two.PNG", NULL);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    assert_string_equal(r.row.key, "one");
+    assert_string_equal(r.row.path, test_temp_path("one.jpg"));
+    assert_string_equal(source_reading_next(&r), "a cat");
+    assert_int_equal(r.row.row, 1);
+    assert_string_equal(path_base_name(r.row.path), "two.PNG");
+    assert_null(source_reading_next(&r));
+    assert_int_equal(source_rows_read(r.source), 2);
+    source_reading_close(&r);
+
+    source_reading_open_text(&r, "b.tsv", "\xEF\xBB\xBFone.jpg\ta dog\ntwo.jpg\ta cat.jpg\n", NULL);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    assert_string_equal(path_base_name(r.row.path), "one.jpg");
+    assert_string_equal(source_reading_next(&r), "a cat.jpg");
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
+TEST(table_columns_by_header) {
+    struct source_reading r;
+    source_reading_open_text(&r, "a.tsv",
+                             "id\tText\tIMAGE\tscore\n1\ta dog\tone\t0.5\n2\tshort line\n", NULL);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    assert_string_equal(path_base_name(r.row.path), "one");
+    source_reading_next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_non_null(strstr(r.row.detail, "line 3"));
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+
+    source_reading_open_text(&r, "b.tsv", "file\twords\none\ta dog\n", NULL);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    source_reading_close(&r);
+}
+
+TEST(table_columns_by_what_is_there) {
+    struct source_reading r;
+    test_write_file(test_temp_path("one"), "x", 1);
+    source_reading_open_text(&r, "a.tsv", "a dog\tone\n", NULL);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    assert_string_equal(path_base_name(r.row.path), "one");
+    source_reading_close(&r);
+}
+
+TEST(table_lines_are_bounded) {
+    const char *path = test_temp_path("a.tsv");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs("a dog\tone.jpg\n", f);
+    for (int i = 0; i <= SOURCE_MAX_LINE_BYTES; i++) {
+        fputc('x', f);
+    }
+    fputs("\tlong.jpg\na cat\ttwo.jpg\n", f);
+    assert_int_equal(fclose(f), 0);
+    struct source_reading r;
+    struct source_options how = {.kind = SOURCE_TSV};
+    source_reading_open(&r, path, &how);
+    assert_string_equal(source_reading_next(&r), "a dog");
+    source_reading_next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_string_equal(source_reading_next(&r), "a cat");
+    assert_int_equal(r.row.row, 2);
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
+TEST(csv_cells_may_be_quoted) {
+    static const struct {
+        const char *text, *rows;
+    } cases[] = {
+        {"a dog,1.jpg\nb,2.jpg\n", "a dog@1.jpg;b@2.jpg;"},
+        {"1.jpg,\"a dog, black\"\r\n2.jpg,\"say \"\"hi\"\"\"\r\n",
+         "a dog, black@1.jpg;say \"hi\"@2.jpg;"},
+        {"1.jpg,\"two\n\nlines\"\n\n2.jpg,b", "two\n\nlines@1.jpg;b@2.jpg;"},
+        {"1.jpg,\"\"\"\"\n2.jpg,\"\"\n", "\"@1.jpg;@caption-empty;"},
+        {"1.jpg,5\" screen\n2.jpg,a \"b\" c\n", "5\" screen@1.jpg;a \"b\" c@2.jpg;"},
+        {"1.jpg,\"a\"b\n\"2.jpg\",\"c\" \n", "ab@1.jpg;c@2.jpg;"},
+        {"0.jpg,z\n1.jpg,\"a\n2.jpg,b\n", "z@0.jpg;@row-bad;"},
+        {"1.jpg,a\nb\n2.jpg,c,d\n3.jpg,e\n", "a@1.jpg;@row-bad;@row-bad;e@3.jpg;"},
+        {"1.jpg;a, b\n2.jpg;c\n", "a, b@1.jpg;c@2.jpg;"},
+        {"image_name| comment_number| comment\n1.jpg| 0| A dog .\n1.jpg| 1| It runs .\n",
+         "A dog .@1.jpg;It runs .@1.jpg;"},
+        {"\xEF\xBB\xBF\"caption\",\"path\"\n\"a\",\"d/1\"\n", "a@1;"},
+    };
+    struct source_options how = {.kind = SOURCE_CSV};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(read_all(cases[i].text, &how), cases[i].rows);
+    }
+}
+
+/* Comma-separated as it should be, whatever the cells hold: the same cells come out. */
+TEST(csv_of_any_cells_comes_back) {
+    static const char bytes[] = "ab \",;\t\r\n|'";
+    struct source_options how = {.kind = SOURCE_CSV, .caption_column = "2", .image_column = "1"};
+    const char *path = test_temp_path("t.csv");
+    struct rng rng;
+    rng_init(&rng, test_seed(), RNG_CAPTION, 0, 0);
+    for (int round = 0; round < 200; round++) {
+        char want[40][24];
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        for (int row = 0; row < 40; row++) {
+            size_t n = 1 + rng_below(&rng, 16);
+            want[row][0] = 'x'; /* no white space at the ends */
+            for (size_t i = 1; i < n; i++) {
+                want[row][i] = bytes[rng_below(&rng, sizeof(bytes) - 1)];
+            }
+            want[row][n] = 'x';
+            want[row][n + 1] = '\0';
+            fprintf(f, "%d,\"", row);
+            for (const char *p = want[row]; *p; p++) {
+                fputs(*p == '"' ? "\"\"" : (char[]){*p, '\0'}, f);
+            }
+            fprintf(f, "\",%s%s", rng_below(&rng, 2) ? "\"\"" : "z",
+                    rng_below(&rng, 2) ? "\r\n" : "\n");
+        }
+        assert_int_equal(fclose(f), 0);
+        struct source_reading r;
+        source_reading_open(&r, path, &how);
+        for (int row = 0; row < 40; row++) {
+            assert_string_equal(source_reading_next(&r), want[row]);
+            assert_int_equal(r.row.reason, REASON_NONE);
+            assert_int_equal(atoi(path_base_name(r.row.path)), row);
+        }
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
+}
+
+/* A quote that is never closed costs the lines of one record's limit, not the rest of the file. */
+TEST(csv_quotes_never_closed_end) {
+    const char *path = test_temp_path("t.csv");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs("1.jpg,a\n2.jpg,\"b\n", f);
+    int lines = SOURCE_MAX_LINE_BYTES / 8 + 1000;
+    for (int i = 0; i < lines; i++) {
+        fputs("3.jpg,c\n", f);
+    }
+    assert_int_equal(fclose(f), 0);
+    struct source_reading r;
+    struct source_options how = {.kind = SOURCE_CSV};
+    source_reading_open(&r, path, &how);
+    assert_string_equal(source_reading_next(&r), "a");
+    assert_non_null(source_reading_next(&r));
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_non_null(strstr(r.row.detail, "line 2 "));
+    uint64_t good = 0;
+    while (source_reading_next(&r)) {
+        assert_string_equal(path_base_name(r.row.path), "3.jpg");
+        good++;
+    }
+    assert_in_range(good, 990, 1010);
+    source_reading_close(&r);
+}
+
+TEST(options_name_the_columns) {
+    static const char header[] = "when,words,where,what\n1,a dog,d/1,x\n2,a cat,d/2,y\n";
+    static const char bare[] = "1\ta dog\tx\td/1\n2\ta cat\ty\td/2\n";
+    struct source_options how = {.caption_column = "words", .image_column = "WHERE"};
+    assert_string_equal(read_all(header, &how), "a dog@1;a cat@2;");
+    how = (struct source_options){.caption_column = "2", .image_column = "3"};
+    assert_string_equal(read_all("a,b,file\n1,a dog,d/1\n", &how), "a dog@1;");
+    how = (struct source_options){.caption_column = "2", .image_column = "4"};
+    assert_string_equal(read_all(bare, &how), "a dog@1;a cat@2;");
+    how = (struct source_options){.columns = "_,caption,_,path"};
+    assert_string_equal(read_all(bare, &how), "a dog@1;a cat@2;");
+    how = (struct source_options){
+        .columns = "n,said,x,shown", .caption_column = "said", .image_column = "shown"};
+    assert_string_equal(read_all(bare, &how), "a dog@1;a cat@2;");
+    how = (struct source_options){.columns = "caption,path"};
+    assert_string_equal(read_all("caption\tpath\na\tb\n", &how), "caption@path;a@b;");
+    how = (struct source_options){.caption_column = "2"};
+    assert_string_equal(read_all("1\t2\n3\t4\n", &how), "2@1;4@3;");
+    assert_string_equal(read_all("x,2,1.jpg\nx,4,3.jpg\n", &how), "2@1.jpg;4@3.jpg;");
+}
+
+TEST(columns_that_are_not_there_are_refused) {
+    static const char header[] = "when,words,where\n1,a dog,d/1\n";
+    struct source_options how = {.caption_column = "word", .image_column = "where"};
+    expect_refused(header, &how, STATUS_USAGE, "'word': they are when, words, where");
+    how = (struct source_options){.caption_column = "9", .image_column = "where"};
+    expect_refused(header, &how, STATUS_USAGE, "no column 9: it has 3");
+    how = (struct source_options){.caption_column = "3", .image_column = "where"};
+    expect_refused(header, &how, STATUS_USAGE, "column 3 cannot be both");
+    how = (struct source_options){.image_column = "where"};
+    expect_refused(header, &how, STATUS_USAGE, "--caption-column says");
+    how = (struct source_options){.columns = "a,b,path"};
+    expect_refused(header, &how, STATUS_USAGE, "names no caption column");
+    how = (struct source_options){0};
+    expect_refused("a,b,c\nd,e,f\n", &how, STATUS_CORRUPT, "parted by a comma");
+    expect_refused("a\tb\nd\te\n", &how, STATUS_CORRUPT, "parted by a TAB");
+    expect_refused("a dog\thttp://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
+    expect_refused("caption,url\na,https://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
+    expect_refused("1.jpg,2.jpg\n", &how, STATUS_CORRUPT, "cannot tell");
+}
+
+/* Flickr8k.token.txt: the caption's number stands behind the file's name. */
+TEST(numbers_behind_paths_are_no_part_of_them) {
+    struct source_options how = {0};
+    assert_string_equal(read_all("1.jpg#0\tA dog .\n1.jpg#12\tIt runs .\n2#3\tb\n", &how),
+                        "A dog .@1.jpg;It runs .@1.jpg;b@2#3;");
+}
+
+TEST(real_tables) {
+    struct source_options how = {0};
+    struct source *s = NULL;
+    struct error err = {0};
+    const char *cc3m = test_data_path("formats/cc3m_validation_first5000.tsv");
+    assert_status(source_open(&s, cc3m, &how, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "img2dataset"));
+    const char *tsv = test_data_path("raw/captions.tsv");
+    uint64_t rows = 0;
+    assert_ok(source_open(&s, tsv, &how, &err), err);
+    assert_status(source_skip(s, UINT64_MAX, &rows, &err), STATUS_END, err);
+    assert_int_equal(rows, 190);
+    source_close(s);
+    const char *flickr = test_data_path("formats/flickr8k_token_fragment.txt");
+    struct source_reading r;
+    source_reading_open(&r, flickr, NULL);
+    assert_non_null(source_reading_next(&r));
+    assert_int_equal(r.row.reason, REASON_NONE);
+    assert_non_null(strstr(r.row.path, ".jpg"));
+    assert_int_equal(strcmp(r.row.path + strlen(r.row.path) - 4, ".jpg"), 0);
+    source_reading_close(&r);
+}
