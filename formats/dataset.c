@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "formats/dataset_internal.h"
+#include "formats/token_cache.h"
 
 static enum status nomem(struct error *err) {
     return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
@@ -344,6 +345,21 @@ static enum status open_shards(struct dataset *d, const char *directory, struct 
     return overlap ? merge_shards(d, err) : STATUS_OK;
 }
 
+static void open_tokens(struct dataset *d, const char *directory) {
+    char path[PATH_MAX_BYTES];
+    bool exists = false;
+    struct error *err = &d->tokens_error;
+    if (path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err) != STATUS_OK ||
+        d->fs->exists(d->fs->context, path, &exists, err) != STATUS_OK) {
+        return;
+    }
+    if (!exists) {
+        (void)error_set(err, STATUS_NOTFOUND, "%s: is not there", path);
+        return;
+    }
+    (void)token_cache_open(&d->tokens, path, d->fs, err);
+}
+
 enum status dataset_open(struct dataset **out,
                          const char *directory,
                          const struct file_system *fs,
@@ -363,6 +379,7 @@ enum status dataset_open(struct dataset **out,
         dataset_close(d);
         return s;
     }
+    open_tokens(d, directory);
     *out = d;
     return STATUS_OK;
 }
@@ -381,9 +398,17 @@ static void close_tables(struct dataset *d) {
 void dataset_close(struct dataset *d) {
     if (d) {
         close_tables(d);
+        token_cache_close(d->tokens);
         manifest_fini(&d->manifest);
         free(d);
     }
+}
+
+const struct token_cache *dataset_token_cache(const struct dataset *d, struct error *why) {
+    if (!d->tokens && why) {
+        *why = d->tokens_error;
+    }
+    return d->tokens;
 }
 
 uint64_t dataset_sample_count(const struct dataset *d) {

@@ -24,6 +24,7 @@ extern "C" {
 #endif
 
 struct dataset;        /* opaque */
+struct token_cache;    /* formats/token_cache.h */
 struct caption_reader; /* opaque */
 
 /* Maps the sidecar index of every shard, or the index inside the shard where there is no sidecar or
@@ -47,6 +48,11 @@ const struct manifest *dataset_manifest(const struct dataset *d);
 
 /* Requires shard < dataset_shard_count(d); NULL otherwise. */
 const char *dataset_shard_path(const struct dataset *d, uint32_t shard);
+
+/* DIRECTORY/tokens.cct, borrowed until close. NULL when it cannot be used: *why, which may be NULL,
+ * then says why, NOTFOUND when there is none. That a cache is damaged is no reason not to open the
+ * dataset. Whether its ids are those wanted, token_cache_fits says. */
+const struct token_cache *dataset_token_cache(const struct dataset *d, struct error *why);
 
 struct dataset_sample {
     uint64_t sample_id;

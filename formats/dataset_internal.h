@@ -39,6 +39,8 @@ struct dataset {
     uint64_t *first_texts;        /* (samples), or NULL likewise */
     uint32_t max_image_bytes;
     uint32_t max_chunk_bytes;
+    struct token_cache *tokens; /* NULL: see tokens_error */
+    struct error tokens_error;
 };
 
 #endif

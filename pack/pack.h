@@ -27,10 +27,9 @@
 extern "C" {
 #endif
 
-#define PACK_SHARD_NAME     "shard"
-#define PACK_REJECTS_NAME   "rejects.jsonl"
-#define PACK_JOURNAL_NAME   "pack.journal"    /* there while a run has not ended whole */
-#define PACK_TOKENIZER_NAME "tokenizer.model" /* made from the dataset afterwards */
+#define PACK_SHARD_NAME   "shard"
+#define PACK_REJECTS_NAME "rejects.jsonl"
+#define PACK_JOURNAL_NAME "pack.journal" /* there while a run has not ended whole */
 
 enum {
     PACK_MAX_JOBS = 256,

@@ -2,7 +2,7 @@
  * The directory before the run. Whatever is in it belongs to somebody: only names that the packer
  * itself gives are ever removed:
  *
- *     dataset.json  rejects.jsonl  tokenizer.model  pack.journal
+ *     dataset.json  rejects.jsonl  tokenizer.model  tokens.cct  pack.journal
  *     shard-NNNNNN.tar.zst  shard-NNNNNN.cci             each also with .tmp
  *     shard-NNNNNN.tar      where dataset.json or the journal says that it is the packer's:
  *                           other people call their own tars so
@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/dataset_tokenizer.h"
+#include "formats/token_cache.h"
 #include "pack/pack_internal.h"
 
 enum { NUMBER_DIGITS = 6 };
@@ -50,7 +52,7 @@ static bool is_own_name(const char *name, bool tars) {
     uint32_t number = 0;
     bool temporary = strip_temporary(plain, sizeof(plain), name);
     return strcmp(plain, MANIFEST_NAME) == 0 || strcmp(plain, PACK_REJECTS_NAME) == 0 ||
-           strcmp(plain, PACK_TOKENIZER_NAME) == 0 ||
+           strcmp(plain, DATASET_TOKENIZER_NAME) == 0 || strcmp(plain, TOKEN_CACHE_NAME) == 0 ||
            (temporary && strcmp(name, PACK_REJECTS_COPY) == 0) ||
            strcmp(plain, PACK_JOURNAL_NAME) == 0 ||
            pack_shard_number(&number, plain, tars || temporary);

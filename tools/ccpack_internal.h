@@ -5,11 +5,29 @@
 #define TOOLS_CCPACK_INTERNAL_H
 
 #include "formats/base/json_writer.h"
+#include "formats/dataset.h"
+#include "formats/tokenizer.h"
 #include "pack/pack.h"
 #include "tools/cli.h"
 
 int ccpack_pack_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
+
+struct ccpack_cache_result {
+    uint64_t captions;
+    uint64_t tokens; /* begin, end and padding not counted */
+    double seconds;
+};
+
+/* Writes DIRECTORY/tokens.cct: the ids of all captions of `d`, which lies there. Returns OK,
+ * INTERRUPTED (Ctrl-C; then nothing has changed), NOMEM, IO, CORRUPT or LIMIT. */
+enum status ccpack_write_cache(struct ccpack_cache_result *out,
+                               const char *directory,
+                               const struct dataset *d,
+                               const struct tokenizer *t,
+                               bool clean,
+                               bool quiet,
+                               struct error *err);
 
 /* Writes what `w` holds and a line feed to stdout, and ends the writer. Returns OK, IO, NOMEM or
  * LIMIT. */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/base/hash.h"
 #include "formats/dataset_tokenizer.h"
+#include "formats/token_cache.h"
 #include "formats/tokenizer.h"
 #include "tools/ccpack_captions.h"
 #include "tools/ccpack_internal.h"
@@ -16,6 +16,7 @@ struct tokenizer_cli {
     int model_type;
     const char *tokenizer;
     bool no_clean;
+    bool cache;
     bool overwrite;
     bool json;
     bool quiet;
@@ -24,6 +25,9 @@ struct tokenizer_cli {
 static const char *const model_type_names[] = {"unigram", "bpe", NULL};
 
 static const struct cli_option tokenizer_rows[] = {
+    {"cache", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, cache),
+     .help = "also write the token ids of all captions to DIR/tokens.cct, with the tokenizer that "
+             "DIR has, if it has one"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite),
      .help = "replace another tokenizer that DIR has"},
     {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
@@ -33,7 +37,7 @@ static const struct cli_option tokenizer_rows[] = {
      .choices = model_type_names, .default_text = "unigram", .metavar = "TYPE",
      .help = "how SentencePiece cuts words into pieces"},
     {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
-     .help = "take the captions as they are stored, not their cleaned form"},
+     .help = "take the captions as they are stored, not their cleaned form, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
      .help = "learn nothing, store this one: a SentencePiece model, or BERT's vocab.txt (uncased)",
      .group = "Bringing one"},
@@ -47,13 +51,18 @@ static const struct cli_program tokenizer_program = {
     .purpose = "gives the dataset in DIR a tokenizer, learnt from its captions or brought along",
     .usage = (const char *const[]){"[options] DIR", NULL},
     .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192",
-                                      "ccpack tokenizer train --tokenizer vocab.txt", NULL},
+                                      "ccpack tokenizer train --tokenizer vocab.txt",
+                                      "ccpack tokenizer train --cache", NULL},
     .notes =
         (const char *const[]){
             "It is written to DIR/tokenizer.model and recorded in DIR/dataset.json by hash; the "
             "dataset's fingerprint stays. The same captions give the same bytes.",
             "Of more than a million captions a million are learnt from, drawn evenly and "
             "repeatably.",
+            "DIR/tokens.cct spares a loader the tokenizing. It is used while the dataset, the "
+            "tokenizer and the cleaning are those it was made with, gives the same batches, and "
+            "may "
+            "be removed.",
             "Ctrl-C leaves DIR as it was; while SentencePiece learns, press it twice.", NULL},
     .options = tokenizer_rows,
     .option_count = CLI_COUNT(tokenizer_rows),
@@ -101,27 +110,47 @@ static enum status bring(struct tokenizer **out, const char *path, struct error 
     return s;
 }
 
+struct outcome {
+    struct tokenizer *tokenizer;
+    bool kept;         /* DIR had it */
+    uint64_t captions; /* learnt from */
+    struct ccpack_cache_result cache;
+};
+
+static void
+report_text(const struct tokenizer_cli *o, const char *directory, const struct outcome *r) {
+    char pieces[CLI_TEXT_BYTES], count[CLI_TEXT_BYTES], tokens[CLI_TEXT_BYTES];
+    const struct tokenizer *t = r->tokenizer;
+    fprintf(stderr, "%s/%s: %s, %s pieces", directory, DATASET_TOKENIZER_NAME,
+            tokenizer_kind_name(tokenizer_kind(t)),
+            cli_format_count(pieces, tokenizer_vocab_count(t)));
+    if (r->kept) {
+        fprintf(stderr, ", kept");
+    } else if (o->tokenizer) {
+        fprintf(stderr, " from %s", o->tokenizer);
+    } else {
+        fprintf(stderr, "%s from %s captions",
+                tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than asked for," : "",
+                cli_format_count(count, r->captions));
+    }
+    fprintf(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
+    if (o->cache) {
+        double rate = r->cache.seconds > 0 ? (double)r->cache.captions / r->cache.seconds : 0;
+        fprintf(stderr, "%s/%s: %s tokens of %s captions, %.0f captions/s\n", directory,
+                TOKEN_CACHE_NAME, cli_format_count(tokens, r->cache.tokens),
+                cli_format_count(count, r->cache.captions), rate);
+    }
+}
+
 static enum status report(const struct tokenizer_cli *o,
                           const char *directory,
-                          const struct tokenizer *t,
-                          uint64_t captions,
+                          const struct outcome *r,
                           struct error *err) {
+    const struct tokenizer *t = r->tokenizer;
     size_t size_bytes = 0;
     (void)tokenizer_bytes(t, &size_bytes);
     if (!o->quiet) {
-        char pieces[CLI_TEXT_BYTES], count[CLI_TEXT_BYTES], bytes[CLI_TEXT_BYTES];
-        fprintf(stderr, "%s/%s: %s, %s pieces", directory, DATASET_TOKENIZER_NAME,
-                tokenizer_kind_name(tokenizer_kind(t)),
-                cli_format_count(pieces, tokenizer_vocab_count(t)));
-        if (o->tokenizer) {
-            fprintf(stderr, " from %s", o->tokenizer);
-        } else {
-            fprintf(stderr, "%s from %s captions",
-                    tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than asked for," : "",
-                    cli_format_count(count, captions));
-        }
-        fprintf(stderr, ", %s, hash %016" PRIx64 "\n", cli_format_bytes(bytes, size_bytes),
-                tokenizer_hash(t));
+        report_text(o, directory, r);
     }
     if (!o->json) {
         return STATUS_OK;
@@ -131,63 +160,72 @@ static enum status report(const struct tokenizer_cli *o,
     json_open_object(&w, NULL);
     json_string(&w, "kind", tokenizer_kind_name(tokenizer_kind(t)));
     json_u64(&w, "pieces", tokenizer_vocab_count(t));
-    json_u64(&w, "captions", captions);
+    json_u64(&w, "captions", r->captions);
     json_u64(&w, "bytes", size_bytes);
     json_hex64(&w, "xxh64", tokenizer_hash(t));
+    if (o->cache) {
+        json_u64(&w, "cached_captions", r->cache.captions);
+        json_u64(&w, "cached_tokens", r->cache.tokens);
+        json_double(&w, "cache_seconds", r->cache.seconds);
+    }
     json_close_object(&w);
     return ccpack_print_json(&w, err);
 }
 
-static enum status refuse_together(const struct cli_arguments *a, struct error *err) {
-    static const char *const learning[] = {"vocab-size", "model-type", "no-clean"};
-    for (size_t i = 0; i < CLI_COUNT(learning); i++) {
-        if (cli_given(&tokenizer_program, a, learning[i])) {
-            return error_set(err, STATUS_USAGE,
-                             "--tokenizer brings a tokenizer, --%s is about learning one: give one "
-                             "of the two",
-                             learning[i]);
-        }
+/* Without --overwrite and --tokenizer: the tokenizer that DIR has is what --cache is for, and in
+ * the way of learning another one. It is asked for before the work, not only after it. */
+static enum status find_present(struct outcome *r,
+                                const char *directory,
+                                const struct dataset *d,
+                                const struct tokenizer_cli *o,
+                                bool learning_asked,
+                                struct error *err) {
+    if (o->overwrite || o->tokenizer) {
+        return STATUS_OK;
+    }
+    TRY(dataset_tokenizer_open(&r->tokenizer, directory, dataset_manifest(d), file_posix(), err));
+    r->kept = r->tokenizer != NULL;
+    if (r->kept && (!o->cache || learning_asked)) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
+                         DATASET_TOKENIZER_NAME);
     }
     return STATUS_OK;
 }
 
-/* Whether there is another tokenizer already: asked before the work, not only after it. */
-static enum status refuse_another(const char *directory,
-                                  const struct dataset *d,
-                                  const struct tokenizer_cli *o,
-                                  struct error *err) {
-    struct tokenizer *t = NULL;
-    if (o->overwrite || o->tokenizer) {
+/* The ids of another tokenizer are of no use. */
+static enum status remove_stale_cache(const char *directory,
+                                      const struct dataset *d,
+                                      const struct tokenizer *t,
+                                      struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct error why = {0};
+    const struct token_cache *c = dataset_token_cache(d, &why);
+    if (c ? token_cache_key(c)->tokenizer_hash == tokenizer_hash(t)
+          : why.status == STATUS_NOTFOUND) {
         return STATUS_OK;
     }
-    enum status s = dataset_tokenizer_open(&t, directory, dataset_manifest(d), file_posix(), err);
-    if (s == STATUS_OK && t) {
-        s = error_set(err, STATUS_EXISTS,
-                      "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
-                      DATASET_TOKENIZER_NAME);
-    }
-    tokenizer_close(t);
-    return s;
+    TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
+    return file_posix()->remove(file_posix()->context, path, err);
 }
 
-static enum status run(const char *directory, const struct tokenizer_cli *o, struct error *err) {
-    struct dataset *d = NULL;
-    struct tokenizer *t = NULL;
-    uint64_t captions = 0;
-    TRY(dataset_open(&d, directory, NULL, err));
-    enum status s = refuse_another(directory, d, o, err);
-    if (s == STATUS_OK) {
-        s = o->tokenizer ? bring(&t, o->tokenizer, err) : learn(&t, &captions, d, o, err);
+static enum status run(struct outcome *r,
+                       const char *directory,
+                       const struct dataset *d,
+                       const struct tokenizer_cli *o,
+                       bool learning_asked,
+                       struct error *err) {
+    TRY(find_present(r, directory, d, o, learning_asked, err));
+    if (!r->kept) {
+        TRY(o->tokenizer ? bring(&r->tokenizer, o->tokenizer, err)
+                         : learn(&r->tokenizer, &r->captions, d, o, err));
+        TRY(dataset_tokenizer_store(r->tokenizer, directory, file_posix(), o->overwrite, err));
+        TRY(remove_stale_cache(directory, d, r->tokenizer, err));
     }
-    if (s == STATUS_OK) {
-        s = dataset_tokenizer_store(t, directory, file_posix(), o->overwrite, err);
+    if (o->cache) {
+        TRY(ccpack_write_cache(&r->cache, directory, d, r->tokenizer, !o->no_clean, o->quiet, err));
     }
-    if (s == STATUS_OK) {
-        s = report(o, directory, t, captions, err);
-    }
-    tokenizer_close(t);
-    dataset_close(d);
-    return s;
+    return report(o, directory, r, err);
 }
 
 int ccpack_tokenizer_main(int argc, char **argv) {
@@ -199,10 +237,23 @@ int ccpack_tokenizer_main(int argc, char **argv) {
         return cli_exit(&tokenizer_program, s, &err);
     }
     cli_signals_install();
-    s = o.tokenizer ? refuse_together(&a, &err) : STATUS_OK;
-    if (s == STATUS_OK) {
-        s = run(a.items[0], &o, &err);
+    struct dataset *d = NULL;
+    struct outcome r = {0};
+    bool learning_asked = cli_given(&tokenizer_program, &a, "vocab-size") ||
+                          cli_given(&tokenizer_program, &a, "model-type");
+    if (o.tokenizer && (learning_asked || (o.no_clean && !o.cache))) {
+        s = error_set(&err, STATUS_USAGE,
+                      "--tokenizer brings a tokenizer, --vocab-size, --model-type and --no-clean "
+                      "are about learning one: give one of the two");
     }
+    if (s == STATUS_OK) {
+        s = dataset_open(&d, a.items[0], NULL, &err);
+    }
+    if (s == STATUS_OK) {
+        s = run(&r, a.items[0], d, &o, learning_asked, &err);
+    }
+    tokenizer_close(r.tokenizer);
+    dataset_close(d);
     cli_arguments_fini(&a);
     return cli_exit(&tokenizer_program, s, &err);
 }

@@ -77,6 +77,32 @@ expect 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite
 cmp plain/tokenizer.model kept.model || fail "a failed run changed the tokenizer"
 recorded plain sentencepiece
 
+# --- tokens.cct: made with what is there or just made, gone with the tokenizer it was made with
+"$BIN/ccpack" tokenizer plain --cache --json >out.json 2>err.txt || fail "--cache: $(cat err.txt)"
+grep -q '"captions":0,.*"cached_captions":60,"cached_tokens":[1-9]' out.json || fail "cache: $(cat out.json)"
+grep -q 'kept' err.txt || fail "the tokenizer was not kept: $(cat err.txt)"
+cmp plain/tokenizer.model kept.model || fail "--cache changed the tokenizer"
+cp plain/tokens.cct one.cct
+"$BIN/ccpack" tokenizer -q plain --cache && cmp one.cct plain/tokens.cct || fail "the same captions give another cache"
+"$BIN/ccpack" tokenizer -q plain --cache --no-clean || fail "--cache --no-clean"
+cmp -s one.cct plain/tokens.cct && fail "--no-clean makes the same cache"
+expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --cache --vocab-size 60
+"$BIN/ccpack" tokenizer -q plain --tokenizer kept.model && [ -e plain/tokens.cct ] || fail "a cache that fits is gone"
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer vocab.txt || fail "vocab.txt"
+[ ! -e plain/tokens.cct ] || fail "the cache of another tokenizer stays"
+"$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model --cache || fail "--tokenizer --cache"
+cmp one.cct plain/tokens.cct || fail "the same tokenizer gives another cache"
+expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer kept.model --no-clean
+[ -z "$(ls plain | grep tmp)" ] || fail "temporaries are left"
+"$BIN/ccpack" -q --overwrite -o again all.tar && cp plain/tokens.cct again/ || exit 1
+"$BIN/ccpack" -q --overwrite -o again all.tar || exit 1
+[ ! -e again/tokens.cct ] || fail "ccpack --overwrite leaves tokens.cct"
+
+# --- the record stays when the dataset grows
+cp -r plain grown
+"$BIN/ccpack" -q --append -o grown all.tar || fail "--append"
+recorded grown sentencepiece
+
 # --- a file that is not the recorded one
 cp vocab.txt plain/tokenizer.model
 expect 65 "bring that one back" "$BIN/ccpack" tokenizer plain
