@@ -75,10 +75,12 @@ static bool read_integer(const char *text, size_t length, int64_t min, int64_t m
     return *end == '\0' && errno == 0 && value >= min && value <= max;
 }
 
-/* "3", "1..5", "1..", "..5" within [min, max]; the ends that are left out stay as they are. */
+/* "3", "1..5", "1..", "..5" within [min, max], which are also the ends that are left out. */
 static bool
 read_range(const char *text, size_t length, int64_t min, int64_t max, int64_t *from, int64_t *to) {
     const char *dots = NULL;
+    *from = min;
+    *to = max;
     for (size_t i = 0; i + 1 < length && dots == NULL; i++) {
         dots = text[i] == '.' && text[i + 1] == '.' ? text + i : NULL;
     }
@@ -94,8 +96,8 @@ read_range(const char *text, size_t length, int64_t min, int64_t max, int64_t *f
 }
 
 static bool read_range_u32(const char *text, size_t length, uint32_t *from, uint32_t *to) {
-    int64_t low = *from;
-    int64_t high = *to;
+    int64_t low = 0;
+    int64_t high = 0;
     bool ok = read_range(text, length, 0, UINT32_MAX, &low, &high);
     *from = (uint32_t)low;
     *to = (uint32_t)high;
@@ -137,8 +139,8 @@ static bool read_field(struct loader_filter *f,
         return read_range_u32(value, length, &f->min_caption_bytes, &f->max_caption_bytes);
     }
     if (is_name(name, name_length, "label")) {
-        int64_t low = f->min_label;
-        int64_t high = f->max_label;
+        int64_t low = 0;
+        int64_t high = 0;
         bool ok = read_range(value, length, INT32_MIN, INT32_MAX, &low, &high);
         f->min_label = (int32_t)low;
         f->max_label = (int32_t)high;

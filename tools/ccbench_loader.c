@@ -44,7 +44,8 @@ struct options {
 static const char *const engines[] = {"auto", "uring", "pread", NULL};
 
 /* As augment_kind_of knows them. */
-static const char *const augments[] = {"none", "crop", "eval-squash", "eval-crop", NULL};
+static const char *const augments[] = {"none",        "crop",      "paper", "simclr",
+                                       "eval-squash", "eval-crop", NULL};
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
@@ -199,7 +200,7 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
                          o->ranks);
     }
     bool is_evaluation = opt->augment == AUGMENT_EVAL_SQUASH || opt->augment == AUGMENT_EVAL_CROP;
-    bool is_pairs = strcmp(augment_kind_name(opt->augment), "simclr") == 0;
+    bool is_pairs = opt->augment == AUGMENT_SIMCLR;
     opt->batch_count = (uint32_t)o->batch;
     opt->image_size_px = (uint32_t)o->size;
     opt->views = o->views != 0 ? (uint32_t)o->views : is_pairs ? 2 : 1;

@@ -203,3 +203,23 @@ void picture_dataset_damage(const char *directory, uint64_t sample_id) {
     close(fd);
     dataset_close(d);
 }
+
+void picture_dataset_damage_record(const char *directory, uint64_t number) {
+    enum { HEADER_BYTES = 128, RECORD_BYTES = 64, HASH_AT = 16 }; /* formats/SHARD_FORMAT.md */
+    struct dataset *d = NULL;
+    struct dataset_sample sample;
+    struct error err = {0};
+    char path[PATH_MAX_BYTES];
+    uint8_t byte = 0;
+    MUST(dataset_open(&d, directory, NULL, &err));
+    MUST(dataset_sample_at(d, number, &sample, &err));
+    MUST(shard_index_name(path, sizeof(path), dataset_shard_path(d, sample.shard), &err));
+    int fd = open(path, O_RDWR);
+    off_t at = (off_t)HEADER_BYTES + (off_t)sample.index_in_shard * RECORD_BYTES + HASH_AT;
+    bool written = fd >= 0 && pread(fd, &byte, 1, at) == 1;
+    byte ^= 1;
+    written = written && pwrite(fd, &byte, 1, at) == 1;
+    MUST(written ? STATUS_OK : error_set_errno(&err, "cannot damage %s", path));
+    close(fd);
+    dataset_close(d);
+}

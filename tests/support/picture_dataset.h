@@ -26,4 +26,7 @@ void picture_dataset_make(const char *directory, const struct picture_dataset *h
 /* Overwrites some bytes in the middle of a sample's image, in the shard file. */
 void picture_dataset_damage(const char *directory, uint64_t sample_id);
 
+/* Flips a bit of the index record of sample number `number`, in the sidecar of its shard. */
+void picture_dataset_damage_record(const char *directory, uint64_t number);
+
 #endif

@@ -15,15 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "formats/base/hash.h"
 #include "formats/base/json_writer.h"
 #include "formats/base/rng.h"
 #include "formats/dataset.h"
 #include "formats/tokenizer.h"
+#include "tests/support/batches.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
-enum { SIDE = 32, TOKENS = 12, SAMPLES = 100, STEP = 3 };
+enum { TOKENS = BATCHES_TOKENS, SAMPLES = 100, STEP = 3 };
 
 /* test-timeout: 120 */
 
@@ -36,64 +36,8 @@ static const char *make_dataset_at(const char *name, bool tokenizer) {
     return dir;
 }
 
-static struct loader_options options(uint32_t batch) {
-    struct loader_options opt;
-    loader_options_default(&opt);
-    opt.batch_count = batch;
-    opt.image_size_px = SIDE;
-    opt.max_tokens = TOKENS;
-    opt.seed = test_seed();
-    opt.threads = 2;
-    opt.read_depth = 8;
-    return opt;
-}
-
-static struct loader *open_loader(const char *dir, const struct loader_options *opt) {
-    struct loader *l = NULL;
-    struct error err = {0};
-    enum status s = loader_open(&l, dir, opt, &err);
-    if (s == STATUS_UNSUPPORTED && opt->engine == LOADER_ENGINE_URING) {
-        test_skip("%s", err.text);
-    }
-    assert_ok(s, err);
-    return l;
-}
-
-static uint64_t hash_sample(const struct loader_batch *b, uint32_t i) {
-    uint64_t parts[] = {
-        hash64(b->images + (size_t)i * SIDE * SIDE * 3, (size_t)SIDE * SIDE * 3),
-        hash64(b->tokens + (size_t)i * TOKENS, TOKENS * sizeof(int32_t)),
-        (uint64_t)b->lengths[i],
-        b->sample_ids[i],
-        b->text_ids[i],
-    };
-    return hash64(parts, sizeof(parts));
-}
-
-static uint64_t hash_batch(const struct loader_batch *b) {
-    uint64_t h = b->global_step;
-    for (uint32_t i = 0; i < b->count; i++) {
-        uint64_t pair[] = {h, hash_sample(b, i)};
-        h = hash64(pair, sizeof(pair));
-    }
-    return h;
-}
-
-static uint64_t next_hash(struct loader *l) {
-    struct loader_batch b;
-    struct error err = {0};
-    assert_ok(loader_acquire(l, &b, &err), err);
-    uint64_t h = hash_batch(&b);
-    loader_release(l, &b);
-    return h;
-}
-
 static void hash_steps(uint64_t *out, uint32_t steps, const char *dir, struct loader_options opt) {
-    struct loader *l = open_loader(dir, &opt);
-    for (uint32_t i = 0; i < steps; i++) {
-        out[i] = next_hash(l);
-    }
-    loader_close(l);
+    batches_of(out, steps, &(struct loader_source){.directory = dir}, 1, &opt);
 }
 
 static void check_engine(enum loader_engine engine) {
@@ -101,7 +45,7 @@ static void check_engine(enum loader_engine engine) {
     const char *dir = make_dataset_at("d", true);
     uint64_t expected[STEPS];
     uint64_t got[STEPS];
-    struct loader_options opt = options(16);
+    struct loader_options opt = batches_options(16);
     opt.engine = LOADER_ENGINE_PREAD;
     opt.threads = 1;
     hash_steps(expected, STEPS, dir, opt);
@@ -134,14 +78,14 @@ collect_epoch(uint64_t *by_id, const char *dir, struct loader_options opt, uint6
     uint32_t met = 0;
     struct loader_batch b;
     struct error err = {0};
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     enum status s;
     while ((s = loader_acquire(l, &b, &err)) == STATUS_OK) {
         for (uint32_t i = 0; i < b.count && b.epoch == epoch; i++) {
             uint64_t at = b.sample_ids[i] / STEP;
             assert_true(at < SAMPLES && b.sample_ids[i] % STEP == 0);
             assert_int_equal(by_id[at], 0);
-            by_id[at] = hash_sample(&b, i);
+            by_id[at] = batches_hash_sample(&b, &opt, i);
             met++;
         }
         loader_release(l, &b);
@@ -155,7 +99,7 @@ collect_epoch(uint64_t *by_id, const char *dir, struct loader_options opt, uint6
 TEST(ranks_together_deliver_every_sample_once) {
     const char *dir = make_dataset_at("d", true);
     uint64_t expected[SAMPLES] = {0};
-    struct loader_options opt = options(24);
+    struct loader_options opt = batches_options(24);
     opt.drop_last = false;
     opt.epochs = 2;
     assert_int_equal(collect_epoch(expected, dir, opt, 1), SAMPLES);
@@ -175,13 +119,13 @@ TEST(ranks_together_deliver_every_sample_once) {
 TEST(resume_equals_the_tail_of_an_unbroken_run) {
     enum { STEPS = 14 };
     const char *dir = make_dataset_at("d", true);
-    struct loader_options opt = options(16);
+    struct loader_options opt = batches_options(16);
     struct loader_state states[STEPS];
     uint64_t expected[STEPS];
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     for (uint32_t i = 0; i < STEPS; i++) {
         states[i] = loader_state(l);
-        expected[i] = next_hash(l);
+        expected[i] = batches_next(l, &opt);
     }
     struct rng r;
     struct error err = {0};
@@ -190,10 +134,10 @@ TEST(resume_equals_the_tail_of_an_unbroken_run) {
         uint32_t from = rng_below(&r, STEPS);
         assert_ok(loader_seek(l, &states[from], &err), err);
         opt.start = &states[from];
-        struct loader *fresh = open_loader(dir, &opt);
+        struct loader *fresh = batches_open(dir, &opt);
         for (uint32_t i = from; i < STEPS && i < from + 4; i++) {
-            assert_int_equal(next_hash(fresh), expected[i]);
-            assert_int_equal(next_hash(l), expected[i]);
+            assert_int_equal(batches_next(fresh, &opt), expected[i]);
+            assert_int_equal(batches_next(l, &opt), expected[i]);
         }
         loader_close(fresh);
     }
@@ -202,8 +146,8 @@ TEST(resume_equals_the_tail_of_an_unbroken_run) {
 
 TEST(positions_of_other_data_are_refused) {
     const char *dir = make_dataset_at("d", false);
-    struct loader_options opt = options(16);
-    struct loader *l = open_loader(dir, &opt);
+    struct loader_options opt = batches_options(16);
+    struct loader *l = batches_open(dir, &opt);
     struct loader *other = NULL;
     struct error err = {0};
     struct loader_state good = loader_state(l);
@@ -228,11 +172,11 @@ TEST(close_works_at_any_moment) {
     struct rng r;
     rng_init(&r, test_seed(), RNG_INIT, 1, 0);
     for (uint32_t round = 0; round < 40; round++) {
-        struct loader_options opt = options(1 + rng_below(&r, 40));
+        struct loader_options opt = batches_options(1 + rng_below(&r, 40));
         opt.threads = 1 + rng_below(&r, 4);
         opt.read_depth = 1 + rng_below(&r, 32);
         opt.engine = round % 2 == 0 ? LOADER_ENGINE_AUTO : LOADER_ENGINE_PREAD;
-        struct loader *l = open_loader(dir, &opt);
+        struct loader *l = batches_open(dir, &opt);
         struct error err = {0};
         struct loader_batch b;
         uint32_t steps = rng_below(&r, 4);
@@ -250,9 +194,9 @@ TEST(close_works_at_any_moment) {
 
 TEST(held_batches_are_counted) {
     const char *dir = make_dataset_at("d", false);
-    struct loader_options opt = options(10);
+    struct loader_options opt = batches_options(10);
     opt.prefetch_batches = 2;
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     struct error err = {0};
     struct loader_batch held[4];
     for (int i = 0; i < 3; i++) {
@@ -261,10 +205,10 @@ TEST(held_batches_are_counted) {
     assert_status(loader_acquire(l, &held[3], &err), STATUS_INVALID, err);
     struct loader_state place = loader_state(l);
     assert_status(loader_seek(l, &place, &err), STATUS_INVALID, err);
-    uint64_t first = hash_batch(&held[0]);
+    uint64_t first = batches_hash(&held[0], &opt);
     loader_release(l, &held[1]);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    assert_int_equal(hash_batch(&held[0]), first);
+    assert_int_equal(batches_hash(&held[0], &opt), first);
     loader_release(l, &held[0]);
     loader_release(l, &held[0]); /* twice does no harm */
     loader_release(l, &held[2]);
@@ -275,13 +219,13 @@ TEST(held_batches_are_counted) {
 
 TEST(sequential_order_shows_everything_once) {
     const char *dir = make_dataset_at("d", true);
-    struct loader_options opt = options(32);
+    struct loader_options opt = batches_options(32);
     opt.order = LOADER_ORDER_SEQUENTIAL;
     opt.augment = AUGMENT_EVAL_SQUASH;
     opt.captions = LOADER_CAPTIONS_NONE;
     opt.drop_last = false;
     opt.epochs = 1;
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     struct loader_batch b;
     struct error err = {0};
     uint64_t next = 0;
@@ -299,8 +243,8 @@ TEST(sequential_order_shows_everything_once) {
 
 TEST(without_a_tokenizer_tokens_are_zero) {
     const char *dir = make_dataset_at("d", false);
-    struct loader_options opt = options(50);
-    struct loader *l = open_loader(dir, &opt);
+    struct loader_options opt = batches_options(50);
+    struct loader *l = batches_open(dir, &opt);
     struct loader_info info;
     loader_info(l, &info);
     assert_int_equal(info.vocab_count, 0);
@@ -324,7 +268,7 @@ TEST(a_tokenizer_can_be_given) {
     const char *dir = make_dataset_at("with", true);
     uint64_t expected;
     uint64_t got;
-    struct loader_options opt = options(20);
+    struct loader_options opt = batches_options(20);
     hash_steps(&expected, 1, dir, opt);
     size_t size = 0;
     uint8_t *model = test_read_file(test_temp_path("with/tokenizer.model"), &size);
@@ -343,7 +287,7 @@ static void count_ids(uint32_t *seen,
                       const struct loader_options *opt,
                       uint64_t *replaced,
                       struct loader **keep) {
-    struct loader *l = open_loader(dir, opt);
+    struct loader *l = batches_open(dir, opt);
     struct loader_batch b;
     struct error err = {0};
     while (loader_acquire(l, &b, &err) == STATUS_OK) {
@@ -363,7 +307,7 @@ TEST(damaged_samples_are_replaced_counted_and_listed) {
         picture_dataset_damage(dir, damaged[i]);
     }
     uint64_t hashes[2][10];
-    struct loader_options opt = options(20);
+    struct loader_options opt = batches_options(20);
     opt.threads = 1;
     hash_steps(hashes[0], 10, dir, opt);
     opt.threads = 4;
@@ -399,9 +343,9 @@ TEST(too_much_damage_ends_the_run) {
     const char *dir = make_dataset_at("d", true);
     picture_dataset_damage(dir, 10 * STEP);
     picture_dataset_damage(dir, 20 * STEP);
-    struct loader_options opt = options(20);
+    struct loader_options opt = batches_options(20);
     opt.max_corrupt_count = 1;
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     struct loader_batch b;
     struct error err = {0};
     enum status s;
@@ -417,7 +361,7 @@ TEST(too_much_damage_ends_the_run) {
 TEST(lost_shards_are_named) {
     const char *dir = make_dataset_at("d", true);
     const char *shard = test_temp_path("d/pictures-000001.tar.zst");
-    struct loader_options opt = options(20);
+    struct loader_options opt = batches_options(20);
     struct loader *l = NULL;
     struct error err = {0};
     assert_int_equal(truncate(shard, 1000), 0);
@@ -462,10 +406,10 @@ TEST(only_auto_falls_back_and_says_so) {
     const char *dir = make_dataset_at("d", false);
     struct lines lines = {0};
     struct log_sink sink = {keep_line, &lines, LOG_LEVEL_INFO};
-    struct loader_options opt = options(20);
+    struct loader_options opt = batches_options(20);
     opt.log = &sink;
     forbid_uring();
-    struct loader *l = open_loader(dir, &opt);
+    struct loader *l = batches_open(dir, &opt);
     struct loader_info info;
     loader_info(l, &info);
     assert_string_equal(info.engine, "pread");
@@ -481,10 +425,10 @@ TEST(only_auto_falls_back_and_says_so) {
 
 TEST(stats_are_told_as_line_and_json) {
     const char *dir = make_dataset_at("d", true);
-    struct loader_options opt = options(20);
-    struct loader *l = open_loader(dir, &opt);
+    struct loader_options opt = batches_options(20);
+    struct loader *l = batches_open(dir, &opt);
     for (int i = 0; i < 3; i++) {
-        next_hash(l);
+        batches_next(l, &opt);
     }
     struct loader_stats stats;
     loader_stats(l, &stats);

@@ -1,11 +1,14 @@
 /* A disk that misbehaves: an engine between the loader and pread that fails, shortens, delays or
  * never answers. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
@@ -20,6 +23,7 @@ static int fail_errno;     /* 0: none */
 static uint32_t fail_each; /* every so many-th request, counted over all threads; 0: none */
 static uint32_t fail_from; /* all requests from this one on; 0: none */
 static size_t most_bytes = SIZE_MAX;
+static int64_t delay_ns; /* of each request */
 /* Relaxed: a count, nothing else is told by it. */
 static atomic_uint requests;
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,6 +60,9 @@ static uint32_t odd_reap(struct read_engine *e, struct read_completion *out, uin
         pthread_cond_wait(&gate, &gate_lock);
     }
     pthread_mutex_unlock(&gate_lock);
+    if (delay_ns > 0) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)delay_ns}, NULL);
+    }
     uint32_t n = read_engine_pread()->reap(e, out, max);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t number = atomic_fetch_add_explicit(&requests, 1, memory_order_relaxed) + 1;
@@ -66,6 +73,13 @@ static uint32_t odd_reap(struct read_engine *e, struct read_completion *out, uin
         }
     }
     return n;
+}
+
+static void open_gate(void) {
+    pthread_mutex_lock(&gate_lock);
+    gate_closed = false;
+    pthread_cond_broadcast(&gate);
+    pthread_mutex_unlock(&gate_lock);
 }
 
 static const struct read_engine_ops odd_engine = {
@@ -210,16 +224,272 @@ TEST(a_hanging_disk_is_named_and_waited_for_in_bounds) {
     assert_true(clock_now_ns() - begin_ns >= 50000000);
     assert_non_null(strstr(err.text, "stuck in read, "));
     assert_non_null(strstr(err.text, "/pictures-00000"));
-    pthread_mutex_lock(&gate_lock);
-    gate_closed = false;
-    pthread_cond_broadcast(&gate);
-    pthread_mutex_unlock(&gate_lock);
+    open_gate();
     enum status s;
     do { /* it may be tried again */
         s = loader_acquire(l, &b, &err);
     } while (s == STATUS_TIMEOUT);
     assert_ok(s, err);
     assert_int_equal(b.step, 0);
+    loader_close(l);
+}
+
+TEST(a_slow_disk_changes_nothing_but_the_time) {
+    const char *dir = make_dir();
+    struct loader_stats stats;
+    delay_ns = 3000000;
+    assert_int_equal(odd_hash(dir, &stats), true_hash(dir));
+    assert_true(stats.consumer_stall_ns > 0);
+}
+
+TEST(interrupted_reads_are_continued) {
+    const char *dir = make_dir();
+    struct loader_stats stats;
+    fail_errno = EINTR;
+    fail_each = 2;
+    assert_int_equal(odd_hash(dir, &stats), true_hash(dir));
+    assert_int_equal(stats.retried_reads_count, 0);
+}
+
+/* --- a disk that never answers --- */
+
+struct memory_count {
+    /* Relaxed: read when the loader is closed. */
+    atomic_int blocks;
+    atomic_int lines;
+};
+
+static void *counted_alloc(void *cookie, size_t size) {
+    struct memory_count *c = cookie;
+    atomic_fetch_add_explicit(&c->blocks, 1, memory_order_relaxed);
+    return host_memory_default().alloc(NULL, size);
+}
+
+static void counted_release(void *cookie, void *data) {
+    struct memory_count *c = cookie;
+    atomic_fetch_sub_explicit(&c->blocks, data != NULL, memory_order_relaxed);
+    host_memory_default().release(NULL, data);
+}
+
+static void count_line(void *cookie, enum log_level level, const char *text) {
+    struct memory_count *c = cookie;
+    if (level == LOG_LEVEL_WARN && strstr(text, "hang in reads that do not end") != NULL) {
+        atomic_fetch_add_explicit(&c->lines, 1, memory_order_relaxed);
+    }
+}
+
+TEST(close_leaves_reads_that_never_end_behind) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct memory_count count = {0};
+    struct log_sink log = {count_line, &count, LOG_LEVEL_WARN};
+    struct error err = {0};
+    opt.host_memory = (struct host_memory){counted_alloc, counted_release, &count};
+    opt.log = &log;
+    opt.wait_timeout_ms = 10;
+    gate_closed = true;
+    struct loader *l = open_with(dir, &opt, &odd_engine);
+    struct loader_state place = loader_state(l);
+    int64_t begin_ns = clock_now_ns();
+    assert_status(loader_seek(l, &place, &err), STATUS_TIMEOUT, err);
+    struct loader_batch b;
+    struct error again = {0};
+    assert_status(loader_acquire(l, &b, &again), STATUS_TIMEOUT, again);
+    loader_close(l);
+    int64_t waited_ms = (clock_now_ns() - begin_ns) / 1000000;
+    assert_in_range(waited_ms, 3000, 30000); /* twice two seconds, less what rounding takes */
+    assert_int_equal(atomic_load(&count.lines), 1);
+    assert_int_equal(atomic_load(&count.blocks), 0); /* no decoder was stuck */
+    open_gate();
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* they free what is left */
+}
+
+/* --- files that change while they are read --- */
+
+static enum status run_through(struct loader *l, struct error *err) {
+    struct loader_batch b;
+    enum status s;
+    while ((s = loader_acquire(l, &b, err)) == STATUS_OK) {
+        loader_release(l, &b);
+    }
+    return s;
+}
+
+/* Opens, takes one batch, lets `change` happen to the first shard, and runs on. */
+static void check_change(void (*change)(const char *path), enum status expected, const char *why) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct loader_batch b;
+    struct error err = {0};
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/pictures-000000.tar.zst", dir);
+    opt.prefetch_batches = 1;
+    struct loader *l = open_with(dir, &opt, read_engine_pread());
+    assert_ok(loader_acquire(l, &b, &err), err);
+    change(path);
+    loader_release(l, &b);
+    assert_status(run_through(l, &err), expected, err);
+    if (strstr(err.text, why) == NULL || strstr(err.text, path) == NULL) {
+        fail_msg("'%s' does not say '%s' and '%s'", err.text, why, path);
+    }
+    loader_close(l);
+}
+
+static void cut(const char *path) {
+    assert_int_equal(truncate(path, 5000), 0);
+}
+
+static void scribble(const char *path) {
+    size_t size = 0;
+    uint8_t *bytes = test_read_file(path, &size);
+    int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < size; i += 100) {
+        bytes[i] ^= 0x55;
+    }
+    assert_int_equal(pwrite(fd, bytes, size, 0), (ssize_t)size);
+    close(fd);
+    free(bytes);
+}
+
+TEST(a_shard_that_is_cut_while_loading_is_named) {
+    check_change(cut, STATUS_CORRUPT, "the file ends at offset");
+}
+
+TEST(a_shard_that_is_overwritten_while_loading_is_named) {
+    check_change(scribble, STATUS_CORRUPT, "was replaced or written to after loading began");
+}
+
+/* --- damage --- */
+
+static uint64_t count_lines(const char *path, const char *containing) {
+    size_t size = 0;
+    uint64_t lines = 0;
+    char *text = (char *)test_read_file(path, &size);
+    for (char *at = text; (at = strstr(at, containing)) != NULL; at++) {
+        lines++;
+    }
+    free(text);
+    return lines;
+}
+
+TEST(five_percent_of_damage_is_replaced_and_listed) {
+    enum { SAMPLES = 200, DAMAGED = 10, EPOCHS = 3 };
+    struct picture_dataset how;
+    picture_dataset_default(&how);
+    how.samples = SAMPLES;
+    const char *dir = test_temp_path("d");
+    picture_dataset_make(dir, &how);
+    for (uint64_t i = 0; i < DAMAGED; i++) {
+        picture_dataset_damage(dir, (i * 19 + 3) * how.id_step);
+    }
+    uint64_t hashes[2] = {0};
+    for (uint32_t round = 0; round < 2; round++) {
+        struct loader_options opt = options();
+        struct loader_batch b;
+        struct error err = {0};
+        uint64_t replaced = 0;
+        uint64_t delivered = 0;
+        opt.epochs = EPOCHS;
+        opt.drop_last = false;
+        opt.threads = 1 + 3 * round;
+        opt.quarantine_path = test_temp_path("quarantine-%u", round);
+        struct loader *l = open_with(dir, &opt, round == 0 ? read_engine_pread() : NULL);
+        while (loader_acquire(l, &b, &err) == STATUS_OK) {
+            for (uint32_t i = 0; i < b.count; i++) {
+                uint64_t number = b.sample_ids[i] / how.id_step;
+                assert_true(number < 3 || number > 3 + 9 * 19 || (number - 3) % 19 != 0);
+            }
+            replaced += b.replaced_count;
+            delivered += b.count;
+            uint64_t pair[] = {hashes[round], hash64(b.images, (size_t)b.count * SIDE * SIDE * 3)};
+            hashes[round] = hash64(pair, sizeof(pair));
+            loader_release(l, &b);
+        }
+        loader_close(l);
+        assert_int_equal(delivered, EPOCHS * SAMPLES);
+        assert_int_equal(replaced, EPOCHS * DAMAGED);
+        assert_int_equal(count_lines(test_temp_path("quarantine-%u", round), "\n"), DAMAGED);
+        assert_int_equal(count_lines(test_temp_path("quarantine-%u", round), "\"reason\":"),
+                         DAMAGED);
+    }
+    assert_int_equal(hashes[0], hashes[1]);
+}
+
+TEST(damaged_index_records_are_replaced_like_damaged_images) {
+    const char *dir = make_dir();
+    picture_dataset_damage_record(dir, 5);
+    picture_dataset_damage_record(dir, 50);
+    uint64_t hashes[2] = {0};
+    for (uint32_t round = 0; round < 2; round++) {
+        struct loader_options opt = options();
+        struct loader_batch b;
+        struct error err = {0};
+        uint64_t replaced = 0;
+        opt.epochs = 2;
+        opt.drop_last = false;
+        opt.threads = 1 + 3 * round;
+        opt.quarantine_path = test_temp_path("quarantine-%u", round);
+        struct loader *l = open_with(dir, &opt, round == 0 ? read_engine_pread() : NULL);
+        while (loader_acquire(l, &b, &err) == STATUS_OK) {
+            for (uint32_t i = 0; i < b.count; i++) {
+                assert_true(b.sample_ids[i] != 15 && b.sample_ids[i] != 150);
+            }
+            replaced += b.replaced_count;
+            uint64_t pair[] = {hashes[round], hash64(b.images, (size_t)b.count * SIDE * SIDE * 3)};
+            hashes[round] = hash64(pair, sizeof(pair));
+            loader_release(l, &b);
+        }
+        assert_int_equal(replaced, 4);
+        struct loader_corrupt row;
+        uint64_t positions = 0;
+        for (uint64_t i = 0; i < 2; i++) {
+            assert_int_equal(loader_corrupt_at(l, i, &row), STATUS_OK);
+            assert_true(row.sample_id == LOADER_NO_SAMPLE);
+            assert_non_null(strstr(row.reason, "index record"));
+            positions += row.position;
+        }
+        assert_int_equal(positions, 55);
+        loader_close(l);
+        const char *list = test_temp_path("quarantine-%u", round);
+        assert_int_equal(count_lines(list, "\"id\":null"), 2);
+        assert_int_equal(count_lines(list, "\"position\":50,"), 1);
+    }
+    assert_int_equal(hashes[0], hashes[1]);
+}
+
+TEST(a_quarantine_file_that_cannot_be_written_ends_the_run) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct loader *l = NULL;
+    struct error err = {0};
+    struct loader_source source = {.directory = dir};
+    opt.quarantine_path = test_temp_path("no/such/folder");
+    assert_status(loader_open_with_engine(&l, &source, 1, &opt, NULL, &err), STATUS_NOTFOUND, err);
+    picture_dataset_damage(dir, 30);
+    opt.quarantine_path = "/dev/full";
+    l = open_with(dir, &opt, NULL);
+    assert_status(run_through(l, &err), STATUS_IO, err);
+    loader_close(l);
+}
+
+/* --- time --- */
+
+TEST(batches_of_the_next_epochs_are_made_ahead) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct loader_stats stats;
+    opt.batch_count = 100; /* one batch an epoch */
+    opt.prefetch_batches = 3;
+    struct loader *l = open_with(dir, &opt, NULL);
+    for (int tries = 0; tries < 2000; tries++) {
+        loader_stats(l, &stats);
+        if (stats.deliver.queue_depth == 4) {
+            break;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    assert_int_equal(stats.deliver.queue_depth, 4);
     loader_close(l);
 }
 

@@ -1,7 +1,9 @@
-/* The order of samples: every position once, for any cut into ranks, and well mixed. */
+/* The order of samples: every sample once, for any order, mix and cut into ranks, and well mixed.
+ */
 #include "loader/sampler.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/support/test.h"
 
@@ -200,4 +202,249 @@ TEST(replacements_are_fixed_by_seed_epoch_and_id) {
         same += first == sampler_replacement(&a, 0, 3, id, 1);
     }
     assert_true(same < 5);
+}
+
+/* --- orders and mixes --- */
+
+struct plan {
+    const char *order;
+    uint32_t source_count;
+    uint64_t live[3];
+    double weights[3];
+};
+
+static const struct plan plans[] = {
+    {"global", 1, {230}, {0}},
+    {"sequential", 1, {230}, {0}},
+    {"block:16:3", 1, {230}, {0}},  /* a rest of 6 */
+    {"block:10:4", 1, {230}, {0}},  /* no rest */
+    {"block:500:4", 1, {230}, {0}}, /* less than one block */
+    {"block:1:1", 1, {230}, {0}},
+    {"global", 3, {100, 7, 123}, {0}},
+    {"sequential", 3, {100, 7, 123}, {0}},
+    {"block:16:3", 3, {100, 7, 123}, {0}},
+    {"global", 3, {100, 0, 130}, {0}}, /* one is empty */
+    {"global", 2, {200, 30}, {1, 3}},
+    {"block:8:2", 2, {200, 30}, {0.3, 0.1}},
+    {"sequential", 3, {50, 90, 90}, {5, 1, 1}},
+};
+enum { PLANS = sizeof(plans) / sizeof(plans[0]) };
+
+static void init_plan(struct sampler *s, const struct plan *plan, struct loader_options opt) {
+    struct error err = {0};
+    assert_ok(loader_order_parse(&opt, plan->order, &err), err);
+    assert_ok(sampler_init(s, plan->live, plan->weights, plan->source_count, &opt, &err), err);
+}
+
+static uint64_t place_key(struct sampler_place place) {
+    return (uint64_t)place.source << 48 | place.ordinal;
+}
+
+/* Over several epochs, every sample of a source comes equally often, but for one; without weights
+ * once an epoch. */
+TEST(every_order_shows_every_sample_equally_often) {
+    for (size_t k = 0; k < PLANS; k++) {
+        struct sampler s;
+        struct loader_options opt = options(24, 0, 1);
+        uint32_t seen[3][256] = {{0}};
+        opt.drop_last = false;
+        opt.epochs = 4;
+        init_plan(&s, &plans[k], opt);
+        assert_int_equal(s.sample_count, 230);
+        for (uint64_t step = 0; step < s.steps_total; step++) {
+            struct sampler_batch b;
+            assert_int_equal(sampler_batch_at(&s, step, &b), STATUS_OK);
+            for (uint32_t i = 0; i < b.count; i++) {
+                struct sampler_place place = sampler_place_at(&s, &b, i);
+                assert_true(place.source < plans[k].source_count);
+                assert_true(place.ordinal < plans[k].live[place.source]);
+                seen[place.source][place.ordinal]++;
+            }
+        }
+        for (uint32_t d = 0; d < plans[k].source_count; d++) {
+            uint64_t draws = 4 * s.sources[d].share_count;
+            for (uint64_t i = 0; i < plans[k].live[d]; i++) {
+                uint64_t least = draws / plans[k].live[d];
+                assert_in_range(seen[d][i], least, least + (draws % plans[k].live[d] != 0));
+            }
+        }
+    }
+}
+
+TEST(weights_are_shares_of_an_epoch) {
+    struct sampler s;
+    init_plan(&s, &plans[10], options(23, 0, 1));
+    assert_int_equal(s.sources[0].share_count, 58); /* 57.5, the first of equal remainders */
+    assert_int_equal(s.sources[1].share_count, 172);
+    init_plan(&s, &plans[12], options(23, 0, 1));
+    assert_int_equal(s.sources[0].share_count, 164);
+    assert_int_equal(s.sources[1].share_count + s.sources[2].share_count, 66);
+
+    const uint64_t live[2] = {1000, 10};
+    const double tiny[2] = {1, 1e-9};
+    const uint64_t empty[2] = {1000, 0};
+    const double even[2] = {1, 1};
+    struct loader_options opt = options(10, 0, 1);
+    struct error err = {0};
+    assert_status(sampler_init(&s, live, tiny, 2, &opt, &err), STATUS_USAGE, err);
+    assert_status(sampler_init(&s, empty, even, 2, &opt, &err), STATUS_USAGE, err);
+    assert_non_null(strstr(err.text, "dataset 2"));
+}
+
+TEST(ranks_together_are_the_one_rank_batch_for_every_world) {
+    for (size_t k = 0; k < PLANS; k++) {
+        struct loader_options opt = options(48, 0, 1);
+        opt.drop_last = false;
+        struct sampler whole;
+        init_plan(&whole, &plans[k], opt);
+        for (uint64_t step = 0; step < 2 * whole.steps_per_epoch; step += 4) {
+            struct sampler_batch all;
+            assert_int_equal(sampler_batch_at(&whole, step, &all), STATUS_OK);
+            for (uint32_t world = 1; world <= 64; world++) {
+                uint32_t at = 0;
+                for (uint32_t rank = 0; rank < world; rank++) {
+                    struct sampler part = whole;
+                    struct sampler_batch b;
+                    part.rank = rank;
+                    part.world = world;
+                    assert_int_equal(sampler_batch_at(&part, step, &b), STATUS_OK);
+                    for (uint32_t i = 0; i < b.count; i++, at++) {
+                        assert_true(place_key(sampler_place_at(&part, &b, i)) ==
+                                    place_key(sampler_place_at(&whole, &all, at)));
+                    }
+                }
+                assert_int_equal(at, all.count);
+            }
+        }
+    }
+}
+
+/* Chi-square of the place of one sample over many epochs: as of a fair shuffle. The sample at the
+ * end of the list is the one that a short last block would hold. */
+static double chi_of_places(const char *order, uint64_t sample, uint32_t bins, uint32_t epochs) {
+    enum { N = 330, MAX_BINS = 40 };
+    uint32_t place[MAX_BINS] = {0};
+    struct plan plan = {order, 1, {N}, {0}};
+    struct loader_options opt = options(N, 0, 1);
+    struct sampler s;
+    opt.epochs = 0;
+    init_plan(&s, &plan, opt);
+    for (uint64_t e = 0; e < epochs; e++) {
+        struct sampler_batch b;
+        assert_int_equal(sampler_batch_at(&s, e, &b), STATUS_OK);
+        uint32_t i = 0;
+        while (sampler_place_at(&s, &b, i).ordinal != sample) {
+            i++;
+        }
+        place[(uint64_t)i * bins / N]++;
+    }
+    double chi = 0;
+    double expected = (double)epochs / bins;
+    for (uint32_t i = 0; i < bins; i++) {
+        chi += (place[i] - expected) * (place[i] - expected) / expected;
+    }
+    return chi;
+}
+
+TEST(every_place_is_as_likely_in_global_and_block_order) {
+    /* 9 degrees of freedom, p = 0.001 */
+    assert_true(chi_of_places("global", 200, 10, 400) < 27.9);
+    assert_true(chi_of_places("block:32:4", 0, 10, 400) < 27.9);
+    assert_true(chi_of_places("block:32:4", 329, 10, 400) < 27.9);
+    assert_true(chi_of_places("block:100:2", 329, 10, 400) < 27.9);
+}
+
+/* What the header says of blocks: a window holds few neighbourhoods, and inside it neighbours are
+ * not together. */
+TEST(a_window_of_blocks_is_local_and_shuffled) {
+    enum { N = 6400, BLOCK = 32, WINDOW = 8, PLACES = BLOCK * WINDOW };
+    struct plan plan = {"block:32:8", 1, {N}, {0}};
+    struct loader_options opt = options(PLACES, 0, 1);
+    struct sampler s;
+    init_plan(&s, &plan, opt);
+    uint32_t adjacent = 0;
+    uint64_t first_block[N / PLACES];
+    for (uint64_t step = 0; step < s.steps_per_epoch; step++) {
+        struct sampler_batch b;
+        bool met[N] = {false};
+        assert_int_equal(sampler_batch_at(&s, step, &b), STATUS_OK);
+        uint64_t before = N;
+        for (uint32_t i = 0; i < b.count; i++) {
+            uint64_t at = sampler_place_at(&s, &b, i).ordinal;
+            met[at] = true;
+            adjacent += at == before + 1;
+            before = at;
+        }
+        uint32_t runs = 0;
+        for (uint32_t i = 0; i < N; i++) {
+            runs += met[i] && !met[(i + N - 1) % N];
+        }
+        assert_in_range(runs, 1, WINDOW);
+        first_block[step] = sampler_place_at(&s, &b, 0).ordinal / BLOCK;
+    }
+    /* About one in PLACES follows its neighbour by chance: 25 of 6400. */
+    assert_in_range(adjacent, 5, 60);
+    uint32_t rising = 0;
+    for (uint32_t i = 1; i < N / PLACES; i++) {
+        rising += first_block[i] > first_block[i - 1];
+    }
+    assert_in_range(rising, 3, N / PLACES - 4);
+}
+
+/* The sources of a mix are spread evenly: the share of each batch is as if drawn without putting
+ * back. */
+TEST(a_mix_is_spread_over_the_whole_epoch) {
+    struct plan plan = {"global", 2, {9000, 1000}, {0.7, 0.3}};
+    struct loader_options opt = options(100, 0, 1);
+    struct sampler s;
+    init_plan(&s, &plan, opt);
+    assert_int_equal(s.sources[0].share_count, 7000);
+    double chi = 0;
+    uint64_t total = 0;
+    for (uint64_t step = 0; step < s.steps_per_epoch; step++) {
+        struct sampler_batch b;
+        uint32_t first = 0;
+        assert_int_equal(sampler_batch_at(&s, step, &b), STATUS_OK);
+        for (uint32_t i = 0; i < b.count; i++) {
+            first += sampler_place_at(&s, &b, i).source == 0;
+        }
+        chi += (first - 70.0) * (first - 70.0) / (100 * 0.7 * 0.3);
+        total += first;
+    }
+    assert_int_equal(total, 7000);
+    assert_true(chi > 54 && chi < 158); /* 99 degrees of freedom, p = 0.0001 on either side */
+}
+
+TEST(an_order_is_read_from_its_text) {
+    struct loader_options opt = options(10, 0, 1);
+    struct error err = {0};
+    assert_ok(loader_order_parse(&opt, "block:64", &err), err);
+    assert_int_equal(opt.order, LOADER_ORDER_BLOCK);
+    assert_int_equal(opt.block_count, 64);
+    assert_int_equal(opt.block_window, 16);
+    assert_ok(loader_order_parse(&opt, "block:7:3", &err), err);
+    assert_int_equal(opt.block_count, 7);
+    assert_int_equal(opt.block_window, 3);
+    assert_ok(loader_order_parse(&opt, "sequential", &err), err);
+    assert_int_equal(opt.order, LOADER_ORDER_SEQUENTIAL);
+    assert_ok(loader_order_parse(&opt, "global", &err), err);
+    assert_int_equal(opt.order, LOADER_ORDER_GLOBAL);
+    const char *const bad[] = {"",
+                               "block",
+                               "block:",
+                               "block:0",
+                               "block:-1",
+                               "block:1:",
+                               "block:1:0",
+                               "block:1:2:3",
+                               "block:1x",
+                               "globally",
+                               "block: 1",
+                               "block:99999999999999999999",
+                               "block:1:70000"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_status(loader_order_parse(&opt, bad[i], &err), STATUS_USAGE, err);
+        assert_int_equal(opt.order, LOADER_ORDER_GLOBAL);
+        assert_int_equal(opt.block_count, 7);
+    }
 }
