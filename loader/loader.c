@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "formats/dataset_tokenizer.h"
 #include "loader/loader_internal.h"
 #include "loader/options_internal.h"
 #include "loader/pipeline_internal.h"
@@ -50,19 +51,8 @@ static enum status open_tokenizer(struct loader *l, const char *dir, struct erro
         return tokenizer_open(&l->tokenizer, opt->tokenizer_model, opt->tokenizer_model_size_bytes,
                               err);
     }
-    const struct file_system *fs = file_posix();
-    char path[PATH_MAX_BYTES];
-    bool exists = false;
-    TRY(path_join(path, sizeof(path), dir, "tokenizer.model", err));
-    TRY(fs->exists(fs->context, path, &exists, err));
-    if (!exists) {
-        return STATUS_OK;
-    }
-    struct byte_buffer model;
-    TRY(file_read_all(fs, &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
-    enum status s = tokenizer_open(&l->tokenizer, model.data, model.size_bytes, err);
-    byte_buffer_fini(&model);
-    return s;
+    return dataset_tokenizer_open(
+        &l->tokenizer, dir, dataset_manifest(sources_dataset(l->sources, 0)), file_posix(), err);
 }
 
 static enum status choose_engine(struct loader *l, struct error *err) {

@@ -175,8 +175,8 @@ struct loader_options {
 
     uint32_t max_tokens;         /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; 30 */
     bool clean_captions;         /* the paper's caption cleaning before the tokenizer; true */
-    const void *tokenizer_model; /* NULL: tokenizer.model of the first dataset, or no tokens when
-                                    there is none */
+    const void *tokenizer_model; /* NULL: the tokenizer of the first dataset, or no tokens when it
+                                    has none */
     size_t tokenizer_model_size_bytes;
 
     uint32_t threads;          /* decode threads; 0: one per CPU; 0 */
@@ -239,8 +239,8 @@ struct loader_info {
 /* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
  * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: a filter that a damaged index cannot
  * answer), VERSION, LIMIT, UNSUPPORTED (engine or direct asked for but not there), USAGE (fewer
- * live samples than a batch with drop_last) or MISMATCH (opt->start is of another run; the message
- * says what differs). */
+ * live samples than a batch with drop_last) or MISMATCH (opt->start is of another run, or the
+ * tokenizer is not the one that the manifest names; the message says what differs). */
 enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,

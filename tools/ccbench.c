@@ -6,10 +6,12 @@
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
         {"loader", "pairs per second, beside the limit of this machine", ccbench_loader},
+        {"decode", "bare JPEG decoding, in images and MB per second and core", ccbench_decode},
     };
     static const char *const examples[] = {
         "ccbench loader cc3m --threads 2",
         "ccbench loader --data cc3m:0.7 --data coco:0.3 --size 224 --io pread --json",
+        "ccbench decode cc3m",
         NULL,
     };
     static const struct cli_suite suite = {

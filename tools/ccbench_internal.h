@@ -12,6 +12,7 @@
 #include "tools/cli.h"
 
 int ccbench_loader(int argc, char **argv);
+int ccbench_decode(int argc, char **argv);
 
 /* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
  * loader that cost nothing would reach. */

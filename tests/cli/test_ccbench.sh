@@ -1,5 +1,5 @@
 # ccbench loader: its keys, a digest that depends on the data and the seed alone, the ids it lists, and
-# its refusals.
+# its refusals. ccbench decode: its keys and its refusals.
 set -eu
 fail() {
     echo "FAILED: $*"
@@ -133,3 +133,17 @@ loader bad --quarantine q.jsonl --epochs 2
 has out.txt '"replaced":4,"corrupt":2'
 [ "$(wc -l <q.jsonl)" = 2 ] || fail "lines of the quarantine file"
 has q.jsonl '"dataset":"bad","id":30,"position":10,"reason":"the image'
+
+# Decoding alone.
+expect 0 "$BIN/ccbench" decode d --seconds 200ms --json --threads 2
+for way in full half quarter crop; do
+    has out.txt "\"$way\":{\"images_per_s_per_core\":"
+done
+has out.txt '"images":120,'
+has out.txt '"mb_per_s_per_core":'
+expect 0 "$BIN/ccbench" decode d --seconds 200ms --samples 10
+has out.txt "10 JPEGs"
+has out.txt "per core"
+expect 66 "$BIN/ccbench" decode nowhere
+expect 64 "$BIN/ccbench" decode
+expect 64 "$BIN/ccbench" decode d --seconds 0

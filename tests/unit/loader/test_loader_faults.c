@@ -290,9 +290,12 @@ TEST(close_leaves_reads_that_never_end_behind) {
     gate_closed = true;
     struct loader *l = open_with(dir, &opt, &odd_engine);
     struct loader_state place = loader_state(l);
+    struct loader_batch b;
+    do { /* until the readers sit in the engine */
+        assert_status(loader_acquire(l, &b, &err), STATUS_TIMEOUT, err);
+    } while (strstr(err.text, "(8 reads in flight)") == NULL);
     int64_t begin_ns = clock_now_ns();
     assert_status(loader_seek(l, &place, &err), STATUS_TIMEOUT, err);
-    struct loader_batch b;
     struct error again = {0};
     assert_status(loader_acquire(l, &b, &again), STATUS_TIMEOUT, again);
     loader_close(l);
