@@ -9,8 +9,21 @@
 
 #include "augment/ops_pixel_internal.h"
 
+int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]) {
+    const struct op_loops *const by_speed[OP_LOOPS_MAX] = {op_loops_plain(), op_loops_avx2(),
+                                                           op_loops_avx512()};
+    int n = 0;
+    for (int i = 0; i < OP_LOOPS_MAX; i++) {
+        if (by_speed[i] != NULL) {
+            out[n++] = by_speed[i];
+        }
+    }
+    return n;
+}
+
 const struct op_loops *op_loops_fastest(void) {
-    return op_loops_plain();
+    const struct op_loops *all[OP_LOOPS_MAX];
+    return all[op_loops_available(all) - 1];
 }
 
 /* A picture as runs of pixels: its rows, or all of it at once where they touch. */

@@ -67,12 +67,13 @@ static void widen_row(uint8_t *out, const uint8_t *in, int32_t width_px, int32_t
     }
 }
 
-enum status op_blur(const struct image_view *out,
-                    const struct image_view *in,
-                    double sigma,
-                    int32_t radius,
-                    struct resize_scratch *scratch,
-                    struct error *err) {
+enum status op_blur_with(const struct resize_kernels *loops,
+                         const struct image_view *out,
+                         const struct image_view *in,
+                         double sigma,
+                         int32_t radius,
+                         struct resize_scratch *scratch,
+                         struct error *err) {
     assert(sigma > 0 && radius >= 0 && radius <= OPS_MAX_SIDE_PX);
     assert(out->width_px == in->width_px && out->height_px == in->height_px);
     size_t row_bytes = (size_t)in->width_px * 3;
@@ -84,11 +85,10 @@ enum status op_blur(const struct image_view *out,
     uint8_t *wide = scratch->data + weights_bytes;
     uint8_t *middle = wide + wide_bytes;
     fill_kernel(&k, sigma, radius);
-    const struct resize_kernels *loops = resize_kernels_fastest();
-    struct resize_axis axis = {.taps = 2 * k.radius + 1, .bits = MAX_WEIGHT_BITS};
+    struct resize_axis axis = {.used = 2 * k.radius + 1, .bits = MAX_WEIGHT_BITS};
     for (int32_t y = 0; y < in->height_px; y++) {
         widen_row(wide, in->data + (size_t)y * in->stride_bytes, in->width_px, k.radius);
-        loops->column(middle + (size_t)(y + k.radius) * row_bytes, wide, 3, axis.taps, row_bytes,
+        loops->column(middle + (size_t)(y + k.radius) * row_bytes, wide, 3, axis.used, row_bytes,
                       k.weights, &axis);
     }
     for (int32_t y = -k.radius; y < in->height_px + k.radius; y++) {
@@ -100,7 +100,16 @@ enum status op_blur(const struct image_view *out,
     }
     for (int32_t y = 0; y < in->height_px; y++) {
         loops->column(out->data + (size_t)y * out->stride_bytes, middle + (size_t)y * row_bytes,
-                      row_bytes, axis.taps, row_bytes, k.weights, &axis);
+                      row_bytes, axis.used, row_bytes, k.weights, &axis);
     }
     return STATUS_OK;
+}
+
+enum status op_blur(const struct image_view *out,
+                    const struct image_view *in,
+                    double sigma,
+                    int32_t radius,
+                    struct resize_scratch *scratch,
+                    struct error *err) {
+    return op_blur_with(resize_kernels_fastest(), out, in, sigma, radius, scratch, err);
 }

@@ -29,6 +29,8 @@
 #include "formats/base/image.h"
 #include "formats/base/status.h"
 
+struct resize_kernels; /* augment/resize_internal.h */
+
 enum { OPS_MAX_SIDE_PX = 4096 };
 
 /* One table per channel. */
@@ -65,6 +67,13 @@ struct op_loops {
 };
 
 const struct op_loops *op_loops_plain(void);
+const struct op_loops *op_loops_avx2(void);   /* NULL where the CPU has none */
+const struct op_loops *op_loops_avx512(void); /* needs F, BW, VL and VBMI; NULL elsewhere */
+
+enum { OP_LOOPS_MAX = 3 };
+
+/* Those that this CPU has, plain first and the fastest last; returns how many. */
+int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]);
 const struct op_loops *op_loops_fastest(void);
 
 /* --- in place --- */
@@ -108,6 +117,13 @@ void op_gray(const struct op_loops *loops,
 /* Gaussian of a size of 2 * radius + 1 pixels in both directions; beyond the border the picture is
  * reflected, its edge not repeated. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The one op that
  * needs memory. Returns OK or NOMEM. */
+enum status op_blur_with(const struct resize_kernels *kernels,
+                         const struct image_view *out,
+                         const struct image_view *in,
+                         double sigma,
+                         int32_t radius,
+                         struct resize_scratch *scratch,
+                         struct error *err);
 enum status op_blur(const struct image_view *out,
                     const struct image_view *in,
                     double sigma,

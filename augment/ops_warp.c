@@ -42,6 +42,10 @@ static void careful_pixel(uint8_t *out, const struct line *l, int32_t i) {
     int32_t at_y = (l->y + l->dy[i]) >> OP_WARP_DROP_BITS;
     int32_t x = at_x >> OP_WARP_BITS;
     int32_t y = at_y >> OP_WARP_BITS;
+    if (x < -1 || y < -1 || x >= l->in->width_px || y >= l->in->height_px) {
+        memset(out, l->fill, 3);
+        return;
+    }
     for (int c = 0; c < 3; c++) {
         out[c] = pixel_bilinear(neighbour(l, x, y, c), neighbour(l, x + 1, y, c),
                                 neighbour(l, x, y + 1, c), neighbour(l, x + 1, y + 1, c),

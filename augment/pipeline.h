@@ -71,7 +71,7 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
 struct augment_params {
     struct image_box shown;   /* what the result shows */
     struct image_rect region; /* the pixels that count: around `shown`, inside the picture */
-    int32_t min_width_px;     /* what `region` may be scaled down to by the decoder; 0: never */
+    int32_t min_width_px;     /* a decoder may scale `region` down, but not below this */
     int32_t min_height_px;
     bool flip;
     struct randaugment_step steps[RANDAUGMENT_STEPS]; /* of AUGMENT_PAPER */
@@ -92,7 +92,7 @@ void augment_draw(struct augment_params *params,
 /* What has to be decoded: field by field what struct image_decode_options takes. */
 struct augment_part {
     struct image_rect region;
-    int32_t min_width_px, min_height_px; /* 0: at full size only */
+    int32_t min_width_px, min_height_px;
 };
 
 /* The smallest part that holds the regions of `count` views of one sample, at the smallest size

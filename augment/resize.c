@@ -52,7 +52,9 @@ struct span {
 struct axis_plan {
     double from, scale, support, stretch;
     int32_t first, last; /* input pixels that may count: [first, last) */
-    int32_t taps, count;
+    int32_t used;        /* most pixels that make one */
+    int32_t taps;        /* the same, rounded up to groups */
+    int32_t count;
 };
 
 static struct axis_plan plan_axis(struct span span,
@@ -69,10 +71,10 @@ static struct axis_plan plan_axis(struct span span,
     if (p.first >= p.last) {
         p.first = p.last - 1;
     }
-    int32_t taps = 2 * (int32_t)ceil(p.support) + 1;
+    int32_t used = (int32_t)ceil(2.0 * p.support);
     int32_t most = p.last - p.first;
-    taps = taps < most ? taps : most;
-    p.taps = (taps + RESIZE_TAP_GROUP - 1) / RESIZE_TAP_GROUP * RESIZE_TAP_GROUP;
+    p.used = used < most ? used : most;
+    p.taps = (p.used + RESIZE_TAP_GROUP - 1) / RESIZE_TAP_GROUP * RESIZE_TAP_GROUP;
     return p;
 }
 
@@ -91,6 +93,7 @@ static int32_t real_weights(double *w,
         begin = begin < p->last ? begin : p->last - 1;
         end = begin + 1;
     }
+    end = end - begin > p->used ? begin + p->used : end; /* by rounding: it has no weight */
     double inverse = 1.0 / p->stretch;
     double sum = 0.0;
     for (int32_t i = begin; i < end; i++) {
@@ -148,6 +151,7 @@ static void fill_axis(struct resize_axis *axis,
         }
     }
     axis->taps = p->taps;
+    axis->used = p->used;
     axis->count = p->count;
     axis->bits = MAX_BITS;
     while (axis->bits > 0 && largest * (double)(1 << axis->bits) > MAX_WEIGHT) {
@@ -213,7 +217,7 @@ static void plain_column(uint8_t *out,
                          size_t size_bytes,
                          const int16_t *weights,
                          const struct resize_axis *axis) {
-    int32_t rows = axis->taps < row_count ? axis->taps : row_count;
+    int32_t rows = axis->used < row_count ? axis->used : row_count;
     for (size_t x = 0; x < size_bytes; x++) {
         int32_t sum = (1 << axis->bits) >> 1;
         for (int32_t j = 0; j < rows; j++) {
@@ -373,9 +377,21 @@ enum status resize_image_with(const struct resize_kernels *k,
     return STATUS_OK;
 }
 
+int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]) {
+    const struct resize_kernels *const by_speed[RESIZE_KERNELS_MAX] = {
+        resize_kernels_plain(), resize_kernels_avx2(), resize_kernels_avx512()};
+    int n = 0;
+    for (int i = 0; i < RESIZE_KERNELS_MAX; i++) {
+        if (by_speed[i] != NULL) {
+            out[n++] = by_speed[i];
+        }
+    }
+    return n;
+}
+
 const struct resize_kernels *resize_kernels_fastest(void) {
-    const struct resize_kernels *k = resize_kernels_avx2();
-    return k != NULL ? k : resize_kernels_plain();
+    const struct resize_kernels *all[RESIZE_KERNELS_MAX];
+    return all[resize_kernels_available(all) - 1];
 }
 
 enum status resize_image(const struct image_view *out,

@@ -11,26 +11,11 @@
  * so a pixel's three sums stand side by side at the end. Two pixels of four rows are packed and
  * stored together.
  */
-#include "augment/resize_internal.h"
+#include "augment/resize_avx2_internal.h"
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#define AVX2 __attribute__((target("avx2")))
-
-enum { ROW_VECTOR_BYTES = 32, GROUP_BYTES = 3 * RESIZE_TAP_GROUP };
-
-/* One of two weights in all places. The load is spelled out: left to itself the compiler takes both
- * through a general register, and the port that needs is the one the shuffles are waiting for. */
-AVX2 static inline __m256i pair_everywhere(const int16_t *weights) {
-    return _mm256_broadcastd_epi32(_mm_loadu_si32(weights));
-}
-
-AVX2 static inline __m256i load_two_rows(const uint8_t *a, const uint8_t *b) {
-    __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)a));
-    return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)(const void *)b), 1);
-}
+enum { ROW_VECTOR_BYTES = 32 };
 
 /* The sums of one output pixel in four rows: 01 holds rows 0 and 1, 23 rows 2 and 3. Returns them
  * as 16-bit numbers: row 0, row 2 | row 1, row 3. */
@@ -40,12 +25,6 @@ AVX2 static inline __m256i four_rows(const uint8_t *const *in,
                                      int32_t taps,
                                      __m256i half,
                                      __m128i bits) {
-    const __m256i first =
-        _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 0, -1, 3, -1, 1,
-                         -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
-    const __m256i second =
-        _mm256_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1, 6, -1, 9, -1,
-                         7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
     __m256i sum01 = half;
     __m256i sum23 = half;
     for (int32_t j = 0; j < taps; j += RESIZE_TAP_GROUP) {
@@ -53,28 +32,13 @@ AVX2 static inline __m256i four_rows(const uint8_t *const *in,
         __m256i w23 = pair_everywhere(w + j + 2);
         __m256i a = load_two_rows(in[0] + at, in[1] + at);
         __m256i b = load_two_rows(in[2] + at, in[3] + at);
-        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(_mm256_shuffle_epi8(a, first), w01));
-        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(_mm256_shuffle_epi8(b, first), w01));
-        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(_mm256_shuffle_epi8(a, second), w23));
-        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(_mm256_shuffle_epi8(b, second), w23));
+        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(first_pairs(a), w01));
+        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(first_pairs(b), w01));
+        sum01 = _mm256_add_epi32(sum01, _mm256_madd_epi16(second_pairs(a), w23));
+        sum23 = _mm256_add_epi32(sum23, _mm256_madd_epi16(second_pairs(b), w23));
         at += GROUP_BYTES;
     }
     return _mm256_packs_epi32(_mm256_sra_epi32(sum01, bits), _mm256_sra_epi32(sum23, bits));
-}
-
-/* Pixels i and i + 1 of four rows; of the eight bytes stored in each, two are beyond them. The
- * _pi stores have no alignment to keep; the _pd ones, in C, that of a double. */
-AVX2 static inline void store_two(uint8_t *const *out, size_t to, __m256i pixel, __m256i next) {
-    const __m256i close_up =
-        _mm256_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1, 0, 1, 2, 8, 9, 10,
-                         -1, -1, 4, 5, 6, 12, 13, 14, -1, -1);
-    __m256i bytes = _mm256_shuffle_epi8(_mm256_packus_epi16(pixel, next), close_up);
-    __m128 rows02 = _mm_castsi128_ps(_mm256_castsi256_si128(bytes));
-    __m128 rows13 = _mm_castsi128_ps(_mm256_extracti128_si256(bytes, 1));
-    _mm_storel_pi((__m64 *)(void *)(out[0] + to), rows02);
-    _mm_storel_pi((__m64 *)(void *)(out[1] + to), rows13);
-    _mm_storeh_pi((__m64 *)(void *)(out[2] + to), rows02);
-    _mm_storeh_pi((__m64 *)(void *)(out[3] + to), rows13);
 }
 
 AVX2 static void
@@ -140,7 +104,7 @@ AVX2 static void avx2_column(uint8_t *out,
                              size_t size_bytes,
                              const int16_t *weights,
                              const struct resize_axis *axis) {
-    int32_t rows = axis->taps < row_count ? axis->taps : row_count;
+    int32_t rows = axis->used < row_count ? axis->used : row_count;
     size_t x = 0;
     for (; x + ROW_VECTOR_BYTES <= size_bytes; x += ROW_VECTOR_BYTES) {
         __m256i v = column_32(in + x, stride_bytes, rows, weights, axis->bits);

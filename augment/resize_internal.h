@@ -26,6 +26,7 @@ struct resize_axis {
     int32_t *starts;
     int16_t *weights;
     int32_t taps; /* a multiple of RESIZE_TAP_GROUP */
+    int32_t used; /* of taps, in every window: weights from here on are zero */
     int32_t bits;
     int32_t count;
     int32_t limit; /* inputs there are: those from here on have zero weights and are not read */
@@ -36,8 +37,9 @@ struct resize_kernels {
     /* Along rows: RESIZE_ROWS_AT_ONCE rows of RGB pixels in, as many out. Pointers may repeat. Up
      * to RESIZE_OVERWRITE_BYTES behind a row of `out` may be overwritten. */
     void (*rows)(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis);
-    /* Across rows: one output row of size_bytes from axis->taps rows that begin at `in`, of which
-     * rows from row_count on do not exist and have zero weights. row_count is at least 1. */
+    /* Across rows: one output row of size_bytes from axis->used rows that begin at `in`, of which
+     * rows from row_count on do not exist and have zero weights. row_count is at least 1. One
+     * weight more than those used is there, and is zero. */
     void (*column)(uint8_t *out,
                    const uint8_t *in,
                    size_t stride_bytes,
@@ -51,7 +53,13 @@ struct resize_kernels {
 };
 
 const struct resize_kernels *resize_kernels_plain(void);
-const struct resize_kernels *resize_kernels_avx2(void); /* NULL where the CPU has none */
+const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
+const struct resize_kernels *resize_kernels_avx512(void); /* needs F, BW and VL; NULL elsewhere */
+
+enum { RESIZE_KERNELS_MAX = 3 };
+
+/* Those that this CPU has, plain first and the fastest last; returns how many. */
+int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]);
 const struct resize_kernels *resize_kernels_fastest(void);
 
 /* Makes s->data at least this large; what it held is lost. Returns OK or NOMEM. */

@@ -5,6 +5,7 @@
 
 #include "augment/ops_internal.h"
 #include "augment/pipeline.h"
+#include "augment/resize_internal.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
@@ -199,4 +200,321 @@ TEST(agrees_with_pillow_opencv_and_torchvision) {
     assert_true(crop.sum / (double)crop.count < 0.02 && crop.most <= 1);
     free(text);
     free(pixels);
+}
+
+/* ------------------------------------------------------------- every set of loops against plain */
+
+/* A picture with slack behind each row, and bytes around it that must stay. */
+struct framed {
+    uint8_t *memory;
+    size_t size_bytes;
+    struct image_view view;
+};
+
+enum { FRAME_BYTES = 70, MARK = 0xA5 };
+
+static struct framed new_framed(int32_t w, int32_t h, size_t slack_bytes, size_t shift_bytes) {
+    struct framed f = {.view = {.width_px = w, .height_px = h}};
+    f.view.stride_bytes = (size_t)w * 3 + slack_bytes;
+    f.size_bytes = f.view.stride_bytes * (size_t)h + 2 * FRAME_BYTES + shift_bytes;
+    f.memory = malloc(f.size_bytes);
+    assert_non_null(f.memory);
+    memset(f.memory, MARK, f.size_bytes);
+    f.view.data = f.memory + FRAME_BYTES + shift_bytes;
+    return f;
+}
+
+static void assert_frame_untouched(const struct framed *f) {
+    const uint8_t *p = f->memory;
+    const uint8_t *end = f->memory + f->size_bytes;
+    for (int32_t y = 0; y < f->view.height_px; y++) {
+        const uint8_t *row = f->view.data + (size_t)y * f->view.stride_bytes;
+        for (; p < row; p++) {
+            assert_int_equal(*p, MARK);
+        }
+        p = row + (size_t)f->view.width_px * 3;
+    }
+    for (; p < end; p++) {
+        assert_int_equal(*p, MARK);
+    }
+}
+
+enum { ANY_OPS = 12 };
+
+static void any_op(const struct op_loops *l,
+                   int which,
+                   double number,
+                   const struct image_view *out,
+                   const struct image_view *in) {
+    float f = (float)number;
+    double m[6] = {number, 0.3, -4, -0.2, 1.1 * number + 0.1, 5.5};
+    switch (which) {
+    case 0:
+        op_autocontrast(l, out, in);
+        break;
+    case 1:
+        op_equalize(l, out, in);
+        break;
+    case 2:
+        op_brightness(l, out, in, f);
+        break;
+    case 3:
+        op_contrast(l, out, in, f);
+        break;
+    case 4:
+        op_saturation(l, out, in, f);
+        break;
+    case 5:
+        op_hue(l, out, in, (uint8_t)(number * 140));
+        break;
+    case 6:
+        op_gray(l, out, in);
+        break;
+    case 7:
+        op_sharpness(l, out, in);
+        break;
+    case 8:
+        op_shear_x(l, out, in, f - 0.9F, 128);
+        break;
+    case 9:
+        op_shear_y(l, out, in, f - 0.9F, 7);
+        break;
+    case 10:
+        op_rotate(l, out, in, number * 200, 250);
+        break;
+    default:
+        op_affine(l, out, in, m, 128);
+        break;
+    }
+}
+
+static bool works_in_place(int which) {
+    return which < 7;
+}
+
+static void fill_noise(const struct image_view *v, struct rng *rng) {
+    uint32_t contrast = 1 + rng_below(rng, 512);
+    uint32_t low = rng_below(rng, 256);
+    for (int32_t y = 0; y < v->height_px; y++) {
+        for (int32_t i = 0; i < 3 * v->width_px; i++) {
+            uint32_t x = low + rng_below(rng, contrast);
+            v->data[(size_t)y * v->stride_bytes + (size_t)i] = (uint8_t)(x < 255 ? x : 255);
+        }
+    }
+}
+
+static int32_t some_side(struct rng *rng) {
+    static const uint32_t most[] = {4, 20, 90, 600};
+    return 1 + (int32_t)rng_below(rng, most[rng_below(rng, 4)]);
+}
+
+TEST(vector_and_plain_loops_give_the_same_bytes) {
+    const struct op_loops *sets[OP_LOOPS_MAX];
+    int count = op_loops_available(sets);
+    struct rng rng;
+    rng_init(&rng, test_seed(), RNG_AUGMENT, 1, 0);
+    for (int i = 0; i < 1200; i++) {
+        int32_t w = some_side(&rng);
+        int32_t h = 1 + (int32_t)rng_below(&rng, w > 90 ? 12 : 90);
+        struct framed in = new_framed(w, h, rng_below(&rng, 2) * rng_below(&rng, 40), 0);
+        fill_noise(&in.view, &rng);
+        int which = i % ANY_OPS;
+        double number = rng_uniform(&rng) * 1.8;
+        struct framed plain = new_framed(w, h, 0, 0);
+        any_op(sets[0], which, number, &plain.view, &in.view);
+        assert_frame_untouched(&plain);
+        for (int k = 0; k < count; k++) {
+            struct framed out =
+                new_framed(w, h, rng_below(&rng, 2) * rng_below(&rng, 40), rng_below(&rng, 32));
+            any_op(sets[k], which, number, &out.view, &in.view);
+            assert_frame_untouched(&out);
+            for (int place = 0; place <= works_in_place(which); place++) {
+                const struct image_view *v = place == 0 ? &out.view : &in.view;
+                for (int32_t y = 0; y < h; y++) {
+                    const uint8_t *a = plain.view.data + (size_t)y * plain.view.stride_bytes;
+                    const uint8_t *b = v->data + (size_t)y * v->stride_bytes;
+                    if (memcmp(a, b, (size_t)w * 3) != 0) {
+                        fail_msg("%s loops, op %d by %f on %d x %d, %s: row %d differs",
+                                 sets[k]->name, which, number, w, h, place ? "in place" : "apart",
+                                 y);
+                    }
+                }
+                if (place == 0 && works_in_place(which) && k == count - 1) {
+                    any_op(sets[k], which, number, &in.view, &in.view);
+                } else {
+                    break;
+                }
+            }
+            free(out.memory);
+        }
+        assert_frame_untouched(&in);
+        free(in.memory);
+        free(plain.memory);
+    }
+}
+
+/* A fifth of all colours, through two turns each; saturation, gray and their sum beside it. (All of
+ * them pass too; in a debug build that takes half a minute.) */
+TEST(vector_loops_are_right_for_all_kinds_of_colour) {
+    const struct op_loops *sets[OP_LOOPS_MAX];
+    int count = op_loops_available(sets);
+    if (count == 1) {
+        test_skip("this CPU has the plain loops alone");
+    }
+    enum { PLANE = 65536 };
+    static uint8_t in[PLANE * 3], expected[PLANE * 3], got[PLANE * 3];
+    bool slow = test_sanitizer()[0] != 0;
+    for (uint32_t b = 0; b < 256; b += slow ? 51 : 5) {
+        for (uint32_t i = 0; i < PLANE; i++) {
+            in[3 * i] = (uint8_t)(i >> 8);
+            in[3 * i + 1] = (uint8_t)i;
+            in[3 * i + 2] = (uint8_t)b;
+        }
+        for (int turn = 0; turn < 2; turn++) {
+            uint8_t shift = (uint8_t)(turn * (1 + b * 7));
+            sets[0]->hue(expected, in, PLANE, shift);
+            for (int k = 1; k < count; k++) {
+                sets[k]->hue(got, in, PLANE, shift);
+                assert_memory_equal(got, expected, sizeof(got));
+            }
+        }
+        float factor = 0.01F * (float)b;
+        sets[0]->saturation(expected, in, PLANE, factor);
+        for (int k = 1; k < count; k++) {
+            sets[k]->saturation(got, in, PLANE, factor);
+            assert_memory_equal(got, expected, sizeof(got));
+        }
+        sets[0]->gray(expected, in, PLANE);
+        for (int k = 1; k < count; k++) {
+            sets[k]->gray(got, in, PLANE);
+            assert_memory_equal(got, expected, sizeof(got));
+            assert_true(sets[k]->gray_sum(in, PLANE) == sets[0]->gray_sum(in, PLANE));
+        }
+    }
+}
+
+/* Every value of a pixel, among neighbours whose sum goes from 0 to 8 times 255. */
+TEST(sharpness_is_right_for_every_sum) {
+    const struct op_loops *sets[OP_LOOPS_MAX];
+    int count = op_loops_available(sets);
+    enum { W = 2048, STRIDE = (W + 2) * 3 };
+    static uint8_t in[3 * STRIDE], expected[W * 3], got[W * 3];
+    for (int here = 0; here < 256; here++) {
+        for (int c = 0; c < 3; c++) {
+            for (int x = 0; x < W + 2; x++) { /* eight neighbours: their sum goes to and fro */
+                for (int y = 0; y < 3; y++) {
+                    int level = x * 8 / 3 % 2041;
+                    int share = level / 8 + ((x + y * 3) % 8 < level % 8);
+                    in[y * STRIDE + x * 3 + c] = (uint8_t)(y == 1 && x % 3 == 1 ? here : share);
+                }
+            }
+        }
+        sets[0]->sharpness(expected, in + STRIDE + 3, STRIDE, sizeof(expected));
+        for (int k = 1; k < count; k++) {
+            sets[k]->sharpness(got, in + STRIDE + 3, STRIDE, sizeof(got));
+            assert_memory_equal(got, expected, sizeof(got));
+        }
+    }
+}
+
+/* ----------------------------------------------------------------------- what each op is about */
+
+TEST(maps_that_cannot_be_give_the_fill) {
+    struct image_view in = picture(1, 20, 10);
+    struct image_view out = new_picture(20, 10);
+    const double maps[][6] = {{0, 0, 0, 0, 0, 0},
+                              {1, 2, 0, 2, 4, 0},
+                              {1e-9, 0, 0, 0, 1, 0},
+                              {1, 0, 1e300, 0, 1, 0},
+                              {1, 0, 0, 0, 1, -2e6}};
+    for (size_t i = 0; i < sizeof(maps) / sizeof(maps[0]); i++) {
+        memset(out.data, 1, out.stride_bytes * 10);
+        op_affine(op_loops_fastest(), &out, &in, maps[i], 99);
+        for (size_t k = 0; k < out.stride_bytes * 10; k++) {
+            assert_int_equal(out.data[k], 99);
+        }
+    }
+    op_translate(&out, &in, INT32_MIN, INT32_MAX, 98);
+    for (size_t k = 0; k < out.stride_bytes * 10; k++) {
+        assert_int_equal(out.data[k], 98);
+    }
+    free(in.data);
+    free(out.data);
+}
+
+TEST(blur_keeps_flat_areas_and_works_in_place) {
+    struct resize_scratch scratch = {0};
+    for (int32_t side = 1; side < 40; side += 4) {
+        struct image_view flat = picture(3, side, 40 - side);
+        struct image_view noise = picture(1, side, 40 - side);
+        struct image_view out = new_picture(side, 40 - side);
+        size_t n = out.stride_bytes * (size_t)out.height_px;
+        for (int32_t radius = 0; radius < 60; radius += 7) {
+            double sigma = 0.1 + radius * 0.31;
+            assert_int_equal(op_blur(&out, &flat, sigma, radius, &scratch, NULL), STATUS_OK);
+            assert_memory_equal(out.data, flat.data, n);
+            assert_int_equal(op_blur(&out, &noise, sigma, radius, &scratch, NULL), STATUS_OK);
+            assert_int_equal(op_blur(&noise, &noise, sigma, radius, &scratch, NULL), STATUS_OK);
+            assert_memory_equal(out.data, noise.data, n);
+        }
+        free(flat.data);
+        free(noise.data);
+        free(out.data);
+    }
+    resize_scratch_fini(&scratch);
+}
+
+/* The papers' wrap: a white pixel among black ones would become 332, and is 76. */
+TEST(sharpness_wraps_around) {
+    uint8_t in[27] = {0};
+    uint8_t out[27];
+    struct image_view a = {in, 3, 3, 9};
+    struct image_view b = {out, 3, 3, 9};
+    in[12] = 255; /* smooth: 98; 98 + 1.36 * 157 = 311.5 */
+    in[13] = 255;
+    in[14] = 0;
+    for (int i = 2; i < 27; i += 3) {
+        in[i] = i == 14 ? 0 : 255; /* smooth: 157; 157 - 1.36 * 157 = -56.5 */
+    }
+    op_sharpness(op_loops_fastest(), &b, &a);
+    assert_int_equal(out[12], 311 - 256);
+    assert_int_equal(out[14], 256 - 56);
+    assert_int_equal(out[0], in[0]);
+    assert_memory_equal(out + 18, in + 18, 9);
+}
+
+TEST(blurs_are_the_same_with_every_set_of_loops) {
+    const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
+    int count = resize_kernels_available(sets);
+    struct resize_scratch scratch = {0};
+    struct rng rng;
+    rng_init(&rng, test_seed(), RNG_AUGMENT, 2, 0);
+    for (int i = 0; i < 300; i++) {
+        int32_t w = some_side(&rng);
+        int32_t h = 1 + (int32_t)rng_below(&rng, 40);
+        double sigma = 0.05 + rng_uniform(&rng) * 4;
+        int32_t radius = (int32_t)rng_below(&rng, 14);
+        struct framed in = new_framed(w, h, rng_below(&rng, 40), 0);
+        struct framed plain = new_framed(w, h, 0, 0);
+        fill_noise(&in.view, &rng);
+        assert_int_equal(
+            op_blur_with(sets[0], &plain.view, &in.view, sigma, radius, &scratch, NULL), STATUS_OK);
+        for (int k = 1; k < count; k++) {
+            struct framed out = new_framed(w, h, rng_below(&rng, 40), rng_below(&rng, 32));
+            assert_int_equal(
+                op_blur_with(sets[k], &out.view, &in.view, sigma, radius, &scratch, NULL),
+                STATUS_OK);
+            assert_frame_untouched(&out);
+            for (int32_t y = 0; y < h; y++) {
+                assert_memory_equal(out.view.data + (size_t)y * out.view.stride_bytes,
+                                    plain.view.data + (size_t)y * plain.view.stride_bytes,
+                                    (size_t)w * 3);
+            }
+            free(out.memory);
+        }
+        assert_frame_untouched(&plain);
+        free(in.memory);
+        free(plain.memory);
+    }
+    resize_scratch_fini(&scratch);
 }

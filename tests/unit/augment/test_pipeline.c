@@ -170,7 +170,7 @@ TEST(eval_crop_is_the_centre_of_the_resized_picture) {
         assert_true(p.shown.x >= p.region.x && p.shown.y >= p.region.y);
         assert_true(p.shown.x + p.shown.width <= p.region.x + p.region.width + 1e-6);
         assert_true(p.shown.y + p.shown.height <= p.region.y + p.region.height + 1e-6);
-        assert_true(p.min_width_px * p.shown.width >= opt.size_px * p.region.width - 1e-6);
+        assert_true(p.min_width_px * p.shown.width >= 2 * opt.size_px * p.region.width - 1e-6);
     }
 }
 
