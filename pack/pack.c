@@ -101,6 +101,7 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     struct pack_plan plan;
     memset(out, 0, sizeof(*out));
     TRY(check_options(opt, err));
+    out->keeps_dataset = opt->append;
     enum status s = pack_plan_make(&plan, opt, err);
     if (s == STATUS_OK) {
         s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)

@@ -95,7 +95,6 @@ enum status pack_commit_open(struct pack_commit *c,
     const struct pack_options *o = c->opt;
     take_counts(c);
     summary->has_journal = plan->start == PACK_START_RESUME;
-    summary->keeps_dataset = o->append;
     TRY(shard_frame_builder_create(&c->builder, o->container, o->level, err));
     TRY(open_maps(c, err));
     TRY(pack_directory_prepare(plan, err));

@@ -200,9 +200,8 @@ static enum status prepare_append(struct pack_plan *p, struct error *err) {
     return remove_behind(p, err);
 }
 
-/* Its name is in the folder above, and to last has to be on the disk there. */
-static enum status
-make_directory(const struct file_system *fs, const char *directory, struct error *err) {
+enum status
+pack_directory_make(const struct file_system *fs, const char *directory, struct error *err) {
     char above[PATH_MAX_BYTES];
     char plain[PATH_MAX_BYTES];
     bool exists = false;
@@ -236,6 +235,6 @@ enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
     if (o->append) {
         return prepare_append(p, err);
     }
-    TRY(make_directory(o->fs, o->directory, err));
+    TRY(pack_directory_make(o->fs, o->directory, err));
     return pack_directory_clear(o->fs, o->directory, &p->names, p->tars, err);
 }

@@ -8,6 +8,7 @@
  *     pack_filter     what options ask for     pack_classes    labels over all sources
  *     pack_commit     the ordered end          pack_rejects    rejects.jsonl
  *     pack_journal    what --resume knows      pack_map        what has been seen
+ *     pack_merge      parts to one dataset
  */
 #ifndef PACK_PACK_INTERNAL_H
 #define PACK_PACK_INTERNAL_H
@@ -180,6 +181,10 @@ enum status pack_directory_check_sources(const struct pack_options *opt, struct 
  * was begun behind the point. Nothing but the packer's own names is ever removed. */
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err);
 
+/* Makes the directory where it is not there, and its name in the folder above durable. */
+enum status
+pack_directory_make(const struct file_system *fs, const char *directory, struct error *err);
+
 /* Removes all of the packer's own files, dataset.json first. */
 enum status pack_directory_clear(const struct file_system *fs,
                                  const char *directory,
@@ -230,6 +235,20 @@ enum status pack_journal_kind(struct pack_journal_kind *out,
                               const struct file_system *fs,
                               const char *directory,
                               struct error *err);
+
+/* A line of the journal: the JSON with its hash. */
+enum status pack_journal_wrap(struct byte_buffer *out,
+                              const uint8_t *text,
+                              size_t size_bytes,
+                              struct error *err);
+
+/* Whether the journal there has this head. */
+enum status pack_journal_has_head(bool *out,
+                                  const struct file_system *fs,
+                                  const char *directory,
+                                  const uint8_t *head,
+                                  size_t head_bytes,
+                                  struct error *err);
 
 /* Makes a new journal: its head, and where the run begins. */
 enum status pack_journal_begin(struct pack_plan *p, struct error *err);

@@ -19,8 +19,10 @@
 #include "pack/pack_internal.h"
 
 /* {"xxh64":"0123456789abcdef","line":{...}} */
-static enum status
-wrap_line(struct byte_buffer *out, const uint8_t *text, size_t size_bytes, struct error *err) {
+enum status pack_journal_wrap(struct byte_buffer *out,
+                              const uint8_t *text,
+                              size_t size_bytes,
+                              struct error *err) {
     char front[48];
     int n =
         snprintf(front, sizeof(front),
@@ -102,7 +104,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
     if (s == STATUS_OK) {
-        s = wrap_line(out, w.out.data, w.out.size_bytes, err);
+        s = pack_journal_wrap(out, w.out.data, w.out.size_bytes, err);
     }
     json_writer_fini(&w);
     return s;
@@ -113,7 +115,7 @@ enum status pack_journal_begin(struct pack_plan *p, struct error *err) {
     struct byte_buffer text;
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
     TRY(path_join(path, sizeof(path), p->opt->directory, PACK_JOURNAL_NAME, err));
-    enum status s = wrap_line(&text, p->head.data, p->head.size_bytes, err);
+    enum status s = pack_journal_wrap(&text, p->head.data, p->head.size_bytes, err);
     if (s == STATUS_OK) {
         s = put_begin(&text, p, err);
     }
@@ -208,7 +210,7 @@ enum status pack_journal_add(struct pack_journal *j,
     json_close_object(w);
     TRY(json_writer_status(w, err));
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
-    enum status s = wrap_line(&text, w->out.data, w->out.size_bytes, err);
+    enum status s = pack_journal_wrap(&text, w->out.data, w->out.size_bytes, err);
     if (s == STATUS_OK) {
         s = fs->write(j->file, text.data, text.size_bytes, err);
     }

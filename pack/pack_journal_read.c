@@ -368,19 +368,52 @@ enum status pack_journal_read(struct pack_plan *p, struct error *err) {
     return s;
 }
 
+/* The first line's JSON, in `text`, which is the caller's to free. */
+static enum status read_head(struct byte_buffer *text,
+                             const uint8_t **json,
+                             size_t *json_bytes,
+                             char path[PATH_MAX_BYTES],
+                             const struct file_system *fs,
+                             const char *directory,
+                             struct error *err) {
+    TRY(read_text(text, path, fs, directory, err));
+    const uint8_t *end = text->size_bytes > 0 ? memchr(text->data, '\n', text->size_bytes) : NULL;
+    const struct reading r = {NULL, path, 1, err};
+    if (end && unwrap(json, json_bytes, text->data, (size_t)(end - text->data))) {
+        return STATUS_OK;
+    }
+    enum status s = damaged(&r, "its head");
+    byte_buffer_fini(text);
+    return s;
+}
+
 enum status pack_journal_compare(struct pack_plan *p, struct error *err) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text = {0};
-    TRY(read_text(&text, path, p->opt->fs, p->opt->directory, err));
-    const struct reading r = {p, path, 1, err};
-    const uint8_t *end = text.size_bytes > 0 ? memchr(text.data, '\n', text.size_bytes) : NULL;
     const uint8_t *json = NULL;
     size_t json_bytes = 0;
-    enum status s = end && unwrap(&json, &json_bytes, text.data, (size_t)(end - text.data))
-                        ? compare_heads(&r, json, json_bytes)
-                        : damaged(&r, "its head");
+    TRY(read_head(&text, &json, &json_bytes, path, p->opt->fs, p->opt->directory, err));
+    const struct reading r = {p, path, 1, err};
+    enum status s = compare_heads(&r, json, json_bytes);
     byte_buffer_fini(&text);
     return s;
+}
+
+enum status pack_journal_has_head(bool *out,
+                                  const struct file_system *fs,
+                                  const char *directory,
+                                  const uint8_t *head,
+                                  size_t head_bytes,
+                                  struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text = {0};
+    const uint8_t *json = NULL;
+    size_t json_bytes = 0;
+    *out = false;
+    TRY(read_head(&text, &json, &json_bytes, path, fs, directory, err));
+    *out = json_bytes == head_bytes && memcmp(json, head, head_bytes) == 0;
+    byte_buffer_fini(&text);
+    return STATUS_OK;
 }
 
 enum status pack_journal_kind(struct pack_journal_kind *out,
@@ -390,18 +423,12 @@ enum status pack_journal_kind(struct pack_journal_kind *out,
     char path[PATH_MAX_BYTES];
     struct byte_buffer text = {0};
     struct json_document *document = NULL;
-    memset(out, 0, sizeof(*out));
-    TRY(read_text(&text, path, fs, directory, err));
-    const uint8_t *end = text.size_bytes > 0 ? memchr(text.data, '\n', text.size_bytes) : NULL;
     const uint8_t *json = NULL;
     size_t json_bytes = 0;
+    memset(out, 0, sizeof(*out));
+    TRY(read_head(&text, &json, &json_bytes, path, fs, directory, err));
     const struct reading r = {NULL, path, 1, err};
-    enum status s = STATUS_OK;
-    if (!end || !unwrap(&json, &json_bytes, text.data, (size_t)(end - text.data))) {
-        s = damaged(&r, "its head");
-    } else {
-        s = json_document_parse(&document, path, json, json_bytes, err);
-    }
+    enum status s = json_document_parse(&document, path, json, json_bytes, err);
     if (s == STATUS_OK) {
         const struct json_value *root = json_document_root(document);
         const char *kind = json_value_string(json_value_get(root, "journal"), NULL);

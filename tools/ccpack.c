@@ -5,6 +5,7 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
+        {"merge", "puts parts together into one dataset", ccpack_merge_main},
         {"tokenizer", "gives a dataset its tokenizer, learnt or brought along",
          ccpack_tokenizer_main},
     };

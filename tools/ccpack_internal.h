@@ -11,6 +11,7 @@
 #include "tools/cli.h"
 
 int ccpack_pack_main(int argc, char **argv);
+int ccpack_merge_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
 
 struct ccpack_cache_result {

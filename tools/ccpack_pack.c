@@ -82,7 +82,8 @@ static const struct cli_option pack_rows[] = {
     {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
      .help = "what a sample's id is: its row over all sources, or the number that is its key"},
     {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N",
-     .help = "only part K of N of all rows, which are counted first"},
+     .help = "only part K of N of all rows, which are counted first; 'ccpack merge' "
+             "puts the parts together"},
     {"on-bad", 0, CLI_ENUM, FIELD(on_bad), .choices = on_bad_names, .default_text = "skip",
      .metavar = "WHAT", .help = "list a row that cannot be used and go on, or end with 65",
      .group = "Rows"},
@@ -135,13 +136,14 @@ static const struct cli_option pack_rows[] = {
 static const struct cli_program pack_program = {
     .name = "ccpack",
     .purpose = "packs pictures with captions into a dataset of indexed shards",
-    .usage =
-        (const char *const[]){"[options] -o DIR SOURCE...", "tokenizer DIR [--vocab-size N]", NULL},
+    .usage = (const char *const[]){"[options] -o DIR SOURCE...", "merge -o DIR PART...",
+                                   "tokenizer DIR [--vocab-size N]", NULL},
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
                                       "ccpack --images pictures --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",
                                       "ccpack --append -o train 00002.tar",
                                       "ccpack --part 3/8 --resume -o part-3 *.tar",
+                                      "ccpack merge -o train part-*",
                                       "ccpack tokenizer train --vocab-size 8192", NULL},
     .notes =
         (const char *const[]){
@@ -249,6 +251,9 @@ static void print_remains(const struct pack_summary *s, enum status status, cons
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
     const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
     if (s->keeps_dataset) {
+        if (!s->has_journal && status != STATUS_INTERRUPTED && s->rows == 0) {
+            return; /* it was refused */
+        }
         fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
                 s->has_journal ? "the same command with --resume goes on from the last of"
                                : "nothing of the new rows is kept",
