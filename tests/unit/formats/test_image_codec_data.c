@@ -134,8 +134,20 @@ TEST(hostile_files_get_the_answer_of_the_manifest) {
         struct test_tar_file f;
         assert_true(find_file(archive, size_bytes, name, &f));
         struct image_view v;
+        struct image_info info;
         struct error err = {0};
+        struct image_decode_options check = {.check_only = true};
+        int64_t begin = clock_now_ns();
+        enum status probed = image_probe(&info, f.data, f.size_bytes, NULL, NULL);
+        enum status checked = image_decode(d, &v, NULL, f.data, f.size_bytes, &check, NULL);
         enum status s = image_decode(d, &v, NULL, f.data, f.size_bytes, NULL, &err);
+        assert_true(clock_now_ns() - begin < INT64_C(10000000000));
+        assert_int_equal(checked, s);
+        if (s == STATUS_OK) {
+            assert_int_equal(probed, STATUS_OK);
+            assert_true(info.width_px == v.width_px && info.height_px == v.height_px);
+            assert_true(image_decode_memory_bytes(&info, NULL) < (UINT64_C(64) << 20));
+        }
         enum image_format format = image_format_of(f.data, f.size_bytes);
         /* Its manifest line speaks of the EXIF, but the picture is noise: see make_decode.py. */
         bool exempt = strstr(name, "hopper_bad_exif") != NULL && s == STATUS_CORRUPT;
