@@ -114,8 +114,7 @@ struct image_decode_options {
 
 /* Upper estimate of the memory that image_decode takes for this picture with these options: its
  * own buffers and the library's. More than max_memory_bytes is refused with LIMIT. `opt` may be
- * NULL. One thing is beyond it: a lossless WebP made for the purpose brings up to 65,536 sets of
- * code tables, 12 KiB each, which libwebp has no limit for. */
+ * NULL. */
 uint64_t image_decode_memory_bytes(const struct image_info *info,
                                    const struct image_decode_options *opt);
 

@@ -8,6 +8,7 @@
  *     image_codec_encode.c  libjpeg-turbo, writing
  *     image_codec_png.c     libpng
  *     image_codec_webp.c    libwebp, and headers of WebP
+ *     image_codec_vp8l.c    what a lossless WebP makes libwebp allocate
  *     image_codec_gif.c     giflib, and headers of GIF
  */
 #ifndef FORMATS_IMAGE_CODEC_INTERNAL_H
@@ -88,8 +89,20 @@ uint64_t jpeg_codec_bytes(uint32_t width_px,
 
 /* What the other libraries take, and our readers of their formats. */
 uint64_t png_codec_bytes(uint32_t width_px, uint32_t height_px, bool interlaced);
-uint64_t webp_codec_bytes(uint32_t width_px, uint32_t height_px, bool alpha, bool lossless);
+uint64_t webp_codec_bytes(uint32_t width_px,
+                          uint32_t height_px,
+                          bool alpha,
+                          bool lossless,
+                          uint64_t table_bytes);
 uint64_t gif_codec_bytes(uint32_t width_px);
+
+/* Of a lossless stream (the body of a VP8L behind its size, or of a coded ALPH): what its code
+ * tables take in libwebp. False where it is damaged before that is known. */
+bool vp8l_table_bytes(uint64_t *out,
+                      const uint8_t *stream,
+                      size_t size_bytes,
+                      uint32_t width_px,
+                      uint32_t height_px);
 
 /* RGB from RGB (3 channels) or from RGBA (4) laid over white. */
 void image_row_over_white(uint8_t *out, const uint8_t *in, int32_t width_px, int channels);

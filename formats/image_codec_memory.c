@@ -9,7 +9,6 @@ enum {
     ROW_BYTES_PER_SAMPLE = 72,    /* libjpeg's rows around the one that is being made, upsampled */
     PNG_ROW_BYTES_PER_PIXEL = 32, /* libpng's, before and after the filter, of at most 8 bytes */
     WEBP_ROW_BYTES_PER_PIXEL = 256, /* libwebp's rows of blocks and of pixels */
-    CODE_TABLE_BYTES = 2 << 20,     /* of lossless WebP; see image_decode_memory_bytes */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to) {
@@ -43,9 +42,13 @@ uint64_t png_codec_bytes(uint32_t width_px, uint32_t height_px, bool interlaced)
            (uint64_t)width_px * PNG_ROW_BYTES_PER_PIXEL;
 }
 
-uint64_t webp_codec_bytes(uint32_t width_px, uint32_t height_px, bool alpha, bool lossless) {
+uint64_t webp_codec_bytes(uint32_t width_px,
+                          uint32_t height_px,
+                          bool alpha,
+                          bool lossless,
+                          uint64_t table_bytes) {
     uint64_t pixels = (uint64_t)width_px * height_px;
-    uint64_t total = LIBRARY_BYTES + PIXEL_BUFFER_SPARE_BYTES + CODE_TABLE_BYTES +
+    uint64_t total = LIBRARY_BYTES + PIXEL_BUFFER_SPARE_BYTES + table_bytes +
                      (uint64_t)width_px * WEBP_ROW_BYTES_PER_PIXEL;
     if (lossless) {
         total += pixels * 5; /* ARGB, and the pictures that steer its transforms */

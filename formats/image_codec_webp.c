@@ -21,6 +21,7 @@ enum {
     WEBP_MARGIN_PX = 2,    /* even: libwebp cuts at even places */
     VP8X_ALPHA = 0x10,
     VP8X_ANIMATION = 0x02,
+    ALPH_LOSSLESS = 1, /* how the plane is coded; 0: not at all */
 };
 
 /* --------------------------------------------------------------------------------- container */
@@ -70,6 +71,8 @@ struct webp_layout {
     const uint8_t *picture; /* ALPH and VP8, or VP8L, of the first frame; NULL: not found */
     size_t picture_bytes;   /* what of it is there */
     uint32_t frame_x, frame_y, frame_width, frame_height;
+    const uint8_t *coded; /* the lossless stream of the picture or its alpha plane; NULL: none */
+    size_t coded_bytes;
     const uint8_t *exif;
     size_t exif_bytes;
 };
@@ -86,6 +89,8 @@ static bool read_bitstream_head(struct webp_layout *w, const struct chunk *c) {
         w->frame_height = 1 + ((bits >> 14) & 0x3FFF);
         w->alpha = w->alpha || ((bits >> 28) & 1) != 0;
         w->lossless = true;
+        w->coded = p + 5;
+        w->coded_bytes = c->body_size_bytes - 5;
         return true;
     }
     if (c->body_size_bytes < 10 || memcmp(p + 3, "\x9d\x01\x2a", 3) != 0) {
@@ -104,6 +109,9 @@ static void find_picture(struct webp_layout *w, const uint8_t *data, size_t size
         if (is(&c, "ALPH") && begin == NULL) {
             begin = c.head;
             w->alpha = true;
+            bool coded = c.body_size_bytes > 1 && (c.body[0] & 3) == ALPH_LOSSLESS;
+            w->coded = coded ? c.body + 1 : NULL;
+            w->coded_bytes = coded ? c.body_size_bytes - 1 : 0;
         } else if (is(&c, "VP8 ") || is(&c, "VP8L")) {
             if (!read_bitstream_head(w, &c)) {
                 return;
@@ -177,6 +185,15 @@ static int32_t layout_orientation(const struct webp_layout *w) {
     return w->exif != NULL ? exif_orientation(w->exif + skip, w->exif_bytes - skip) : 0;
 }
 
+/* False where the picture is damaged before the size of its tables is known. */
+static bool layout_codec_bytes(const struct webp_layout *w, uint64_t *out) {
+    uint64_t table_bytes = 0;
+    bool known = w->coded == NULL || vp8l_table_bytes(&table_bytes, w->coded, w->coded_bytes,
+                                                      w->frame_width, w->frame_height);
+    *out = webp_codec_bytes(w->frame_width, w->frame_height, w->alpha, w->lossless, table_bytes);
+    return known;
+}
+
 enum status
 webp_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, struct error *err) {
     struct webp_layout w;
@@ -185,7 +202,7 @@ webp_probe(struct image_info *info, const uint8_t *data, size_t size_bytes, stru
     info->raw_height_px = (int32_t)w.height_px;
     info->components = w.alpha ? 4 : 3;
     info->orientation = layout_orientation(&w);
-    info->codec_bytes = webp_codec_bytes(w.frame_width, w.frame_height, w.alpha, w.lossless);
+    (void)layout_codec_bytes(&w, &info->codec_bytes); /* damage is for the decoder to say */
     return STATUS_OK;
 }
 
@@ -361,6 +378,8 @@ webp_reader_decode(struct pixel_buffer *rows, struct decode_job *job, struct err
                          job->size_bytes, (unsigned long long)le32(job->data + 4) + 8);
     }
     TRY(image_check_size(w.width_px, w.height_px, job->limits, err));
-    job->codec_bytes = webp_codec_bytes(w.frame_width, w.frame_height, w.alpha, w.lossless);
+    if (!layout_codec_bytes(&w, &job->codec_bytes)) {
+        return error_set(err, STATUS_CORRUPT, "webp: its codes are damaged or end early");
+    }
     return decode_webp(rows, job, &w, err);
 }

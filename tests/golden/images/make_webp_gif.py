@@ -18,8 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 CORPUS = os.path.join(HERE, "../../fuzz/corpus/image")
-FUZZED = ("lossless_alpha", "lossless_few", "lossy", "lossy_alpha", "turned_6", "animated", "animated_part_turned",
-          "bad_anmf_size", "interlaced", "transparent", "part_of_screen", "beyond_screen", "local_colours", "one_bit",
+FUZZED = ("lossless_alpha", "lossless_few", "lossy", "lossy_alpha", "many_codes", "turned_6", "animated",
+          "animated_part_turned", "bad_anmf_size", "interlaced", "transparent", "part_of_screen", "beyond_screen", "local_colours", "one_bit",
           "bad_colour", "bad_short")
 
 
@@ -106,6 +106,41 @@ def anmf(x, y, width, height, chunks):
     return chunk(b"ANMF", le24(x // 2) + le24(y // 2) + le24(width - 1) + le24(height - 1) + le24(100) + b"\0" + chunks)
 
 
+def many_codes(width, height):
+    """A lossless picture, black, in which every tile of 4 x 4 pixels has a set of codes of its own."""
+    bits = []
+
+    def put(value, count):
+        bits.extend((value >> i) & 1 for i in range(count))
+
+    def put_byte_code(symbols):  # 8 bits to each of the first 256
+        put(0, 1)
+        put(12 - 4, 4)
+        for length in (0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1):
+            put(length, 3)
+        put(0, 1)
+        bits.extend(int(i < 256) for i in range(symbols))
+
+    put(0x2F, 8)
+    put(width - 1, 14)
+    put(height - 1, 14)
+    put(0, 4)
+    put(4, 7)  # no transform, no cache; sets by tiles of 2^2, in a picture without cache
+    put_byte_code(280)
+    put_byte_code(256)
+    single = 1
+    for _ in range(3):
+        put(single, 4)
+    tiles = ((width + 3) // 4) * ((height + 3) // 4)
+    for i in range(tiles):
+        for byte in (i & 255, i >> 8):
+            bits.extend((byte >> k) & 1 for k in range(7, -1, -1))
+    for _ in range(5 * tiles):
+        put(single, 4)
+    bits.extend([0] * (-len(bits) % 8))
+    return chunk(b"VP8L", bytes(sum(b << k for k, b in enumerate(bits[i:i + 8])) for i in range(0, len(bits), 8)))
+
+
 def make_webp():
     w, h = 21, 14
     opaque = [(sample(x, y, 0), sample(x, y, 1), sample(x, y, 2), 255) for y in range(h) for x in range(w)]
@@ -117,6 +152,7 @@ def make_webp():
                               ("lossless_few", few, {"lossless": True}), ("lossy", solid, {"quality": 80})):
         chunks, meaning = coded(w, h, pixels, **how)
         save("webp", name + ".webp", riff(chunks), (w, h), meaning)
+    save("webp", "many_codes.webp", riff(many_codes(132, 124)), (132, 124), [(0, 0, 0, 255)] * (132 * 124))
     chunks, meaning = coded(w, h, smooth, quality=80)
     save("webp", "lossy_alpha.webp", riff(vp8x(0x10, w, h) + chunks), (w, h), meaning)
     chunks, _ = coded(w, h, opaque, lossless=True)
@@ -209,8 +245,8 @@ def picture(x, y, w, h, numbers, bits, local=(), interlaced=False, transparent=N
 
 
 def gif(screen_w, screen_h, table, body, version=b"89a", background=0, end=b";"):
-    return (b"GIF" + version + struct.pack("<HHBBB", screen_w, screen_h, table_flags(len(table)) | 0x70, background, 0) +
-            b"".join(bytes(c) for c in table) + body + end)
+    flags = table_flags(len(table)) | 0x70
+    return (b"GIF" + version + struct.pack("<HHBBB", screen_w, screen_h, flags, background, 0) + b"".join(bytes(c) for c in table) + body + end)
 
 
 def make_gif():
@@ -227,7 +263,8 @@ def make_gif():
     save("gif", "animated.gif", gif(w, h, table, loop + words + plain + later), (w, h), shown)
     save("gif", "interlaced.gif", gif(w, h, table, picture(0, 0, w, h, numbers, 4, interlaced=True)), (w, h), shown)
     see_through = [(0, 0, 0, 0) if n == 3 else table[n] + (255,) for n in numbers]
-    save("gif", "transparent.gif", gif(w, h, table, picture(0, 0, w, h, numbers, 4, transparent=3)), (w, h), see_through)
+    save("gif", "transparent.gif", gif(w, h, table, picture(0, 0, w, h, numbers, 4, transparent=3)), (w, h),
+         see_through)
 
     def placed(screen_w, screen_h, x0, y0):
         return [see_through[(y - y0) * w + x - x0] if x0 <= x < x0 + w and y0 <= y < y0 + h else (0, 0, 0, 0)
@@ -241,14 +278,17 @@ def make_gif():
     two = [n & 3 for n in numbers]
     save("gif", "local_colours.gif", gif(w, h, table, picture(0, 0, w, h, two, 2, local)), (w, h),
          [local[n] + (255,) for n in two])
-    save("gif", "one_bit.gif", gif(w, h, [(9, 8, 7), (200, 100, 50)], picture(0, 0, w, h, [n & 1 for n in numbers], 2)), (w, h),
-         [((9, 8, 7), (200, 100, 50))[n & 1] + (255,) for n in numbers])
+    pair = [(9, 8, 7), (200, 100, 50)]
+    save("gif", "one_bit.gif", gif(w, h, pair, picture(0, 0, w, h, [n & 1 for n in numbers], 2)), (w, h),
+         [pair[n & 1] + (255,) for n in numbers])
     big = [(i * i >> 3) & 255 for i in range(100 * 90)]  # fills the code table twice
     full = colours(256, 1)
-    save("gif", "full_table.gif", gif(100, 90, full, picture(0, 0, 100, 90, big, 8)), (100, 90), [full[n] + (255,) for n in big])
+    save("gif", "full_table.gif", gif(100, 90, full, picture(0, 0, 100, 90, big, 8)), (100, 90),
+         [full[n] + (255,) for n in big])
     # Colour 12 is in no table, but transparent: nothing is wrong.
     beyond = [12 if n == 3 else n & 3 for n in numbers]
-    save("gif", "transparent_beyond_table.gif", gif(w, h, local, picture(0, 0, w, h, beyond, 4, transparent=12)), (w, h),
+    odd = picture(0, 0, w, h, beyond, 4, transparent=12)
+    save("gif", "transparent_beyond_table.gif", gif(w, h, local, odd), (w, h),
          [(0, 0, 0, 0) if n == 12 else local[n] + (255,) for n in beyond])
     save("gif", "bad_colour.gif", gif(w, h, local, picture(0, 0, w, h, beyond, 4)))
     save("gif", "bad_no_colours.gif", gif(w, h, [], plain))

@@ -256,6 +256,68 @@ static struct byte_buffer make_lossy_webp(uint32_t width_px, uint32_t height_px,
     return b;
 }
 
+/* A code of one symbol, which then takes no bits. */
+static void put_single_code(struct bit_writer *w, uint32_t symbol) {
+    put_bits(w, 1, 2);
+    put_bits(w, symbol << 1, 2);
+}
+
+/* A code that gives 8 bits to each of 256 symbols and none to those behind them. */
+static void put_byte_code(struct bit_writer *w, int symbol_count) {
+    put_bits(w, 0, 1);
+    put_bits(w, 12 - 4, 4);
+    static const uint8_t lengths[12] = {0, 0, 1, 0, 0, 0,
+                                        0, 0, 0, 0, 0, 1}; /* of lengths 0 and 8 */
+    for (int i = 0; i < 12; i++) {
+        put_bits(w, lengths[i], 3);
+    }
+    put_bits(w, 0, 1);
+    for (int i = 0; i < symbol_count; i++) {
+        put_bits(w, i < 256, 1);
+    }
+}
+
+static uint32_t reversed(uint32_t byte) {
+    uint32_t out = 0;
+    for (int i = 0; i < 8; i++) {
+        out |= ((byte >> i) & 1) << (7 - i);
+    }
+    return out;
+}
+
+/* A lossless picture in which every tile of 4 x 4 has a set of codes of its own. */
+static struct byte_buffer make_webp_of_many_codes(uint32_t side_px) {
+    struct byte_buffer body, stream;
+    byte_buffer_init(&body, 0);
+    byte_buffer_init(&stream, 0);
+    uint32_t tiles = side_px / 4 * (side_px / 4);
+    struct bit_writer w = {.out = &stream};
+    put_bits(&w, 4, 6); /* no transform, no cache; sets by tiles of 2^(0 + 2); no cache */
+    put_bits(&w, 0, 1);
+    put_byte_code(&w, 280);
+    put_byte_code(&w, 256);
+    for (int i = 0; i < 3; i++) {
+        put_single_code(&w, 0);
+    }
+    for (uint32_t i = 0; i < tiles; i++) {
+        put_bits(&w, reversed(i & 255), 8);
+        put_bits(&w, reversed((i >> 8) & 255), 8);
+    }
+    for (uint32_t i = 0; i < 5 * tiles; i++) {
+        put_single_code(&w, 0);
+    }
+    put_bits(&w, 0, 23);
+    put(&body, "VP8L", 4);
+    put_le(&body, (uint32_t)stream.size_bytes + 5, 4);
+    put_byte(&body, 0x2f);
+    put_le(&body, (side_px - 1) | (side_px - 1) << 14, 4);
+    put(&body, stream.data, stream.size_bytes);
+    struct byte_buffer b = make_riff(&body);
+    byte_buffer_fini(&stream);
+    byte_buffer_fini(&body);
+    return b;
+}
+
 /* Colour 0 throughout, with the table of codes cleared before every second pixel. */
 static struct byte_buffer make_gif(uint32_t width_px, uint32_t height_px, bool interlaced) {
     struct byte_buffer b;
@@ -407,6 +469,27 @@ TEST(webp_lossless_alpha) {
 TEST(webp_lossless_check) {
     struct byte_buffer b = make_lossless_webp(5000, 4000, false);
     check_memory(&b, &CHECK);
+}
+
+/* 300 KiB that make libwebp take 0.8 GiB. */
+TEST(webp_of_many_codes_is_refused) {
+    struct byte_buffer few = make_webp_of_many_codes(64);
+    struct byte_buffer many = make_webp_of_many_codes(1024);
+    struct image_decoder *d;
+    struct image_info info;
+    struct image_view v;
+    struct error err = {0};
+    assert_int_equal(image_decoder_create(&d, NULL, NULL), STATUS_OK);
+    assert_ok(image_decode(d, &v, NULL, few.data, few.size_bytes, NULL, &err), err);
+    assert_ok(image_probe(&info, many.data, many.size_bytes, NULL, &err), err);
+    assert_true(image_decode_memory_bytes(&info, &CHECK) > (UINT64_C(700) << 20));
+    uint64_t before = own_memory("VmHWM");
+    assert_status(image_decode(d, &v, NULL, many.data, many.size_bytes, NULL, &err), STATUS_LIMIT,
+                  err);
+    assert_true(own_memory("VmHWM") - before < (16 << 20));
+    image_decoder_destroy(d);
+    byte_buffer_fini(&few);
+    byte_buffer_fini(&many);
 }
 
 TEST(gif_whole) {

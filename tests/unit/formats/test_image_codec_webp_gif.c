@@ -11,9 +11,10 @@
 #include "tests/support/test.h"
 
 static const char *const WEBP[] = {
-    "lossless", "lossless_alpha", "lossless_few", "lossy",    "lossy_alpha",
-    "turned_1", "turned_2",       "turned_3",     "turned_4", "turned_5",
-    "turned_6", "turned_7",       "turned_8",     "animated", "animated_part_turned"};
+    "lossless", "many_codes",  "lossless_alpha", "lossless_few",
+    "lossy",    "lossy_alpha", "turned_1",       "turned_2",
+    "turned_3", "turned_4",    "turned_5",       "turned_6",
+    "turned_7", "turned_8",    "animated",       "animated_part_turned"};
 
 static const char *const GIF[] = {"plain87",       "no_end",      "animated",
                                   "interlaced",    "transparent", "part_of_screen",
