@@ -56,7 +56,7 @@ static const struct cli_program program = {
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 2 };
+enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 12 };
 
 static void print_facts(const struct ccdump_facts *f, const char *key) {
     char bytes[CLI_TEXT_BYTES];
@@ -112,8 +112,11 @@ static enum status draw(struct preview *p,
     struct image_box box;
     struct image_info info;
     int32_t columns = screen.columns > 0 ? (int32_t)screen.columns : PREVIEW_COLUMNS;
-    int32_t lines =
-        screen.lines > 2 * LINES_BESIDE ? (int32_t)screen.lines - LINES_BESIDE : PREVIEW_LINES;
+    int32_t lines = PREVIEW_LINES;
+    if (screen.lines > 1) { /* so that picture and text are on one screen */
+        lines = (int32_t)(screen.lines > 2 * LINES_BESIDE ? screen.lines - LINES_BESIDE
+                                                          : screen.lines / 2);
+    }
     TRY(image_probe(&info, content->image, f->image_bytes, NULL, err));
     preview_size(&p->small.width_px, &p->small.height_px, info.width_px, info.height_px, columns,
                  lines);

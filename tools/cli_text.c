@@ -89,6 +89,10 @@ static uint32_t code_of(const char *text, size_t n) {
 
 /* The character at the front. Requires size_bytes > 0. */
 static struct character take(const char *text, size_t size_bytes) {
+    unsigned char first = (unsigned char)text[0];
+    if (first > ' ' && first < 0x7F) {
+        return (struct character){text, 1, 1, 1, false};
+    }
     size_t n = utf8_character(text, size_bytes);
     if (n == 0) {
         return (struct character){"\xEF\xBF\xBD", 3, 1, 1, false};
@@ -115,16 +119,22 @@ size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_c
     bool cut = max_columns > 0 && cli_text_columns(text, size_bytes) > max_columns;
     size_t limit = cut ? max_columns - 1 : SIZE_MAX;
     size_t columns = 0;
+    const char *run = text; /* from here on, characters stay as they are */
     while (size_bytes > 0) {
         struct character c = take(text, size_bytes);
         if (c.columns > limit - columns) {
             break;
         }
-        fwrite(c.bytes, 1, c.size_bytes, out);
+        if (c.bytes != text && *text != ' ') {
+            fwrite(run, 1, (size_t)(text - run), out);
+            fwrite(c.bytes, 1, c.size_bytes, out);
+            run = text + c.taken_bytes;
+        }
         columns += c.columns;
         text += c.taken_bytes;
         size_bytes -= c.taken_bytes;
     }
+    fwrite(run, 1, (size_t)(text - run), out);
     if (cut) {
         fputs("\xE2\x80\xA6", out);
         columns++;

@@ -57,8 +57,8 @@ if ! script -qec true /dev/null >typed.txt 2>&1 </dev/null; then
     echo "skipped: script(1) gives no terminal here"
     exit 77
 fi
-typed() { # typed COMMAND: its output on a terminal of 40 columns and 30 lines
-    script -qec "stty cols 40 rows 30; $1" /dev/null </dev/null | tr -d '\r' >out.txt
+typed() { # typed COMMAND: its output on a terminal of 40 columns and 32 lines
+    script -qec "stty cols 40 rows 32; $1" /dev/null </dev/null | tr -d '\r' >out.txt
 }
 typed "'$BIN/ccdump' show d 0"
 has out.txt "$escape[38;5;"
