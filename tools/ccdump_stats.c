@@ -42,7 +42,9 @@ static const struct cli_program program = {
                                       "ccdump stats cc3m --json | jq .short_side.median", NULL},
     .notes = (const char *const[]){
         "The first and the last bin also take what lies far outside. Aspect is width divided by "
-        "height. Samples whose size is not known are not in the histograms of sizes.",
+        "height. Samples whose size is not known are not in the histograms of sizes. Of a plain "
+        "tar, "
+        "every row with a picture counts, also one without a caption.",
         NULL}};
 
 /* What is counted; names are the keys of --json. */
@@ -81,7 +83,10 @@ struct stats {
     uint64_t formats[FORMAT_COUNT];
     uint64_t *hashes; /* (samples) of the pictures */
     size_t hash_capacity;
-    uint64_t samples, problems, size_unknown, reencoded, unchecked;
+    uint64_t samples;     /* with a picture: those that are counted */
+    uint64_t pictureless; /* rows of a tar */
+    uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
+    uint64_t size_unknown, reencoded, unchecked;
     uint64_t duplicates, duplicate_groups, largest_group, largest_hash;
 };
 
@@ -139,8 +144,9 @@ static enum status add_caption(struct stats *s, const struct shard_text *text, s
 }
 
 static enum status add_sample(struct stats *s, const struct ccdump_facts *f, struct error *err) {
-    if (f->problem) {
-        s->problems++;
+    s->problems += f->problem != NULL;
+    if (f->image_bytes == 0) {
+        s->pictureless++;
         return STATUS_OK;
     }
     TRY(add_hash(s, f->image_hash, err));
@@ -277,6 +283,7 @@ static enum status write_json(const struct stats *s, struct error *err) {
     json_open_object(&w, NULL);
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "problems", s->problems);
+    json_u64(&w, "pictureless", s->pictureless);
     json_u64(&w, "texts", s->tallies[CAPTION_WORDS].count);
     for (int m = 0; m < MEASURE_COUNT; m++) {
         write_measure(&w, s, (enum measure)m);
@@ -432,8 +439,8 @@ static void print_text(const struct stats *s) {
     }
     printf("\n");
     if (s->problems > 0) {
-        printf("%s rows are no samples and not counted (ccdump verify says why)\n",
-               cli_format_count(a, s->problems));
+        printf("%s rows could not be packed (ccdump verify says why), %s of them have no picture\n",
+               cli_format_count(a, s->problems), cli_format_count(b, s->pictureless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
         printf("%s re-encoded by the packer, %s not decoded by it\n",
