@@ -8,6 +8,7 @@
 
 #include "formats/base/file_memory.h"
 #include "formats/dataset.h"
+#include "formats/dataset_tokenizer.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 
@@ -46,7 +47,7 @@ static struct file_system *first_generation(struct pack_summary *sum) {
     struct file_system *fs = memory();
     struct pack_options o = pack_case_options(fs, "out", tars, 1);
     assert_ok(pack_run(&o, sum, &err), err);
-    assert_ok(file_write_atomic(fs, "out/" PACK_TOKENIZER_NAME, "words", 5, &err), err);
+    assert_ok(file_write_atomic(fs, "out/" DATASET_TOKENIZER_NAME, "words", 5, &err), err);
     return fs;
 }
 
@@ -59,7 +60,7 @@ TEST(rows_are_numbered_on_and_old_fingerprints_stay) {
     assert_true(second.rows == 17 && second.rejected == 2);
     assert_ok(append(fs, tars + 2, 1, false, &third, &err), err);
     assert_true(pack_case_verify(fs, "out") == third.fingerprint);
-    assert_true(pack_case_exists(fs, "out", PACK_TOKENIZER_NAME));
+    assert_true(pack_case_exists(fs, "out", DATASET_TOKENIZER_NAME));
 
     struct dataset *d = NULL;
     assert_ok(dataset_open(&d, "out", fs, &err), err);
