@@ -74,26 +74,32 @@ static void take_epochs(struct loader *l, uint64_t epochs) {
     }
 }
 
-static void check_engine(enum loader_engine engine) {
-    struct picture_dataset how;
-    struct loader_options opt;
+/* What a run can consist of beside the plain one. */
+static const struct {
+    const char *order;
+    const char *filter;
+    enum augment_kind augment;
+    uint32_t views;
+    bool direct;
+    uint32_t sources;
+} kinds[] = {
+    {"global", NULL, AUGMENT_TRAIN, 1, false, 1},
+    {"block:8:2", "min-side=31", AUGMENT_PAPER, 1, true, 2},
+    {"sequential", "captions=1..", AUGMENT_SIMCLR, 2, false, 2},
+};
+
+static void
+check_kind(struct loader_options opt, const struct loader_source *sources, uint32_t source_count) {
     struct loader *l = NULL;
     struct error err = {0};
-    const char *dir = test_temp_path("d");
-    picture_dataset_default(&how);
-    how.samples = 60;
-    picture_dataset_make(dir, &how);
-    loader_options_default(&opt);
-    opt.batch_count = 12;
-    opt.image_size_px = 32;
-    opt.engine = engine;
-    opt.threads = 1; /* so that its buffers grow in the same epochs each time */
-    enum status s = loader_open(&l, dir, &opt, &err);
+    enum status s = loader_open_mix(&l, sources, source_count, &opt, &err);
     if (s == STATUS_UNSUPPORTED) {
         test_skip("%s", err.text);
     }
     assert_ok(s, err);
     take_epochs(l, 12);
+    atomic_store(&ours, 0);
+    atomic_store(&all, 0);
     atomic_store(&counting, true);
     take_epochs(l, 6);
     atomic_store(&counting, false);
@@ -106,6 +112,34 @@ static void check_engine(enum loader_engine engine) {
     free(piece);
     assert_true(atomic_load(&ours) > 0);
     loader_close(l);
+}
+
+static void check_engine(enum loader_engine engine) {
+    struct picture_dataset how;
+    struct error err = {0};
+    struct loader_source sources[2] = {{.directory = test_temp_path("d")},
+                                       {.directory = test_temp_path("e")}};
+    picture_dataset_default(&how);
+    how.samples = 60;
+    picture_dataset_make(sources[0].directory, &how);
+    how.samples = 24;
+    picture_dataset_make(sources[1].directory, &how);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        struct loader_options opt;
+        loader_options_default(&opt);
+        opt.batch_count = 12;
+        opt.image_size_px = 32;
+        opt.engine = engine;
+        opt.threads = 1; /* so that its buffers grow in the same epochs each time */
+        opt.augment = kinds[i].augment;
+        opt.views = kinds[i].views;
+        opt.direct = kinds[i].direct;
+        assert_ok(loader_order_parse(&opt, kinds[i].order, &err), err);
+        if (kinds[i].filter != NULL) {
+            assert_ok(loader_filter_parse(&opt.filter, kinds[i].filter, &err), err);
+        }
+        check_kind(opt, sources, kinds[i].sources);
+    }
 }
 
 #else
