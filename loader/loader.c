@@ -31,6 +31,7 @@
 #include "loader/pipeline_internal.h"
 #include "loader/sample_work.h"
 #include "loader/state_internal.h"
+#include "loader/text_internal.h"
 
 enum { MAX_READERS = 16 };
 
@@ -53,6 +54,20 @@ static enum status open_tokenizer(struct loader *l, const char *dir, struct erro
     }
     return dataset_tokenizer_open(
         &l->tokenizer, dir, dataset_manifest(sources_dataset(l->sources, 0)), file_posix(), err);
+}
+
+/* The decoders look for themselves; here it is counted, and said why a cache is left aside. */
+static void count_caches(struct loader *l) {
+    for (uint32_t i = 0; l->tokenizer != NULL && i < sources_count(l->sources); i++) {
+        struct text_cache cache;
+        struct error why = {0};
+        enum status s = text_cache_init(&cache, sources_dataset(l->sources, i), l->tokenizer,
+                                        l->p.opt.clean_captions, &why);
+        l->cached_count += s == STATUS_OK;
+        if (s < STATUS_OK && s != STATUS_NOTFOUND) {
+            log_write(l->p.opt.log, LOG_LEVEL_INFO, "captions are tokenized: %s", why.text);
+        }
+    }
 }
 
 static enum status choose_engine(struct loader *l, struct error *err) {
@@ -206,6 +221,7 @@ static enum status open_parts(struct loader *l,
         TRY(open_tokenizer(l, list[0].directory, err));
     }
     p->tokenizer = l->tokenizer;
+    count_caches(l);
     TRY(sampler_init(&p->sampler, sources_live_counts(l->sources), sources_weights(l->sources),
                      source_count, &p->opt, err));
     if (start != NULL) {
@@ -391,6 +407,7 @@ void loader_info(const struct loader *l, struct loader_info *out) {
         .text_count = sources_text_count(p->sources),
         .fingerprint = sources_fingerprint(p->sources),
         .source_count = sources_count(p->sources),
+        .cached_count = l->cached_count,
         .steps_per_epoch = p->sampler.steps_per_epoch,
         .max_local_count = sampler_max_count(&p->sampler),
         .vocab_count = p->tokenizer != NULL ? tokenizer_vocab_count(p->tokenizer) : 0,

@@ -229,6 +229,7 @@ struct loader_info {
     uint64_t text_count;   /* likewise */
     uint64_t fingerprint;  /* one dataset: its own; several: a hash over theirs and the offsets */
     uint32_t source_count;
+    uint32_t cached_count; /* sources whose token ids come from tokens.cct */
     uint64_t steps_per_epoch;
     uint32_t max_local_count; /* most samples a batch of this rank can hold */
     uint32_t vocab_count;     /* 0 without tokenizer */

@@ -21,6 +21,7 @@ struct loader {
     struct sources *sources;
     struct tokenizer *tokenizer;
     struct loader_thread *threads; /* (reader_count + thread_count), readers first */
+    uint32_t cached_count;         /* sources with a token cache that fits */
     uint8_t *read_memory;
     bool has_sync; /* lock and conditions exist */
     bool is_noisy; /* reads are in flight that nobody waits for: read_memory is never freed */

@@ -23,6 +23,8 @@ struct sample_work {
     const struct tokenizer *tokenizer;
     struct image_decoder *decoder;
     struct caption_reader *captions[LOADER_MAX_SOURCES];
+    struct text_cache caches[LOADER_MAX_SOURCES];
+    bool told_cache; /* that a row of one is damaged */
     struct text_scratch *text;
     struct augment_scratch scratch;
 };
@@ -46,7 +48,12 @@ enum status sample_work_create(struct sample_work **out,
     augment_scratch_init(&w->scratch);
     TRY_OR_FAIL(s, image_decoder_create(&w->decoder, NULL, err));
     for (uint32_t i = 0; i < sources_count(sources); i++) {
-        TRY_OR_FAIL(s, caption_reader_create(&w->captions[i], sources_dataset(sources, i), err));
+        const struct dataset *d = sources_dataset(sources, i);
+        TRY_OR_FAIL(s, caption_reader_create(&w->captions[i], d, err));
+        if (tokenizer != NULL) {
+            struct error why = {0};
+            (void)text_cache_init(&w->caches[i], d, tokenizer, opt->clean_captions, &why);
+        }
     }
     TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
     *out = w;
@@ -139,6 +146,29 @@ enum status sample_work_image(struct sample_work *w,
     return make_views(w, out_views, sample, span, epoch, err);
 }
 
+/* A damaged row says nothing about its caption, which is then tokenized. */
+static bool take_cached(struct sample_work *w,
+                        int32_t *out_row,
+                        int32_t *out_length,
+                        uint32_t source,
+                        uint64_t text_id) {
+    struct error why = {0};
+    const struct text_cache *cache = &w->caches[source];
+    if (cache->cache == NULL) {
+        return false;
+    }
+    if (text_cache_row(cache, out_row, out_length, w->tokenizer, text_id, w->opt.max_tokens,
+                       &why) == STATUS_OK) {
+        return true;
+    }
+    if (!w->told_cache) {
+        log_write(w->opt.log, LOG_LEVEL_WARN, "captions are tokenized where rows are damaged: %s",
+                  why.text);
+        w->told_cache = true;
+    }
+    return false;
+}
+
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
@@ -159,6 +189,10 @@ enum status sample_work_text(struct sample_work *w,
         rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, sample->sample_id);
         uint32_t k = rng_below(&r, sample->text_count);
         *out_text_id = sample->first_text_id + k;
+        if (take_cached(w, out_row, out_length, source->source,
+                        *out_text_id - source->text_offset)) {
+            return STATUS_OK;
+        }
         if (w->tokenizer != NULL) {
             TRY(caption_reader_get(w->captions[source->source], sample, k, &text, err));
         }

@@ -269,6 +269,7 @@ enum status sources_sample_at(const struct sources *s,
     *out = (struct source_sample){
         .position = d->live != NULL ? live_position(d->live, ordinal) : ordinal,
         .source = source,
+        .text_offset = d->text_offset,
         .sample = {.sample_id = LOADER_NO_SAMPLE},
     };
     struct dataset_sample sample;

@@ -51,6 +51,7 @@ const char *sources_shard_path(const struct sources *s, uint32_t shard);
 struct source_sample {
     struct dataset_sample sample; /* with ids as delivered; all else as its dataset has it */
     uint64_t position;            /* in its dataset */
+    uint64_t text_offset;         /* what its dataset's own text ids are moved by */
     uint32_t source;
     uint32_t shard; /* for sources_shard_path */
 };

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "augment/caption.h"
+#include "formats/dataset.h"
 #include "formats/shard.h"
+#include "formats/token_cache.h"
 #include "formats/tokenizer.h"
 #include "loader/text_internal.h"
 
@@ -47,4 +49,49 @@ enum status text_to_row(struct text_scratch *s,
     }
     const struct tokenizer_text one = {text, size_bytes};
     return tokenizer_encode_rows(tokenizer, out_row, out_length, &one, 1, max_tokens, err);
+}
+
+enum status text_cache_init(struct text_cache *out,
+                            const struct dataset *dataset,
+                            const struct tokenizer *tokenizer,
+                            bool clean,
+                            struct error *why) {
+    *out = (struct text_cache){0};
+    const struct token_cache *cache = dataset_token_cache(dataset, why);
+    if (cache == NULL) {
+        return why->status;
+    }
+    const struct token_cache_key wanted = {
+        .fingerprint = dataset_fingerprint(dataset),
+        .text_count = dataset_text_count(dataset),
+        .tokenizer_hash = tokenizer_hash(tokenizer),
+        .vocab_count = tokenizer_vocab_count(tokenizer),
+        .clean = clean,
+    };
+    TRY(token_cache_fits(cache, &wanted, why));
+    /* What the tokenizer puts around any text. */
+    int32_t ids[2];
+    uint32_t count = 0;
+    TRY(tokenizer_encode(tokenizer, ids, &count, NULL, 0, 2, why));
+    *out = (struct text_cache){cache, ids[0], ids[1]};
+    return STATUS_OK;
+}
+
+enum status text_cache_row(const struct text_cache *c,
+                           int32_t *out_row,
+                           int32_t *out_length,
+                           const struct tokenizer *tokenizer,
+                           uint64_t text_id,
+                           uint32_t max_tokens,
+                           struct error *err) {
+    uint32_t count = 0;
+    TRY(token_cache_get(c->cache, out_row + 1, &count, text_id, max_tokens - 2, err));
+    out_row[0] = c->begin_id;
+    out_row[count + 1] = c->end_id;
+    int32_t pad = tokenizer_pad_id(tokenizer);
+    for (uint32_t i = count + 2; i < max_tokens; i++) {
+        out_row[i] = pad;
+    }
+    *out_length = (int32_t)count + 2;
+    return STATUS_OK;
 }

@@ -15,7 +15,9 @@
 
 #include "formats/base/status.h"
 
+struct dataset;      /* formats/dataset.h */
 struct tokenizer;    /* formats/tokenizer.h */
+struct token_cache;  /* formats/token_cache.h */
 struct text_scratch; /* opaque: room for the cleaned form of the longest caption */
 
 enum status text_scratch_create(struct text_scratch **out, struct error *err); /* OK or NOMEM */
@@ -32,5 +34,28 @@ enum status text_to_row(struct text_scratch *s,
                         uint32_t max_tokens,
                         bool clean,
                         struct error *err);
+
+/* Rows that were made when the dataset was packed. */
+struct text_cache {
+    const struct token_cache *cache; /* the dataset's; NULL: none that can be used */
+    int32_t begin_id, end_id;
+};
+
+/* Uses the dataset's token cache if it holds what text_to_row would give. Returns OK, or why not:
+ * NOTFOUND (there is none), MISMATCH or what opening it gave; *out is then empty. */
+enum status text_cache_init(struct text_cache *out,
+                            const struct dataset *dataset,
+                            const struct tokenizer *tokenizer,
+                            bool clean,
+                            struct error *why);
+
+/* As text_to_row, for the dataset's own text id. Requires a cache. Returns OK or CORRUPT. */
+enum status text_cache_row(const struct text_cache *c,
+                           int32_t *out_row,
+                           int32_t *out_length,
+                           const struct tokenizer *tokenizer,
+                           uint64_t text_id,
+                           uint32_t max_tokens,
+                           struct error *err);
 
 #endif

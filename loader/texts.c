@@ -16,6 +16,7 @@ struct texts {
     struct texts_options opt; /* position_to cut to the samples there are */
     struct caption_reader *captions;
     struct text_scratch *scratch;
+    struct text_cache cache;
     struct dataset_sample sample; /* at `position`, when `caption` is not 0 */
     uint64_t position;
     uint32_t caption; /* next one of the sample */
@@ -65,6 +66,8 @@ enum status texts_open(struct texts **out,
     t->tokenizer = tokenizer;
     t->opt = *opt;
     t->position = opt->position_from;
+    struct error why = {0};
+    (void)text_cache_init(&t->cache, dataset, tokenizer, opt->clean_captions, &why);
     if (t->opt.position_to > dataset_sample_count(dataset)) {
         t->opt.position_to = dataset_sample_count(dataset);
     }
@@ -105,6 +108,20 @@ static enum status find_caption(struct texts *t, struct error *err) {
     return STATUS_END;
 }
 
+/* From the token cache, or by tokenizing where there is none or its row is damaged. */
+static enum status make_row(struct texts *t, uint32_t n, struct error *err) {
+    int32_t *row = t->tokens + (size_t)n * t->opt.max_tokens;
+    struct shard_text text;
+    if (t->cache.cache != NULL && text_cache_row(&t->cache, row, &t->lengths[n], t->tokenizer,
+                                                 t->sample.first_text_id + t->caption,
+                                                 t->opt.max_tokens, NULL) == STATUS_OK) {
+        return STATUS_OK;
+    }
+    TRY(caption_reader_get(t->captions, &t->sample, t->caption, &text, err));
+    return text_to_row(t->scratch, row, &t->lengths[n], t->tokenizer, text.data, text.size_bytes,
+                       t->opt.max_tokens, t->opt.clean_captions, err);
+}
+
 enum status texts_next(struct texts *t, struct texts_batch *out, struct error *err) {
     REQUIRE(t != NULL && out != NULL);
     *out = (struct texts_batch){0};
@@ -115,11 +132,7 @@ enum status texts_next(struct texts *t, struct texts_batch *out, struct error *e
             break;
         }
         TRY(s);
-        struct shard_text text;
-        TRY(caption_reader_get(t->captions, &t->sample, t->caption, &text, err));
-        TRY(text_to_row(t->scratch, t->tokens + (size_t)n * t->opt.max_tokens, &t->lengths[n],
-                        t->tokenizer, text.data, text.size_bytes, t->opt.max_tokens,
-                        t->opt.clean_captions, err));
+        TRY(make_row(t, n, err));
         t->text_ids[n] = t->sample.first_text_id + t->caption;
         t->sample_ids[n] = t->sample.sample_id;
         t->caption++;

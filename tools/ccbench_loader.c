@@ -359,6 +359,7 @@ static enum status print_json(const struct result *r,
     json_u64(&w, "rank", opt->rank);
     json_u64(&w, "seed", opt->seed);
     json_u64(&w, "samples", r->info.sample_count);
+    json_u64(&w, "cached_datasets", r->info.cached_count);
     json_u64(&w, "steps_per_epoch", r->info.steps_per_epoch);
     json_hex64(&w, "fingerprint", r->info.fingerprint);
     json_double(&w, "open_s", r->open_s);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/file_io.h"
 #include "formats/dataset.h"
+#include "formats/token_cache.h"
 #include "formats/tokenizer.h"
 #include "loader/loader.h"
 #include "tests/support/picture_dataset.h"
@@ -156,4 +158,118 @@ TEST(one_text_is_encoded_the_same_way) {
     free(huge);
     loader_close(l);
     texts_close(NULL);
+}
+
+/* --- the token cache --- */
+
+/* What 'ccpack tokenizer --cache' does. */
+static void write_cache(const struct loader *l, bool clean, int32_t first_id_moved_by) {
+    const struct dataset *d = loader_dataset(l, 0);
+    const struct tokenizer *t = loader_tokenizer(l);
+    const struct token_cache_key key = {
+        .fingerprint = dataset_fingerprint(d),
+        .text_count = dataset_text_count(d),
+        .tokenizer_hash = tokenizer_hash(t),
+        .vocab_count = tokenizer_vocab_count(t),
+        .clean = clean,
+    };
+    struct texts_options opt;
+    struct texts_batch b;
+    struct token_cache_writer *w = NULL;
+    struct error err = {0};
+    texts_options_default(&opt);
+    opt.max_tokens = 200;
+    opt.clean_captions = clean;
+    struct texts *texts = open_texts(l, &opt);
+    assert_ok(token_cache_writer_create(&w, test_temp_path("d/" TOKEN_CACHE_NAME), file_posix(),
+                                        &key, &err),
+              err);
+    while (texts_next(texts, &b, &err) == STATUS_OK) {
+        for (uint32_t i = 0; i < b.count; i++) {
+            int32_t ids[200];
+            uint32_t count = (uint32_t)b.lengths[i] - 2;
+            memcpy(ids, b.tokens + (size_t)i * 200 + 1, count * sizeof(*ids));
+            ids[0] += first_id_moved_by;
+            assert_ok(token_cache_writer_add(w, ids, count, &err), err);
+        }
+    }
+    assert_ok(token_cache_writer_finish(w, &err), err);
+    token_cache_writer_destroy(w);
+    texts_close(texts);
+}
+
+static struct loader *reopen(uint32_t expected_cached) {
+    struct loader_options opt;
+    struct loader *l = NULL;
+    struct loader_info info;
+    struct error err = {0};
+    loader_options_default(&opt);
+    opt.batch_count = 100;
+    opt.image_size_px = 8;
+    opt.max_tokens = TOKENS;
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    assert_ok(loader_open(&l, test_temp_path("d"), &opt, &err), err);
+    loader_info(l, &info);
+    assert_int_equal(info.cached_count, expected_cached);
+    return l;
+}
+
+/* (SAMPLES, TOKENS) of the first epoch. */
+static void take_rows(int32_t *rows, struct loader *l) {
+    struct loader_batch b;
+    struct error err = {0};
+    assert_ok(loader_acquire(l, &b, &err), err);
+    assert_int_equal(b.count, SAMPLES);
+    memcpy(rows, b.tokens, (size_t)SAMPLES * TOKENS * sizeof(*rows));
+    loader_close(l);
+}
+
+TEST(cached_rows_are_the_tokenized_ones) {
+    struct loader *l = open_loader();
+    static int32_t rows[SAMPLES * TOKENS];
+    static int32_t cached[SAMPLES * TOKENS];
+    static int32_t texts[TEXTS * TOKENS];
+    static int32_t cached_texts[TEXTS * TOKENS];
+    uint64_t owners[TEXTS];
+    struct texts_options opt;
+    texts_options_default(&opt);
+    opt.max_tokens = TOKENS;
+    take_rows(rows, reopen(0));
+    assert_int_equal(collect(texts, owners, l, &opt), TEXTS);
+    write_cache(l, true, 0);
+    take_rows(cached, reopen(1));
+    assert_memory_equal(cached, rows, sizeof(rows));
+    loader_close(l);
+    l = reopen(1);
+    assert_int_equal(collect(cached_texts, owners, l, &opt), TEXTS);
+    assert_memory_equal(cached_texts, texts, sizeof(texts));
+
+    /* Other ids in it show that it is used; one made otherwise is not. */
+    write_cache(l, true, 1);
+    loader_close(l);
+    take_rows(cached, reopen(1));
+    assert_memory_not_equal(cached, rows, sizeof(rows));
+    l = reopen(1);
+    write_cache(l, false, 1);
+    loader_close(l);
+    take_rows(cached, reopen(0));
+    assert_memory_equal(cached, rows, sizeof(rows));
+}
+
+TEST(damaged_cached_rows_are_tokenized) {
+    struct loader *l = open_loader();
+    static int32_t rows[SAMPLES * TOKENS];
+    static int32_t cached[SAMPLES * TOKENS];
+    take_rows(rows, reopen(0));
+    write_cache(l, true, 0);
+    loader_close(l);
+    size_t size = 0;
+    uint8_t *bytes = test_read_file(test_temp_path("d/" TOKEN_CACHE_NAME), &size);
+    for (size_t i = 0; i < size / 2; i += 40) {
+        bytes[i + 20] ^= 1;
+    }
+    test_write_file(test_temp_path("d/" TOKEN_CACHE_NAME), bytes, size);
+    free(bytes);
+    take_rows(cached, reopen(1)); /* the trailer is sound, so the file is used */
+    assert_memory_equal(cached, rows, sizeof(rows));
 }
