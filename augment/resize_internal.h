@@ -55,8 +55,9 @@ struct resize_kernels {
 const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
 const struct resize_kernels *resize_kernels_avx512(void); /* needs F, BW and VL; NULL elsewhere */
+const struct resize_kernels *resize_kernels_neon(void);   /* NULL but on aarch64 */
 
-enum { RESIZE_KERNELS_MAX = 3 };
+enum { RESIZE_KERNELS_MAX = 4 };
 
 /* Those that this CPU has, plain first and the fastest last; returns how many. */
 int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]);
