@@ -19,8 +19,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 CORPUS = os.path.join(HERE, "../../fuzz/corpus/image")
 FUZZED = ("lossless_alpha", "lossless_few", "lossy", "lossy_alpha", "many_codes", "turned_6", "animated",
-          "animated_part_turned", "bad_anmf_size", "interlaced", "transparent", "part_of_screen", "beyond_screen", "local_colours", "one_bit",
-          "bad_colour", "bad_short")
+          "animated_part_turned", "bad_anmf_size", "interlaced", "transparent", "part_of_screen", "beyond_screen",
+          "local_colours", "one_bit", "bad_colour", "bad_short")
 
 
 def sample(x, y, c):
@@ -246,7 +246,8 @@ def picture(x, y, w, h, numbers, bits, local=(), interlaced=False, transparent=N
 
 def gif(screen_w, screen_h, table, body, version=b"89a", background=0, end=b";"):
     flags = table_flags(len(table)) | 0x70
-    return (b"GIF" + version + struct.pack("<HHBBB", screen_w, screen_h, flags, background, 0) + b"".join(bytes(c) for c in table) + body + end)
+    screen = struct.pack("<HHBBB", screen_w, screen_h, flags, background, 0)
+    return b"GIF" + version + screen + b"".join(bytes(c) for c in table) + body + end
 
 
 def make_gif():
