@@ -24,7 +24,7 @@
  * Only what is read is judged: rows below a wanted region are not.
  *
  * Threading : a decoder has one owner; distinct decoders are independent. image_probe and
- *             image_encode_jpeg are free of state.
+ *             the encoders are free of state.
  * Ownership : the decoder owns its pixels; a view is borrowed until the next call on it.
  * Untrusted : every byte of the picture, and so the sizes it claims; see struct image_limits.
  * Memory    : a decoder's own buffers only grow, until image_decoder_trim, so it stops allocating

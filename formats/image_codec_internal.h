@@ -1,15 +1,16 @@
 /*
  * image_codec_internal: what the files of the image codec share.
  *
- *     image_codec.c         limits, dispatch, turning by orientation
- *     image_codec_memory.c  what decoding takes
- *     image_codec_probe.c   headers of JPEG and PNG, EXIF
- *     image_codec_jpeg.c    libjpeg-turbo, reading
- *     image_codec_encode.c  libjpeg-turbo, writing
- *     image_codec_png.c     libpng
- *     image_codec_webp.c    libwebp, and headers of WebP
- *     image_codec_vp8l.c    what a lossless WebP makes libwebp allocate
- *     image_codec_gif.c     giflib, and headers of GIF
+ *     image_codec.c             limits, dispatch, turning by orientation
+ *     image_codec_memory.c      what decoding takes
+ *     image_codec_probe.c       headers of JPEG and PNG, EXIF
+ *     image_codec_jpeg.c        libjpeg-turbo, reading
+ *     image_codec_encode.c      libjpeg-turbo, writing
+ *     image_codec_png.c         libpng, reading
+ *     image_codec_encode_png.c  libpng, writing
+ *     image_codec_webp.c        libwebp, and headers of WebP
+ *     image_codec_vp8l.c        what a lossless WebP makes libwebp allocate
+ *     image_codec_gif.c         giflib, and headers of GIF
  */
 #ifndef FORMATS_IMAGE_CODEC_INTERNAL_H
 #define FORMATS_IMAGE_CODEC_INTERNAL_H
