@@ -4,7 +4,7 @@
  *
  * A plain file that is to be passed over rather than read is read in blocks of SPARSE_BYTES, enough
  * for a header, the first bytes of a picture and often the caption and header behind it; larger
- * bodies are sought over. Without that, counting the rows of 300 GB would read 300 GB.
+ * bodies in a tar are sought over. Without that, counting the rows of 300 GB would read 300 GB.
  */
 #include "pack/source_archive_internal.h"
 
@@ -213,8 +213,23 @@ static const char *name_of(struct archive_entry *e) {
     return strncmp(name, "./", 2) == 0 ? name + 2 : name;
 }
 
+/* What is left of a zip's member is read rather than passed over: where its sizes contradict each
+ * other, libarchive would find another end of it, and so other members, than reading finds. */
+static enum status drain(struct source_archive *a, struct error *err) {
+    bool zip = (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+    int code = a->at_member && zip ? ARCHIVE_OK : ARCHIVE_EOF;
+    while (code == ARCHIVE_OK) {
+        const void *data;
+        size_t size_bytes;
+        la_int64_t offset;
+        code = archive_read_data_block(a->archive, &data, &size_bytes, &offset);
+    }
+    return code == ARCHIVE_EOF ? STATUS_OK : broken(a, err);
+}
+
 enum status source_archive_next(struct source_archive *a, struct error *err) {
     struct archive_entry *e = NULL;
+    TRY(drain(a, err));
     a->at_member = false;
     int code = archive_read_next_header(a->archive, &e);
     a->member.offset_bytes = (uint64_t)archive_read_header_position(a->archive);

@@ -280,7 +280,7 @@ static enum status by_votes(struct source_table *t,
 
 static enum status names_do_not_tell(const struct source_table *t, struct error *err) {
     bool path = t->path_column < NO_COLUMN;
-    return error_set(err, STATUS_USAGE,
+    return error_set(err, STATUS_CORRUPT,
                      "%s: its first line names no column of %s by a usual name; --%s-column says "
                      "which it is",
                      t->path, path ? "captions" : "paths", path ? "caption" : "image");

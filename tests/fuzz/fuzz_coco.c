@@ -1,9 +1,15 @@
-/* COCO captions of any bytes: rows keep what pack/source.h promises, and come the same again. */
+/* COCO captions and Karpathy's split files of any bytes: see fuzz_source.h. */
 #include "tests/fuzz/fuzz_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
-    fuzz_source(data, size_bytes, SOURCE_COCO);
+    static const struct source_options hows[] = {
+        {.kind = SOURCE_COCO, .images = "pictures"},
+        {.kind = SOURCE_KARPATHY, .images = "pictures"},
+    };
+    for (size_t i = 0; i < sizeof(hows) / sizeof(hows[0]); i++) {
+        fuzz_source(data, size_bytes, &hows[i]);
+    }
     return 0;
 }

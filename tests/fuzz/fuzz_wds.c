@@ -1,9 +1,16 @@
-/* Tars of any bytes: rows keep what pack/source.h promises, and come the same again. */
+/* Archives of any bytes, as WebDataset and as class folders: see fuzz_source.h. */
 #include "tests/fuzz/fuzz_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
-    fuzz_source(data, size_bytes, SOURCE_WDS);
+    static const struct source_options hows[] = {
+        {.kind = SOURCE_WDS},
+        {.kind = SOURCE_WDS, .caption_column = "caption"},
+        {.kind = SOURCE_FOLDERS},
+    };
+    for (size_t i = 0; i < sizeof(hows) / sizeof(hows[0]); i++) {
+        fuzz_source(data, size_bytes, &hows[i]);
+    }
     return 0;
 }

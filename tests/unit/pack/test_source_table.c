@@ -232,7 +232,7 @@ TEST(columns_that_are_not_there_are_refused) {
     how = (struct source_options){.caption_column = "3", .image_column = "where"};
     expect_refused(header, &how, STATUS_USAGE, "column 3 cannot be both");
     how = (struct source_options){.image_column = "where"};
-    expect_refused(header, &how, STATUS_USAGE, "--caption-column says");
+    expect_refused(header, &how, STATUS_CORRUPT, "--caption-column says");
     how = (struct source_options){.columns = "a,b,path"};
     expect_refused(header, &how, STATUS_USAGE, "names no caption column");
     how = (struct source_options){0};
