@@ -224,29 +224,49 @@ static enum status start_new(const struct train_options *o, struct error *err) {
     return train(o, o->out, err);
 }
 
-static enum status go_on(const struct train_options *given,
-                         const struct cli_arguments *args,
-                         int argc,
-                         char **argv,
-                         struct error *err) {
-    TRY(train_options_check_resumed(args, err));
+/* Runs `job` on the options of all the words: a run's configuration, or a preset and a file, and
+ * behind them the command line. */
+static enum status with_words(const struct train_options *given,
+                              int argc,
+                              char **argv,
+                              enum status (*job)(const struct train_options *o, struct error *err),
+                              struct error *err) {
     struct run_config_words line = {0};
     struct train_options o;
     struct cli_arguments all = {0};
-    enum status s = run_config_read(&line, given->resume, argc, argv, err);
+    const char *const *words = (const char *const *)argv;
+    int preset_count;
+    const char *const *preset = train_options_preset(given, &preset_count);
+    enum status s = run_config_add_words(&line, 1, words, err);
+    if (s == STATUS_OK && given->resume != NULL) {
+        s = run_config_add_run(&line, given->resume, err);
+    }
+    if (s == STATUS_OK) {
+        s = run_config_add_words(&line, preset_count, preset, err);
+    }
+    if (s == STATUS_OK && given->config != NULL) {
+        s = run_config_add_file(&line, given->config, err);
+    }
+    if (s == STATUS_OK) {
+        s = run_config_add_words(&line, argc - 1, words + 1, err);
+    }
     if (s == STATUS_OK) {
         s = cli_parse(&train_program, &o, &all, line.count, line.words, err);
     }
-    if (s == STATUS_OK && o.data == NULL) {
-        s = error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
-                      given->resume);
-    }
     if (s == STATUS_OK) {
-        s = train(&o, given->resume, err);
+        s = job(&o, err);
     }
     cli_arguments_fini(&all);
     run_config_words_fini(&line);
     return s;
+}
+
+static enum status go_on(const struct train_options *o, struct error *err) {
+    if (o->data == NULL) {
+        return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
+                         o->resume);
+    }
+    return train(o, o->resume, err);
 }
 
 int main(int argc, char **argv) {
@@ -255,8 +275,11 @@ int main(int argc, char **argv) {
     struct cli_arguments args = {0};
     struct error err = {0};
     enum status s = cli_parse(&train_program, &o, &args, argc, argv, &err);
+    if (s == STATUS_OK && o.resume != NULL) {
+        s = train_options_check_resumed(&args, &err);
+    }
     if (s == STATUS_OK) {
-        s = o.resume != NULL ? go_on(&o, &args, argc, argv, &err) : start_new(&o, &err);
+        s = with_words(&o, argc, argv, o.resume != NULL ? go_on : start_new, &err);
     }
     cli_arguments_fini(&args);
     return cli_exit(&train_program, s, &err);

@@ -15,10 +15,34 @@
 enum { MAX_CONFIG_BYTES = 1 << 20, NUMBER_BYTES = 64 };
 
 void run_config_words_fini(struct run_config_words *w) {
-    for (int i = 1; i <= w->own_count; i++) {
+    for (int i = 0; i < w->count; i++) {
         free(w->words[i]);
     }
     *w = (struct run_config_words){0};
+}
+
+/* Takes over the word. */
+static enum status add_word(struct run_config_words *w, char *word, struct error *err) {
+    if (w->count == RUN_CONFIG_MAX_WORDS) {
+        free(word);
+        return error_set(err, STATUS_USAGE, "more than %d options and words", RUN_CONFIG_MAX_WORDS);
+    }
+    w->words[w->count++] = word;
+    return STATUS_OK;
+}
+
+enum status run_config_add_words(struct run_config_words *w,
+                                 int count,
+                                 const char *const *words,
+                                 struct error *err) {
+    for (int i = 0; i < count; i++) {
+        char *copy = strdup(words[i]);
+        if (copy == NULL) {
+            return error_set(err, STATUS_NOMEM, "out of memory for options");
+        }
+        TRY(add_word(w, copy, err));
+    }
+    return STATUS_OK;
 }
 
 /* "--key=value", or "--key" for a flag; NULL for what was not set (null, false). */
@@ -67,24 +91,32 @@ static enum status add_options(struct run_config_words *w,
         char *word;
         TRY(option_word(&word, path, key, value, err));
         if (word != NULL) {
-            w->words[w->count++] = word;
-            w->own_count++;
+            TRY(add_word(w, word, err));
         }
     }
     return STATUS_OK;
 }
 
-enum status run_config_read(struct run_config_words *out,
-                            const char *run,
-                            int argc,
-                            char **argv,
-                            struct error *err) {
-    REQUIRE(out != NULL && run != NULL && argc >= 1 && argv != NULL);
-    *out = (struct run_config_words){0};
-    char path[PATH_MAX_BYTES];
-    bool there = false;
+enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err) {
+    REQUIRE(w != NULL && path != NULL);
     struct byte_buffer text;
     struct json_document *document = NULL;
+    TRY(file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, err));
+    enum status s = json_document_parse(&document, path, text.data, text.size_bytes, err);
+    byte_buffer_fini(&text);
+    if (s == STATUS_OK) {
+        const struct json_value *options = json_value_get(json_document_root(document), "options");
+        s = json_value_is_object(options) && json_value_count(options) <= CLI_MAX_OPTIONS
+                ? add_options(w, path, options, err)
+                : error_set(err, STATUS_CORRUPT, "%s holds no object \"options\"", path);
+    }
+    json_document_destroy(document);
+    return s;
+}
+
+enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    bool there = false;
     const struct file_system *fs = file_posix();
     TRY(path_join(path, sizeof path, run, "config.json", err));
     TRY(fs->exists(fs->context, path, &there, err));
@@ -92,30 +124,7 @@ enum status run_config_read(struct run_config_words *out,
         return error_set(err, STATUS_NOTFOUND, "%s is no run of ccstream-train: there is no %s",
                          run, path);
     }
-    TRY(file_read_all(fs, &text, path, MAX_CONFIG_BYTES, err));
-    enum status s = json_document_parse(&document, path, text.data, text.size_bytes, err);
-    byte_buffer_fini(&text);
-    if (s == STATUS_OK) {
-        const struct json_value *options = json_value_get(json_document_root(document), "options");
-        if (!json_value_is_object(options) || json_value_count(options) > CLI_MAX_OPTIONS) {
-            s = error_set(err, STATUS_CORRUPT, "%s holds no object \"options\"", path);
-        } else if (argc > CLI_MAX_OPTIONS) {
-            s = error_set(err, STATUS_USAGE, "more than %d words on the command line",
-                          CLI_MAX_OPTIONS);
-        } else {
-            out->words[out->count++] = argv[0];
-            s = add_options(out, path, options, err);
-        }
-    }
-    json_document_destroy(document);
-    if (s != STATUS_OK) {
-        run_config_words_fini(out);
-        return s;
-    }
-    for (int i = 1; i < argc; i++) {
-        out->words[out->count++] = argv[i];
-    }
-    return STATUS_OK;
+    return run_config_add_file(w, path, err);
 }
 
 static enum status append_text(struct byte_buffer *b, const char *text, struct error *err) {

@@ -4,7 +4,7 @@
  *     {"program": NAME, "options": {OPTION: VALUE, ...}}
  *
  * Threading : single-owner.
- * Ownership : words belong to struct run_config_words until its fini; the last ones are argv's own.
+ * Ownership : the words belong to struct run_config_words until its fini.
  * Untrusted : the file.
  */
 #ifndef TOOLS_RUN_CONFIG_H
@@ -13,21 +13,28 @@
 #include "formats/base/status.h"
 #include "tools/cli.h"
 
-enum { RUN_CONFIG_MAX_WORDS = 2 * CLI_MAX_OPTIONS };
+enum { RUN_CONFIG_MAX_WORDS = 4 * CLI_MAX_OPTIONS };
 
-/* A command line for cli_parse: argv[0], the stored options, argv[1..]. */
+/* A command line for cli_parse, made of several sources; of an option that comes twice the later
+ * word counts. */
 struct run_config_words {
     char *words[RUN_CONFIG_MAX_WORDS];
     int count;
-    int own_count; /* words[1] to words[own_count] were allocated here */
 };
 
-/* Returns OK, NOTFOUND (no run), IO, CORRUPT, LIMIT, NOMEM or USAGE (too many words). */
-enum status run_config_read(struct run_config_words *out,
-                            const char *run,
-                            int argc,
-                            char **argv,
-                            struct error *err);
+/* Each appends to an all-zero or begun list. On failure the list is still good for fini.
+ * run_config_add_words: copies. Returns OK, NOMEM or USAGE (too many words). */
+enum status run_config_add_words(struct run_config_words *w,
+                                 int count,
+                                 const char *const *words,
+                                 struct error *err);
+
+/* The options of a configuration file as words. Returns OK, NOTFOUND, IO, CORRUPT, LIMIT, NOMEM or
+ * USAGE. */
+enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err);
+
+/* Those of RUN/config.json; NOTFOUND says that RUN is no run. */
+enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err);
 void run_config_words_fini(struct run_config_words *w); /* accepts an all-zero one */
 
 /* Writes the options in force, atomically. Returns OK, IO, NOMEM or LIMIT. */

@@ -11,6 +11,10 @@ static const char *const loss_choices[] = {"clip",         "siglip",     "cyclip
                                            "nuclr-frozen", "nuclr-noxi", NULL};
 static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
+static const char *const augment_choices[] = {"paper", "crop", "none", NULL};
+static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_TRAIN,
+                                                  AUGMENT_EVAL_SQUASH};
+static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
@@ -25,6 +29,13 @@ static const struct cli_option rows[] = {
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
      .help = "go on with a run: from its newest checkpoint, or from step 0 when it has none; "
              "a finished run is left as it is"},
+    {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
+     .metavar = "NAME", .group = "Run",
+     .help = "settings that later options change: the paper's of NUCLR on CC3M or CC12M, or a "
+             "small model that a CPU trains in minutes"},
+    {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE", .group = "Run",
+     .help = "options from a file, as RUN/config.json holds them; the command line counts before "
+             "it, it before --preset"},
     {"val", 'v', CLI_STRING, FIELD(val), .metavar = "DIR", .group = "Run",
      .help = "dataset for retrieval between epochs and at the end"},
     {"eval-epochs", 0, CLI_U64, FIELD(eval_epochs), .min = "0", .max = "1000000",
@@ -64,6 +75,10 @@ static const struct cli_option rows[] = {
      .metavar = "P", .group = "Model", .help = "dropout of the text tower"},
     {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
+    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "paper", .choices = augment_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
+             "without RandAugment; none: the whole picture, scaled"},
 
     {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
      .metavar = "NAME", .group = "Loss",
@@ -247,6 +262,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->embed_dim = (uint32_t)o->embed_dim;
     t->dropout = o->dropout;
     t->clean_captions = !o->no_clean;
+    t->augment = augment_kinds[o->augment];
     t->batch_count = (uint32_t)o->batch;
     t->epochs = o->epochs;
     t->max_steps = o->max_steps;
@@ -298,8 +314,45 @@ struct train_options train_options_kept(const struct train_options *o) {
     struct train_options kept = *o;
     kept.out = NULL;
     kept.resume = NULL;
+    kept.config = NULL;
+    kept.preset = 0;
     kept.json = false;
     kept.quiet = false;
     kept.max_steps = 0;
     return kept;
+}
+
+/* ---- presets ---- */
+
+/* What both settings of the paper share (Wang et al., ICLR 2025, appendix G; its CC3M script). */
+#define NUCLR_WORDS                                                                                \
+    "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil", "--image-size=256",           \
+        "--stem=standard", "--max-tokens=30", "--embed-dim=256", "--dropout=0.1",                  \
+        "--augment=paper", "--batch=512", "--epochs=30", "--lr=2e-4", "--min-lr=1e-6",             \
+        "--weight-decay=0.02", "--tau=0.01", "--gamma=0.8", "--xi0=0", "--zeta-lr=5e-6",           \
+        "--zeta-lr-image-ratio=0.1", "--zeta-momentum=0.9", "--zeta-freeze-epochs=5"
+
+const char *const *train_options_preset(const struct train_options *o, int *count) {
+    static const char *const none[] = {NULL};
+    static const char *const cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
+    static const char *const cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
+    static const char *const demo[] = {"--loss=nuclr",
+                                       "--image-tower=resnet10t",
+                                       "--text-tower=tiny",
+                                       "--image-size=64",
+                                       "--stem=small",
+                                       "--batch=64",
+                                       "--epochs=20",
+                                       "--lr=1e-3",
+                                       "--tau=0.05",
+                                       "--zeta-lr=1e-4",
+                                       "--zeta-freeze-epochs=2",
+                                       "--augment=crop"};
+    static const struct {
+        const char *const *words;
+        int count;
+    } presets[] = {
+        {none, 0}, {cc3m, CLI_COUNT(cc3m)}, {cc12m, CLI_COUNT(cc12m)}, {demo, CLI_COUNT(demo)}};
+    *count = presets[o->preset].count;
+    return presets[o->preset].words;
 }

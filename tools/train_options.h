@@ -10,12 +10,14 @@
 #include "train/trainer.h"
 
 struct train_options {
-    const char *data, *val, *out, *resume;
+    const char *data, *val, *out, *resume, *config;
+    int preset;
     const char *image_tower, *text_tower;
     int stem;
     uint64_t image_size, max_tokens, embed_dim;
     double dropout;
     bool no_clean;
+    int augment;
 
     int loss;
     int temperature, parity, zeta_gradient;
@@ -44,6 +46,9 @@ enum status train_options_apply(struct trainer_options *out,
                                 const struct train_options *o,
                                 const char *run,
                                 struct error *err);
+
+/* The words of the preset that o->preset names, for run_config_add_words; *count 0 for none. */
+const char *const *train_options_preset(const struct train_options *o, int *count);
 
 /* Whether all that was given beside --resume may be: nothing that has a say in the numbers. Returns
  * OK or USAGE. */

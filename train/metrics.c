@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "formats/base/file_io.h"
@@ -106,7 +107,7 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     json_double(w, "zeta_lr", r->zeta_lr);
     json_double(w, "grad_norm", r->grad_norm);
     json_double(w, "pairs_per_s", r->pairs_per_s);
-    json_double(w, "stall_s", r->stall_s);
+    json_double(w, "stall_fraction", r->stall_fraction);
     json_u64(w, "replaced", r->replaced_count);
     return write_line(m, err);
 }
@@ -116,6 +117,30 @@ enum status metrics_retrieval(struct metrics *m,
                               const struct retrieval_result *r,
                               struct error *err) {
     retrieval_write_json(begin_line(m, step), "retrieval", r);
+    return write_line(m, err);
+}
+
+enum status metrics_state(struct metrics *m,
+                          uint64_t step,
+                          const struct sample_state *state,
+                          struct error *err) {
+    struct json_writer *w = begin_line(m, step);
+    struct rusage used;
+    json_open_object(w, "state");
+    for (int32_t c = 0; c < sample_state_count(state); c++) {
+        const struct sample_state_summary s =
+            sample_state_summarise(sample_state_column(state, c), sample_state_id_space(state));
+        json_open_object(w, sample_state_name(state, c));
+        json_u64(w, "visited", s.visited_count);
+        json_double(w, "min", s.min);
+        json_double(w, "mean", s.mean);
+        json_double(w, "max", s.max);
+        json_close_object(w);
+    }
+    json_close_object(w);
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        json_u64(w, "peak_rss_bytes", (uint64_t)used.ru_maxrss * 1024);
+    }
     return write_line(m, err);
 }
 

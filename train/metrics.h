@@ -1,7 +1,8 @@
 /*
  * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
- * one per evaluation. Every line begins with its step, so that a resumed run drops the lines behind
- * the checkpoint it starts from, and has one line a step in the end.
+ * one per evaluation, one per checkpoint that sums up the state of the samples. Every line begins
+ * with its step, so that a resumed run drops the lines behind the checkpoint it starts from, and
+ * has one line a step in the end.
  *
  * Threading : one owner.
  * Ownership : open/close.
@@ -13,6 +14,7 @@
 
 #include "formats/base/status.h"
 #include "train/retrieval.h"
+#include "train/sample_state.h"
 
 struct metrics;
 
@@ -25,7 +27,7 @@ struct step_report {
     double lr, zeta_lr;
     double grad_norm;
     double pairs_per_s;      /* of this step */
-    double stall_s;          /* of this step: waiting for the loader */
+    double stall_fraction;   /* of this step's time: waiting for the loader */
     uint32_t replaced_count; /* damaged samples replaced in this batch */
 };
 
@@ -39,6 +41,12 @@ enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
                               struct error *err);
+
+/* {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
+enum status metrics_state(struct metrics *m,
+                          uint64_t step,
+                          const struct sample_state *state,
+                          struct error *err);
 
 /* Flushes to the disk. Returns OK or IO. */
 enum status metrics_sync(struct metrics *m, struct error *err);

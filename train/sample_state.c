@@ -109,3 +109,20 @@ void sample_state_scatter(struct sample_state *s,
         to[ids[i]] = values[i];
     }
 }
+
+struct sample_state_summary sample_state_summarise(const float *values, uint64_t count) {
+    struct sample_state_summary s = {0};
+    double sum = 0.0;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!sample_state_visited(values[i])) {
+            continue;
+        }
+        const double v = (double)values[i];
+        s.min = s.visited_count == 0 || v < s.min ? v : s.min;
+        s.max = s.visited_count == 0 || v > s.max ? v : s.max;
+        sum += v;
+        s.visited_count++;
+    }
+    s.mean = s.visited_count > 0 ? sum / (double)s.visited_count : 0.0;
+    return s;
+}

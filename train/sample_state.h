@@ -61,4 +61,12 @@ void sample_state_scatter(struct sample_state *s,
                           const uint64_t *ids,
                           int64_t count);
 
+struct sample_state_summary {
+    uint64_t visited_count; /* entries that are not NaN */
+    double min, mean, max;  /* over them; 0 when there are none */
+};
+
+/* Of (count) values, as of a column or of a checkpoint's. */
+struct sample_state_summary sample_state_summarise(const float *values, uint64_t count);
+
 #endif

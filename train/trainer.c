@@ -57,6 +57,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .embed_dim = 256,
                                     .dropout = 0.1,
                                     .clean_captions = true,
+                                    .augment = AUGMENT_PAPER,
                                     .batch_count = 512,
                                     .epochs = 30,
                                     .lr = 2e-4,
@@ -120,6 +121,7 @@ static enum status open_loader(struct trainer *t, struct error *err) {
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
     lo.image_size_px = o->image_size_px;
+    lo.augment = o->augment;
     lo.seed = o->seed;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
@@ -197,6 +199,34 @@ static void make_schedule(struct trainer *t) {
                                                              : 500;
 }
 
+/* Whether the dataset was once, before something was appended, what the checkpoint was trained on.
+ */
+static bool has_grown_from(const struct trainer *t, const struct train_position *p) {
+    const struct manifest *m = dataset_manifest(loader_dataset(t->loader, 0));
+    for (size_t g = 0; g < m->generation_count; g++) {
+        if (m->generations[g].fingerprint == p->fingerprint) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where a restored run goes on: where it was, or, on a dataset that has grown, at the beginning of
+ * the epoch it was in, because an epoch is another order of other samples now. Steps then count as
+ * if earlier epochs had been as long. */
+static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
+    struct loader_state place = {
+        .fingerprint = t->data.fingerprint, .seed = p->seed, .epoch = p->epoch, .step = p->batch};
+    if (p->fingerprint != t->data.fingerprint) {
+        place.step = 0;
+        log_write(t->options.log, LOG_LEVEL_INFO,
+                  "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64
+                  " begins anew",
+                  t->options.data, p->samples_count, t->data.sample_count, p->epoch + 1);
+    }
+    return place;
+}
+
 /* What must agree between a checkpoint and this run, and what to say when it does not. */
 static enum status
 check_same_run(const struct trainer *t, const struct checkpoint *c, struct error *err) {
@@ -222,7 +252,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
                          what);
     }
-    if (p->fingerprint != t->data.fingerprint) {
+    if (p->fingerprint != t->data.fingerprint && !has_grown_from(t, p)) {
         return error_set(err, STATUS_MISMATCH,
                          "%s was trained on dataset %016" PRIx64 " (%" PRIu64
                          " samples), %s is %016" PRIx64 " (%" PRIu64 " samples)",
@@ -260,9 +290,9 @@ static enum status restore(struct trainer *t, struct error *err) {
     }
     if (s == STATUS_OK) {
         const struct train_position *p = checkpoint_position(c);
-        const struct loader_state place = {
-            .fingerprint = p->fingerprint, .seed = p->seed, .epoch = p->epoch, .step = p->batch};
-        t->step = p->step;
+        const struct loader_state place = restored_place(t, p);
+        t->step =
+            p->fingerprint == t->data.fingerprint ? p->step : place.epoch * t->data.steps_per_epoch;
         t->resumed_step = p->step;
         t->saved_step = p->step;
         s = loader_seek(t->loader, &place, err);
@@ -360,6 +390,7 @@ static enum status save(struct trainer *t, struct error *err) {
     content.scalar_count = loss_scalars(t->loss, &content.scalars);
     content.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);
     char path[PATH_MAX_BYTES];
+    TRY(metrics_state(t->metrics, t->step, t->state, err));
     TRY(metrics_sync(t->metrics, err));
     TRY(run_dir_checkpoint_path(path, t->options.run, t->step, err));
     TRY(checkpoint_save(file_posix(), path, &content, err));
@@ -507,7 +538,7 @@ static enum status one_step(struct trainer *t, bool *epoch_ended, struct error *
     loader_release(t->loader, &batch);
     TRY(s);
     const double elapsed_s = (double)(clock_now_ns() - start_ns) * 1e-9;
-    r.stall_s = (double)(ready_ns - start_ns) * 1e-9;
+    r.stall_fraction = (double)(ready_ns - start_ns) * 1e-9 / elapsed_s;
     r.pairs_per_s = (double)t->options.batch_count / elapsed_s;
     TRY(metrics_step(t->metrics, &r, err));
     if (t->options.on_step != NULL) {

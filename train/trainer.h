@@ -43,6 +43,7 @@ struct trainer_options {
     uint32_t embed_dim;
     double dropout; /* of the text tower */
     bool clean_captions;
+    enum augment_kind augment; /* of training images; AUGMENT_PAPER */
 
     uint32_t batch_count; /* global batch */
     uint64_t epochs;

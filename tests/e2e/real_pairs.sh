@@ -18,7 +18,7 @@ tar -xf "$data/retrieval/images.tar" -C images
 "$bin/ccdump" info pairs --json
 "$bin/ccdump" info retrieval --json
 rm -rf run
-"$bin/ccstream-train" --data pairs --val retrieval --out run --loss nuclr --image-tower resnet10t --text-tower tiny \
+"$bin/ccstream-train" --data pairs --val retrieval --out run --augment crop --loss nuclr --image-tower resnet10t --text-tower tiny \
     --image-size 96 --batch 128 --epochs 6 --lr 0.0007 --tau 0.05 --zeta-freeze-epochs 2 --eval-epochs 2 "$@"
 "$bin/ccstream-eval" retrieval -q run --data retrieval --json | tee eval.json
 # Chance is 0.2 % both ways: 1 of 500 images, 5 of 2,500 captions.

@@ -17,7 +17,7 @@ cd "$dir"
 code=0
 for loss in nuclr clip; do
     rm -rf "run-$loss"
-    "$bin/ccstream-train" --data train --val val --out "run-$loss" --loss "$loss" \
+    "$bin/ccstream-train" --data train --val val --out "run-$loss" --augment crop --loss "$loss" \
         --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 \
         --batch 128 --epochs 14 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 2 --eval-epochs 2
     mean=$("$bin/ccstream-eval" retrieval -q "run-$loss" --data val --json | sed -n 's/.*"mean_r1":\([0-9.]*\).*/\1/p')

@@ -10,7 +10,7 @@ set -eu
 "$BIN/ccpack" tokenizer train --vocab-size 200 >/dev/null
 
 
-"$BIN/ccstream-train" -q --json --data train --val val --out run --loss nuclr \
+"$BIN/ccstream-train" -q --json --data train --val val --out run --augment crop --loss nuclr \
     --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 \
     --batch 128 --epochs 3 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-epochs 0 >summary.json
 cat summary.json

@@ -49,6 +49,19 @@ static void parse(struct options *o, struct run_config_words *w) {
     cli_arguments_fini(&args);
 }
 
+/* argv[0], the run's options, the rest of argv. */
+static enum status
+read_run(struct run_config_words *words, int argc, char **argv, struct error *err) {
+    *words = (struct run_config_words){0};
+    enum status s = run_config_add_words(words, 1, (const char *const *)argv, err);
+    if (s == STATUS_OK) {
+        s = run_config_add_run(words, test_temp_dir(), err);
+    }
+    return s == STATUS_OK
+               ? run_config_add_words(words, argc - 1, (const char *const *)argv + 1, err)
+               : s;
+}
+
 TEST(options_come_back_as_they_were) {
     struct error err = {0};
     const struct options given = {.data = "a \"quoted\" d\xc3\xadr",
@@ -62,7 +75,7 @@ TEST(options_come_back_as_they_were) {
     struct run_config_words words;
     char name[] = "program";
     char *argv[] = {name, NULL};
-    assert_ok(run_config_read(&words, test_temp_dir(), 1, argv, &err), err);
+    assert_ok(read_run(&words, 1, argv, &err), err);
     struct options back;
     parse(&back, &words);
     assert_string_equal(back.data, given.data);
@@ -85,7 +98,7 @@ TEST(the_command_line_has_the_last_word) {
     char batch[] = "--batch=5";
     char quiet[] = "--quiet";
     char *argv[] = {name, batch, quiet, NULL};
-    assert_ok(run_config_read(&words, test_temp_dir(), 3, argv, &err), err);
+    assert_ok(read_run(&words, 3, argv, &err), err);
     struct options back;
     parse(&back, &words);
     assert_int_equal(back.batch, 5);
@@ -98,14 +111,15 @@ TEST(what_is_no_configuration_is_refused) {
     char *argv[] = {name, NULL};
     struct run_config_words words;
     struct error err = {0};
-    assert_status(run_config_read(&words, test_temp_dir(), 1, argv, &err), STATUS_NOTFOUND, err);
+    assert_status(read_run(&words, 1, argv, &err), STATUS_NOTFOUND, err);
+    run_config_words_fini(&words);
     static const char *const texts[] = {"", "[1]", "{\"options\":[]}", "{\"options\":{\"batch\":1}",
                                         "{}"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         struct error refused = {0};
         test_write_file(test_temp_path("config.json"), texts[i], strlen(texts[i]));
-        assert_status(run_config_read(&words, test_temp_dir(), 1, argv, &refused), STATUS_CORRUPT,
-                      refused);
+        assert_status(read_run(&words, 1, argv, &refused), STATUS_CORRUPT, refused);
         assert_non_null(strstr(refused.text, "config.json"));
+        run_config_words_fini(&words);
     }
 }

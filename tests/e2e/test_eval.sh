@@ -1,0 +1,107 @@
+#!/bin/bash
+# Every subcommand of ccstream-eval on a model that has learned a little. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+number() { # number KEY FILE: the first value of a key
+    sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
+}
+
+above() { # above A B
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'
+}
+
+"$TESTBIN/make_scenes" train 512 3 32 train.tar
+"$TESTBIN/make_scenes" train 160 5 32 test.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+"$BIN/ccpack" -q -o held test.tar
+
+# Class folders: the scenes by the colour of their first thing.
+classes() { # classes TAR FOLDER
+    mkdir -p "$2" all
+    tar -xf "$1" -C all
+    for text in all/*.txt; do
+        colour=$(grep -oE 'red|green|blue|yellow' "$text" | head -n 1)
+        if [ -n "$colour" ]; then
+            mkdir -p "$2/$colour"
+            mv "${text%.txt}".[jp]*g "$2/$colour/"
+        fi
+    done
+    rm -r all
+}
+classes train.tar train-classes
+classes test.tar test-classes
+"$BIN/ccpack" -q -o train-labelled train-classes
+"$BIN/ccpack" -q -o test-labelled test-classes
+
+"$BIN/ccstream-train" -q --data data --out run --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
+    --max-tokens 12 --batch 64 --epochs 6 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1 --threads 1
+
+"$BIN/ccstream-eval" retrieval run --data held --json >retrieval.json
+above "$(number mean_r1 retrieval.json)" 1 || fail "retrieval: $(cat retrieval.json)"
+
+# Chance is a quarter.
+"$BIN/ccstream-eval" linear run --train train-labelled --data test-labelled --json --per-class >linear.json 2>linear.log
+above "$(number top1 linear.json)" 35 || fail "linear: $(cat linear.json)"
+grep -q '"class":"green"' linear.json || fail "linear: no classes in $(cat linear.json)"
+"$BIN/ccstream-eval" mean run --train train-labelled --data test-labelled --json >mean.json
+above "$(number top1 mean.json)" 25 || fail "mean: $(cat mean.json)"
+above "$(number avg2 mean.json)" 50 || fail "mean: $(cat mean.json)"
+"$BIN/ccstream-eval" knn run --train train-labelled --data test-labelled -k 20 --layer projection --json >knn.json
+grep -q '"nn1":{"top1":' knn.json || fail "knn: $(cat knn.json)"
+above "$(number top1 knn.json)" 25 || fail "knn: $(cat knn.json)"
+
+# Zero-shot, with our prompts and with the user's.
+"$BIN/ccstream-eval" zeroshot run --data test-labelled --json >zeroshot.json
+[ "$(number classes zeroshot.json)" = 4 ] || fail "zeroshot: $(cat zeroshot.json)"
+printf '# prompts\na {} thing\n' >prompts.txt
+printf 'blue\tblue\ngreen\tgreen\nred\tred\nyellow\tyellow\n' >names.txt
+"$BIN/ccstream-eval" zeroshot run --data test-labelled --templates prompts.txt --class-names names.txt \
+    --transform squash --per-class >zeroshot.txt
+grep -q 'yellow' zeroshot.txt || fail "zeroshot: $(cat zeroshot.txt)"
+
+# Embeddings: sizes as the headers say, rows of length 1 by the similarity of an array with itself.
+"$BIN/ccstream-eval" embed run --data held --texts --features -o out --json >embed.json
+[ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"
+[ "$(stat -c %s out.images.npy)" -eq $((128 + 160 * 256 * 4)) ] || fail "out.images.npy has $(stat -c %s out.images.npy) bytes"
+[ "$(stat -c %s out.ids.npy)" -eq $((128 + 160 * 8)) ] || fail "out.ids.npy has $(stat -c %s out.ids.npy) bytes"
+head -c 128 out.images.npy | grep -aq "'shape': (160, 256)" || fail "out.images.npy: $(head -c 128 out.images.npy)"
+if python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c "
+import numpy as n
+x = n.load('out.images.npy'); t = n.load('out.texts.npy'); o = n.load('out.owners.npy'); i = n.load('out.ids.npy')
+assert abs((x * x).sum(1) - 1).max() < 1e-5 and abs((t * t).sum(1) - 1).max() < 1e-5
+assert (n.diff(i.astype('i8')) > 0).all() and len(o) == len(t) and n.load('out.features.npy').shape == (160, 512)
+r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
+"
+fi
+
+# The objectives: on the training set nuclr has its zeta, elsewhere not.
+"$BIN/ccstream-eval" objective run --data data --tau 0.05 --json >objective.json
+grep -q '"nuclr":' objective.json || fail "objective: $(cat objective.json)"
+"$BIN/ccstream-eval" objective run --data held --tau 0.05 --json >held.json
+if grep -q '"nuclr":' held.json; then
+    fail "objective: zeta of another dataset in $(cat held.json)"
+fi
+above "$(number gcl held.json)" "$(number gcl objective.json)" || fail "the model is better on what it has not seen"
+
+# What cannot be: a message, and 64, 65 or 66.
+refused() { # refused CODE WORDS COMMAND...
+    local want=$1 words=$2
+    shift 2
+    code=0
+    "$BIN/ccstream-eval" "$@" >out.txt 2>err.txt || code=$?
+    [ "$code" -eq "$want" ] || fail "$*: exit code $code, not $want: $(cat err.txt)"
+    grep -q -- "$words" err.txt || fail "$*: $(cat err.txt)"
+}
+refused 64 'names no classes' zeroshot run --data held
+refused 64 'has no {}' zeroshot run --data test-labelled --templates names.txt --class-names names.txt
+refused 64 'no labels' linear run --train held --data test-labelled
+refused 66 'no-such' knn run --train no-such --data test-labelled
+refused 66 'no-such' embed no-such --data held -o x
+refused 64 'has no captions' objective run --data test-labelled
