@@ -1,0 +1,61 @@
+#!/bin/bash
+# Presets, configuration files, and a dataset that grows under a run. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+option() { # option NAME RUN: its value in RUN/config.json
+    sed "s/.*\"$1\":\"\{0,1\}\([^,\"}]*\).*/\1/" "$2/config.json"
+}
+
+"$TESTBIN/make_scenes" train 96 3 32 first.tar
+"$TESTBIN/make_scenes" train 64 9 32 second.tar
+"$BIN/ccpack" -q -o data first.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+small="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12 --batch 32 --threads 1"
+
+# A preset is what options change.
+"$BIN/ccstream-train" -q --data data --out preset --preset cpu-demo $small --epochs 1
+[ "$(option lr preset)" = 0.001 ] || fail "the preset's learning rate is $(option lr preset)"
+[ "$(option epochs preset)" = 1 ] || fail "the command line's epochs are $(option epochs preset)"
+[ "$(option augment preset)" = crop ] || fail "the preset's augmentation is $(option augment preset)"
+
+# The configuration of a run makes another run that ends in the same bytes; the command line changes it.
+"$BIN/ccstream-train" -q --config preset/config.json --out again
+cmp preset/last again/last || fail "a run by its configuration is not the run"
+"$BIN/ccstream-train" -q --config preset/config.json --out seeded --seed 5
+[ "$(option seed seeded)" = 5 ] || fail "the command line does not count before the file"
+if cmp -s preset/last seeded/last; then
+    fail "another seed ends in the same bytes"
+fi
+code=0
+"$BIN/ccstream-train" -q --config no-such.json --data data --out x 2>err.txt || code=$?
+[ "$code" -eq 66 ] || fail "a missing configuration: exit code $code"
+echo '{"options":{"no-such-option":1}}' >bad.json
+code=0
+"$BIN/ccstream-train" -q --config bad.json --data data --out x 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "an unknown option in a configuration: exit code $code"
+
+# Each checkpoint sums up the samples' state.
+grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
+grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
+
+# A dataset that grows: the run goes on, new samples unvisited at first.
+"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --max-steps 4
+"$BIN/ccpack" -q --append -o data second.tar
+"$BIN/ccstream-train" --resume grown 2>log.txt
+grep -q 'has grown from 96 to 160 samples' log.txt || fail "the log does not say that the dataset has grown: $(cat log.txt)"
+[ "$(readlink grown/last)" = step-0000000010.safetensors ] || fail "last names $(readlink grown/last)"
+grep -q '"visited":160,' grown/metrics.jsonl || fail "new samples were not visited: $(grep state grown/metrics.jsonl)"
+
+# Another dataset is refused, and the message names both.
+"$BIN/ccpack" -q -o other second.tar
+cp data/tokenizer.model other/
+code=0
+"$BIN/ccstream-train" -q --resume grown --data other 2>err.txt || code=$?
+[ "$code" -eq 65 ] || fail "another dataset: exit code $code: $(cat err.txt)"
+grep -q 'was trained on dataset' err.txt || fail "$(cat err.txt)"
