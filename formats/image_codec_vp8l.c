@@ -219,7 +219,10 @@ static bool pass_picture(struct bits *b, uint64_t pixel_count, struct set_number
             return false;
         }
     }
-    while (pixel_count > 0 && !b->over) {
+    uint64_t before = UINT64_MAX;
+    /* A pixel that took no bits is like all that follow: the work is bounded by the stream. */
+    while (pixel_count > 0 && !b->over && b->at != before) {
+        before = b->at;
         uint32_t symbol = read_symbol(b, &codes[0]);
         if (symbol < 256) {
             uint32_t red = read_symbol(b, &codes[1]);

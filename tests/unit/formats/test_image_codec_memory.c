@@ -493,15 +493,15 @@ TEST(webp_of_many_codes_is_refused) {
 }
 
 TEST(gif_whole) {
-    struct byte_buffer b = make_gif(3000, 2000, true);
+    struct byte_buffer b = make_gif(2500, 2000, true);
     check_memory(&b, NULL);
 }
 
 /* Without codecs that keep a whole picture, a check takes next to nothing. */
 TEST(checks_of_large_pictures_are_small) {
     struct byte_buffer pictures[] = {
-        make_jpeg(12000, 9000, JPEG_ONE_SCAN, true, true), make_png(12000, 9000, 8, 2, false),
-        make_lossy_webp(8000, 6000, false), make_gif(4000, 3000, false)};
+        make_jpeg(6000, 5000, JPEG_ONE_SCAN, true, true), make_png(6000, 5000, 8, 2, false),
+        make_lossy_webp(6000, 5000, false), make_gif(2500, 2000, false)};
     struct image_limits limits;
     image_limits_default(&limits);
     limits.max_memory_bytes = 12 << 20;

@@ -246,7 +246,7 @@ TEST(claimed_sizes_are_held_against_the_limits_first) {
 TEST(flipped_bytes_never_crash) {
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_INIT, 1, 0);
-    int mutants = test_sanitizer()[0] != 0 ? 60 : 400;
+    int mutants = test_sanitizer()[0] != 0 ? 40 : 150;
     struct image_limits limits;
     image_limits_default(&limits);
     limits.max_pixels = 1 << 20;
