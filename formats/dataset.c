@@ -122,7 +122,8 @@ static enum status adopt(struct dataset_shard *shard,
         x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
         x.last_id != expected->last_id || shard_index_file_bytes(&x) != expected->size_bytes) {
         return error_set(err, STATUS_MISMATCH,
-                         "%s: its index is not the one that " MANIFEST_NAME " names", shard->path);
+                         "%s: its index is not the one that " MANIFEST_NAME " names%s", shard->path,
+                         shard_container_changed(container));
     }
     shard->index = x;
     shard->mapping = *m;
@@ -160,11 +161,10 @@ static enum status open_embedded(struct dataset_shard *shard,
                                  const struct shard_summary *expected,
                                  struct error *err) {
     struct mapping m = {0};
-    uint64_t offset = 0;
-    uint32_t size = 0;
-    TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &offset, &size, err));
-    TRY(map_bytes(&m, fs, f, shard->path, offset, size, err));
-    enum status s = adopt(shard, container, &m, size, expected, err);
+    struct shard_tail tail;
+    TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &tail, err));
+    TRY(map_bytes(&m, fs, f, shard->path, tail.index_offset, tail.index_bytes, err));
+    enum status s = adopt(shard, container, &m, tail.index_bytes, expected, err);
     unmap(&m);
     return s;
 }
@@ -187,12 +187,15 @@ static enum status open_shard(struct dataset *d,
     enum status s = d->fs->size(f, &size, err);
     if (s == STATUS_OK && size != expected->size_bytes) {
         s = error_set(err, STATUS_CORRUPT,
-                      "%s: has %" PRIu64 " bytes, " MANIFEST_NAME " says %" PRIu64, path, size,
-                      expected->size_bytes);
+                      "%s: has %" PRIu64 " bytes, " MANIFEST_NAME " says %" PRIu64 "%s", path, size,
+                      expected->size_bytes, shard_container_changed(d->manifest.container));
     }
-    /* A sidecar that is missing or another one's costs nothing but the detour. */
     enum shard_container container = d->manifest.container;
-    if (s == STATUS_OK && open_sidecar(shard, container, d->fs, expected, NULL) != STATUS_OK) {
+    if (s == STATUS_OK && container == SHARD_CONTAINER_TAR_FOREIGN) {
+        s = open_sidecar(shard, container, d->fs, expected, err);
+    } else if (s == STATUS_OK &&
+               open_sidecar(shard, container, d->fs, expected, NULL) != STATUS_OK) {
+        /* A sidecar that is missing or another one's costs nothing but the detour. */
         s = open_embedded(shard, container, d->fs, f, expected, err);
     }
     d->fs->close(f);

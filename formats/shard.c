@@ -28,6 +28,12 @@ const char *shard_container_name(enum shard_container c) {
     return "unknown";
 }
 
+const char *shard_container_changed(enum shard_container c) {
+    return c == SHARD_CONTAINER_TAR_FOREIGN
+               ? ": it was changed after it was indexed; index the tars again"
+               : "";
+}
+
 bool shard_container_of_name(enum shard_container *out, const char *name) {
     for (int c = SHARD_CONTAINER_TAR_ZSTD; c <= SHARD_CONTAINER_TAR_FOREIGN; c++) {
         *out = (enum shard_container)c;
@@ -61,16 +67,30 @@ enum status shard_caption_hash(uint64_t *out,
     return STATUS_OK;
 }
 
+static bool is_key_byte(char c) {
+    return c > ' ' && c < 0x7F && c != '.' && c != '/' && c != '\\';
+}
+
 bool shard_key_is_valid(const char *key) {
     size_t n = 0;
-    for (; key[n] != '\0'; n++) {
-        unsigned char c = (unsigned char)key[n];
-        if (n == SHARD_MAX_KEY_BYTES || c <= ' ' || c >= 0x7F || c == '.' || c == '/' ||
-            c == '\\') {
-            return false;
-        }
+    while (n <= SHARD_MAX_KEY_BYTES && key[n] != '\0' && is_key_byte(key[n])) {
+        n++;
     }
-    return n > 0;
+    return n > 0 && n <= SHARD_MAX_KEY_BYTES && key[n] == '\0';
+}
+
+void shard_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, size_t size_bytes) {
+    if (size_bytes > SHARD_MAX_KEY_BYTES) { /* names differ at their end */
+        key += size_bytes - SHARD_MAX_KEY_BYTES;
+        size_bytes = SHARD_MAX_KEY_BYTES;
+    }
+    for (size_t i = 0; i < size_bytes; i++) {
+        out[i] = is_key_byte(key[i]) ? key[i] : '_';
+    }
+    if (size_bytes == 0) {
+        out[size_bytes++] = '_';
+    }
+    out[size_bytes] = '\0';
 }
 
 bool shard_name_is_valid(const char *name) {
@@ -186,6 +206,13 @@ void block_header(uint8_t out[SHARD_BLOCK_HEADER_BYTES], bool last, int type, ui
 size_t frame_header(uint8_t out[FRAME_MAX_HEADER_BYTES], uint32_t content_bytes) {
     size_t at = 5;
     store_u32(out, (uint32_t)ZSTD_FRAME_MAGIC);
+    if (content_bytes <= FRAME_SHORT_MAX_BYTES) {
+        uint32_t above = content_bytes - FRAME_SHORT_MIN_BYTES;
+        out[4] = FRAME_DESCRIPTOR_SHORT;
+        out[5] = (uint8_t)(above & 0xFFu);
+        out[6] = (uint8_t)(above >> 8);
+        return 7;
+    }
     if (content_bytes <= FRAME_SINGLE_MAX_BYTES) {
         out[4] = FRAME_DESCRIPTOR_SINGLE;
     } else {
@@ -202,6 +229,11 @@ bool frame_content_bytes(const uint8_t *frame, size_t frame_bytes, uint32_t *out
         return false;
     }
     uint32_t content = load_u32(frame + (frame[4] == FRAME_DESCRIPTOR_WINDOWED ? 6 : 5));
+    if (frame[4] == FRAME_DESCRIPTOR_SHORT) {
+        content = (content & 0xFFFFu) + FRAME_SHORT_MIN_BYTES;
+    } else if (content < FRAME_SHORT_MIN_BYTES) {
+        return false;
+    }
     if (memcmp(frame, expected, frame_header(expected, content)) != 0) {
         return false;
     }

@@ -33,7 +33,8 @@ enum {
     SHARD_MAX_KEY_BYTES = 80,                 /* at least 1 */
     SHARD_MAX_CAPTION_COLUMN_BYTES = 1 << 30, /* all captions of a shard, uncompressed */
     SHARD_MAX_NAME_BYTES = 200,               /* of a dataset's NAME and of a shard's file name */
-    SHARD_BLOCK_BYTES = 128 << 10,            /* a header stands in front of each such piece */
+    SHARD_MAX_FRAME_BYTES = SHARD_MAX_IMAGE_BYTES + (16 << 20), /* of all of a sample in the file */
+    SHARD_BLOCK_BYTES = 128 << 10, /* a header stands in front of each such piece */
     SHARD_BLOCK_HEADER_BYTES = 3,
 };
 
@@ -47,6 +48,10 @@ enum shard_container {
 
 /* "tar.zst", "tar", "tar-foreign"; "unknown" */
 const char *shard_container_name(enum shard_container c);
+
+/* What to add to the message that a file is not the one that was expected: "; index it again" and
+ * the like, or nothing. */
+const char *shard_container_changed(enum shard_container c);
 
 /* False for a name that is none of these. */
 bool shard_container_of_name(enum shard_container *out, const char *name);
@@ -92,6 +97,10 @@ enum status shard_caption_hash(uint64_t *out,
 
 /* 1 to SHARD_MAX_KEY_BYTES bytes of printable ASCII without space . / and \ */
 bool shard_key_is_valid(const char *key);
+
+/* A source's key as a shard can hold it: every byte that it does not take made '_', and only its
+ * end when it is too long. */
+void shard_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, size_t size_bytes);
 
 /* 1 to SHARD_MAX_NAME_BYTES bytes of letters, digits, _ - + and inner dots. */
 bool shard_name_is_valid(const char *name);

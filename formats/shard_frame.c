@@ -1,6 +1,7 @@
 /*
- * One sample to the bytes of its zstd frame. The tar members stand in this order, and only what is
- * in front of the image is compressed:
+ * One sample to the bytes that stand for it in a shard. The tar members come in this order; in
+ * container tar they stand as they are, in tar.zst only what is in front of the image is
+ * compressed:
  *
  *     tar      KEY.txt .. KEY.json ..  header of KEY.jpg |  image            | zeros to 512
  *     zstd     one compressed block (or raw blocks)      |  raw blocks       | one RLE block
@@ -17,6 +18,7 @@
 #include "formats/shard_writer.h"
 
 struct shard_frame_builder {
+    enum shard_container container;
     struct zstd_packer *packer;
     struct hasher *hasher;
     struct byte_buffer head; /* what stands in front of the image, uncompressed */
@@ -36,15 +38,13 @@ enum status shard_frame_builder_create(struct shard_frame_builder **out,
                                        int level,
                                        struct error *err) {
     REQUIRE(out && level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
+    REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
     *out = NULL;
-    if (container != SHARD_CONTAINER_TAR_ZSTD) {
-        return error_set(err, STATUS_UNSUPPORTED, "container %s cannot be written",
-                         shard_container_name(container));
-    }
     struct shard_frame_builder *b = calloc(1, sizeof(*b));
     if (!b) {
         return error_set(err, STATUS_NOMEM, "out of memory for a frame builder");
     }
+    b->container = container;
     byte_buffer_init(&b->head, SHARD_MAX_HEAD_BYTES);
     enum status s = zstd_packer_create(&b->packer, level, err);
     if (s == STATUS_OK) {
@@ -206,13 +206,12 @@ put_head_blocks(struct shard_frame_builder *b, struct byte_buffer *out, struct e
     return put_raw(out, head->data, head->size_bytes, false, err);
 }
 
-static uint64_t
-content_hash(struct shard_frame_builder *b, const struct shard_sample *s, uint32_t padding_bytes) {
+static uint64_t content_hash(struct shard_frame_builder *b, const struct shard_sample *s) {
     static const uint8_t zeros[TAR_BLOCK_BYTES];
     hasher_reset(b->hasher);
     hasher_update(b->hasher, b->head.data, b->head.size_bytes);
     hasher_update(b->hasher, s->image, s->image_bytes);
-    hasher_update(b->hasher, zeros, padding_bytes);
+    hasher_update(b->hasher, zeros, tar_padding(s->image_bytes));
     return hasher_value(b->hasher);
 }
 
@@ -223,9 +222,6 @@ static enum status put_frame(struct shard_frame_builder *b,
     struct byte_buffer *bytes = &out->bytes;
     uint8_t header[FRAME_MAX_HEADER_BYTES];
     uint32_t padding = tar_padding(s->image_bytes);
-    out->content_bytes = (uint32_t)(b->head.size_bytes + s->image_bytes + padding);
-    out->content_check = (uint32_t)content_hash(b, s, padding);
-    bytes->size_bytes = 0;
     TRY(byte_buffer_append(bytes, header, frame_header(header, out->content_bytes), err));
     TRY(put_head_blocks(b, bytes, err));
     out->record.image_offset = bytes->size_bytes + SHARD_BLOCK_HEADER_BYTES;
@@ -235,9 +231,19 @@ static enum status put_frame(struct shard_frame_builder *b,
         block_header(block, true, BLOCK_RLE, padding);
         TRY(byte_buffer_append(bytes, block, sizeof(block), err));
     }
-    TRY(byte_buffer_u32(bytes, out->content_check, err));
-    out->record.frame_bytes = (uint32_t)bytes->size_bytes;
-    return STATUS_OK;
+    return byte_buffer_u32(bytes, out->content_check, err);
+}
+
+static enum status put_members(struct shard_frame_builder *b,
+                               struct shard_frame *out,
+                               const struct shard_sample *s,
+                               struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    out->record.image_offset = b->head.size_bytes;
+    TRY(byte_buffer_reserve(&out->bytes, out->content_bytes, err));
+    TRY(byte_buffer_append(&out->bytes, b->head.data, b->head.size_bytes, err));
+    TRY(byte_buffer_append(&out->bytes, s->image, s->image_bytes, err));
+    return byte_buffer_append(&out->bytes, zeros, tar_padding(s->image_bytes), err);
 }
 
 static enum status
@@ -272,5 +278,13 @@ enum status shard_frame_build(struct shard_frame_builder *b,
     out->key_hash = hash64(sample->key, strlen(sample->key));
     TRY(put_head(&b->head, sample, err));
     TRY(put_captions(out, sample, err));
-    return put_frame(b, out, sample, err);
+    out->container = b->container;
+    out->content_bytes =
+        (uint32_t)(b->head.size_bytes + sample->image_bytes + tar_padding(sample->image_bytes));
+    out->content_check = (uint32_t)content_hash(b, sample);
+    out->bytes.size_bytes = 0;
+    TRY(b->container == SHARD_CONTAINER_TAR ? put_members(b, out, sample, err)
+                                            : put_frame(b, out, sample, err));
+    out->record.frame_bytes = (uint32_t)out->bytes.size_bytes;
+    return STATUS_OK;
 }

@@ -3,7 +3,8 @@
  * captions in independent zstd frames of 64 samples. Nothing here looks at more bytes than the
  * question needs, so that a mapped index of any size opens at once.
  *
- *     header 128 | records 64 each | chunk offsets u32 each, one more than chunks | chunks
+ *     header 128 | records 64 each | [checks u32 each] | chunk offsets u32 each, one more than
+ * chunks | chunks
  */
 #include <string.h>
 
@@ -107,11 +108,11 @@ enum status shard_index_parse(struct shard_index *out,
         return corrupt(&x, err, "the header does not have its hash");
     }
     uint32_t container = load_u16(x.bytes + 12);
-    if (container != SHARD_CONTAINER_TAR_ZSTD) {
+    if (container < SHARD_CONTAINER_TAR_ZSTD || container > SHARD_CONTAINER_TAR_FOREIGN) {
         return error_set(err, STATUS_VERSION, "%s: index: container %u is not known here", name,
                          container);
     }
-    x.container = SHARD_CONTAINER_TAR_ZSTD;
+    x.container = (enum shard_container)container;
     x.sample_count = load_u32(x.bytes + 24);
     x.text_count = load_u32(x.bytes + 28);
     x.data_bytes = load_u64(x.bytes + 32);
@@ -125,14 +126,16 @@ enum status shard_index_parse(struct shard_index *out,
     TRY(check_header(&x, err));
     /* Counts are bounded by now, so nothing below can overflow. */
     uint64_t records = (uint64_t)x.sample_count * INDEX_RECORD_BYTES;
+    uint64_t checks = (uint64_t)x.sample_count * index_check_bytes(x.container);
     uint64_t directory = ((uint64_t)x.chunk_count + 1) * 4;
-    if (size_bytes - INDEX_HEADER_BYTES < records + directory || size_bytes > UINT32_MAX) {
+    if (size_bytes - INDEX_HEADER_BYTES < records + checks + directory || size_bytes > UINT32_MAX) {
         return corrupt(&x, err, "it is too short for its samples, or too long");
     }
     x.records = x.bytes + INDEX_HEADER_BYTES;
-    x.directory = x.records + records;
+    x.checks = checks > 0 ? x.records + records : NULL;
+    x.directory = x.records + records + checks;
     x.chunks = x.directory + directory;
-    x.chunks_bytes = size_bytes - INDEX_HEADER_BYTES - records - directory;
+    x.chunks_bytes = size_bytes - INDEX_HEADER_BYTES - records - checks - directory;
     if (load_u32(x.directory) != 0 ||
         load_u32(x.directory + 4 * (size_t)x.chunk_count) != x.chunks_bytes) {
         return corrupt(&x, err, "the caption chunks do not fill it");
@@ -143,8 +146,17 @@ enum status shard_index_parse(struct shard_index *out,
 
 uint64_t shard_index_file_bytes(const struct shard_index *x) {
     uint64_t frames = (uint64_t)x->sample_count + 2; /* the end of the tar and the index */
-    return x->data_bytes + END_FRAME_BYTES + SKIPPABLE_HEADER_BYTES + x->size_bytes +
-           SKIPPABLE_HEADER_BYTES + frames * SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
+    switch (x->container) {
+    case SHARD_CONTAINER_TAR_ZSTD:
+        return x->data_bytes + END_FRAME_BYTES + SKIPPABLE_HEADER_BYTES + x->size_bytes +
+               SKIPPABLE_HEADER_BYTES + frames * SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
+    case SHARD_CONTAINER_TAR:
+        return x->data_bytes + TAR_BLOCK_BYTES + tar_index_member_bytes(x->size_bytes) +
+               TAR_END_BYTES;
+    case SHARD_CONTAINER_TAR_FOREIGN:
+        break;
+    }
+    return x->data_bytes;
 }
 
 enum status shard_index_check_body(const struct shard_index *x, struct error *err) {
@@ -228,6 +240,13 @@ enum status shard_index_record(const struct shard_index *x,
                          (unsigned long long)out->sample_id, wrong);
     }
     return STATUS_OK;
+}
+
+bool shard_index_has_bytes(const struct shard_index *x,
+                           uint32_t i,
+                           const void *data,
+                           size_t size_bytes) {
+    return load_u32(x->checks + 4 * (size_t)i) == (uint32_t)hash64(data, size_bytes);
 }
 
 uint32_t shard_index_lower_bound(const struct shard_index *x, uint64_t sample_id) {

@@ -17,12 +17,29 @@ struct shard_reader {
     uint8_t *index_data;
     struct shard_index index;
     struct caption_chunk chunk;
-    struct byte_buffer frame;   /* the last frame as it is in the file */
-    struct byte_buffer content; /* the tar members in it */
+    struct byte_buffer frame;   /* the last zstd frame as it is in the file */
+    struct byte_buffer content; /* the tar members of the last sample */
     char key[SHARD_MAX_KEY_BYTES + 1];
     struct shard_text *captions;
     size_t captions_capacity;
 };
+
+/* CORRUPT, with the sample's id and place. */
+enum status shard_sample_bad(const struct shard_reader *r,
+                             const struct shard_record *record,
+                             const char *what,
+                             struct error *err);
+
+/* Room for so many in r->captions. Returns OK or NOMEM. */
+enum status
+shard_sample_reserve_captions(struct shard_reader *r, uint32_t count, struct error *err);
+
+/* Fills the view of sample `index` from the members in r->content, which are somebody's, and the
+ * captions of the index. Returns OK, CORRUPT or NOMEM. */
+enum status shard_foreign_take(struct shard_reader *r,
+                               uint32_t index,
+                               struct sample_view *v,
+                               struct error *err);
 
 /* XXH64 of a whole file. `progress` as in struct shard_verify. */
 enum status shard_file_hash(const struct file_system *fs,

@@ -4,7 +4,10 @@
  *
  *     manifest --size, hash, counts--> file
  *     index records --tile--> frames --content, hashes--> images, captions
- *     seek table --sizes, checks--> frames          sidecar == index
+ *     tar.zst: seek table --sizes--> frames    tar: header, zeros, trailer    sidecar == index
+ *
+ * A foreign tar is bytes that only the manifest's hash covers as a whole; in it the records must
+ * not overlap, and each must lead to what it says.
  *
  * One fault does not end the check, so that a single run names all damaged samples.
  */
@@ -32,7 +35,7 @@ struct verify {
     struct place *places; /* (sample_count), by offset */
     uint64_t *keys;       /* (sample_count) hashes of the keys seen */
     uint32_t key_count;
-    uint8_t *seek; /* (sample_count + 2) entries */
+    uint8_t *seek; /* (sample_count + 2) entries; NULL but in container tar.zst */
 };
 
 __attribute__((format(printf, 4, 5))) static void
@@ -61,6 +64,7 @@ static bool is_fault(enum status s) {
 static enum status check_file(struct verify *v, struct error *err) {
     const struct shard_summary *expected = v->how->expected;
     struct file *f = NULL;
+    const char *changed = v->reader ? shard_container_changed(v->reader->index.container) : "";
     uint64_t size = 0;
     uint64_t hash = 0;
     TRY(v->fs->open(v->fs->context, &f, v->path, FILE_READ, err));
@@ -71,13 +75,14 @@ static enum status check_file(struct verify *v, struct error *err) {
     v->fs->close(f);
     TRY(s);
     if (expected && size != expected->size_bytes) {
-        fault(v, SHARD_NO_SAMPLE, size, "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64,
-              v->path, size, expected->size_bytes);
+        fault(v, SHARD_NO_SAMPLE, size,
+              "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64 "%s", v->path, size,
+              expected->size_bytes, changed);
     }
     if (expected && hash != expected->hash) {
         fault(v, SHARD_NO_SAMPLE, 0,
-              "%s: has the hash %016" PRIx64 ", the manifest says %016" PRIx64, v->path, hash,
-              expected->hash);
+              "%s: has the hash %016" PRIx64 ", the manifest says %016" PRIx64 "%s", v->path, hash,
+              expected->hash, changed);
     }
     return STATUS_OK;
 }
@@ -147,6 +152,10 @@ static enum status read_seek_table(struct verify *v, struct error *err) {
     uint64_t offset = r->index_offset + r->index_bytes;
     uint8_t header[SKIPPABLE_HEADER_BYTES];
     size_t got = 0;
+    v->seek = calloc(1, size);
+    if (!v->seek) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory to check it", v->path);
+    }
     TRY(r->fs->pread(r->file, header, &got, sizeof(header), offset, err));
     if (got != sizeof(header) || load_u32(header) != SEEK_FRAME_MAGIC ||
         load_u32(header + 4) != size + SEEK_FOOTER_BYTES) {
@@ -163,11 +172,9 @@ static void check_seek_entry(struct verify *v,
                              uint32_t number,
                              uint64_t sample_id,
                              uint64_t frame_bytes,
-                             uint64_t content_bytes,
-                             uint32_t check) {
+                             uint64_t content_bytes) {
     const uint8_t *entry = v->seek + (size_t)number * SEEK_ENTRY_BYTES;
-    if (load_u32(entry) != frame_bytes || load_u32(entry + 4) != content_bytes ||
-        load_u32(entry + 8) != check) {
+    if (load_u32(entry) != frame_bytes || load_u32(entry + 4) != content_bytes) {
         fault(v, sample_id,
               v->reader->index_offset + v->reader->index_bytes + SKIPPABLE_HEADER_BYTES +
                   (uint64_t)number * SEEK_ENTRY_BYTES,
@@ -201,7 +208,8 @@ check_sample(struct verify *v, uint32_t number, uint64_t *end, struct error *err
     if (shard_index_record(&r->index, place->index, &record, NULL) != STATUS_OK) {
         return STATUS_OK; /* reported with the records */
     }
-    if (record.frame_offset != *end) {
+    bool foreign = r->index.container == SHARD_CONTAINER_TAR_FOREIGN;
+    if (foreign ? record.frame_offset < *end : record.frame_offset != *end) {
         fault(v, record.sample_id, record.frame_offset,
               "%s: the frame does not follow the one before it", v->path);
     }
@@ -209,9 +217,10 @@ check_sample(struct verify *v, uint32_t number, uint64_t *end, struct error *err
     struct error why = {0};
     enum status s = shard_reader_get(r, place->index, &view, &why);
     if (s == STATUS_OK) {
-        uint32_t content_bytes = (uint32_t)r->content.size_bytes;
-        check_seek_entry(v, number, record.sample_id, record.frame_bytes, content_bytes,
-                         (uint32_t)hash64(r->content.data, content_bytes));
+        if (v->seek) {
+            check_seek_entry(v, number, record.sample_id, record.frame_bytes,
+                             r->content.size_bytes);
+        }
         v->keys[v->key_count++] = hash64(view.key, strlen(view.key));
         s = check_column(v, place->index, &view, &why);
     }
@@ -237,6 +246,9 @@ static enum status check_samples(struct verify *v, struct error *err) {
     for (uint32_t i = 0; i < r->index.sample_count; i++) {
         TRY(check_sample(v, i, &end, err));
     }
+    if (r->index.container == SHARD_CONTAINER_TAR_FOREIGN) {
+        return STATUS_OK; /* with bytes of no sample and keys as they come */
+    }
     if (end != r->index.data_bytes) {
         fault(v, SHARD_NO_SAMPLE, end, "%s: the frames do not fill the file up to its end of tar",
               v->path);
@@ -250,7 +262,7 @@ static enum status check_samples(struct verify *v, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status check_end(struct verify *v, struct error *err) {
+static enum status check_zst_end(struct verify *v, struct error *err) {
     struct shard_reader *r = v->reader;
     uint8_t expected[END_FRAME_BYTES];
     uint8_t end[END_FRAME_BYTES];
@@ -261,11 +273,32 @@ static enum status check_end(struct verify *v, struct error *err) {
         fault(v, SHARD_NO_SAMPLE, r->index.data_bytes, "%s: no end of the tar behind the samples",
               v->path);
     }
-    check_seek_entry(v, r->index.sample_count, SHARD_NO_SAMPLE, END_FRAME_BYTES, TAR_END_BYTES,
-                     load_u32(expected + END_FRAME_BYTES - FRAME_CHECK_BYTES));
+    check_seek_entry(v, r->index.sample_count, SHARD_NO_SAMPLE, END_FRAME_BYTES, TAR_END_BYTES);
     check_seek_entry(v, r->index.sample_count + 1, SHARD_NO_SAMPLE,
-                     (uint64_t)r->index_bytes + SKIPPABLE_HEADER_BYTES, 0,
-                     (uint32_t)hash64(NULL, 0));
+                     (uint64_t)r->index_bytes + SKIPPABLE_HEADER_BYTES, 0);
+    return STATUS_OK;
+}
+
+/* The index member's header, and the zeros behind the index; the rest was compared when the index
+ * was looked for. */
+static enum status check_tar_end(struct verify *v, struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    struct shard_reader *r = v->reader;
+    uint8_t expected[TAR_BLOCK_BYTES];
+    uint8_t block[TAR_BLOCK_BYTES];
+    size_t got = 0;
+    size_t padding = tar_padding(r->index_bytes);
+    uint64_t padding_offset = r->index_offset + r->index_bytes;
+    tar_header(expected, TAR_INDEX_NAME, tar_index_member_bytes(r->index_bytes));
+    TRY(r->fs->pread(r->file, block, &got, sizeof(block), r->index.data_bytes, err));
+    if (got != sizeof(block) || memcmp(block, expected, sizeof(block)) != 0) {
+        fault(v, SHARD_NO_SAMPLE, r->index.data_bytes,
+              "%s: no member with the index behind the samples", v->path);
+    }
+    TRY(r->fs->pread(r->file, block, &got, padding, padding_offset, err));
+    if (got != padding || memcmp(block, zeros, padding) != 0) {
+        fault(v, SHARD_NO_SAMPLE, padding_offset, "%s: no zeros behind the index", v->path);
+    }
     return STATUS_OK;
 }
 
@@ -291,19 +324,47 @@ static enum status check_sidecar(struct verify *v, struct error *err) {
 }
 
 static enum status check_inside(struct verify *v, struct error *err) {
+    enum shard_container container = v->reader->index.container;
     size_t samples = v->reader->index.sample_count;
     v->places = calloc(samples, sizeof(*v->places));
     v->keys = calloc(samples, sizeof(*v->keys));
-    v->seek = calloc(samples + 2, SEEK_ENTRY_BYTES);
-    if (!v->places || !v->keys || !v->seek) {
+    if (!v->places || !v->keys) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory to check it", v->path);
     }
     check_counts(v);
     TRY(check_records(v, err));
-    TRY(read_seek_table(v, err));
+    if (container == SHARD_CONTAINER_TAR_ZSTD) {
+        TRY(read_seek_table(v, err));
+    }
     TRY(check_samples(v, err));
-    TRY(check_end(v, err));
+    switch (container) {
+    case SHARD_CONTAINER_TAR_ZSTD:
+        TRY(check_zst_end(v, err));
+        break;
+    case SHARD_CONTAINER_TAR:
+        TRY(check_tar_end(v, err));
+        break;
+    case SHARD_CONTAINER_TAR_FOREIGN:
+        return STATUS_OK; /* the sidecar is what was read */
+    }
     return check_sidecar(v, err);
+}
+
+/* All of it, once it is known whether the file opens at all; `opened` and `why` say so. */
+static enum status
+check_all(struct verify *v, enum status opened, const struct error *why, struct error *err) {
+    TRY(check_file(v, err));
+    if (v->reader) {
+        return check_inside(v, err);
+    }
+    if (is_fault(opened)) {
+        fault(v, SHARD_NO_SAMPLE, 0, "%s", why->text);
+        return STATUS_OK;
+    }
+    if (err) {
+        *err = *why;
+    }
+    return opened;
 }
 
 enum status shard_verify(const struct file_system *fs,
@@ -312,24 +373,14 @@ enum status shard_verify(const struct file_system *fs,
                          struct error *err) {
     REQUIRE(fs && path && how);
     struct verify v = {.fs = fs, .path = path, .how = how};
-    TRY(check_file(&v, err));
     struct error why = {0};
-    enum status s = shard_reader_open(&v.reader, fs, path, &why);
-    if (is_fault(s)) {
-        fault(&v, SHARD_NO_SAMPLE, 0, "%s", why.text);
-    } else if (s != STATUS_OK) {
-        if (err) {
-            *err = why;
-        }
-        return s;
-    } else {
-        s = check_inside(&v, err);
-        free(v.places);
-        free(v.keys);
-        free(v.seek);
-        shard_reader_close(v.reader);
-        TRY(s);
-    }
+    enum status opened = shard_reader_open(&v.reader, fs, path, &why);
+    enum status s = check_all(&v, opened, &why, err);
+    free(v.places);
+    free(v.keys);
+    free(v.seek);
+    shard_reader_close(v.reader);
+    TRY(s);
     if (v.faults > 0) {
         return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found", path, v.faults,
                          v.faults == 1 ? "" : "s");

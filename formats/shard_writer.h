@@ -48,7 +48,8 @@ struct shard_sample {
 /* The bytes of one sample, and what the index will say about it; filled by shard_frame_build, read
  * by shard_writer_add. Zero-initialise; reuse keeps the memory. */
 struct shard_frame {
-    struct byte_buffer bytes;   /* the zstd frame */
+    enum shard_container container;
+    struct byte_buffer bytes;   /* the zstd frame, or the tar members */
     struct byte_buffer texts;   /* captions end to end */
     struct byte_buffer sizes;   /* u32 of each caption */
     struct shard_record record; /* offsets count from the frame's start */
@@ -101,9 +102,9 @@ enum status shard_writer_open(struct shard_writer **out,
 /* Whether one more frame stays within the format's limits; if not, the shard must be finished. */
 bool shard_writer_fits(const struct shard_writer *w, const struct shard_frame *f);
 
-/* Appends. Returns OK; EXISTS when the id or the key is in the shard already (a repeated id may
- * also be found by finish); LIMIT when it does not fit; IO or NOMEM, after which the writer is only
- * good for close. */
+/* Appends a frame of the writer's container. Returns OK; EXISTS when the id or the key is in the
+ * shard already (a repeated id may also be found by finish); LIMIT when it does not fit; IO or
+ * NOMEM, after which the writer is only good for close. */
 enum status
 shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct error *err);
 

@@ -116,20 +116,7 @@ void pack_worker_destroy(struct pack_worker *w) {
 }
 
 void pack_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
-    size_t size_bytes = strlen(key);
-    if (size_bytes > SHARD_MAX_KEY_BYTES) {
-        key += size_bytes - SHARD_MAX_KEY_BYTES;
-        size_bytes = SHARD_MAX_KEY_BYTES;
-    }
-    for (size_t i = 0; i < size_bytes; i++) {
-        char c = key[i];
-        bool taken = c > ' ' && c < 0x7F && c != '.' && c != '/' && c != '\\';
-        out[i] = taken ? c : '_';
-    }
-    if (size_bytes == 0) {
-        out[size_bytes++] = '_';
-    }
-    out[size_bytes] = '\0';
+    shard_safe_key(out, key, strlen(key));
 }
 
 /* A picture's failure becomes the row's reason; only a lack of memory ends the run. */

@@ -63,7 +63,7 @@ has err.txt made-000012.tar.zst
 
 # A shard whose end is damaged is still no plain tar; nor is an index that lies.
 expect 65 "$BIN/ccdump" ls bad/made-000009.tar.zst
-has err.txt "does not end with a seek table"
+has err.txt "ends with neither a seek table nor a trailer"
 cp d/made-000003.tar.zst lies.tar.zst
 size=$(wc -c <lies.tar.zst)
 printf 'ZZ' | dd of=lies.tar.zst bs=1 seek=$((size - 9 - 22 * 12 - 8 - 100)) conv=notrunc 2>dd.txt

@@ -59,6 +59,7 @@ check_dataset() { # check_dataset DIR: shards as above; the pictures are the sou
     mkdir "$1-out"
     for file in "$1"/shard-*.tar*; do
         "$BIN/ccdump" cat "$file" | tar -t >wanted.txt
+        case $file in *.tar) echo __ccstream-index__ >>wanted.txt ;; esac
         check_shard "$file" wanted.txt
         tar xf "$file" -C "$1-out"
     done

@@ -44,7 +44,9 @@ def members(stream):
     for member in stream:
         if not member.isfile():
             continue
-        name, _, extension = os.path.basename(member.name).partition(".")
+        name, dot, extension = os.path.basename(member.name).partition(".")
+        if not dot:  # of no sample: the index of a plain tar
+            continue
         if name != key and parts:
             yield key, parts
             parts = {}
