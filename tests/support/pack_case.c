@@ -12,9 +12,9 @@
 
 enum { MAX_FILE_BYTES = 256 << 20, MAX_SIDE_PX = 4096 };
 
-static void make_jpeg(struct byte_buffer *jpeg, int number, int side_px) {
+void pack_case_jpeg(struct byte_buffer *jpeg, int number, int32_t width_px, int32_t height_px) {
     struct error err = {0};
-    size_t bytes = (size_t)side_px * (size_t)side_px * 3;
+    size_t bytes = (size_t)width_px * (size_t)height_px * 3;
     uint8_t *pixels = malloc(bytes);
     assert_non_null(pixels);
     struct rng rng;
@@ -22,7 +22,7 @@ static void make_jpeg(struct byte_buffer *jpeg, int number, int side_px) {
     for (size_t i = 0; i < bytes; i++) {
         pixels[i] = (uint8_t)rng_below(&rng, 256);
     }
-    struct image_view view = {pixels, side_px, side_px, (size_t)side_px * 3};
+    struct image_view view = {pixels, width_px, height_px, (size_t)width_px * 3};
     jpeg->size_bytes = 0;
     assert_ok(image_encode_jpeg(jpeg, &view, 80, &err), err);
     free(pixels);
@@ -40,7 +40,7 @@ const char *pack_case_tar(const char *name, const struct pack_case_tar *how) {
         char text[32];
         int number = how->first + i;
         bool same = how->same_step > 0 && i % how->same_step == 0;
-        make_jpeg(&jpeg, same ? how->first : number, side_px);
+        pack_case_jpeg(&jpeg, same ? how->first : number, side_px, side_px);
         snprintf(member, sizeof(member), "%06d.jpg", number);
         assert_true(tar_write_file(f, member, jpeg.data, jpeg.size_bytes));
         if (how->bad_step == 0 || i % how->bad_step != how->bad_step - 1) {

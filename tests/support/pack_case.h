@@ -17,6 +17,9 @@ struct pack_case_tar {
     int side_px;   /* of the pictures; 16 */
 };
 
+/* A JPEG of noise that follows from its number; the buffer is the caller's. */
+void pack_case_jpeg(struct byte_buffer *jpeg, int number, int32_t width_px, int32_t height_px);
+
 /* Makes NAME in the case's folder; the path is the harness's. */
 const char *pack_case_tar(const char *name, const struct pack_case_tar *how);
 
