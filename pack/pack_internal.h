@@ -295,6 +295,8 @@ struct pack_item {
 
 void pack_item_init(struct pack_item *item);
 void pack_item_fini(struct pack_item *item);
+/* Lets go of what one large row has grown, so that it is not kept for the small ones after it. */
+void pack_item_trim(struct pack_item *item);
 
 /* Bytes that pictures in work may take together: who wants more waits. One always passes. */
 struct pack_gate {

@@ -351,7 +351,9 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
         uint64_t count = wait_for_built(r);
         for (uint64_t i = 0; i < count && !interrupted(r); i++) {
             /* Only this thread moves `committed`. */
-            TRY(commit_row(r, c, &r->slots[(r->committed + i) % r->slot_count].item, err));
+            struct pack_item *item = &r->slots[(r->committed + i) % r->slot_count].item;
+            TRY(commit_row(r, c, item, err));
+            pack_item_trim(item);
         }
         if (interrupted(r)) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");

@@ -315,7 +315,6 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     return shard_frame_build(w->builder, &item->frame, &item->sample, err);
 }
 
-/* A buffer that one large picture has grown is not kept for the small ones after it. */
 static void trim(struct byte_buffer *b) {
     if (b->capacity_bytes > KEEP_BYTES) {
         size_t max_bytes = b->max_bytes;
@@ -324,11 +323,17 @@ static void trim(struct byte_buffer *b) {
     }
 }
 
-void pack_worker_run(struct pack_worker *w, struct pack_item *item) {
+void pack_item_trim(struct pack_item *item) {
+    trim(&item->row.image);
+    trim(&item->row.text);
+    trim(&item->row.json);
     trim(&item->resized);
     if (item->frame.bytes.capacity_bytes > KEEP_BYTES) {
         shard_frame_fini(&item->frame);
     }
+}
+
+void pack_worker_run(struct pack_worker *w, struct pack_item *item) {
     memset(&item->error, 0, sizeof(item->error));
     item->status = run(w, item, &item->error);
 }
