@@ -65,8 +65,8 @@ void ccpack_print_summary(const struct pack_summary *s, const char *directory, d
     }
     if (s->ignored > 0) {
         fprintf(stderr,
-                "%s member%s of the tars belong to no row: hidden, without extension, or "
-                "no files\n",
+                "%s file%s of no row: hidden, in tars without extension, in class folders no "
+                "picture, or links to folders\n",
                 cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s");
     }
 }

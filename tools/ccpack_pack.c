@@ -147,15 +147,18 @@ static const struct cli_program pack_program = {
                                       "ccpack tokenizer train --vocab-size 8192", NULL},
     .notes =
         (const char *const[]){
-            "SOURCE is a WebDataset tar (plain, .gz, .zst; '-': on stdin), a TSV of caption and "
-            "path in either order, or COCO captions JSON.",
-            "Columns of a TSV: with a header line, by names such as 'caption' and 'path'; without, "
-            "the path column is the one whose cells end like picture files, or else name files.",
+            "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
+            "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
+            "objects with 'image' and 'caption', a folder of class folders, or a CIFAR binary or "
+            "their folder. A tar of class folders wants --from folders.",
+            "Columns of a table: with a header line, by names such as 'caption' and 'path'; "
+            "without, the path column is the one whose cells end like picture files, or else name "
+            "files.",
             "DIR is made; one that holds anything is refused (73) without --overwrite, --append or "
             "--resume.",
-            "Every row needs a caption: in a tar NAME.txt right before or behind NAME.jpg, in a "
-            "TSV its cell, in COCO an annotation. One without is rejected as caption-missing or "
-            "caption-empty.",
+            "Every row needs a caption, but for class folders and CIFAR: in a tar NAME.txt right "
+            "before or behind NAME.jpg, in a table its cell, in COCO an annotation. One without is "
+            "rejected as caption-missing or caption-empty.",
             "In a tar, members of one name up to the first dot that follow each other are a row. A "
             "second picture of the name is rejected as image-extra; a row that comes again is a "
             "row again, its key made unique.",

@@ -1,0 +1,164 @@
+#!/bin/bash
+# ccpack's sources from outside: the same pictures and captions in every form give the same
+# fingerprint; classes travel with their samples; each form that cannot be read says what to do.
+# test-timeout: 180
+set -u
+
+code=0
+fail() {
+    echo "FAIL: $*"
+    code=1
+}
+
+# expect CODE TEXT COMMAND...: exit code and a text in the message.
+expect() {
+    local want=$1 text=$2 got=0
+    shift 2
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
+    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
+    [ ! -e refused ] || fail "a refused run made the directory: $*"
+}
+
+# pack SAMPLES REJECTS OPTION...: packs into form/ and compares the summary.
+pack() {
+    local want="$1 $2"
+    shift 2
+    rm -rf form
+    "$BIN/ccpack" -q --json -o form "$@" >out.json 2>err.txt || fail "ccpack $*: $(cat err.txt)"
+    local got
+    got=$(sed 's/.*"samples":\([0-9]*\),"rejected":\([0-9]*\),.*/\1 \2/' out.json)
+    [ "$got" = "$want" ] || fail "samples and rejects are $got, not $want: ccpack $*"
+    "$BIN/ccdump" verify form >verify.txt 2>&1 || fail "ccdump verify after ccpack $*: $(cat verify.txt)"
+}
+
+fingerprint() {
+    sed 's/.*"fingerprint":"\([0-9a-f]*\)".*/\1/' out.json
+}
+
+same() {
+    [ "$(fingerprint)" = "$print" ] || fail "another fingerprint: $*"
+}
+
+"$TESTBIN/make_scenes" val 40 1 48 all.tar >/dev/null || exit 1
+mkdir pictures && tar xf all.tar -C pictures
+for text in pictures/*.txt; do
+    printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
+done >all.tsv
+pack 40 0 all.tar
+print=$(fingerprint)
+
+# --- the same pairs in every form
+if command -v zip >/dev/null; then
+    (cd pictures && tar tf ../all.tar | zip -q ../all.zip -@)
+    (cd pictures && tar tf ../all.tar | zip -q - -@ | cat >../piped.zip)
+    for source in all.zip piped.zip; do
+        pack 40 0 "$source"
+        same "$source"
+    done
+fi
+{
+    printf 'id,image,caption\r\n'
+    awk -F '\t' '{ gsub(/"/, "\"\"", $1); printf "%d,%s,\"%s\"\r\n", NR, $2, $1 }' all.tsv
+} >all.csv
+pack 40 0 --images pictures all.csv
+same "a CSV"
+pack 40 0 --images pictures --caption-column 3 --image-column image all.csv
+same "a CSV with columns by option"
+tail -n +2 all.csv >bare.csv
+pack 40 0 --images pictures --columns _,path,caption bare.csv
+same "a CSV with named columns"
+awk -F '\t' 'BEGIN { printf "[" }
+    { printf "%s{\"image\": \"%s\", \"caption\": \"%s\", \"image_id\": %d}", (NR > 1 ? ",\n" : ""), $2, $1, NR + 99 }
+    END { printf "]\n" }' all.tsv >list.json
+pack 40 0 --images pictures list.json
+same "a list of objects"
+sed 's/^\[//; s/[],]*$//' list.json >list.jsonl
+pack 40 0 --images pictures list.jsonl
+same "lines of objects"
+pack 40 0 --images pictures --ids key list.json
+"$BIN/ccdump" show form 139 --json | grep -q '"key":"139"' || fail "--ids key did not take image_id"
+awk -F '\t' 'BEGIN { printf "{\"images\": [" }
+    { printf "%s{\"filepath\": \"pictures\", \"filename\": \"%s\", \"imgid\": %d, \"split\": \"%s\", \"sentences\": [{\"raw\": \"%s\"}]}",
+          (NR > 1 ? ", " : ""), $2, NR, (NR % 4 ? "train" : "val"), $1 }
+    END { printf "], \"dataset\": \"ours\"}\n" }' all.tsv >karpathy.json
+pack 40 0 karpathy.json
+same "a split file"
+pack 10 0 --split val karpathy.json
+pack 40 0 --split val,train karpathy.json
+same "all splits by name"
+
+# --- captions out of the JSON
+mkdir json && cp pictures/*.jpg json/
+for text in pictures/*.txt; do
+    printf '{"words": "%s"}' "$(cat "$text")" >"json/$(basename "$text" .txt).json"
+done
+(cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
+pack 40 0 --caption-column words json.tar
+same "captions in the JSON"
+expect 65 "can be used" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
+grep -q "has no member 'none'" bad/rejects.jsonl || fail "the missing member is not named"
+rm -rf bad
+
+# --- classes: on disk and in a tar; the label, the name and the JSON travel
+mkdir -p set/cat/more set/dog set/empty
+set -- pictures/*.jpg
+cp "$1" set/cat/1.jpg && cp "$2" set/cat/more/2.jpg && cp "$3" set/dog/3.jpg && cp "$4" set/dog/named
+echo "no picture" >set/dog/notes.txt
+for how in "set" "--from folders set.tar"; do
+    tar cf set.tar --sort=name --format=ustar set
+    pack 4 0 $how
+    [ "$how" != set ] || print=$(fingerprint)
+    same "class folders: $how"
+    grep -q '"ignored":1,' out.json || fail "notes.txt is not counted: $how"
+    "$BIN/ccdump" ls form --json >ls.txt
+    grep -c '"label":0,"class":"cat"' ls.txt | grep -qx 2 || fail "not two cats: $how: $(cat ls.txt)"
+    "$BIN/ccdump" show form 2 --json | grep -q '"meta":{"class":"dog"}' || fail "no class in the JSON: $how"
+done
+expect 64 "read twice" "$BIN/ccpack" --from folders -o refused - <set.tar
+
+# --- CIFAR: a file, and a folder of them
+for record in 1 2 3; do
+    printf "\\x0$record"
+    head -c 3072 /dev/zero | tr '\0' "\\$((100 + record))"
+done >one.bin
+mkdir batches && cp one.bin batches/data_batch_1.bin && cp one.bin batches/data_batch_2.bin
+pack 3 0 one.bin
+pack 6 0 batches
+"$BIN/ccdump" show form 5 --json | grep -q '"label":3,"class":"cat"' || fail "no cat: $("$BIN/ccdump" show form 5 --json)"
+"$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's pictures are no PNGs"
+
+# --- parts and a resumed run pass over rows as they are read
+for source in "--images pictures list.json" "--images pictures all.csv" karpathy.json set "--from folders set.tar" batches; do
+    for k in 1 2 3; do
+        rm -rf "part-$k"
+        "$BIN/ccpack" -q --part "$k/3" -o "part-$k" $source 2>err.txt || fail "--part $k/3 $source: $(cat err.txt)"
+    done
+    pack "$(case $source in set | *.tar) echo 4 ;; batches) echo 6 ;; *) echo 40 ;; esac)" 0 $source
+    print=$(fingerprint)
+    rm -rf merged
+    "$BIN/ccpack" merge -q --json -o merged part-1 part-2 part-3 >out.json 2>err.txt || fail "merge of $source: $(cat err.txt)"
+    same "three parts of $source"
+done
+
+# --- what cannot be read says what to do
+printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
+expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.tsv
+printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv
+expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.csv
+printf 'PAR1....' >some.parquet
+expect 65 "parquet" "$BIN/ccpack" -o refused some.parquet
+expect 65 "single picture" "$BIN/ccpack" -o refused "$1"
+expect 65 "each class is a folder" "$BIN/ccpack" -o refused pictures
+printf '[{"image_id": 1, "caption": "a result"}]' >results.json
+expect 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json
+head -c 3072 /dev/zero >short.bin
+expect 65 "neither tar or zip" "$BIN/ccpack" -o refused short.bin
+expect 65 "not a CIFAR binary" "$BIN/ccpack" -o refused --from cifar short.bin
+expect 64 "there are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
+expect 64 "has no --split" "$BIN/ccpack" -o refused --split test all.tsv
+expect 64 "no column is named 'words'" "$BIN/ccpack" -o refused --caption-column words all.csv
+gzip -k all.csv
+expect 65 "read unpacked" "$BIN/ccpack" -o refused all.csv.gz
+
+exit $code
