@@ -51,27 +51,39 @@ static bool is_final_sigma(const char *text, size_t size_bytes, size_t at, size_
     return true;
 }
 
+static bool is_deleted(uint8_t c) {
+    static const bool deleted[128] = {
+        [','] = true, ['.'] = true, ['\''] = true, ['!'] = true, ['?'] = true,
+        ['"'] = true, ['('] = true, [')'] = true,  ['*'] = true, ['#'] = true,
+        [':'] = true, [';'] = true, ['~'] = true,
+    };
+    return deleted[c];
+}
+
 /* Lower case, the deleted characters, - and / to spaces. Returns the new size. */
 static size_t clean_letters(char *out, const char *in, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
+        uint8_t first = (uint8_t)in[at];
+        if (first < 0x80) {
+            if (!is_deleted(first)) {
+                bool upper = first >= 'A' && first <= 'Z';
+                out[to++] = first == '-' || first == '/' ? ' ' : (char)(first + (upper ? 32 : 0));
+            }
+            at++;
+            continue;
+        }
         size_t n;
         uint32_t c = utf8_decode(in + at, size_bytes - at, &n);
-        if (c >= 'A' && c <= 'Z') {
-            out[to++] = (char)(c + ('a' - 'A'));
-        } else if (c == '-' || c == '/') {
-            out[to++] = ' ';
-        } else if (c == 0x130) { /* capital I with a dot: i and a combining dot */
+        if (c == 0x130) { /* capital I with a dot: i and a combining dot */
             out[to++] = 'i';
             to += utf8_encode(out + to, 0x307);
         } else if (c == 0x3A3 && is_final_sigma(in, size_bytes, at, at + n)) {
             to += utf8_encode(out + to, 0x3C2);
         } else if (c == UTF8_NO_CHARACTER) {
             out[to++] = in[at];
-        } else if (c >= 0x80) {
+        } else {
             to += utf8_encode(out + to, caption_lower(c));
-        } else if (c == 0 || strchr(",.'!?\"()*#:;~", (int)c) == NULL) {
-            out[to++] = (char)c;
         }
         at += n;
     }
@@ -83,7 +95,8 @@ static size_t replace_person(char *text, size_t size_bytes) {
     const size_t tag_bytes = sizeof(tag) - 1;
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
-        if (size_bytes - at >= tag_bytes && memcmp(text + at, tag, tag_bytes) == 0) {
+        if (text[at] == tag[0] && size_bytes - at >= tag_bytes &&
+            memcmp(text + at, tag, tag_bytes) == 0) {
             memmove(text + to, text + at + 1, tag_bytes - 2);
             to += tag_bytes - 2;
             at += tag_bytes;
@@ -104,6 +117,10 @@ static bool is_space(uint32_t c) {
 static size_t collapse_spaces(char *text, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
+        if ((uint8_t)text[at] > ' ' && (uint8_t)text[at] < 0x80) {
+            text[to++] = text[at++];
+            continue;
+        }
         size_t end = at;
         size_t n;
         size_t run = 0;

@@ -190,6 +190,15 @@ static void read_word(struct word_reader *r) {
                 return;
             }
         }
+        uint8_t first = (uint8_t)r->text[r->at];
+        uint32_t what = r->map->direct[first];
+        if (first < 0x80 && what >> 24 == CHAR_LETTER) { /* most of all text */
+            if (r->word_chars++ < WORDS_MAX_CHARS) {
+                r->word[r->word_bytes++] = (char)what;
+            }
+            r->at++;
+            continue;
+        }
         size_t n;
         uint32_t c = utf8_decode(r->text + r->at, r->size_bytes - r->at, &n);
         r->at += n;
