@@ -6,7 +6,7 @@
 GIFs are written by this script alone. Of WebP, Pillow makes the coded pictures, the containers
 around them (orientation, animation) are made here; the pixels of lossless ones are those that went
 in, those of lossy ones are what Pillow (libwebp) reads back. Files named bad_* are to be refused. Some
-of them also begin the corpus of fuzz_image.
+of them also begin the corpora of fuzz_image and, without their containers, of fuzz_vp8l.
 """
 import io
 import os
@@ -16,11 +16,10 @@ from PIL import Image
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-
 CORPUS = os.path.join(HERE, "../../fuzz/corpus/image")
-FUZZED = ("lossless_alpha", "lossless_few", "lossy", "lossy_alpha", "many_codes", "turned_6", "animated",
-          "animated_part_turned", "bad_anmf_size", "interlaced", "transparent", "part_of_screen", "beyond_screen",
-          "local_colours", "one_bit", "bad_colour", "bad_short")
+FUZZED = ("lossless", "lossless_alpha", "lossless_few", "lossy", "lossy_alpha", "many_codes", "turned_6",
+          "animated", "animated_part_turned", "bad_anmf_size", "interlaced", "transparent", "part_of_screen",
+          "beyond_screen", "local_colours", "one_bit", "bad_colour", "bad_short")
 
 
 def sample(x, y, c):
@@ -39,6 +38,11 @@ def save(folder, name, data, size=None, pixels=None):
     if os.path.splitext(name)[0] in FUZZED:
         with open(os.path.join(CORPUS, name), "wb") as f:
             f.write(data)
+        if b"VP8L" in data:
+            at = data.index(b"VP8L")
+            stream_bytes = struct.unpack_from("<I", data, at + 4)[0]
+            with open(os.path.join(CORPUS, "../vp8l", os.path.splitext(name)[0]), "wb") as f:
+                f.write(data[at + 8:at + 8 + stream_bytes])
     if pixels is not None:
         assert len(pixels) == size[0] * size[1]
         with open(os.path.join(HERE, folder, os.path.splitext(name)[0] + ".rgb"), "wb") as f:
