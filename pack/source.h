@@ -171,9 +171,9 @@ enum status source_open(struct source **out,
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
 /* Passes over `count` rows: the same that source_next would give, also those that are not usable,
- * but without their pictures; a plain tar is sought through, not read. *skipped is how many it
- * were. Returns OK; END when the source has fewer left; or what source_next returns. After anything
- * but OK the source is only good for its counts and close. */
+ * but without their pictures; large ones in a plain tar are sought over, not read. *skipped is how
+ * many it were. Returns OK; END when the source has fewer left; or what source_next returns. After
+ * anything but OK the source is only good for its counts and close. */
 enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err);
 
 uint64_t source_rows_read(const struct source *s); /* those that were skipped as well */

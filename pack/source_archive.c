@@ -2,9 +2,10 @@
  * libarchive behind a small face: tars and zips, also inside gzip and zstd, read once from front to
  * back. The only file that includes it.
  *
- * A plain file that is to be passed over rather than read is read in blocks of SPARSE_BYTES, enough
- * for a header, the first bytes of a picture and often the caption and header behind it; larger
- * bodies in a tar are sought over. Without that, counting the rows of 300 GB would read 300 GB.
+ * What is left of a tar's member when the next one is asked for is sought over, so that counting
+ * the rows of large pictures reads little; but only from SEEK_BYTES on, because a disk reads that
+ * much in the time that it takes to begin elsewhere. Behind a jump blocks begin small, as the next
+ * may follow at once.
  */
 #include "pack/source_archive_internal.h"
 
@@ -21,7 +22,8 @@
 
 enum {
     READ_BYTES = 256 << 10,
-    SPARSE_BYTES = 4 << 10,
+    FIRST_BYTES = 8 << 10, /* of a block behind a jump */
+    SEEK_BYTES = 256 << 10,
     WAIT_MS = 100,
 };
 
@@ -29,8 +31,8 @@ struct source_archive {
     char path[PATH_MAX_BYTES]; /* for messages */
     struct archive *archive;
     int fd;
-    bool seekable; /* a regular file, opened by us */
-    bool sparse;
+    bool seekable;      /* a regular file, opened by us */
+    size_t block_bytes; /* of the next block */
     bool stopped;
     bool (*stop)(void *cookie);
     void *stop_cookie;
@@ -63,13 +65,14 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
         if (!a->seekable && poll(&p, 1, WAIT_MS) == 0) {
             continue;
         }
-        ssize_t got = read(a->fd, a->block, a->sparse ? SPARSE_BYTES : READ_BYTES);
+        ssize_t got = read(a->fd, a->block, a->block_bytes);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
             continue;
         }
         if (got < 0) {
             archive_set_error(a->archive, errno, "cannot read: %s", strerror(errno));
         }
+        a->block_bytes = a->block_bytes < READ_BYTES / 2 ? 2 * a->block_bytes : READ_BYTES;
         if (got > 0) {
             a->position_bytes += (uint64_t)got;
             if (a->bytes) {
@@ -86,7 +89,7 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
 static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
     (void)unused;
     struct source_archive *a = context;
-    if (!a->seekable || a->bytes || a->position_bytes >= a->size_bytes || request <= 0) {
+    if (!a->seekable || a->bytes || a->position_bytes >= a->size_bytes || request < SEEK_BYTES) {
         return 0;
     }
     uint64_t left = a->size_bytes - a->position_bytes;
@@ -95,6 +98,7 @@ static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t r
         return 0;
     }
     a->position_bytes += step;
+    a->block_bytes = FIRST_BYTES;
     return (la_int64_t)step;
 }
 
@@ -132,7 +136,6 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
     if (fstat(a->fd, &info) == 0 && S_ISREG(info.st_mode)) {
         a->size_bytes = (uint64_t)info.st_size;
         a->seekable = true;
-        posix_fadvise(a->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     }
     return STATUS_OK;
 }
@@ -168,6 +171,7 @@ enum status source_archive_open(struct source_archive **out,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     a->fd = -1;
+    a->block_bytes = READ_BYTES;
     a->rows = rows;
     a->stop = opt->stop;
     a->stop_cookie = opt->stop_cookie;
@@ -195,13 +199,6 @@ void source_archive_close(struct source_archive *a) {
     }
     free(a->block);
     free(a);
-}
-
-void source_archive_set_sparse(struct source_archive *a, bool sparse) {
-    if (a->sparse != sparse && a->seekable) {
-        a->sparse = sparse;
-        posix_fadvise(a->fd, 0, 0, sparse ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
-    }
 }
 
 static const char *name_of(struct archive_entry *e) {

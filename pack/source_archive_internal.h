@@ -33,10 +33,6 @@ enum status source_archive_open(struct source_archive **out,
                                 struct error *err);
 void source_archive_close(struct source_archive *a); /* accepts NULL */
 
-/* What is to come is passed over rather than read: then a file is read in small pieces, and what
- * lies between them is sought over. Off at first. */
-void source_archive_set_sparse(struct source_archive *a, bool sparse);
-
 /* The next member; what has not been read of the one before is passed over. Returns OK, END,
  * CORRUPT or INTERRUPTED. */
 enum status source_archive_next(struct source_archive *a, struct error *err);

@@ -95,7 +95,6 @@ static enum status open_archive(struct folders_archive *f,
 /* The folders of all pictures, each once where they follow each other. */
 static enum status list_folders(struct folders_archive *f, struct error *err) {
     size_t last = 0; /* where the one before begins in the list */
-    source_archive_set_sparse(f->archive, true);
     for (;;) {
         bool fits;
         enum status s = next_picture(f, NULL, &fits, err);
@@ -175,7 +174,6 @@ static enum status
 folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
     struct folders_archive *f = (struct folders_archive *)s;
     bool fits;
-    source_archive_set_sparse(f->archive, false);
     enum status status = next_picture(f, &row->image, &fits, err);
     if (status != STATUS_OK) {
         return status;
@@ -200,7 +198,6 @@ folders_archive_skip(struct source *s, struct source_row *row, struct error *err
     (void)row;
     struct folders_archive *f = (struct folders_archive *)s;
     bool fits;
-    source_archive_set_sparse(f->archive, true);
     return next_picture(f, NULL, &fits, err);
 }
 

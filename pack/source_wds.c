@@ -298,7 +298,6 @@ static enum status take_members(struct source_wds *w,
 static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_wds *w = (struct source_wds *)s;
     w->sparse = false;
-    source_archive_set_sparse(w->archive, false);
     if (w->extras_at < w->extras.size_bytes) {
         give_extra(w, row);
         return STATUS_OK;
@@ -329,7 +328,6 @@ static enum status wds_skip(struct source *s, struct source_row *row, struct err
         return STATUS_OK;
     }
     w->sparse = true;
-    source_archive_set_sparse(w->archive, true);
     struct row_parts parts = {0};
     return take_members(w, row, &parts, err);
 }
