@@ -90,10 +90,13 @@ static enum status map_read(struct mapping *out,
     return STATUS_OK;
 }
 
+/* A sidecar is mapped: it is replaced, never cut. An index inside a shard is read, so that cutting
+ * the shard while it is open is an error of reading and not the end of the process. */
 static enum status map_bytes(struct mapping *out,
                              const struct file_system *fs,
                              struct file *f,
                              const char *path,
+                             bool is_sidecar,
                              uint64_t offset,
                              uint64_t size_bytes,
                              struct error *err) {
@@ -101,8 +104,9 @@ static enum status map_bytes(struct mapping *out,
         return error_set(err, STATUS_CORRUPT, "%s: has %" PRIu64 " bytes, no size of an index",
                          path, size_bytes);
     }
-    return fs == file_posix() ? map_posix(out, path, offset, (size_t)size_bytes, err)
-                              : map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
+    return is_sidecar && fs == file_posix()
+               ? map_posix(out, path, offset, (size_t)size_bytes, err)
+               : map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
 }
 
 /* ---- one shard --------------------------------------------------------------------------------
@@ -144,7 +148,7 @@ static enum status open_sidecar(struct dataset_shard *shard,
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
     enum status s = fs->size(f, &size, err);
     if (s == STATUS_OK) {
-        s = map_bytes(&m, fs, f, path, 0, size, err);
+        s = map_bytes(&m, fs, f, path, true, 0, size, err);
     }
     if (s == STATUS_OK) {
         s = adopt(shard, container, &m, size, expected, err);
@@ -163,7 +167,7 @@ static enum status open_embedded(struct dataset_shard *shard,
     struct mapping m = {0};
     struct shard_tail tail;
     TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &tail, err));
-    TRY(map_bytes(&m, fs, f, shard->path, tail.index_offset, tail.index_bytes, err));
+    TRY(map_bytes(&m, fs, f, shard->path, false, tail.index_offset, tail.index_bytes, err));
     enum status s = adopt(shard, container, &m, tail.index_bytes, expected, err);
     unmap(&m);
     return s;

@@ -12,9 +12,10 @@
  * When the kernel takes no more requests for good, the engine is broken: what was not yet sent, and
  * all that is submitted later, completes with that errno, so the caller sees one kind of failure.
  *
- * Neither buffers nor files are registered. With O_DIRECT reads of 128 KiB that saves about a
- * microsecond of the processor, beside the hundreds that decoding takes, but registered buffers
- * are locked into memory whole, including the room that only the largest image would need.
+ * Neither buffers nor files are registered. With O_DIRECT that would save 2 us of the processor for
+ * a read of 16 KiB and 4 us for one of 128 KiB (300 MB file, depth 32), without it half of one, all
+ * below one percent of the decoding that follows; but registered buffers are locked into memory
+ * whole, including the room that only the largest image needs.
  */
 #include <errno.h>
 #include <liburing.h>

@@ -113,7 +113,9 @@ static const struct cli_program program = {
         (const char *const[]){
             "The limit is the rate of the same functions over the same samples, called in a loop "
             "on as many threads, on images that are in memory already (the first GiB of them). "
-            "Both rates count from the start of the threads to the last sample.",
+            "Both rates count from the start of the threads to the last sample. cpu_s and "
+            "limit_cpu_s, the processor's time of all threads, compare them where other programs "
+            "run too.",
             "The digest is an XXH64 over the pixels, tokens, lengths, labels and ids delivered. It "
             "does not depend on threads, engine or the cut into batches.",
             "stall_fraction is the share of the run that the consumer waited, the first batch "
@@ -126,6 +128,7 @@ static const struct cli_program program = {
 
 struct result {
     double pairs_per_s, limit_pairs_per_s;
+    double cpu_s, limit_cpu_s; /* of all threads together */
     double open_s;
     uint64_t pairs, batches;
     uint64_t digest;
@@ -215,6 +218,15 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     return STATUS_OK;
 }
 
+static double cpu_seconds(void) {
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u) != 0) {
+        return 0;
+    }
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
 /* --- the consumer --- */
 
 /* Sample by sample, so that the cut into batches does not matter. */
@@ -272,6 +284,7 @@ static enum status
 run_loader(struct result *r, struct loader *l, struct consumer *c, struct error *err) {
     struct loader_batch b;
     struct rusage usage;
+    double cpu_s = cpu_seconds();
     int64_t begin_ns = clock_now_ns();
     enum status s = STATUS_OK;
     while (s == STATUS_OK && (c->o->steps == 0 || r->batches < c->o->steps)) {
@@ -287,6 +300,7 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
         }
     }
     double elapsed_s = (double)(clock_now_ns() - begin_ns) / 1e9;
+    r->cpu_s = cpu_seconds() - cpu_s;
     loader_stats(l, &r->stats);
     r->pairs_per_s = elapsed_s > 0 ? (double)r->pairs / elapsed_s : 0;
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
@@ -311,7 +325,9 @@ static enum status measure_limit(struct result *r,
                            first_step, r->batches, err));
     enum status s = STATUS_OK;
     if (bench_limit_count(limit) > 0) {
+        double cpu_s = cpu_seconds();
         s = bench_limit_run(limit, &r->limit_pairs_per_s, r->pairs, err);
+        r->limit_cpu_s = cpu_seconds() - cpu_s;
     }
     bench_limit_destroy(limit);
     return s;
@@ -338,6 +354,8 @@ static enum status print_json(const struct result *r,
     json_double(&w, "pairs_per_s", r->pairs_per_s);
     json_double(&w, "limit_pairs_per_s", r->limit_pairs_per_s);
     json_double(&w, "ratio", ratio(r->pairs_per_s, r->limit_pairs_per_s));
+    json_double(&w, "cpu_s", r->cpu_s);
+    json_double(&w, "limit_cpu_s", r->limit_cpu_s);
     json_double(&w, "stall_fraction", stall_fraction(r));
     json_u64(&w, "peak_rss_bytes", r->peak_rss_bytes);
     if (o->digest) {
@@ -394,6 +412,7 @@ print_text(const struct result *r, const struct options *o, const struct loader_
     printf("  limit   %10.1f pairs/s   its decoding, augmenting and tokenizing alone\n",
            r->limit_pairs_per_s);
     printf("  ratio   %10.3f\n", ratio(r->pairs_per_s, r->limit_pairs_per_s));
+    printf("  cpu     %10.3f s         the limit's %.3f s\n", r->cpu_s, r->limit_cpu_s);
     printf("  stalled %10.2f %%         first batch after %.3f s\n", 100 * stall_fraction(r),
            r->open_s + (double)r->stats.first_batch_ns / 1e9);
     printf("  memory  %10s         at most\n", cli_format_bytes(memory, r->peak_rss_bytes));

@@ -355,6 +355,26 @@ static void scribble(const char *path) {
     free(bytes);
 }
 
+/* The index then comes from the shard itself. */
+TEST(a_shard_without_sidecar_may_be_cut_as_well) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct loader_batch b;
+    struct error err = {0};
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/pictures-000000.cci", dir);
+    assert_int_equal(remove(path), 0);
+    snprintf(path, sizeof(path), "%s/pictures-000000.tar.zst", dir);
+    opt.prefetch_batches = 1;
+    struct loader *l = open_with(dir, &opt, NULL);
+    assert_ok(loader_acquire(l, &b, &err), err);
+    cut(path);
+    loader_release(l, &b);
+    assert_status(run_through(l, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "the file ends at offset"));
+    loader_close(l);
+}
+
 TEST(a_shard_that_is_cut_while_loading_is_named) {
     check_change(cut, STATUS_CORRUPT, "the file ends at offset");
 }
