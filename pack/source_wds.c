@@ -314,8 +314,9 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     }
     if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
-                          "no caption: a member of the same name "
-                          "ending in .%s is wanted right before or behind the picture",
+                          "no caption: a member of the same name ending in .%s is wanted right "
+                          "before or behind the picture; --caption-column takes it from the .json, "
+                          "--from folders takes folders as classes",
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
     return STATUS_OK;
