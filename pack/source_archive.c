@@ -62,8 +62,9 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
     *block = a->block;
     while (!must_stop(a)) {
         struct pollfd p = {.fd = a->fd, .events = POLLIN};
-        if (!a->seekable && poll(&p, 1, WAIT_MS) == 0) {
-            continue;
+        int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
+        if (ready == 0 || (ready < 0 && errno == EINTR)) {
+            continue; /* a signal: perhaps the one that stops the run */
         }
         ssize_t got = read(a->fd, a->block, a->block_bytes);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {

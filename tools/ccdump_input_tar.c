@@ -11,6 +11,7 @@
 #include "formats/image_codec.h"
 #include "pack/source.h"
 #include "tools/ccdump_input_internal.h"
+#include "tools/cli.h"
 
 struct tar_input {
     struct ccdump_input base;
@@ -33,7 +34,7 @@ static enum status begin(struct tar_input *t, struct error *err) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "standard input cannot be read twice: give the tar as a file");
     }
-    struct source_options how = {.kind = SOURCE_WDS};
+    struct source_options how = {.kind = SOURCE_WDS, .stop = cli_interrupted_callback};
     source_close(t->source);
     t->source = NULL;
     t->rows_read = 0;

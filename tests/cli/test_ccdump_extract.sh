@@ -138,4 +138,21 @@ ls slow | grep -q '\.tmp$' && fail "a temporary file stays"
 expect 0 "$BIN/ccdump" extract many -o slow --json
 has out.txt '"samples":4000,'
 [ "$code" = 0 ] || hasnt out.txt '"present":0,'
+
+# The same while nothing comes through a pipe.
+mkfifo pipe
+for command in "verify -" "cat - -o stopped.tar" "extract - -o stopped"; do
+    # shellcheck disable=SC2086
+    "$BIN/ccdump" $command <pipe >out.txt 2>err.txt &
+    pid=$!
+    exec 3>pipe
+    head -c 20000 scenes.tar >&3
+    sleep 0.2
+    kill -INT $pid
+    code=0
+    wait $pid || code=$?
+    exec 3>&-
+    [ "$code" = 130 ] || { cat out.txt err.txt; fail "exit code $code after SIGINT: $command"; }
+done
+[ ! -e stopped.tar ] && [ ! -e stopped.tar.tmp ] || fail "half a tar stays"
 echo passed
