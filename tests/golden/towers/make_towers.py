@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Writes towers.txt: whole models by timm and transformers in float64: outputs, the loss and the
+gradient of every parameter in the first step, and the losses of ten AdamW steps.
+
+    pip install torch torchvision timm transformers && python3 make_towers.py [large] >towers.txt
+
+Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
+ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
+in full shape. tests/unit/train/test_towers_golden.c reads the file.
+"""
+import sys
+
+import timm
+import torch
+from transformers import DistilBertConfig, DistilBertModel
+
+torch.set_default_dtype(torch.float64)
+MASK = (1 << 64) - 1
+EMBED, VOCAB, TAU, STEPS = 32, 50, 0.1, 10
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class Draws:
+    """splitmix64, seeded by FNV-1a of a name"""
+
+    def __init__(self, name):
+        self.state = 0xCBF29CE484222325
+        for byte in name.encode():
+            self.state = ((self.state ^ byte) * 0x100000001B3) & MASK
+
+    def next(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return z ^ (z >> 31)
+
+    def many(self, count):
+        import numpy
+        with numpy.errstate(over="ignore"):
+            n = numpy.arange(1, count + 1, dtype=numpy.uint64)
+            z = numpy.uint64(self.state) + n * numpy.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+            z = z ^ (z >> numpy.uint64(31))
+        self.state = (self.state + count * 0x9E3779B97F4A7C15) & MASK
+        return z
+
+
+def uniform(draws, shape):
+    """Multiples of 2^-12 in [-1, 1): exact in f32, also after a scaling by a power of two."""
+    count = 1
+    for n in shape:
+        count *= n
+    z = draws.many(count) >> 51
+    return (torch.from_numpy(z.astype("int64")).double() - 4096).reshape(shape) / 4096
+
+
+def weight(name, shape):
+    u = uniform(Draws(name), shape)
+    if name.endswith("running_var") or (name.endswith("weight") and len(shape) == 1):
+        return 1 + u / 8
+    if len(shape) == 1:
+        return u / 8
+    if "embeddings" in name:
+        return u / 32
+    fan_in = 1
+    for n in shape[1:]:
+        fan_in *= n
+    scale = 1.0
+    while scale * scale * fan_in > 3.0:  # the power of two around sqrt(3 / fan_in)
+        scale /= 2
+    return u * scale
+
+
+class Model(torch.nn.Module):
+    def __init__(self, tower, small_stem, text):
+        super().__init__()
+        layers, dim, heads, ffn = text
+        self.image = timm.create_model(tower, num_classes=0)
+        if small_stem:
+            stem = self.image.conv1
+            first = stem if isinstance(stem, torch.nn.Conv2d) else stem[0]
+            if isinstance(stem, torch.nn.Conv2d):
+                self.image.conv1 = torch.nn.Conv2d(3, first.out_channels, 3, 1, 1, bias=False)
+            else:
+                first.stride = (1, 1)
+            self.image.maxpool = torch.nn.Identity()
+        config = DistilBertConfig(vocab_size=VOCAB, max_position_embeddings=16, n_layers=layers, dim=dim,
+                                  n_heads=heads, hidden_dim=ffn, dropout=0.0, attention_dropout=0.0)
+        config._attn_implementation = "eager"
+        self.text = DistilBertModel(config)
+        self.image_proj = torch.nn.Linear(self.image.num_features, EMBED)
+        self.text_proj = torch.nn.Linear(dim, EMBED)
+
+    def forward(self, images, tokens, mask):
+        x = self.image_proj(self.image(images))
+        t = self.text_proj(self.text(input_ids=tokens, attention_mask=mask).last_hidden_state[:, 0])
+        return torch.nn.functional.normalize(x), torch.nn.functional.normalize(t)
+
+
+def number(x):
+    return "%.17g" % x
+
+
+def digest(kind, name, tensor):
+    draws = Draws("signs " + name)
+    flat = tensor.detach().reshape(-1)
+    sums = []
+    for _ in range(2):
+        signs = torch.from_numpy((draws.many(flat.numel()) >> 63).astype("int64")).double() * 2 - 1
+        sums.append((signs * flat).sum().item())
+    print(kind, name, number(flat.norm().item()), *map(number, sums))
+
+
+def run(tower, small_stem, text_name, text, px, batch, tokens):
+    model = Model(tower, small_stem, text)
+    model.train()
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if not name.endswith("num_batches_tracked"):
+                value.copy_(weight(name, tuple(value.shape)))
+    draws = Draws("images")
+    images = torch.from_numpy((draws.many(batch * px * px * 3) >> 56).astype("int64")).reshape(batch, px, px, 3)
+    images = (images.double() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
+    images = images.permute(0, 3, 1, 2).contiguous()
+    draws = Draws("tokens")
+    ids = torch.tensor([[1 + draws.next() % (VOCAB - 1) for _ in range(tokens)] for _ in range(batch)])
+    lengths = [2 + draws.next() % (tokens - 1) for _ in range(batch)]
+    mask = torch.tensor([[1 if t < n else 0 for t in range(tokens)] for n in lengths])
+    print("model", tower, "small" if small_stem else "standard", text_name, px, batch, tokens)
+    decayed = [p for n, p in model.named_parameters() if p.ndim != 1]
+    others = [p for n, p in model.named_parameters() if p.ndim == 1]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}],
+                                  lr=2e-4, betas=(0.9, 0.999), eps=1e-8)
+    for step in range(STEPS):
+        x, t = model(images, ids, mask)
+        logits = x @ t.T / TAU
+        target = torch.arange(batch)
+        loss = 0.5 * (torch.nn.functional.cross_entropy(logits, target) +
+                      torch.nn.functional.cross_entropy(logits.T, target))
+        optimizer.zero_grad()
+        loss.backward()
+        if step == 0:
+            digest("output", "image", x)
+            digest("output", "text", t)
+            for name, p in model.named_parameters():
+                digest("gradient", name, p.grad if p.grad is not None else torch.zeros_like(p))
+            for name, b in model.named_buffers():
+                if "running" in name:
+                    digest("buffer", name, b)
+        print("loss", step, number(loss.item()))
+        optimizer.step()
+    print("end")
+
+
+def main():
+    tiny = (2, 192, 3, 768)
+    if sys.argv[1:] == ["large"]:
+        run("resnet50", False, "distil", (6, 768, 12, 3072), 128, 4, 8)
+        return
+    run("resnet10t", False, "tiny", tiny, 64, 6, 8)
+    run("resnet18", True, "tiny", tiny, 16, 6, 8)
+
+
+if __name__ == "__main__":
+    main()
