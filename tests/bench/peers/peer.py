@@ -1,0 +1,63 @@
+"""What all peers share: the options, the transform's numbers, the measuring loop, the line of JSON.
+
+A peer yields batches of uint8 pictures, (N, size, size, 3) or (N, 3, size, size), endlessly. What is
+made ahead while the first batches are waited for is not counted.
+"""
+
+import argparse
+import json
+import os
+import time
+
+SCALE = (0.5, 1.0)  # share of the area: ccstream's "crop"
+RATIO = (3 / 4, 4 / 3)
+
+
+def arguments(data_help):
+    p = argparse.ArgumentParser()
+    p.add_argument("data", nargs="+", help=data_help)
+    p.add_argument("--workers", type=int, default=os.cpu_count())
+    p.add_argument("--batch", type=int, default=128)
+    p.add_argument("--size", type=int, default=256)
+    p.add_argument("--seconds", type=float, default=15.0)
+    p.add_argument("--decode", choices=["pillow", "torchvision"], default="pillow")
+    return p.parse_args()
+
+
+def measure(name, version, args, batches):
+    """Takes batches for a while and prints one line."""
+    side = None
+    warm_until = None
+    images = 0
+    begin = None
+    for batch in batches:
+        if side is None:
+            shape = tuple(batch.shape)
+            assert shape[1:] in ((args.size, args.size, 3), (3, args.size, args.size)), shape
+            assert str(batch.dtype).endswith("uint8"), batch.dtype
+            side = args.size
+            warm_until = time.monotonic() + min(3.0, args.seconds / 4)
+        now = time.monotonic()
+        if begin is None:
+            if now >= warm_until:
+                begin = now
+            continue
+        images += len(batch)
+        if now - begin >= args.seconds:
+            break
+    elapsed = time.monotonic() - begin
+    print(json.dumps({
+        "peer": name,
+        "version": version,
+        "images": images,
+        "seconds": round(elapsed, 3),
+        "images_per_s": round(images / elapsed, 1),
+        "workers": args.workers,
+        "batch": args.batch,
+        "size": args.size,
+    }), flush=True)
+
+
+def forever(make_epoch):
+    while True:
+        yield from make_epoch()
