@@ -5,12 +5,10 @@
  * Shapes in comments: N images, P pixels of a side before a unit and P' after it, I channels before
  * and O after.
  */
+#include "formats/base/image_norm.h"
 #include "train/carve_internal.h"
 #include "train/resnet.h"
 #include "train/resnet_internal.h"
-
-static const float CLIP_MEAN[3] = {0.48145466f, 0.4578275f, 0.40821073f};
-static const float CLIP_STD[3] = {0.26862954f, 0.26130258f, 0.27577711f};
 
 /* ---- forward ---- */
 
@@ -78,7 +76,8 @@ enum status resnet_forward(struct resnet *r,
     const struct ops *ops = r->dev->ops;
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
-    TRY(ops->normalize_u8(r->dev, &x, images, CLIP_MEAN, CLIP_STD, err));
+    const struct image_norm *norm = &IMAGE_NORMS[IMAGE_NORM_CLIP];
+    TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
         TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, training, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
