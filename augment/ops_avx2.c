@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 
+#include <string.h>
+
 /* -------------------------------------------------------------------------------------- tables */
 
 static void
@@ -90,7 +92,7 @@ AVX2 static inline __m256i blend_8(__m256i gray, __m256i value, __m256 factor) {
     return _mm256_cvttps_epi32(v);
 }
 
-AVX2 void op_avx2_saturation(uint8_t *out, const uint8_t *in, size_t count, float factor) {
+AVX2 static void avx2_saturation(uint8_t *out, const uint8_t *in, size_t count, float factor) {
     const __m256 f = _mm256_set1_ps(factor);
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {
@@ -180,7 +182,7 @@ AVX2 static inline __m256i rgb_of_8(struct hsv_8 p) {
     return _mm256_shuffle_epi8(lane, _mm256_add_epi8(which, lane_start));
 }
 
-AVX2 void op_avx2_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
+AVX2 static void avx2_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
     const __m256 turn = _mm256_set1_ps(shift);
     const __m256 circle = _mm256_set1_ps(256.0F);
     size_t i = 0;
@@ -243,15 +245,36 @@ op_avx2_sharpness(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t s
 
 /* --------------------------------------------------------------------------------------- warps */
 
-/* The two neighbours above and the two below pixel k of a block, side by side. */
-AVX2 static inline __m128i four_neighbours(const uint8_t *in, size_t stride_bytes, int32_t offset) {
-    const uint8_t *p = in + offset;
-    __m128i top = _mm_loadl_epi64((const __m128i *)(const void *)p);
-    __m128i bottom = _mm_loadl_epi64((const __m128i *)(const void *)(p + stride_bytes));
-    return _mm_unpacklo_epi64(top, bottom);
+AVX2 void op_avx2_between(uint8_t *out,
+                          const uint8_t *from,
+                          const uint8_t *to,
+                          const uint8_t *fractions,
+                          size_t size_bytes) {
+    const __m256i half = _mm256_set1_epi16(16);
+    size_t x = 0;
+    for (; x + 32 <= size_bytes; x += 32) {
+        __m256i a = load_32(from + x);
+        __m256i b = load_32(to + x);
+        __m256i f = load_32(fractions + x);
+        __m256i g = _mm256_sub_epi8(_mm256_set1_epi8(32), f);
+        __m256i low = _mm256_maddubs_epi16(_mm256_unpacklo_epi8(a, b), _mm256_unpacklo_epi8(g, f));
+        __m256i high = _mm256_maddubs_epi16(_mm256_unpackhi_epi8(a, b), _mm256_unpackhi_epi8(g, f));
+        low = _mm256_srli_epi16(_mm256_add_epi16(low, half), 5);
+        high = _mm256_srli_epi16(_mm256_add_epi16(high, half), 5);
+        store_32(out + x, _mm256_packus_epi16(low, high));
+    }
+    op_loops_plain()->between(out + x, from + x, to + x, fractions + x, size_bytes - x);
 }
 
-/* Pixels k and k + 1 of a block, one per half: sums of 32-bit r, g, b. */
+/* Eight bytes in all places: a load alone, unlike an insertion, which waits for the shuffles. */
+AVX2 static inline __m256i eight_everywhere(const uint8_t *p) {
+    int64_t v;
+    memcpy(&v, p, sizeof(v));
+    return _mm256_set1_epi64x(v);
+}
+
+/* Pixels k and k + 4 of a block, one per half: sums of 32-bit r, g, b. A half first holds the two
+ * neighbours above and the two below. */
 AVX2 static inline __m256i two_samples(const uint8_t *in,
                                        size_t stride_bytes,
                                        const int32_t *offsets,
@@ -261,13 +284,16 @@ AVX2 static inline __m256i two_samples(const uint8_t *in,
     const __m256i by_channel =
         _mm256_setr_epi8(0, 3, 8, 11, 1, 4, 9, 12, 2, 5, 10, 13, -1, -1, -1, -1, 0, 3, 8, 11, 1, 4,
                          9, 12, 2, 5, 10, 13, -1, -1, -1, -1);
-    const __m256i both = _mm256_setr_epi32(k, k, k, k, k + 1, k + 1, k + 1, k + 1);
-    __m256i pixels = _mm256_inserti128_si256(
-        _mm256_castsi128_si256(four_neighbours(in, stride_bytes, offsets[k])),
-        four_neighbours(in, stride_bytes, offsets[k + 1]), 1);
+    const __m256i kth = _mm256_set1_epi32(0x03020100 + k * 0x04040404);
+    const uint8_t *p = in + offsets[k];
+    const uint8_t *q = in + offsets[k + 4];
+    __m256i top = _mm256_blend_epi32(eight_everywhere(p), eight_everywhere(q), 0xF0);
+    __m256i bottom = _mm256_blend_epi32(eight_everywhere(p + stride_bytes),
+                                        eight_everywhere(q + stride_bytes), 0xF0);
+    __m256i pixels = _mm256_blend_epi32(top, bottom, 0xCC);
     __m256i rows = _mm256_maddubs_epi16(_mm256_shuffle_epi8(pixels, by_channel),
-                                        _mm256_permutevar8x32_epi32(across, both));
-    __m256i sum = _mm256_madd_epi16(rows, _mm256_permutevar8x32_epi32(down, both));
+                                        _mm256_shuffle_epi8(across, kth));
+    __m256i sum = _mm256_madd_epi16(rows, _mm256_shuffle_epi8(down, kth));
     return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(512)), 10);
 }
 
@@ -282,7 +308,6 @@ AVX2 void op_avx2_warp(uint8_t *out,
     enum { MAX_STRIDE_BYTES = 1 << 18 }; /* times 4096 rows: an offset fits 31 bits */
     const __m256i fraction = _mm256_set1_epi32(OP_WARP_FRACTION);
     const __m256i one = _mm256_set1_epi32(32);
-    const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     size_t i = 0;
     for (; stride_bytes < MAX_STRIDE_BYTES && i + 8 <= count; i += 8) {
         __m256i at_x = _mm256_srai_epi32(_mm256_add_epi32(_mm256_set1_epi32(x), load_32(dx + i)),
@@ -300,13 +325,12 @@ AVX2 void op_avx2_warp(uint8_t *out,
         start = _mm256_add_epi32(start, _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
         int32_t offsets[8];
         store_32(offsets, start);
-        __m256i p01 = two_samples(in, stride_bytes, offsets, across, down, 0);
-        __m256i p23 = two_samples(in, stride_bytes, offsets, across, down, 2);
-        __m256i p45 = two_samples(in, stride_bytes, offsets, across, down, 4);
-        __m256i p67 = two_samples(in, stride_bytes, offsets, across, down, 6);
-        __m256i bytes =
-            _mm256_packus_epi16(_mm256_packs_epi32(p01, p23), _mm256_packs_epi32(p45, p67));
-        store_24(out + 3 * i, _mm256_permutevar8x32_epi32(bytes, in_order));
+        __m256i p04 = two_samples(in, stride_bytes, offsets, across, down, 0);
+        __m256i p15 = two_samples(in, stride_bytes, offsets, across, down, 1);
+        __m256i p26 = two_samples(in, stride_bytes, offsets, across, down, 2);
+        __m256i p37 = two_samples(in, stride_bytes, offsets, across, down, 3);
+        store_24(out + 3 * i,
+                 _mm256_packus_epi16(_mm256_packs_epi32(p04, p15), _mm256_packs_epi32(p26, p37)));
     }
     op_loops_plain()->warp(out + 3 * i, in, stride_bytes, x, y, dx + i, dy + i, count - i);
 }
@@ -318,9 +342,10 @@ const struct op_loops *op_loops_avx2(void) {
         .range = op_avx2_range,
         .gray_sum = op_avx2_gray_sum,
         .gray = op_avx2_gray,
-        .saturation = op_avx2_saturation,
-        .hue = op_avx2_hue,
+        .saturation = avx2_saturation,
+        .hue = avx2_hue,
         .sharpness = op_avx2_sharpness,
+        .between = op_avx2_between,
         .warp = op_avx2_warp,
     };
     return __builtin_cpu_supports("avx2") ? &avx2 : NULL;

@@ -75,9 +75,12 @@ AVX2 static inline void store_24(uint8_t *p, __m256i lanes) {
 void op_avx2_range(uint8_t low[3], uint8_t high[3], const uint8_t *in, size_t count);
 uint64_t op_avx2_gray_sum(const uint8_t *in, size_t count);
 void op_avx2_gray(uint8_t *out, const uint8_t *in, size_t count);
-void op_avx2_saturation(uint8_t *out, const uint8_t *in, size_t count, float factor);
-void op_avx2_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift);
 void op_avx2_sharpness(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size_bytes);
+void op_avx2_between(uint8_t *out,
+                     const uint8_t *from,
+                     const uint8_t *to,
+                     const uint8_t *fractions,
+                     size_t size_bytes);
 void op_avx2_warp(uint8_t *out,
                   const uint8_t *in,
                   size_t stride_bytes,

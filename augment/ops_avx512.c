@@ -1,6 +1,7 @@
 /*
  * The inner loops of the ops in AVX-512, where they are faster than in AVX2: tables, since VBMI
- * looks 64 bytes up at once. The others are those of AVX2.
+ * looks 64 bytes up at once, and those on colours, which take 16 pixels apart and together again
+ * with one permutation each. The others are those of AVX2.
  */
 #include "augment/ops_avx2_internal.h"
 
@@ -91,6 +92,147 @@ avx512_table(uint8_t *out, const uint8_t *in, size_t count, const struct op_tabl
     }
 }
 
+/* ---------------------------------------------------------------------------- sixteen pixels */
+
+enum { BLOCK_PX = 16, BLOCK_BYTES = 48 };
+
+static const __mmask64 BLOCK_MASK = 0x0000FFFFFFFFFFFFu;
+
+/* One channel in 32-bit lanes. Bytes of an order that are not wanted are 0 and masked away. */
+AVX512 static inline __m512i channel_of_16(__m512i bytes, int channel) {
+    const __m512i red =
+        _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45);
+    __m512i order = _mm512_add_epi32(red, _mm512_set1_epi32(channel));
+    return _mm512_maskz_permutexvar_epi8(0x1111111111111111u, order, bytes);
+}
+
+AVX512 static inline __m512i gray_of_16(__m512i r, __m512i g, __m512i b) {
+    const __m512i of_red_green = _mm512_set1_epi32(19595 | 19235 << 16);
+    const __m512i of_green_blue = _mm512_set1_epi32(19235 | 7471 << 16);
+    __m512i red_green = _mm512_or_si512(r, _mm512_slli_epi32(g, 16));
+    __m512i green_blue = _mm512_or_si512(g, _mm512_slli_epi32(b, 16));
+    __m512i sum = _mm512_add_epi32(_mm512_madd_epi16(red_green, of_red_green),
+                                   _mm512_madd_epi16(green_blue, of_green_blue));
+    return _mm512_srli_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(0x8000)), 16);
+}
+
+/* The low three bytes of each lane, to 48 bytes. */
+AVX512 static inline void store_16(uint8_t *p, __m512i lanes) {
+    const __m512i close_up = _mm512_setr_epi32(
+        0x04020100, 0x09080605, 0x0E0D0C0A, 0x14121110, 0x19181615, 0x1E1D1C1A, 0x24222120,
+        0x29282625, 0x2E2D2C2A, 0x34323130, 0x39383635, 0x3E3D3C3A, 0, 0, 0, 0);
+    _mm512_mask_storeu_epi8(p, BLOCK_MASK, _mm512_permutexvar_epi8(close_up, lanes));
+}
+
+AVX512 static inline __m512i blend_16(__m512i gray, __m512i value, __m512 factor) {
+    __m512 step = _mm512_mul_ps(factor, _mm512_cvtepi32_ps(_mm512_sub_epi32(value, gray)));
+    __m512 v = _mm512_add_ps(_mm512_cvtepi32_ps(gray), step);
+    v = _mm512_min_ps(_mm512_max_ps(v, _mm512_setzero_ps()), _mm512_set1_ps(255.0F));
+    return _mm512_cvttps_epi32(v);
+}
+
+AVX512 static void avx512_saturation(uint8_t *out, const uint8_t *in, size_t count, float factor) {
+    const __m512 f = _mm512_set1_ps(factor);
+    size_t i = 0;
+    for (; i + BLOCK_PX <= count; i += BLOCK_PX) {
+        __m512i bytes = _mm512_maskz_loadu_epi8(BLOCK_MASK, in + 3 * i);
+        __m512i r = channel_of_16(bytes, 0);
+        __m512i g = channel_of_16(bytes, 1);
+        __m512i b = channel_of_16(bytes, 2);
+        __m512i gray = gray_of_16(r, g, b);
+        __m512i red_green =
+            _mm512_or_si512(blend_16(gray, r, f), _mm512_slli_epi32(blend_16(gray, g, f), 8));
+        store_16(out + 3 * i,
+                 _mm512_or_si512(red_green, _mm512_slli_epi32(blend_16(gray, b, f), 16)));
+    }
+    op_loops_plain()->saturation(out + 3 * i, in + 3 * i, count - i, factor);
+}
+
+/* ----------------------------------------------------------------------------------------- hue */
+
+/* As in ops_avx2.c: integers below 2^24, which single precision holds exactly. */
+AVX512 static inline __m512 quotient(__m512 n, __m512 d) {
+    __m512 q = _mm512_div_ps(_mm512_add_ps(n, _mm512_set1_ps(0.5F)), d);
+    return _mm512_roundscale_ps(q, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+AVX512 static inline __m512 share_of(__m512 max, __m512 n) {
+    const __m512 unit = _mm512_set1_ps(65025.0F);
+    const __m512 one = _mm512_set1_ps(1.0F);
+    __m512 product = _mm512_mul_ps(max, n);
+    __m512 q = _mm512_roundscale_ps(_mm512_mul_ps(product, _mm512_set1_ps(1.0F / 65025.0F)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 left = _mm512_sub_ps(product, _mm512_mul_ps(q, unit));
+    __mmask16 up = _mm512_cmp_ps_mask(left, _mm512_set1_ps(32512.5F), _CMP_GT_OQ);
+    __mmask16 down = _mm512_cmp_ps_mask(left, _mm512_set1_ps(-32512.5F), _CMP_LT_OQ);
+    return _mm512_mask_sub_ps(_mm512_mask_add_ps(q, up, q, one), down, q, one);
+}
+
+struct hsv_16 {
+    __m512 h, s, v;
+};
+
+AVX512 static inline struct hsv_16 hsv_of_16(__m512 r, __m512 g, __m512 b) {
+    const __m512 one = _mm512_set1_ps(1.0F);
+    __m512 max = _mm512_max_ps(_mm512_max_ps(r, g), b);
+    __m512 c = _mm512_sub_ps(max, _mm512_min_ps(_mm512_min_ps(r, g), b));
+    __mmask16 is_r = _mm512_cmp_ps_mask(r, max, _CMP_EQ_OQ);
+    __mmask16 is_g = _mm512_cmp_ps_mask(g, max, _CMP_EQ_OQ);
+    __m512 difference = _mm512_mask_sub_ps(_mm512_sub_ps(r, g), is_g, b, r);
+    difference = _mm512_mask_sub_ps(difference, is_r, g, b);
+    __m512 base = _mm512_mask_mov_ps(_mm512_set1_ps(340.0F), is_g, _mm512_set1_ps(170.0F));
+    base = _mm512_mask_mov_ps(base, is_r, _mm512_setzero_ps());
+    __m512 n =
+        _mm512_add_ps(_mm512_mul_ps(base, c), _mm512_mul_ps(difference, _mm512_set1_ps(85.0F)));
+    __mmask16 below = _mm512_cmp_ps_mask(n, _mm512_setzero_ps(), _CMP_LT_OQ);
+    n = _mm512_mask_add_ps(n, below, n, _mm512_mul_ps(c, _mm512_set1_ps(510.0F)));
+    /* Gray pixels have c = 0, and black ones max = 0: any divisor does, since c decides. */
+    __m512 c2 = _mm512_max_ps(_mm512_add_ps(c, c), one);
+    __m512 c255 = _mm512_mul_ps(c, _mm512_set1_ps(255.0F));
+    return (struct hsv_16){quotient(n, c2), quotient(c255, _mm512_max_ps(max, one)), max};
+}
+
+/* The three channels as one 32-bit lane per pixel. */
+AVX512 static inline __m512i rgb_of_16(struct hsv_16 p) {
+    const __m512 unit = _mm512_set1_ps(65025.0F);
+    const __m512 all = _mm512_set1_ps(255.0F);
+    __m512 h6 = _mm512_mul_ps(p.h, _mm512_set1_ps(6.0F));
+    __m512 sector = quotient(h6, all);
+    __m512 f = _mm512_sub_ps(h6, _mm512_mul_ps(sector, all));
+    __m512 sf = _mm512_mul_ps(p.s, f);
+    __m512 s255 = _mm512_mul_ps(p.s, all);
+    __m512 pv = share_of(p.v, _mm512_sub_ps(unit, s255));
+    __m512 qv = share_of(p.v, _mm512_sub_ps(unit, sf));
+    __m512 tv = share_of(p.v, _mm512_sub_ps(unit, _mm512_sub_ps(s255, sf)));
+    /* Bytes v, t, p, q of a lane, then chosen by sector: tables of three indices. */
+    __m512 vt = _mm512_add_ps(p.v, _mm512_mul_ps(tv, _mm512_set1_ps(256.0F)));
+    __m512 pq = _mm512_add_ps(pv, _mm512_mul_ps(qv, _mm512_set1_ps(256.0F)));
+    __m512i lane =
+        _mm512_or_si512(_mm512_cvttps_epi32(vt), _mm512_slli_epi32(_mm512_cvttps_epi32(pq), 16));
+    const __m512i choice = _mm512_setr_epi32(0x020100, 0x020003, 0x010002, 0x000302, 0x000201,
+                                             0x030200, 0x020100, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m512i lane_start =
+        _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C));
+    __m512i which = _mm512_permutexvar_epi32(_mm512_cvttps_epi32(sector), choice);
+    return _mm512_shuffle_epi8(lane, _mm512_add_epi8(which, lane_start));
+}
+
+AVX512 static void avx512_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
+    const __m512 turn = _mm512_set1_ps(shift);
+    const __m512 circle = _mm512_set1_ps(256.0F);
+    size_t i = 0;
+    for (; i + BLOCK_PX <= count; i += BLOCK_PX) {
+        __m512i bytes = _mm512_maskz_loadu_epi8(BLOCK_MASK, in + 3 * i);
+        struct hsv_16 p = hsv_of_16(_mm512_cvtepi32_ps(channel_of_16(bytes, 0)),
+                                    _mm512_cvtepi32_ps(channel_of_16(bytes, 1)),
+                                    _mm512_cvtepi32_ps(channel_of_16(bytes, 2)));
+        p.h = _mm512_add_ps(p.h, turn);
+        p.h = _mm512_mask_sub_ps(p.h, _mm512_cmp_ps_mask(p.h, circle, _CMP_GE_OQ), p.h, circle);
+        store_16(out + 3 * i, rgb_of_16(p));
+    }
+    op_loops_plain()->hue(out + 3 * i, in + 3 * i, count - i, shift);
+}
+
 const struct op_loops *op_loops_avx512(void) {
     static const struct op_loops avx512 = {
         .name = "avx512",
@@ -98,9 +240,10 @@ const struct op_loops *op_loops_avx512(void) {
         .range = op_avx2_range,
         .gray_sum = op_avx2_gray_sum,
         .gray = op_avx2_gray,
-        .saturation = op_avx2_saturation,
-        .hue = op_avx2_hue,
+        .saturation = avx512_saturation,
+        .hue = avx512_hue,
         .sharpness = op_avx2_sharpness,
+        .between = op_avx2_between,
         .warp = op_avx2_warp,
     };
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -54,6 +54,12 @@ struct op_loops {
     /* `size_bytes` bytes of a row inside the picture: three to the left and right, and a row of
      * stride_bytes above and below, may be read. out is apart from in. */
     void (*sharpness)(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size_bytes);
+    /* From `from` to `to` by thirty-seconds, one fraction per byte; out is apart from both. */
+    void (*between)(uint8_t *out,
+                    const uint8_t *from,
+                    const uint8_t *to,
+                    const uint8_t *fractions,
+                    size_t size_bytes);
     /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; from
      * each place up to 8 bytes in two rows are read, and all of that lies inside. */
     void (*warp)(uint8_t *out,

@@ -305,6 +305,20 @@ neon_sharpness(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size
     op_loops_plain()->sharpness(out + x, in + x, stride_bytes, size_bytes - x);
 }
 
+static void neon_between(uint8_t *out,
+                         const uint8_t *from,
+                         const uint8_t *to,
+                         const uint8_t *fractions,
+                         size_t size_bytes) {
+    size_t x = 0;
+    for (; x + 8 <= size_bytes; x += 8) {
+        uint8x8_t f = vld1_u8(fractions + x);
+        uint16x8_t sum = vmull_u8(vld1_u8(from + x), vsub_u8(vdup_n_u8(32), f));
+        vst1_u8(out + x, vrshrn_n_u16(vmlal_u8(sum, vld1_u8(to + x), f), 5));
+    }
+    op_loops_plain()->between(out + x, from + x, to + x, fractions + x, size_bytes - x);
+}
+
 static void neon_warp(uint8_t *out,
                       const uint8_t *in,
                       size_t stride_bytes,
@@ -326,6 +340,7 @@ const struct op_loops *op_loops_neon(void) {
         .saturation = neon_saturation,
         .hue = neon_hue,
         .sharpness = neon_sharpness,
+        .between = neon_between,
         .warp = neon_warp,
     };
     return &neon;

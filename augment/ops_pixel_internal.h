@@ -40,6 +40,11 @@ static inline uint8_t pixel_bilinear(int32_t top_left,
     return (uint8_t)((top * (32 - fy) + bottom * fy + 512) >> 10);
 }
 
+/* The same along one direction. */
+static inline uint8_t pixel_between(int32_t from, int32_t to, int32_t fraction) {
+    return (uint8_t)((from * (32 - fraction) + to * fraction + 16) >> 5);
+}
+
 /* Through 8-bit HSV and back. With c = max - min, the hue is 42.5 (k + difference / c) with k of
  * 0, 2, 4 by the largest channel: a quotient of integers, rounded down. On the way back, with
  * 6 hue = 255 sector + f, the three values are max, and

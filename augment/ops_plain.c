@@ -69,6 +69,16 @@ plain_sharpness(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t siz
     }
 }
 
+static void plain_between(uint8_t *out,
+                          const uint8_t *from,
+                          const uint8_t *to,
+                          const uint8_t *fractions,
+                          size_t size_bytes) {
+    for (size_t x = 0; x < size_bytes; x++) {
+        out[x] = pixel_between(from[x], to[x], fractions[x]);
+    }
+}
+
 static void plain_warp(uint8_t *out,
                        const uint8_t *in,
                        size_t stride_bytes,
@@ -101,6 +111,7 @@ const struct op_loops *op_loops_plain(void) {
         .saturation = plain_saturation,
         .hue = plain_hue,
         .sharpness = plain_sharpness,
+        .between = plain_between,
         .warp = plain_warp,
     };
     return &plain;

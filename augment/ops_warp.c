@@ -139,13 +139,115 @@ void op_affine(const struct op_loops *loops,
     }
 }
 
+/* ------------------------------------------------------------------------------------- shears */
+
+/* Shears move rows or columns along themselves: two neighbours count instead of four, and what
+ * op_affine finds for each pixel is the same for a whole row, or for a column of all rows. */
+
+/* out[x] lies between in[x + shift] and in[x + shift + 1], `fraction` thirty-seconds from the
+ * first. */
+static void slide_row(const struct op_loops *loops,
+                      uint8_t *out,
+                      const uint8_t *in,
+                      int32_t width_px,
+                      int32_t shift,
+                      uint8_t fraction,
+                      uint8_t fill) {
+    uint8_t fractions[TILE_PX * 3];
+    int32_t first = -1 - shift;          /* has its right neighbour alone */
+    int32_t last = width_px - 1 - shift; /* has its left neighbour alone */
+    memset(out, fill, (size_t)width_px * 3);
+    for (int c = 0; c < 3; c++) {
+        if (first >= 0 && first < width_px) {
+            out[3 * first + c] = pixel_between(fill, in[c], fraction);
+        }
+        if (last >= 0 && last < width_px) {
+            out[3 * last + c] = pixel_between(in[3 * (width_px - 1) + c], fill, fraction);
+        }
+    }
+    int32_t begin = first + 1 > 0 ? first + 1 : 0;
+    int32_t end = last < width_px ? last : width_px;
+    memset(fractions, fraction, sizeof(fractions));
+    for (int32_t x = begin; x < end; x += TILE_PX) {
+        int32_t n = end - x < TILE_PX ? end - x : TILE_PX;
+        const uint8_t *from = in + (size_t)(x + shift) * 3;
+        loops->between(out + (size_t)x * 3, from, from + 3, fractions, (size_t)n * 3);
+    }
+}
+
 void op_shear_x(const struct op_loops *loops,
                 const struct image_view *out,
                 const struct image_view *in,
                 float factor,
                 uint8_t fill) {
-    const double m[6] = {1.0, (double)factor, 0.0, 0.0, 1.0, 0.0};
-    op_affine(loops, out, in, m, fill);
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    assert(out->data != in->data);
+    const double back = -(double)factor;
+    const double w[6] = {1.0, back, 0.0, 0.0, 1.0, 0.0};
+    if (!is_within_reach(w, in)) {
+        fill_all(out, fill);
+        return;
+    }
+    for (int32_t y = 0; y < in->height_px; y++) {
+        int32_t at = (fixed_point(back * y) + OP_WARP_ROUND) >> OP_WARP_DROP_BITS;
+        slide_row(loops, out->data + (size_t)y * out->stride_bytes,
+                  in->data + (size_t)y * in->stride_bytes, in->width_px, at >> OP_WARP_BITS,
+                  (uint8_t)(at & OP_WARP_FRACTION), fill);
+    }
+}
+
+/* Neighbouring columns that come from the same height, as they do in every row. */
+struct stretch {
+    int32_t begin, end; /* columns of the tile */
+    int32_t down_px;
+};
+
+struct column_tile {
+    const struct image_view *in;
+    int32_t left_px, width_px;
+    uint8_t fill;
+    int32_t count;
+    struct stretch stretches[TILE_PX];
+    uint8_t fractions[TILE_PX * 3];
+};
+
+static void find_stretches(struct column_tile *t, double back) {
+    t->count = 0;
+    for (int32_t i = 0; i < t->width_px; i++) {
+        int32_t at = (fixed_point(back * (t->left_px + i)) + OP_WARP_ROUND) >> OP_WARP_DROP_BITS;
+        int32_t down_px = at >> OP_WARP_BITS;
+        memset(t->fractions + 3 * i, at & OP_WARP_FRACTION, 3);
+        if (t->count == 0 || t->stretches[t->count - 1].down_px != down_px) {
+            t->stretches[t->count++] = (struct stretch){.begin = i, .down_px = down_px};
+        }
+        t->stretches[t->count - 1].end = i + 1;
+    }
+}
+
+/* What row y is made of on the upper side; on the lower side it is the next row's. Stretches are
+ * short: they are copied in sixteens, of which the next stretch overwrites what is too much. */
+static void collect_row(uint8_t *row, const struct column_tile *t, int32_t y) {
+    enum { STEP = 16 };
+    const struct image_view *in = t->in;
+    for (int32_t k = 0; k < t->count; k++) {
+        const struct stretch *s = &t->stretches[k];
+        size_t at = (size_t)s->begin * 3;
+        size_t size_bytes = (size_t)(s->end - s->begin) * 3;
+        int32_t from_y = y + s->down_px;
+        if (from_y < 0 || from_y >= in->height_px) {
+            memset(row + at, t->fill, size_bytes);
+            continue;
+        }
+        size_t x = ((size_t)t->left_px + (size_t)s->begin) * 3;
+        const uint8_t *from = in->data + (size_t)from_y * in->stride_bytes + x;
+        if (x + size_bytes + STEP > (size_t)in->width_px * 3) {
+            memcpy(row + at, from, size_bytes);
+            continue;
+        }
+        for (size_t i = 0; i < size_bytes; i += STEP) {
+            memcpy(row + at + i, from + i, STEP);
+        }
+    }
 }
 
 void op_shear_y(const struct op_loops *loops,
@@ -153,8 +255,26 @@ void op_shear_y(const struct op_loops *loops,
                 const struct image_view *in,
                 float factor,
                 uint8_t fill) {
-    const double m[6] = {1.0, 0.0, 0.0, (double)factor, 1.0, 0.0};
-    op_affine(loops, out, in, m, fill);
+    assert(out->width_px == in->width_px && out->height_px == in->height_px);
+    assert(out->data != in->data);
+    const double back = -(double)factor;
+    const double w[6] = {1.0, 0.0, 0.0, back, 1.0, 0.0};
+    if (!is_within_reach(w, in)) {
+        fill_all(out, fill);
+        return;
+    }
+    struct column_tile t = {.in = in, .fill = fill};
+    uint8_t rows[2][TILE_PX * 3 + 16];
+    for (; t.left_px < in->width_px; t.left_px += TILE_PX) {
+        t.width_px = in->width_px - t.left_px < TILE_PX ? in->width_px - t.left_px : TILE_PX;
+        find_stretches(&t, back);
+        collect_row(rows[0], &t, 0);
+        for (int32_t y = 0; y < in->height_px; y++) {
+            collect_row(rows[(y + 1) % 2], &t, y + 1);
+            loops->between(out->data + (size_t)y * out->stride_bytes + (size_t)t.left_px * 3,
+                           rows[y % 2], rows[(y + 1) % 2], t.fractions, (size_t)t.width_px * 3);
+        }
+    }
 }
 
 void op_rotate(const struct op_loops *loops,

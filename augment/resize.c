@@ -26,21 +26,24 @@ enum {
 
 /* ------------------------------------------------------------------------------------ weights */
 
-static double triangle(double x) {
-    x = fabs(x);
-    return x < 1.0 ? 1.0 - x : 0.0;
+/* The filters at the pixels begin, begin + 1, ..., seen from `centre`: plain selections, so that
+ * the compiler can make several at a time. */
+static void triangle(double *w, int32_t n, int32_t begin, double centre, double inverse) {
+    for (int32_t i = 0; i < n; i++) {
+        double x = fabs((begin + i - centre + 0.5) * inverse);
+        w[i] = x < 1.0 ? 1.0 - x : 0.0;
+    }
 }
 
-static double cubic(double x) {
+static void cubic(double *w, int32_t n, int32_t begin, double centre, double inverse) {
     const double a = -0.5;
-    x = fabs(x);
-    if (x < 1.0) {
-        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+    for (int32_t i = 0; i < n; i++) {
+        double x = fabs((begin + i - centre + 0.5) * inverse);
+        double inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+        double outer = (((x - 5.0) * x + 8.0) * x - 4.0) * a;
+        outer = x < 2.0 ? outer : 0.0;
+        w[i] = x < 1.0 ? inner : outer;
     }
-    if (x < 2.0) {
-        return (((x - 5.0) * x + 8.0) * x - 4.0) * a;
-    }
-    return 0.0;
 }
 
 /* A stretch of one axis of the input. */
@@ -78,7 +81,8 @@ static struct axis_plan plan_axis(struct span span,
     return p;
 }
 
-/* Weights of one output pixel in double, from input pixel *start on; returns how many. */
+/* Weights of one output pixel in double, from input pixel *start on, then zeros up to p->taps;
+ * returns how many. */
 static int32_t real_weights(double *w,
                             int32_t *start,
                             const struct axis_plan *p,
@@ -94,41 +98,49 @@ static int32_t real_weights(double *w,
         end = begin + 1;
     }
     end = end - begin > p->used ? begin + p->used : end; /* by rounding: it has no weight */
+    int32_t n = end - begin;
     double inverse = 1.0 / p->stretch;
+    if (filter == RESIZE_BICUBIC) {
+        cubic(w, n, begin, centre, inverse);
+    } else {
+        triangle(w, n, begin, centre, inverse);
+    }
     double sum = 0.0;
-    for (int32_t i = begin; i < end; i++) {
-        double x = (i - centre + 0.5) * inverse;
-        double v = filter == RESIZE_BICUBIC ? cubic(x) : triangle(x);
-        w[i - begin] = v;
-        sum += v;
+    for (int32_t i = 0; i < n; i++) {
+        sum += w[i];
     }
     if (sum == 0.0) {
         w[0] = sum = 1.0;
     }
     double scale = 1.0 / sum;
-    for (int32_t i = 0; i < end - begin; i++) {
+    for (int32_t i = 0; i < n; i++) {
         w[i] *= scale;
     }
+    for (int32_t i = n; i < p->taps; i++) {
+        w[i] = 0.0;
+    }
     *start = begin;
-    return end - begin;
+    return n;
 }
 
-static void fixed_weights(int16_t *out,
-                          const double *w,
-                          int32_t used,
-                          int32_t taps,
-                          int32_t offset,
-                          double one) {
-    memset(out, 0, (size_t)taps * sizeof(*out));
+/* The weights in fixed point, `offset` zeros in front of them; what would stand behind `taps` then
+ * is zero anyway. */
+static void fixed_weights(int16_t *out, const double *w, int32_t taps, int32_t offset, double one) {
     int32_t left = (int32_t)one;
     int32_t largest = 0;
-    for (int32_t i = 0; i < used; i++) {
-        int32_t v = (int32_t)(w[i] * one + (w[i] < 0.0 ? -0.5 : 0.5));
-        out[offset + i] = (int16_t)v;
+    for (int32_t i = 0; i < offset; i++) {
+        out[i] = 0;
+    }
+    out += offset;
+    for (int32_t i = 0; i < taps - offset; i++) {
+        int32_t v = (int32_t)(w[i] * one + copysign(0.5, w[i]));
+        out[i] = (int16_t)v;
         left -= v;
+    }
+    for (int32_t i = 1; i < taps - offset; i++) {
         largest = w[i] > w[largest] ? i : largest;
     }
-    out[offset + largest] = (int16_t)(out[offset + largest] + left);
+    out[largest] = (int16_t)(out[largest] + left);
 }
 
 /* Fills the table of an axis. `real` has room for count * taps numbers. A window of taps never
@@ -146,9 +158,6 @@ static void fill_axis(struct resize_axis *axis,
         for (int32_t j = 0; j < used; j++) {
             largest = w[j] > largest ? w[j] : largest;
         }
-        for (int32_t j = used; j < p->taps; j++) {
-            w[j] = 0.0;
-        }
     }
     axis->taps = p->taps;
     axis->used = p->used;
@@ -160,13 +169,9 @@ static void fill_axis(struct resize_axis *axis,
     for (int32_t i = 0; i < p->count; i++) {
         int32_t from = mirror ? p->count - 1 - i : i;
         const double *w = real + (size_t)from * (size_t)p->taps;
-        int32_t used = p->taps;
-        while (used > 1 && w[used - 1] == 0.0) {
-            used--;
-        }
         int32_t start = axis->starts[from];
         int32_t offset = start > last_start ? start - last_start : 0;
-        fixed_weights(axis->weights + (size_t)i * (size_t)p->taps, w, used, p->taps, offset,
+        fixed_weights(axis->weights + (size_t)i * (size_t)p->taps, w, p->taps, offset,
                       (double)(1 << axis->bits));
     }
     for (int32_t i = 0, j = p->count - 1; mirror && i < j; i++, j--) {
@@ -254,11 +259,12 @@ static size_t padded(size_t size_bytes) {
 
 /* Sizes in the scratch, in the order in which they lie there. */
 struct layout {
-    size_t x_starts, x_weights, y_starts, y_weights, real, last_row, middle, total;
+    size_t x_starts, x_weights, y_starts, y_weights, real, table, last_row, middle, total;
 };
 
 static struct layout plan_layout(const struct axis_plan *x,
                                  const struct axis_plan *y,
+                                 const struct resize_kernels *k,
                                  size_t row_bytes,
                                  size_t middle_bytes) {
     size_t x_count = (size_t)x->count * (size_t)x->taps;
@@ -270,7 +276,8 @@ static struct layout plan_layout(const struct axis_plan *x,
     l.y_starts = l.x_weights + padded(x_count * sizeof(int16_t));
     l.y_weights = l.y_starts + padded((size_t)y->count * sizeof(int32_t));
     l.real = l.y_weights + padded(y_count * sizeof(int16_t));
-    l.last_row = l.real + padded(most * sizeof(double));
+    l.table = l.real + padded(most * sizeof(double));
+    l.last_row = l.table + (k->table_bytes != NULL ? padded(k->table_bytes(x->count, x->taps)) : 0);
     l.middle = l.last_row + padded(row_bytes + RESIZE_OVERREAD_BYTES);
     l.total = l.middle + padded(middle_bytes);
     return l;
@@ -343,7 +350,8 @@ enum status resize_image_with(const struct resize_kernels *k,
     size_t row_bytes = (size_t)out->width_px * 3;
     size_t middle_stride = padded(row_bytes + RESIZE_OVERWRITE_BYTES);
     int32_t rows = py.last - py.first;
-    struct layout l = plan_layout(&px, &py, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
+    struct layout l =
+        plan_layout(&px, &py, k, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
     TRY(resize_scratch_reserve(scratch, l.total, err));
     uint8_t *base = scratch->data;
     double *real = (double *)(void *)(base + l.real);
@@ -361,6 +369,9 @@ enum status resize_image_with(const struct resize_kernels *k,
     }
     fill_axis(&ax, real, &px, filter, mirror, last_start);
     fill_axis(&ay, real, &py, filter, false, INT32_MAX);
+    if (row_kernels->fill_table != NULL && row_kernels->fill_table(base + l.table, &ax)) {
+        ax.table = base + l.table;
+    }
     struct middle m = {.data = base + l.middle,
                        .stride_bytes = middle_stride,
                        .in = in,

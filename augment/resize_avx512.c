@@ -1,62 +1,167 @@
 /*
- * The loops of resize for CPUs with AVX-512 and its VNNI: those of AVX2 (see resize_avx2.c for how
- * taps lie in registers), with products and sums in one instruction. Along rows, 256-bit registers
- * are no slower than wide ones, which have a port less for their shuffles; across rows a register
- * holds 64 bytes.
+ * The loops of resize for CPUs with AVX-512, its byte permutations (VBMI) and its VNNI.
+ *
+ * Along a row, five output pixels at a time: the 64 bytes that they are made of are loaded once,
+ * and for each pair of taps one permutation lays out what each sum needs, and one instruction
+ * multiplies and adds. The orders and weights are a table of the axis, made once per job.
+ *
+ *     bytes     rgbrgbrgbrgb...                              of up to 21 pixels
+ *     ordered   r0 r1 | g0 g1 | b0 b1 | r0 r1 | ... | - -    16-bit numbers, 15 sums and one unused
+ *     weights   w0 w1 | w0 w1 | w0 w1 | v0 v1 | ... | 0 0
+ *
+ * Where five pixels reach over more than 21 (reductions from about 2.6 on), rows are left to AVX2.
+ * Across rows, the loop is that of AVX2 with twice the bytes.
  */
-#include "augment/resize_avx2_internal.h"
+#include "augment/resize_internal.h"
 
 #if defined(__x86_64__)
 
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#include <immintrin.h>
+#include <string.h>
 
-enum { VECTOR_BYTES = 64 };
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")))
 
-/* The sums of one output pixel in four rows, as 16-bit numbers: row 0, row 2 | row 1, row 3. */
-AVX512 static inline __m256i four_rows(const uint8_t *const *in,
-                                       size_t at,
-                                       const int16_t *w,
-                                       int32_t taps,
-                                       __m256i half,
-                                       __m128i bits) {
-    __m256i sum01 = half;
-    __m256i sum23 = half;
-    for (int32_t j = 0; j < taps; j += RESIZE_TAP_GROUP) {
-        __m256i w01 = pair_everywhere(w + j);
-        __m256i w23 = pair_everywhere(w + j + 2);
-        __m256i a = load_two_rows(in[0] + at, in[1] + at);
-        __m256i b = load_two_rows(in[2] + at, in[3] + at);
-        sum01 = _mm256_dpwssd_epi32(sum01, first_pairs(a), w01);
-        sum23 = _mm256_dpwssd_epi32(sum23, first_pairs(b), w01);
-        sum01 = _mm256_dpwssd_epi32(sum01, second_pairs(a), w23);
-        sum23 = _mm256_dpwssd_epi32(sum23, second_pairs(b), w23);
-        at += GROUP_BYTES;
+enum { VECTOR_BYTES = 64, GROUP_PX = 5 };
+
+/* One group of output pixels: where its bytes begin in the row, and which of 64 are there. Behind
+ * it, for each pair of taps, an order and weights. */
+struct group {
+    int32_t start_byte;
+    uint32_t pixels;
+    uint64_t there;
+    uint8_t fill[VECTOR_BYTES - 16];
+};
+
+struct pair {
+    uint8_t order[VECTOR_BYTES];
+    int16_t weights[VECTOR_BYTES / 2];
+};
+
+static size_t avx512_table_bytes(int32_t count, int32_t taps) {
+    size_t groups = ((size_t)count + GROUP_PX - 1) / GROUP_PX;
+    return groups * (sizeof(struct group) + (size_t)taps / 2 * sizeof(struct pair));
+}
+
+/* Fills the order and weights of a pair of taps, the first of which is `tap`. */
+static void fill_pair(struct pair *pair,
+                      const struct resize_axis *axis,
+                      int32_t first,
+                      int32_t n,
+                      int32_t from,
+                      int32_t tap) {
+    memset(pair, 0, sizeof(*pair));
+    for (int32_t p = 0; p < n; p++) {
+        const int16_t *w = axis->weights + (size_t)(first + p) * (size_t)axis->taps + tap;
+        int32_t at = (axis->starts[first + p] - from + tap) * 3;
+        for (int32_t c = 0; c < 3; c++) {
+            int32_t lane = 3 * p + c;
+            pair->order[4 * lane] = (uint8_t)(at + c);
+            pair->order[4 * lane + 2] = (uint8_t)(at + 3 + c);
+            pair->weights[2 * lane] = w[0];
+            pair->weights[2 * lane + 1] = w[1];
+        }
     }
-    return _mm256_packs_epi32(_mm256_sra_epi32(sum01, bits), _mm256_sra_epi32(sum23, bits));
+}
+
+/* Input pixels [*from, *to) that have weight in outputs [first, first + n). */
+static void
+reach(int32_t *from, int32_t *to, const struct resize_axis *axis, int32_t first, int32_t n) {
+    *from = INT32_MAX;
+    *to = 0;
+    for (int32_t i = first; i < first + n; i++) {
+        const int16_t *w = axis->weights + (size_t)i * (size_t)axis->taps;
+        int32_t begin = 0;
+        int32_t end = axis->taps;
+        while (begin < end && w[begin] == 0) {
+            begin++;
+        }
+        while (end > begin && w[end - 1] == 0) {
+            end--;
+        }
+        *from = axis->starts[i] + begin < *from ? axis->starts[i] + begin : *from;
+        *to = axis->starts[i] + end > *to ? axis->starts[i] + end : *to;
+    }
+}
+
+static bool avx512_fill_table(void *table, const struct resize_axis *axis) {
+    uint8_t *at = table;
+    for (int32_t first = 0; first < axis->count; first += GROUP_PX) {
+        int32_t n = axis->count - first < GROUP_PX ? axis->count - first : GROUP_PX;
+        int32_t from, to;
+        reach(&from, &to, axis, first, n);
+        if ((to - from) * 3 > VECTOR_BYTES) {
+            return false;
+        }
+        int64_t bytes = (int64_t)(axis->limit - from) * 3;
+        struct group g = {.start_byte = from * 3, .pixels = (uint32_t)n};
+        g.there = ~(uint64_t)0 >> (bytes < VECTOR_BYTES ? VECTOR_BYTES - bytes : 0);
+        memcpy(at, &g, sizeof(g));
+        at += sizeof(g);
+        for (int32_t tap = 0; tap < axis->taps; tap += 2) {
+            fill_pair((struct pair *)(void *)at, axis, first, n, from, tap);
+            at += sizeof(struct pair);
+        }
+    }
+    return true;
+}
+
+/* Sixteen sums each of four rows to 64 bytes: sixteen of each row, one row after the other. */
+AVX512 static inline __m512i four_rows_of_bytes(const __m512i sum[4], __m128i bits) {
+    const __m512i row_by_row =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i low =
+        _mm512_packs_epi32(_mm512_sra_epi32(sum[0], bits), _mm512_sra_epi32(sum[1], bits));
+    __m512i high =
+        _mm512_packs_epi32(_mm512_sra_epi32(sum[2], bits), _mm512_sra_epi32(sum[3], bits));
+    return _mm512_permutexvar_epi32(row_by_row, _mm512_packus_epi16(low, high));
 }
 
 AVX512 static void
 avx512_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis) {
-    const __m256i half = _mm256_set1_epi32((1 << axis->bits) >> 1);
+    if (axis->table == NULL) {
+        resize_kernels_avx2()->rows(out, in, axis);
+        return;
+    }
+    const __mmask64 low_bytes = 0x5555555555555555u;
+    const __m512i half = _mm512_set1_epi32((1 << axis->bits) >> 1);
     const __m128i bits = _mm_cvtsi32_si128(axis->bits);
     /* Copies, which the stores below cannot change. */
     uint8_t *const to[] = {out[0], out[1], out[2], out[3]};
-    const uint8_t *const from[] = {in[0], in[1], in[2], in[3]};
-    const int32_t *starts = axis->starts;
-    const int16_t *w = axis->weights;
-    const int32_t taps = axis->taps;
-    const int32_t count = axis->count;
-    for (int32_t i = 0; i < count; i += 2) {
-        __m256i pixel = four_rows(from, (size_t)starts[i] * 3, w, taps, half, bits);
-        __m256i next = pixel;
-        w += taps;
-        if (i + 1 < count) {
-            next = four_rows(from, (size_t)starts[i + 1] * 3, w, taps, half, bits);
-            w += taps;
+    const uint8_t *const rows[] = {in[0], in[1], in[2], in[3]};
+    const uint8_t *at = axis->table;
+    const int32_t pairs = axis->taps / 2;
+    const size_t size_bytes = (size_t)axis->count * 3;
+    for (size_t x = 0; x < size_bytes; x += (size_t)GROUP_PX * 3) {
+        struct group g;
+        memcpy(&g, at, sizeof(g));
+        at += sizeof(g);
+        __m512i from[RESIZE_ROWS_AT_ONCE];
+        __m512i sum[RESIZE_ROWS_AT_ONCE];
+        for (int r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
+            from[r] = _mm512_maskz_loadu_epi8(g.there, rows[r] + g.start_byte);
+            sum[r] = half;
         }
-        store_two(to, (size_t)i * 3, pixel, next);
+        for (int32_t j = 0; j < pairs; j++) {
+            const struct pair *pair = (const struct pair *)(const void *)at;
+            __m512i order = _mm512_loadu_si512(pair->order);
+            __m512i weights = _mm512_loadu_si512(pair->weights);
+            for (int r = 0; r < RESIZE_ROWS_AT_ONCE; r++) {
+                __m512i taps = _mm512_maskz_permutexvar_epi8(low_bytes, order, from[r]);
+                sum[r] = _mm512_dpwssd_epi32(sum[r], taps, weights);
+            }
+            at += sizeof(*pair);
+        }
+        __m512i bytes = four_rows_of_bytes(sum, bits);
+        __mmask16 made = (__mmask16)((1u << (3 * g.pixels)) - 1);
+        _mm_mask_storeu_epi8(to[0] + x, made, _mm512_castsi512_si128(bytes));
+        _mm_mask_storeu_epi8(to[1] + x, made, _mm512_extracti32x4_epi32(bytes, 1));
+        _mm_mask_storeu_epi8(to[2] + x, made, _mm512_extracti32x4_epi32(bytes, 2));
+        _mm_mask_storeu_epi8(to[3] + x, made, _mm512_extracti32x4_epi32(bytes, 3));
     }
 }
+
+/* ------------------------------------------------------------------------------- across the rows
+ */
 
 /* Up to 64 output bytes, those of `mask`. Rows come in pairs; a pair's second weight is zero where
  * its row is missing. */
@@ -112,10 +217,13 @@ const struct resize_kernels *resize_kernels_avx512(void) {
         .name = "avx512",
         .rows = avx512_rows,
         .column = avx512_column,
-        .reads_windows = true, /* 16 bytes are loaded where 12 are used */
+        .table_bytes = avx512_table_bytes,
+        .fill_table = avx512_fill_table,
+        .reads_windows = true, /* where AVX2 takes over */
     };
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+               __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx2");
     return has ? &avx512 : NULL;
 }
 

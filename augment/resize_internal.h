@@ -29,7 +29,8 @@ struct resize_axis {
     int32_t used; /* of taps, in every window: weights from here on are zero */
     int32_t bits;
     int32_t count;
-    int32_t limit; /* inputs there are: those from here on have zero weights and are not read */
+    int32_t limit;     /* inputs there are: those from here on have zero weights and are not read */
+    const void *table; /* of the loops' own making; NULL: none */
 };
 
 struct resize_kernels {
@@ -47,6 +48,10 @@ struct resize_kernels {
                    size_t size_bytes,
                    const int16_t *weights,
                    const struct resize_axis *axis);
+    /* Optional, both or none: a table that `rows` takes of its axis, aligned to 64 bytes.
+     * fill_table returns whether there is one for this axis. */
+    size_t (*table_bytes)(int32_t count, int32_t taps);
+    bool (*fill_table)(void *table, const struct resize_axis *axis);
     /* Whether `rows` reads whole windows of axis->taps pixels, and up to RESIZE_OVERREAD_BYTES
      * behind one, instead of minding axis->limit. */
     bool reads_windows;
@@ -54,7 +59,7 @@ struct resize_kernels {
 
 const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
-const struct resize_kernels *resize_kernels_avx512(void); /* needs F, BW and VL; NULL elsewhere */
+const struct resize_kernels *resize_kernels_avx512(void); /* needs VBMI and VNNI; NULL elsewhere */
 const struct resize_kernels *resize_kernels_neon(void);   /* NULL but on aarch64 */
 
 enum { RESIZE_KERNELS_MAX = 4 };

@@ -4,9 +4,9 @@
  *     bench_images SIZE_PX SECONDS FILE.tar...
  *
  * Prints pictures and megabytes of JPEG per second for a whole decode, for the decode of training
- * crops with and without reduced scales, for decode and augmentation together, and for augmentation
- * alone. Rounds over the same few hundred pictures: the fastest counts, the median stands beside
- * it.
+ * crops with and without reduced scales, and for each kind of augmentation with its decode and
+ * alone (one view). bench_steps has its single steps. Rounds over the same few hundred pictures:
+ * the fastest counts, the median stands beside it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,17 +88,16 @@ static void one_picture(struct bench *b, size_t index, uint64_t epoch) {
     }
 }
 
-/* The whole of a picture that is decoded already. */
+/* A picture that is decoded already. */
 static void one_augmentation(struct bench *b, size_t index, uint64_t epoch) {
-    (void)index;
-    (void)epoch;
-    struct image_box box = {0, 0, b->view.width_px, b->view.height_px};
-    struct augment_params params = {.shown = box,
-                                    .region = {0, 0, b->view.width_px, b->view.height_px}};
+    const struct image_view *v = &b->view;
+    struct augment_params params;
     struct augment_part part;
-    augment_decode(&part, &params, 1);
     struct error err = {0};
-    if (augment_apply(b->slot, &b->view, &box, &part, &params, &b->options, &b->scratch, &err) !=
+    augment_draw(&params, &b->options, v->width_px, v->height_px, 1, epoch, index, 0);
+    augment_decode(&part, &params, 1);
+    struct image_box box = {part.region.x, part.region.y, part.region.width, part.region.height};
+    if (augment_apply(b->slot, v, &box, &part, &params, &b->options, &b->scratch, &err) !=
         STATUS_OK) {
         die(&err);
     }
@@ -135,6 +134,22 @@ static void measure(struct bench *b,
     printf("%-32s %7.0f images/s (median %7.0f) %7.1f MB/s %7.1f us/image\n", what,
            (double)count / best, (double)count / rounds[done / 2], bytes / best * 1e-6,
            best / (double)count * 1e6);
+}
+
+static void measure_kinds(struct bench *b,
+                          const char *before,
+                          void (*one)(struct bench *, size_t, uint64_t),
+                          double seconds) {
+    int32_t size_px = b->options.size_px;
+    for (int i = 0; AUGMENT_KIND_NAMES[i] != NULL; i++) {
+        char what[64];
+        enum augment_kind kind;
+        (void)augment_kind_of(&kind, AUGMENT_KIND_NAMES[i]);
+        augment_options_default(&b->options, kind);
+        b->options.size_px = size_px;
+        (void)snprintf(what, sizeof(what), "%s%s", before, AUGMENT_KIND_NAMES[i]);
+        measure(b, what, one, seconds);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -174,15 +189,13 @@ int main(int argc, char **argv) {
     b.decode_only = b.reduce = false;
     measure(&b, "decode crop + augment", one_picture, seconds);
     b.reduce = true;
-    measure(&b, "decode crop, reduced + augment", one_picture, seconds);
-    b.options.kind = AUGMENT_EVAL_SQUASH;
-    measure(&b, "squash, reduced + augment", one_picture, seconds);
+    measure_kinds(&b, "decode, reduced + ", one_picture, seconds);
     const struct picture *p = &b.pictures[0];
     if (image_decode(b.decoder, &b.view, NULL, p->data, p->size_bytes, NULL, &err) != STATUS_OK) {
         die(&err);
     }
-    printf("%d x %d pixels: ", (int)b.view.width_px, (int)b.view.height_px);
-    measure(&b, "augment alone", one_augmentation, seconds);
+    printf("augmentation alone, of %d x %d pixels:\n", (int)b.view.width_px, (int)b.view.height_px);
+    measure_kinds(&b, "", one_augmentation, seconds);
     image_decoder_destroy(b.decoder);
     augment_scratch_fini(&b.scratch);
     free(b.slot);

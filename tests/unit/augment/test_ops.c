@@ -483,6 +483,37 @@ TEST(sharpness_wraps_around) {
     assert_memory_equal(out + 18, in + 18, 9);
 }
 
+/* Shears have loops of their own; the general warp is what they have to equal. */
+TEST(shears_are_the_warps_they_stand_for) {
+    struct rng rng;
+    rng_init(&rng, test_seed(), RNG_AUGMENT, 3, 0);
+    for (int i = 0; i < 400; i++) {
+        int32_t w = some_side(&rng);
+        int32_t h = some_side(&rng) / (w > 90 ? 9 : 1) + 1;
+        float factor = (float)((rng_uniform(&rng) - 0.5) * (i % 5 == 0 ? 1000 : 3));
+        struct framed in = new_framed(w, h, rng_below(&rng, 2) * 11, 0);
+        fill_noise(&in.view, &rng);
+        for (int vertical = 0; vertical < 2; vertical++) {
+            struct framed expected = new_framed(w, h, 0, 0);
+            struct framed out = new_framed(w, h, rng_below(&rng, 2) * 5, 0);
+            double m[6] = {1, vertical ? 0 : (double)factor, 0, vertical ? (double)factor : 0, 1,
+                           0};
+            op_affine(op_loops_plain(), &expected.view, &in.view, m, 77);
+            (vertical ? op_shear_y : op_shear_x)(op_loops_fastest(), &out.view, &in.view, factor,
+                                                 77);
+            for (int32_t y = 0; y < h; y++) {
+                assert_memory_equal(out.view.data + (size_t)y * out.view.stride_bytes,
+                                    expected.view.data + (size_t)y * expected.view.stride_bytes,
+                                    (size_t)w * 3);
+            }
+            assert_frame_untouched(&out);
+            free(expected.memory);
+            free(out.memory);
+        }
+        free(in.memory);
+    }
+}
+
 TEST(blurs_are_the_same_with_every_set_of_loops) {
     const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
     int count = resize_kernels_available(sets);
