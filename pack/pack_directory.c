@@ -72,7 +72,9 @@ void pack_directory_look(struct pack_contents *out, const struct byte_buffer *na
             out->journal = true;
         } else if (pack_shard_number(&number, n, tars)) {
             out->shards = true;
-        } else if (strcmp(n, PACK_REJECTS_NAME) == 0 || (temporary && is_own_name(n, tars))) {
+        } else if (strcmp(n, PACK_REJECTS_NAME) == 0) {
+            out->rejects = true;
+        } else if (temporary && is_own_name(n, tars)) {
             out->leftovers = true;
         } else {
             out->foreign = out->foreign ? out->foreign : n;

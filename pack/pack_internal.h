@@ -157,7 +157,8 @@ void pack_part_cut(struct pack_plan *p);
 /* What is in it. */
 struct pack_contents {
     bool dataset, journal, shards;
-    bool leftovers;      /* the list of rejects, temporary files */
+    bool rejects;        /* the list, under its name */
+    bool leftovers;      /* temporary files, which a run leaves that dies in its first moments */
     const char *foreign; /* a name that is not the packer's to remove; NULL: none */
     const char *tar;     /* of them, one that a shard in container tar would have; NULL: none */
 };

@@ -113,7 +113,8 @@ static enum status check_directory(struct merge *m, struct error *err) {
         return STATUS_OK;
     }
     pack_directory_look(&c, &m->names, m->tars);
-    if (!o->overwrite && m->names.size_bytes > 0) {
+    bool taken = c.dataset || c.journal || c.shards || c.rejects || c.foreign;
+    if (!o->overwrite && taken) {
         return refuse(m, c.dataset ? "holds a dataset already" : "is not empty", err);
     }
     if (c.tar && m->parts[0].manifest.container == SHARD_CONTAINER_TAR) {

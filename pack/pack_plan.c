@@ -81,7 +81,7 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     return error_set(err, STATUS_EXISTS,
                      "%s: is not empty, it holds '%.80s'; --overwrite packs into it, and removes "
                      "nothing that ccpack has not made",
-                     directory, c->foreign ? c->foreign : PACK_REJECTS_NAME);
+                     directory, c->foreign ? c->foreign : (const char *)p->names.data);
 }
 
 /* A tar of the name that a shard would get, and nothing says that it is the packer's. */
@@ -109,7 +109,7 @@ static enum status begin_new(struct pack_plan *p, struct error *err) {
 }
 
 static enum status plan_new(struct pack_plan *p, const struct pack_contents *c, struct error *err) {
-    bool empty = !c->dataset && !c->journal && !c->shards && !c->leftovers && !c->foreign;
+    bool empty = p->names.size_bytes == 0;
     if (!p->opt->overwrite && !empty) {
         return refuse(p, c, err);
     }

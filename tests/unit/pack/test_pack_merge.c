@@ -195,7 +195,7 @@ static enum status no_link(void *context, const char *old, const char *path, str
 }
 
 /* At every call, with links and with copies: nothing half-written, and the next merge ends it. */
-static void sweep(enum file_fault fault, bool links) {
+static void sweep(enum file_fault fault, bool links, bool power_cut) {
     struct error err = {0};
     struct pack_summary want, sum;
     make_tars();
@@ -223,7 +223,7 @@ static void sweep(enum file_fault fault, bool links) {
         } else if (s == STATUS_OK && fault != FILE_FAULT_READ) { /* an index is read elsewhere */
             fail_msg("the fault at call %d was not reported", (int)nth);
         }
-        if (fault == FILE_FAULT_DEAD) {
+        if (power_cut) {
             file_memory_crash(fs);
         }
         uint64_t print = pack_case_verify(fs, "whole");
@@ -246,20 +246,22 @@ static void sweep(enum file_fault fault, bool links) {
 }
 
 TEST(a_merge_that_dies_anywhere_is_gone_on_with) {
-    sweep(FILE_FAULT_DEAD, true);
+    sweep(FILE_FAULT_DEAD, true, false);
+    sweep(FILE_FAULT_DEAD, true, true);
 }
 
 TEST(a_copying_merge_that_dies_anywhere_is_gone_on_with) {
-    sweep(FILE_FAULT_DEAD, false);
+    sweep(FILE_FAULT_DEAD, false, false);
+    sweep(FILE_FAULT_DEAD, false, true);
 }
 
 TEST(a_merge_reports_every_failure) {
-    sweep(FILE_FAULT_ERROR, true);
-    sweep(FILE_FAULT_SHORT_WRITE, false);
+    sweep(FILE_FAULT_ERROR, true, false);
+    sweep(FILE_FAULT_SHORT_WRITE, false, true);
 }
 
 TEST(a_merge_reports_every_failing_look) {
-    sweep(FILE_FAULT_READ, true);
+    sweep(FILE_FAULT_READ, true, false);
 }
 
 static void refused(const struct file_system *fs,

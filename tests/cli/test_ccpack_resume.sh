@@ -1,0 +1,165 @@
+#!/bin/bash
+# ccpack that goes on: after Ctrl-C and kill -9, on a dataset that grows, in parts that are merged.
+# Every time the bytes are those of a run that nothing disturbed.
+# test-timeout: 240
+set -u
+
+code=0
+fail() {
+    echo "FAIL: $*"
+    code=1
+}
+
+# expect CODE TEXT COMMAND...: exit code and a text in the message.
+expect() {
+    local want=$1 text=$2 got=0
+    shift 2
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$want" ] || fail "exit code $got, not $want: $* : $(head -c 400 err.txt)"
+    grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
+}
+
+field() { # field NAME: of the summary in out.json
+    sed 's/.*"'"$1"'":"\{0,1\}\([0-9a-z]*\).*/\1/' out.json
+}
+
+# run OPTION...: packs quietly, the summary in out.json.
+run() {
+    "$BIN/ccpack" -q --json "$@" >out.json 2>err.txt || fail "ccpack $*: $(cat err.txt)"
+}
+
+"$TESTBIN/make_scenes" val 60 1 48 a.tar >/dev/null || exit 1
+"$TESTBIN/make_scenes" train 40 2 48 b.tar >/dev/null || exit 1
+how="--shard-samples 7"
+run $how -o good a.tar b.tar
+print=$(field fingerprint)
+[ ! -e good/pack.journal ] || fail "a finished run leaves its journal"
+
+# --- a pipe that is stopped, or killed, and comes again
+cat a.tar >all.tar
+run $how -o from-pipe - <all.tar
+mkfifo pipe
+for signal in INT KILL; do
+    "$BIN/ccpack" -q $how -o $signal - <pipe 2>err.txt &
+    pid=$!
+    exec 3>pipe
+    head -c $(($(stat -c %s all.tar) * 3 / 4)) all.tar >&3
+    for ((i = 0; i < 200; i++)); do
+        [ -e $signal/shard-000003.cci ] && break
+        sleep 0.05
+    done
+    kill -$signal $pid
+    wait $pid 2>/dev/null
+    exec 3>&-
+    [ -e $signal/pack.journal ] || fail "$signal leaves no journal"
+    if [ $signal = INT ]; then
+        grep -q -- "the same command with --resume goes on" err.txt || fail "how to go on: $(cat err.txt)"
+        "$BIN/ccdump" verify INT >/dev/null || fail "SIGINT leaves no valid dataset"
+    fi
+    expect 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar
+    expect 65 "source 1 was -, is a.tar" "$BIN/ccpack" --resume $how -o $signal a.tar
+    run $how --resume -o $signal - <all.tar
+    [ "$(field resumed)" -ge 21 ] || fail "$signal: resumed $(field resumed) samples"
+    diff -r from-pipe $signal || fail "after $signal, --resume gives other bytes"
+done
+
+# --- --resume where nothing is, and where all is
+run $how --resume -o fresh a.tar b.tar
+diff -r good fresh || fail "--resume in an absent directory gives other bytes"
+expect 0 "finished already: 100 samples" "$BIN/ccpack" --resume $how -o fresh a.tar b.tar
+run $how --resume -o fresh a.tar b.tar
+[ "$(field was_finished)" = true ] && [ "$(field fingerprint)" = "$print" ] || fail "$(cat out.json)"
+diff -r good fresh || fail "--resume on a finished dataset changes it"
+expect 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
+expect 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
+expect 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
+
+# --- too many bad rows: more are allowed afterwards
+mkdir pictures && tar xf a.tar -C pictures
+for text in pictures/*.txt; do
+    printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
+done >rows.tsv
+{
+    head -20 rows.tsv
+    printf 'gone\tgone.jpg\nno words here\tno.jpg\n'
+    tail -40 rows.tsv
+} >bad.tsv
+run $how --max-bad 2 -o bad-good --images pictures bad.tsv
+expect 65 "more than --max-bad 1" "$BIN/ccpack" $how --max-bad 1 -o bad --images pictures bad.tsv
+run $how --max-bad 2 --resume -o bad --images pictures bad.tsv
+diff -r bad-good bad || fail "after --max-bad, --resume gives other bytes"
+expect 65 "bad.tsv: row 20, key '[^']*': image-unreadable" \
+    "$BIN/ccpack" $how --on-bad fail -o fails --images pictures bad.tsv
+run $how --max-bad 2 --resume -o fails --images pictures bad.tsv
+diff -r bad-good fails || fail "after --on-bad fail, --resume gives other bytes"
+
+# --- --append
+run $how -o grown a.tar
+run $how --append -o grown b.tar
+[ "$(field fingerprint)" = "$print" ] || fail "appended: $(field fingerprint), in one run: $print"
+"$BIN/ccdump" verify grown >/dev/null || fail "an appended dataset does not verify"
+cp -r grown before
+expect 65 "--ids was row, is key" "$BIN/ccpack" --append --ids key -o grown b.tar
+expect 65 "--resize was none, is short:32" "$BIN/ccpack" --append --resize short:32 -o grown b.tar
+expect 66 "no dataset to append to" "$BIN/ccpack" --append -o nowhere b.tar
+expect 64 "part of the dataset that this run would append to" \
+    "$BIN/ccpack" --append -o grown grown/shard-000000.tar.zst
+head -c $(($(stat -c %s b.tar) / 2)) b.tar >half.tar
+expect 65 "the dataset in grown is as it was; the same command with --resume" \
+    "$BIN/ccpack" --append $how -o grown half.tar
+"$BIN/ccdump" verify grown >/dev/null || fail "an append that failed leaves no valid dataset"
+cmp grown/dataset.json before/dataset.json || fail "an append that failed changed dataset.json"
+cp b.tar half.tar # mended; another size is another source
+expect 65 "half.tar was of [0-9]* bytes" "$BIN/ccpack" --append --resume $how -o grown half.tar
+run --append $how -o grown half.tar
+"$BIN/ccdump" verify grown >/dev/null || fail "the third generation does not verify"
+expect 73 "append" "$BIN/ccpack" -o grown a.tar
+
+# --- parts in any order
+for k in 1 2 3; do
+    run $how --part $k/3 --resume -o part-$k a.tar b.tar
+done
+expect 65 "part 2/3 is missing" "$BIN/ccpack" merge -o merged part-3 part-1
+expect 65 "good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
+expect 64 "is a part and cannot be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
+"$BIN/ccpack" merge -q --json -o merged part-3 part-1 part-2 >out.json 2>err.txt || fail "merge: $(cat err.txt)"
+[ "$(field fingerprint)" = "$print" ] || fail "merged: $(field fingerprint), in one run: $print"
+[ "$(field samples)" = 100 ] || fail "merged: $(cat out.json)"
+"$BIN/ccdump" verify merged >/dev/null || fail "a merged dataset does not verify"
+[ part-1/shard-000000.tar.zst -ef merged/shard-000000.tar.zst ] || fail "shards were copied"
+cmp good/rejects.jsonl merged/rejects.jsonl || fail "other rejects"
+expect 73 "holds a dataset already" "$BIN/ccpack" merge -o merged part-3 part-1 part-2
+expect 0 "100 samples" "$BIN/ccpack" merge --overwrite -o merged part-3 part-1 part-2
+expect 64 "K/N" "$BIN/ccpack" --part 4/3 -o refused a.tar
+expect 64 "standard input" "$BIN/ccpack" --part 1/3 -o refused -
+expect 64 "exclude each other" "$BIN/ccpack" --part 1/3 --dedup exact -o refused a.tar
+expect 64 "exclude each other" "$BIN/ccpack" --no-check --resize short:32 -o refused a.tar
+expect 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
+[ ! -e refused ] || fail "a refused run made the directory"
+
+# --- what is left out, on the summary's line
+run --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
+[ "$(field samples)" = 60 ] && [ "$(field rejected)" = 60 ] || fail "--dedup: $(cat out.json)"
+expect 0 "60 rows rejected, see once/rejects.jsonl: 60 duplicate" \
+    "$BIN/ccpack" --dedup exact --max-bad 0 --overwrite -o once a.tar a.tar
+
+# --- on a terminal: rate, bytes, what is done, what is left
+if command -v script >/dev/null; then
+    size=$(stat -c %s rows.tsv)
+    mkfifo slow
+    {
+        head -c $(($(stat -c %s all.tar) / 2)) all.tar
+        sleep 1
+        tail -c +$(($(stat -c %s all.tar) / 2 + 1)) all.tar
+    } >slow &
+    script -qec "'$BIN/ccpack' -o shown - <slow" /dev/null >screen.txt || fail "on a terminal: $(cat screen.txt)"
+    wait
+    tr '\r' '\n' <screen.txt | grep -q '^[0-9]* samples  [0-9]*/s  [0-9.]* [KMG]*iB/s' ||
+        fail "no progress: $(tr '\r' '\n' <screen.txt | head -5)"
+    for ((i = 0; i < 40; i++)); do cat bad.tsv; done >long.tsv
+    script -qec "'$BIN/ccpack' -j 1 --resize short:40 -o shown --overwrite --images pictures long.tsv" \
+        /dev/null >screen.txt || fail "on a terminal: $(cat screen.txt)"
+    tr '\r' '\n' <screen.txt | grep -q '/s  .*s left  [0-9]* %  [0-9]* rejected' ||
+        fail "no time left: $(tr '\r' '\n' <screen.txt | head -5)"
+fi
+exit $code
