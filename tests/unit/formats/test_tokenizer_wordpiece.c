@@ -1,6 +1,7 @@
 /* WordPiece: the ids that Hugging Face's BertTokenizerFast gives, and vocabularies from strangers.
  * The golden files are made by tests/golden/tokenizer/make_wordpiece.py. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,7 @@ static void hash_row(void *cookie, const char *text, size_t size_bytes) {
 }
 
 TEST(every_caption_of_the_data_has_the_ids_of_the_reference) {
+    (void)test_data_path("pairs"); /* skips before anything is made */
     struct caption_hash h = {open_golden(), NULL};
     size_t size = 0;
     char *golden = (char *)test_read_file(test_source_path(GOLDEN "digests.txt"), &size);
@@ -183,6 +185,39 @@ TEST(every_caption_of_the_data_has_the_ids_of_the_reference) {
     hasher_destroy(h.hasher);
     tokenizer_close(h.tokenizer);
     free(golden);
+}
+
+static void *encode_often(void *cookie) {
+    const struct tokenizer *t = cookie;
+    static const char text[] = "Unbelievably l\xC3\xB4ng tokenization, [SEP] readers' threads";
+    int32_t expected[32];
+    int32_t ids[32];
+    uint32_t n = 0;
+    uint32_t count = 0;
+    if (tokenizer_encode(t, expected, &n, text, sizeof(text) - 1, 32, NULL) != STATUS_OK) {
+        return NULL;
+    }
+    for (int i = 0; i < 500; i++) {
+        if (tokenizer_encode(t, ids, &count, text, sizeof(text) - 1, 32, NULL) != STATUS_OK ||
+            count != n || memcmp(ids, expected, n * sizeof(ids[0])) != 0) {
+            return NULL;
+        }
+    }
+    return cookie;
+}
+
+TEST(threads_share_one_vocabulary) {
+    struct tokenizer *t = open_golden();
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, t), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        void *done = NULL;
+        assert_int_equal(pthread_join(threads[i], &done), 0);
+        assert_ptr_equal(done, t);
+    }
+    tokenizer_close(t);
 }
 
 static enum status open_text(struct tokenizer **t, const char *text) {
