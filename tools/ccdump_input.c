@@ -17,7 +17,24 @@ const char *ccdump_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* A shard of which the end is damaged would pass for a plain tar: its sidecar gives it away. */
+/* Whether the manifest beside the file names it. */
+static bool is_listed(const char *path) {
+    char directory[PATH_MAX_BYTES];
+    struct manifest m;
+    bool listed = false;
+    if (path_directory(directory, sizeof(directory), path, NULL) != STATUS_OK ||
+        manifest_read(&m, file_posix(), directory, NULL) != STATUS_OK) {
+        return false;
+    }
+    for (size_t i = 0; i < m.shard_count; i++) {
+        listed = listed || strcmp(m.shards[i].name, ccdump_file_name(path)) == 0;
+    }
+    manifest_fini(&m);
+    return listed;
+}
+
+/* A shard of which the end is damaged would pass for a plain tar, with other ids: its sidecar or
+ * its dataset gives it away. */
 static enum status is_shard(bool *out, const char *path, struct error *err) {
     char sidecar[PATH_MAX_BYTES];
     const struct file_system *fs = file_posix();
@@ -25,6 +42,7 @@ static enum status is_shard(bool *out, const char *path, struct error *err) {
     if (!*out && shard_index_name(sidecar, sizeof(sidecar), path, NULL) == STATUS_OK) {
         TRY(fs->exists(fs->context, sidecar, out, err));
     }
+    *out = *out || is_listed(path);
     return STATUS_OK;
 }
 

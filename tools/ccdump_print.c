@@ -137,35 +137,58 @@ enum status ccdump_write_sample(struct json_writer *w,
     return STATUS_OK;
 }
 
+/* What the sample is about: why it is none, its first caption, or its class. */
+static enum status about(struct shard_text *out,
+                         char room[256],
+                         struct ccdump_input *in,
+                         const struct ccdump_facts *f,
+                         struct error *err) {
+    *out = (struct shard_text){"", 0};
+    if (f->problem) {
+        *out = (struct shard_text){f->problem, strlen(f->problem)};
+    } else if (f->caption_count > 0) {
+        return ccdump_input_caption(in, out, 0, err);
+    } else if (f->class_name) {
+        snprintf(room, 256, "[%.250s]", f->class_name);
+        *out = (struct shard_text){room, strlen(room)};
+    }
+    return STATUS_OK;
+}
+
+/* Writes what fits into the columns that are left of `columns` (0: all of it). */
+static void put_column(size_t *used, size_t columns, const char *text, size_t size_bytes) {
+    if (columns == 0 || *used < columns) {
+        *used += cli_text_put(stdout, text, size_bytes, columns == 0 ? 0 : columns - *used);
+    }
+}
+
 enum status ccdump_print_line(struct ccdump_input *in,
                               const struct ccdump_facts *f,
                               const char *key,
                               size_t columns,
                               struct error *err) {
-    char facts[512];
-    char bytes[CLI_TEXT_BYTES];
+    char text[256];
+    char bytes[CLI_TEXT_BYTES] = "-";
     char size[CLI_TEXT_BYTES] = "?";
+    struct shard_text last;
+    size_t used = 0;
     if (f->width_px > 0) {
         snprintf(size, sizeof(size), "%" PRIu32 "x%" PRIu32, f->width_px, f->height_px);
     }
     if (f->image_bytes > 0) {
         cli_format_bytes(bytes, f->image_bytes);
-    } else {
-        snprintf(bytes, sizeof(bytes), "-");
     }
-    int n = snprintf(facts, sizeof(facts), "%9" PRIu64 "  %s%s%9s  %9s  %-4s  %2" PRIu32 "  ",
-                     f->id, key ? key : "", key ? "  " : "", size, bytes,
-                     f->image_bytes > 0 ? image_format_name(f->format) : "-", f->caption_count);
-    size_t facts_bytes = n < 0 ? 0 : n < (int)sizeof(facts) ? (size_t)n : sizeof(facts) - 1;
-    size_t used = cli_text_put(stdout, facts, facts_bytes, columns);
-    size_t left = columns == 0 ? 0 : columns > used ? columns - used : SIZE_MAX;
-    if (f->problem && left != SIZE_MAX) {
-        cli_text_put(stdout, f->problem, strlen(f->problem), left);
-    } else if (f->caption_count > 0 && left != SIZE_MAX) {
-        struct shard_text text;
-        TRY(ccdump_input_caption(in, &text, 0, err));
-        cli_text_put(stdout, text.data, text.size_bytes, left);
+    snprintf(text, sizeof(text), "%9" PRIu64 "  ", f->id);
+    put_column(&used, columns, text, strlen(text));
+    if (key) {
+        put_column(&used, columns, key, strlen(key));
+        put_column(&used, columns, "  ", 2);
     }
+    snprintf(text, sizeof(text), "%9s  %9s  %-4s  %2" PRIu32 "  ", size, bytes,
+             f->image_bytes > 0 ? image_format_name(f->format) : "-", f->caption_count);
+    put_column(&used, columns, text, strlen(text));
+    TRY(about(&last, text, in, f, err));
+    put_column(&used, columns, last.data, last.size_bytes);
     return ccdump_put("\n", 1, err);
 }
 

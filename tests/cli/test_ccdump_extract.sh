@@ -17,14 +17,17 @@ expect 64 "$BIN/ccdump" cat d --image --id 1,2
 expect 64 "$BIN/ccdump" cat d --id 1 --image --caption
 expect 66 "$BIN/ccdump" cat d --id 60 --image
 
-# --- cat: tars. Of a shard it is what the shard holds.
-for shard in d/made-00000?.tar.zst; do
-    zstd -dcq $shard >inside.tar
-    "$BIN/ccdump" cat $shard | cmp - inside.tar
+# --- cat: tars. Of a shard it is what the shard holds, and the same in every container.
+"$TESTBIN/make_dataset" plain 60 25 0 1 tar
+for k in 0 1 2; do
+    zstd -dcq d/made-00000$k.tar.zst >inside.tar
+    "$BIN/ccdump" cat d/made-00000$k.tar.zst | cmp - inside.tar
+    "$BIN/ccdump" cat plain/made-00000$k.tar | cmp - inside.tar
 done
 "$BIN/ccdump" cat d >all.tar
 "$BIN/ccdump" cat d -o file.tar
 cmp all.tar file.tar
+"$BIN/ccdump" cat plain | cmp - all.tar
 "$TESTBIN/make_scenes" val 20 1 48 scenes.tar >scenes.txt
 "$BIN/ccpack" -q -o scenes scenes.tar
 "$BIN/ccdump" cat scenes >normal.tar

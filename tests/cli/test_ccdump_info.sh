@@ -2,8 +2,10 @@
 # it: the same samples, whatever they are stored as.
 . "$SRC/tests/support/expect.sh"
 
-"$TESTBIN/make_dataset" d 250 100
-shard=d/made-000001.tar.zst
+for container in tar.zst tar; do
+mkdir "$container" && cd "$container"
+"$TESTBIN/make_dataset" d 250 100 0 1 "$container"
+shard=d/made-000001.$container
 
 # --- info
 expect 0 "$BIN/ccdump" info d
@@ -16,10 +18,10 @@ for key in samples id_space texts shards image_bytes bytes fingerprint container
     has d.txt "\"$key\":"
 done
 has d.txt '"samples":250,"id_space":250,'
-has d.txt '"container":"tar.zst"'
+has d.txt "\"container\":\"$container\""
 tail -1 out.txt >shard.txt
 has shard.txt '"samples":100,"id_space":200,'
-has shard.txt '"container":"tar.zst","created_by":null'
+has shard.txt "\"container\":\"$container\",\"created_by\":null"
 expect 66 "$BIN/ccdump" info nowhere
 has err.txt nowhere
 mkdir empty
@@ -27,10 +29,10 @@ expect 66 "$BIN/ccdump" info empty
 has err.txt empty/dataset.json
 
 # The fingerprint of a shard is that of a dataset of its samples alone.
-"$TESTBIN/make_dataset" first 100 100
+"$TESTBIN/make_dataset" first 100 100 0 1 "$container"
 expect 0 "$BIN/ccdump" info first --json
 print=$(field out.txt fingerprint)
-expect 0 "$BIN/ccdump" info d/made-000000.tar.zst --json
+expect 0 "$BIN/ccdump" info d/made-000000.$container --json
 [ "$(field out.txt fingerprint)" = "$print" ] || fail "another fingerprint of a shard by itself"
 "$BIN/ccdump" cat first >first.tar
 expect 0 "$BIN/ccdump" info first.tar --json
@@ -60,7 +62,7 @@ for wrong in x 1- -1 3-2 1,,2 5-6-7 99999999999999999999 '' '1 2'; do
 done
 expect 0 "$BIN/ccdump" ls d --shards
 lines out.txt 3
-has out.txt "made-000001.tar.zst"
+has out.txt "made-000001.$container"
 expect 0 "$BIN/ccdump" ls d --shards --json
 lines out.txt 3
 sed -n 2p out.txt >second.txt
@@ -81,7 +83,7 @@ for what in d $shard; do
     has out.txt '"id":116,"key":"k000000116","captions":["caption 0 of 116: '
     has out.txt '"width":116,"height":116,"format":"jpeg",'
     has out.txt '"meta":{"url":'
-    has out.txt '"shard":"made-000001.tar.zst","offset":'
+    has out.txt "\"shard\":\"made-000001.$container\",\"offset\":"
     expect 0 "$BIN/ccdump" show $what --id 116 --image image.bin
     [ ! -s out.txt ] || fail "--image says something"
     "$BIN/ccdump" show $what 116 --image - | cmp - image.bin
@@ -143,4 +145,6 @@ if [ -e /dev/full ]; then
         [ "$code" = 74 ] || fail "exit code $code on a full disk: $command"
     done
 fi
+cd ..
+done
 echo passed

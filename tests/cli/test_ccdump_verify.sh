@@ -3,14 +3,16 @@
 # test-timeout: 180
 . "$SRC/tests/support/expect.sh"
 
-"$TESTBIN/make_dataset" d 250 20
+for container in tar.zst tar; do
+mkdir "$container" && cd "$container"
+"$TESTBIN/make_dataset" d 250 20 0 1 "$container"
 expect 0 "$BIN/ccdump" verify d
 has out.txt "d: ok: 250 samples in 13 shards"
 expect 0 "$BIN/ccdump" verify d --json
 has out.txt '"ok":true,"faults":0,"samples":250,"shards":13,'
-expect 0 "$BIN/ccdump" verify d/made-000001.tar.zst
+expect 0 "$BIN/ccdump" verify "d/made-000001.$container"
 has out.txt "ok: 20 samples in 1 shard,"
-expect 0 "$BIN/ccdump" verify d/made-000001.tar.zst d --json
+expect 0 "$BIN/ccdump" verify "d/made-000001.$container" d --json
 lines out.txt 2
 
 # One byte of one image: the fault names shard, sample and byte.
@@ -37,38 +39,42 @@ lines out.txt 4
 # Faults all over, in the order of the shards whoever finds them first.
 for number in 02 05 07 11; do
     for place in 300 5000; do
-        printf 'YYYY' | dd of="bad/made-0000$number.tar.zst" bs=1 seek=$place conv=notrunc 2>dd.txt
+        printf 'YYYY' | dd of="bad/made-0000$number.$container" bs=1 seek=$place conv=notrunc 2>dd.txt
     done
 done
-truncate -s -5 bad/made-000009.tar.zst
-rm bad/made-000012.tar.zst
+truncate -s -5 bad/made-000009.$container
+rm bad/made-000012.$container
 expect 65 "$BIN/ccdump" verify bad --jobs 1
 mv out.txt one.txt
 lines one.txt "$(sort one.txt | uniq | wc -l)"
 cut -d : -f 1 one.txt | sort -c || fail "not in the order of the shards"
 for shard in 02 05 07 09 11 12; do
-    has one.txt "made-0000$shard.tar.zst"
+    has one.txt "made-0000$shard.$container"
 done
 for jobs in 2 5 0 64; do
     expect 65 "$BIN/ccdump" verify bad --jobs $jobs
     cmp one.txt out.txt || fail "--jobs $jobs says something else"
 done
 expect 65 "$BIN/ccdump" show bad 1
-has err.txt made-000009.tar.zst
+has err.txt made-000009.$container
 expect 0 "$BIN/ccdump" info bad
 cp -r d less
-rm less/made-000012.tar.zst
+rm less/made-000012.$container
 expect 66 "$BIN/ccdump" ls less
-has err.txt made-000012.tar.zst
+has err.txt made-000012.$container
 
 # A shard whose end is damaged is still no plain tar; nor is an index that lies.
-expect 65 "$BIN/ccdump" ls bad/made-000009.tar.zst
-has err.txt "ends with neither a seek table nor a trailer"
-cp d/made-000003.tar.zst lies.tar.zst
-size=$(wc -c <lies.tar.zst)
-printf 'ZZ' | dd of=lies.tar.zst bs=1 seek=$((size - 9 - 22 * 12 - 8 - 100)) conv=notrunc 2>dd.txt
-expect 65 "$BIN/ccdump" ls lies.tar.zst
-expect 65 "$BIN/ccdump" verify lies.tar.zst
+expect 65 "$BIN/ccdump" ls "bad/made-000009.$container"
+has err.txt "made-000009.$container: "
+hasnt err.txt "neither a dataset"
+rm bad/made-000009.cci
+expect 65 "$BIN/ccdump" ls "bad/made-000009.$container"
+has err.txt "made-000009.$container: "
+cp "d/made-000003.$container" "lies.$container"
+place=$(grep -abo CCSINDEX "lies.$container" | tail -1 | cut -d : -f 1)
+printf 'ZZ' | dd of="lies.$container" bs=1 seek=$((place + 200)) conv=notrunc 2>dd.txt
+expect 65 "$BIN/ccdump" ls "lies.$container"
+expect 65 "$BIN/ccdump" verify "lies.$container"
 
 # A sidecar that is gone, or of another shard, costs nothing but is told.
 cp -r d side
@@ -91,6 +97,8 @@ has out.txt "other: the samples have the fingerprint $print"
 # --decode: the pictures of d are noise.
 expect 65 "$BIN/ccdump" verify d --decode --json
 has out.txt '"faults":250,"samples":0,'
+cd ..
+done
 
 # A plain tar: rows that are no samples, pictures that do not decode, a tar that breaks off.
 "$TESTBIN/make_scenes" val 20 1 48 good.tar >scenes.txt
