@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 
 #include "formats/dataset.h"
+#include "formats/dataset_tokenizer.h"
 #include "formats/image_codec.h"
+#include "formats/token_cache.h"
 #include "tools/ccdump_internal.h"
 #include "tools/ccdump_verify.h"
 
@@ -38,6 +40,8 @@ static const struct cli_program program = {
         "shards. Exit code 0 when there is none, 65 when there is any.",
         "Only the dataset's manifest knows what the bytes of a shard have to be; a shard by itself "
         "is checked against its own index and checksums.",
+        "Of a dataset also the tokenizer is compared with the manifest, and every row of a "
+        "tokens.cct that is made with it with its check.",
         NULL}};
 
 /* A file that is missing or refuses to be read is a fault of the dataset as well. */
@@ -180,6 +184,50 @@ static enum status verify_whole(const struct verify_options *o,
     return s;
 }
 
+/* The tokenizer against the manifest, and every row of the token cache that is made with it. A
+ * cache of another tokenizer or state of the dataset is no fault: nobody uses it. */
+static enum status check_tokens(const char *path, const struct manifest *m, struct error *why) {
+    struct tokenizer *t = NULL;
+    struct dataset *d = NULL;
+    struct error cache_why = {0};
+    TRY(dataset_tokenizer_open(&t, path, m, file_posix(), why));
+    uint64_t hash = t ? tokenizer_hash(t) : 0;
+    tokenizer_close(t);
+    TRY(dataset_open(&d, path, NULL, why));
+    enum status s = STATUS_OK;
+    const struct token_cache *c = dataset_token_cache(d, &cache_why);
+    const struct token_cache_key *key = c ? token_cache_key(c) : NULL;
+    if (!c && cache_why.status != STATUS_NOTFOUND) {
+        s = error_set(why, cache_why.status, "%s", cache_why.text);
+    } else if (c && key->tokenizer_hash == hash && key->fingerprint == m->fingerprint &&
+               key->text_count == m->texts) {
+        for (uint64_t i = 0; i < key->text_count && s == STATUS_OK; i++) {
+            uint32_t count = 0;
+            s = token_cache_get(c, NULL, &count, i, 0, why);
+        }
+    }
+    dataset_close(d);
+    return s;
+}
+
+static enum status verify_tokens(const struct verify_options *o,
+                                 const char *path,
+                                 const struct manifest *m,
+                                 struct verify_result *r,
+                                 struct error *err) {
+    struct error why = {0};
+    enum status s = check_tokens(path, m, &why);
+    if (verify_is_fault(s)) {
+        struct verify_fault f = {.id = SHARD_NO_SAMPLE, .text = why.text};
+        r->faults++;
+        return print_fault(o, path, &f, err);
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
 static enum status
 verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
     struct manifest m;
@@ -192,6 +240,9 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
     enum status s = verify_shards(o, path, m.shards, m.shard_count, &r, err);
     if (s == STATUS_OK && r.faults == 0) {
         s = verify_whole(o, path, &m, &r, err);
+    }
+    if (s == STATUS_OK && r.faults == 0) {
+        s = verify_tokens(o, path, &m, &r, err);
     }
     manifest_fini(&m);
     return s == STATUS_OK ? report(o, path, &r, err) : s;

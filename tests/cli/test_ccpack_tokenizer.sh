@@ -98,6 +98,16 @@ expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer kept.m
 "$BIN/ccpack" -q --overwrite -o again all.tar || exit 1
 [ ! -e again/tokens.cct ] || fail "ccpack --overwrite leaves tokens.cct"
 
+# --- ccdump verify looks at both
+"$BIN/ccdump" verify plain >/dev/null 2>err.txt || fail "ccdump verify: $(cat err.txt)"
+cp -r plain hurt
+printf '\377' | dd of=hurt/tokens.cct bs=1 seek=5 conv=notrunc status=none
+"$BIN/ccdump" verify hurt >out.txt 2>/dev/null && fail "ccdump verify passes a damaged tokens.cct"
+grep -q 'row of text 0' out.txt || fail "ccdump verify: $(cat out.txt)"
+rm hurt/tokens.cct && cp vocab.txt hurt/tokenizer.model
+"$BIN/ccdump" verify hurt >out.txt 2>/dev/null && fail "ccdump verify passes another tokenizer"
+grep -q 'tokenizer.model' out.txt || fail "ccdump verify: $(cat out.txt)"
+
 # --- the record stays when the dataset grows
 cp -r plain grown
 "$BIN/ccpack" -q --append -o grown all.tar || fail "--append"
