@@ -1,6 +1,6 @@
 /*
- * ccdump: looks into datasets, shards and plain tars. Every answer goes to stdout, as text for
- * people or as JSON.
+ * ccdump: looks into datasets, shards, plain tars and checkpoints. Every answer goes to stdout, as
+ * text for people or as JSON.
  */
 #include <signal.h>
 
@@ -16,6 +16,9 @@ int main(int argc, char **argv) {
         {"verify", "read and check everything", ccdump_verify},
         {"cat", "samples as a plain tar, or a part of one sample", ccdump_cat},
         {"extract", "samples as files in a folder", ccdump_extract},
+        {"state", "what a checkpoint keeps for every sample", ccdump_state},
+        {"popularity", "the samples with the largest and smallest learned popularity",
+         ccdump_popularity},
     };
     static const char *const examples[] = {
         "ccdump info cc3m",
@@ -26,11 +29,12 @@ int main(int argc, char **argv) {
         "ccdump verify cc3m --jobs 8",
         "ccdump cat cc3m | tar -t",
         "ccdump extract cc3m -o pictures --count 100",
+        "ccdump popularity runs/a cc3m --html popularity.html",
         NULL,
     };
     static const struct cli_suite suite = {
         .name = "ccdump",
-        .purpose = "looks into datasets, single shards, and plain WebDataset tars",
+        .purpose = "looks into datasets, single shards, plain WebDataset tars, and checkpoints",
         .commands = commands,
         .command_count = CLI_COUNT(commands),
         .examples = examples,

@@ -20,6 +20,8 @@ int ccdump_stats(int argc, char **argv);
 int ccdump_verify(int argc, char **argv);
 int ccdump_cat(int argc, char **argv);
 int ccdump_extract(int argc, char **argv);
+int ccdump_state(int argc, char **argv);
+int ccdump_popularity(int argc, char **argv);
 
 /* ---- stdout -----------------------------------------------------------------------------------
  */

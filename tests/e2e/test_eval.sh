@@ -97,6 +97,21 @@ fi
 awk -v a="$(number gcl held.json)" -v b="$(number gcl_image held.json)" -v c="$(number gcl_text held.json)" \
     'BEGIN { exit !(a - b - c < 1e-9 && b + c - a < 1e-9) }' || fail "objective: $(cat held.json)"
 
+# What the checkpoint keeps for every sample, and what it says of them.
+"$BIN/ccdump" state run --json >state.json
+grep -q '"text.zeta_momentum":{"ids":256,"visited":256,' state.json || fail "state: $(cat state.json)"
+grep -q '"scalars":{"image.xi":' state.json || fail "state: $(cat state.json)"
+"$BIN/ccdump" state run | grep -q 'text.log_u: 256 of 256 ids visited' || fail "state for people"
+"$BIN/ccdump" popularity run data --top 3 --tau 0.05 --html popularity.html >popularity.txt
+[ "$(grep -o '<figure>' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six figures"
+[ "$(grep -o 'src="data:image/jpeg;base64,' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six pictures"
+grep -q 'a .* on a ' popularity.txt || fail "popularity: $(cat popularity.txt)"
+"$BIN/ccdump" popularity run data --side image --json >popularity.jsonl
+[ "$(wc -l <popularity.jsonl)" -eq 24 ] || fail "popularity --json: $(wc -l <popularity.jsonl) lines"
+code=0
+"$BIN/ccdump" popularity run held 2>err.txt || code=$?
+[ "$code" -eq 65 ] || fail "popularity on another dataset: exit code $code"
+
 # What cannot be: a message, and 64, 65 or 66.
 refused() { # refused CODE WORDS COMMAND...
     local want=$1 words=$2
