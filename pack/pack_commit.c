@@ -127,29 +127,33 @@ static uint64_t bad_rows(const struct pack_summary *s) {
     return bad;
 }
 
-static enum status too_many(const struct pack_commit *c, struct error *err) {
+static enum status
+too_many(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
     char allowed[40];
-    if (c->opt->max_bad.percent >= 0) {
-        snprintf(allowed, sizeof(allowed), "%g%%", c->opt->max_bad.percent);
+    if (o->max_bad.percent >= 0) {
+        snprintf(allowed, sizeof(allowed), "%g%%", o->max_bad.percent);
     } else {
-        snprintf(allowed, sizeof(allowed), "%" PRIu64, c->opt->max_bad.rows);
+        snprintf(allowed, sizeof(allowed), "%" PRIu64, o->max_bad.rows);
     }
     return error_set(err, STATUS_CORRUPT,
                      "%" PRIu64 " of %" PRIu64
                      " rows are bad, more than --max-bad %s allows (most of "
                      "them %s); "
                      "%s/%s says what is wrong with each",
-                     bad_rows(c->summary), c->summary->rows, allowed, commonest(c->summary),
-                     c->opt->directory, PACK_REJECTS_NAME);
+                     bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME);
 }
 
-enum status pack_commit_judge(const struct pack_commit *c, struct error *err) {
-    const struct pack_max_bad *m = &c->opt->max_bad;
-    const struct pack_summary *s = c->summary;
+enum status
+pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
+    const struct pack_max_bad *m = &o->max_bad;
     uint64_t count = bad_rows(s);
     bool bad =
         m->percent >= 0 ? (double)count * 100 > m->percent * (double)s->rows : count > m->rows;
-    return bad && c->opt->on_bad == PACK_ON_BAD_SKIP ? too_many(c, err) : STATUS_OK;
+    return bad && o->on_bad == PACK_ON_BAD_SKIP ? too_many(o, s, err) : STATUS_OK;
+}
+
+enum status pack_commit_judge(const struct pack_commit *c, struct error *err) {
+    return pack_judge(c->opt, c->summary, err);
 }
 
 static enum status

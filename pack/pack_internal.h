@@ -8,7 +8,7 @@
  *     pack_filter     what options ask for     pack_classes    labels over all sources
  *     pack_commit     the ordered end          pack_rejects    rejects.jsonl
  *     pack_journal    what --resume knows      pack_map        what has been seen
- *     pack_merge      parts to one dataset
+ *     pack_merge      parts to one dataset       index_tar       tars where they lie
  */
 #ifndef PACK_PACK_INTERNAL_H
 #define PACK_PACK_INTERNAL_H
@@ -373,6 +373,8 @@ enum status pack_rejects_open(struct pack_rejects *r,
                               uint64_t size_bytes,
                               bool keep,
                               struct error *err);
+/* The list's line for a row, in place of what `w` holds. */
+void pack_rejects_line(struct json_writer *w, const char *source, const struct source_row *row);
 enum status pack_rejects_add(struct pack_rejects *r,
                              const char *source,
                              const struct source_row *row,
@@ -409,7 +411,11 @@ enum status pack_commit_open(struct pack_commit *c,
  * twice; LIMIT, IO or NOMEM. */
 enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struct error *err);
 
-/* After the last row: is the share of bad ones small enough? Returns OK or CORRUPT. */
+/* Are few enough of these rows bad? Returns OK or CORRUPT. */
+enum status
+pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err);
+
+/* The same after the last row. */
 enum status pack_commit_judge(const struct pack_commit *c, struct error *err);
 
 /* Finishes the shard and writes dataset.json. `partial`: there may be more, and dataset.json says

@@ -99,11 +99,7 @@ enum status pack_rejects_open(struct pack_rejects *r,
     return fs->sync_directory(fs->context, directory, err);
 }
 
-enum status pack_rejects_add(struct pack_rejects *r,
-                             const char *source,
-                             const struct source_row *row,
-                             struct error *err) {
-    struct json_writer *w = &r->line;
+void pack_rejects_line(struct json_writer *w, const char *source, const struct source_row *row) {
     json_writer_reset(w);
     json_open_object(w, NULL);
     json_string(w, "source", source);
@@ -113,6 +109,14 @@ enum status pack_rejects_add(struct pack_rejects *r,
     json_string(w, "detail", row->detail);
     json_close_object(w);
     json_newline(w);
+}
+
+enum status pack_rejects_add(struct pack_rejects *r,
+                             const char *source,
+                             const struct source_row *row,
+                             struct error *err) {
+    struct json_writer *w = &r->line;
+    pack_rejects_line(w, source, row);
     TRY(json_writer_status(w, err));
     TRY(r->fs->write(r->file, w->out.data, w->out.size_bytes, err));
     r->size_bytes += w->out.size_bytes;

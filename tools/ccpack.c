@@ -6,6 +6,8 @@
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
         {"merge", "puts parts together into one dataset", ccpack_merge_main},
+        {"index", "makes a dataset of tars where they lie, without copying them",
+         ccpack_index_main},
         {"tokenizer", "gives a dataset its tokenizer, learnt or brought along",
          ccpack_tokenizer_main},
     };

@@ -2,9 +2,17 @@
  * What the commands of ccpack share.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 
 #include "tools/ccpack_internal.h"
+
+uint32_t ccpack_jobs(uint64_t asked) {
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    uint64_t jobs = asked > 0 ? asked : cores > 0 ? (uint64_t)cores : 1;
+    return jobs > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)jobs;
+}
 
 enum status ccpack_print_json(struct json_writer *w, struct error *err) {
     enum status s = json_writer_status(w, err);

@@ -12,7 +12,11 @@
 
 int ccpack_pack_main(int argc, char **argv);
 int ccpack_merge_main(int argc, char **argv);
+int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
+
+/* Threads that --jobs asks for; 0: one for each core. */
+uint32_t ccpack_jobs(uint64_t asked);
 
 struct ccpack_cache_result {
     uint64_t captions;

@@ -3,7 +3,6 @@
  */
 #include <inttypes.h>
 #include <malloc.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +136,7 @@ static const struct cli_program pack_program = {
     .name = "ccpack",
     .purpose = "packs pictures with captions into a dataset of indexed shards",
     .usage = (const char *const[]){"[options] -o DIR SOURCE...", "merge -o DIR PART...",
-                                   "tokenizer DIR [--vocab-size N]", NULL},
+                                   "index TAR...", "tokenizer DIR [--vocab-size N]", NULL},
     .examples = (const char *const[]){"ccpack -o train 00000.tar 00001.tar",
                                       "ccpack --images pictures --resize short:256 -o val val.tsv",
                                       "zcat train.tar.gz | ccpack -o train -",
@@ -180,12 +179,6 @@ static const struct cli_program pack_program = {
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
-
-static uint32_t core_count(void) {
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-    return count < 1 ? 1 : count > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)count;
-}
 
 /* A total that is not known is what the sources' bytes so far promise. */
 static void show_progress(void *cookie, const struct pack_progress *p) {
@@ -233,7 +226,7 @@ static enum status to_options(struct pack_options *out,
     out->quality = (int32_t)o->quality;
     out->container = o->container == 1 ? SHARD_CONTAINER_TAR : SHARD_CONTAINER_TAR_ZSTD;
     out->level = (int)o->zstd_level;
-    out->jobs = o->jobs > 0 ? (uint32_t)o->jobs : core_count();
+    out->jobs = ccpack_jobs(o->jobs);
     out->shard_samples = (uint32_t)o->shard_samples;
     out->shard_size_bytes = o->shard_size;
     out->overwrite = o->overwrite;

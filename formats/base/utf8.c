@@ -4,6 +4,8 @@
  */
 #include "formats/base/utf8.h"
 
+#include <string.h>
+
 static bool continues(uint8_t b) {
     return (b & 0xC0U) == 0x80U;
 }
@@ -65,8 +67,22 @@ size_t utf8_encode(char *out, uint32_t c) {
     return n;
 }
 
-size_t utf8_valid_prefix(const char *text, size_t size_bytes) {
+/* Bytes of ASCII at the front, in steps of eight. */
+static size_t ascii_prefix(const char *text, size_t size_bytes) {
     size_t at = 0;
+    uint64_t eight = 0;
+    while (size_bytes - at >= sizeof(eight)) {
+        memcpy(&eight, text + at, sizeof(eight));
+        if ((eight & UINT64_C(0x8080808080808080)) != 0) {
+            break;
+        }
+        at += sizeof(eight);
+    }
+    return at;
+}
+
+size_t utf8_valid_prefix(const char *text, size_t size_bytes) {
+    size_t at = ascii_prefix(text, size_bytes);
     while (at < size_bytes) {
         size_t n = utf8_character(text + at, size_bytes - at);
         if (n == 0) {

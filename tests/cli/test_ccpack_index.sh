@@ -1,0 +1,120 @@
+# ccpack index from outside: tars of every form that tools write become a dataset where they lie, with
+# the samples and the fingerprint of packing them, and are not touched; refusals say the way out.
+# test-timeout: 120
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" val 24 1 48 scenes.tar >scenes.txt
+mkdir source && tar xf scenes.tar -C source
+long=$(printf 'l%.0s' $(seq 120))
+first=$(ls source/*.jpg | head -1)
+for ending in jpg txt; do # a name for which no header has room
+    cp "${first%.jpg}.$ending" "source/$long.$ending"
+done
+for text in source/*.txt; do
+    printf '{"of": "%s", "mine": ["first words", "second words"]}' "$(basename "$text")" >"${text%.txt}.json"
+done
+printf 'no picture' >source/zz.jpg
+printf 'of no picture' >source/zz.txt
+printf 'of no row' >source/README
+
+# --- whatever wrote the tar
+for format in gnu oldgnu pax posix ustar v7; do
+    rm -rf tars && mkdir tars
+    files=$(cd source && ls | sort)
+    case $format in ustar | v7) files=$(cd source && ls | grep -v "^$long" | sort) ;; esac
+    (cd source && tar cf ../tars/a.tar --format=$format $files)
+    cp scenes.tar tars/b.tar
+    sha256sum tars/*.tar >before.sums
+    expect 0 "$BIN/ccpack" index -q --json --max-bad 1 tars/a.tar tars/b.tar
+    cp out.txt indexed.txt
+    sha256sum -c --quiet before.sums || fail "$format: a tar was changed"
+    expect 0 "$BIN/ccpack" -q --json --max-bad 1 --overwrite -o packed tars/a.tar tars/b.tar
+    for name in samples rejected texts ignored fingerprint; do
+        [ "$(field indexed.txt $name)" = "$(field out.txt $name)" ] ||
+            fail "$format: $name is not that of packing"
+    done
+    cmp tars/rejects.jsonl packed/rejects.jsonl
+    expect 0 "$BIN/ccdump" verify tars
+    for dataset in tars packed; do # keys of the second tar are those of the first, or made others
+        "$BIN/ccdump" ls $dataset --keys --json | sed -e 's/"shard":.*//' \
+            -e '25,$s/"key":"[^"]*"//' >$dataset.txt
+    done
+    cmp tars.txt packed.txt || fail "$format: other samples"
+    "$BIN/ccdump" cat tars --id 3 --image >image
+    "$BIN/ccdump" cat packed --id 3 --image | cmp - image
+done
+has tars/dataset.json '"container":"tar-foreign"'
+
+# --- options that change what it says
+expect 0 "$BIN/ccpack" index -q --json --overwrite --caption-column mine --max-bad 90% tars/a.tar
+[ "$(field out.txt texts)" = $((2 * $(field out.txt samples))) ] || fail "--caption-column"
+expect 0 "$BIN/ccpack" index -q --json --overwrite --ids key tars/b.tar
+expect 0 "$BIN/ccpack" index -q --json --overwrite --no-check -j 1 tars/b.tar
+expect 0 "$BIN/ccdump" show tars 3 --json
+has out.txt '"checked":false'
+
+# --- refusals
+expect 73 "$BIN/ccpack" index tars/b.tar
+has err.txt --overwrite
+expect 64 "$BIN/ccpack" index tars/b.tar scenes.tar
+has err.txt "all be in one folder"
+mkdir new
+gzip -c scenes.tar >new/a.tar.gz
+zstd -q -c scenes.tar >new/a.tar.zst 2>noise.txt || cp new/a.tar.gz new/a.tar.zst
+expect 65 "$BIN/ccpack" index source/README
+for tar in new/a.tar.gz new/a.tar.zst; do
+    expect 65 "$BIN/ccpack" index $tar
+    has err.txt "ccpack -o DIR FILE"
+done
+expect 66 "$BIN/ccpack" index new/nowhere.tar
+cp scenes.tar "new/two words.tar"
+expect 64 "$BIN/ccpack" index "new/two words.tar"
+has err.txt "rename it"
+expect 64 "$BIN/ccpack" index - <scenes.tar
+cp -r packed kept
+for file in packed/shard-000000.tar*; do
+    expect 65 "$BIN/ccpack" index --overwrite $file
+done
+expect 0 "$BIN/ccpack" -q --overwrite --container tar -o plain scenes.tar
+cp -r plain plain-kept
+expect 73 "$BIN/ccpack" index --overwrite plain/shard-000000.tar
+has err.txt "a shard that ccpack made"
+diff -r plain plain-kept
+expect 64 "$BIN/ccpack" index
+has err.txt "--help"
+expect 64 "$BIN/ccpack" index --max-bad x scenes.tar
+
+# --- too many bad rows: only the list stays
+mkdir bad && cp tars/a.tar bad
+expect 65 "$BIN/ccpack" index --max-bad 0 bad/a.tar
+has err.txt rejects.jsonl
+[ "$(ls bad | tr '\n' ' ')" = "a.tar rejects.jsonl " ] || fail "more than the list is left: $(ls bad)"
+has bad/rejects.jsonl '"reason":"image-unsupported"'
+
+# --- a tar that was changed afterwards
+printf 'x' >>tars/b.tar
+expect 65 "$BIN/ccdump" info --json tars/b.tar
+expect 65 "$BIN/ccdump" verify tars
+has out.txt "index the tars again"
+truncate -s -1 tars/b.tar
+expect 0 "$BIN/ccdump" verify tars
+printf 'X' | dd of=tars/b.tar bs=1 seek=700 conv=notrunc 2>dd.txt
+expect 65 "$BIN/ccdump" verify tars
+has out.txt "index the tars again"
+
+# --- Ctrl-C: the folder is as it was
+mkdir stopped
+tar cf stopped/a.tar --format=ustar -C source $(cd source && ls *.jpg *.txt | grep -v "^$long" | sort)
+for k in 1 2 3 4 5 6; do cp stopped/a.tar stopped/a$k.tar; done
+for delay in 0.02 0.05 0.1 0.2; do
+    code=0
+    timeout -s INT $delay "$BIN/ccpack" index -q --max-bad 90% stopped/*.tar 2>err.txt || code=$?
+    ls stopped | grep -v '\.tar$' >left.txt || true
+    if [ -e stopped/dataset.json ]; then
+        expect 0 "$BIN/ccdump" verify stopped
+        rm stopped/*.cci stopped/dataset.json stopped/rejects.jsonl
+    else
+        [ ! -s left.txt ] || { cat left.txt; fail "something is left after Ctrl-C"; }
+    fi
+done
+echo passed
