@@ -13,6 +13,7 @@
  * Passing over rows takes the same decisions from the same bytes, the names and the first
  * PEEK_BYTES of what may be a picture, and leaves the rest unread.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,13 @@ struct source_wds {
 
 /* What the members of a row have given so far. */
 struct row_parts {
-    bool image, text, json;
-    bool guessed; /* the image is one by its name only */
+    bool image, json;
+    bool guessed;   /* the image is one by its name only */
+    uint32_t texts; /* captions */
 };
 
-enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
+/* MORE_TEXT: STEM.1.txt, STEM.2.txt, ... behind STEM.txt, as our own shards have them. */
+enum member_kind { MEMBER_TEXT, MEMBER_MORE_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
 
 /* Bytes of folder and base name up to its first dot. */
 static size_t stem_bytes(const char *name) {
@@ -88,7 +91,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
 }
 
 static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
-    return w->caption_member[0] != '\0' ? parts->json : parts->text;
+    return w->caption_member[0] != '\0' ? parts->json : parts->texts > 0;
 }
 
 static enum status take_text(struct source_wds *w, struct source_row *row, struct error *err) {
@@ -196,10 +199,15 @@ static enum status take_picture(struct source_wds *w,
     return STATUS_OK;
 }
 
-static enum member_kind kind_of(const char *name, size_t stem) {
+static enum member_kind kind_of(const char *name, size_t stem, const struct row_parts *parts) {
     const char *extension = name + stem + 1;
+    char more[16];
     if (strcasecmp(extension, "txt") == 0) {
         return MEMBER_TEXT;
+    }
+    snprintf(more, sizeof(more), "%" PRIu32 ".txt", parts->texts);
+    if (parts->texts > 0 && strcasecmp(extension, more) == 0) {
+        return MEMBER_MORE_TEXT;
     }
     if (strcasecmp(extension, "json") == 0) {
         return MEMBER_JSON;
@@ -220,12 +228,13 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
     }
     switch (kind) {
     case MEMBER_TEXT:
-        return !parts->text;
+        return parts->texts == 0;
     case MEMBER_JSON:
         return !parts->json;
     case MEMBER_PICTURE:
         return !parts->image ||
                (!has_caption(w, parts) && strcmp(name, (const char *)w->picture.data) != 0);
+    case MEMBER_MORE_TEXT:
     case MEMBER_OTHER:
         break;
     }
@@ -239,14 +248,15 @@ static enum status take_member(struct source_wds *w,
                                bool *took,
                                struct error *err) {
     const char *name = w->pending->name;
-    enum member_kind kind = kind_of(name, stem_bytes(name));
+    enum member_kind kind = kind_of(name, stem_bytes(name), parts);
     *took = belongs(w, parts, kind);
     if (!*took) {
         return STATUS_OK;
     }
     switch (kind) {
     case MEMBER_TEXT:
-        parts->text = true;
+    case MEMBER_MORE_TEXT:
+        parts->texts++;
         return take_text(w, row, err);
     case MEMBER_JSON:
         parts->json = true;

@@ -10,10 +10,12 @@ command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 trip="python3 $SRC/tests/support/roundtrip.py"
 
 classes=
-compare() { # compare COUNT: the dataset ./out against expected.txt, and its files by extract
+compare() { # compare COUNT: the dataset ./out against expected.txt
     lines expected.txt "$1"
     $trip actual "$BIN/ccdump" out $classes >actual.txt || fail "reading the shards"
     cmp expected.txt actual.txt || { diff expected.txt actual.txt | head -5; fail "the samples differ"; }
+}
+extracted() { # the files that extract makes of ./out
     rm -rf files
     "$BIN/ccdump" extract out -o files -q
     sed 's/.*"sha256": "\([0-9a-f]*\)".*/\1/' expected.txt | sort >wanted.txt
@@ -27,6 +29,7 @@ both() { # both COUNT OPTION...: in every container
         "$BIN/ccpack" -q --overwrite -o out --container "$container" "$@" || fail "ccpack $*"
         compare "$count"
     done
+    extracted
 }
 containers=(tar.zst tar)
 
@@ -50,6 +53,8 @@ $trip expected coco "$data/retrieval/captions.json" retrieval/images >expected.t
 both 500 --images retrieval/images "$data/retrieval/captions.json"
 $trip expected karpathy "$data/retrieval/dataset_karpathy.json" retrieval/images >expected.txt
 both 500 --images retrieval/images "$data/retrieval/dataset_karpathy.json"
+"$BIN/ccdump" cat out | "$BIN/ccpack" -q --overwrite -o out - # five captions each
+compare 500
 
 # Class folders, and tars of them: the class of each sample in place of captions.
 classes=classes
