@@ -4,11 +4,23 @@
 #include <stdio.h>
 
 #include "tools/eval_common.h"
+#include "tools/eval_page.h"
 #include "train/retrieval.h"
+
+struct options {
+    struct eval_options common;
+    const char *html;
+    uint64_t examples;
+};
 
 static const struct cli_option rows[] = {
     EVAL_ROWS("dataset made by ccpack; its captions are cut into tokens by the checkpoint's own "
               "tokenizer"),
+    {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
+     .help = "also a page of captions with the pictures they find, in one file"},
+    {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
+     .default_text = "24", .metavar = "N",
+     .help = "captions on that page, spread over the dataset"},
 };
 
 static const struct cli_program program = {
@@ -18,6 +30,7 @@ static const struct cli_program program = {
     .examples =
         (const char *const[]){
             "ccstream-eval retrieval runs/a --data coco-test --json",
+            "ccstream-eval retrieval runs/a --data coco-test --html found.html",
             "ccstream-eval retrieval runs/a/step-0000005466.safetensors -d flickr30k-test", NULL},
     .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
                                    "taken. An image counts as found by the "
@@ -47,16 +60,30 @@ static void print_text(const struct retrieval_result *r) {
     (void)printf("mean R@1 (%%)           %8.2f\n", r->mean_r1);
 }
 
+static enum status
+compute(struct retrieval_result *out, struct eval *e, const struct options *o, struct error *err) {
+    struct embeddings found;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    how.texts = true;
+    TRY(embed_dataset(&found, e->model, e->dev, o->common.data, &how, err));
+    enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
+                                    found.texts_count, found.owner, found.embed_dim, err);
+    if (s == STATUS_OK && o->html != NULL) {
+        s = eval_page_write(o->html, o->common.data, &found, e->dev, (int64_t)o->examples, err);
+    }
+    embeddings_fini(&found);
+    return s;
+}
+
 static enum status run(const void *options, const char *checkpoint, struct error *err) {
-    const struct eval_options *o = options;
+    const struct options *o = options;
     struct eval e;
     struct retrieval_result result;
-    TRY(eval_open(&e, checkpoint, o, err));
-    const struct embed_options how = eval_embed_options(&e, o);
-    enum status s = retrieval_evaluate(&result, e.model, e.dev, o->data, &how, err);
+    TRY(eval_open(&e, checkpoint, &o->common, err));
+    enum status s = compute(&result, &e, o, err);
     eval_close(&e);
     TRY(s);
-    if (o->json) {
+    if (o->common.json) {
         return print_json(&result, err);
     }
     print_text(&result);
@@ -64,6 +91,6 @@ static enum status run(const void *options, const char *checkpoint, struct error
 }
 
 int ccstream_eval_retrieval(int argc, char **argv) {
-    struct eval_options o;
+    struct options o;
     return eval_main(&program, &o, run, argc, argv);
 }

@@ -51,6 +51,11 @@ evaluate() {
 evaluate retrieval run --data held --json >retrieval.json
 above "$(number i2t_r10 retrieval.json)" 0 || fail "retrieval: $(cat retrieval.json)"
 
+evaluate retrieval run --data held --html found.html --examples 4 >retrieval.txt
+[ "$(grep -o '<h2>' found.html | wc -l)" -eq 4 ] || fail "found.html has not four captions"
+[ "$(grep -o 'src="data:image/jpeg;base64,' found.html | wc -l)" -eq 20 ] || fail "found.html has not twenty pictures"
+grep -q 'its own picture comes at' found.html || fail "found.html tells no rank"
+
 # Chance is a quarter.
 evaluate linear run --train train-labelled --data test-labelled --json --per-class >linear.json 2>linear.log
 above "$(number top1 linear.json)" 35 || fail "linear: $(cat linear.json)"
