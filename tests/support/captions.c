@@ -1,9 +1,13 @@
 #include "tests/support/captions.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/hash.h"
 #include "formats/json_reader.h"
+#include "formats/tokenizer.h"
 #include "tests/support/tar.h"
 #include "tests/support/test.h"
 
@@ -80,4 +84,42 @@ uint64_t test_captions(const char *name,
     }
     free(data);
     return w.count;
+}
+
+struct row_hash {
+    const struct tokenizer *tokenizer;
+    struct hasher *hasher;
+};
+
+static void hash_row(void *cookie, const char *text, size_t size_bytes) {
+    struct row_hash *h = cookie;
+    struct error err = {0};
+    const struct tokenizer_text one = {text, size_bytes};
+    int32_t row[30];
+    int32_t length = 0;
+    assert_ok(tokenizer_encode_rows(h->tokenizer, row, &length, &one, 1, 30, &err), err);
+    hasher_update(h->hasher, row, sizeof(row));
+}
+
+void test_caption_rows(const struct tokenizer *t, const char *golden) {
+    struct row_hash h = {t, NULL};
+    struct error err = {0};
+    size_t size = 0;
+    char *lines = (char *)test_read_file(test_source_path(golden), &size);
+    int files = 0;
+    assert_ok(hasher_create(&h.hasher, &err), err);
+    for (char *line = strtok(lines, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        char name[64];
+        uint64_t count, hash;
+        assert_int_equal(sscanf(line, "%63s %" SCNu64 " %" SCNx64, name, &count, &hash), 3);
+        if (strcmp(name, "code_points") != 0) {
+            hasher_reset(h.hasher);
+            assert_int_equal(test_captions(name, hash_row, &h), count);
+            assert_true(hasher_value(h.hasher) == hash);
+            files++;
+        }
+    }
+    assert_int_equal(files, 9);
+    hasher_destroy(h.hasher);
+    free(lines);
 }

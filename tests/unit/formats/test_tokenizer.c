@@ -8,6 +8,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/rng.h"
+#include "tests/support/captions.h"
 #include "tests/support/test.h"
 
 /* Captions made of a few words, the same for the same seed. */
@@ -148,6 +149,28 @@ next_odd(void *cookie, const char **text, size_t *size_bytes, struct error *err)
     *size_bytes = rows[*at % 8].size_bytes;
     (*at)++;
     return STATUS_OK;
+}
+
+TEST(pieces_of_either_type_are_learnt) {
+    struct error err = {0};
+    struct byte_buffer models[3];
+    struct tokenizer_train_options opt;
+    tokenizer_train_options_default(&opt);
+    opt.vocab_size = 60;
+    for (int i = 0; i < 3; i++) {
+        uint32_t count = 0;
+        byte_buffer_init(&models[i], 0);
+        opt.model_type = i == 0 ? TOKENIZER_UNIGRAM : TOKENIZER_BPE;
+        assert_ok(train_with(&models[i], &count, 300, &opt, &err), err);
+        assert_true(count <= 60);
+    }
+    assert_int_equal(models[1].size_bytes, models[2].size_bytes);
+    assert_memory_equal(models[1].data, models[2].data, models[1].size_bytes);
+    assert_true(models[0].size_bytes != models[1].size_bytes ||
+                memcmp(models[0].data, models[1].data, models[0].size_bytes) != 0);
+    for (int i = 0; i < 3; i++) {
+        byte_buffer_fini(&models[i]);
+    }
 }
 
 TEST(odd_captions_train_and_failures_pass_through) {
@@ -335,6 +358,8 @@ TEST(a_model_of_others_opens) {
     assert_string_equal(tokenizer_piece(t, ids[0]), "<s>");
     assert_string_equal(tokenizer_piece(t, ids[count - 1]), "</s>");
     assert_int_equal(tokenizer_pad_id(t), 0); /* has no padding: its unknown piece */
+    assert_int_equal(tokenizer_kind(t), TOKENIZER_SENTENCEPIECE);
+    test_caption_rows(t, "tests/golden/tokenizer/sentencepiece.txt");
     tokenizer_close(t);
     free(bytes);
 }
