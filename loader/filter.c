@@ -37,8 +37,9 @@ enum status loader_source_parse(struct loader_source *out,
     size_t length = strlen(text);
     if (colon != NULL && read_number(colon + 1, &out->weight)) {
         length = (size_t)(colon - text);
-        if (!(out->weight > 0) || !isfinite(out->weight)) {
-            return error_set(err, STATUS_USAGE, "%s: a weight is above 0", text);
+        if (!(out->weight > 0 && out->weight <= LOADER_MAX_WEIGHT)) {
+            return error_set(err, STATUS_USAGE, "%s: a weight is above 0 and at most %d", text,
+                             LOADER_MAX_WEIGHT);
         }
     }
     if (length == 0 || length >= directory_size_bytes) {

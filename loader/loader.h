@@ -69,6 +69,7 @@ enum {
     LOADER_MAX_BLOCK = 1 << 24,        /* samples of a block */
     LOADER_MAX_BLOCK_WINDOW = 1 << 16, /* blocks */
     LOADER_FILTER_MAX_ASPECT = 1000000,
+    LOADER_MAX_WEIGHT = 1000000000,
 };
 
 #define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
@@ -104,12 +105,13 @@ enum loader_captions {
 /* One dataset of a mix. */
 struct loader_source {
     const char *directory;
-    double weight; /* above 0; 0: its number of live samples, and then 0 for all */
+    double weight; /* above 0, at most LOADER_MAX_WEIGHT; 0: its number of live samples, and then 0
+                      for all */
 };
 
 /* "DIR" or "DIR:WEIGHT": what follows the last colon, if it reads as a number, is the weight. A
  * copy of the directory goes to `directory`. Returns OK, or USAGE for an empty directory, a weight
- * that is not above 0, or a text that does not fit. */
+ * out of range, or a text that does not fit. */
 enum status loader_source_parse(struct loader_source *out,
                                 char *directory,
                                 size_t directory_size_bytes,

@@ -94,7 +94,8 @@ find_live(struct source *d, const struct loader_filter *filter, struct error *er
 
 static enum status check_list(const struct loader_source *list, uint32_t count, struct error *err) {
     for (uint32_t i = 0; i < count; i++) {
-        REQUIRE(list[i].directory != NULL && list[i].weight >= 0 && list[i].weight < 1e300);
+        REQUIRE(list[i].directory != NULL && list[i].weight >= 0 &&
+                list[i].weight <= LOADER_MAX_WEIGHT);
         if ((list[i].weight > 0) != (list[0].weight > 0)) {
             return error_set(err, STATUS_USAGE,
                              "%s has a weight and %s has none: give one to every dataset, or to "

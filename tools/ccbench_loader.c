@@ -51,7 +51,7 @@ static const char *const augments[] = {"none",        "crop",      "paper", "sim
 
 static const struct cli_option rows[] = {
     {"data", 0, CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Data",
-     .help = "a dataset, and its share of the samples; may be repeated"},
+     .help = "a dataset, and its share of the samples"},
     {"filter", 0, CLI_STRING, FIELD(filter), .metavar = "LIST",
      .help = "samples that take part: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
              "label=A..B"},
@@ -76,9 +76,11 @@ static const struct cli_option rows[] = {
      .metavar = "W", .help = "processes that share each batch"},
     {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
      .help = "which of them this is, from 0"},
-    {"epochs", 0, CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "1",
-     .metavar = "N", .help = "epochs to run, what is left of the first one counts as one"},
-    {"steps", 0, CLI_U64, FIELD(steps), .default_text = "0", .metavar = "N",
+    {"epochs", 0, CLI_U64, FIELD(epochs), .min = "0", .max = "1000000", .default_text = "0",
+     .metavar = "N",
+     .help = "epochs to run, what is left of the first one counts as one; 0: one, or what --steps "
+             "takes"},
+    {"steps", 0, CLI_U64, FIELD(steps), .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "stop after N batches; 0: at the end of the epochs"},
     {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "where to begin"},
 
@@ -453,7 +455,8 @@ static enum status open_at(struct loader **out,
     if (o->from != NULL) {
         TRY(read_from(&from, o->from, err));
     }
-    opt->epochs = from.epoch + o->epochs;
+    /* An epoch has one batch at least. */
+    opt->epochs = from.epoch + (o->epochs != 0 ? o->epochs : o->steps != 0 ? o->steps + 1 : 1);
     TRY(loader_open_mix(out, list->items, list->count, opt, err));
     *place = loader_state(*out);
     place->epoch = from.epoch;

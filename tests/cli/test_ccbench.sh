@@ -44,6 +44,10 @@ has out.txt '"threads":1'
 [ "$one" != "$(digest d --seed 1)" ] || fail "another seed, the same digest"
 [ "$one" != "$(digest d --steps 3)" ] || fail "less data, the same digest"
 has out.txt '"pairs":60,'
+loader d --steps 9 # of an epoch of six batches
+has out.txt '"pairs":180,'
+loader d --steps 9 --epochs 1
+has out.txt '"pairs":120,'
 [ "$one" != "$(digest d --augment none)" ] || fail "other pictures, the same digest"
 [ "$one" != "$(digest d --views 2)" ] || fail "two views, the same digest"
 loader d

@@ -29,7 +29,7 @@ TEST(a_source_is_a_directory_and_perhaps_a_weight) {
     assert_true(parse_source(d, "a:nan").weight == 0);
     assert_true(parse_source(d, "a:1:2").weight == 2);
     assert_string_equal(d, "a:1");
-    const char *const bad[] = {"", ":1", "a:0", "a:-1", "a:0.0"};
+    const char *const bad[] = {"", ":1", "a:0", "a:-1", "a:0.0", "a:2e9"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct loader_source source;
         struct error err = {0};

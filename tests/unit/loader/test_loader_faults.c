@@ -383,6 +383,48 @@ TEST(a_shard_that_is_overwritten_while_loading_is_named) {
     check_change(scribble, STATUS_CORRUPT, "was replaced or written to after loading began");
 }
 
+/* A shard that is not there when it is wanted: looked for again for a fifth of a second. */
+static struct loader *open_before_last_shard(char path[4200], const char *dir) {
+    struct loader_options opt = options();
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    opt.batch_count = 10;
+    opt.prefetch_batches = 1;
+    opt.read_depth = 1;
+    snprintf(path, 4200, "%s/pictures-000002.tar.zst", dir);
+    return open_with(dir, &opt, read_engine_pread());
+}
+
+TEST(a_lost_shard_ends_the_run_with_its_name) {
+    const char *dir = make_dir();
+    char path[4200];
+    struct error err = {0};
+    struct loader *l = open_before_last_shard(path, dir);
+    assert_int_equal(remove(path), 0);
+    assert_status(run_through(l, &err), STATUS_NOTFOUND, err);
+    assert_non_null(strstr(err.text, path));
+    loader_close(l);
+}
+
+TEST(a_shard_that_comes_back_is_read) {
+    const char *dir = make_dir();
+    char path[4200];
+    char away[4300];
+    struct error err = {0};
+    struct loader_batch b;
+    struct loader *l = open_before_last_shard(path, dir);
+    snprintf(away, sizeof(away), "%s.away", path);
+    assert_int_equal(rename(path, away), 0);
+    for (int i = 0; i < 8; i++) { /* up to the samples of the last shard, but for one batch */
+        assert_ok(loader_acquire(l, &b, &err), err);
+        loader_release(l, &b);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 40000000}, NULL);
+    assert_int_equal(rename(away, path), 0);
+    assert_ok(loader_acquire(l, &b, &err), err);
+    assert_int_equal(b.step, 8);
+    loader_close(l);
+}
+
 /* --- damage --- */
 
 static uint64_t count_lines(const char *path, const char *containing) {
