@@ -10,7 +10,6 @@
  * picture's file; failing that, the one in which most of them name a file that is there. The
  * caption column is the other one of two.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
