@@ -3,7 +3,7 @@
  *
  *   wds    tar files as WebDataset and img2dataset write them, also as .gz and .zst; "-" is such a
  *          tar on standard input. Members that follow each other and share folder and base name up
- *          to its first dot are one row: .txt is the caption (.1.txt, .2.txt, ... behind it are
+ *          to its first dot are one row: .txt is the caption (.1.txt, .2.txt, ... beside it are
  *          further ones, as in our own shards), .json travels along, the picture is known by its
  *          content. A repeated name begins another row, and pictures beyond the first are rows that
  *          are not usable.

@@ -13,7 +13,6 @@
  * Passing over rows takes the same decisions from the same bytes, the names and the first
  * PEEK_BYTES of what may be a picture, and leaves the rest unread.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +48,14 @@ struct source_wds {
 /* What the members of a row have given so far. */
 struct row_parts {
     bool image, json;
-    bool guessed;   /* the image is one by its name only */
-    uint32_t texts; /* captions */
+    bool guessed; /* the image is one by its name only */
+    bool text;    /* STEM.txt; without it the others are no captions */
+    uint32_t text_count;
+    uint32_t numbers[SOURCE_MAX_CAPTIONS];         /* (text_count) of the texts; STEM.txt is 0 */
+    uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
 };
 
-/* MORE_TEXT: STEM.1.txt, STEM.2.txt, ... behind STEM.txt, as our own shards have them. */
-enum member_kind { MEMBER_TEXT, MEMBER_MORE_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
+enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
 
 /* Bytes of folder and base name up to its first dot. */
 static size_t stem_bytes(const char *name) {
@@ -91,20 +92,101 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
 }
 
 static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
-    return w->caption_member[0] != '\0' ? parts->json : parts->texts > 0;
+    return w->caption_member[0] != '\0' ? parts->json : parts->text;
 }
 
-static enum status take_text(struct source_wds *w, struct source_row *row, struct error *err) {
+/* Which text of its row a member is: STEM.txt 0, and STEM.1.txt, STEM.2.txt, ... of further
+ * captions, as our own shards have them. */
+static bool text_number(const char *extension, uint32_t *out) {
+    size_t digits = strspn(extension, "0123456789");
+    *out = 0;
+    if (strcasecmp(extension, "txt") == 0) {
+        return true;
+    }
+    if (digits == 0 || digits > 4 || extension[0] == '0' ||
+        strcasecmp(extension + digits, ".txt") != 0) {
+        return false;
+    }
+    *out = (uint32_t)strtoul(extension, NULL, 10);
+    return true;
+}
+
+static enum status take_text(struct source_wds *w,
+                             struct source_row *row,
+                             struct row_parts *parts,
+                             struct error *err) {
+    const char *name = w->pending->name;
+    uint32_t number = 0;
+    text_number(name + stem_bytes(name) + 1, &number);
+    parts->text = parts->text || number == 0;
+    if (parts->text_count == SOURCE_MAX_CAPTIONS) {
+        source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d", SOURCE_MAX_CAPTIONS);
+        return STATUS_OK;
+    }
+    parts->numbers[parts->text_count++] = number;
     if (w->sparse || w->caption_member[0] != '\0') {
         return STATUS_OK;
     }
     bool fits;
+    uint32_t before = row->caption_count;
     TRY(source_archive_read(w->archive, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, err));
     if (!fits) {
         source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
         return STATUS_OK;
     }
-    return source_row_add_caption(row, (const char *)w->text.data, w->text.size_bytes, err);
+    TRY(source_row_add_caption(row, (const char *)w->text.data, w->text.size_bytes, err));
+    if (row->caption_count > before) {
+        parts->caption_numbers[before] = number;
+    }
+    return STATUS_OK;
+}
+
+/* Moves the caption at `from` to the place `to` before it. */
+static enum status move_caption(struct source_wds *w,
+                                struct source_row *row,
+                                uint32_t from,
+                                uint32_t to,
+                                struct error *err) {
+    size_t at[2] = {0, 0};
+    uint32_t size = row->caption_size_bytes[from];
+    for (uint32_t k = 0; k < from; k++) {
+        at[0] += k < to ? row->caption_size_bytes[k] : 0;
+        at[1] += row->caption_size_bytes[k];
+    }
+    w->text.size_bytes = 0;
+    TRY(byte_buffer_append(&w->text, row->text.data + at[1], size, err));
+    memmove(row->text.data + at[0] + size, row->text.data + at[0], at[1] - at[0]);
+    memcpy(row->text.data + at[0], w->text.data, size);
+    memmove(row->caption_size_bytes + to + 1, row->caption_size_bytes + to,
+            (from - to) * sizeof(row->caption_size_bytes[0]));
+    row->caption_size_bytes[to] = size;
+    return STATUS_OK;
+}
+
+/* Captions by their numbers, in whatever order the members came: a sorted tar has STEM.1.txt before
+ * STEM.txt. */
+static enum status order_captions(struct source_wds *w,
+                                  struct source_row *row,
+                                  struct row_parts *parts,
+                                  struct error *err) {
+    uint32_t *numbers = parts->caption_numbers;
+    if (!parts->text && w->caption_member[0] == '\0') {
+        row->caption_count = 0;
+        row->text.size_bytes = 0;
+    }
+    for (uint32_t from = 1; from < row->caption_count; from++) {
+        uint32_t to = from;
+        while (to > 0 && numbers[to - 1] > numbers[from]) {
+            to--;
+        }
+        if (to < from) {
+            uint32_t number = numbers[from];
+            TRY(move_caption(w, row, from, to, err));
+            memmove(numbers + to + 1, numbers + to, (from - to) * sizeof(*numbers));
+            numbers[to] = number;
+        }
+    }
+    return STATUS_OK;
 }
 
 /* Only read here: checking it costs more than all else about a row, and can be done elsewhere. */
@@ -199,15 +281,11 @@ static enum status take_picture(struct source_wds *w,
     return STATUS_OK;
 }
 
-static enum member_kind kind_of(const char *name, size_t stem, const struct row_parts *parts) {
+static enum member_kind kind_of(const char *name, size_t stem) {
     const char *extension = name + stem + 1;
-    char more[16];
-    if (strcasecmp(extension, "txt") == 0) {
+    uint32_t number;
+    if (text_number(extension, &number)) {
         return MEMBER_TEXT;
-    }
-    snprintf(more, sizeof(more), "%" PRIu32 ".txt", parts->texts);
-    if (parts->texts > 0 && strcasecmp(extension, more) == 0) {
-        return MEMBER_MORE_TEXT;
     }
     if (strcasecmp(extension, "json") == 0) {
         return MEMBER_JSON;
@@ -215,6 +293,17 @@ static enum member_kind kind_of(const char *name, size_t stem, const struct row_
     const char *last = strrchr(extension, '.');
     last = last ? last + 1 : extension;
     return source_is_image_extension(last, strlen(last)) ? MEMBER_PICTURE : MEMBER_OTHER;
+}
+
+static bool is_new_text(const struct row_parts *parts, const char *extension) {
+    uint32_t number;
+    text_number(extension, &number);
+    for (uint32_t i = 0; i < parts->text_count; i++) {
+        if (parts->numbers[i] == number) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Whether the pending member is of the row that has these parts. */
@@ -228,13 +317,12 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
     }
     switch (kind) {
     case MEMBER_TEXT:
-        return parts->texts == 0;
+        return is_new_text(parts, name + stem + 1);
     case MEMBER_JSON:
         return !parts->json;
     case MEMBER_PICTURE:
         return !parts->image ||
                (!has_caption(w, parts) && strcmp(name, (const char *)w->picture.data) != 0);
-    case MEMBER_MORE_TEXT:
     case MEMBER_OTHER:
         break;
     }
@@ -248,16 +336,14 @@ static enum status take_member(struct source_wds *w,
                                bool *took,
                                struct error *err) {
     const char *name = w->pending->name;
-    enum member_kind kind = kind_of(name, stem_bytes(name), parts);
+    enum member_kind kind = kind_of(name, stem_bytes(name));
     *took = belongs(w, parts, kind);
     if (!*took) {
         return STATUS_OK;
     }
     switch (kind) {
     case MEMBER_TEXT:
-    case MEMBER_MORE_TEXT:
-        parts->texts++;
-        return take_text(w, row, err);
+        return take_text(w, row, parts, err);
     case MEMBER_JSON:
         parts->json = true;
         return take_json(w, row, err);
@@ -317,6 +403,7 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     if (status != STATUS_OK) {
         return status;
     }
+    TRY(order_captions(w, row, &parts, err));
     if (!parts.image) {
         source_row_reject(row, REASON_IMAGE_MISSING,
                           "no picture beside it: a row's members have "

@@ -217,9 +217,12 @@ TEST(tar_members_make_rows) {
         {"e.depth.png", "other"}, {"e.none", "x"},         {"e.dat", jpeg_head},
         {"e.txt", "extras"},      {"0.jpg", jpeg_head},    {"0.txt", "again"},
         {"0.jpg", jpeg_head},     {"0.txt", "and again"},  {"0.gif", "late"},
-        {"m.txt", "first"},       {"m.1.txt", "second"},   {"m.3.txt", "no"},
+        {"m.txt", "first"},       {"m.1.txt", "second"},   {"m.3.txt", "four"},
         {"m.jpg", jpeg_head},     {"m.2.txt", "third"},    {"m.02.txt", "no"},
-        {"n.1.txt", "no"},        {"n.txt", "first"},      {"n.jpg", jpeg_head},
+        {"n.1.txt", "second"},    {"n.2.txt", " \n"},      {"n.10.txt", "last"},
+        {"n.jpg", jpeg_head},     {"n.3.txt", "third"},    {"n.txt", "first"},
+        {"n.1.txt", "next row"},  {"n.jpg", jpeg_head},    {"n.txt", "of this"},
+        {"o.1.txt", "no"},        {"o.jpg", jpeg_head},
     };
     static const struct {
         const char *key, *text;
@@ -243,8 +246,10 @@ TEST(tar_members_make_rows) {
         {"0", "again", REASON_NONE},
         {"0", "and again", REASON_NONE},
         {"0", "", REASON_CAPTION_MISSING},
-        {"m", "first|second|third", REASON_NONE},
-        {"n", "first", REASON_NONE},
+        {"m", "first|second|third|four", REASON_NONE},
+        {"n", "first|second|third|last", REASON_NONE},
+        {"n", "of this|next row", REASON_NONE},
+        {"o", "", REASON_CAPTION_MISSING},
     };
     const char *path = test_temp_path("a.tar");
     FILE *f = fopen(path, "wb");
