@@ -42,6 +42,7 @@ TEXTS = [
     "x" * 99 + " " + "x" * 100 + " " + "x" * 101 + " é" + "é" * 99, "가" * 34 + " " + "가" * 33,
     "[CLS] [SEP]x[PAD] [UNK][MASK] [mask] [ SEP] [[SEP]]", "1/2-3 3.14 $5 €5 5% a_b a@b.c #tag ##ing",
     "\u0378\u0e5c\U0001fae0\U000e0001\ue000a\U000f0000b", "\u302e\u302fㄱ\u302f\u302e \U0001d15f\U0001d160\U0001d165\U0001d16d",
+    "a\u302e\u034f\u1b44 a\u302e\u1b44 a\u302e\u0301\u1b44 a\u302eb\u1b44",
     "\u1b44\u0301\u302e\u16ff0 \u0b94\u0bca \u0d4a\u0ddd", "豈更車\uf900 \U0002f800𠀀𫠠",
     "the letters unbelievably tokenization of recovers accumulation; readers' threads", "a" * 64 + " b" * 80,
 ]

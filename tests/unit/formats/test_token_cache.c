@@ -187,6 +187,26 @@ TEST(trailers_that_lie_are_refused) {
     open_edited(119, 1, 1, STATUS_CORRUPT);
 }
 
+/* Ids that are none of the vocabulary's, under right checks. */
+TEST(rows_of_another_vocabulary_are_refused) {
+    const char *path = test_temp_path("x.cct");
+    struct token_cache *c = NULL;
+    static int32_t pieces[TOKEN_CACHE_MAX_PIECES];
+    int refused = 0;
+    open_edited(56, 500, 4, STATUS_OK); /* ids are below 1000 */
+    assert_ok(token_cache_open(&c, path, NULL, &err), err);
+    for (uint64_t t = 0; t < 5; t++) {
+        uint32_t n = 0;
+        enum status s = token_cache_get(c, pieces, &n, t, TOKEN_CACHE_MAX_PIECES, &err);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_true(pieces[i] < 500);
+        }
+        refused += s == STATUS_CORRUPT;
+    }
+    assert_true(refused > 0);
+    token_cache_close(c);
+}
+
 /* The process dies at every call in turn: the old file or the new one is there, whole. */
 TEST(a_death_leaves_the_old_file_or_the_new_one) {
     uint64_t calls = UINT64_MAX;
