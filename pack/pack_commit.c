@@ -103,7 +103,8 @@ enum status pack_commit_open(struct pack_commit *c,
     if (plan->start == PACK_START_NEW) {
         TRY(pack_journal_begin(plan, err));
     }
-    return pack_journal_open(&c->journal, plan, err);
+    TRY(pack_journal_open(&c->journal, plan, err));
+    return pack_finisher_start(&c->finisher, &c->rejects, &c->journal, err);
 }
 
 /* ---- rejects ----------------------------------------------------------------------------------
@@ -182,34 +183,63 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
 /* ---- shards -----------------------------------------------------------------------------------
  */
 
-/* The journal's line speaks of the point before the row that did not fit. */
-static enum status finish_shard(struct pack_commit *c, struct error *err) {
-    if (!c->writer) {
+/* Takes what the finisher has made. */
+static enum status take_finished(struct pack_commit *c, struct error *err) {
+    struct shard_summary shard;
+    enum status s = pack_finisher_take(&c->finisher, &shard, err);
+    if (s == STATUS_END) {
         return STATUS_OK;
     }
-    struct shard_summary shard;
-    c->summary->has_journal = true; /* from here on there may be a shard, and so it is needed */
-    enum status s = shard_writer_finish(c->writer, &shard, err);
-    shard_writer_close(c->writer);
-    c->writer = NULL;
     TRY(s);
     TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
-    c->plan->next_number++;
     c->summary->shards++;
+    c->pending_bytes = 0;
     c->finished_bytes += shard.size_bytes;
     c->finished_samples += shard.sample_count;
     c->summary->bytes = c->finished_bytes;
     return STATUS_OK;
 }
 
-static enum status finish_and_note(struct pack_commit *c, struct error *err) {
+/* Gives the shard away to be finished. The journal's line speaks of the point before the row that
+ * did not fit. */
+static enum status finish_shard(struct pack_commit *c, struct error *err) {
+    TRY(take_finished(c, err));
+    TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
+                           c->plan->rows, err));
+    c->summary->has_journal = true; /* from here on there may be a shard, and so it is needed */
+    c->pending_bytes = shard_writer_data_bytes(c->writer);
+    pack_finisher_give(&c->finisher, c->writer);
+    c->writer = NULL;
+    c->plan->next_number++;
+    return STATUS_OK;
+}
+
+/* All that there is, to the disk. */
+static enum status finish_all(struct pack_commit *c, bool partial, struct error *err) {
+    struct shard_summary shard;
+    if (c->writer && !partial) {
+        TRY(finish_shard(c, err));
+        return take_finished(c, err);
+    }
+    TRY(take_finished(c, err));
+    if (!partial) { /* rejects alone */
+        TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
+                               c->plan->rows, err));
+        TRY(pack_rejects_sync(&c->rejects, err));
+        c->summary->has_journal = true;
+        return pack_journal_add(&c->journal, NULL, &c->finisher.point, err);
+    }
+    if (!c->writer) {
+        return STATUS_OK;
+    }
+    /* Cut short: no line speaks of it, and a run that goes on makes it anew. */
     c->summary->has_journal = true;
-    const struct manifest *m = &c->plan->manifest;
-    size_t before = m->shard_count;
-    TRY(finish_shard(c, err));
-    TRY(pack_rejects_sync(&c->rejects, err));
-    TRY(pack_journal_add(&c->journal, m, m->shard_count > before ? &m->shards[before] : NULL,
-                         &c->point, c->plan->rows, err));
+    TRY(shard_writer_finish(c->writer, &shard, err));
+    TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
+    c->summary->shards++;
+    c->finished_bytes += shard.size_bytes;
+    c->finished_samples += shard.sample_count;
+    c->summary->bytes = c->finished_bytes;
     return STATUS_OK;
 }
 
@@ -295,7 +325,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     struct shard_record *record = &item->frame.record;
     TRY(check_id(c, item, err));
     if (c->writer && !takes(c, &item->frame)) {
-        TRY(finish_and_note(c, err));
+        TRY(finish_shard(c, err));
     }
     if (!c->writer) {
         TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
@@ -308,7 +338,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     c->summary->samples++;
     count_dropped_json(c, item);
     c->summary->texts += item->sample.caption_count;
-    c->summary->bytes = c->finished_bytes + shard_writer_data_bytes(c->writer);
+    c->summary->bytes = c->finished_bytes + c->pending_bytes + shard_writer_data_bytes(c->writer);
     return STATUS_OK;
 }
 
@@ -328,6 +358,9 @@ static void move_on(struct pack_commit *c, const struct pack_item *item) {
 
 enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struct error *err) {
     c->summary->rows++;
+    if (atomic_load_explicit(&c->finisher.failed, memory_order_relaxed)) {
+        TRY(take_finished(c, err));
+    }
     TRY(pack_classes_publish(&c->plan->classes, &c->plan->manifest, item->class_count, err));
     enum status s = STATUS_OK;
     if (item->row.reason == REASON_NONE && item->status != STATUS_OK) {
@@ -417,15 +450,13 @@ static enum status no_sample(struct pack_commit *c, struct error *err) {
 
 enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {
     bool is_part = c->opt->part.count > 0;
-    if (partial) {
-        TRY(finish_shard(c, err));
-    } else {
+    if (!partial) {
         struct pack_classes *all = &c->plan->classes;
         TRY(pack_classes_publish(all, &c->plan->manifest, pack_classes_count(all), err));
         c->point.source = c->opt->source_count;
         c->point.row = 0;
-        TRY(finish_and_note(c, err));
     }
+    TRY(finish_all(c, partial, err));
     if (c->summary->samples == 0 && !is_part) {
         if (!c->opt->append) { /* an append leaves the dataset's own list as it is */
             TRY(pack_rejects_publish(&c->rejects, err));
@@ -454,6 +485,7 @@ static void discard(struct pack_commit *c) {
 
 void pack_commit_close(struct pack_commit *c) {
     struct pack_summary *sum = c->summary;
+    pack_finisher_stop(&c->finisher);
     shard_writer_close(c->writer);
     if (c->journal.plan && !sum->has_journal && !sum->is_dataset) {
         discard(c);

@@ -7,6 +7,7 @@
  *     pack_ring       threads                  pack_worker     one row on any thread
  *     pack_filter     what options ask for     pack_classes    labels over all sources
  *     pack_commit     the ordered end          pack_rejects    rejects.jsonl
+ *     pack_finish     shards to the disk
  *     pack_journal    what --resume knows      pack_map        what has been seen
  *     pack_merge      parts to one dataset       index_tar       tars where they lie
  */
@@ -265,13 +266,20 @@ struct pack_journal {
 enum status pack_journal_open(struct pack_journal *j, const struct pack_plan *p, struct error *err);
 void pack_journal_close(struct pack_journal *j); /* accepts an all-zero one */
 
-/* A line for the manifest's last shard (NULL: none was made) and the point behind it, on the disk
- * when this returns. */
+/* Writes where a run stands into `w`, in place of what is there: `rows` of each source, `m` for the
+ * classes. */
+enum status pack_journal_point(struct pack_journal *j,
+                               struct json_writer *w,
+                               const struct manifest *m,
+                               const struct pack_point *p,
+                               const uint64_t *rows,
+                               struct error *err);
+
+/* A line for a shard (NULL: none was made) and the point behind it, on the disk when this returns.
+ */
 enum status pack_journal_add(struct pack_journal *j,
-                             const struct manifest *m,
                              const struct shard_summary *shard,
-                             const struct pack_point *point,
-                             const uint64_t *rows,
+                             const struct json_writer *point,
                              struct error *err);
 
 /* ---- a row on its way -------------------------------------------------------------------------
@@ -384,6 +392,41 @@ enum status pack_rejects_sync(struct pack_rejects *r, struct error *err);
 enum status pack_rejects_publish(struct pack_rejects *r, struct error *err);
 void pack_rejects_close(struct pack_rejects *r); /* accepts an all-zero one */
 
+/* Finishes shards on a thread of its own, one after the other, while the next one is filled: index,
+ * fsync, the journal's line. */
+struct pack_finisher {
+    struct pack_rejects *rejects;
+    struct pack_journal *journal;
+    pthread_t thread;
+    bool started;
+    atomic_bool failed; /* there is a failure to be taken; alone, so any order will do */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* guarded by mutex; while `busy`, the next four belong to the thread */
+    bool busy, stop, has_result;
+    struct shard_writer *writer;
+    struct json_writer point;
+    struct shard_summary shard;
+    enum status status;
+    struct error error;
+};
+
+enum status pack_finisher_start(struct pack_finisher *f,
+                                struct pack_rejects *rejects,
+                                struct pack_journal *journal,
+                                struct error *err);
+
+/* Waits for the shard that was given last. Returns OK and *shard; END when there is none that has
+ * not been taken; or why it could not be finished. */
+enum status
+pack_finisher_take(struct pack_finisher *f, struct shard_summary *shard, struct error *err);
+
+/* Gives it a shard, which is the finisher's from here on, with f->point written. Requires that the
+ * one before was taken. */
+void pack_finisher_give(struct pack_finisher *f, struct shard_writer *writer);
+
+void pack_finisher_stop(struct pack_finisher *f); /* accepts an all-zero one */
+
 struct pack_commit {
     struct pack_plan *plan;
     const struct pack_options *opt;
@@ -396,6 +439,8 @@ struct pack_commit {
     struct pack_map *ids;      /* id to source and row; NULL: ids by row */
     struct pack_rejects rejects;
     struct pack_journal journal;
+    struct pack_finisher finisher;
+    uint64_t pending_bytes;  /* of the shard that it works on */
     uint64_t resumed_bytes;  /* of shards that were there */
     uint64_t finished_bytes; /* of the shards before this one */
     uint64_t finished_samples;

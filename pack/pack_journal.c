@@ -4,7 +4,7 @@
  *
  *     head     everything that decides the bytes: options, sources, the dataset before
  *     begin    how long rejects.jsonl was; the sources' rows, where they were counted
- *     shard    what dataset.json will say about it, and where the rows behind it begin
+ *     shard    what dataset.json will say about it, and the point behind it: the next row, counts
  *     shard    ...
  *
  * Head and begin are written atomically. A shard's line is on the disk after the shard and the
@@ -166,7 +166,14 @@ static void put_shard(struct json_writer *w, const struct shard_summary *s) {
     json_close_object(w);
 }
 
-static void put_point(struct json_writer *w, const struct pack_point *p) {
+enum status pack_journal_point(struct pack_journal *j,
+                               struct json_writer *w,
+                               const struct manifest *m,
+                               const struct pack_point *p,
+                               const uint64_t *rows,
+                               struct error *err) {
+    json_writer_reset(w);
+    json_open_object(w, NULL);
     json_u64(w, "source", p->source);
     json_u64(w, "row", p->row);
     json_u64(w, "rejects_bytes", p->rejects_bytes);
@@ -180,13 +187,23 @@ static void put_point(struct json_writer *w, const struct pack_point *p) {
     json_u64(w, "json_dropped", p->json_dropped);
     json_string(w, "json_example", p->json_example);
     json_u64(w, "ignored", p->ignored);
+    json_open_array(w, "rows");
+    for (; j->source < p->source; j->source++) {
+        json_u64(w, NULL, rows[j->source]);
+    }
+    json_close_array(w);
+    json_open_array(w, "classes");
+    for (; j->class_count < m->class_count; j->class_count++) {
+        json_string(w, NULL, m->classes[j->class_count]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+    return json_writer_status(w, err);
 }
 
 enum status pack_journal_add(struct pack_journal *j,
-                             const struct manifest *m,
                              const struct shard_summary *shard,
-                             const struct pack_point *point,
-                             const uint64_t *rows,
+                             const struct json_writer *point,
                              struct error *err) {
     const struct file_system *fs = j->plan->opt->fs;
     struct json_writer *w = &j->line;
@@ -196,17 +213,7 @@ enum status pack_journal_add(struct pack_journal *j,
     if (shard) {
         put_shard(w, shard);
     }
-    put_point(w, point);
-    json_open_array(w, "rows");
-    for (; j->source < point->source; j->source++) {
-        json_u64(w, NULL, rows[j->source]);
-    }
-    json_close_array(w);
-    json_open_array(w, "classes");
-    for (; j->class_count < m->class_count; j->class_count++) {
-        json_string(w, NULL, m->classes[j->class_count]);
-    }
-    json_close_array(w);
+    json_raw(w, "point", (const char *)point->out.data, point->out.size_bytes);
     json_close_object(w);
     TRY(json_writer_status(w, err));
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);

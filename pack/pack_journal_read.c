@@ -138,28 +138,28 @@ static bool take_rows(struct pack_plan *p, const struct json_value *list, size_t
     return at->row >= begin && at->row <= SHARD_MAX_ID;
 }
 
-static enum status take_point(struct reading *r, const struct json_value *root) {
+static enum status take_point(struct reading *r, const struct json_value *v) {
     struct pack_plan *p = r->plan;
     struct pack_point point = p->point;
     uint64_t source = 0;
-    const char *example = json_value_string(json_value_get(root, "json_example"), NULL);
-    if (!get_u64(root, "source", &source) || !get_u64(root, "row", &point.row) ||
+    const char *example = json_value_string(json_value_get(v, "json_example"), NULL);
+    if (!get_u64(v, "source", &source) || !get_u64(v, "row", &point.row) ||
         source < p->point.source || source > p->opt->source_count ||
         (source == p->point.source && point.row < p->point.row)) {
         return damaged(r, "the row to go on at");
     }
-    if (!get_u64(root, "rejects_bytes", &point.rejects_bytes) ||
+    if (!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
         point.rejects_bytes < p->point.rejects_bytes ||
-        !take_rejected(&point, json_value_get(root, "rejected")) ||
-        !get_u64(root, "json_dropped", &point.json_dropped) || !example ||
-        !get_u64(root, "ignored", &point.ignored)) {
+        !take_rejected(&point, json_value_get(v, "rejected")) ||
+        !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
+        !get_u64(v, "ignored", &point.ignored)) {
         return damaged(r, "a count");
     }
     snprintf(point.json_example, sizeof(point.json_example), "%s", example);
     size_t from = p->point.source;
     point.source = (size_t)source;
     p->point = point;
-    return take_rows(p, json_value_get(root, "rows"), from) ? STATUS_OK : damaged(r, "rows");
+    return take_rows(p, json_value_get(v, "rows"), from) ? STATUS_OK : damaged(r, "rows");
 }
 
 static enum status take_begin(struct reading *r, const struct json_value *root) {
@@ -199,6 +199,7 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
     TRY(json_document_parse(&document, r->name, json, json_bytes, r->err));
     const struct json_value *root = json_document_root(document);
     const struct json_value *shard = json_value_get(root, "shard");
+    const struct json_value *point = json_value_get(root, "point");
     enum status s = STATUS_OK;
     if (r->line == 2) {
         s = take_begin(r, root);
@@ -207,10 +208,10 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
             s = take_shard(r, shard);
         }
         if (s == STATUS_OK) {
-            s = take_point(r, root);
+            s = take_point(r, point);
         }
         if (s == STATUS_OK) {
-            s = take_classes(r, json_value_get(root, "classes"));
+            s = take_classes(r, json_value_get(point, "classes"));
         }
     }
     json_document_destroy(document);
