@@ -137,6 +137,21 @@ expect 64 "exclude each other" "$BIN/ccpack" --no-check --resize short:32 -o ref
 expect 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
 [ ! -e refused ] || fail "a refused run made the directory"
 
+# --- the plain container, and tars of others
+run $how --container tar -o tars a.tar b.tar
+[ "$(field fingerprint)" = "$print" ] || fail "--container tar: $(field fingerprint)"
+tar tf tars/shard-000000.tar >/dev/null || fail "a shard in container tar is no tar"
+expect 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how -o tars b.tar
+run $how --container tar --append -o tars b.tar
+run $how --overwrite -o tars a.tar b.tar
+diff -r good tars || fail "--overwrite leaves something of container tar"
+mkdir theirs && cp a.tar theirs/shard-000000.tar
+"$BIN/ccpack" index -q theirs/shard-000000.tar >/dev/null 2>err.txt || fail "index: $(cat err.txt)"
+expect 65 "--container was tar-foreign" "$BIN/ccpack" --append -o theirs b.tar
+expect 73 "of no dataset that ccpack made" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
+run --overwrite -o theirs b.tar
+cmp a.tar theirs/shard-000000.tar || fail "--overwrite took somebody's tar"
+
 # --- what is left out, on the summary's line
 run --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
 [ "$(field samples)" = 60 ] && [ "$(field rejected)" = 60 ] || fail "--dedup: $(cat out.json)"

@@ -433,7 +433,7 @@ TEST(any_number_of_jobs_gives_the_same_bytes_with_any_options) {
     };
     struct pack_summary sum;
     struct error err = {0};
-    for (int how = 0; how < 7; how++) {
+    for (int how = 0; how < 8; how++) {
         struct file_system *one = NULL;
         for (uint32_t jobs = 1; jobs <= 7; jobs += 3) {
             struct file_system *fs = memory();
@@ -446,6 +446,7 @@ TEST(any_number_of_jobs_gives_the_same_bytes_with_any_options) {
             o.filter.min_side_px = how == 3 ? 35 : 0;
             o.check = how != 4;
             o.level = how == 5 ? 9 : 3;
+            o.container = how == 7 ? SHARD_CONTAINER_TAR : SHARD_CONTAINER_TAR_ZSTD;
             o.part = how == 6 ? (struct pack_part){2, 3} : (struct pack_part){0};
             o.ids = how == 4 ? PACK_IDS_KEY : PACK_IDS_ROW;
             assert_ok(pack_run(&o, &sum, &err), err);

@@ -383,5 +383,43 @@ TEST(tars_of_others_are_left_alone) {
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_true(pack_case_exists(fs, "out", "shard-000001.tar"));
+    assert_ok(fs->remove(fs->context, "out/shard-000001.tar", &err), err);
+    o.container = SHARD_CONTAINER_TAR;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_true(pack_case_exists(fs, "out", "shard-000001.tar"));
+    assert_false(pack_case_exists(fs, "out", "shard-000001.tar.zst"));
+    o.container = SHARD_CONTAINER_TAR_ZSTD; /* now it is the packer's, and goes */
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_false(pack_case_exists(fs, "out", "shard-000001.tar"));
     file_memory_destroy(fs);
+}
+
+/* The other container, dying now and then. */
+TEST(plain_tars_resume_to_the_same_bytes) {
+    struct pack_summary sum;
+    struct error err = {0};
+    make_tars();
+    struct file_system *good = memory();
+    struct pack_options o = pack_case_options(good, "out", tars, 2);
+    o.container = SHARD_CONTAINER_TAR;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_true(pack_case_verify(good, "out") == sum.fingerprint);
+    uint64_t calls = UINT64_MAX;
+    for (uint64_t nth = 0; nth < calls; nth += 7) {
+        struct file_system *fs = memory();
+        struct file_system *faulty = NULL;
+        assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_DEAD, &err), err);
+        o.fs = faulty;
+        o.resume = false;
+        (void)pack_run(&o, &sum, NULL);
+        calls = nth >= file_fault_count(faulty) ? nth : calls;
+        file_memory_crash(fs);
+        o.fs = fs;
+        o.resume = true;
+        assert_ok(pack_run(&o, &sum, &err), err);
+        assert_true(pack_case_equal(good, "out", fs, "out"));
+        file_fault_destroy(faulty);
+        file_memory_destroy(fs);
+    }
+    file_memory_destroy(good);
 }
