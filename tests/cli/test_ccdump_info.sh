@@ -147,4 +147,20 @@ if [ -e /dev/full ]; then
 fi
 cd ..
 done
+
+# A dataset without samples is one.
+"$TESTBIN/make_dataset" none 0
+for command in info ls "ls --shards" "ls --json" stats "stats --json" "cat -o none.tar" \
+    "extract -o none.files" verify; do
+    # shellcheck disable=SC2086
+    set -- $command
+    name=$1
+    shift
+    expect 0 "$BIN/ccdump" "$name" none "$@"
+done
+[ "$(tar -tf none.tar | wc -l)" = 0 ] || fail "members of nothing"
+expect 66 "$BIN/ccdump" show none
+expect 66 "$BIN/ccdump" find none
+head -c 10240 /dev/zero >zeros.tar
+expect 65 "$BIN/ccdump" ls zeros.tar
 echo passed
