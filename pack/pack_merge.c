@@ -413,18 +413,24 @@ enum status
 pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struct error *err) {
     REQUIRE(opt && out && opt->fs && opt->directory && opt->parts && opt->part_count > 0);
     REQUIRE(opt->created_by);
-    struct merge m = {.opt = opt, .fs = opt->fs};
     memset(out, 0, sizeof(*out));
-    byte_buffer_init(&m.names, 0);
-    json_writer_init(&m.head, 0);
-    enum status s = run(&m, out, err);
-    for (size_t i = 0; m.parts && i < opt->part_count; i++) {
-        manifest_fini(&m.parts[i].manifest);
+    struct merge *m = calloc(1, sizeof(*m));
+    if (!m) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the merge");
     }
-    free(m.parts);
-    free(m.piece);
-    manifest_fini(&m.manifest);
-    byte_buffer_fini(&m.names);
-    json_writer_fini(&m.head);
+    m->opt = opt;
+    m->fs = opt->fs;
+    byte_buffer_init(&m->names, 0);
+    json_writer_init(&m->head, 0);
+    enum status s = run(m, out, err);
+    for (size_t i = 0; m->parts && i < opt->part_count; i++) {
+        manifest_fini(&m->parts[i].manifest);
+    }
+    free(m->parts);
+    free(m->piece);
+    manifest_fini(&m->manifest);
+    byte_buffer_fini(&m->names);
+    json_writer_fini(&m->head);
+    free(m);
     return s;
 }
