@@ -9,7 +9,7 @@
  *     position 0 ........ 9,9xx ...
  *
  * Only where ranges overlap (numeric keys as ids, merged parts) are all records read at open and
- * merged into a table of places.
+ * sorted into a table of places (dataset_merge.c).
  */
 #include "formats/dataset.h"
 
@@ -254,76 +254,6 @@ static enum status rank_shards(struct dataset *d, bool *overlap, struct error *e
     return STATUS_OK;
 }
 
-/* A shard in the merge: the id of its next record. */
-struct merge_head {
-    uint64_t id;
-    uint32_t shard;
-    uint32_t index;
-};
-
-static void sift_down(struct merge_head *heap, uint32_t count, uint32_t i) {
-    for (;;) {
-        uint32_t least = i;
-        for (uint32_t child = 2 * i + 1; child <= 2 * i + 2 && child < count; child++) {
-            if (heap[child].id < heap[least].id) {
-                least = child;
-            }
-        }
-        if (least == i) {
-            return;
-        }
-        struct merge_head t = heap[i];
-        heap[i] = heap[least];
-        heap[least] = t;
-        i = least;
-    }
-}
-
-static enum status
-merge(struct dataset *d, struct merge_head *heap, uint32_t count, struct error *err) {
-    uint64_t text = 0;
-    uint64_t last_id = 0;
-    for (uint64_t position = 0; count > 0; position++) {
-        struct shard_record record;
-        struct merge_head *top = &heap[0];
-        const struct shard_index *x = &d->shards[top->shard].index;
-        TRY(shard_index_record(x, top->index, &record, err));
-        if (position > 0 && record.sample_id <= last_id) {
-            return error_set(err, STATUS_EXISTS, "%s: sample %" PRIu64 " is in two shards",
-                             d->shards[top->shard].path, record.sample_id);
-        }
-        last_id = record.sample_id;
-        d->places[position] = (struct dataset_place){top->shard, top->index};
-        d->first_texts[position] = text;
-        text += record.text_count;
-        if (++top->index < x->sample_count) {
-            top->id = shard_index_id(x, top->index);
-        } else {
-            heap[0] = heap[--count];
-        }
-        sift_down(heap, count, 0);
-    }
-    return STATUS_OK;
-}
-
-static enum status merge_shards(struct dataset *d, struct error *err) {
-    uint64_t samples = d->manifest.samples;
-    struct merge_head *heap = calloc(d->shard_count, sizeof(*heap));
-    d->places = calloc((size_t)samples, sizeof(*d->places));
-    d->first_texts = calloc((size_t)samples, sizeof(*d->first_texts));
-    if (!heap || !d->places || !d->first_texts) {
-        free(heap);
-        return nomem(err);
-    }
-    for (uint32_t k = 0; k < d->shard_count; k++) { /* in rank order, so it is a heap already */
-        uint32_t shard = d->ranks[k];
-        heap[k] = (struct merge_head){d->shards[shard].index.first_id, shard, 0};
-    }
-    enum status s = merge(d, heap, d->shard_count, err);
-    free(heap);
-    return s;
-}
-
 /* ---- open -------------------------------------------------------------------------------------
  */
 
@@ -349,7 +279,7 @@ static enum status open_shards(struct dataset *d, const char *directory, struct 
     }
     d->manifest.samples = samples; /* sealed manifests say the same */
     TRY(rank_shards(d, &overlap, err));
-    return overlap ? merge_shards(d, err) : STATUS_OK;
+    return overlap ? dataset_merge(d, err) : STATUS_OK;
 }
 
 static void open_tokens(struct dataset *d, const char *directory) {

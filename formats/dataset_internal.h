@@ -43,4 +43,8 @@ struct dataset {
     struct error tokens_error;
 };
 
+/* Fills places and first_texts: reads every record. Returns OK, CORRUPT, EXISTS (an id in two
+ * shards) or NOMEM. */
+enum status dataset_merge(struct dataset *d, struct error *err);
+
 #endif

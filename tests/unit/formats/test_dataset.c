@@ -140,6 +140,33 @@ TEST(overlapping_shards_are_merged) {
     file_memory_destroy(fs);
 }
 
+/* Hashes as ids: every digit of the numbers counts, and some do not differ. */
+TEST(ids_far_apart_are_merged) {
+    static const uint64_t steps[] = {3, 3 << 10, UINT64_C(3) << 30, UINT64_C(3) << 47};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        struct make_shards how;
+        struct file_system *fs = NULL;
+        struct manifest m;
+        struct dataset *d = NULL;
+        assert_ok(file_memory_create(&fs, &err), err);
+        assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
+        make_shards_default(&how);
+        how.samples = 50;
+        how.samples_per_shard = 20;
+        how.step = steps[i];
+        for (uint32_t part = 0; part < 3; part++) {
+            how.first_id = 77 + (2 - part) * (steps[i] / 3);
+            assert_ok(make_shards_into(&m, fs, ".", part * 3, &how, &err), err);
+        }
+        seal_and_write(&m, fs, ".");
+        assert_ok(dataset_open(&d, ".", fs, &err), err);
+        check_dataset(d, 150, 77, steps[i] / 3);
+        dataset_close(d);
+        manifest_fini(&m);
+        file_memory_destroy(fs);
+    }
+}
+
 TEST(an_id_in_two_shards_is_refused) {
     struct make_shards how;
     struct file_system *fs = NULL;
