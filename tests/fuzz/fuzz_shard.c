@@ -1,6 +1,7 @@
 /*
- * A file of any bytes as a shard: what opens answers every question about every sample with a
- * value or a refusal; and where the check of everything finds no fault, none is refused.
+ * A file of any bytes as a shard, of whichever container its end says: what opens answers every
+ * question about every sample with a value or a refusal; and where the check of everything finds no
+ * fault, none is refused.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -75,18 +76,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     struct file_system *fs = NULL;
     struct file *f = NULL;
     demand(file_memory_create(&fs, NULL) == STATUS_OK);
-    demand(fs->open(fs->context, &f, "a-000000.tar.zst", FILE_REPLACE, NULL) == STATUS_OK);
+    demand(fs->open(fs->context, &f, "a.shard", FILE_REPLACE, NULL) == STATUS_OK);
     demand(fs->write(f, data, size_bytes, NULL) == STATUS_OK);
     fs->close(f);
 
     uint64_t faults = 0;
     struct shard_verify how = {.fault = count_fault, .cookie = &faults};
-    enum status verified = shard_verify(fs, "a-000000.tar.zst", &how, NULL);
+    enum status verified = shard_verify(fs, "a.shard", &how, NULL);
     demand(verified != STATUS_OK || faults == 0);
     demand(verified != STATUS_CORRUPT || faults > 0);
 
     struct shard_reader *r = NULL;
-    enum status opened = shard_reader_open(&r, fs, "a-000000.tar.zst", NULL);
+    enum status opened = shard_reader_open(&r, fs, "a.shard", NULL);
     if (opened == STATUS_OK) {
         /* The sidecar is missing here, which the check may call a fault: it alone says nothing. */
         read_all(r, verified == STATUS_OK);

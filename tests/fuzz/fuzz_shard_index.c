@@ -1,7 +1,8 @@
 /*
  * A shard whose index was changed by somebody who can also make hashes: each three bytes of the
  * input change one byte of the index (u16 place, u8 xor), then all hashes are made right again, so
- * that the parsers behind the hashes are reached. Reader, check and dataset answer or refuse; where
+ * that the parsers behind the hashes are reached. What is left over of the input's size by three
+ * says which container. Reader, check and dataset answer or refuse; where
  * the check finds no fault, every sample reads.
  */
 #include <stdint.h>
@@ -10,6 +11,7 @@
 
 #include "formats/base/file_memory.h"
 #include "formats/dataset.h"
+#include "formats/shard_foreign.h"
 #include "formats/shard_internal.h"
 #include "formats/shard_reader.h"
 #include "tests/support/make_shards.h"
@@ -18,7 +20,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 enum { SAMPLES = 70 }; /* two chunks of captions */
 
-static struct byte_buffer shard, sidecar; /* sound ones, made once */
+/* A sound shard of each container, made once. */
+struct sound {
+    const char *name;
+    struct byte_buffer shard, index;
+    size_t index_offset; /* in the shard; of a foreign tar there is none */
+};
+
+static struct sound sounds[] = {{.name = "made-000000.tar.zst"},
+                                {.name = "made-000000.tar"},
+                                {.name = "made-000000.tar"}};
 
 static void demand(bool holds) {
     if (!holds) {
@@ -26,25 +37,74 @@ static void demand(bool holds) {
     }
 }
 
-static void make_sound(void) {
+static void make_own(struct sound *out, enum shard_container container) {
     struct make_shards how;
     struct file_system *fs = NULL;
+    char path[64];
     make_shards_default(&how);
     how.samples = SAMPLES;
     how.image_bytes = 40;
+    how.container = container;
     demand(file_memory_create(&fs, NULL) == STATUS_OK);
     demand(make_dataset(fs, "d", &how, NULL) == STATUS_OK);
-    demand(file_read_all(fs, &shard, "d/made-000000.tar.zst", 1 << 20, NULL) == STATUS_OK);
-    demand(file_read_all(fs, &sidecar, "d/made-000000.cci", 1 << 20, NULL) == STATUS_OK);
+    demand(path_join(path, sizeof(path), "d", out->name, NULL) == STATUS_OK);
+    demand(file_read_all(fs, &out->shard, path, 1 << 20, NULL) == STATUS_OK);
+    demand(file_read_all(fs, &out->index, "d/made-000000.cci", 1 << 20, NULL) == STATUS_OK);
     file_memory_destroy(fs);
+    size_t behind =
+        container == SHARD_CONTAINER_TAR
+            ? tar_padding(out->index.size_bytes) + TRAILER_BYTES + TAR_END_BYTES
+            : SKIPPABLE_HEADER_BYTES + (SAMPLES + 2) * (size_t)SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
+    out->index_offset = out->shard.size_bytes - behind - out->index.size_bytes;
 }
 
-static void seal_index(uint8_t *index, size_t size_bytes) {
-    for (size_t i = 0; i < SAMPLES; i++) {
-        uint8_t *record = index + INDEX_HEADER_BYTES + i * INDEX_RECORD_BYTES;
-        store_u32(record + 60, (uint32_t)hash64(record, 60));
+/* The samples of the plain tar as somebody's tar. */
+static void make_foreign(struct sound *out, const struct sound *plain) {
+    struct shard_frame_builder *b = NULL;
+    struct shard_foreign *x = NULL;
+    struct shard_frame frame = {0};
+    struct shard_summary summary;
+    struct shard_index index;
+    demand(shard_index_parse(&index, "sound", plain->index.data, plain->index.size_bytes, NULL) ==
+           STATUS_OK);
+    demand(byte_buffer_append(&out->shard, plain->shard.data, (size_t)index.data_bytes, NULL) ==
+           STATUS_OK);
+    demand(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR, 3, NULL) == STATUS_OK);
+    demand(shard_foreign_create(&x, out->name, 3, NULL) == STATUS_OK);
+    for (uint32_t i = 0; i < SAMPLES; i++) {
+        struct made_sample made;
+        struct shard_record r;
+        make_sample_sized(&made, i, 1, 40);
+        demand(shard_frame_build(b, &frame, &made.sample, NULL) == STATUS_OK);
+        made_sample_fini(&made);
+        demand(shard_index_record(&index, i, &r, NULL) == STATUS_OK);
+        const struct shard_foreign_place place = {r.frame_offset, out->shard.data + r.frame_offset,
+                                                  r.frame_bytes, r.image_offset};
+        demand(shard_foreign_add(x, &frame, &place, NULL) == STATUS_OK);
     }
-    store_u64(index + 112, hash64(index + INDEX_HEADER_BYTES, size_bytes - INDEX_HEADER_BYTES));
+    demand(shard_foreign_finish(x, &out->index, &summary, out->shard.size_bytes, 0, 0, NULL) ==
+           STATUS_OK);
+    shard_foreign_destroy(x);
+    shard_frame_builder_destroy(b);
+    shard_frame_fini(&frame);
+}
+
+/* All hashes of the index as if it had been written so. */
+static void
+seal_index(uint8_t *index, size_t size_bytes, const uint8_t *shard, size_t shard_bytes) {
+    uint8_t *records = index + INDEX_HEADER_BYTES;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        uint8_t *record = records + i * INDEX_RECORD_BYTES;
+        uint64_t offset = load_u64(record + 8);
+        uint32_t frame_bytes = load_u32(record + 32);
+        store_u32(record + 60, (uint32_t)hash64(record, 60));
+        if (index[12] != SHARD_CONTAINER_TAR_ZSTD && offset <= shard_bytes &&
+            frame_bytes <= shard_bytes - offset) {
+            store_u32(records + SAMPLES * INDEX_RECORD_BYTES + 4 * i,
+                      (uint32_t)hash64(shard + offset, frame_bytes));
+        }
+    }
+    store_u64(index + 112, hash64(records, size_bytes - INDEX_HEADER_BYTES));
     store_u64(index + 120, hash64(index, 120));
 }
 
@@ -55,11 +115,11 @@ static void put_file(struct file_system *fs, const char *path, const void *data,
     fs->close(f);
 }
 
-static void read_shard(const struct file_system *fs) {
+static void read_shard(const struct file_system *fs, const char *name) {
     struct shard_verify how = {.expected = NULL};
     struct shard_reader *r = NULL;
-    enum status verified = shard_verify(fs, "made-000000.tar.zst", &how, NULL);
-    if (shard_reader_open(&r, fs, "made-000000.tar.zst", NULL) != STATUS_OK) {
+    enum status verified = shard_verify(fs, name, &how, NULL);
+    if (shard_reader_open(&r, fs, name, NULL) != STATUS_OK) {
         demand(verified != STATUS_OK);
         return;
     }
@@ -72,11 +132,11 @@ static void read_shard(const struct file_system *fs) {
 }
 
 /* A manifest that believes the index, so that the dataset has only the records to doubt. */
-static bool write_manifest(struct file_system *fs, const struct shard_index *x) {
+static bool
+write_manifest(struct file_system *fs, const struct shard_index *x, const struct sound *sound) {
     struct manifest m;
     struct shard_summary s = {
-        .name = "made-000000.tar.zst",
-        .size_bytes = shard.size_bytes,
+        .size_bytes = sound->shard.size_bytes,
         .index_hash = x->hash,
         .image_bytes = x->image_bytes,
         .first_id = x->first_id,
@@ -84,7 +144,8 @@ static bool write_manifest(struct file_system *fs, const struct shard_index *x) 
         .sample_count = x->sample_count,
         .text_count = x->text_count,
     };
-    demand(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "fuzz", NULL) == STATUS_OK);
+    memcpy(s.name, sound->name, strlen(sound->name));
+    demand(manifest_init(&m, x->container, "fuzz", NULL) == STATUS_OK);
     demand(manifest_add_shard(&m, &s, NULL) == STATUS_OK);
     enum status written = manifest_seal(&m, 0, NULL);
     if (written == STATUS_OK) {
@@ -94,7 +155,7 @@ static bool write_manifest(struct file_system *fs, const struct shard_index *x) 
     return written == STATUS_OK;
 }
 
-static void read_dataset(const struct file_system *fs) {
+static void read_dataset(const struct file_system *fs, uint64_t shard_bytes) {
     struct dataset *d = NULL;
     struct caption_reader *captions = NULL;
     uint64_t fingerprint = 0;
@@ -110,7 +171,7 @@ static void read_dataset(const struct file_system *fs) {
             continue;
         }
         demand(s.image_bytes <= dataset_max_image_bytes(d));
-        demand(s.image_offset + s.image_span_bytes <= shard.size_bytes);
+        demand(s.image_offset + s.image_span_bytes <= shard_bytes);
         (void)dataset_find(d, s.sample_id, &position, NULL);
         for (uint32_t k = 0; k < s.text_count; k++) {
             struct shard_text text;
@@ -125,27 +186,33 @@ static void read_dataset(const struct file_system *fs) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     struct file_system *fs = NULL;
     struct shard_index x;
-    if (!shard.data) {
-        make_sound();
+    if (!sounds[0].shard.data) {
+        make_own(&sounds[0], SHARD_CONTAINER_TAR_ZSTD);
+        make_own(&sounds[1], SHARD_CONTAINER_TAR);
+        make_foreign(&sounds[2], &sounds[1]);
     }
-    uint8_t *copy = malloc(shard.size_bytes);
+    const struct sound *sound = &sounds[size_bytes % 3];
+    size_t index_bytes = sound->index.size_bytes;
+    uint8_t *copy = malloc(sound->shard.size_bytes + index_bytes);
     demand(copy != NULL);
-    memcpy(copy, shard.data, shard.size_bytes);
-    size_t tail_bytes =
-        SKIPPABLE_HEADER_BYTES + (SAMPLES + 2) * (size_t)SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
-    uint8_t *index = copy + shard.size_bytes - tail_bytes - sidecar.size_bytes;
+    memcpy(copy, sound->shard.data, sound->shard.size_bytes);
+    uint8_t *index = copy + sound->index_offset;
+    if (sound->index_offset == 0) {
+        index = copy + sound->shard.size_bytes;
+        memcpy(index, sound->index.data, index_bytes);
+    }
     for (size_t i = 0; i + 3 <= size_bytes; i += 3) {
         size_t place = (size_t)data[i] | (size_t)data[i + 1] << 8;
-        index[place % sidecar.size_bytes] ^= data[i + 2];
+        index[place % index_bytes] ^= data[i + 2];
     }
-    seal_index(index, sidecar.size_bytes);
+    seal_index(index, index_bytes, sound->shard.data, sound->shard.size_bytes);
     demand(file_memory_create(&fs, NULL) == STATUS_OK);
-    put_file(fs, "made-000000.tar.zst", copy, shard.size_bytes);
-    put_file(fs, "made-000000.cci", index, sidecar.size_bytes);
-    read_shard(fs);
-    if (shard_index_parse(&x, "fuzz", index, sidecar.size_bytes, NULL) == STATUS_OK &&
-        write_manifest(fs, &x)) {
-        read_dataset(fs);
+    put_file(fs, sound->name, copy, sound->shard.size_bytes);
+    put_file(fs, "made-000000.cci", index, index_bytes);
+    read_shard(fs, sound->name);
+    if (shard_index_parse(&x, "fuzz", index, index_bytes, NULL) == STATUS_OK &&
+        write_manifest(fs, &x, sound)) {
+        read_dataset(fs, sound->shard.size_bytes);
     }
     file_memory_destroy(fs);
     free(copy);
