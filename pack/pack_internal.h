@@ -7,7 +7,7 @@
  *     pack_ring       threads                  pack_worker     one row on any thread
  *     pack_filter     what options ask for     pack_classes    labels over all sources
  *     pack_commit     the ordered end          pack_rejects    rejects.jsonl
- *     pack_finish     shards to the disk
+ *     pack_finish     shards to the disk       pack_pool       large buffers
  *     pack_journal    what --resume knows      pack_map        what has been seen
  *     pack_merge      parts to one dataset       index_tar       tars where they lie
  */
@@ -304,8 +304,27 @@ struct pack_item {
 
 void pack_item_init(struct pack_item *item);
 void pack_item_fini(struct pack_item *item);
-/* Lets go of what one large row has grown, so that it is not kept for the small ones after it. */
-void pack_item_trim(struct pack_item *item);
+
+/* Large buffers that rows are done with, for the large rows after them: taking a fresh one from
+ * the system for every row costs as much as writing it. What is beyond the limit is freed.
+ * Internally synchronised. */
+struct pack_pool {
+    pthread_mutex_t mutex; /* guards what is below */
+    struct byte_buffer *buffers;
+    size_t count, capacity;
+    uint64_t bytes, max_bytes;
+};
+
+enum { PACK_POOL_MIN_BYTES = 256 << 10 }; /* smaller ones stay with their slot */
+
+enum status
+pack_pool_init(struct pack_pool *p, size_t capacity, uint64_t max_bytes, struct error *err);
+void pack_pool_fini(struct pack_pool *p); /* accepts an all-zero one */
+
+/* A small buffer in exchange for one of about `bytes`, where there is one. */
+void pack_pool_take(struct pack_pool *p, struct byte_buffer *b, uint64_t bytes);
+/* Takes the row's large buffers away. */
+void pack_pool_give(struct pack_pool *p, struct pack_item *item);
 
 /* Bytes that pictures in work may take together: who wants more waits. One always passes. */
 struct pack_gate {
@@ -322,9 +341,9 @@ void pack_gate_enter(struct pack_gate *g, uint64_t bytes);
 void pack_gate_leave(struct pack_gate *g, uint64_t bytes);
 
 enum {
-    PACK_IMAGE_MEMORY_BYTES = 144 << 20, /* what decoding and resizing one picture may take */
-    PACK_GATE_BYTES = 120 << 20,         /* all that do so at a time; and for each job: */
-    PACK_GATE_JOB_BYTES = 24 << 20,
+    PACK_IMAGE_MEMORY_BYTES = 128 << 20, /* what decoding and resizing one picture may take */
+    PACK_GATE_BYTES = 112 << 20,         /* all that do so at a time; and for each job: */
+    PACK_GATE_JOB_BYTES = 16 << 20,
 };
 
 /* What one worker needs. */

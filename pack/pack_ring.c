@@ -24,8 +24,9 @@
 
 enum { WAIT_MS = 100, SLOTS_PER_JOB = 8, ROWS_TO_SKIP = 4096 };
 
-/* Pictures, captions and JSON of the rows in the ring; their frames are as much again. */
-enum { RING_BYTES = 8 << 20, RING_JOB_BYTES = 8 << 20 };
+/* Pictures, captions and JSON of the rows in the ring; their frames are as much again, and so may
+ * be the buffers that wait for the next ones. */
+enum { RING_BYTES = 4 << 20, RING_JOB_BYTES = 8 << 20 };
 
 struct slot {
     struct pack_item item; /* owned by whoever's turn it is */
@@ -36,6 +37,8 @@ struct slot {
 struct ring {
     const struct pack_options *opt;
     struct pack_plan *plan;
+    uint64_t last_bytes; /* the reader's: of the picture before; the next may be like it */
+    struct pack_pool pool;
     uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: there
                        * is one whose size nobody knows */
 
@@ -118,6 +121,10 @@ static struct slot *wait_for_slot(struct ring *r) {
 static void hand_over(struct ring *r, struct slot *slot) {
     const struct source_row *row = &slot->item.row;
     uint64_t bytes = (uint64_t)row->image.size_bytes + row->text.size_bytes + row->json.size_bytes;
+    if (row->image.capacity_bytes > PACK_POOL_MIN_BYTES) {
+        bytes += row->image.capacity_bytes - row->image.size_bytes;
+    }
+    r->last_bytes = row->image.size_bytes;
     pthread_mutex_lock(&r->mutex);
     slot->built = false;
     slot->bytes = 0;
@@ -175,6 +182,7 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
             return STATUS_INTERRUPTED;
         }
         slot->item.source = index;
+        pack_pool_take(&r->pool, &slot->item.row.image, r->last_bytes);
         status = source_next(s, &slot->item.row, err);
         if (status == STATUS_OK) {
             fill_item(r, &slot->item, s, base);
@@ -239,6 +247,22 @@ static uint64_t file_bytes(const struct source_row *row) {
     return (uint64_t)info.st_size;
 }
 
+/* What the row will hold, and large buffers for it where there are some. */
+static void get_buffers(struct ring *r, uint64_t row, struct pack_item *item) {
+    uint64_t bytes = file_bytes(&item->row);
+    if (bytes > 0) {
+        pthread_mutex_lock(&r->mutex);
+        take_memory(r, row, bytes);
+        pthread_mutex_unlock(&r->mutex);
+        pack_pool_take(&r->pool, &item->row.image, bytes);
+    } else {
+        bytes = item->row.image.size_bytes;
+    }
+    if (r->opt->resize.kind == PACK_RESIZE_NONE) {
+        pack_pool_take(&r->pool, &item->frame.bytes, bytes + bytes / 16);
+    }
+}
+
 static void *worker_main(void *cookie) {
     struct worker_thread *t = cookie;
     struct ring *r = t->ring;
@@ -255,12 +279,7 @@ static void *worker_main(void *cookie) {
         uint64_t row = r->claimed++;
         struct slot *slot = &r->slots[row % r->slot_count];
         pthread_mutex_unlock(&r->mutex);
-        uint64_t bytes = file_bytes(&slot->item.row);
-        if (bytes > 0) {
-            pthread_mutex_lock(&r->mutex);
-            take_memory(r, row, bytes);
-            pthread_mutex_unlock(&r->mutex);
-        }
+        get_buffers(r, row, &slot->item);
         pack_worker_run(t->worker, &slot->item);
         pthread_mutex_lock(&r->mutex);
         slot->built = true;
@@ -353,7 +372,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
             /* Only this thread moves `committed`. */
             struct pack_item *item = &r->slots[(r->committed + i) % r->slot_count].item;
             TRY(commit_row(r, c, item, err));
-            pack_item_trim(item);
+            pack_pool_give(&r->pool, item);
         }
         if (interrupted(r)) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
@@ -457,6 +476,8 @@ static enum status open_ring(struct ring *r, struct error *err) {
     for (size_t i = 0; i < r->slot_count; i++) {
         pack_item_init(&r->slots[i].item);
     }
+    TRY(pack_pool_init(&r->pool, 2 * r->slot_count,
+                       RING_BYTES + (uint64_t)RING_JOB_BYTES * r->opt->jobs, err));
     return measure_sources(r, err);
 }
 
@@ -478,6 +499,7 @@ enum status pack_ring_run(struct pack_commit *c, struct error *err) {
     for (size_t i = 0; r.slots && i < r.slot_count; i++) {
         pack_item_fini(&r.slots[i].item);
     }
+    pack_pool_fini(&r.pool);
     free(r.slots);
     free(r.starts);
     pthread_cond_destroy(&r.room);

@@ -10,8 +10,8 @@
 #include "formats/image_codec.h"
 #include "pack/pack_internal.h"
 
-/* What is kept of buffers that one large row has grown: of each slot's, and of the worker's. */
-enum { KEEP_BYTES = 256 << 10, KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
+/* What a worker keeps of buffers that one large picture has grown. */
+enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
 
 /* Work on a picture that takes less than this goes unlimited: there are as many as jobs. */
 enum { SMALL_BYTES = 1 << 20 };
@@ -313,24 +313,6 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     item->sample.key = item->key;
     item->sample.label = item->label;
     return shard_frame_build(w->builder, &item->frame, &item->sample, err);
-}
-
-static void trim(struct byte_buffer *b) {
-    if (b->capacity_bytes > KEEP_BYTES) {
-        size_t max_bytes = b->max_bytes;
-        byte_buffer_fini(b);
-        byte_buffer_init(b, max_bytes);
-    }
-}
-
-void pack_item_trim(struct pack_item *item) {
-    trim(&item->row.image);
-    trim(&item->row.text);
-    trim(&item->row.json);
-    trim(&item->resized);
-    if (item->frame.bytes.capacity_bytes > KEEP_BYTES) {
-        shard_frame_fini(&item->frame);
-    }
 }
 
 void pack_worker_run(struct pack_worker *w, struct pack_item *item) {

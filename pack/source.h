@@ -14,7 +14,8 @@
  *
  * Threading : a source and a row have one owner each; distinct ones are independent.
  *             source_row_load may run on another thread than the source.
- * Ownership : the row owns its buffers; source_next overwrites them.
+ * Ownership : the row owns its buffers; source_next overwrites them, and they stay as large as
+ *             they have grown.
  * Untrusted : everything. Limits are below.
  */
 #ifndef PACK_SOURCE_H

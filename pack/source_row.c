@@ -17,9 +17,6 @@
 #include "formats/json_reader.h"
 #include "pack/source_internal.h"
 
-/* A buffer that one large row has grown is not kept for the small ones after it. */
-enum { KEEP_BYTES = 1 << 20 };
-
 const char *source_reason_name(enum source_reason r) {
     static const char *const names[REASON_COUNT] = {
         [REASON_NONE] = "none",
@@ -57,19 +54,10 @@ void source_row_fini(struct source_row *r) {
     byte_buffer_fini(&r->json);
 }
 
-static void empty_buffer(struct byte_buffer *b) {
-    if (b->capacity_bytes > KEEP_BYTES) {
-        size_t max_bytes = b->max_bytes;
-        byte_buffer_fini(b);
-        byte_buffer_init(b, max_bytes);
-    }
-    b->size_bytes = 0;
-}
-
 void source_row_reset(struct source_row *r, uint64_t row) {
-    empty_buffer(&r->image);
-    empty_buffer(&r->text);
-    empty_buffer(&r->json);
+    r->image.size_bytes = 0;
+    r->text.size_bytes = 0;
+    r->json.size_bytes = 0;
     r->row = row;
     r->offset_bytes = 0;
     r->end_bytes = 0;

@@ -169,8 +169,9 @@ static const struct cli_program pack_program = {
             "and ends in the bytes that one undisturbed run gives. DIR/pack.journal is what it "
             "goes "
             "on from.",
-            "Memory: 256 MiB and 64 MiB for each job, whatever the sources hold. A picture that "
-            "takes more than 144 MiB to decode is rejected as image-limit.",
+            "Memory: 256 MiB and 64 MiB for each job, whatever pictures and captions come; "
+            "and what a JSON file takes that is read whole. A picture that takes more than 128 MiB "
+            "to decode is rejected as image-limit.",
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
             "once the run has ended.",
             NULL},
