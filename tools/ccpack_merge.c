@@ -79,5 +79,9 @@ int ccpack_merge_main(int argc, char **argv) {
         s = ccpack_print_summary_json(&summary, seconds, &err);
     }
     cli_arguments_fini(&a);
-    return cli_exit(&merge_program, s, &err);
+    int code = cli_exit(&merge_program, s, &err);
+    if (s == STATUS_INTERRUPTED) {
+        fprintf(stderr, "ccpack merge: %s is no dataset yet; the same command goes on\n", o.out);
+    }
+    return code;
 }

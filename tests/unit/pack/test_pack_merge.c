@@ -364,6 +364,42 @@ TEST(a_merge_replaces_only_when_told) {
     file_memory_destroy(fs);
 }
 
+static bool after_some(void *cookie) {
+    int *left = cookie;
+    return (*left)-- <= 0;
+}
+
+TEST(a_merge_that_is_stopped_is_gone_on_with) {
+    struct error err = {0};
+    struct pack_summary sum, want;
+    make_tars();
+    struct file_system *whole = one_run(&want);
+    for (int asked = 0; asked < 10; asked++) {
+        struct file_system *fs = memory();
+        struct pack_merge_options o;
+        int left = asked;
+        pack_parts(fs, 3);
+        pack_merge_options_default(&o);
+        o.fs = fs;
+        o.directory = "whole";
+        o.parts = parts;
+        o.part_count = 3;
+        o.interrupted = after_some;
+        o.cookie = &left;
+        memset(&err, 0, sizeof(err));
+        if (pack_merge(&o, &sum, &err) != STATUS_OK) {
+            assert_int_equal(err.status, STATUS_INTERRUPTED);
+            assert_true(pack_case_verify(fs, "whole") == 0);
+            assert_ok(merge(fs, parts, 3, false, &sum, &err), err);
+        } else {
+            assert_true(asked > 6);
+        }
+        same_dataset(whole, fs);
+        file_memory_destroy(fs);
+    }
+    file_memory_destroy(whole);
+}
+
 TEST(parts_are_not_appended_to_and_a_merge_is) {
     struct error err = {0};
     struct pack_summary sum;

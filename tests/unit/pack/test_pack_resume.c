@@ -153,6 +153,36 @@ TEST(dying_while_resuming_gives_the_same_bytes) {
     file_memory_destroy(good);
 }
 
+/* Any call of the run that resumes fails, of those that write and those that look. */
+TEST(a_failure_while_resuming_is_reported_and_gives_the_same_bytes) {
+    static const enum file_fault faults[] = {FILE_FAULT_ERROR, FILE_FAULT_READ};
+    struct pack_summary want, sum;
+    struct error err = {0};
+    make_tars();
+    struct file_system *good = undisturbed(&want);
+    for (int kind = 0; kind < 2; kind++) {
+        uint64_t calls = UINT64_MAX;
+        for (uint64_t nth = 0; nth < calls; nth++) {
+            struct file_system *fs = memory();
+            struct file_system *faulty = NULL;
+            assert_ok(file_fault_create(&faulty, fs, 150, FILE_FAULT_DEAD, &err), err);
+            assert_true(run(faulty, false, &sum, &err) != STATUS_OK);
+            file_fault_destroy(faulty);
+            assert_ok(file_fault_create(&faulty, fs, nth, faults[kind], &err), err);
+            enum status s = run(faulty, true, &sum, &err);
+            calls = nth >= file_fault_count(faulty) ? nth : calls;
+            assert_true(s == STATUS_OK ? kind == 1 || nth == calls : err.text[0] != '\0');
+            (void)pack_case_verify(fs, "out");
+            assert_ok(run(fs, true, &sum, &err), err);
+            assert_true(pack_case_equal(good, "out", fs, "out"));
+            file_fault_destroy(faulty);
+            file_memory_destroy(fs);
+        }
+        assert_true(calls > 20);
+    }
+    file_memory_destroy(good);
+}
+
 struct stopper {
     uint64_t after;
     uint64_t seen;
