@@ -79,17 +79,23 @@ TEST(positions_ids_and_texts_agree) {
     dataset_close(d);
 }
 
-TEST(sidecars_are_not_needed) {
+static void open_without_sidecars(enum shard_container container) {
     struct make_shards how;
     struct dataset *d = NULL;
     make_shards_default(&how);
     how.samples = 260;
+    how.container = container;
     assert_ok(make_dataset(file_posix(), test_temp_path("d"), &how, &err), err);
     test_remove_tree(test_temp_path("d/made-000000.cci"));
     test_write_file(test_temp_path("d/made-000001.cci"), "CCSINDEX but no index", 21);
     assert_ok(dataset_open(&d, test_temp_path("d"), NULL, &err), err);
     check_dataset(d, 260, 0, 1);
     dataset_close(d);
+}
+
+TEST(sidecars_are_not_needed) {
+    open_without_sidecars(SHARD_CONTAINER_TAR_ZSTD);
+    open_without_sidecars(SHARD_CONTAINER_TAR);
 }
 
 TEST(an_empty_dataset_opens) {

@@ -16,17 +16,21 @@
 
 static struct error err;
 
+static const enum shard_container containers[] = {SHARD_CONTAINER_TAR_ZSTD, SHARD_CONTAINER_TAR};
+
 /* A shard of ids 0 .. count-1 in the folder of the case. */
-static const char *write_shard(uint64_t count) {
+static const char *write_shard(enum shard_container container, uint64_t count) {
     struct make_shards how;
     struct manifest m;
     make_shards_default(&how);
     how.samples = count;
     how.samples_per_shard = (uint32_t)count;
-    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
+    how.container = container;
+    assert_ok(manifest_init(&m, container, "test", &err), err);
     assert_ok(make_shards_into(&m, file_posix(), test_temp_dir(), 0, &how, &err), err);
+    const char *path = test_temp_path("%s", m.shards[0].name);
     manifest_fini(&m);
-    return test_temp_path("made-000000.tar.zst");
+    return path;
 }
 
 static void assert_same_sample(const struct sample_view *v, const struct shard_sample *s) {
@@ -49,9 +53,9 @@ static void assert_same_sample(const struct sample_view *v, const struct shard_s
     assert_int_equal(v->record.label, s->label);
 }
 
-TEST(samples_come_out_as_they_went_in) {
+static void check_samples(enum shard_container container) {
     struct shard_reader *r = NULL;
-    assert_ok(shard_reader_open(&r, file_posix(), write_shard(150), &err), err);
+    assert_ok(shard_reader_open(&r, file_posix(), write_shard(container, 150), &err), err);
     assert_int_equal(shard_reader_sample_count(r), 150);
     for (uint32_t i = 0; i < 150; i++) {
         struct made_sample made;
@@ -70,11 +74,17 @@ TEST(samples_come_out_as_they_went_in) {
     shard_reader_close(r);
 }
 
+TEST(samples_come_out_as_they_went_in) {
+    for (size_t i = 0; i < 2; i++) {
+        check_samples(containers[i]);
+    }
+}
+
 /* The loader's way: one read at the place the index names, no zstd. */
-TEST(images_are_read_without_decompression) {
+static void check_images(enum shard_container container) {
     struct shard_reader *r = NULL;
     size_t size = 0;
-    const char *path = write_shard(100);
+    const char *path = write_shard(container, 100);
     uint8_t *file = test_read_file(path, &size);
     assert_ok(shard_reader_open(&r, file_posix(), path, &err), err);
     for (uint32_t i = 0; i < 100; i++) {
@@ -82,7 +92,7 @@ TEST(images_are_read_without_decompression) {
         struct shard_record record;
         make_sample(&made, i, 1);
         assert_ok(shard_reader_record(r, i, &record, &err), err);
-        uint32_t span = shard_image_span_bytes(SHARD_CONTAINER_TAR_ZSTD, record.image_bytes);
+        uint32_t span = shard_image_span_bytes(container, record.image_bytes);
         assert_true(record.image_offset + span <= size);
         assert_ok(shard_image_compact(file + record.image_offset, span, record.image_bytes, &err),
                   err);
@@ -94,10 +104,16 @@ TEST(images_are_read_without_decompression) {
     free(file);
 }
 
-TEST(the_members_of_a_sample_are_those_of_its_frame) {
+TEST(images_are_read_without_decompression) {
+    for (size_t i = 0; i < 2; i++) {
+        check_images(containers[i]);
+    }
+}
+
+static void check_members(enum shard_container container) {
     struct shard_reader *r = NULL;
     struct byte_buffer tar = {0};
-    assert_ok(shard_reader_open(&r, file_posix(), write_shard(100), &err), err);
+    assert_ok(shard_reader_open(&r, file_posix(), write_shard(container, 100), &err), err);
     for (uint32_t i = 0; i < 100; i++) {
         struct made_sample made;
         struct sample_view view;
@@ -114,11 +130,17 @@ TEST(the_members_of_a_sample_are_those_of_its_frame) {
     shard_reader_close(r);
 }
 
+TEST(the_members_of_a_sample_are_those_of_its_frame) {
+    for (size_t i = 0; i < 2; i++) {
+        check_members(containers[i]);
+    }
+}
+
 /* By its end alone: what stands before it may be damaged. */
-TEST(shards_are_recognised_by_their_end) {
+static void check_recognised(enum shard_container container) {
     bool is_shard = false;
     size_t size = 0;
-    const char *path = write_shard(20);
+    const char *path = write_shard(container, 20);
     uint8_t *file = test_read_file(path, &size);
     assert_ok(shard_reader_recognise(&is_shard, file_posix(), path, &err), err);
     assert_true(is_shard);
@@ -135,6 +157,12 @@ TEST(shards_are_recognised_by_their_end) {
     test_remove_tree(path);
     assert_status(shard_reader_recognise(&is_shard, file_posix(), path, &err), STATUS_NOTFOUND,
                   err);
+}
+
+TEST(shards_are_recognised_by_their_end) {
+    for (size_t i = 0; i < 2; i++) {
+        check_recognised(containers[i]);
+    }
 }
 
 struct seen {
@@ -157,10 +185,10 @@ static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *tex
     s->faults++;
 }
 
-TEST(verify_asks_about_every_sample) {
+static void check_questions(enum shard_container container) {
     struct seen seen = {.answer = STATUS_OK};
     struct shard_verify how = {.sample = on_sample, .fault = on_fault, .cookie = &seen};
-    const char *path = write_shard(20);
+    const char *path = write_shard(container, 20);
     assert_ok(shard_verify(file_posix(), path, &how, &err), err);
     assert_int_equal(seen.samples, 20);
     assert_int_equal(seen.faults, 0);
@@ -170,6 +198,12 @@ TEST(verify_asks_about_every_sample) {
     seen = (struct seen){.answer = STATUS_NOMEM};
     assert_status(shard_verify(file_posix(), path, &how, &err), STATUS_NOMEM, err);
     assert_int_equal(seen.samples, 1);
+}
+
+TEST(verify_asks_about_every_sample) {
+    for (size_t i = 0; i < 2; i++) {
+        check_questions(containers[i]);
+    }
 }
 
 TEST(span_with_damaged_block_header_is_refused) {
@@ -412,11 +446,15 @@ TEST(samples_beyond_the_limits_are_refused) {
 }
 
 /* Every write, sync and rename fails once: no half shard under a final name, no temporary left. */
-TEST(faults_leave_nothing_half_written) {
+static void check_faults(enum shard_container container) {
     struct make_shards how;
+    bool plain = container == SHARD_CONTAINER_TAR;
+    const char *path = plain ? "d/made-000000.tar" : "d/made-000000.tar.zst";
+    const char *temporary = plain ? "d/made-000000.tar.tmp" : "d/made-000000.tar.zst.tmp";
     make_shards_default(&how);
     how.samples = 4;
     how.samples_per_shard = 4;
+    how.container = container;
     uint64_t calls = 1;
     for (uint64_t nth = 0; nth < calls; nth++) {
         struct file_system *memory = NULL;
@@ -435,16 +473,21 @@ TEST(faults_leave_nothing_half_written) {
         struct error why = {0};
         enum status s = make_dataset(faulty, "d", &how, &why);
         assert_true(s < STATUS_OK);
-        const char *path = "d/made-000000.tar.zst";
         assert_ok(memory->exists(memory->context, path, &exists, &err), err);
         if (exists) {
             struct shard_verify verify = {0};
             assert_ok(shard_verify(memory, path, &verify, &err), err);
         }
-        assert_ok(memory->exists(memory->context, "d/made-000000.tar.zst.tmp", &exists, &err), err);
+        assert_ok(memory->exists(memory->context, temporary, &exists, &err), err);
         assert_false(exists);
         file_fault_destroy(faulty);
         file_memory_destroy(memory);
     }
     assert_true(calls > 8);
+}
+
+TEST(faults_leave_nothing_half_written) {
+    for (size_t i = 0; i < 2; i++) {
+        check_faults(containers[i]);
+    }
 }
