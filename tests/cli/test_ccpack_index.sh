@@ -44,6 +44,11 @@ for format in gnu oldgnu pax posix ustar v7; do
     "$BIN/ccdump" cat packed --id 3 --image | cmp - image
 done
 has tars/dataset.json '"container":"tar-foreign"'
+for dataset in tars packed; do
+    expect 0 "$BIN/ccbench" loader $dataset -b 8 --size 32 --steps 4 --digest --json
+    field out.txt digest >$dataset.txt
+done
+cmp tars.txt packed.txt || fail "the loader delivers something else"
 
 # --- options that change what it says
 expect 0 "$BIN/ccpack" index -q --json --overwrite --caption-column mine --max-bad 90% tars/a.tar

@@ -31,6 +31,7 @@ void picture_dataset_default(struct picture_dataset *how) {
         .id_step = 3,
         .samples_per_shard = 40,
         .tokenizer = true,
+        .container = SHARD_CONTAINER_TAR_ZSTD,
     };
 }
 
@@ -106,17 +107,17 @@ static void make_shard(struct manifest *m,
                        uint32_t number,
                        uint64_t from,
                        uint64_t to,
-                       uint64_t step) {
+                       const struct picture_dataset *how) {
     struct shard_writer *w = NULL;
     struct shard_frame_builder *b = NULL;
     struct shard_frame frame = {0};
     struct shard_summary summary;
     struct error err = {0};
-    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number,
-                           SHARD_CONTAINER_TAR_ZSTD, 1, &err));
-    MUST(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 1, &err));
+    MUST(shard_writer_open(&w, file_posix(), directory, "pictures", number, how->container, 1,
+                           &err));
+    MUST(shard_frame_builder_create(&b, how->container, 1, &err));
     for (uint64_t i = from; i < to; i++) {
-        build_frame(b, &frame, i, step);
+        build_frame(b, &frame, i, how->id_step);
         MUST(shard_writer_add(w, &frame, &err));
     }
     MUST(shard_writer_finish(w, &summary, &err));
@@ -172,11 +173,10 @@ void picture_dataset_make(const char *directory, const struct picture_dataset *h
     uint64_t fingerprint = 0;
     uint32_t number = 0;
     MUST(fs->make_directory(fs->context, directory, &err));
-    MUST(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err));
+    MUST(manifest_init(&m, how->container, "test", &err));
     for (uint64_t from = 0; from < how->samples; from += how->samples_per_shard) {
         uint64_t to = from + how->samples_per_shard;
-        make_shard(&m, directory, number++, from, to < how->samples ? to : how->samples,
-                   how->id_step);
+        make_shard(&m, directory, number++, from, to < how->samples ? to : how->samples, how);
     }
     MUST(dataset_fingerprint_of(&fingerprint, &m, directory, fs, &err));
     MUST(manifest_seal(&m, fingerprint, &err));

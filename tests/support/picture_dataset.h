@@ -11,11 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/shard.h"
+
 struct picture_dataset {
-    uint64_t samples;           /* 100 */
-    uint64_t id_step;           /* ids 0, step, 2 * step, ...; 3 */
-    uint32_t samples_per_shard; /* 40 */
-    bool tokenizer;             /* true: a trained one lies beside the shards */
+    uint64_t samples;               /* 100 */
+    uint64_t id_step;               /* ids 0, step, 2 * step, ...; 3 */
+    uint32_t samples_per_shard;     /* 40 */
+    bool tokenizer;                 /* true: a trained one lies beside the shards */
+    enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
 };
 
 void picture_dataset_default(struct picture_dataset *how);

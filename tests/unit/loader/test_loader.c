@@ -64,6 +64,21 @@ static void check_engine(enum loader_engine engine) {
     assert_memory_not_equal(got, expected, sizeof(got));
 }
 
+/* Plain tars have their pictures at other places, and in one piece. */
+TEST(containers_give_the_same_batches) {
+    enum { STEPS = 12 };
+    uint64_t got[2][STEPS];
+    for (int i = 0; i < 2; i++) {
+        struct picture_dataset how;
+        picture_dataset_default(&how);
+        how.container = i == 0 ? SHARD_CONTAINER_TAR_ZSTD : SHARD_CONTAINER_TAR;
+        const char *dir = test_temp_path("d%d", i);
+        picture_dataset_make(dir, &how);
+        hash_steps(got[i], STEPS, dir, batches_options(16));
+    }
+    assert_memory_equal(got[0], got[1], sizeof(got[0]));
+}
+
 TEST(threads_do_not_change_the_batches_of_pread) {
     check_engine(LOADER_ENGINE_PREAD);
 }
