@@ -112,20 +112,20 @@ struct pack_options {
     const char *directory;        /* made when it is not there; its parent must be */
     const char *const *sources;
     size_t source_count;
-    enum source_kind kind;      /* SOURCE_AUTO */
-    const char *images;         /* these five as in struct source_options; NULL */
-    const char *split;          /* */
-    const char *columns;        /* */
-    const char *caption_column; /* */
-    const char *image_column;   /* */
-    enum pack_ids ids;          /* PACK_IDS_ROW */
-    struct pack_part part;      /* everything; else every source must be a file or folder */
-    bool check;                 /* every picture is decoded; true. False: only its headers are read,
-                                 * and only without resize */
-    struct pack_filter filter;  /* everything */
-    enum pack_dedup dedup;      /* PACK_DEDUP_NONE; not with parts */
-    struct pack_resize resize;  /* PACK_RESIZE_NONE */
-    int32_t quality;            /* of JPEGs made by a resize, [1, 100]; 90 */
+    enum source_kind kind; /* SOURCE_AUTO */
+    const char *images;    /* this and the next four as in struct source_options; NULL */
+    const char *split;
+    const char *columns;
+    const char *caption_column;
+    const char *image_column;
+    enum pack_ids ids;         /* PACK_IDS_ROW */
+    struct pack_part part;     /* everything; else every source must be a file or folder */
+    bool check;                /* every picture is decoded; true. False: only its headers are read,
+                                * and only without resize */
+    struct pack_filter filter; /* everything */
+    enum pack_dedup dedup;     /* PACK_DEDUP_NONE; not with parts */
+    struct pack_resize resize; /* PACK_RESIZE_NONE */
+    int32_t quality;           /* of JPEGs made by a resize, [1, 100]; 90 */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
     int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3: 9 gives 0.2 %
                     * fewer bytes in 10 % more time */
