@@ -1,6 +1,7 @@
 /*
- * Every allocation of ours fails in turn, over a run, an append and a merge: an error, nothing
- * half-written under a final name, and then --resume ends in the bytes of an undisturbed run. The C
+ * Every allocation of ours fails in turn, over a run, an append, a merge and an index of tars:
+ * an error, nothing half-written under a final name, and then --resume ends in the bytes of an
+ * undisturbed run. The C
  * library's malloc is wrapped for calls that come from this program's own text, in which all of
  * ccstream is linked.
  *
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
+#include "pack/index_tar.h"
 #include "pack/pack_merge.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
@@ -74,7 +76,7 @@ static struct file_system *memory(void) {
     return fs;
 }
 
-enum what { PACK, APPEND, MERGE };
+enum what { PACK, APPEND, MERGE, INDEX };
 
 static enum status
 run(enum what what, const struct file_system *fs, bool resume, struct error *err) {
@@ -88,6 +90,12 @@ run(enum what what, const struct file_system *fs, bool resume, struct error *err
         o.parts = parts;
         o.part_count = 2;
         return pack_merge(&o, &sum, err);
+    }
+    if (what == INDEX) {
+        struct pack_options o = pack_case_options(fs, "out", tars, 2);
+        o.jobs = 1;
+        o.overwrite = resume;
+        return index_tar_run(&o, &sum, err);
     }
     struct pack_options o = pack_case_options(fs, "out", tars + (what == APPEND), 1);
     o.jobs = 1;
@@ -103,6 +111,14 @@ static struct file_system *before(enum what what) {
     struct file_system *fs = memory();
     if (what == APPEND) {
         assert_ok(run(PACK, fs, false, &err), err);
+    }
+    static const char *const copies[] = {"out/a.tar", "out/b.tar"};
+    for (uint32_t i = 0; what == INDEX && i < 2; i++) { /* what is written lies beside them */
+        size_t size = 0;
+        uint8_t *bytes = test_read_file(tars[i], &size);
+        assert_ok(fs->make_directory(fs->context, "out", &err), err);
+        assert_ok(file_write_atomic(fs, copies[i], bytes, size, &err), err);
+        free(bytes);
     }
     for (uint32_t i = 0; what == MERGE && i < 2; i++) {
         struct pack_options o = pack_case_options(fs, parts[i], tars, 2);
@@ -147,7 +163,7 @@ static void sweep(enum what what) {
 
 #else
 
-enum what { PACK, APPEND, MERGE };
+enum what { PACK, APPEND, MERGE, INDEX };
 
 static void sweep(enum what what) {
     (void)what;
@@ -166,4 +182,8 @@ TEST(every_failing_allocation_of_an_append) {
 
 TEST(every_failing_allocation_of_a_merge) {
     sweep(MERGE);
+}
+
+TEST(every_failing_allocation_of_an_index) {
+    sweep(INDEX);
 }
