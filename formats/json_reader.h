@@ -28,6 +28,10 @@ enum status json_document_parse(struct json_document **out,
                                 size_t size_bytes,
                                 struct error *err);
 void json_document_destroy(struct json_document *d); /* accepts NULL */
+
+/* Whether this is JSON that json_document_parse takes, told of plain text only, and several times
+ * faster, without memory: false says nothing, and the text must then be parsed. */
+bool json_text_is_plain(const void *text, size_t size_bytes);
 const struct json_value *json_document_root(const struct json_document *d);
 
 /* All take NULL for "not there", so that a path of lookups needs one test at its end. */

@@ -9,6 +9,7 @@
 #include "formats/zstd_codec_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <zstd.h>
 
@@ -28,9 +29,16 @@ enum {
     LEVEL_SMALL_MAX = 4,
 };
 
+/* What the context's parameters are for; level 0: not set yet. */
+struct parameters {
+    int level;
+    bool is_small, checksum;
+};
+
 struct zstd_packer {
     ZSTD_CCtx *context;
     int level;
+    struct parameters set;
 };
 
 struct zstd_unpacker {
@@ -61,7 +69,7 @@ void zstd_packer_destroy(struct zstd_packer *p) {
 }
 
 /* The library's error code, or what it returns for success. */
-static size_t set_parameters(ZSTD_CCtx *c, int level, size_t size_bytes, bool checksum) {
+static size_t set_all(ZSTD_CCtx *c, const struct parameters *want) {
     static const struct {
         ZSTD_cParameter parameter;
         int value;
@@ -69,21 +77,40 @@ static size_t set_parameters(ZSTD_CCtx *c, int level, size_t size_bytes, bool ch
         {ZSTD_c_strategy, ZSTD_greedy}, {ZSTD_c_windowLog, 14}, {ZSTD_c_hashLog, 13},
         {ZSTD_c_chainLog, 13},          {ZSTD_c_searchLog, 2},  {ZSTD_c_minMatch, 5},
     };
+    size_t count = want->is_small ? sizeof(small) / sizeof(small[0]) : 0;
     size_t got = ZSTD_CCtx_reset(c, ZSTD_reset_session_and_parameters);
     if (!ZSTD_isError(got)) {
-        got = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, level);
+        got = ZSTD_CCtx_setParameter(c, ZSTD_c_compressionLevel, want->level);
     }
-    if (!ZSTD_isError(got) && level >= LEVEL_LAZY_MIN && level <= LEVEL_LAZY_MAX) {
+    if (!ZSTD_isError(got) && want->level >= LEVEL_LAZY_MIN && want->level <= LEVEL_LAZY_MAX) {
         got = ZSTD_CCtx_setParameter(c, ZSTD_c_strategy, ZSTD_btlazy2);
     }
-    bool is_small =
-        level >= LEVEL_SMALL_MIN && level <= LEVEL_SMALL_MAX && size_bytes <= SMALL_BYTES;
-    for (size_t i = 0; is_small && !ZSTD_isError(got) && i < sizeof(small) / sizeof(small[0]);
-         i++) {
+    for (size_t i = 0; i < count && !ZSTD_isError(got); i++) {
         got = ZSTD_CCtx_setParameter(c, small[i].parameter, small[i].value);
     }
-    return ZSTD_isError(got) ? got
-                             : ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, checksum ? 1 : 0);
+    return ZSTD_isError(got)
+               ? got
+               : ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, want->checksum ? 1 : 0);
+}
+
+/* Only where they differ from the last frame's; what a frame leaves behind goes in any case. */
+static size_t set_parameters(struct zstd_packer *p, int level, size_t size_bytes, bool checksum) {
+    const struct parameters want = {
+        .level = level,
+        .is_small =
+            level >= LEVEL_SMALL_MIN && level <= LEVEL_SMALL_MAX && size_bytes <= SMALL_BYTES,
+        .checksum = checksum,
+    };
+    if (p->set.level == want.level && p->set.is_small == want.is_small &&
+        p->set.checksum == want.checksum) {
+        return ZSTD_CCtx_reset(p->context, ZSTD_reset_session_only);
+    }
+    p->set.level = 0;
+    size_t got = set_all(p->context, &want);
+    if (!ZSTD_isError(got)) {
+        p->set = want;
+    }
+    return got;
 }
 
 /* One frame into `out`; *frame_bytes says how long it is. */
@@ -97,7 +124,7 @@ static enum status make_frame(struct zstd_packer *p,
                               struct error *err) {
     size_t room = ZSTD_compressBound(size_bytes);
     TRY(byte_buffer_reserve(out, room, err));
-    size_t got = set_parameters(p->context, level, size_bytes, checksum);
+    size_t got = set_parameters(p, level, size_bytes, checksum);
     if (!ZSTD_isError(got)) {
         got = ZSTD_compress2(p->context, out->data + out->size_bytes, room, data, size_bytes);
     }
@@ -168,9 +195,7 @@ enum status zstd_packer_block(struct zstd_packer *p,
         size_t size = 0;
         const uint8_t *block = only_block(to, frame_bytes, &size);
         if (block && size < size_bytes) {
-            for (size_t k = 0; k < size; k++) {
-                to[k] = block[k];
-            }
+            memmove(to, block, size);
             out->size_bytes += size;
             *block_bytes = size;
             return STATUS_OK;

@@ -282,6 +282,9 @@ static enum status check_json(struct source_row *r, struct error *err) {
     struct json_document *document = NULL;
     struct error why = {0};
     r->json_unchecked = false;
+    if (r->caption_member[0] == '\0' && json_text_is_plain(r->json.data, r->json.size_bytes)) {
+        return STATUS_OK;
+    }
     enum status s = json_document_parse(&document, ".json", r->json.data, r->json.size_bytes, &why);
     if (s == STATUS_NOMEM) {
         return error_set(err, s, "%s", why.text);

@@ -1,6 +1,7 @@
 /* JSON read back: kinds, order, what is refused. */
 #include "formats/json_reader.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/support/test.h"
@@ -100,4 +101,80 @@ TEST(bad_text_is_refused_with_its_place) {
     static char deep[10000];
     memset(deep, '[', sizeof deep - 1);
     assert_status(parse(&d, deep, &err), STATUS_CORRUPT, err);
+}
+
+/* The quick look takes what datasets hold, and never what the parser refuses. */
+TEST(plain_text_is_known_at_a_look) {
+    static const char *const plain[] = {
+        "{}",
+        " [ ] ",
+        "0",
+        "-12.5e+10",
+        "\"text\"",
+        "{\"url\": \"http://a/b.jpg\", \"width\": 640, \"exif\": \"{}\", \"error\": null, "
+        "\"captions\": [\"one \\\"two\\\"\", \"na\xC3\xAFve\"], \"ok\": true, \"score\": 0.25}\n",
+        "[[1, 2], [{\"a\": 1}, {\"a\": 1}], false]",
+    };
+    static const char *const others[] = {
+        "",
+        " ",
+        "{",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "{\"a\":1 2}",
+        "01",
+        "1.",
+        ".5",
+        "-",
+        "+1",
+        "1e",
+        "1e+",
+        "1e999",
+        "truee",
+        "nul",
+        "\"",
+        "\"a",
+        "\"\\\"",
+        "\"\\x\"",
+        "\"\t\"",
+        "{} x",
+        "\"\xFF\"",
+        "{\"a\":1,\"a\":2}",
+        "[1}",
+        "{1:2}",
+        "99999999999999999999",
+        "\"\\u0000\"",
+        "\xEF\xBB\xBF{}",
+    };
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        struct json_document *d = NULL;
+        assert_true(json_text_is_plain(plain[i], strlen(plain[i])));
+        assert_ok(parse(&d, plain[i], &err), err);
+        json_document_destroy(d);
+        for (size_t size = 0; size < strlen(plain[i]); size++) { /* every cut */
+            struct json_document *cut = NULL;
+            bool taken = json_document_parse(&cut, "x", plain[i], size, &err) == STATUS_OK;
+            assert_true(taken || !json_text_is_plain(plain[i], size));
+            json_document_destroy(cut);
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_false(json_text_is_plain(others[i], strlen(others[i])));
+    }
+    assert_false(json_text_is_plain("\"a\0b\"", 5));
+    static char deep[200];
+    memset(deep, '[', 100);
+    memset(deep + 100, ']', 100);
+    assert_false(json_text_is_plain(deep, 200)); /* left to the parser */
+    char keys[4096] = "{";
+    for (int i = 0; i < 300; i++) {
+        snprintf(keys + strlen(keys), 16, "%s\"k%d\":0", i > 0 ? "," : "", i);
+    }
+    strcat(keys, "}");
+    assert_false(json_text_is_plain(keys, strlen(keys)));
 }
