@@ -302,6 +302,65 @@ TEST(long_texts_survive) {
     free(text);
 }
 
+/* Each form of header at its ends: what one writer makes is the only form that readers take. */
+TEST(content_sizes_have_one_form_each) {
+    static const struct {
+        uint32_t content_bytes;
+        uint8_t descriptor;
+        size_t header_bytes;
+    } rows[] = {
+        {256, FRAME_DESCRIPTOR_SHORT, 7},      {1024, FRAME_DESCRIPTOR_SHORT, 7},
+        {65791, FRAME_DESCRIPTOR_SHORT, 7},    {65792, FRAME_DESCRIPTOR_SINGLE, 9},
+        {8 << 20, FRAME_DESCRIPTOR_SINGLE, 9}, {(8 << 20) + 1, FRAME_DESCRIPTOR_WINDOWED, 10},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint8_t frame[FRAME_MAX_HEADER_BYTES] = {0};
+        uint32_t content = 0;
+        assert_int_equal(frame_header(frame, rows[i].content_bytes), rows[i].header_bytes);
+        assert_int_equal(frame[4], rows[i].descriptor);
+        assert_true(frame_content_bytes(frame, sizeof(frame), &content));
+        assert_int_equal(content, rows[i].content_bytes);
+        assert_false(frame_content_bytes(frame, sizeof(frame) - 1, &content));
+    }
+    uint8_t longer[FRAME_MAX_HEADER_BYTES] = {0x28, 0xB5, 0x2F, 0xFD, FRAME_DESCRIPTOR_SINGLE};
+    uint32_t content = 0;
+    store_u32(longer + 5, 65791); /* would fit the short form */
+    assert_false(frame_content_bytes(longer, sizeof(longer), &content));
+    store_u32(longer + 5, 255);
+    assert_false(frame_content_bytes(longer, sizeof(longer), &content));
+    store_u32(longer + 5, 65792);
+    assert_true(frame_content_bytes(longer, sizeof(longer), &content));
+}
+
+/* Around the size at which the form changes, zstd reads what was framed. */
+TEST(zstd_reads_frames_on_both_sides_of_the_short_form) {
+    struct shard_frame_builder *b = NULL;
+    struct shard_frame frame = {0};
+    struct zstd_unpacker *u = NULL;
+    uint8_t *out = malloc(80000);
+    int forms = 0;
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
+    assert_ok(zstd_unpacker_create(&u, &err), err);
+    for (size_t image_bytes = 62000; image_bytes < 67000; image_bytes += 256) {
+        struct made_sample made;
+        uint32_t content = 0;
+        make_sample_sized(&made, 7, 1, image_bytes);
+        assert_ok(shard_frame_build(b, &frame, &made.sample, &err), err);
+        made_sample_fini(&made);
+        assert_true(frame_content_bytes(frame.bytes.data, frame.bytes.size_bytes, &content));
+        assert_int_equal(content, frame.content_bytes);
+        assert_ok(zstd_unpack(u, out, content, frame.bytes.data, frame.bytes.size_bytes, "x", &err),
+                  err);
+        assert_int_equal((uint32_t)hash64(out, content), frame.content_check);
+        forms |= frame.bytes.data[4] == FRAME_DESCRIPTOR_SHORT ? 1 : 2;
+    }
+    assert_int_equal(forms, 3);
+    zstd_unpacker_destroy(u);
+    shard_frame_builder_destroy(b);
+    shard_frame_fini(&frame);
+    free(out);
+}
+
 TEST(an_image_above_the_window_is_framed_for_every_decoder) {
     enum { IMAGE_BYTES = 9 << 20 };
     struct made_sample made;
