@@ -117,11 +117,27 @@ static void on_signal(int number) {
     signal(number, SIG_DFL);
 }
 
+/* Handlers run on a stack of their own: oneDNN's generated kernels keep numbers below the stack
+ * pointer, further than the ABI promises to leave alone, and a handler on their stack would write
+ * over them. */
+static void install_stack(void) {
+    static char memory[64 * 1024];
+    stack_t stack;
+    memset(&stack, 0, sizeof(stack));
+    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE) != 0) {
+        stack.ss_sp = memory;
+        stack.ss_size = sizeof(memory);
+        stack.ss_flags = 0;
+        sigaltstack(&stack, NULL);
+    }
+}
+
 void cli_signals_install(void) {
     struct sigaction action;
+    install_stack();
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

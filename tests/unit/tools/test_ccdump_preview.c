@@ -107,6 +107,7 @@ TEST(escapes_say_what_the_pixels_are) {
     assert_memory_equal(out.data, wanted, out.size_bytes);
     out.size_bytes = 0;
     assert_ok(preview_render(&out, &view, PREVIEW_256, &err), err);
+    assert_ok(byte_buffer_append(&out, "", 1, &err), err); /* ends the string */
     assert_non_null(strstr((const char *)out.data, "\x1b[38;5;196m\x1b[48;5;21m"));
     byte_buffer_fini(&out);
 }
