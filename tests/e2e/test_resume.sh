@@ -96,8 +96,10 @@ expect 66 "nowhere" "$train" $options --val nowhere --out x
 cp data/tokenizer.model other/
 expect 65 "was trained on dataset" "$train" --resume whole --data other
 expect 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
+"$BIN/ccpack" -q -o plain other.tar
+expect 64 "has no tokenizer" "$train" $options --data plain --out y
 rm data/tokenizer.model
-expect 64 "has no tokenizer" "$train" $options --out y
+expect 66 "it is not there" "$train" $options --out y
 [ ! -e y ] || fail "a refused run left a directory"
 mkdir empty
 expect 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval empty --data data
