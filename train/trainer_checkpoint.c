@@ -1,0 +1,144 @@
+/*
+ * trainer_checkpoint: what a run saves, and what must agree before it goes on from there.
+ */
+#include "train/trainer_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "formats/dataset.h"
+#include "formats/tokenizer.h"
+#include "train/run_dir.h"
+
+/* Whether the dataset was once, before something was appended, what the checkpoint was trained on.
+ */
+static bool has_grown_from(const struct trainer *t, const struct train_position *p) {
+    const struct manifest *m = dataset_manifest(loader_dataset(t->loader, 0));
+    for (size_t g = 0; g < m->generation_count; g++) {
+        if (m->generations[g].fingerprint == p->fingerprint) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where a restored run goes on: where it was, or, on a dataset that has grown, at the beginning of
+ * the epoch it was in, because an epoch is another order of other samples now. Steps then count as
+ * if earlier epochs had been as long. */
+static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
+    struct loader_state place = {
+        .fingerprint = t->data.fingerprint, .seed = p->seed, .epoch = p->epoch, .step = p->batch};
+    if (p->fingerprint != t->data.fingerprint) {
+        place.step = 0;
+        log_write(t->options.log, LOG_LEVEL_INFO,
+                  "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64
+                  " begins anew",
+                  t->options.data, p->samples_count, t->data.sample_count, p->epoch + 1);
+    }
+    return place;
+}
+
+/* What must agree between a checkpoint and this run, and what to say when it does not. */
+static enum status
+check_same_run(const struct trainer *t, const struct checkpoint *c, struct error *err) {
+    const struct model_config *m = checkpoint_model(c);
+    const struct train_position *p = checkpoint_position(c);
+    const char *what = NULL;
+    if (strcmp(m->image_tower, t->config.image_tower) != 0 ||
+        strcmp(m->text_tower, t->config.text_tower) != 0 || m->small_stem != t->config.small_stem) {
+        what = "towers";
+    } else if (m->image_size_px != t->config.image_size_px) {
+        what = "image size";
+    } else if (m->max_tokens != t->config.max_tokens || m->vocab_count != t->config.vocab_count ||
+               m->clean_captions != t->config.clean_captions) {
+        what = "tokens or vocabulary";
+    } else if (m->embed_dim != t->config.embed_dim) {
+        what = "embedding size";
+    } else if (strcmp(checkpoint_loss_name(c), t->options.loss.name) != 0) {
+        what = "loss";
+    } else if (p->seed != t->options.seed) {
+        what = "seed";
+    }
+    if (what != NULL) {
+        return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
+                         what);
+    }
+    if (p->fingerprint != t->data.fingerprint && !has_grown_from(t, p)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s was trained on dataset %016" PRIx64 " (%" PRIu64
+                         " samples), %s is %016" PRIx64 " (%" PRIu64 " samples)",
+                         checkpoint_path(c), p->fingerprint, p->samples_count, t->options.data,
+                         t->data.fingerprint, t->data.sample_count);
+    }
+    size_t stored_size;
+    size_t size;
+    const void *stored = checkpoint_tokenizer(c, &stored_size);
+    const void *bytes = tokenizer_bytes(loader_tokenizer(t->loader), &size);
+    if (stored == NULL || stored_size != size || memcmp(stored, bytes, size) != 0) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s was trained with another tokenizer than that of %s",
+                         checkpoint_path(c), t->options.data);
+    }
+    return STATUS_OK;
+}
+
+enum status trainer_restore(struct trainer *t, struct error *err) {
+    bool there = false;
+    TRY(run_dir_has_checkpoint(t->options.run, &there, err));
+    if (!there) {
+        return STATUS_OK;
+    }
+    struct checkpoint *c = NULL;
+    TRY(checkpoint_open(&c, file_posix(), t->options.run, err));
+    const struct loss_scalar *scalars;
+    const int32_t scalar_count = loss_scalars(t->loss, &scalars);
+    enum status s = check_same_run(t, c, err);
+    if (s == STATUS_OK) {
+        s = checkpoint_load_params(c, dual_encoder_params(t->model), true, err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(c, t->state, scalars, scalar_count, err);
+    }
+    if (s == STATUS_OK) {
+        const struct train_position *p = checkpoint_position(c);
+        const struct loader_state place = restored_place(t, p);
+        t->step =
+            p->fingerprint == t->data.fingerprint ? p->step : place.epoch * t->data.steps_per_epoch;
+        t->resumed_step = p->step;
+        t->saved_step = p->step;
+        s = loader_seek(t->loader, &place, err);
+    }
+    checkpoint_close(c);
+    return s;
+}
+
+enum status trainer_save(struct trainer *t, struct error *err) {
+    if (t->saved_step == t->step) {
+        return STATUS_OK;
+    }
+    const struct loader_state place = loader_state(t->loader);
+    const struct train_position position = {.step = t->step,
+                                            .seed = place.seed,
+                                            .epoch = place.epoch,
+                                            .batch = place.step,
+                                            .fingerprint = place.fingerprint,
+                                            .samples_count = t->data.sample_count,
+                                            .id_space_count = t->data.id_space};
+    struct checkpoint_content content = {.model = &t->config,
+                                         .position = &position,
+                                         .loss_name = t->options.loss.name,
+                                         .params = dual_encoder_params(t->model),
+                                         .state = t->state};
+    content.scalar_count = loss_scalars(t->loss, &content.scalars);
+    content.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);
+    char path[PATH_MAX_BYTES];
+    TRY(metrics_state(t->metrics, t->step, t->state, err));
+    TRY(metrics_sync(t->metrics, err));
+    TRY(run_dir_checkpoint_path(path, t->options.run, t->step, err));
+    TRY(checkpoint_save(file_posix(), path, &content, err));
+    TRY(run_dir_publish(file_posix(), t->options.run, t->step, t->options.keep_count, err));
+    t->saved_step = t->step;
+    log_write(t->options.log, LOG_LEVEL_DEBUG, "saved %s", path);
+    return STATUS_OK;
+}

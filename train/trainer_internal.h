@@ -1,0 +1,57 @@
+/*
+ * trainer_internal: the trainer's own struct and the parts that its files call of each other.
+ */
+#ifndef TRAIN_TRAINER_INTERNAL_H
+#define TRAIN_TRAINER_INTERNAL_H
+
+#include "train/checkpoint.h"
+#include "train/schedule.h"
+#include "train/trainer.h"
+
+enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
+
+struct trainer {
+    struct trainer_options options;
+    struct model_config config;
+    struct loader *loader;
+    struct loader_info data;
+    struct device *dev;
+    struct dual_encoder *model;
+    struct sample_state *state;
+    struct loss *loss;
+    struct metrics *metrics;
+    struct schedule schedule;
+
+    /* S, of images and of texts with themselves where the loss asks for it, and their gradients. */
+    struct pair_matrix {
+        float *similarity, *gradient; /* (B, B), host */
+    } pairs[PAIR_COUNT];
+    struct tensor s;      /* one of them on the device */
+    struct tensor dx, dt; /* (B, E) */
+
+    uint64_t step; /* done */
+    uint64_t resumed_step;
+    uint64_t saved_step; /* of the newest checkpoint of this process; UINT64_MAX: none */
+};
+
+/* trainer_open.c: loader, model, state, loss and schedule. */
+enum status trainer_open_loader(struct trainer *t, struct error *err);
+enum status trainer_open_model(struct trainer *t, struct error *err);
+void trainer_make_schedule(struct trainer *t);
+
+/* trainer_checkpoint.c: goes on from RUN/last where it is there; saves unless this step is saved.
+ */
+enum status trainer_restore(struct trainer *t, struct error *err);
+enum status trainer_save(struct trainer *t, struct error *err);
+
+/* trainer_eval.c: whether `val` can be evaluated on, before any work; and doing so. */
+enum status trainer_check_val(const struct trainer *t, struct error *err);
+enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result, struct error *err);
+
+/* trainer_step.c: one batch through everything; *epoch_ended: it was the epoch's last. */
+enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
+
+/* Steps of this run: the schedule's, or fewer when asked. */
+uint64_t trainer_last_step(const struct trainer *t);
+
+#endif

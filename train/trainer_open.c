@@ -1,0 +1,119 @@
+/*
+ * trainer_open: from options to a loader, a model on its device, state, loss and schedule.
+ */
+#include "train/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum status make_config(struct model_config *c,
+                               const struct trainer_options *o,
+                               uint32_t vocab_count,
+                               struct error *err) {
+    *c = (struct model_config){.small_stem = o->small_stem,
+                               .image_size_px = (int32_t)o->image_size_px,
+                               .max_tokens = (int32_t)o->max_tokens,
+                               .vocab_count = (int32_t)vocab_count,
+                               .embed_dim = (int32_t)o->embed_dim,
+                               .clean_captions = o->clean_captions};
+    if (strlen(o->image_tower) >= sizeof c->image_tower ||
+        strlen(o->text_tower) >= sizeof c->text_tower) {
+        return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
+    }
+    memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
+    memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
+    return STATUS_OK;
+}
+
+static enum status model_options(struct dual_encoder_options *out,
+                                 const struct model_config *c,
+                                 const struct trainer_options *o,
+                                 struct error *err) {
+    TRY(model_config_options(c, out, err));
+    out->text.dropout = (float)o->dropout;
+    out->max_batch = (int32_t)o->batch_count;
+    out->training = true;
+    out->dtype = DTYPE_F32;
+    return STATUS_OK;
+}
+
+enum status trainer_plan(struct dual_encoder_memory *out,
+                         const struct trainer_options *opt,
+                         uint32_t vocab_count,
+                         struct error *err) {
+    struct model_config config;
+    struct dual_encoder_options model;
+    TRY(make_config(&config, opt, vocab_count, err));
+    TRY(model_options(&model, &config, opt, err));
+    return dual_encoder_plan(out, &model, err);
+}
+
+enum status trainer_open_loader(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct loader_options lo;
+    loader_options_default(&lo);
+    lo.batch_count = o->batch_count;
+    lo.image_size_px = o->image_size_px;
+    lo.augment = o->augment;
+    lo.seed = o->seed;
+    lo.max_tokens = o->max_tokens;
+    lo.clean_captions = o->clean_captions;
+    lo.threads = o->loader_threads;
+    lo.engine = o->engine;
+    lo.log = o->log;
+    TRY(loader_open(&t->loader, o->data, &lo, err));
+    loader_info(t->loader, &t->data);
+    if (t->data.vocab_count == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data,
+                         o->data);
+    }
+    return STATUS_OK;
+}
+
+static enum status alloc_matrix(struct trainer *t,
+                                struct tensor *out,
+                                int64_t rows,
+                                int64_t columns,
+                                struct error *err) {
+    void *data = NULL;
+    TRY(t->dev->ops->alloc(t->dev, (size_t)(rows * columns) * sizeof(float), &data, err));
+    *out = tensor_2d(data, DTYPE_F32, rows, columns);
+    return STATUS_OK;
+}
+
+enum status trainer_open_model(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const int64_t b = o->batch_count;
+    struct dual_encoder_options model;
+    TRY(make_config(&t->config, o, t->data.vocab_count, err));
+    TRY(model_options(&model, &t->config, o, err));
+    TRY(device_open(&t->dev, o->device, (int32_t)o->threads, err));
+    TRY(dual_encoder_create(&t->model, t->dev, &model, err));
+    TRY(params_init(dual_encoder_params(t->model), o->seed, err));
+    TRY(sample_state_create(&t->state, t->data.id_space, err));
+    TRY(loss_create(&t->loss, &o->loss, t->state, t->data.sample_count, b, err));
+    TRY(alloc_matrix(t, &t->s, b, b, err));
+    TRY(alloc_matrix(t, &t->dx, b, o->embed_dim, err));
+    TRY(alloc_matrix(t, &t->dt, b, o->embed_dim, err));
+    for (int i = 0; i < (loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
+        struct pair_matrix *p = &t->pairs[i];
+        p->similarity = calloc((size_t)(b * b), sizeof *p->similarity);
+        p->gradient = calloc((size_t)(b * b), sizeof *p->gradient);
+        if (p->similarity == NULL || p->gradient == NULL) {
+            return error_set(err, STATUS_NOMEM,
+                             "no memory for a batch of %lld; use a smaller --batch", (long long)b);
+        }
+    }
+    return STATUS_OK;
+}
+
+void trainer_make_schedule(struct trainer *t) {
+    const struct trainer_options *o = &t->options;
+    const uint64_t total = o->epochs * t->data.steps_per_epoch;
+    const uint64_t tenth = total / 10;
+    t->schedule = (struct schedule){.peak_lr = o->lr, .final_lr = o->min_lr, .total_steps = total};
+    t->schedule.warmup_steps = o->warmup_steps != UINT64_MAX ? o->warmup_steps
+                               : tenth < 500                 ? tenth
+                                                             : 500;
+}

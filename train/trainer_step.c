@@ -1,0 +1,136 @@
+/*
+ * trainer_step: one batch through towers, loss, optimiser.
+ *
+ * A step never changes anything before it is known to be sound: a similarity or gradient that is
+ * not finite ends the run before state or parameters are written.
+ */
+#include "train/trainer_internal.h"
+
+#include "formats/base/clock.h"
+
+/* a b^T to the host. */
+static enum status multiply(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *a,
+                            const struct tensor *b,
+                            struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->matmul(t->dev, &t->s, WRITE_SET, a, false, b, true, 1.0f, err));
+    return ops->download(t->dev, t->pairs[kind].similarity, t->s.data, tensor_size_bytes(&t->s),
+                         err);
+}
+
+/* The gradient of the embeddings from that of a matrix between one kind and itself: += 2 G x. */
+static enum status add_self(struct trainer *t,
+                            enum pair_kind kind,
+                            const struct tensor *dx,
+                            const struct tensor *x,
+                            struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->upload(t->dev, t->s.data, t->pairs[kind].gradient, tensor_size_bytes(&t->s), err));
+    return ops->matmul(t->dev, dx, WRITE_ADD, &t->s, false, x, false, 2.0f, err);
+}
+
+/* S to the host, loss and state there, G back, and from it the gradients of both embeddings. */
+static enum status contrast(struct trainer *t,
+                            struct step_report *r,
+                            const struct tensor *x,
+                            const struct tensor *text,
+                            const struct loader_batch *batch,
+                            struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const struct ops *ops = t->dev->ops;
+    const bool self = loss_uses_self(t->loss);
+    TRY(multiply(t, PAIR_CROSS, x, text, err));
+    if (self) {
+        TRY(multiply(t, PAIR_IMAGES, x, x, err));
+        TRY(multiply(t, PAIR_TEXTS, text, text, err));
+    }
+    const struct loss_input in = {.similarity = t->pairs[PAIR_CROSS].similarity,
+                                  .image_similarity = t->pairs[PAIR_IMAGES].similarity,
+                                  .text_similarity = t->pairs[PAIR_TEXTS].similarity,
+                                  .sample_ids = batch->sample_ids,
+                                  .batch_count = o->batch_count,
+                                  .step = t->step,
+                                  .epoch = batch->epoch,
+                                  .lr = r->lr,
+                                  .zeta_lr_text = r->zeta_lr,
+                                  .zeta_lr_image = r->zeta_lr * o->zeta_lr_image_ratio};
+    struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
+                              .image_gradient = t->pairs[PAIR_IMAGES].gradient,
+                              .text_gradient = t->pairs[PAIR_TEXTS].gradient};
+    TRY(loss_step(t->loss, &in, &out, err));
+    r->loss = out.value;
+    r->global_loss = out.objective;
+    r->tau = out.tau;
+    TRY(ops->upload(t->dev, t->s.data, out.gradient, tensor_size_bytes(&t->s), err));
+    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, &t->s, false, text, false, 1.0f, err));
+    TRY(ops->matmul(t->dev, &t->dt, WRITE_SET, &t->s, true, x, false, 1.0f, err));
+    if (self) {
+        TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
+        TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
+    }
+    return STATUS_OK;
+}
+
+/* Learning rates of the step: by steps, or by epochs as the published code has it. */
+static void
+set_rates(const struct trainer *t, struct step_report *r, const struct loader_batch *batch) {
+    const struct trainer_options *o = &t->options;
+    if (o->loss.parity == LOSS_PARITY_REFERENCE) {
+        r->lr = schedule_reference_lr(&t->schedule, o->epochs, batch->epoch, batch->step);
+        r->zeta_lr =
+            schedule_reference_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs, o->epochs, batch->epoch);
+        return;
+    }
+    r->lr = schedule_lr(&t->schedule, t->step);
+    r->zeta_lr = schedule_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs * t->data.steps_per_epoch,
+                                  t->schedule.total_steps, t->step);
+}
+
+static enum status train_batch(struct trainer *t,
+                               struct step_report *r,
+                               const struct loader_batch *batch,
+                               struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const struct dual_encoder_batch input = {.count = (int32_t)batch->count,
+                                             .images = batch->images,
+                                             .tokens = batch->tokens,
+                                             .lengths = batch->lengths,
+                                             .sample_ids = batch->sample_ids,
+                                             .seed = o->seed,
+                                             .step = t->step};
+    struct tensor x;
+    struct tensor text;
+    set_rates(t, r, batch);
+    TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
+    TRY(contrast(t, r, &x, &text, batch, err));
+    TRY(dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err));
+    TRY(optimizer_step(dual_encoder_params(t->model), t->dev, &r->grad_norm, &o->optimizer, r->lr,
+                       t->step + 1, err));
+    t->step++;
+    r->step = t->step;
+    r->epoch = batch->epoch;
+    r->replaced_count = batch->replaced_count;
+    return STATUS_OK;
+}
+
+enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err) {
+    struct step_report r = {0};
+    struct loader_batch batch;
+    const int64_t start_ns = clock_now_ns();
+    TRY(loader_acquire(t->loader, &batch, err));
+    const int64_t ready_ns = clock_now_ns();
+    const enum status s = train_batch(t, &r, &batch, err);
+    *epoch_ended = batch.step + 1 == t->data.steps_per_epoch;
+    loader_release(t->loader, &batch);
+    TRY(s);
+    const double elapsed_s = (double)(clock_now_ns() - start_ns) * 1e-9;
+    r.stall_fraction = (double)(ready_ns - start_ns) * 1e-9 / elapsed_s;
+    r.pairs_per_s = (double)t->options.batch_count / elapsed_s;
+    TRY(metrics_step(t->metrics, &r, err));
+    if (t->options.on_step != NULL) {
+        t->options.on_step(t->options.cookie, &r, trainer_last_step(t));
+    }
+    return STATUS_OK;
+}
