@@ -9,6 +9,9 @@
 
 #include "formats/dataset.h"
 
+const char *const eval_normalize_choices[] = {"own",     "clip",     "imagenet",
+                                              "cifar10", "cifar100", NULL};
+
 /* ---- opening ---- */
 
 static enum status open_model(struct eval *e, const struct eval_options *o, struct error *err) {
@@ -16,6 +19,9 @@ static enum status open_model(struct eval *e, const struct eval_options *o, stru
     TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
     model.max_batch = (int32_t)o->batch;
     model.training = false;
+    if (o->normalize > 0) {
+        model.image.norm = (enum image_norm_kind)(o->normalize - 1);
+    }
     TRY(dual_encoder_create(&e->model, e->dev, &model, err));
     return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
 }

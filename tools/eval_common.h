@@ -15,11 +15,15 @@
 #include "train/embed.h"
 #include "train/prompts.h"
 
+/* Of --normalize: own, then those of IMAGE_NORMS. */
+extern const char *const eval_normalize_choices[];
+
 /* First member of every subcommand's options. */
 struct eval_options {
     const char *data;
     const char *device;
     uint64_t batch, threads, loader_threads;
+    int normalize; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
     bool json, quiet;
 };
 
@@ -62,6 +66,15 @@ struct eval_options {
          .default_text = "0",                                                                      \
          .metavar = "N",                                                                           \
          .help = "decode threads; 0: one per CPU"},                                                \
+        {"normalize",                                                                              \
+         0,                                                                                        \
+         CLI_ENUM,                                                                                 \
+         EVAL_FIELD(normalize),                                                                    \
+         .choices = eval_normalize_choices,                                                        \
+         .default_text = "own",                                                                    \
+         .metavar = "NAME",                                                                        \
+         .help = "means and deviations that pictures are brought to; own: those of the model's "   \
+                 "training; the papers' zero-shot and probes: the dataset's or imagenet's"},       \
         {"json", 0, CLI_FLAG, EVAL_FIELD(json), .help = "one JSON object on stdout"}, {            \
         "quiet", 'q', CLI_FLAG, EVAL_FIELD(quiet), .help = "only warnings and errors on stderr"    \
     }

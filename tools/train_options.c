@@ -15,6 +15,7 @@ static const char *const augment_choices[] = {"paper", "crop", "none", NULL};
 static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_TRAIN,
                                                   AUGMENT_EVAL_SQUASH};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
+static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
@@ -79,6 +80,9 @@ static const struct cli_option rows[] = {
      .metavar = "NAME", .group = "Model",
      .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
              "without RandAugment; none: the whole picture, scaled"},
+    {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
 
     {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
      .metavar = "NAME", .group = "Loss",
@@ -263,6 +267,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->dropout = o->dropout;
     t->clean_captions = !o->no_clean;
     t->augment = augment_kinds[o->augment];
+    t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
     t->epochs = o->epochs;
     t->max_steps = o->max_steps;

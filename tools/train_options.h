@@ -17,7 +17,7 @@ struct train_options {
     uint64_t image_size, max_tokens, embed_dim;
     double dropout;
     bool no_clean;
-    int augment;
+    int augment, normalize;
 
     int loss;
     int temperature, parity, zeta_gradient;

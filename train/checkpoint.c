@@ -48,6 +48,7 @@ enum status model_config_options(const struct model_config *c,
     REQUIRE(c != NULL && out != NULL);
     TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
     out->image.image_px = c->image_size_px;
+    out->image.norm = c->image_norm;
     out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     out->text.max_tokens = c->max_tokens;
     out->text.vocab_count = c->vocab_count;
@@ -111,6 +112,20 @@ static enum status get_tower(const struct checkpoint *c,
     return STATUS_OK;
 }
 
+/* Files from before the key was written were all made with CLIP's. */
+static enum status
+get_norm(const struct checkpoint *c, enum image_norm_kind *out, struct error *err) {
+    const char *name = safetensors_metadata(c->file, KEY_NORM);
+    *out = IMAGE_NORM_CLIP;
+    for (int i = 0; name != NULL && i < IMAGE_NORM_COUNT; i++) {
+        if (strcmp(name, IMAGE_NORMS[i].name) == 0) {
+            *out = (enum image_norm_kind)i;
+            name = NULL;
+        }
+    }
+    return name == NULL ? STATUS_OK : missing(c, KEY_NORM, err);
+}
+
 static enum status read_model(struct checkpoint *c, struct error *err) {
     struct model_config *m = &c->model;
     const char *stem;
@@ -132,7 +147,7 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     m->vocab_count = (int32_t)n[2];
     m->embed_dim = (int32_t)n[3];
     m->clean_captions = n[4] == 1;
-    return STATUS_OK;
+    return get_norm(c, &m->image_norm, err);
 }
 
 static enum status read_position(struct checkpoint *c, struct error *err) {

@@ -34,6 +34,7 @@ struct model_config {
     int32_t vocab_count;
     int32_t embed_dim;
     bool clean_captions;
+    enum image_norm_kind image_norm;
 };
 
 /* Where training stands. */

@@ -15,6 +15,7 @@
 #define KEY_VOCAB       "model.vocab"
 #define KEY_EMBED       "model.embed_dim"
 #define KEY_CLEAN       "model.clean_captions"
+#define KEY_NORM        "model.image_norm"
 #define KEY_STEP        "train.step"
 #define KEY_SEED        "train.seed"
 #define KEY_EPOCH       "train.epoch"

@@ -32,6 +32,7 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_u64(w, KEY_VOCAB, (uint64_t)m->vocab_count, err));
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
     TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
+    TRY(safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err));
     TRY(put_u64(w, KEY_STEP, p->step, err));
     TRY(put_u64(w, KEY_SEED, p->seed, err));
     TRY(put_u64(w, KEY_EPOCH, p->epoch, err));

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/base/image_norm.h"
 #include "formats/base/status.h"
 #include "kernels/ops.h"
 #include "train/params.h"
@@ -42,9 +43,10 @@ struct resnet_options {
     int32_t blocks[4]; /* per stage, each >= 1 */
     int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
     enum resnet_stem stem;
-    int32_t image_px;  /* S, side of the input, >= 8 */
-    int32_t max_batch; /* N at most */
-    bool training;     /* false: no backward, buffers are reused from block to block */
+    enum image_norm_kind norm; /* what the bytes of the input are brought to; CLIP */
+    int32_t image_px;          /* S, side of the input, >= 8 */
+    int32_t max_batch;         /* N at most */
+    bool training;             /* false: no backward, buffers are reused from block to block */
 };
 
 /* Fills *opt for "resnet10t", "resnet18", "resnet34" or "resnet50": standard stem, 224 px, batch 1,

@@ -5,7 +5,6 @@
  * Shapes in comments: N images, P pixels of a side before a unit and P' after it, I channels before
  * and O after.
  */
-#include "formats/base/image_norm.h"
 #include "train/carve_internal.h"
 #include "train/resnet.h"
 #include "train/resnet_internal.h"
@@ -76,7 +75,7 @@ enum status resnet_forward(struct resnet *r,
     const struct ops *ops = r->dev->ops;
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
-    const struct image_norm *norm = &IMAGE_NORMS[IMAGE_NORM_CLIP];
+    const struct image_norm *norm = &IMAGE_NORMS[r->opt.norm];
     TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
         TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, training, err));

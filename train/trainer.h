@@ -43,7 +43,8 @@ struct trainer_options {
     uint32_t embed_dim;
     double dropout; /* of the text tower */
     bool clean_captions;
-    enum augment_kind augment; /* of training images; AUGMENT_PAPER */
+    enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
+    enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
 
     uint32_t batch_count; /* global batch */
     uint64_t epochs;

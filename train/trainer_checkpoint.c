@@ -50,6 +50,8 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         what = "towers";
     } else if (m->image_size_px != t->config.image_size_px) {
         what = "image size";
+    } else if (m->image_norm != t->config.image_norm) {
+        what = "normalisation of pictures";
     } else if (m->max_tokens != t->config.max_tokens || m->vocab_count != t->config.vocab_count ||
                m->clean_captions != t->config.clean_captions) {
         what = "tokens or vocabulary";

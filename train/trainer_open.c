@@ -15,7 +15,8 @@ static enum status make_config(struct model_config *c,
                                .max_tokens = (int32_t)o->max_tokens,
                                .vocab_count = (int32_t)vocab_count,
                                .embed_dim = (int32_t)o->embed_dim,
-                               .clean_captions = o->clean_captions};
+                               .clean_captions = o->clean_captions,
+                               .image_norm = o->image_norm};
     if (strlen(o->image_tower) >= sizeof c->image_tower ||
         strlen(o->text_tower) >= sizeof c->text_tower) {
         return error_set(err, STATUS_USAGE, "there is no tower of such a long name");

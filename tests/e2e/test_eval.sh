@@ -92,6 +92,22 @@ r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
 "
 fi
 
+# Pictures are brought to the numbers of training, unless another dataset's are asked for.
+embedded() { # embedded RUN OPTIONS...
+    local run=$1
+    shift
+    evaluate embed "$run" --data held -o norm "$@" >/dev/null
+    cksum <norm.images.npy
+}
+own=$(cksum <out.images.npy)
+[ "$(embedded run --normalize clip)" = "$own" ] || fail "--normalize clip is not what a run without it is trained with"
+[ "$(embedded run --normalize imagenet)" != "$own" ] || fail "--normalize imagenet changes nothing"
+"$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
+    --max-tokens 12 --batch 64 --epochs 1 --max-steps 1 --normalize cifar10 --threads 1
+own=$(embedded run-cifar)
+[ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
+[ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
+
 # The objectives: on the training set nuclr has its zeta, elsewhere not.
 evaluate objective run --data data --tau 0.05 --json >objective.json
 grep -q '"nuclr":' objective.json || fail "objective: $(cat objective.json)"

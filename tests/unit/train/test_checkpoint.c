@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
+#include "formats/base/hash.h"
 #include "tests/support/test.h"
 #include "train/checkpoint.h"
 
@@ -16,7 +17,8 @@ static const struct model_config config = {.image_tower = "resnet10t",
                                            .max_tokens = 8,
                                            .vocab_count = 40,
                                            .embed_dim = 16,
-                                           .clean_captions = true};
+                                           .clean_captions = true,
+                                           .image_norm = IMAGE_NORM_CIFAR10};
 
 struct fixture {
     struct device *dev;
@@ -135,6 +137,7 @@ TEST(what_is_saved_comes_back) {
     assert_int_equal(checkpoint_model(c)->image_size_px, 32);
     assert_int_equal(checkpoint_model(c)->vocab_count, 40);
     assert_true(checkpoint_model(c)->clean_captions);
+    assert_int_equal(checkpoint_model(c)->image_norm, IMAGE_NORM_CIFAR10);
     assert_memory_equal(checkpoint_position(c), &a.position, sizeof a.position);
     size_t size = 0;
     assert_memory_equal(checkpoint_tokenizer(c, &size), "pieces", 6);
@@ -158,6 +161,44 @@ TEST(what_is_saved_comes_back) {
     free(bytes_b);
     close_fixture(&a);
     close_fixture(&b);
+}
+
+/* Changes the text of the header, and the hash of it that stands behind the tensors. */
+static void replace_in_header(uint8_t *bytes, size_t size, const char *from, const char *to) {
+    uint64_t text_bytes = 0;
+    memcpy(&text_bytes, bytes, sizeof text_bytes);
+    const size_t header_bytes = sizeof text_bytes + (size_t)text_bytes;
+    const uint64_t before = hash64(bytes, header_bytes);
+    uint8_t *at = memmem(bytes, header_bytes, from, strlen(from));
+    uint8_t *stored = memmem(bytes + header_bytes, size - header_bytes, &before, sizeof before);
+    assert_true(at != NULL && stored != NULL);
+    memcpy(at, to, strlen(to));
+    const uint64_t after = hash64(bytes, header_bytes);
+    memcpy(stored, &after, sizeof after);
+}
+
+TEST(image_norm_is_clip_where_it_is_not_told_and_a_known_one_elsewhere) {
+    struct error err = {0};
+    struct fixture a;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("a.safetensors");
+    open_fixture(&a, "clip", 20, 1);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    size_t size = 0;
+    uint8_t *bytes = test_read_file(path, &size);
+    replace_in_header(bytes, size, "\"cifar10\"", "\"cifar99\"");
+    test_write_file(path, bytes, size);
+    assert_status(checkpoint_open(&c, file_posix(), path, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "model.image_norm"));
+    /* Another key: as files from before there was one. */
+    replace_in_header(bytes, size, "model.image_norm", "model.image_none");
+    test_write_file(path, bytes, size);
+    struct error none = {0};
+    assert_ok(checkpoint_open(&c, file_posix(), path, &none), none);
+    assert_int_equal(checkpoint_model(c)->image_norm, IMAGE_NORM_CLIP);
+    checkpoint_close(c);
+    free(bytes);
+    close_fixture(&a);
 }
 
 TEST(state_of_a_smaller_id_space_leaves_new_ids_unvisited) {
