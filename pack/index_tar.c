@@ -29,7 +29,8 @@ struct run {
     struct pack_summary *summary;
     struct manifest manifest;
     struct pack_rejects rejects;
-    size_t written; /* tars of which there may be a temporary index */
+    struct file *lock; /* of the tars' folder; NULL: it cannot be locked */
+    size_t written;    /* tars of which there may be a temporary index */
     uint64_t total_bytes;
     struct pack_gate gate;
     struct index_tar_counts counts;
@@ -170,6 +171,7 @@ static enum status check_directory(const struct pack_options *o, struct error *e
 
 static enum status prepare(struct run *r, struct error *err) {
     const struct pack_options *o = &r->opt;
+    TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
     for (size_t i = 0; i < o->source_count; i++) {
         struct stat info;
         TRY(check_tar(o, i, err));
@@ -539,6 +541,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     free(r.results);
     manifest_fini(&r.manifest);
     pack_rejects_close(&r.rejects);
+    opt->fs->close(r.lock);
     pack_gate_fini(&r.gate);
     pthread_cond_destroy(&r.done);
     pthread_cond_destroy(&r.room);

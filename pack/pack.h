@@ -149,11 +149,13 @@ void pack_options_default(struct pack_options *opt);
 struct pack_summary {
     uint64_t rows, samples, rejected, texts; /* of this run and the one it goes on with */
     uint64_t rejected_by[REASON_COUNT];
-    uint64_t json_dropped;  /* samples that are packed without their JSON, which is none */
-    char json_example[240]; /* the first of them: source, row, what is wrong */
-    uint64_t ignored;       /* members of tars that belong to no row, see source_ignored */
-    uint64_t bytes;         /* of the shards */
-    uint64_t fingerprint;   /* of the dataset: with append, the old samples are in it */
+    uint64_t missing_in_folders; /* of this run alone: of those rejected as caption-missing, the
+                                  * ones in a folder of their tar, which may be a class */
+    uint64_t json_dropped;       /* samples that are packed without their JSON, which is none */
+    char json_example[240];      /* the first of them: source, row, what is wrong */
+    uint64_t ignored;            /* members of tars that belong to no row, see source_ignored */
+    uint64_t bytes;              /* of the shards */
+    uint64_t fingerprint;        /* of the dataset: with append, the old samples are in it */
     uint32_t shards;
     uint64_t resumed;       /* samples that a run before this one had packed */
     uint64_t resumed_bytes; /* likewise, of shards */
@@ -163,13 +165,17 @@ struct pack_summary {
     bool keeps_dataset; /* after a failure of append: the dataset is as it was */
 };
 
+/* Whether most bad rows look like class folders that were taken for pictures with captions. */
+bool pack_summary_looks_like_folders(const struct pack_summary *s);
+
 /* Packs. Rows that cannot be used are listed in rejects.jsonl and counted. When there are too many
  * of them, a source turns out to be damaged or unreadable, or the run is interrupted, the samples
  * before that are made a valid dataset, marked as partial, and the failure is returned; with append
  * the dataset stays as it was. Either can be gone on with. Returns OK; EXISTS (the directory is not
- * empty); MISMATCH (append or resume with options or sources that do not fit what is there);
- * CORRUPT (too many bad rows, no good one, a damaged source or journal, an id twice); INTERRUPTED;
- * USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any case. */
+ * empty, or another process is at work in it); MISMATCH (append or resume with options or sources
+ * that do not fit what is there); CORRUPT (too many bad rows, no good one, a damaged source or
+ * journal, an id twice); INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any
+ * case. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #ifdef __cplusplus

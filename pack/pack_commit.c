@@ -128,6 +128,16 @@ static uint64_t bad_rows(const struct pack_summary *s) {
     return bad;
 }
 
+bool pack_summary_looks_like_folders(const struct pack_summary *s) {
+    return s->missing_in_folders > 0 && s->missing_in_folders > bad_rows(s) / 2;
+}
+
+static const char *folders_hint(const struct pack_summary *s) {
+    return pack_summary_looks_like_folders(s)
+               ? "; where the folders in a tar are classes, --from folders makes labels of them"
+               : "";
+}
+
 static enum status
 too_many(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
     char allowed[40];
@@ -140,8 +150,9 @@ too_many(const struct pack_options *o, const struct pack_summary *s, struct erro
                      "%" PRIu64 " of %" PRIu64
                      " rows are bad, more than --max-bad %s allows (most of "
                      "them %s); "
-                     "%s/%s says what is wrong with each",
-                     bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME);
+                     "%s/%s says what is wrong with each%s",
+                     bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME,
+                     folders_hint(s));
 }
 
 enum status
@@ -163,6 +174,8 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     const char *source = c->opt->sources[item->source];
     c->summary->rejected++;
     c->summary->rejected_by[row->reason]++;
+    c->summary->missing_in_folders +=
+        row->reason == REASON_CAPTION_MISSING && strchr(row->key, '/') != NULL;
     TRY(pack_rejects_add(&c->rejects, source, row, err));
     if (pack_reason_is_choice(row->reason)) {
         return STATUS_OK;
@@ -442,10 +455,11 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 }
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
-    return error_set(
-        err, STATUS_CORRUPT,
-        "not one of %" PRIu64 " rows can be used; %s/%s%s says what is wrong with each",
-        c->summary->rows, c->opt->directory, PACK_REJECTS_NAME, c->opt->append ? ".tmp" : "");
+    return error_set(err, STATUS_CORRUPT,
+                     "not one of %" PRIu64
+                     " rows can be used; %s/%s%s says what is wrong with each%s",
+                     c->summary->rows, c->opt->directory, PACK_REJECTS_NAME,
+                     c->opt->append ? ".tmp" : "", folders_hint(c->summary));
 }
 
 enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {

@@ -225,6 +225,23 @@ pack_directory_make(const struct file_system *fs, const char *directory, struct 
     return fs->sync_directory(fs->context, above, err);
 }
 
+enum status pack_directory_make_locked(struct file **lock,
+                                       const struct file_system *fs,
+                                       const char *directory,
+                                       struct error *err) {
+    struct byte_buffer names = {0};
+    TRY(pack_directory_make(fs, directory, err));
+    TRY(fs->lock_directory(fs->context, lock, directory, err));
+    byte_buffer_init(&names, 0);
+    enum status s = fs->list(fs->context, directory, &names, err);
+    if (s == STATUS_OK && names.size_bytes > 0) {
+        s = error_set(err, STATUS_EXISTS, "%s: another run has just begun or ended in it",
+                      directory);
+    }
+    byte_buffer_fini(&names);
+    return s;
+}
+
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
     if (p->start == PACK_START_RESUME) {
@@ -237,6 +254,8 @@ enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
     if (o->append) {
         return prepare_append(p, err);
     }
-    TRY(pack_directory_make(o->fs, o->directory, err));
+    if (!p->existed) {
+        return pack_directory_make_locked(&p->lock, o->fs, o->directory, err);
+    }
     return pack_directory_clear(o->fs, o->directory, &p->names, p->tars, err);
 }

@@ -132,6 +132,8 @@ struct pack_plan {
     struct byte_buffer head;  /* the journal's first line */
     uint64_t journal_bytes;   /* of it that are whole */
     struct byte_buffer names; /* in the directory */
+    bool existed;             /* the directory, before the run */
+    struct file *lock;        /* of the directory; NULL: not there yet, or it cannot be locked */
     struct source *opened;    /* the first one to be read, until the reader takes it */
     atomic_bool stop;         /* no more rows are wanted; alone, so any order will do */
 };
@@ -175,6 +177,13 @@ enum status pack_directory_list(struct byte_buffer *names,
                                 const struct file_system *fs,
                                 const char *directory,
                                 struct error *err);
+
+/* Makes a directory that was not there when the run looked, and locks it. Returns OK; EXISTS when
+ * another run was faster; IO, NOTFOUND or NOMEM. */
+enum status pack_directory_make_locked(struct file **lock,
+                                       const struct file_system *fs,
+                                       const char *directory,
+                                       struct error *err);
 
 /* Refuses when a source is a file in the directory that the run would replace. */
 enum status pack_directory_check_sources(const struct pack_options *opt, struct error *err);

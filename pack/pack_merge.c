@@ -98,6 +98,10 @@ static enum status look(struct merge *m, const struct pack_contents *c, struct e
 static enum status check_directory(struct merge *m, struct error *err) {
     const struct pack_merge_options *o = m->opt;
     struct pack_contents c;
+    TRY(m->fs->exists(m->fs->context, o->directory, &m->existed, err));
+    if (m->existed) {
+        TRY(m->fs->lock_directory(m->fs->context, &m->lock, o->directory, err));
+    }
     TRY(pack_directory_list(&m->names, m->fs, o->directory, err));
     pack_directory_look(&c, &m->names, false);
     if (c.dataset && o->overwrite) {
@@ -133,7 +137,9 @@ static enum status prepare_directory(struct merge *m, struct error *err) {
     if (m->goes_on) {
         return STATUS_OK;
     }
-    TRY(pack_directory_make(m->fs, directory, err));
+    if (!m->existed) {
+        TRY(pack_directory_make_locked(&m->lock, m->fs, directory, err));
+    }
     TRY(pack_directory_clear(m->fs, directory, &m->names, m->tars, err));
     TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
@@ -423,6 +429,7 @@ pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struc
     byte_buffer_init(&m->names, 0);
     json_writer_init(&m->head, 0);
     enum status s = run(m, out, err);
+    m->fs->close(m->lock);
     for (size_t i = 0; m->parts && i < opt->part_count; i++) {
         manifest_fini(&m->parts[i].manifest);
     }

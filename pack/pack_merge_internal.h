@@ -19,6 +19,8 @@ struct merge {
     struct merge_part *parts; /* by number, once they are read */
     struct manifest manifest;
     struct pack_merge_progress done;
+    bool existed;             /* the directory, before the run */
+    struct file *lock;        /* of it; NULL: not there yet, or it cannot be locked */
     struct byte_buffer names; /* in the directory */
     bool tars;                /* shard-NNNNNN.tar there is the packer's */
     bool finished;            /* only the journal is left to be removed */

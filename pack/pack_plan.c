@@ -447,6 +447,10 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
         return error_set(err, STATUS_NOMEM, "out of memory for rows");
     }
     TRY(check_kinds(opt, err));
+    TRY(opt->fs->exists(opt->fs->context, opt->directory, &p->existed, err));
+    if (p->existed) {
+        TRY(opt->fs->lock_directory(opt->fs->context, &p->lock, opt->directory, err));
+    }
     TRY(pack_directory_list(&p->names, opt->fs, opt->directory, err));
     enum status s = decide(p, &old, err);
     if (s == STATUS_OK && p->start != PACK_START_FINISHED) {
@@ -457,6 +461,7 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
 }
 
 void pack_plan_fini(struct pack_plan *p) {
+    p->opt->fs->close(p->lock);
     source_close(p->opened);
     manifest_fini(&p->manifest);
     pack_classes_fini(&p->classes);

@@ -40,6 +40,10 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
         }
     }
     fputc('\n', stderr);
+    if (pack_summary_looks_like_folders(s)) {
+        fputs("where the folders in a tar are classes, --from folders makes labels of them\n",
+              stderr);
+    }
 }
 
 void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds) {

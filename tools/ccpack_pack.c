@@ -154,7 +154,7 @@ static const struct cli_program pack_program = {
             "without, the path column is the one whose cells end like picture files, or else name "
             "files.",
             "DIR is made; one that holds anything is refused (73) without --overwrite, --append or "
-            "--resume.",
+            "--resume, and one in which another run is at work in any case.",
             "Every row needs a caption, but for class folders and CIFAR: in a tar NAME.txt right "
             "before or behind NAME.jpg, in a table its cell, in COCO an annotation. One without is "
             "rejected as caption-missing or caption-empty.",

@@ -208,6 +208,26 @@ fault_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     return f->inner->truncate(f->inner->context, path, size_bytes, err);
 }
 
+/* Changes nothing on a disk, so it is no place for a fault. */
+static enum status
+fault_lock_directory(void *context, struct file **lock, const char *path, struct error *err) {
+    struct fault *fault = context;
+    struct file *inner = NULL;
+    *lock = NULL;
+    TRY(fault->inner->lock_directory(fault->inner->context, &inner, path, err));
+    if (!inner) {
+        return STATUS_OK;
+    }
+    struct file *f = calloc(1, sizeof *f);
+    if (!f) {
+        fault->inner->close(inner);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    *f = (struct file){fault, inner};
+    *lock = f;
+    return STATUS_OK;
+}
+
 enum status file_fault_create(struct file_system **out,
                               const struct file_system *inner,
                               uint64_t nth,
@@ -243,6 +263,7 @@ enum status file_fault_create(struct file_system **out,
         .link = fault_link,
         .hard_link = fault_hard_link,
         .truncate = fault_truncate,
+        .lock_directory = fault_lock_directory,
     };
     *out = fs;
     return STATUS_OK;

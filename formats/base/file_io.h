@@ -77,6 +77,13 @@ struct file_system {
                             const char *path,
                             uint64_t size_bytes,
                             struct error *err);
+    /* Keeps everybody else who asks for it out of a directory, until *lock is closed or the process
+     * ends, however it does. OK and *lock NULL where a file system has no such locks. EXISTS when
+     * somebody has it; the message names the process where that can be told. */
+    enum status (*lock_directory)(void *context,
+                                  struct file **lock,
+                                  const char *path,
+                                  struct error *err);
 };
 
 /* The operating system's files. */

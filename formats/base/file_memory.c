@@ -543,6 +543,15 @@ memory_truncate(void *context, const char *path, uint64_t size_bytes, struct err
     return s;
 }
 
+/* Nobody else gets to see the memory of this process. */
+static enum status
+memory_lock_directory(void *context, struct file **lock, const char *path, struct error *err) {
+    (void)err;
+    REQUIRE(context && lock && path);
+    *lock = NULL;
+    return STATUS_OK;
+}
+
 enum status file_memory_create(struct file_system **out, struct error *err) {
     REQUIRE(out);
     *out = NULL;
@@ -579,6 +588,7 @@ enum status file_memory_create(struct file_system **out, struct error *err) {
         .link = memory_link,
         .hard_link = memory_hard_link,
         .truncate = memory_truncate,
+        .lock_directory = memory_lock_directory,
     };
     *out = fs;
     return STATUS_OK;

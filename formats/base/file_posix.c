@@ -10,16 +10,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 struct file {
     int fd;
+    bool from_start;                     /* what is written begins at the file's first byte */
+    uint64_t written_bytes, begun_bytes; /* of them the disk has been told to take these */
     char path[];
 };
 
 /* Linux moves at most 2 GiB - 4 KiB per call; smaller pieces keep every count far from that. */
 enum { PIECE_MAX_BYTES = 1 << 30 };
+
+/* From so many bytes on the disk begins to take what was written, so that little is left to wait
+ * for when the file is synced. */
+enum { WRITEBACK_BYTES = 8 << 20 };
 
 static enum status posix_open(void *context,
                               struct file **out,
@@ -50,6 +58,7 @@ static enum status posix_open(void *context,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     memcpy(f->path, path, path_size);
+    f->from_start = mode == FILE_CREATE || mode == FILE_REPLACE;
     do {
         f->fd = open(path, flags, 0666);
     } while (f->fd < 0 && errno == EINTR);
@@ -104,6 +113,16 @@ static enum status posix_pread(struct file *f,
     return STATUS_OK;
 }
 
+/* Only a hint: whether the bytes are on the disk is what sync says. */
+static void begin_writeback(struct file *f, size_t size_bytes) {
+    f->written_bytes += size_bytes;
+    if (f->from_start && f->written_bytes - f->begun_bytes >= WRITEBACK_BYTES) {
+        (void)sync_file_range(f->fd, (off_t)f->begun_bytes,
+                              (off_t)(f->written_bytes - f->begun_bytes), SYNC_FILE_RANGE_WRITE);
+        f->begun_bytes = f->written_bytes;
+    }
+}
+
 static enum status
 posix_write(struct file *f, const void *data, size_t size_bytes, struct error *err) {
     REQUIRE(f && (data || size_bytes == 0));
@@ -122,6 +141,7 @@ posix_write(struct file *f, const void *data, size_t size_bytes, struct error *e
         }
         done += (size_t)n;
     }
+    begin_writeback(f, size_bytes);
     return STATUS_OK;
 }
 
@@ -294,6 +314,65 @@ posix_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     return STATUS_OK;
 }
 
+/* The process that has locked what `fd` is of; 0: it cannot be told. */
+static long holder(int fd) {
+    struct stat st;
+    char line[256];
+    char wanted[80];
+    long pid = 0;
+    FILE *locks = fopen("/proc/locks", "re");
+    if (!locks || fstat(fd, &st) != 0) {
+        if (locks) {
+            fclose(locks);
+        }
+        return 0;
+    }
+    snprintf(wanted, sizeof wanted, " %02x:%02x:%llu ", major(st.st_dev), minor(st.st_dev),
+             (unsigned long long)st.st_ino);
+    while (pid == 0 && fgets(line, sizeof line, locks)) {
+        bool waits = strstr(line, "->") != NULL;
+        if (!waits && strstr(line, "FLOCK") && strstr(line, wanted) &&
+            sscanf(line, "%*s FLOCK %*s %*s %ld", &pid) != 1) {
+            pid = 0;
+        }
+    }
+    fclose(locks);
+    return pid;
+}
+
+static enum status
+posix_lock_directory(void *context, struct file **lock, const char *path, struct error *err) {
+    (void)context;
+    REQUIRE(lock && path);
+    *lock = NULL;
+    size_t path_size = strlen(path) + 1;
+    struct file *f = calloc(1, sizeof *f + path_size);
+    if (!f) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    memcpy(f->path, path, path_size);
+    f->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->fd >= 0 && flock(f->fd, LOCK_EX | LOCK_NB) == 0) {
+        *lock = f;
+        return STATUS_OK;
+    }
+    enum status s = STATUS_OK; /* what cannot be opened is for the next call to complain of */
+    if (f->fd >= 0 && errno == EWOULDBLOCK) {
+        char who[40] = "another process";
+        long pid = holder(f->fd);
+        if (pid > 0) {
+            snprintf(who, sizeof who, "process %ld", pid);
+        }
+        s = error_set(err, STATUS_EXISTS, "%s: %s is at work in it; wait until it has ended", path,
+                      who);
+    }
+    if (f->fd >= 0) {
+        close(f->fd);
+    }
+    free(f);
+    return s;
+}
+
 const struct file_system *file_posix(void) {
     static const struct file_system posix = {
         .open = posix_open,
@@ -311,6 +390,7 @@ const struct file_system *file_posix(void) {
         .link = posix_link,
         .hard_link = posix_hard_link,
         .truncate = posix_truncate,
+        .lock_directory = posix_lock_directory,
     };
     return &posix;
 }

@@ -115,6 +115,7 @@ for how in "set" "--from folders set.tar"; do
     grep -c '"label":0,"class":"cat"' ls.txt | grep -qx 2 || fail "not two cats: $how: $(cat ls.txt)"
     "$BIN/ccdump" show form 2 --json | grep -q '"meta":{"class":"dog"}' || fail "no class in the JSON: $how"
 done
+expect 65 "are classes, --from folders" "$BIN/ccpack" -o taken-for-captions set.tar
 expect 64 "read twice" "$BIN/ccpack" --from folders -o refused - <set.tar
 
 # --- CIFAR: a file, and a folder of them

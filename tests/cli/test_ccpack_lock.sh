@@ -1,0 +1,88 @@
+#!/bin/bash
+# Two ccpack runs in one directory: the second is refused, whatever its options, and a killed one is
+# in nobody's way.
+# test-timeout: 120
+set -u
+
+code=0
+fail() {
+    echo "FAIL: $*"
+    code=1
+}
+
+# refused COMMAND...: exit 73, and the message names the process that is at work.
+refused() {
+    local got=0
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq 73 ] || fail "exit code $got, not 73: $*: $(head -c 300 err.txt)"
+    grep -qE "process ($pid|[0-9]+) is at work in it|another process is at work in it" err.txt ||
+        fail "who is at work? $(head -c 300 err.txt)"
+}
+
+# Begins a run on a pipe that gives half of a tar and no more, and waits for its first shard.
+begin() { # begin DIR OPTION...
+    local dir=$1
+    shift
+    "$BIN/ccpack" -q --shard-samples 7 "$@" -o "$dir" - <pipe 2>begun.txt &
+    pid=$!
+    exec 3>pipe
+    head -c $(($(stat -c %s a.tar) / 2)) a.tar >&3
+    for ((i = 0; i < 400; i++)); do
+        ls "$dir"/shard-*.cci >/dev/null 2>&1 && [ "$(ls "$dir"/shard-*.cci | wc -l)" -gt "$before" ] && return
+        sleep 0.05
+    done
+    fail "no shard of $dir came: $(cat begun.txt)"
+}
+
+end() { # end SIGNAL
+    kill "-$1" $pid
+    wait $pid 2>/dev/null
+    exec 3>&-
+}
+
+"$TESTBIN/make_scenes" val 60 1 48 a.tar >/dev/null || exit 1
+"$TESTBIN/make_scenes" train 20 2 48 b.tar >/dev/null || exit 1
+for k in 1 2; do
+    "$BIN/ccpack" -q --part $k/2 -o part-$k b.tar || exit 1
+done
+mkfifo pipe
+
+# --- a run that makes a dataset
+before=0
+begin d
+cp -r d was
+refused "$BIN/ccpack" -o d b.tar
+refused "$BIN/ccpack" --overwrite -o d b.tar
+refused "$BIN/ccpack" --resume --shard-samples 7 -o d/ a.tar
+refused "$BIN/ccpack" --append -o d b.tar
+refused "$BIN/ccpack" merge --overwrite -o d part-1 part-2
+grep -q "process $pid " err.txt || fail "the message names no process: $(cat err.txt)"
+diff -r was d >/dev/null || fail "a run that was refused changed the directory"
+end KILL
+cat a.tar >pipe &
+"$BIN/ccpack" -q --resume --shard-samples 7 -o d - <pipe 2>err.txt || fail "after a kill: $(cat err.txt)"
+wait
+"$BIN/ccdump" verify d >/dev/null || fail "the dataset is not whole"
+
+# --- a run that appends
+before=$(ls d/shard-*.cci | wc -l)
+begin d --append
+refused "$BIN/ccpack" --append -o d b.tar
+refused "$BIN/ccpack" --append --resume -o d b.tar
+refused "$BIN/ccpack" --overwrite -o d b.tar
+end INT
+"$BIN/ccpack" -q --append -o d b.tar 2>err.txt || fail "after an append: $(cat err.txt)"
+"$BIN/ccdump" verify d >/dev/null || fail "the grown dataset is not whole"
+
+# --- tars in place
+mkdir tars
+cp b.tar tars/
+exec 4<tars
+if flock -n 4; then
+    pid=0
+    refused "$BIN/ccpack" index tars/b.tar
+    flock -u 4
+fi
+exec 4<&-
+"$BIN/ccpack" index -q tars/b.tar 2>err.txt || fail "index: $(cat err.txt)"
+exit $code
