@@ -11,6 +11,10 @@ bool tensor_wanted(const struct tensor *t) {
     return t != NULL && t->data != NULL;
 }
 
+enum dtype param_dtype(enum dtype real) {
+    return real == DTYPE_BF16 ? DTYPE_F32 : real;
+}
+
 static const char *dtype_name(enum dtype t) {
     switch (t) {
     case DTYPE_F32:
@@ -23,6 +27,8 @@ static const char *dtype_name(enum dtype t) {
         return "u64";
     case DTYPE_U8:
         return "u8";
+    case DTYPE_BF16:
+        return "bf16";
     }
     return "unknown type";
 }
@@ -102,6 +108,17 @@ enum status check_like(const char *op,
     return check_tensor(op, argument, t, like->dtype, like->ndim, s[0], s[1], s[2], s[3], err);
 }
 
+/* The gradient of a parameter `like`: its shape, in the type of gradients. */
+static enum status check_param_gradient(const char *op,
+                                        const char *argument,
+                                        const struct tensor *t,
+                                        const struct tensor *like,
+                                        struct error *err) {
+    const int64_t *s = like->shape;
+    return check_tensor(op, argument, t, param_dtype(like->dtype), like->ndim, s[0], s[1], s[2],
+                        s[3], err);
+}
+
 int64_t conv_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
     return (in + 2 * pad - kernel) / stride + 1;
 }
@@ -159,12 +176,15 @@ enum status check_conv_bn(const struct tensor *out,
         const struct tensor *t;
     } vectors[] = {{"mean", mean},
                    {"rstd", rstd},
-                   {"running_mean", running_mean},
-                   {"running_var", running_var},
                    {"gamma", gamma},
-                   {"beta", beta}};
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
-        TRY(check_tensor(op, vectors[i].name, vectors[i].t, in->dtype, 1, channels, 0, 0, 0, err));
+                   {"beta", beta},
+                   {"running_mean", running_mean},
+                   {"running_var", running_var}};
+    const bool still = p->training && !tensor_wanted(running_mean) && !tensor_wanted(running_var);
+    const size_t count = sizeof vectors / sizeof vectors[0] - (still ? 2 : 0);
+    for (size_t i = 0; i < count; i++) {
+        TRY(check_tensor(op, vectors[i].name, vectors[i].t, param_dtype(in->dtype), 1, channels, 0,
+                         0, 0, err));
     }
     return tensor_wanted(residual) ? check_like(op, "residual", residual, out, err) : STATUS_OK;
 }
@@ -198,7 +218,7 @@ enum status check_conv_bn_bwd(const struct tensor *din,
     if (tensor_wanted(dresidual)) {
         TRY(check_like(op, "dresidual", dresidual, out, err));
     }
-    TRY(check_like(op, "dweight", dweight, weight, err));
+    TRY(check_param_gradient(op, "dweight", dweight, weight, err));
     TRY(check_like(op, "dpre", dpre, out, err));
     TRY(check_like(op, "dout", dout, out, err));
     const struct {
@@ -207,7 +227,8 @@ enum status check_conv_bn_bwd(const struct tensor *din,
     } vectors[] = {
         {"dgamma", dgamma}, {"dbeta", dbeta}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}};
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
-        TRY(check_tensor(op, vectors[i].name, vectors[i].t, in->dtype, 1, channels, 0, 0, 0, err));
+        TRY(check_tensor(op, vectors[i].name, vectors[i].t, param_dtype(in->dtype), 1, channels, 0,
+                         0, 0, err));
     }
     return STATUS_OK;
 }
@@ -258,7 +279,7 @@ enum status check_linear(const struct tensor *out,
     TRY(check_tensor(op, "in", in, real, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
     TRY(check_tensor(op, "weight", weight, real, 2, ANY_SIZE, in->shape[1], 0, 0, err));
     TRY(check_tensor(op, "out", out, real, 2, in->shape[0], weight->shape[0], 0, 0, err));
-    TRY(check_optional(op, "bias", bias, real, 1, weight->shape[0], 0, 0, 0, err));
+    TRY(check_optional(op, "bias", bias, param_dtype(real), 1, weight->shape[0], 0, 0, 0, err));
     if (act == ACTIVATION_RELU || (act == ACTIVATION_NONE && tensor_wanted(pre))) {
         return error_set(err, STATUS_INVALID,
                          "%s: activation must be gelu with pre, or none without", op);
@@ -281,8 +302,9 @@ enum status check_linear_bwd(const struct tensor *din,
     if (tensor_wanted(din)) {
         TRY(check_like(op, "din", din, in, err));
     }
-    TRY(check_like(op, "dweight", dweight, weight, err));
-    TRY(check_optional(op, "dbias", dbias, in->dtype, 1, weight->shape[0], 0, 0, 0, err));
+    TRY(check_param_gradient(op, "dweight", dweight, weight, err));
+    TRY(check_optional(op, "dbias", dbias, param_dtype(in->dtype), 1, weight->shape[0], 0, 0, 0,
+                       err));
     return act == ACTIVATION_GELU ? check_like(op, "dpre", dpre, dout, err) : STATUS_OK;
 }
 
@@ -298,49 +320,100 @@ enum status check_matmul(const struct tensor *out,
     const int64_t k = a->shape[transpose_a ? 0 : 1];
     TRY(check_tensor(op, "b", b, a->dtype, 2, transpose_b ? ANY_SIZE : k,
                      transpose_b ? k : ANY_SIZE, 0, 0, err));
-    return check_tensor(op, "out", out, a->dtype, 2, m, b->shape[transpose_b ? 0 : 1], 0, 0, err);
+    const bool wide = out != NULL && a->dtype == DTYPE_BF16 && out->dtype == DTYPE_F32;
+    return check_tensor(op, "out", out, wide ? DTYPE_F32 : a->dtype, 2, m,
+                        b->shape[transpose_b ? 0 : 1], 0, 0, err);
 }
 
-enum status check_embedding(const struct tensor *out,
-                            const struct tensor *tokens,
-                            const struct tensor *table,
-                            const struct tensor *positions,
-                            struct error *err) {
-    static const char op[] = "embedding";
-    TRY(check_tensor(op, "tokens", tokens, DTYPE_I32, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
-    TRY(check_tensor(op, "table", table, table->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
-    TRY(check_tensor(op, "positions", positions, table->dtype, 2, ANY_SIZE, table->shape[1], 0, 0,
-                     err));
-    if (positions->shape[0] < tokens->shape[1]) {
-        return error_set(err, STATUS_INVALID, "%s: %lld tokens, but only %lld positions", op,
-                         (long long)tokens->shape[1], (long long)positions->shape[0]);
+enum status
+check_segments(const char *op, const struct segments *seg, int64_t count, struct error *err) {
+    if (seg == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: there are no segments", op);
     }
-    return check_tensor(op, "out", out, table->dtype, 3, tokens->shape[0], tokens->shape[1],
-                        table->shape[1], 0, err);
+    TRY(check_tensor(op, "starts", seg->starts, DTYPE_I32, 1, count, 0, 0, 0, err));
+    return check_tensor(op, "lengths", seg->lengths, DTYPE_I32, 1, seg->starts->shape[0], 0, 0, 0,
+                        err);
 }
 
-enum status check_tokens(const struct tensor *tokens, int64_t vocab_count, struct error *err) {
-    const int32_t *ids = tokens->data;
-    const int64_t count = tensor_count(tokens);
-    for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= vocab_count) {
-            return error_set(err, STATUS_INVALID,
-                             "embedding: token %lld is %d, the vocabulary has %lld pieces",
-                             (long long)i, ids[i], (long long)vocab_count);
+enum status check_segment_values(const char *op,
+                                 const struct segments *seg,
+                                 int64_t rows,
+                                 int64_t longest,
+                                 struct error *err) {
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
+    int64_t end = 0;
+    for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+        if (lengths[n] < 1 || lengths[n] > longest) {
+            return error_set(err, STATUS_INVALID, "%s: length %lld is %d, expected 1 to %lld", op,
+                             (long long)n, lengths[n], (long long)longest);
         }
+        if (starts[n] < end || starts[n] > rows - lengths[n]) {
+            return error_set(err, STATUS_INVALID,
+                             "%s: caption %lld of %d rows starts at %d, expected %lld to %lld", op,
+                             (long long)n, lengths[n], starts[n], (long long)end,
+                             (long long)(rows - lengths[n]));
+        }
+        end = (int64_t)starts[n] + lengths[n];
     }
     return STATUS_OK;
 }
 
-enum status check_lengths(const char *op,
-                          const struct tensor *lengths,
-                          int64_t tokens_count,
-                          struct error *err) {
-    const int32_t *values = lengths->data;
-    for (int64_t n = 0; n < lengths->shape[0]; n++) {
-        if (values[n] < 1 || values[n] > tokens_count) {
-            return error_set(err, STATUS_INVALID, "%s: length %lld is %d, expected 1 to %lld", op,
-                             (long long)n, values[n], (long long)tokens_count);
+static enum status check_token_rows(const char *op,
+                                    const struct tensor *tokens,
+                                    const struct segments *seg,
+                                    const struct tensor *table,
+                                    const struct tensor *positions,
+                                    struct error *err) {
+    const enum dtype real = table->dtype;
+    TRY(check_tensor(op, "tokens", tokens, DTYPE_I32, 1, ANY_SIZE, 0, 0, 0, err));
+    TRY(check_segments(op, seg, ANY_SIZE, err));
+    TRY(check_tensor(op, "table", table, real, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    return check_tensor(op, "positions", positions, real, 2, ANY_SIZE, table->shape[1], 0, 0, err);
+}
+
+enum status check_embedding(const struct tensor *out,
+                            const struct tensor *tokens,
+                            const struct segments *seg,
+                            const struct tensor *table,
+                            const struct tensor *positions,
+                            struct error *err) {
+    static const char op[] = "embedding";
+    TRY(check_token_rows(op, tokens, seg, table, positions, err));
+    return check_tensor(op, "out", out, table->dtype, 2, tokens->shape[0], table->shape[1], 0, 0,
+                        err);
+}
+
+enum status check_embedding_bwd(const struct tensor *dtable,
+                                const struct tensor *dpositions,
+                                const struct tensor *dout,
+                                const struct tensor *tokens,
+                                const struct segments *seg,
+                                struct error *err) {
+    static const char op[] = "embedding_bwd";
+    TRY(check_token_rows(op, tokens, seg, dtable, dpositions, err));
+    const bool narrow = dout != NULL && dout->dtype == DTYPE_BF16 && dtable->dtype == DTYPE_F32;
+    return check_tensor(op, "dout", dout, narrow ? DTYPE_BF16 : dtable->dtype, 2, tokens->shape[0],
+                        dtable->shape[1], 0, 0, err);
+}
+
+enum status check_token_values(const char *op,
+                               const struct tensor *tokens,
+                               const struct segments *seg,
+                               int64_t vocab_count,
+                               int64_t position_count,
+                               struct error *err) {
+    TRY(check_segment_values(op, seg, tokens->shape[0], position_count, err));
+    const int32_t *ids = tokens->data;
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
+    for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+        for (int64_t r = starts[n]; r < (int64_t)starts[n] + lengths[n]; r++) {
+            if (ids[r] < 0 || ids[r] >= vocab_count) {
+                return error_set(err, STATUS_INVALID,
+                                 "%s: token of row %lld is %d, the vocabulary has %lld pieces", op,
+                                 (long long)r, ids[r], (long long)vocab_count);
+            }
         }
     }
     return STATUS_OK;
@@ -362,10 +435,11 @@ enum status check_layernorm(const struct tensor *out,
     if (tensor_wanted(b)) {
         TRY(check_like(op, "b", b, a, err));
     }
-    TRY(check_tensor(op, "mean", mean, a->dtype, 1, a->shape[0], 0, 0, 0, err));
-    TRY(check_tensor(op, "rstd", rstd, a->dtype, 1, a->shape[0], 0, 0, 0, err));
-    TRY(check_tensor(op, "gamma", gamma, a->dtype, 1, a->shape[1], 0, 0, 0, err));
-    return check_tensor(op, "beta", beta, a->dtype, 1, a->shape[1], 0, 0, 0, err);
+    const enum dtype vector = param_dtype(a->dtype);
+    TRY(check_tensor(op, "mean", mean, vector, 1, a->shape[0], 0, 0, 0, err));
+    TRY(check_tensor(op, "rstd", rstd, vector, 1, a->shape[0], 0, 0, 0, err));
+    TRY(check_tensor(op, "gamma", gamma, vector, 1, a->shape[1], 0, 0, 0, err));
+    return check_tensor(op, "beta", beta, vector, 1, a->shape[1], 0, 0, 0, err);
 }
 
 enum status check_layernorm_bwd(const struct tensor *dsum,
@@ -386,35 +460,60 @@ enum status check_layernorm_bwd(const struct tensor *dsum,
 enum status check_attention(const struct tensor *out,
                             const struct tensor *probs,
                             const struct tensor *qkv,
-                            const struct tensor *lengths,
+                            const struct segments *seg,
                             const struct attention_params *p,
                             struct error *err) {
     static const char op[] = "attention";
-    TRY(check_tensor(op, "out", out, qkv->dtype, 3, ANY_SIZE, ANY_SIZE, ANY_SIZE, 0, err));
-    const int64_t n = out->shape[0];
-    const int64_t t = out->shape[1];
-    const int64_t d = out->shape[2];
-    if (p->heads < 1 || d % p->heads != 0 || t > DROPOUT_MAX_TOKENS) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: %d heads and %lld tokens do not fit a width of %lld", op, p->heads,
-                         (long long)t, (long long)d);
+    const enum dtype real = qkv->dtype;
+    TRY(check_tensor(op, "out", out, real, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    const int64_t d = out->shape[1];
+    if (p->heads < 1 || d % p->heads != 0) {
+        return error_set(err, STATUS_INVALID, "%s: %d heads do not fit a width of %lld", op,
+                         p->heads, (long long)d);
     }
-    TRY(check_tensor(op, "qkv", qkv, qkv->dtype, 3, n, t, 3 * d, 0, err));
-    TRY(check_tensor(op, "probs", probs, qkv->dtype, 4, n, p->heads, t, t, err));
-    return check_tensor(op, "lengths", lengths, DTYPE_I32, 1, n, 0, 0, 0, err);
+    TRY(check_tensor(op, "qkv", qkv, real, 2, out->shape[0], 3 * d, 0, 0, err));
+    TRY(check_segments(op, seg, ANY_SIZE, err));
+    TRY(check_tensor(op, "probs", probs, real, 4, seg->starts->shape[0], p->heads, ANY_SIZE,
+                     ANY_SIZE, err));
+    if (probs->shape[2] != probs->shape[3] || probs->shape[2] > DROPOUT_MAX_TOKENS) {
+        return error_set(
+            err, STATUS_INVALID, "%s: probs are %lld x %lld, expected a square of at most %d", op,
+            (long long)probs->shape[2], (long long)probs->shape[3], (int)DROPOUT_MAX_TOKENS);
+    }
+    return p->dropout != NULL ? check_dropout_params(op, p->dropout, err) : STATUS_OK;
+}
+
+enum status
+check_dropout_params(const char *op, const struct dropout_params *p, struct error *err) {
+    if (!(p->p >= 0.0f && p->p < 1.0f) || p->sample_ids == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: dropout of %g outside [0, 1), or no sample ids",
+                         op, (double)p->p);
+    }
+    return STATUS_OK;
 }
 
 enum status check_dropout(const struct tensor *out,
                           const struct tensor *in,
+                          const struct segments *seg,
                           const struct dropout_params *p,
                           struct error *err) {
-    TRY(check_like("dropout", "out", out, in, err));
-    if (!(p->p >= 0.0f && p->p < 1.0f) || p->sample_ids == NULL || in->ndim < 1 ||
-        in->shape[0] < 1) {
-        return error_set(err, STATUS_INVALID, "dropout: p %g outside [0, 1), or no sample ids",
-                         (double)p->p);
+    static const char op[] = "dropout";
+    TRY(check_tensor(op, "in", in, in->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_like(op, "out", out, in, err));
+    if (seg != NULL) {
+        TRY(check_segments(op, seg, ANY_SIZE, err));
     }
-    return STATUS_OK;
+    return check_dropout_params(op, p, err);
+}
+
+enum status check_segment_mean(const struct tensor *out,
+                               const struct tensor *in,
+                               const struct segments *seg,
+                               struct error *err) {
+    static const char op[] = "segment_mean";
+    TRY(check_tensor(op, "wide tensor", in, in->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_tensor(op, "narrow tensor", out, in->dtype, 2, ANY_SIZE, in->shape[1], 0, 0, err));
+    return check_segments(op, seg, out->shape[0], err);
 }
 
 enum status check_rows(const char *op,
@@ -442,23 +541,72 @@ enum status check_l2_normalize(const struct tensor *out,
                                struct error *err) {
     static const char op[] = "l2_normalize";
     TRY(check_tensor(op, "in", in, in->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
-    TRY(check_like(op, "out", out, in, err));
-    return check_tensor(op, "norm", norm, in->dtype, 1, in->shape[0], 0, 0, 0, err);
+    TRY(check_param_gradient(op, "out", out, in, err));
+    return check_tensor(op, "norm", norm, out->dtype, 1, in->shape[0], 0, 0, 0, err);
+}
+
+enum status check_l2_normalize_bwd(const struct tensor *din,
+                                   const struct tensor *dout,
+                                   const struct tensor *out,
+                                   const struct tensor *norm,
+                                   struct error *err) {
+    static const char op[] = "l2_normalize_bwd";
+    TRY(check_tensor(op, "out", out, out->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
+    TRY(check_like(op, "dout", dout, out, err));
+    TRY(check_tensor(op, "norm", norm, out->dtype, 1, out->shape[0], 0, 0, 0, err));
+    const bool narrow = din != NULL && din->dtype == DTYPE_BF16 && out->dtype == DTYPE_F32;
+    return check_tensor(op, "din", din, narrow ? DTYPE_BF16 : out->dtype, 2, out->shape[0],
+                        out->shape[1], 0, 0, err);
+}
+
+enum status check_cast(const struct tensor *out, const struct tensor *in, struct error *err) {
+    const bool narrow = in->dtype == DTYPE_F32;
+    const int64_t *s = in->shape;
+    if (in->dtype != DTYPE_F32 && in->dtype != DTYPE_BF16) {
+        return error_set(err, STATUS_UNSUPPORTED, "cast: from f32 to bf16 or back, not from %s",
+                         dtype_name(in->dtype));
+    }
+    TRY(check_like("cast", "in", in, in, err));
+    return check_tensor("cast", "out", out, narrow ? DTYPE_BF16 : DTYPE_F32, in->ndim, s[0], s[1],
+                        s[2], s[3], err);
+}
+
+/* What every optimiser takes: tensors like value, and its working copy. */
+static enum status check_update(const char *op,
+                                const struct tensor *value,
+                                const struct tensor *working,
+                                const struct tensor *grad,
+                                const struct tensor *m,
+                                struct error *err) {
+    const int64_t *s = value->shape;
+    TRY(check_like(op, "value", value, value, err));
+    TRY(check_optional(op, "working", working, DTYPE_BF16, value->ndim, s[0], s[1], s[2], s[3],
+                       err));
+    TRY(check_like(op, "grad", grad, value, err));
+    return check_like(op, "m", m, value, err);
 }
 
 enum status check_adamw(const struct tensor *value,
+                        const struct tensor *working,
                         const struct tensor *grad,
                         const struct tensor *m,
                         const struct tensor *v,
                         const struct adamw_params *p,
                         struct error *err) {
     static const char op[] = "adamw";
-    TRY(check_like(op, "grad", grad, value, err));
-    TRY(check_like(op, "m", m, value, err));
+    TRY(check_update(op, value, working, grad, m, err));
     TRY(check_like(op, "v", v, value, err));
     if (p->step < 1) {
         return error_set(err, STATUS_INVALID, "%s: step %lld, the first is 1", op,
                          (long long)p->step);
     }
     return STATUS_OK;
+}
+
+enum status check_sgdm(const struct tensor *value,
+                       const struct tensor *working,
+                       const struct tensor *grad,
+                       const struct tensor *m,
+                       struct error *err) {
+    return check_update("sgdm", value, working, grad, m, err);
 }

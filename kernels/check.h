@@ -10,6 +10,10 @@
 
 #include "kernels/ops.h"
 
+/* Type of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else the same.
+ */
+enum dtype param_dtype(enum dtype real);
+
 /* A shape entry that may be anything. */
 enum { ANY_SIZE = -1 };
 
@@ -109,17 +113,35 @@ enum status check_matmul(const struct tensor *out,
                          const struct tensor *b,
                          bool transpose_b,
                          struct error *err);
+/* Shapes of segments; `count` captions or ANY_SIZE. */
+enum status
+check_segments(const char *op, const struct segments *seg, int64_t count, struct error *err);
+/* Values, for arrays in host memory: every length in [1, longest], captions in order within `rows`.
+ */
+enum status check_segment_values(const char *op,
+                                 const struct segments *seg,
+                                 int64_t rows,
+                                 int64_t longest,
+                                 struct error *err);
 enum status check_embedding(const struct tensor *out,
                             const struct tensor *tokens,
+                            const struct segments *seg,
                             const struct tensor *table,
                             const struct tensor *positions,
                             struct error *err);
-/* Every token in [0, vocab_count), every length in [1, T]; arrays in host memory. */
-enum status check_tokens(const struct tensor *tokens, int64_t vocab_count, struct error *err);
-enum status check_lengths(const char *op,
-                          const struct tensor *lengths,
-                          int64_t tokens_count,
-                          struct error *err);
+enum status check_embedding_bwd(const struct tensor *dtable,
+                                const struct tensor *dpositions,
+                                const struct tensor *dout,
+                                const struct tensor *tokens,
+                                const struct segments *seg,
+                                struct error *err);
+/* check_segment_values, and every token of a caption in [0, vocab_count). */
+enum status check_token_values(const char *op,
+                               const struct tensor *tokens,
+                               const struct segments *seg,
+                               int64_t vocab_count,
+                               int64_t position_count,
+                               struct error *err);
 enum status check_layernorm(const struct tensor *out,
                             const struct tensor *sum,
                             const struct tensor *mean,
@@ -141,13 +163,20 @@ enum status check_layernorm_bwd(const struct tensor *dsum,
 enum status check_attention(const struct tensor *out,
                             const struct tensor *probs,
                             const struct tensor *qkv,
-                            const struct tensor *lengths,
+                            const struct segments *seg,
                             const struct attention_params *p,
                             struct error *err);
+enum status check_dropout_params(const char *op, const struct dropout_params *p, struct error *err);
+/* seg may be NULL. */
 enum status check_dropout(const struct tensor *out,
                           const struct tensor *in,
+                          const struct segments *seg,
                           const struct dropout_params *p,
                           struct error *err);
+enum status check_segment_mean(const struct tensor *out,
+                               const struct tensor *in,
+                               const struct segments *seg,
+                               struct error *err);
 /* rows in [0, M), arrays in host memory. */
 enum status check_rows(const char *op,
                        const struct tensor *narrow,
@@ -158,11 +187,23 @@ enum status check_l2_normalize(const struct tensor *out,
                                const struct tensor *norm,
                                const struct tensor *in,
                                struct error *err);
+enum status check_l2_normalize_bwd(const struct tensor *din,
+                                   const struct tensor *dout,
+                                   const struct tensor *out,
+                                   const struct tensor *norm,
+                                   struct error *err);
+enum status check_cast(const struct tensor *out, const struct tensor *in, struct error *err);
 enum status check_adamw(const struct tensor *value,
+                        const struct tensor *working,
                         const struct tensor *grad,
                         const struct tensor *m,
                         const struct tensor *v,
                         const struct adamw_params *p,
                         struct error *err);
+enum status check_sgdm(const struct tensor *value,
+                       const struct tensor *working,
+                       const struct tensor *grad,
+                       const struct tensor *m,
+                       struct error *err);
 
 #endif

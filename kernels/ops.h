@@ -7,8 +7,15 @@
  * Order     : calls on one device run in order; only download and sync wait.
  * Layout    : dense row-major. Images are (N, H, W, C); convolution weights (O, KH, KW, I); linear
  *             weights (OUT, IN).
- * Types     : F32 everywhere. cpu-ref takes F64 too (one type per call), which is what makes
- *             finite differences sharp. A table answers UNSUPPORTED to a type it lacks.
+ * Types     : One real type per call, that of its main input: F32, BF16, or F64 (cpu-ref alone,
+ *             which makes finite differences sharp). In a BF16 call activations and their gradients
+ *             (in, out, pre, residual, sum, qkv, probs, din, dout, ...) are BF16, and so are
+ * weight, table and positions, which are working copies; vectors of parameters and statistics
+ *             (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of parameters are
+ *             F32. Sums are taken in f32 or wider; a result is rounded once, when it is stored, to
+ *             nearest even; what a later stage reads back (pre, sum, probs, dpre) it reads as
+ *             stored. Ops that differ say so. A table answers UNSUPPORTED to a type it lacks;
+ *             `supports` says so beforehand.
  * Shapes    : every entry checks them and answers INVALID with both shapes in the message.
  * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there; always said at the call.
  *             Reductions have a fixed order: the same call gives the same bits.
@@ -22,7 +29,7 @@
 
 #include "formats/base/status.h"
 
-enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8 };
+enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16 };
 
 size_t dtype_size_bytes(enum dtype t);
 
@@ -51,6 +58,17 @@ struct tensor tensor_1d(void *data, enum dtype dtype, int64_t a);
 struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
+
+/* Captions in a flat list of R token rows: caption n holds rows [starts[n], starts[n] +
+ * lengths[n]), and a row's position is its distance from starts[n]. Padded: starts[n] = n T, R = N
+ * T. Packed: each caption starts where the last one ends. starts ascend, captions do not overlap,
+ * lengths are at least 1. Rows of no caption are not read; where an op writes such rows it writes
+ * zeros. So packed and padded captions give the same numbers. Values are checked where the device's
+ * memory is the host's; elsewhere an op stays within bounds.
+ */
+struct segments {
+    const struct tensor *starts, *lengths; /* (N) i32, on the device */
+};
 
 struct conv_bn_params {
     int32_t stride;      /* >= 1, both directions */
@@ -88,6 +106,15 @@ struct adamw_params {
     int64_t step;       /* from 1, for bias correction */
 };
 
+/* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
+ * value -= lr (nesterov ? g + momentum m : m). m starts at zero. */
+struct sgdm_params {
+    float lr, momentum;
+    float weight_decay; /* L2: added to the gradient */
+    float grad_scale;   /* as adamw's */
+    bool nesterov;
+};
+
 struct device;
 
 struct ops {
@@ -104,7 +131,15 @@ struct ops {
     enum status (
         *download)(struct device *, void *host, const void *src, size_t size_bytes, struct error *);
     enum status (*sync)(struct device *, struct error *);
+    /* Whether the device computes in a real type. Returns OK or UNSUPPORTED with the reason in one
+     * line, such as what the processor lacks. */
+    enum status (*supports)(struct device *, enum dtype, struct error *);
     enum status (*fill)(struct device *, const struct tensor *out, double value, struct error *);
+    /* out = in, rounded to nearest even: F32 to BF16 or BF16 to F32. */
+    enum status (*cast)(struct device *,
+                        const struct tensor *out,
+                        const struct tensor *in,
+                        struct error *);
 
     /* ---- input: out (N,H,W,3) = (in (N,H,W,3) u8 / 255 - mean[c]) / std[c] ---- */
     enum status (*normalize_u8)(struct device *,
@@ -116,11 +151,14 @@ struct ops {
 
     /* ---- convolution + batch norm + residual + activation, one op ----
      * pre = conv(in, weight)                                       (N,OH,OW,O)
-     * training: mean, rstd over (N,OH,OW) of pre, biased variance; running = (1-m) running + m
-     * batch (running variance takes the unbiased one, as PyTorch); else from the running ones out =
-     * act((pre - mean) rstd gamma + beta + residual)         (N,OH,OW,O) in (N,H,W,I), weight
-     * (O,KH,KW,I); gamma, beta, mean, rstd, running_* (O); residual like out or not wanted. OH = (H
-     * + 2 pad - KH)/stride + 1. pre, mean, rstd are kept for the backward pass. */
+     * out = act((pre - mean) rstd gamma + beta + residual)       (N,OH,OW,O)
+     * in (N,H,W,I), weight (O,KH,KW,I); gamma, beta, mean, rstd, running_* (O); residual like out
+     * or not wanted. OH = (H + 2 pad - KH)/stride + 1. pre, mean, rstd are kept for the backward
+     * pass. training: mean, rstd over (N,OH,OW) of pre as stored, biased variance; running = (1-m)
+     * running
+     * + m batch (running variance takes the unbiased one, as PyTorch). Both running_* not wanted:
+     * no running statistics move, as in a second pass over the same batch. else: mean, rstd from
+     * the running ones. */
     enum status (*conv_bn)(struct device *,
                            const struct tensor *out,
                            const struct tensor *pre,
@@ -224,7 +262,8 @@ struct ops {
                               enum activation act,
                               struct error *);
 
-    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. */
+    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a BF16 call out
+     * may be F32 too. */
     enum status (*matmul)(struct device *,
                           const struct tensor *out,
                           enum write_mode,
@@ -236,23 +275,24 @@ struct ops {
                           struct error *);
 
     /* ---- text ----
-     * embedding: out (N,T,D) = table[tokens] + positions[t]; tokens (N,T) i32 in [0, V) (outside:
-     * INVALID); table (V,D); positions (P,D), P >= T. */
+     * embedding: out (R,D) = table[tokens] + positions[position of the row]; tokens (R) i32 in
+     * [0, V) (outside: INVALID); table (V,D); positions (P,D), no caption longer than P. */
     enum status (*embedding)(struct device *,
                              const struct tensor *out,
                              const struct tensor *tokens,
+                             const struct segments *,
                              const struct tensor *table,
                              const struct tensor *positions,
                              struct error *);
-    /* Contributions of equal tokens are added in order of their position in the batch. Rows beyond
-     * lengths[n] (i32, (N)) carry no gradient: dout there is not read. */
+    /* Contributions of equal tokens are added in order of their rows. dtable and dpositions are F32
+     * in a BF16 call. */
     enum status (*embedding_bwd)(struct device *,
                                  const struct tensor *dtable,
                                  const struct tensor *dpositions,
                                  enum write_mode,
                                  const struct tensor *dout,
                                  const struct tensor *tokens,
-                                 const struct tensor *lengths,
+                                 const struct segments *,
                                  struct error *);
     /* sum = a + b (b may be not wanted: sum is then a copy of a; sum may alias a);
      * out (M,D) = (sum - mean) rstd gamma + beta; mean, rstd (M); biased variance. */
@@ -279,16 +319,15 @@ struct ops {
                                  const struct tensor *rstd,
                                  const struct tensor *gamma,
                                  struct error *);
-    /* Multi-head attention: qkv (N,T,3 D) holds q, k, v of D = heads * Dh side by side; keys beyond
-     * lengths[n] (i32 (N), in [1, T]) are masked. probs (N,heads,T,T), after softmax and BEFORE
-     * dropout, is kept. out (N,T,D) = dropout(softmax(q k^T / sqrt Dh)) v. Rows of out beyond the
-     * length are computed like the others (nobody reads them); backward takes their dout as given.
-     */
+    /* Multi-head attention within each caption: qkv (R,3 D) holds q, k, v of D = heads * Dh side by
+     * side. probs (N,heads,T,T), after softmax and BEFORE dropout, is kept; zero beyond a caption's
+     * length. T is the longest caption allowed, at most 512 (DROPOUT_MAX_TOKENS).
+     * out (R,D) = dropout(softmax(q k^T / sqrt Dh)) v. */
     enum status (*attention)(struct device *,
                              const struct tensor *out,
                              const struct tensor *probs,
                              const struct tensor *qkv,
-                             const struct tensor *lengths,
+                             const struct segments *,
                              const struct attention_params *,
                              struct error *);
     enum status (*attention_bwd)(struct device *,
@@ -296,16 +335,31 @@ struct ops {
                                  const struct tensor *dout,
                                  const struct tensor *probs,
                                  const struct tensor *qkv,
-                                 const struct tensor *lengths,
+                                 const struct segments *,
                                  const struct attention_params *,
                                  struct error *);
-    /* out (N,...) = mask(in); in place allowed. Applied to a gradient it is its own backward pass.
-     */
+    /* out (R,D) = mask(in), element number = position of the row * D + column; in place allowed.
+     * Segments NULL: row n is position 0 of sample n (N = R). Applied to a gradient it is its own
+     * backward pass. */
     enum status (*dropout)(struct device *,
                            const struct tensor *out,
                            const struct tensor *in,
+                           const struct segments *,
                            const struct dropout_params *,
                            struct error *);
+
+    /* out (N,D) = mean of the rows of caption n of in (R,D) */
+    enum status (*segment_mean)(struct device *,
+                                const struct tensor *out,
+                                const struct tensor *in,
+                                const struct segments *,
+                                struct error *);
+    enum status (*segment_mean_bwd)(struct device *,
+                                    const struct tensor *din,
+                                    enum write_mode,
+                                    const struct tensor *dout,
+                                    const struct segments *,
+                                    struct error *);
 
     /* ---- rows and vectors ---- */
     /* out (N,D) = in (M,D)[rows]; rows (N) i32 */
@@ -321,13 +375,14 @@ struct ops {
                                 const struct tensor *in,
                                 const struct tensor *rows,
                                 struct error *);
-    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. */
+    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a BF16 call: the loss
+     * reads it. */
     enum status (*l2_normalize)(struct device *,
                                 const struct tensor *out,
                                 const struct tensor *norm,
                                 const struct tensor *in,
                                 struct error *);
-    /* din = (dout - <dout,out> out) / max(norm, 1e-12) */
+    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be BF16, the rest is F32. */
     enum status (*l2_normalize_bwd)(struct device *,
                                     const struct tensor *din,
                                     const struct tensor *dout,
@@ -346,14 +401,24 @@ struct ops {
                                const struct tensor *in,
                                struct error *);
 
-    /* ---- optimiser, over flat ranges; value, grad, m, v of equal count ---- */
+    /* ---- optimiser, over flat ranges of equal count ----
+     * working (BF16, or not wanted) receives the new value, rounded: the copy that BF16 calls read.
+     */
     enum status (*adamw)(struct device *,
                          const struct tensor *value,
+                         const struct tensor *working,
                          const struct tensor *grad,
                          const struct tensor *m,
                          const struct tensor *v,
                          const struct adamw_params *,
                          struct error *);
+    enum status (*sgdm)(struct device *,
+                        const struct tensor *value,
+                        const struct tensor *working,
+                        const struct tensor *grad,
+                        const struct tensor *m,
+                        const struct sgdm_params *,
+                        struct error *);
 };
 
 /* What every backend's device begins with. */

@@ -11,6 +11,8 @@ size_t dtype_size_bytes(enum dtype t) {
     case DTYPE_F64:
     case DTYPE_U64:
         return 8;
+    case DTYPE_BF16:
+        return 2;
     case DTYPE_U8:
         return 1;
     }

@@ -53,7 +53,8 @@ enum status optimizer_step(struct params *p,
         const struct tensor v = params_range(p, PARAM_V, decayed == 1);
         adamw.weight_decay = decayed == 1 ? (float)opt->weight_decay : 0.0f;
         if (tensor_count(&value) > 0) {
-            TRY(dev->ops->adamw(dev, &value, &grad, &m, &v, &adamw, err));
+            const struct tensor none = {.ndim = 0};
+            TRY(dev->ops->adamw(dev, &value, &none, &grad, &m, &v, &adamw, err));
         }
     }
     return STATUS_OK;

@@ -128,7 +128,8 @@ static enum status step_parameter(struct probe *p,
     const struct tensor grad = block(base, 1, rows, width);
     const struct tensor m = block(base, 2, rows, width);
     const struct tensor v = block(base, 3, rows, width);
-    return p->dev->ops->adamw(p->dev, &value, &grad, &m, &v, &how, err);
+    const struct tensor no_copy = {.ndim = 0};
+    return p->dev->ops->adamw(p->dev, &value, &no_copy, &grad, &m, &v, &how, err);
 }
 
 /* The rows at places [first, first + rows) of the epoch's order. */

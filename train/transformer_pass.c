@@ -18,7 +18,8 @@ struct pass {
     struct device *dev;
     const struct ops *ops;
     const struct transformer_batch *batch;
-    int64_t n, tokens, rows; /* N, T, N T */
+    int64_t n, tokens, rows;       /* N, T, N T */
+    struct tensor starts, lengths; /* (N) where captions lie in the rows */
     bool training;
 };
 
@@ -26,7 +27,16 @@ static struct pass
 begin(const struct transformer *t, const struct transformer_batch *batch, bool training) {
     int64_t n = batch->tokens.shape[0];
     int64_t tokens = batch->tokens.shape[1];
-    return (struct pass){t, t->dev, t->dev->ops, batch, n, tokens, n * tokens, training};
+    return (struct pass){t,
+                         t->dev,
+                         t->dev->ops,
+                         batch,
+                         n,
+                         tokens,
+                         n * tokens,
+                         first_rows(t->rows, n),
+                         first_rows(batch->lengths, n),
+                         training};
 }
 
 static bool is_last(const struct pass *p, int32_t i) {
@@ -38,10 +48,13 @@ static int64_t rows_after(const struct pass *p, int32_t i) {
     return is_last(p, i) ? p->n : p->rows;
 }
 
-/* (M, C) as (N, T, C), the form of ops that know captions; (R, C) of the last block as (N, 1, C).
- */
-static struct tensor by_caption(const struct pass *p, struct tensor flat) {
-    return tensor_3d(flat.data, flat.dtype, p->n, flat.shape[0] / p->n, flat.shape[1]);
+static struct segments captions(const struct pass *p) {
+    return (struct segments){.starts = &p->starts, .lengths = &p->lengths};
+}
+
+/* (N T) tokens in one row, as ops take them. */
+static struct tensor flat_tokens(const struct pass *p) {
+    return tensor_1d(p->batch->tokens.data, DTYPE_I32, p->rows);
 }
 
 /* Streams of masks: 0 embeddings, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
@@ -61,9 +74,9 @@ static bool drops(const struct pass *p) {
 static enum status
 drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, struct error *err) {
     struct dropout_params m = mask(p, layer);
-    struct tensor out3 = by_caption(p, out);
-    struct tensor in3 = by_caption(p, in);
-    return p->ops->dropout(p->dev, &out3, &in3, &m, err);
+    struct segments all = captions(p);
+    bool first_only = out.shape[0] == p->n; /* the last block: one row per caption, its first */
+    return p->ops->dropout(p->dev, &out, &in, first_only ? NULL : &all, &m, err);
 }
 
 static enum status linear_forward(const struct pass *p,
@@ -117,10 +130,10 @@ attention_forward(const struct pass *p, int32_t i, struct tensor x, struct error
     struct dropout_params m = mask(p, 2 * i + 1);
     struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
     struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
-                                    p->tokens);                             /* (N, H, T, T) */
-    qkv = by_caption(p, qkv);                                               /* (N, T, 3D) */
-    struct tensor context = by_caption(p, first_rows(l->context, p->rows)); /* (N, T, D) */
-    return p->ops->attention(p->dev, &context, &probs, &qkv, &p->batch->lengths, &a, err);
+                                    p->tokens);              /* (N, H, T, T) */
+    struct tensor context = first_rows(l->context, p->rows); /* (M, D) */
+    struct segments all = captions(p);
+    return p->ops->attention(p->dev, &context, &probs, &qkv, &all, &a, err);
 }
 
 /* x (M, D) -> l->x (R, D) */
@@ -184,10 +197,12 @@ enum status transformer_forward(struct transformer *t,
     REQUIRE(t->dev != NULL && (!training || t->opt.training) && batch_fits(t, batch));
     struct pass p = begin(t, batch, training);
     TRY(place_rows(t, p.tokens, err));
-    struct tensor words = params_tensor(t->params, t->words);                      /* (V, D) */
-    struct tensor positions = params_tensor(t->params, t->positions);              /* (P, D) */
-    struct tensor sum = by_caption(&p, first_rows(t->embedding_norm.sum, p.rows)); /* (N, T, D) */
-    TRY(p.ops->embedding(p.dev, &sum, &batch->tokens, &words, &positions, err));
+    struct tensor words = params_tensor(t->params, t->words);         /* (V, D) */
+    struct tensor positions = params_tensor(t->params, t->positions); /* (P, D) */
+    struct tensor sum = first_rows(t->embedding_norm.sum, p.rows);    /* (M, D) */
+    struct tensor tokens = flat_tokens(&p);
+    struct segments all = captions(&p);
+    TRY(p.ops->embedding(p.dev, &sum, &tokens, &all, &words, &positions, err));
     struct tensor x = first_rows(t->x, p.rows); /* (M, D) */
     TRY(norm_forward(&p, &t->embedding_norm, x, NOT_WANTED, err));
     if (drops(&p)) {
@@ -277,13 +292,11 @@ static enum status attention_backward(const struct pass *p,
     struct dropout_params m = mask(p, 2 * i + 1);
     struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
     struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
-                                    p->tokens);                     /* (N, H, T, T) */
-    struct tensor qkv = by_caption(p, first_rows(l->qkv, p->rows)); /* (N, T, 3D) */
-    struct tensor dqkv = first_rows(t->dqkv, p->rows);              /* (M, 3D) */
-    struct tensor dqkv3 = by_caption(p, dqkv);
-    struct tensor dcontext3 = by_caption(p, dcontext);
-    TRY(p->ops->attention_bwd(p->dev, &dqkv3, &dcontext3, &probs, &qkv, &p->batch->lengths, &a,
-                              err));
+                                    p->tokens);        /* (N, H, T, T) */
+    struct tensor qkv = first_rows(l->qkv, p->rows);   /* (M, 3D) */
+    struct tensor dqkv = first_rows(t->dqkv, p->rows); /* (M, 3D) */
+    struct segments all = captions(p);
+    TRY(p->ops->attention_bwd(p->dev, &dqkv, &dcontext, &probs, &qkv, &all, &a, err));
     struct fused f =
         fuse(params_tensor(t->params, l->q.weight), params_tensor(t->params, l->q.bias));
     struct fused df = fuse(params_grad(t->params, l->q.weight), params_grad(t->params, l->q.bias));
@@ -353,7 +366,7 @@ enum status transformer_backward(struct transformer *t,
     TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
     struct tensor dwords = params_grad(t->params, t->words);
     struct tensor dpositions = params_grad(t->params, t->positions);
-    struct tensor dsum3 = by_caption(&p, dsum); /* (N, T, D) */
-    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum3, &batch->tokens,
-                                &batch->lengths, err);
+    struct tensor tokens = flat_tokens(&p);
+    struct segments all = captions(&p);
+    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum, &tokens, &all, err);
 }

@@ -8,7 +8,9 @@
  *   forward : S = q K^T            P = softmax(S)       out = (P F) v            F: dropout factors
  *   backward: dA = (dout V^T) F    dS = P (dA - <P,dA>) dq = dS k, dk = dS^T q, dv = (P F)^T dout
  *
- * Rows of matrices of scores are `stride` floats apart, T rounded up to whole vectors.
+ * Rows of matrices of scores are `stride` floats apart, the caption's length rounded up to whole
+ * vectors. Nothing depends on T or on where a caption lies but addresses, so packed and padded
+ * captions give the same bits.
  */
 #include <math.h>
 #include <omp.h>
@@ -154,9 +156,9 @@ multiply_row(float *out, const float *probs, const float *factors, int64_t lengt
 
 /* One call's geometry, and one thread's buffers. */
 struct heads {
-    int64_t samples, count, tokens, width, head_width, stride;
+    int64_t samples, count, tokens, width, head_width;
     float scale;
-    const int32_t *lengths;
+    const int32_t *starts, *lengths;
     bool dropping;
     struct dropout_stream stream;
     uint32_t threshold;
@@ -166,21 +168,26 @@ struct heads {
 
 struct head_buffers {
     float *right;   /* (Dh, stride) keys or values, transposed */
-    float *scores;  /* (T, stride) */
-    float *kept;    /* (T, stride) probabilities after dropout */
+    float *scores;  /* (length, stride) */
+    float *kept;    /* (length, stride) probabilities after dropout */
     float *factors; /* (stride) of one row */
 };
 
+static int64_t whole_lanes(int64_t count) {
+    return (count + LANES - 1) / LANES * LANES;
+}
+
 static size_t buffers_floats(const struct heads *h) {
-    return (size_t)(h->stride * (h->head_width + 2 * h->tokens + 1));
+    return (size_t)(whole_lanes(h->tokens) * (h->head_width + 2 * h->tokens + 1));
 }
 
 static struct head_buffers buffers_of(const struct heads *h, float *space) {
+    const int64_t stride = whole_lanes(h->tokens);
     struct head_buffers b;
     b.right = space;
-    b.scores = b.right + h->head_width * h->stride;
-    b.kept = b.scores + h->tokens * h->stride;
-    b.factors = b.kept + h->tokens * h->stride;
+    b.scores = b.right + h->head_width * stride;
+    b.kept = b.scores + h->tokens * stride;
+    b.factors = b.kept + h->tokens * stride;
     return b;
 }
 
@@ -203,27 +210,29 @@ static void head_forward(const struct heads *h,
                          int64_t n,
                          int64_t head) {
     const int64_t length = h->lengths[n];
+    const int64_t stride = whole_lanes(length);
     const int64_t row = 3 * h->width;
-    const float *q = qkv + n * h->tokens * row + head * h->head_width;
+    const float *q = qkv + h->starts[n] * row + head * h->head_width;
     float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
-    transpose(b->right, q + h->width, length, h->head_width, row, h->stride);
-    product_run(&(struct product){b->scores, q, b->right, h->tokens, h->stride, h->head_width,
-                                  h->stride, row, 1, h->stride});
-    for (int64_t t = 0; t < h->tokens; t++) {
-        softmax_row(p + t * h->tokens, b->scores + t * h->stride, h->scale, length, h->tokens);
+    transpose(b->right, q + h->width, length, h->head_width, row, stride);
+    product_run(&(struct product){b->scores, q, b->right, length, stride, h->head_width, stride,
+                                  row, 1, stride});
+    for (int64_t t = 0; t < length; t++) {
+        softmax_row(p + t * h->tokens, b->scores + t * stride, h->scale, length, h->tokens);
     }
+    memset(p + length * h->tokens, 0, (size_t)((h->tokens - length) * h->tokens) * sizeof *p);
     const float *weights = p;
     int64_t weights_stride = h->tokens;
     if (h->dropping) {
-        for (int64_t t = 0; t < h->tokens; t++) {
+        for (int64_t t = 0; t < length; t++) {
             row_factors(h, b, n, head, t);
-            multiply_row(b->kept + t * h->stride, p + t * h->tokens, b->factors, length);
+            multiply_row(b->kept + t * stride, p + t * h->tokens, b->factors, length);
         }
         weights = b->kept;
-        weights_stride = h->stride;
+        weights_stride = stride;
     }
-    product_run(&(struct product){out + n * h->tokens * h->width + head * h->head_width, weights,
-                                  q + 2 * h->width, h->tokens, h->head_width, length, h->width,
+    product_run(&(struct product){out + h->starts[n] * h->width + head * h->head_width, weights,
+                                  q + 2 * h->width, length, h->head_width, length, h->width,
                                   weights_stride, 1, row});
 }
 
@@ -236,43 +245,42 @@ static void head_backward(const struct heads *h,
                           int64_t n,
                           int64_t head) {
     const int64_t length = h->lengths[n];
+    const int64_t stride = whole_lanes(length);
     const int64_t row = 3 * h->width;
-    const int64_t place = n * h->tokens * row + head * h->head_width;
+    const int64_t place = h->starts[n] * row + head * h->head_width;
     const float *q = qkv + place;
     float *dq = dqkv + place;
-    const float *d = dout + n * h->tokens * h->width + head * h->head_width;
+    const float *d = dout + h->starts[n] * h->width + head * h->head_width;
     const float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
-    transpose(b->right, q + 2 * h->width, length, h->head_width, row, h->stride);
-    product_run(&(struct product){b->scores, d, b->right, h->tokens, h->stride, h->head_width,
-                                  h->stride, h->width, 1, h->stride});
-    for (int64_t t = 0; t < h->tokens; t++) {
+    transpose(b->right, q + 2 * h->width, length, h->head_width, row, stride);
+    product_run(&(struct product){b->scores, d, b->right, length, stride, h->head_width, stride,
+                                  h->width, 1, stride});
+    for (int64_t t = 0; t < length; t++) {
         if (h->dropping) {
             row_factors(h, b, n, head, t);
         }
-        softmax_bwd_row(b->scores + t * h->stride, b->kept + t * h->stride, p + t * h->tokens,
+        softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, p + t * h->tokens,
                         h->dropping ? b->factors : NULL, h->scale, length);
     }
-    product_run(&(struct product){dq, b->scores, q + h->width, h->tokens, h->head_width, length,
-                                  row, h->stride, 1, row});
-    product_run(&(struct product){dq + h->width, b->scores, q, length, h->head_width, h->tokens,
-                                  row, 1, h->stride, row});
-    product_run(&(struct product){dq + 2 * h->width, b->kept, d, length, h->head_width, h->tokens,
-                                  row, 1, h->stride, h->width});
-    for (int64_t t = length; t < h->tokens; t++) {
-        memset(dq + t * row + h->width, 0, (size_t)h->head_width * sizeof *dq);
-        memset(dq + t * row + 2 * h->width, 0, (size_t)h->head_width * sizeof *dq);
-    }
+    product_run(&(struct product){dq, b->scores, q + h->width, length, h->head_width, length, row,
+                                  stride, 1, row});
+    product_run(&(struct product){dq + h->width, b->scores, q, length, h->head_width, length, row,
+                                  1, stride, row});
+    product_run(&(struct product){dq + 2 * h->width, b->kept, d, length, h->head_width, length, row,
+                                  1, stride, h->width});
 }
 
-static struct heads
-heads_of(const struct tensor *out, const struct tensor *lengths, const struct attention_params *p) {
-    struct heads h = {.samples = out->shape[0],
+static struct heads heads_of(const struct tensor *out,
+                             const struct tensor *probs,
+                             const struct segments *seg,
+                             const struct attention_params *p) {
+    struct heads h = {.samples = probs->shape[0],
                       .count = p->heads,
-                      .tokens = out->shape[1],
-                      .width = out->shape[2],
-                      .lengths = lengths->data};
-    h.head_width = h.width / h.count;
-    h.stride = (h.tokens + LANES - 1) / LANES * LANES;
+                      .tokens = probs->shape[2],
+                      .width = out->shape[1],
+                      .head_width = out->shape[1] / p->heads,
+                      .starts = seg->starts->data,
+                      .lengths = seg->lengths->data};
     h.scale = (float)(1.0 / sqrt((double)h.head_width));
     h.dropping = p->dropout != NULL && p->dropout->p > 0.0f;
     if (h.dropping) {
@@ -290,19 +298,16 @@ static enum status attention_walk(struct device *dev,
                                   const struct tensor *dqkv,
                                   const struct tensor *probs,
                                   const struct tensor *qkv,
-                                  const struct tensor *lengths,
+                                  const struct segments *seg,
                                   const struct attention_params *p,
                                   struct error *err) {
     TRY(cpu_real("attention", qkv, err));
-    TRY(check_attention(out, probs, qkv, lengths, p, err));
-    TRY(check_lengths("attention", lengths, out->shape[1], err));
-    if (p->dropout != NULL) {
-        TRY(check_dropout(out, out, p->dropout, err));
-    }
+    TRY(check_attention(out, probs, qkv, seg, p, err));
+    TRY(check_segment_values("attention", seg, out->shape[0], probs->shape[2], err));
     if (dqkv != NULL) {
         TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
     }
-    const struct heads h = heads_of(out, lengths, p);
+    const struct heads h = heads_of(out, probs, seg, p);
     const size_t floats = buffers_floats(&h);
     void *space = NULL;
     TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
@@ -320,6 +325,7 @@ static enum status attention_walk(struct device *dev,
             }
         }
     }
+    cpu_clear_other_rows(dqkv != NULL ? dqkv : out, seg);
     return STATUS_OK;
 }
 
@@ -327,10 +333,10 @@ enum status cpu_attention(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *probs,
                           const struct tensor *qkv,
-                          const struct tensor *lengths,
+                          const struct segments *seg,
                           const struct attention_params *p,
                           struct error *err) {
-    return attention_walk(dev, out, NULL, probs, qkv, lengths, p, err);
+    return attention_walk(dev, out, NULL, probs, qkv, seg, p, err);
 }
 
 enum status cpu_attention_bwd(struct device *dev,
@@ -338,8 +344,8 @@ enum status cpu_attention_bwd(struct device *dev,
                               const struct tensor *dout,
                               const struct tensor *probs,
                               const struct tensor *qkv,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               const struct attention_params *p,
                               struct error *err) {
-    return attention_walk(dev, dout, dqkv, probs, qkv, lengths, p, err);
+    return attention_walk(dev, dout, dqkv, probs, qkv, seg, p, err);
 }

@@ -153,16 +153,18 @@ static void set_statistics(const double *sums,
                            const struct tensor *running_var,
                            const struct conv_bn_params *p) {
     const double fresh = (double)p->momentum;
-    float *rm = running_mean->data;
-    float *rv = running_var->data;
+    float *rm = tensor_wanted(running_mean) ? running_mean->data : NULL;
+    float *rv = tensor_wanted(running_var) ? running_var->data : NULL;
     for (int64_t i = 0; i < c; i++) {
         const double mu = sums[i] / (double)m;
         const double variance = fmax(sums[c + i] / (double)m - mu * mu, 0.0);
         const double unbiased = m > 1 ? variance * (double)m / (double)(m - 1) : variance;
         ((float *)mean->data)[i] = (float)mu;
         ((float *)rstd->data)[i] = (float)(1.0 / sqrt(variance + (double)p->eps));
-        rm[i] = (float)((1.0 - fresh) * (double)rm[i] + fresh * mu);
-        rv[i] = (float)((1.0 - fresh) * (double)rv[i] + fresh * unbiased);
+        if (rm != NULL) {
+            rm[i] = (float)((1.0 - fresh) * (double)rm[i] + fresh * mu);
+            rv[i] = (float)((1.0 - fresh) * (double)rv[i] + fresh * unbiased);
+        }
     }
 }
 

@@ -52,6 +52,9 @@ enum status cpu_column_sums(struct device *dev,
                             int64_t columns,
                             struct error *err);
 
+/* Zeros in the rows of t (R, ...) that belong to no caption. Values of seg have been checked. */
+void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg);
+
 /* factors[i] = 0 where element first_element + i of the sample is dropped, else `kept`.
  * first_element is a multiple of 4. */
 void cpu_dropout_factors(float *factors,
@@ -62,7 +65,10 @@ void cpu_dropout_factors(float *factors,
                          uint32_t threshold,
                          float kept);
 
+enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err);
 enum status cpu_fill(struct device *dev, const struct tensor *out, double value, struct error *err);
+enum status
+cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err);
 enum status cpu_normalize_u8(struct device *dev,
                              const struct tensor *out,
                              const struct tensor *in,
@@ -169,6 +175,7 @@ enum status cpu_matmul(struct device *dev,
 enum status cpu_embedding(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *tokens,
+                          const struct segments *seg,
                           const struct tensor *table,
                           const struct tensor *positions,
                           struct error *err);
@@ -178,7 +185,7 @@ enum status cpu_embedding_bwd(struct device *dev,
                               enum write_mode mode,
                               const struct tensor *dout,
                               const struct tensor *tokens,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               struct error *err);
 enum status cpu_layernorm(struct device *dev,
                           const struct tensor *out,
@@ -207,7 +214,7 @@ enum status cpu_attention(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *probs,
                           const struct tensor *qkv,
-                          const struct tensor *lengths,
+                          const struct segments *seg,
                           const struct attention_params *p,
                           struct error *err);
 enum status cpu_attention_bwd(struct device *dev,
@@ -215,14 +222,26 @@ enum status cpu_attention_bwd(struct device *dev,
                               const struct tensor *dout,
                               const struct tensor *probs,
                               const struct tensor *qkv,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               const struct attention_params *p,
                               struct error *err);
 enum status cpu_dropout(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *in,
+                        const struct segments *seg,
                         const struct dropout_params *p,
                         struct error *err);
+enum status cpu_segment_mean(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *in,
+                             const struct segments *seg,
+                             struct error *err);
+enum status cpu_segment_mean_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 enum write_mode mode,
+                                 const struct tensor *dout,
+                                 const struct segments *seg,
+                                 struct error *err);
 enum status cpu_gather_rows(struct device *dev,
                             const struct tensor *out,
                             const struct tensor *in,
@@ -254,10 +273,18 @@ enum status
 cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
 enum status cpu_adamw(struct device *dev,
                       const struct tensor *value,
+                      const struct tensor *working,
                       const struct tensor *grad,
                       const struct tensor *m,
                       const struct tensor *v,
                       const struct adamw_params *p,
                       struct error *err);
+enum status cpu_sgdm(struct device *dev,
+                     const struct tensor *value,
+                     const struct tensor *working,
+                     const struct tensor *grad,
+                     const struct tensor *m,
+                     const struct sgdm_params *p,
+                     struct error *err);
 
 #endif

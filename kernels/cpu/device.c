@@ -19,7 +19,9 @@ const struct ops *ops_cpu(void) {
     static struct ops table;
     if (table.name == NULL) {
         struct ops t = *ops_cpu_ref(); /* memory and order */
+        t.supports = cpu_supports;
         t.fill = cpu_fill;
+        t.cast = cpu_cast;
         t.normalize_u8 = cpu_normalize_u8;
         t.conv_bn = cpu_conv_bn;
         t.conv_bn_bwd = cpu_conv_bn_bwd;
@@ -39,6 +41,8 @@ const struct ops *ops_cpu(void) {
         t.attention = cpu_attention;
         t.attention_bwd = cpu_attention_bwd;
         t.dropout = cpu_dropout;
+        t.segment_mean = cpu_segment_mean;
+        t.segment_mean_bwd = cpu_segment_mean_bwd;
         t.gather_rows = cpu_gather_rows;
         t.scatter_rows = cpu_scatter_rows;
         t.l2_normalize = cpu_l2_normalize;
@@ -46,10 +50,17 @@ const struct ops *ops_cpu(void) {
         t.add = cpu_add;
         t.sum_squares = cpu_sum_squares;
         t.adamw = cpu_adamw;
+        t.sgdm = cpu_sgdm;
         t.name = "cpu";
         table = t;
     }
     return &table;
+}
+
+enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err) {
+    (void)dev;
+    return dtype == DTYPE_F32 ? STATUS_OK
+                              : error_set(err, STATUS_UNSUPPORTED, "device cpu computes in f32");
 }
 
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err) {

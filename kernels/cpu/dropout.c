@@ -78,31 +78,51 @@ multiply(float *out, const float *in, const float *restrict factors, int64_t cou
     }
 }
 
+/* Rows [start, start + size / D) of sample n, elements numbered from 0. */
+static void mask_sample(float *to,
+                        const float *from,
+                        int64_t size,
+                        const struct dropout_stream *stream,
+                        uint64_t sample_id,
+                        const struct dropout_params *p) {
+    enum { PIECE = 1024 };
+    const uint32_t threshold = dropout_threshold(p->p);
+    const float scale = 1.0f / (1.0f - p->p);
+    float factors[PIECE];
+    for (int64_t e = 0; e < size; e += PIECE) {
+        const int64_t count = size - e < PIECE ? size - e : PIECE;
+        cpu_dropout_factors(factors, stream, sample_id, (uint32_t)e, count, threshold, scale);
+        multiply(to + e, from + e, factors, count);
+    }
+}
+
 enum status cpu_dropout(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *in,
+                        const struct segments *seg,
                         const struct dropout_params *p,
                         struct error *err) {
-    enum { PIECE = 1024 };
     (void)dev;
     TRY(cpu_real("dropout", in, err));
-    TRY(check_dropout(out, in, p, err));
+    TRY(check_dropout(out, in, seg, p, err));
+    if (seg != NULL) {
+        TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
+    }
     struct dropout_stream stream;
     dropout_stream_init(&stream, p->seed, p->step, p->layer);
-    const uint32_t threshold = dropout_threshold(p->p);
-    const float scale = 1.0f / (1.0f - p->p);
-    const int64_t size = tensor_count(in) / in->shape[0];
+    const int64_t width = in->shape[1];
+    const int64_t samples = seg != NULL ? seg->starts->shape[0] : in->shape[0];
+    const int32_t *starts = seg != NULL ? seg->starts->data : NULL;
+    const int32_t *lengths = seg != NULL ? seg->lengths->data : NULL;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < in->shape[0]; n++) {
-        const float *from = (const float *)in->data + n * size;
-        float *to = (float *)out->data + n * size;
-        float factors[PIECE];
-        for (int64_t e = 0; e < size; e += PIECE) {
-            const int64_t count = size - e < PIECE ? size - e : PIECE;
-            cpu_dropout_factors(factors, &stream, p->sample_ids[n], (uint32_t)e, count, threshold,
-                                scale);
-            multiply(to + e, from + e, factors, count);
-        }
+    for (int64_t n = 0; n < samples; n++) {
+        const int64_t at = (starts != NULL ? starts[n] : n) * width;
+        const int64_t rows = lengths != NULL ? lengths[n] : 1;
+        mask_sample((float *)out->data + at, (const float *)in->data + at, rows * width, &stream,
+                    p->sample_ids[n], p);
+    }
+    if (seg != NULL) {
+        cpu_clear_other_rows(out, seg);
     }
     return STATUS_OK;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/cpu/cpu_internal.h"
 
 CPU_CLONES static void normalize(float *restrict out,
@@ -56,6 +57,37 @@ cpu_fill(struct device *dev, const struct tensor *out, double value, struct erro
 #pragma omp parallel for simd schedule(static) if (count > PARALLEL_MIN_COUNT)
     for (int64_t i = 0; i < count; i++) {
         to[i] = v;
+    }
+    return STATUS_OK;
+}
+
+CPU_CLONES static void widen(float *restrict out, const uint16_t *restrict in, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = bf16_to_f32(in[i]);
+    }
+}
+
+CPU_CLONES static void narrow(uint16_t *restrict out, const float *restrict in, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = bf16_from_f32(in[i]);
+    }
+}
+
+enum status
+cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
+    (void)dev;
+    TRY(check_cast(out, in, err));
+    const int64_t count = tensor_count(in);
+    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t from = p * PARALLEL_MIN_COUNT;
+        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        if (in->dtype == DTYPE_F32) {
+            narrow((uint16_t *)out->data + from, (const float *)in->data + from, size);
+        } else {
+            widen((float *)out->data + from, (const uint16_t *)in->data + from, size);
+        }
     }
     return STATUS_OK;
 }
@@ -196,8 +228,7 @@ enum status cpu_l2_normalize_bwd(struct device *dev,
                                  struct error *err) {
     (void)dev;
     TRY(cpu_real("l2_normalize_bwd", out, err));
-    TRY(check_l2_normalize(din, norm, out, err));
-    TRY(check_like("l2_normalize_bwd", "dout", dout, out, err));
+    TRY(check_l2_normalize_bwd(din, dout, out, norm, err));
     const int64_t width = out->shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < out->shape[0]; r++) {
@@ -239,6 +270,7 @@ CPU_CLONES static void adamw_piece(float *restrict value,
  * more. */
 enum status cpu_adamw(struct device *dev,
                       const struct tensor *value,
+                      const struct tensor *working,
                       const struct tensor *grad,
                       const struct tensor *m,
                       const struct tensor *v,
@@ -246,7 +278,7 @@ enum status cpu_adamw(struct device *dev,
                       struct error *err) {
     (void)dev;
     TRY(cpu_real("adamw", value, err));
-    TRY(check_adamw(value, grad, m, v, p, err));
+    TRY(check_adamw(value, working, grad, m, v, p, err));
     const double correction1 = 1.0 - pow((double)p->beta1, (double)p->step);
     const double correction2 = 1.0 - pow((double)p->beta2, (double)p->step);
     const struct adamw_factors f = {.beta1 = p->beta1,
@@ -266,6 +298,49 @@ enum status cpu_adamw(struct device *dev,
         const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
         adamw_piece((float *)value->data + from, (const float *)grad->data + from,
                     (float *)m->data + from, (float *)v->data + from, size, &f);
+        if (tensor_wanted(working)) {
+            narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+        }
+    }
+    return STATUS_OK;
+}
+
+CPU_CLONES static void sgdm_piece(float *restrict value,
+                                  const float *restrict grad,
+                                  float *restrict m,
+                                  int64_t count,
+                                  const struct sgdm_params *p) {
+    const struct sgdm_params k = *p;
+    const float fresh = k.nesterov ? 1.0f : 0.0f; /* value -= lr (fresh g + along m) */
+    const float along = k.nesterov ? k.momentum : 1.0f;
+    for (int64_t i = 0; i < count; i++) {
+        const float g = grad[i] * k.grad_scale + k.weight_decay * value[i];
+        m[i] = k.momentum * m[i] + g;
+        value[i] -= k.lr * (fresh * g + along * m[i]);
+    }
+}
+
+enum status cpu_sgdm(struct device *dev,
+                     const struct tensor *value,
+                     const struct tensor *working,
+                     const struct tensor *grad,
+                     const struct tensor *m,
+                     const struct sgdm_params *p,
+                     struct error *err) {
+    (void)dev;
+    TRY(cpu_real("sgdm", value, err));
+    TRY(check_sgdm(value, working, grad, m, err));
+    const int64_t count = tensor_count(value);
+    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        const int64_t from = i * PARALLEL_MIN_COUNT;
+        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        sgdm_piece((float *)value->data + from, (const float *)grad->data + from,
+                   (float *)m->data + from, size, p);
+        if (tensor_wanted(working)) {
+            narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+        }
     }
     return STATUS_OK;
 }

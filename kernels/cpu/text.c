@@ -1,5 +1,5 @@
 /*
- * text: embedding and layer norm.
+ * text: embedding, means over captions and layer norm.
  *
  * Embedding gradients are split by columns, so that every element is added to in the order of the
  * batch. Layer norm takes the statistics of a row in double; its gradient sums one row, and the
@@ -10,28 +10,47 @@
 
 #include "kernels/cpu/cpu_internal.h"
 
+void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg) {
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
+    const size_t row_bytes = tensor_size_bytes(t) / (size_t)t->shape[0];
+    unsigned char *data = t->data;
+    int64_t end = 0;
+    for (int64_t n = 0; n <= seg->starts->shape[0]; n++) {
+        const int64_t next = n < seg->starts->shape[0] ? starts[n] : t->shape[0];
+        memset(data + (size_t)end * row_bytes, 0, (size_t)(next - end) * row_bytes);
+        end = n < seg->starts->shape[0] ? next + lengths[n] : next;
+    }
+}
+
 enum status cpu_embedding(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *tokens,
+                          const struct segments *seg,
                           const struct tensor *table,
                           const struct tensor *positions,
                           struct error *err) {
     (void)dev;
     TRY(cpu_real("embedding", table, err));
-    TRY(check_embedding(out, tokens, table, positions, err));
-    TRY(check_tokens(tokens, table->shape[0], err));
+    TRY(check_embedding(out, tokens, seg, table, positions, err));
+    TRY(check_token_values("embedding", tokens, seg, table->shape[0], positions->shape[0], err));
     const int32_t *ids = tokens->data;
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
     const int64_t width = table->shape[1];
-    const int64_t rows = tensor_count(tokens);
 #pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < rows; r++) {
-        const float *word = (const float *)table->data + ids[r] * width;
-        const float *place = (const float *)positions->data + r % tokens->shape[1] * width;
-        float *to = (float *)out->data + r * width;
-        for (int64_t d = 0; d < width; d++) {
-            to[d] = word[d] + place[d];
+    for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+        for (int64_t t = 0; t < lengths[n]; t++) {
+            const int64_t r = starts[n] + t;
+            const float *word = (const float *)table->data + ids[r] * width;
+            const float *place = (const float *)positions->data + t * width;
+            float *to = (float *)out->data + r * width;
+            for (int64_t d = 0; d < width; d++) {
+                to[d] = word[d] + place[d];
+            }
         }
     }
+    cpu_clear_other_rows(out, seg);
     return STATUS_OK;
 }
 
@@ -41,30 +60,29 @@ enum status cpu_embedding_bwd(struct device *dev,
                               enum write_mode mode,
                               const struct tensor *dout,
                               const struct tensor *tokens,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               struct error *err) {
     enum { CHUNK = 16 }; /* columns: one cache line */
-    TRY(cpu_real("embedding_bwd", dtable, err));
-    TRY(check_embedding(dout, tokens, dtable, dpositions, err));
-    TRY(check_tokens(tokens, dtable->shape[0], err));
-    TRY(check_tensor("embedding_bwd", "lengths", lengths, DTYPE_I32, 1, tokens->shape[0], 0, 0, 0,
-                     err));
-    TRY(check_lengths("embedding_bwd", lengths, tokens->shape[1], err));
+    TRY(cpu_real("embedding_bwd", dout, err));
+    TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
+    TRY(check_token_values("embedding_bwd", tokens, seg, dtable->shape[0], dpositions->shape[0],
+                           err));
     if (mode == WRITE_SET) {
         TRY(cpu_fill(dev, dtable, 0.0, err));
         TRY(cpu_fill(dev, dpositions, 0.0, err));
     }
     const int32_t *ids = tokens->data;
-    const int32_t *length = lengths->data;
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
     const int64_t width = dtable->shape[1];
-    const int64_t per_row = tokens->shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t d0 = 0; d0 < width; d0 += CHUNK) {
         const int64_t d1 = d0 + CHUNK < width ? d0 + CHUNK : width;
-        for (int64_t n = 0; n < tokens->shape[0]; n++) {
-            for (int64_t t = 0; t < length[n]; t++) {
-                const float *from = (const float *)dout->data + (n * per_row + t) * width;
-                float *word = (float *)dtable->data + ids[n * per_row + t] * width;
+        for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+            for (int64_t t = 0; t < lengths[n]; t++) {
+                const int64_t r = starts[n] + t;
+                const float *from = (const float *)dout->data + r * width;
+                float *word = (float *)dtable->data + ids[r] * width;
                 float *place = (float *)dpositions->data + t * width;
                 for (int64_t d = d0; d < d1; d++) {
                     word[d] += from[d];
@@ -72,6 +90,66 @@ enum status cpu_embedding_bwd(struct device *dev,
                 }
             }
         }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_segment_mean(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *in,
+                             const struct segments *seg,
+                             struct error *err) {
+    (void)dev;
+    TRY(cpu_real("segment_mean", in, err));
+    TRY(check_segment_mean(out, in, seg, err));
+    TRY(check_segment_values("segment_mean", seg, in->shape[0], in->shape[0], err));
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
+    const int64_t width = in->shape[1];
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < out->shape[0]; n++) {
+        const float *from = (const float *)in->data + starts[n] * width;
+        float *to = (float *)out->data + n * width;
+        const float share = 1.0f / (float)lengths[n];
+        memcpy(to, from, (size_t)width * sizeof *to);
+        for (int64_t t = 1; t < lengths[n]; t++) {
+            for (int64_t d = 0; d < width; d++) {
+                to[d] += from[t * width + d];
+            }
+        }
+        for (int64_t d = 0; d < width; d++) {
+            to[d] *= share;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status cpu_segment_mean_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 enum write_mode mode,
+                                 const struct tensor *dout,
+                                 const struct segments *seg,
+                                 struct error *err) {
+    (void)dev;
+    TRY(cpu_real("segment_mean_bwd", dout, err));
+    TRY(check_segment_mean(dout, din, seg, err));
+    TRY(check_segment_values("segment_mean_bwd", seg, din->shape[0], din->shape[0], err));
+    const int32_t *starts = seg->starts->data;
+    const int32_t *lengths = seg->lengths->data;
+    const int64_t width = din->shape[1];
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < dout->shape[0]; n++) {
+        const float *from = (const float *)dout->data + n * width;
+        const float share = 1.0f / (float)lengths[n];
+        for (int64_t t = 0; t < lengths[n]; t++) {
+            float *to = (float *)din->data + (starts[n] + t) * width;
+            for (int64_t d = 0; d < width; d++) {
+                to[d] = (mode == WRITE_ADD ? to[d] : 0.0f) + from[d] * share;
+            }
+        }
+    }
+    if (mode == WRITE_SET) {
+        cpu_clear_other_rows(din, seg);
     }
     return STATUS_OK;
 }

@@ -79,7 +79,7 @@ static void convolve(const struct tensor *pre,
     }
 }
 
-/* Batch statistics of channel c, and the running ones moved towards them. */
+/* Batch statistics of channel c, and the running ones, where wanted, moved towards them. */
 static void batch_statistics(const struct tensor *pre,
                              int64_t c,
                              const struct tensor *mean,
@@ -104,6 +104,9 @@ static void batch_statistics(const struct tensor *pre,
     const double weight_new = (double)p->momentum;
     put(mean, c, m);
     put(rstd, c, 1.0 / sqrt(variance + (double)p->eps));
+    if (!tensor_wanted(running_mean)) {
+        return;
+    }
     put(running_mean, c, (1.0 - weight_new) * get(running_mean, c) + weight_new * m);
     put(running_var, c, (1.0 - weight_new) * get(running_var, c) + weight_new * unbiased);
 }

@@ -23,21 +23,24 @@ static double element(const struct tensor *t, bool transpose, int64_t i, int64_t
     return transpose ? get(t, j * t->shape[1] + i) : get(t, i * t->shape[1] + j);
 }
 
+/* out = or += alpha op(a) op(b) + bias of the column, which may be NULL */
 static void product(const struct tensor *out,
                     enum write_mode mode,
                     const struct tensor *a,
                     bool transpose_a,
                     const struct tensor *b,
                     bool transpose_b,
-                    double alpha) {
+                    double alpha,
+                    const struct tensor *bias) {
     const int64_t inner = a->shape[transpose_a ? 0 : 1];
     for (int64_t i = 0; i < out->shape[0]; i++) {
         for (int64_t j = 0; j < out->shape[1]; j++) {
             double sum = 0.0;
+            const double shift = bias != NULL ? get(bias, j) : 0.0;
             for (int64_t k = 0; k < inner; k++) {
                 sum += element(a, transpose_a, i, k) * element(b, transpose_b, k, j);
             }
-            put_mode(out, i * out->shape[1] + j, alpha * sum, mode);
+            put_mode(out, i * out->shape[1] + j, alpha * sum + shift, mode);
         }
     }
 }
@@ -54,7 +57,7 @@ enum status ref_matmul(struct device *dev,
     (void)dev;
     TRY(ref_real("matmul", a, err));
     TRY(check_matmul(out, a, transpose_a, b, transpose_b, err));
-    product(out, mode, a, transpose_a, b, transpose_b, (double)alpha);
+    product(out, mode, a, transpose_a, b, transpose_b, (double)alpha, NULL);
     return STATUS_OK;
 }
 
@@ -70,15 +73,10 @@ enum status ref_linear(struct device *dev,
     TRY(ref_real("linear", in, err));
     TRY(check_linear(out, pre, in, weight, bias, act, err));
     const struct tensor *sum = act == ACTIVATION_GELU ? pre : out;
-    product(sum, WRITE_SET, in, false, weight, true, 1.0);
-    const int64_t count = tensor_count(out);
+    product(sum, WRITE_SET, in, false, weight, true, 1.0, tensor_wanted(bias) ? bias : NULL);
+    const int64_t count = act == ACTIVATION_GELU ? tensor_count(out) : 0;
     for (int64_t e = 0; e < count; e++) {
-        if (tensor_wanted(bias)) {
-            put_mode(sum, e, get(bias, e % out->shape[1]), WRITE_ADD);
-        }
-        if (act == ACTIVATION_GELU) {
-            put(out, e, gelu(get(pre, e)));
-        }
+        put(out, e, gelu(get(pre, e)));
     }
     return STATUS_OK;
 }
@@ -107,7 +105,7 @@ enum status ref_linear_bwd(struct device *dev,
         }
         d = dpre;
     }
-    product(dweight, param_mode, d, true, in, false, 1.0);
+    product(dweight, param_mode, d, true, in, false, 1.0, NULL);
     if (tensor_wanted(dbias)) {
         for (int64_t j = 0; j < d->shape[1]; j++) {
             double sum = 0.0;
@@ -118,7 +116,7 @@ enum status ref_linear_bwd(struct device *dev,
         }
     }
     if (tensor_wanted(din)) {
-        product(din, din_mode, d, false, weight, false, 1.0);
+        product(din, din_mode, d, false, weight, false, 1.0, NULL);
     }
     return STATUS_OK;
 }

@@ -8,9 +8,20 @@
 
 enum { ALIGNMENT_BYTES = 64 };
 
+static bool is_real(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16;
+}
+
+enum status ref_supports(struct device *dev, enum dtype dtype, struct error *err) {
+    (void)dev;
+    return is_real(dtype)
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED, "device cpu-ref computes in f32, f64 and bf16");
+}
+
 enum status ref_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F64)) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32 and f64", op);
+    if (t == NULL || !is_real(t->dtype)) {
+        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32, f64 and bf16", op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
@@ -72,6 +83,18 @@ ref_fill(struct device *dev, const struct tensor *out, double value, struct erro
     const int64_t count = tensor_count(out);
     for (int64_t i = 0; i < count; i++) {
         put(out, i, value);
+    }
+    return STATUS_OK;
+}
+
+enum status
+ref_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
+    (void)dev;
+    TRY(ref_real("cast", in, err));
+    TRY(check_cast(out, in, err));
+    const int64_t count = tensor_count(in);
+    for (int64_t i = 0; i < count; i++) {
+        put(out, i, get(in, i));
     }
     return STATUS_OK;
 }

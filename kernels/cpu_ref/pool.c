@@ -41,11 +41,16 @@ enum status ref_maxpool(struct device *dev,
     return STATUS_OK;
 }
 
-static void clear(const struct tensor *t, enum write_mode mode) {
-    const int64_t count = mode == WRITE_SET ? tensor_count(t) : 0;
-    for (int64_t i = 0; i < count; i++) {
-        put(t, i, 0.0);
-    }
+/* Element e of a tensor (N,H,W,C). */
+struct place {
+    int64_t n, y, x, c;
+};
+
+static struct place place_of(const struct tensor *t, int64_t e) {
+    return (struct place){.c = e % t->shape[3],
+                          .x = e / t->shape[3] % t->shape[2],
+                          .y = e / (t->shape[3] * t->shape[2]) % t->shape[1],
+                          .n = e / (t->shape[3] * t->shape[2] * t->shape[1])};
 }
 
 enum status ref_maxpool_bwd(struct device *dev,
@@ -58,17 +63,23 @@ enum status ref_maxpool_bwd(struct device *dev,
     (void)dev;
     TRY(ref_real("maxpool_bwd", dout, err));
     TRY(check_pool("maxpool_bwd", dout, argmax, din, p, false, err));
-    clear(din, mode);
-    const int32_t *places = argmax->data;
-    const int64_t count = tensor_count(dout);
+    const int32_t *chosen = argmax->data;
+    const int64_t count = tensor_count(din);
     for (int64_t e = 0; e < count; e++) {
-        const int64_t c = e % dout->shape[3];
-        const int64_t ox = e / dout->shape[3] % dout->shape[2];
-        const int64_t oy = e / (dout->shape[3] * dout->shape[2]) % dout->shape[1];
-        const int64_t n = e / (dout->shape[3] * dout->shape[2] * dout->shape[1]);
-        const int64_t y = oy * p->stride - p->pad + places[e] / p->kernel;
-        const int64_t x = ox * p->stride - p->pad + places[e] % p->kernel;
-        put_mode(din, at4(din, n, y, x, c), get(dout, e), WRITE_ADD);
+        const struct place at = place_of(din, e);
+        double sum = 0.0;
+        for (int64_t oy = 0; oy < dout->shape[1]; oy++) {
+            for (int64_t ox = 0; ox < dout->shape[2]; ox++) {
+                const int64_t ky = at.y + p->pad - oy * p->stride;
+                const int64_t kx = at.x + p->pad - ox * p->stride;
+                const int64_t o = at4(dout, at.n, oy, ox, at.c);
+                if (ky >= 0 && ky < p->kernel && kx >= 0 && kx < p->kernel &&
+                    chosen[o] == ky * p->kernel + kx) {
+                    sum += get(dout, o);
+                }
+            }
+        }
+        put_mode(din, e, sum, mode);
     }
     return STATUS_OK;
 }
@@ -82,40 +93,6 @@ window(int64_t o, const struct pool_params *p, int64_t size, int64_t *begin, int
     *end = *end > size ? size : *end;
 }
 
-/* One walk serves both directions: forward reads the window, backward spreads over it. */
-static void avgpool_walk(const struct tensor *wide,
-                         const struct tensor *narrow,
-                         const struct pool_params *p,
-                         bool backward) {
-    const int64_t count = tensor_count(narrow);
-    for (int64_t e = 0; e < count; e++) {
-        const int64_t c = e % narrow->shape[3];
-        const int64_t ox = e / narrow->shape[3] % narrow->shape[2];
-        const int64_t oy = e / (narrow->shape[3] * narrow->shape[2]) % narrow->shape[1];
-        const int64_t n = e / (narrow->shape[3] * narrow->shape[2] * narrow->shape[1]);
-        int64_t y0;
-        int64_t y1;
-        int64_t x0;
-        int64_t x1;
-        window(oy, p, wide->shape[1], &y0, &y1);
-        window(ox, p, wide->shape[2], &x0, &x1);
-        const double share = 1.0 / (double)((y1 - y0) * (x1 - x0));
-        double sum = 0.0;
-        for (int64_t y = y0; y < y1; y++) {
-            for (int64_t x = x0; x < x1; x++) {
-                if (backward) {
-                    put_mode(wide, at4(wide, n, y, x, c), get(narrow, e) * share, WRITE_ADD);
-                } else {
-                    sum += get(wide, at4(wide, n, y, x, c));
-                }
-            }
-        }
-        if (!backward) {
-            put(narrow, e, sum * share);
-        }
-    }
-}
-
 enum status ref_avgpool(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *in,
@@ -124,7 +101,23 @@ enum status ref_avgpool(struct device *dev,
     (void)dev;
     TRY(ref_real("avgpool", in, err));
     TRY(check_pool("avgpool", out, NULL, in, p, true, err));
-    avgpool_walk(in, out, p, false);
+    const int64_t count = tensor_count(out);
+    for (int64_t e = 0; e < count; e++) {
+        const struct place at = place_of(out, e);
+        int64_t y0;
+        int64_t y1;
+        int64_t x0;
+        int64_t x1;
+        window(at.y, p, in->shape[1], &y0, &y1);
+        window(at.x, p, in->shape[2], &x0, &x1);
+        double sum = 0.0;
+        for (int64_t y = y0; y < y1; y++) {
+            for (int64_t x = x0; x < x1; x++) {
+                sum += get(in, at4(in, at.n, y, x, at.c));
+            }
+        }
+        put(out, e, sum / (double)((y1 - y0) * (x1 - x0)));
+    }
     return STATUS_OK;
 }
 
@@ -137,8 +130,26 @@ enum status ref_avgpool_bwd(struct device *dev,
     (void)dev;
     TRY(ref_real("avgpool_bwd", dout, err));
     TRY(check_pool("avgpool_bwd", dout, NULL, din, p, true, err));
-    clear(din, mode);
-    avgpool_walk(din, dout, p, true);
+    const int64_t count = tensor_count(din);
+    for (int64_t e = 0; e < count; e++) {
+        const struct place at = place_of(din, e);
+        double sum = 0.0;
+        for (int64_t oy = 0; oy < dout->shape[1]; oy++) {
+            for (int64_t ox = 0; ox < dout->shape[2]; ox++) {
+                int64_t y0;
+                int64_t y1;
+                int64_t x0;
+                int64_t x1;
+                window(oy, p, din->shape[1], &y0, &y1);
+                window(ox, p, din->shape[2], &x0, &x1);
+                if (at.y >= y0 && at.y < y1 && at.x >= x0 && at.x < x1) {
+                    sum +=
+                        get(dout, at4(dout, at.n, oy, ox, at.c)) / (double)((y1 - y0) * (x1 - x0));
+                }
+            }
+        }
+        put_mode(din, e, sum, mode);
+    }
     return STATUS_OK;
 }
 

@@ -1,26 +1,40 @@
 /*
  * ref_internal: how the reference reads and writes elements: every value is a double, whatever the
- * tensor stores, so each op is written once for F32 and F64 and accumulates in double.
+ * tensor stores, so each op is written once for F32, F64 and BF16 and accumulates in double.
  */
 #ifndef KERNELS_CPU_REF_REF_INTERNAL_H
 #define KERNELS_CPU_REF_REF_INTERNAL_H
 
+#include "kernels/bf16.h"
 #include "kernels/check.h"
 #include "kernels/ops.h"
 
 static inline double get(const struct tensor *t, int64_t i) {
-    return t->dtype == DTYPE_F64 ? ((const double *)t->data)[i]
-                                 : (double)((const float *)t->data)[i];
-}
-
-static inline void put(const struct tensor *t, int64_t i, double value) {
-    if (t->dtype == DTYPE_F64) {
-        ((double *)t->data)[i] = value;
-    } else {
-        ((float *)t->data)[i] = (float)value;
+    switch (t->dtype) {
+    case DTYPE_F64:
+        return ((const double *)t->data)[i];
+    case DTYPE_BF16:
+        return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
+    default:
+        return (double)((const float *)t->data)[i];
     }
 }
 
+static inline void put(const struct tensor *t, int64_t i, double value) {
+    switch (t->dtype) {
+    case DTYPE_F64:
+        ((double *)t->data)[i] = value;
+        break;
+    case DTYPE_BF16:
+        ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
+        break;
+    default:
+        ((float *)t->data)[i] = (float)value;
+        break;
+    }
+}
+
+/* Once per element: a sum that lives in a BF16 tensor would be rounded at every step. */
 static inline void put_mode(const struct tensor *t, int64_t i, double value, enum write_mode mode) {
     put(t, i, mode == WRITE_ADD ? get(t, i) + value : value);
 }
@@ -40,7 +54,10 @@ ref_upload(struct device *dev, void *dst, const void *host, size_t size_bytes, s
 enum status
 ref_download(struct device *dev, void *host, const void *src, size_t size_bytes, struct error *err);
 enum status ref_sync(struct device *dev, struct error *err);
+enum status ref_supports(struct device *dev, enum dtype dtype, struct error *err);
 enum status ref_fill(struct device *dev, const struct tensor *out, double value, struct error *err);
+enum status
+ref_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err);
 enum status ref_normalize_u8(struct device *dev,
                              const struct tensor *out,
                              const struct tensor *in,
@@ -147,6 +164,7 @@ enum status ref_matmul(struct device *dev,
 enum status ref_embedding(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *tokens,
+                          const struct segments *seg,
                           const struct tensor *table,
                           const struct tensor *positions,
                           struct error *err);
@@ -156,7 +174,7 @@ enum status ref_embedding_bwd(struct device *dev,
                               enum write_mode mode,
                               const struct tensor *dout,
                               const struct tensor *tokens,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               struct error *err);
 enum status ref_layernorm(struct device *dev,
                           const struct tensor *out,
@@ -185,7 +203,7 @@ enum status ref_attention(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *probs,
                           const struct tensor *qkv,
-                          const struct tensor *lengths,
+                          const struct segments *seg,
                           const struct attention_params *p,
                           struct error *err);
 enum status ref_attention_bwd(struct device *dev,
@@ -193,14 +211,26 @@ enum status ref_attention_bwd(struct device *dev,
                               const struct tensor *dout,
                               const struct tensor *probs,
                               const struct tensor *qkv,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               const struct attention_params *p,
                               struct error *err);
 enum status ref_dropout(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *in,
+                        const struct segments *seg,
                         const struct dropout_params *p,
                         struct error *err);
+enum status ref_segment_mean(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *in,
+                             const struct segments *seg,
+                             struct error *err);
+enum status ref_segment_mean_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 enum write_mode mode,
+                                 const struct tensor *dout,
+                                 const struct segments *seg,
+                                 struct error *err);
 enum status ref_gather_rows(struct device *dev,
                             const struct tensor *out,
                             const struct tensor *in,
@@ -232,10 +262,18 @@ enum status
 ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
 enum status ref_adamw(struct device *dev,
                       const struct tensor *value,
+                      const struct tensor *working,
                       const struct tensor *grad,
                       const struct tensor *m,
                       const struct tensor *v,
                       const struct adamw_params *p,
                       struct error *err);
+enum status ref_sgdm(struct device *dev,
+                     const struct tensor *value,
+                     const struct tensor *working,
+                     const struct tensor *grad,
+                     const struct tensor *m,
+                     const struct sgdm_params *p,
+                     struct error *err);
 
 #endif

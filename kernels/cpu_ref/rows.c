@@ -1,5 +1,5 @@
 /*
- * rows: row moves, L2 normalisation, vector arithmetic, and AdamW.
+ * rows: row moves, L2 normalisation, vector arithmetic, AdamW and SGD with momentum.
  */
 #include <math.h>
 
@@ -73,9 +73,8 @@ enum status ref_l2_normalize_bwd(struct device *dev,
                                  const struct tensor *norm,
                                  struct error *err) {
     (void)dev;
-    TRY(ref_real("l2_normalize_bwd", out, err));
-    TRY(check_l2_normalize(din, norm, out, err));
-    TRY(check_like("l2_normalize_bwd", "dout", dout, out, err));
+    TRY(ref_real("l2_normalize_bwd", din, err));
+    TRY(check_l2_normalize_bwd(din, dout, out, norm, err));
     const int64_t width = out->shape[1];
     for (int64_t r = 0; r < out->shape[0]; r++) {
         double along = 0.0;
@@ -122,6 +121,7 @@ ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
  * eps is added to sqrt(v / (1 - beta2^t)). */
 enum status ref_adamw(struct device *dev,
                       const struct tensor *value,
+                      const struct tensor *working,
                       const struct tensor *grad,
                       const struct tensor *m,
                       const struct tensor *v,
@@ -129,7 +129,7 @@ enum status ref_adamw(struct device *dev,
                       struct error *err) {
     (void)dev;
     TRY(ref_real("adamw", value, err));
-    TRY(check_adamw(value, grad, m, v, p, err));
+    TRY(check_adamw(value, working, grad, m, v, p, err));
     const double b1 = (double)p->beta1;
     const double b2 = (double)p->beta2;
     const double correction1 = 1.0 - pow(b1, (double)p->step);
@@ -145,6 +145,34 @@ enum status ref_adamw(struct device *dev,
         const double step =
             (double)p->lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)p->eps);
         put(value, i, decayed - step);
+        if (tensor_wanted(working)) {
+            put(working, i, get(value, i));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_sgdm(struct device *dev,
+                     const struct tensor *value,
+                     const struct tensor *working,
+                     const struct tensor *grad,
+                     const struct tensor *m,
+                     const struct sgdm_params *p,
+                     struct error *err) {
+    (void)dev;
+    TRY(ref_real("sgdm", value, err));
+    TRY(check_sgdm(value, working, grad, m, err));
+    const double momentum = (double)p->momentum;
+    const int64_t count = tensor_count(value);
+    for (int64_t i = 0; i < count; i++) {
+        const double g =
+            get(grad, i) * (double)p->grad_scale + (double)p->weight_decay * get(value, i);
+        const double m_new = momentum * get(m, i) + g;
+        put(m, i, m_new);
+        put(value, i, get(value, i) - (double)p->lr * (p->nesterov ? g + momentum * m_new : m_new));
+        if (tensor_wanted(working)) {
+            put(working, i, get(value, i));
+        }
     }
     return STATUS_OK;
 }

@@ -14,7 +14,9 @@ const struct ops *ops_cpu_ref(void) {
         .upload = ref_upload,
         .download = ref_download,
         .sync = ref_sync,
+        .supports = ref_supports,
         .fill = ref_fill,
+        .cast = ref_cast,
         .normalize_u8 = ref_normalize_u8,
         .conv_bn = ref_conv_bn,
         .conv_bn_bwd = ref_conv_bn_bwd,
@@ -34,6 +36,8 @@ const struct ops *ops_cpu_ref(void) {
         .attention = ref_attention,
         .attention_bwd = ref_attention_bwd,
         .dropout = ref_dropout,
+        .segment_mean = ref_segment_mean,
+        .segment_mean_bwd = ref_segment_mean_bwd,
         .gather_rows = ref_gather_rows,
         .scatter_rows = ref_scatter_rows,
         .l2_normalize = ref_l2_normalize,
@@ -41,6 +45,7 @@ const struct ops *ops_cpu_ref(void) {
         .add = ref_add,
         .sum_squares = ref_sum_squares,
         .adamw = ref_adamw,
+        .sgdm = ref_sgdm,
     };
     return &table;
 }

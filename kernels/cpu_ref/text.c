@@ -1,31 +1,68 @@
 /*
- * text: what a transformer needs beside linear layers: embedding, layer norm, attention, dropout.
+ * text: what a transformer needs beside linear layers: embedding, layer norm, attention, dropout,
+ * means over captions.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "kernels/cpu_ref/ref_internal.h"
 #include "kernels/dropout_mask.h"
 
-/* out (N,T,D) = table[tokens] + positions[t] */
+static int64_t captions(const struct segments *seg) {
+    return seg->starts->shape[0];
+}
+
+static int64_t start_of(const struct segments *seg, int64_t n) {
+    return ((const int32_t *)seg->starts->data)[n];
+}
+
+static int64_t length_of(const struct segments *seg, int64_t n) {
+    return ((const int32_t *)seg->lengths->data)[n];
+}
+
+/* The caption that row r belongs to, or -1. */
+static int64_t caption_of(const struct segments *seg, int64_t r) {
+    for (int64_t n = 0; n < captions(seg); n++) {
+        if (r >= start_of(seg, n) && r < start_of(seg, n) + length_of(seg, n)) {
+            return n;
+        }
+    }
+    return -1;
+}
+
+/* Zeros in the rows of t (R,D) that belong to no caption. */
+static void clear_other_rows(const struct tensor *t, const struct segments *seg) {
+    for (int64_t r = 0; r < t->shape[0]; r++) {
+        for (int64_t d = 0; caption_of(seg, r) < 0 && d < t->shape[1]; d++) {
+            put(t, r * t->shape[1] + d, 0.0);
+        }
+    }
+}
+
+/* out (R,D) = table[tokens] + positions[position] */
 enum status ref_embedding(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *tokens,
+                          const struct segments *seg,
                           const struct tensor *table,
                           const struct tensor *positions,
                           struct error *err) {
     (void)dev;
     TRY(ref_real("embedding", table, err));
-    TRY(check_embedding(out, tokens, table, positions, err));
-    TRY(check_tokens(tokens, table->shape[0], err));
+    TRY(check_embedding(out, tokens, seg, table, positions, err));
+    TRY(check_token_values("embedding", tokens, seg, table->shape[0], positions->shape[0], err));
     const int32_t *ids = tokens->data;
     const int64_t width = table->shape[1];
-    const int64_t rows = tensor_count(tokens);
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t t = r % tokens->shape[1];
-        for (int64_t d = 0; d < width; d++) {
-            put(out, r * width + d, get(table, ids[r] * width + d) + get(positions, t * width + d));
+    for (int64_t n = 0; n < captions(seg); n++) {
+        for (int64_t t = 0; t < length_of(seg, n); t++) {
+            const int64_t r = start_of(seg, n) + t;
+            for (int64_t d = 0; d < width; d++) {
+                put(out, r * width + d,
+                    get(table, ids[r] * width + d) + get(positions, t * width + d));
+            }
         }
     }
+    clear_other_rows(out, seg);
     return STATUS_OK;
 }
 
@@ -35,25 +72,22 @@ enum status ref_embedding_bwd(struct device *dev,
                               enum write_mode mode,
                               const struct tensor *dout,
                               const struct tensor *tokens,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               struct error *err) {
     (void)dev;
-    TRY(ref_real("embedding_bwd", dtable, err));
-    TRY(check_embedding(dout, tokens, dtable, dpositions, err));
-    TRY(check_tokens(tokens, dtable->shape[0], err));
-    TRY(check_tensor("embedding_bwd", "lengths", lengths, DTYPE_I32, 1, tokens->shape[0], 0, 0, 0,
-                     err));
-    TRY(check_lengths("embedding_bwd", lengths, tokens->shape[1], err));
+    TRY(ref_real("embedding_bwd", dout, err));
+    TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
+    TRY(check_token_values("embedding_bwd", tokens, seg, dtable->shape[0], dpositions->shape[0],
+                           err));
     if (mode == WRITE_SET) {
         TRY(ref_fill(dev, dtable, 0.0, err));
         TRY(ref_fill(dev, dpositions, 0.0, err));
     }
     const int32_t *ids = tokens->data;
-    const int32_t *length = lengths->data;
     const int64_t width = dtable->shape[1];
-    for (int64_t n = 0; n < tokens->shape[0]; n++) {
-        for (int64_t t = 0; t < length[n]; t++) {
-            const int64_t r = n * tokens->shape[1] + t;
+    for (int64_t n = 0; n < captions(seg); n++) {
+        for (int64_t t = 0; t < length_of(seg, n); t++) {
+            const int64_t r = start_of(seg, n) + t;
             for (int64_t d = 0; d < width; d++) {
                 const double g = get(dout, r * width + d);
                 put_mode(dtable, ids[r] * width + d, g, WRITE_ADD);
@@ -153,21 +187,27 @@ enum status ref_layernorm_bwd(struct device *dev,
     return STATUS_OK;
 }
 
-/* One head of one sample: where its rows of q, k, v and its probabilities lie. */
+/* One head of one caption: where its rows of q, k, v and its probabilities lie. */
 struct head {
     const struct tensor *qkv, *probs;
-    int64_t tokens, width, head_width; /* T, D, Dh */
+    int64_t width, head_width; /* D, Dh */
     int64_t sample, index;
-    int64_t length;
+    int64_t start, length;
     const struct dropout_params *dropout; /* NULL: none */
     struct dropout_stream stream;
     double scale;
+    double *gradient; /* (length, 3, Dh), sums of the backward pass */
 };
 
 enum { PART_Q, PART_K, PART_V };
 
-static int64_t qkv_place(const struct head *h, int64_t t, int part, int64_t d) {
-    return ((h->sample * h->tokens + t) * 3 + part) * h->width + h->index * h->head_width + d;
+static double qkv_at(const struct head *h, int64_t t, int part, int64_t d) {
+    const int64_t row = (h->start + t) * 3 + part;
+    return get(h->qkv, row * h->width + h->index * h->head_width + d);
+}
+
+static int64_t out_place(const struct head *h, int64_t t, int64_t d) {
+    return (h->start + t) * h->width + h->index * h->head_width + d;
 }
 
 static int64_t prob_place(const struct head *h, int64_t query, int64_t key) {
@@ -187,105 +227,121 @@ static double kept(const struct head *h, int64_t query, int64_t key) {
 }
 
 static void head_softmax(const struct head *h, int64_t query) {
+    double scores[DROPOUT_MAX_TOKENS];
     double largest = -INFINITY;
     for (int64_t key = 0; key < h->length; key++) {
         double score = 0.0;
         for (int64_t d = 0; d < h->head_width; d++) {
-            score += get(h->qkv, qkv_place(h, query, PART_Q, d)) *
-                     get(h->qkv, qkv_place(h, key, PART_K, d));
+            score += qkv_at(h, query, PART_Q, d) * qkv_at(h, key, PART_K, d);
         }
-        score *= h->scale;
-        put(h->probs, prob_place(h, query, key), score);
-        largest = score > largest ? score : largest;
+        scores[key] = score * h->scale;
+        largest = fmax(scores[key], largest);
     }
     double total = 0.0;
     for (int64_t key = 0; key < h->length; key++) {
-        total += exp(get(h->probs, prob_place(h, query, key)) - largest);
+        total += exp(scores[key] - largest);
     }
-    for (int64_t key = 0; key < h->tokens; key++) {
-        const int64_t e = prob_place(h, query, key);
-        put(h->probs, e, key < h->length ? exp(get(h->probs, e) - largest) / total : 0.0);
+    for (int64_t key = 0; key < h->length; key++) {
+        put(h->probs, prob_place(h, query, key), exp(scores[key] - largest) / total);
     }
 }
 
 static void head_forward(const struct head *h, const struct tensor *out) {
-    for (int64_t query = 0; query < h->tokens; query++) {
+    const int64_t tokens = h->probs->shape[2];
+    for (int64_t i = 0; i < tokens * tokens; i++) {
+        put(h->probs, prob_place(h, 0, i), 0.0);
+    }
+    for (int64_t query = 0; query < h->length; query++) {
         head_softmax(h, query);
         for (int64_t d = 0; d < h->head_width; d++) {
             double sum = 0.0;
             for (int64_t key = 0; key < h->length; key++) {
                 sum += get(h->probs, prob_place(h, query, key)) * kept(h, query, key) *
-                       get(h->qkv, qkv_place(h, key, PART_V, d));
+                       qkv_at(h, key, PART_V, d);
             }
-            put(out, (h->sample * h->tokens + query) * h->width + h->index * h->head_width + d,
-                sum);
+            put(out, out_place(h, query, d), sum);
         }
     }
 }
 
-/* da = dP kept; softmax: ds = P (da - sum P da); dq = ds k scale, dk = ds^T q scale, dv = (P
- * kept)^T dout. */
+static double *gradient_of(const struct head *h, int64_t t, int part, int64_t d) {
+    return h->gradient + (t * 3 + part) * h->head_width + d;
+}
+
+/* One query's share. da = dP kept; softmax: ds = P (da - sum P da); dq = ds k scale, dk = ds^T q
+ * scale, dv = (P kept)^T dout. */
+static void query_backward(const struct head *h, int64_t query, const struct tensor *dout) {
+    double weighted = 0.0;
+    double da[DROPOUT_MAX_TOKENS];
+    for (int64_t key = 0; key < h->length; key++) {
+        double dp = 0.0;
+        for (int64_t d = 0; d < h->head_width; d++) {
+            dp += get(dout, out_place(h, query, d)) * qkv_at(h, key, PART_V, d);
+        }
+        da[key] = dp * kept(h, query, key);
+        weighted += get(h->probs, prob_place(h, query, key)) * da[key];
+    }
+    for (int64_t key = 0; key < h->length; key++) {
+        const double p = get(h->probs, prob_place(h, query, key));
+        const double ds = p * (da[key] - weighted) * h->scale;
+        const double pk = p * kept(h, query, key);
+        for (int64_t d = 0; d < h->head_width; d++) {
+            *gradient_of(h, query, PART_Q, d) += ds * qkv_at(h, key, PART_K, d);
+            *gradient_of(h, key, PART_K, d) += ds * qkv_at(h, query, PART_Q, d);
+            *gradient_of(h, key, PART_V, d) += pk * get(dout, out_place(h, query, d));
+        }
+    }
+}
+
 static void
 head_backward(const struct head *h, const struct tensor *dqkv, const struct tensor *dout) {
-    const int64_t out_base = h->sample * h->tokens * h->width + h->index * h->head_width;
-    for (int64_t query = 0; query < h->tokens; query++) {
-        double weighted = 0.0;
-        double da[DROPOUT_MAX_TOKENS];
-        for (int64_t key = 0; key < h->length; key++) {
-            double dp = 0.0;
+    for (int64_t i = 0; i < h->length * 3 * h->head_width; i++) {
+        h->gradient[i] = 0.0;
+    }
+    for (int64_t query = 0; query < h->length; query++) {
+        query_backward(h, query, dout);
+    }
+    for (int64_t t = 0; t < h->length; t++) {
+        for (int part = PART_Q; part <= PART_V; part++) {
             for (int64_t d = 0; d < h->head_width; d++) {
-                dp += get(dout, out_base + query * h->width + d) *
-                      get(h->qkv, qkv_place(h, key, PART_V, d));
-            }
-            da[key] = dp * kept(h, query, key);
-            weighted += get(h->probs, prob_place(h, query, key)) * da[key];
-        }
-        for (int64_t key = 0; key < h->length; key++) {
-            const double p = get(h->probs, prob_place(h, query, key));
-            const double ds = p * (da[key] - weighted) * h->scale;
-            const double pk = p * kept(h, query, key);
-            for (int64_t d = 0; d < h->head_width; d++) {
-                const double q = get(h->qkv, qkv_place(h, query, PART_Q, d));
-                const double k = get(h->qkv, qkv_place(h, key, PART_K, d));
-                put_mode(dqkv, qkv_place(h, query, PART_Q, d), ds * k, WRITE_ADD);
-                put_mode(dqkv, qkv_place(h, key, PART_K, d), ds * q, WRITE_ADD);
-                put_mode(dqkv, qkv_place(h, key, PART_V, d),
-                         pk * get(dout, out_base + query * h->width + d), WRITE_ADD);
+                const int64_t row = (h->start + t) * 3 + part;
+                put(dqkv, row * h->width + h->index * h->head_width + d,
+                    *gradient_of(h, t, part, d));
             }
         }
     }
 }
 
-static enum status attention_walk(struct device *dev,
-                                  const struct tensor *out,
+/* `out` is dout when there is a dqkv. */
+static enum status attention_walk(const struct tensor *out,
                                   const struct tensor *dqkv,
                                   const struct tensor *probs,
                                   const struct tensor *qkv,
-                                  const struct tensor *lengths,
+                                  const struct segments *seg,
                                   const struct attention_params *p,
                                   struct error *err) {
     TRY(ref_real("attention", qkv, err));
-    TRY(check_attention(out, probs, qkv, lengths, p, err));
-    TRY(check_lengths("attention", lengths, out->shape[1], err));
-    if (p->dropout != NULL) {
-        TRY(check_dropout(out, out, p->dropout, err));
-    }
+    TRY(check_attention(out, probs, qkv, seg, p, err));
+    TRY(check_segment_values("attention", seg, out->shape[0], probs->shape[2], err));
     if (dqkv != NULL) {
         TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-        TRY(ref_fill(dev, dqkv, 0.0, err));
     }
     struct head h = {.qkv = qkv,
                      .probs = probs,
-                     .tokens = out->shape[1],
-                     .width = out->shape[2],
-                     .head_width = out->shape[2] / p->heads,
+                     .width = out->shape[1],
+                     .head_width = out->shape[1] / p->heads,
                      .dropout = p->dropout};
     h.scale = 1.0 / sqrt((double)h.head_width);
     if (p->dropout != NULL) {
         dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->step, p->dropout->layer);
     }
-    for (h.sample = 0; h.sample < out->shape[0]; h.sample++) {
-        h.length = ((const int32_t *)lengths->data)[h.sample];
+    h.gradient = calloc((size_t)(probs->shape[2] * 3 * h.head_width), sizeof *h.gradient);
+    if (h.gradient == NULL) {
+        return error_set(err, STATUS_NOMEM, "attention: no memory for one head");
+    }
+    for (h.sample = 0; h.sample < captions(seg); h.sample++) {
+        h.start = start_of(seg, h.sample);
+        h.length = length_of(seg, h.sample);
         for (h.index = 0; h.index < p->heads; h.index++) {
             if (dqkv != NULL) {
                 head_backward(&h, dqkv, out);
@@ -294,6 +350,8 @@ static enum status attention_walk(struct device *dev,
             }
         }
     }
+    free(h.gradient);
+    clear_other_rows(dqkv != NULL ? dqkv : out, seg);
     return STATUS_OK;
 }
 
@@ -301,10 +359,11 @@ enum status ref_attention(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *probs,
                           const struct tensor *qkv,
-                          const struct tensor *lengths,
+                          const struct segments *seg,
                           const struct attention_params *p,
                           struct error *err) {
-    return attention_walk(dev, out, NULL, probs, qkv, lengths, p, err);
+    (void)dev;
+    return attention_walk(out, NULL, probs, qkv, seg, p, err);
 }
 
 enum status ref_attention_bwd(struct device *dev,
@@ -312,31 +371,88 @@ enum status ref_attention_bwd(struct device *dev,
                               const struct tensor *dout,
                               const struct tensor *probs,
                               const struct tensor *qkv,
-                              const struct tensor *lengths,
+                              const struct segments *seg,
                               const struct attention_params *p,
                               struct error *err) {
-    return attention_walk(dev, dout, dqkv, probs, qkv, lengths, p, err);
+    (void)dev;
+    return attention_walk(dout, dqkv, probs, qkv, seg, p, err);
 }
 
 enum status ref_dropout(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *in,
+                        const struct segments *seg,
                         const struct dropout_params *p,
                         struct error *err) {
     (void)dev;
     TRY(ref_real("dropout", in, err));
-    TRY(check_dropout(out, in, p, err));
+    TRY(check_dropout(out, in, seg, p, err));
+    if (seg != NULL) {
+        TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
+    }
     struct dropout_stream stream;
     dropout_stream_init(&stream, p->seed, p->step, p->layer);
     const uint32_t threshold = dropout_threshold(p->p);
-    const int64_t per_sample = tensor_count(in) / in->shape[0];
-    for (int64_t n = 0; n < in->shape[0]; n++) {
-        for (int64_t e = 0; e < per_sample; e++) {
+    const int64_t width = in->shape[1];
+    for (int64_t r = 0; r < in->shape[0]; r++) {
+        const int64_t n = seg != NULL ? caption_of(seg, r) : r;
+        for (int64_t d = 0; d < width && n >= 0; d++) {
+            const int64_t e = (seg != NULL ? r - start_of(seg, n) : 0) * width + d;
+            const int64_t i = r * width + d;
             uint32_t draws[4];
             dropout_draw(draws, &stream, p->sample_ids[n], (uint32_t)(e / 4));
-            const int64_t i = n * per_sample + e;
             put(out, i, draws[e % 4] < threshold ? 0.0 : get(in, i) / (1.0 - (double)p->p));
         }
+    }
+    if (seg != NULL) {
+        clear_other_rows(out, seg);
+    }
+    return STATUS_OK;
+}
+
+enum status ref_segment_mean(struct device *dev,
+                             const struct tensor *out,
+                             const struct tensor *in,
+                             const struct segments *seg,
+                             struct error *err) {
+    (void)dev;
+    TRY(ref_real("segment_mean", in, err));
+    TRY(check_segment_mean(out, in, seg, err));
+    TRY(check_segment_values("segment_mean", seg, in->shape[0], in->shape[0], err));
+    const int64_t width = in->shape[1];
+    for (int64_t n = 0; n < captions(seg); n++) {
+        for (int64_t d = 0; d < width; d++) {
+            double sum = 0.0;
+            for (int64_t t = 0; t < length_of(seg, n); t++) {
+                sum += get(in, (start_of(seg, n) + t) * width + d);
+            }
+            put(out, n * width + d, sum / (double)length_of(seg, n));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_segment_mean_bwd(struct device *dev,
+                                 const struct tensor *din,
+                                 enum write_mode mode,
+                                 const struct tensor *dout,
+                                 const struct segments *seg,
+                                 struct error *err) {
+    (void)dev;
+    TRY(ref_real("segment_mean_bwd", dout, err));
+    TRY(check_segment_mean(dout, din, seg, err));
+    TRY(check_segment_values("segment_mean_bwd", seg, din->shape[0], din->shape[0], err));
+    const int64_t width = din->shape[1];
+    for (int64_t n = 0; n < captions(seg); n++) {
+        for (int64_t t = 0; t < length_of(seg, n); t++) {
+            for (int64_t d = 0; d < width; d++) {
+                put_mode(din, (start_of(seg, n) + t) * width + d,
+                         get(dout, n * width + d) / (double)length_of(seg, n), mode);
+            }
+        }
+    }
+    if (mode == WRITE_SET) {
+        clear_other_rows(din, seg);
     }
     return STATUS_OK;
 }

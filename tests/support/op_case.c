@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "tests/support/op_rows.h"
 
 enum { GUARD_BYTE = 0xA5, ALIGNMENT_BYTES = 64 };
@@ -148,29 +149,50 @@ static void fill_operand(const struct tensor *t, const struct op_operand *o, uin
             ((uint8_t *)t->data)[i] = (uint8_t)draw(state);
         } else if (t->dtype == DTYPE_F64) {
             ((double *)t->data)[i] = value;
+        } else if (t->dtype == DTYPE_BF16) {
+            ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
         } else {
             ((float *)t->data)[i] = (float)value;
         }
     }
 }
 
-/* Embedding's backward pass must not read the gradient of padding: it holds no number. */
-static void spoil_padding(struct op_data *d, const struct op_case *c) {
-    const int dout = op_operand_find(c, "dout");
-    const int lengths = op_operand_find(c, "lengths");
-    if (c->row->member != offsetof(struct ops, embedding_bwd)) {
+/* Starts follow from the lengths behind them. */
+static void place_captions(struct op_data *d, const struct op_case *c) {
+    const int at = op_operand_find(c, "starts");
+    if (at < 0) {
         return;
     }
-    const struct tensor *t = &d->t[dout];
-    for (int64_t n = 0; n < t->shape[0]; n++) {
-        const int64_t length = ((const int32_t *)d->t[lengths].data)[n];
-        for (int64_t e = length * t->shape[2]; e < t->shape[1] * t->shape[2]; e++) {
-            const int64_t at = n * t->shape[1] * t->shape[2] + e;
-            if (t->dtype == DTYPE_F64) {
-                ((double *)t->data)[at] = (double)NAN;
-            } else {
-                ((float *)t->data)[at] = NAN;
-            }
+    int32_t *starts = d->t[at].data;
+    const int32_t *lengths = d->t[at + 1].data;
+    const bool packed = (c->flags & OP_PACKED) != 0;
+    int32_t next = 0;
+    for (int64_t n = 0; n < d->t[at].shape[0]; n++) {
+        starts[n] = next;
+        next += packed ? lengths[n] : c->operands[at].limit;
+    }
+}
+
+/* What lies between captions must not be read: there it holds no number, and no token. */
+static void spoil_padding(struct op_data *d, const struct op_case *c) {
+    const int at = op_operand_find(c, "starts");
+    for (int i = 0; at >= 0 && i < c->count; i++) {
+        const bool tokens = c->operands[i].content == CONTENT_INDEX;
+        if (!c->operands[i].by_caption && !tokens) {
+            continue;
+        }
+        const struct tensor *t = &d->t[i];
+        const int32_t *starts = d->t[at].data;
+        const int32_t *lengths = d->t[at + 1].data;
+        const size_t row_bytes = tensor_size_bytes(t) / (size_t)t->shape[0];
+        int64_t end = 0;
+        for (int64_t n = 0; n <= d->t[at].shape[0]; n++) {
+            const bool beyond = n == d->t[at].shape[0];
+            const int64_t next = beyond ? t->shape[0] : starts[n];
+            /* all bits set: no number in any real type, -1 as a token */
+            memset((unsigned char *)t->data + (size_t)end * row_bytes, 0xff,
+                   (size_t)(next - end) * row_bytes);
+            end = beyond ? next : next + lengths[n];
         }
     }
 }
@@ -210,8 +232,13 @@ enum status op_data_fill(struct op_data *d,
             fill_operand(&d->t[i], &c->operands[i], &state);
         }
     }
+    if (c->row->forward != NULL) {
+        TRY(take_from_forward(d, c, seed, dev, err));
+    } else {
+        place_captions(d, c);
+    }
     spoil_padding(d, c);
-    return c->row->forward != NULL ? take_from_forward(d, c, seed, dev, err) : STATUS_OK;
+    return STATUS_OK;
 }
 
 void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c) {
@@ -249,6 +276,8 @@ double op_value(const struct tensor *t, int64_t index) {
         return ((const double *)t->data)[index];
     case DTYPE_I32:
         return (double)((const int32_t *)t->data)[index];
+    case DTYPE_BF16:
+        return (double)bf16_to_f32(((const uint16_t *)t->data)[index]);
     case DTYPE_U64:
         return (double)((const uint64_t *)t->data)[index];
     case DTYPE_U8:

@@ -66,12 +66,24 @@ static struct tensor v2(const struct op_case *c, int64_t a, int64_t b) {
     return tensor_2d(NULL, c->real, a, b);
 }
 
-static struct tensor v3(const struct op_case *c, int64_t a, int64_t b, int64_t d) {
-    return tensor_3d(NULL, c->real, a, b, d);
-}
-
 static struct tensor v4(const struct op_case *c, int64_t a, int64_t b, int64_t d, int64_t e) {
     return tensor_4d(NULL, c->real, a, b, d, e);
+}
+
+/* Parameters' vectors and gradients: f32 in a bf16 call. */
+static struct tensor as_param(const struct op_case *c, struct tensor t) {
+    t.dtype = param_dtype(c->real);
+    return t;
+}
+
+static struct tensor p1(const struct op_case *c, int64_t a) {
+    return as_param(c, v1(c, a));
+}
+
+/* Two operands: starts and lengths of n captions of up to t tokens in n t rows. */
+static void segment_operands(struct op_case *c, int64_t n, int64_t t) {
+    integers(c, "starts", CONTENT_START, t, tensor_1d(NULL, DTYPE_I32, n));
+    integers(c, "lengths", CONTENT_LENGTH, t, tensor_1d(NULL, DTYPE_I32, n));
 }
 
 /* ---- fill, input ---- */
@@ -87,6 +99,21 @@ static enum status call_fill(const struct ops *ops,
                              struct error *err) {
     (void)c;
     return ops->fill(dev, &t[0], 1.25, err);
+}
+
+static void describe_cast(struct op_case *c, const int64_t *s) {
+    const bool back = (c->flags & OP_ALT) != 0;
+    operand(c, "out", ROLE_OUT, tensor_1d(NULL, back ? DTYPE_F32 : DTYPE_BF16, s[0]));
+    operand(c, "in", ROLE_IN, tensor_1d(NULL, back ? DTYPE_BF16 : DTYPE_F32, s[0]));
+}
+
+static enum status call_cast(const struct ops *ops,
+                             struct device *dev,
+                             const struct tensor *t,
+                             const struct op_case *c,
+                             struct error *err) {
+    (void)c;
+    return ops->cast(dev, &t[0], &t[1], err);
 }
 
 static void describe_normalize_u8(struct op_case *c, const int64_t *s) {
@@ -125,15 +152,17 @@ static void describe_conv_bn(struct op_case *c, const int64_t *s) {
     const struct tensor out = conv_parameters(c, s);
     operand(c, "out", ROLE_OUT, out);
     operand(c, "pre", ROLE_OUT, out);
-    operand(c, "mean", ROLE_OUT, v1(c, s[4]));
-    operand(c, "rstd", ROLE_OUT, v1(c, s[4]));
+    operand(c, "mean", ROLE_OUT, p1(c, s[4]));
+    operand(c, "rstd", ROLE_OUT, p1(c, s[4]));
     const enum op_role running = c->conv.training ? ROLE_BOTH : ROLE_IN;
-    operand(c, "running_mean", running, v1(c, s[4]));
-    operand(c, "running_var", running, v1(c, s[4]))->content = CONTENT_POSITIVE;
+    maybe(c, "running_mean", running, p1(c, s[4]), OP_UNWANTED)->optional = false;
+    struct op_operand *var = maybe(c, "running_var", running, p1(c, s[4]), OP_UNWANTED);
+    var->content = CONTENT_POSITIVE;
+    var->optional = false; /* only together with the mean */
     operand(c, "in", ROLE_IN, v4(c, s[0], s[1], s[2], s[3]));
     operand(c, "weight", ROLE_IN, v4(c, s[4], s[5], s[5], s[3]));
-    operand(c, "gamma", ROLE_IN, v1(c, s[4]));
-    operand(c, "beta", ROLE_IN, v1(c, s[4]));
+    operand(c, "gamma", ROLE_IN, p1(c, s[4]));
+    operand(c, "beta", ROLE_IN, p1(c, s[4]));
     maybe(c, "residual", ROLE_IN, out, OP_PLAIN);
 }
 
@@ -158,18 +187,18 @@ static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
         dresidual->alias = DOUT;
         dresidual->role = ROLE_BOTH;
     }
-    gradient(c, "dweight", "weight", v4(c, s[4], s[5], s[5], s[3]));
-    gradient(c, "dgamma", "gamma", v1(c, s[4]));
-    gradient(c, "dbeta", "beta", v1(c, s[4]));
+    gradient(c, "dweight", "weight", as_param(c, v4(c, s[4], s[5], s[5], s[3])));
+    gradient(c, "dgamma", "gamma", p1(c, s[4]));
+    gradient(c, "dbeta", "beta", p1(c, s[4]));
     operand(c, "dpre", ROLE_SCRATCH, out);
     operand(c, "dout", alias ? ROLE_BOTH : ROLE_IN, out);
     operand(c, "out", ROLE_IN, out);
     operand(c, "pre", ROLE_IN, out);
-    operand(c, "mean", ROLE_IN, v1(c, s[4]));
-    operand(c, "rstd", ROLE_IN, v1(c, s[4]));
+    operand(c, "mean", ROLE_IN, p1(c, s[4]));
+    operand(c, "rstd", ROLE_IN, p1(c, s[4]));
     operand(c, "in", ROLE_IN, v4(c, s[0], s[1], s[2], s[3]));
     operand(c, "weight", ROLE_IN, v4(c, s[4], s[5], s[5], s[3]));
-    operand(c, "gamma", ROLE_IN, v1(c, s[4]));
+    operand(c, "gamma", ROLE_IN, p1(c, s[4]));
 }
 
 static enum status call_conv_bn_bwd(const struct ops *ops,
@@ -289,7 +318,7 @@ static void describe_linear(struct op_case *c, const int64_t *s) {
             c->act == ACTIVATION_GELU ? v2(c, s[0], s[2]) : (struct tensor){.dtype = c->real});
     operand(c, "in", ROLE_IN, v2(c, s[0], s[1]));
     operand(c, "weight", ROLE_IN, v2(c, s[2], s[1]));
-    maybe(c, "bias", ROLE_IN, v1(c, s[2]), OP_PLAIN);
+    maybe(c, "bias", ROLE_IN, p1(c, s[2]), OP_PLAIN);
 }
 
 static enum status call_linear(const struct ops *ops,
@@ -306,8 +335,8 @@ static void describe_linear_bwd(struct op_case *c, const int64_t *s) {
     const bool gelu = c->act == ACTIVATION_GELU;
     c->flops = ((c->flags & OP_UNWANTED) != 0 ? 2.0 : 4.0) * (double)(s[0] * s[1] * s[2]);
     maybe_gradient(c, "din", "in", v2(c, s[0], s[1]), OP_UNWANTED);
-    gradient(c, "dweight", "weight", v2(c, s[2], s[1]));
-    maybe_gradient(c, "dbias", "bias", v1(c, s[2]), OP_UNWANTED | OP_PLAIN);
+    gradient(c, "dweight", "weight", as_param(c, v2(c, s[2], s[1])));
+    maybe_gradient(c, "dbias", "bias", p1(c, s[2]), OP_UNWANTED | OP_PLAIN);
     operand(c, "dpre", ROLE_SCRATCH, gelu ? out : none);
     operand(c, "dout", ROLE_IN, out);
     operand(c, "in", ROLE_IN, v2(c, s[0], s[1]));
@@ -328,7 +357,9 @@ static void describe_matmul(struct op_case *c, const int64_t *s) {
     const bool ta = (c->flags & OP_TRANSPOSE_A) != 0;
     const bool tb = (c->flags & OP_TRANSPOSE_B) != 0;
     c->flops = 2.0 * (double)(s[0] * s[1] * s[2]);
-    operand(c, "out", c->mode == WRITE_ADD ? ROLE_BOTH : ROLE_OUT, v2(c, s[0], s[1]));
+    const bool wide = (c->flags & OP_ALT) == 0; /* a narrow type's result in f32 */
+    const struct tensor out = v2(c, s[0], s[1]);
+    operand(c, "out", c->mode == WRITE_ADD ? ROLE_BOTH : ROLE_OUT, wide ? as_param(c, out) : out);
     operand(c, "a", ROLE_IN, ta ? v2(c, s[2], s[0]) : v2(c, s[0], s[2]));
     operand(c, "b", ROLE_IN, tb ? v2(c, s[1], s[2]) : v2(c, s[2], s[1]));
 }
@@ -342,12 +373,13 @@ static enum status call_matmul(const struct ops *ops,
                        (c->flags & OP_TRANSPOSE_B) != 0, 0.75f, err);
 }
 
-/* ---- text: embedding n, t, d, vocabulary, positions; layernorm m, d; attention n, t, heads, dh
- * ---- */
+/* ---- text: embedding n, t, d, vocabulary, positions; layernorm m, d; attention n, t, heads, dh;
+ * dropout and segment_mean n, t, d ---- */
 
 static void describe_embedding(struct op_case *c, const int64_t *s) {
-    operand(c, "out", ROLE_OUT, v3(c, s[0], s[1], s[2]));
-    integers(c, "tokens", CONTENT_INDEX, s[3], tensor_2d(NULL, DTYPE_I32, s[0], s[1]));
+    operand(c, "out", ROLE_OUT, v2(c, s[0] * s[1], s[2]));
+    integers(c, "tokens", CONTENT_INDEX, s[3], tensor_1d(NULL, DTYPE_I32, s[0] * s[1]));
+    segment_operands(c, s[0], s[1]);
     operand(c, "table", ROLE_IN, v2(c, s[3], s[2]));
     operand(c, "positions", ROLE_IN, v2(c, s[4], s[2]));
 }
@@ -357,16 +389,17 @@ static enum status call_embedding(const struct ops *ops,
                                   const struct tensor *t,
                                   const struct op_case *c,
                                   struct error *err) {
+    const struct segments seg = {&t[2], &t[3]};
     (void)c;
-    return ops->embedding(dev, &t[0], &t[1], &t[2], &t[3], err);
+    return ops->embedding(dev, &t[0], &t[1], &seg, &t[4], &t[5], err);
 }
 
 static void describe_embedding_bwd(struct op_case *c, const int64_t *s) {
-    gradient(c, "dtable", "table", v2(c, s[3], s[2]));
-    gradient(c, "dpositions", "positions", v2(c, s[4], s[2]));
-    operand(c, "dout", ROLE_IN, v3(c, s[0], s[1], s[2]));
-    integers(c, "tokens", CONTENT_INDEX, s[3], tensor_2d(NULL, DTYPE_I32, s[0], s[1]));
-    integers(c, "lengths", CONTENT_LENGTH, s[1], tensor_1d(NULL, DTYPE_I32, s[0]));
+    gradient(c, "dtable", "table", as_param(c, v2(c, s[3], s[2])));
+    gradient(c, "dpositions", "positions", as_param(c, v2(c, s[4], s[2])));
+    operand(c, "dout", ROLE_IN, v2(c, s[0] * s[1], s[2]))->by_caption = true;
+    integers(c, "tokens", CONTENT_INDEX, s[3], tensor_1d(NULL, DTYPE_I32, s[0] * s[1]));
+    segment_operands(c, s[0], s[1]);
 }
 
 static enum status call_embedding_bwd(const struct ops *ops,
@@ -374,7 +407,8 @@ static enum status call_embedding_bwd(const struct ops *ops,
                                       const struct tensor *t,
                                       const struct op_case *c,
                                       struct error *err) {
-    return ops->embedding_bwd(dev, &t[0], &t[1], c->mode, &t[2], &t[3], &t[4], err);
+    const struct segments seg = {&t[4], &t[5]};
+    return ops->embedding_bwd(dev, &t[0], &t[1], c->mode, &t[2], &t[3], &seg, err);
 }
 
 static void describe_layernorm(struct op_case *c, const int64_t *s) {
@@ -382,12 +416,12 @@ static void describe_layernorm(struct op_case *c, const int64_t *s) {
     const bool alias = (c->flags & OP_ALIAS) != 0;
     operand(c, "out", ROLE_OUT, v2(c, s[0], s[1]));
     operand(c, "sum", alias ? ROLE_BOTH : ROLE_OUT, v2(c, s[0], s[1]))->alias = alias ? A : -1;
-    operand(c, "mean", ROLE_OUT, v1(c, s[0]));
-    operand(c, "rstd", ROLE_OUT, v1(c, s[0]));
+    operand(c, "mean", ROLE_OUT, p1(c, s[0]));
+    operand(c, "rstd", ROLE_OUT, p1(c, s[0]));
     operand(c, "a", alias ? ROLE_BOTH : ROLE_IN, v2(c, s[0], s[1]));
     maybe(c, "b", ROLE_IN, v2(c, s[0], s[1]), OP_PLAIN);
-    operand(c, "gamma", ROLE_IN, v1(c, s[1]));
-    operand(c, "beta", ROLE_IN, v1(c, s[1]));
+    operand(c, "gamma", ROLE_IN, p1(c, s[1]));
+    operand(c, "beta", ROLE_IN, p1(c, s[1]));
 }
 
 static enum status call_layernorm(const struct ops *ops,
@@ -401,13 +435,13 @@ static enum status call_layernorm(const struct ops *ops,
 
 static void describe_layernorm_bwd(struct op_case *c, const int64_t *s) {
     gradient(c, "dsum", "a", v2(c, s[0], s[1]));
-    gradient(c, "dgamma", "gamma", v1(c, s[1]));
-    gradient(c, "dbeta", "beta", v1(c, s[1]));
+    gradient(c, "dgamma", "gamma", p1(c, s[1]));
+    gradient(c, "dbeta", "beta", p1(c, s[1]));
     operand(c, "dout", ROLE_IN, v2(c, s[0], s[1]));
     operand(c, "sum", ROLE_IN, v2(c, s[0], s[1]));
-    operand(c, "mean", ROLE_IN, v1(c, s[0]));
-    operand(c, "rstd", ROLE_IN, v1(c, s[0]));
-    operand(c, "gamma", ROLE_IN, v1(c, s[1]));
+    operand(c, "mean", ROLE_IN, p1(c, s[0]));
+    operand(c, "rstd", ROLE_IN, p1(c, s[0]));
+    operand(c, "gamma", ROLE_IN, p1(c, s[1]));
 }
 
 static enum status call_layernorm_bwd(const struct ops *ops,
@@ -421,18 +455,19 @@ static enum status call_layernorm_bwd(const struct ops *ops,
 
 static void attention_operands(struct op_case *c, const int64_t *s, bool backward) {
     const int64_t width = s[2] * s[3];
+    const int64_t rows = s[0] * s[1];
     c->attention =
         (struct attention_params){(int32_t)s[2], (c->flags & OP_DROP) != 0 ? &c->dropout : NULL};
     c->flops = (backward ? 8.0 : 4.0) * (double)(s[0] * s[1] * s[1] * width);
     if (backward) {
-        operand(c, "dqkv", ROLE_OUT, v3(c, s[0], s[1], 3 * width))->gradient_of = "qkv";
-        operand(c, "dout", ROLE_IN, v3(c, s[0], s[1], width));
+        operand(c, "dqkv", ROLE_OUT, v2(c, rows, 3 * width))->gradient_of = "qkv";
+        operand(c, "dout", ROLE_IN, v2(c, rows, width))->by_caption = true;
     } else {
-        operand(c, "out", ROLE_OUT, v3(c, s[0], s[1], width));
+        operand(c, "out", ROLE_OUT, v2(c, rows, width));
     }
     operand(c, "probs", backward ? ROLE_IN : ROLE_OUT, v4(c, s[0], s[2], s[1], s[1]));
-    operand(c, "qkv", ROLE_IN, v3(c, s[0], s[1], 3 * width));
-    integers(c, "lengths", CONTENT_LENGTH, s[1], tensor_1d(NULL, DTYPE_I32, s[0]));
+    operand(c, "qkv", ROLE_IN, v2(c, rows, 3 * width))->by_caption = true;
+    segment_operands(c, s[0], s[1]);
 }
 
 static void describe_attention(struct op_case *c, const int64_t *s) {
@@ -444,7 +479,8 @@ static enum status call_attention(const struct ops *ops,
                                   const struct tensor *t,
                                   const struct op_case *c,
                                   struct error *err) {
-    return ops->attention(dev, &t[0], &t[1], &t[2], &t[3], &c->attention, err);
+    const struct segments seg = {&t[3], &t[4]};
+    return ops->attention(dev, &t[0], &t[1], &t[2], &seg, &c->attention, err);
 }
 
 static void describe_attention_bwd(struct op_case *c, const int64_t *s) {
@@ -456,19 +492,22 @@ static enum status call_attention_bwd(const struct ops *ops,
                                       const struct tensor *t,
                                       const struct op_case *c,
                                       struct error *err) {
-    return ops->attention_bwd(dev, &t[0], &t[1], &t[2], &t[3], &t[4], &c->attention, err);
+    const struct segments seg = {&t[4], &t[5]};
+    return ops->attention_bwd(dev, &t[0], &t[1], &t[2], &t[3], &seg, &c->attention, err);
 }
 
 static void describe_dropout(struct op_case *c, const int64_t *s) {
     const bool alias = (c->flags & OP_ALIAS) != 0;
-    operand(c, "out", alias ? ROLE_BOTH : ROLE_OUT, v3(c, s[0], s[1], s[2]))->alias =
+    operand(c, "out", alias ? ROLE_BOTH : ROLE_OUT, v2(c, s[0] * s[1], s[2]))->alias =
         alias ? 1 : -1;
-    operand(c, "in", alias ? ROLE_BOTH : ROLE_IN, v3(c, s[0], s[1], s[2]));
+    operand(c, "in", alias ? ROLE_BOTH : ROLE_IN, v2(c, s[0] * s[1], s[2]))->by_caption = !alias;
+    segment_operands(c, s[0], s[1]);
 }
 
 static void describe_dropout_gradient(struct op_case *c, const int64_t *s) {
-    operand(c, "din", ROLE_OUT, v3(c, s[0], s[1], s[2]))->gradient_of = "in";
-    operand(c, "dout", ROLE_IN, v3(c, s[0], s[1], s[2]));
+    operand(c, "din", ROLE_OUT, v2(c, s[0] * s[1], s[2]))->gradient_of = "in";
+    operand(c, "dout", ROLE_IN, v2(c, s[0] * s[1], s[2]))->by_caption = true;
+    segment_operands(c, s[0], s[1]);
 }
 
 static enum status call_dropout(const struct ops *ops,
@@ -476,7 +515,39 @@ static enum status call_dropout(const struct ops *ops,
                                 const struct tensor *t,
                                 const struct op_case *c,
                                 struct error *err) {
-    return ops->dropout(dev, &t[0], &t[1], &c->dropout, err);
+    const struct segments seg = {&t[2], &t[3]};
+    return ops->dropout(dev, &t[0], &t[1], &seg, &c->dropout, err);
+}
+
+static void describe_segment_mean(struct op_case *c, const int64_t *s) {
+    operand(c, "out", ROLE_OUT, v2(c, s[0], s[2]));
+    operand(c, "in", ROLE_IN, v2(c, s[0] * s[1], s[2]))->by_caption = true;
+    segment_operands(c, s[0], s[1]);
+}
+
+static enum status call_segment_mean(const struct ops *ops,
+                                     struct device *dev,
+                                     const struct tensor *t,
+                                     const struct op_case *c,
+                                     struct error *err) {
+    const struct segments seg = {&t[2], &t[3]};
+    (void)c;
+    return ops->segment_mean(dev, &t[0], &t[1], &seg, err);
+}
+
+static void describe_segment_mean_bwd(struct op_case *c, const int64_t *s) {
+    gradient(c, "din", "in", v2(c, s[0] * s[1], s[2]));
+    operand(c, "dout", ROLE_IN, v2(c, s[0], s[2]));
+    segment_operands(c, s[0], s[1]);
+}
+
+static enum status call_segment_mean_bwd(const struct ops *ops,
+                                         struct device *dev,
+                                         const struct tensor *t,
+                                         const struct op_case *c,
+                                         struct error *err) {
+    const struct segments seg = {&t[2], &t[3]};
+    return ops->segment_mean_bwd(dev, &t[0], c->mode, &t[1], &seg, err);
 }
 
 /* ---- rows n of m, d wide; vectors ---- */
@@ -511,8 +582,8 @@ static enum status call_scatter_rows(const struct ops *ops,
 }
 
 static void describe_l2_normalize(struct op_case *c, const int64_t *s) {
-    operand(c, "out", ROLE_OUT, v2(c, s[0], s[1]));
-    operand(c, "norm", ROLE_OUT, v1(c, s[0]));
+    operand(c, "out", ROLE_OUT, as_param(c, v2(c, s[0], s[1])));
+    operand(c, "norm", ROLE_OUT, p1(c, s[0]));
     operand(c, "in", ROLE_IN, v2(c, s[0], s[1]));
 }
 
@@ -527,9 +598,9 @@ static enum status call_l2_normalize(const struct ops *ops,
 
 static void describe_l2_normalize_bwd(struct op_case *c, const int64_t *s) {
     operand(c, "din", ROLE_OUT, v2(c, s[0], s[1]))->gradient_of = "in";
-    operand(c, "dout", ROLE_IN, v2(c, s[0], s[1]));
-    operand(c, "out", ROLE_IN, v2(c, s[0], s[1]));
-    operand(c, "norm", ROLE_IN, v1(c, s[0]));
+    operand(c, "dout", ROLE_IN, as_param(c, v2(c, s[0], s[1])));
+    operand(c, "out", ROLE_IN, as_param(c, v2(c, s[0], s[1])));
+    operand(c, "norm", ROLE_IN, p1(c, s[0]));
 }
 
 static enum status call_l2_normalize_bwd(const struct ops *ops,
@@ -569,6 +640,13 @@ static enum status call_sum_squares(const struct ops *ops,
     return ops->sum_squares(dev, t[1].data, &t[0], err);
 }
 
+static void update_operands(struct op_case *c, const int64_t *s) {
+    operand(c, "value", ROLE_BOTH, p1(c, s[0]));
+    maybe(c, "working", ROLE_OUT, tensor_1d(NULL, DTYPE_BF16, s[0]), OP_UNWANTED);
+    operand(c, "grad", ROLE_IN, p1(c, s[0]));
+    operand(c, "m", ROLE_BOTH, p1(c, s[0]));
+}
+
 static void describe_adamw(struct op_case *c, const int64_t *s) {
     c->adamw = (struct adamw_params){.lr = 1e-3f,
                                      .beta1 = 0.9f,
@@ -577,10 +655,8 @@ static void describe_adamw(struct op_case *c, const int64_t *s) {
                                      .weight_decay = 0.1f,
                                      .grad_scale = 0.5f,
                                      .step = s[1]};
-    operand(c, "value", ROLE_BOTH, v1(c, s[0]));
-    operand(c, "grad", ROLE_IN, v1(c, s[0]));
-    operand(c, "m", ROLE_BOTH, v1(c, s[0]));
-    operand(c, "v", ROLE_BOTH, v1(c, s[0]))->content = CONTENT_POSITIVE;
+    update_operands(c, s);
+    operand(c, "v", ROLE_BOTH, p1(c, s[0]))->content = CONTENT_POSITIVE;
 }
 
 static enum status call_adamw(const struct ops *ops,
@@ -588,7 +664,24 @@ static enum status call_adamw(const struct ops *ops,
                               const struct tensor *t,
                               const struct op_case *c,
                               struct error *err) {
-    return ops->adamw(dev, &t[0], &t[1], &t[2], &t[3], &c->adamw, err);
+    return ops->adamw(dev, &t[0], &t[1], &t[2], &t[3], &t[4], &c->adamw, err);
+}
+
+static void describe_sgdm(struct op_case *c, const int64_t *s) {
+    c->sgdm = (struct sgdm_params){.lr = 0.1f,
+                                   .momentum = 0.9f,
+                                   .weight_decay = 0.01f,
+                                   .grad_scale = 0.5f,
+                                   .nesterov = (c->flags & OP_ALT) != 0};
+    update_operands(c, s);
+}
+
+static enum status call_sgdm(const struct ops *ops,
+                             struct device *dev,
+                             const struct tensor *t,
+                             const struct op_case *c,
+                             struct error *err) {
+    return ops->sgdm(dev, &t[0], &t[1], &t[2], &t[3], &c->sgdm, err);
 }
 
 /* ---- the table ---- */
@@ -625,9 +718,17 @@ static enum status call_adamw(const struct ops *ops,
 
 const struct op_row op_rows[] = {
     {ROW(fill), .tolerance_f32 = 0, .any_shape = true, FLAT_SIZES, VARIANTS(1, 0)},
+    {ROW(cast), .tolerance_f32 = 0, FLAT_SIZES, VARIANTS(2, 0, OP_ALT)},
     {ROW(normalize_u8), .tolerance_f32 = 1e-6, PLANE_SIZES, VARIANTS(1, 0)},
     {ROW(conv_bn), .tolerance_f32 = 1e-5, CONV_SIZES,
-     VARIANTS(6, 0, OP_ACT, OP_PLAIN, OP_PLAIN | OP_ACT, OP_EVAL | OP_ACT, OP_EVAL | OP_PLAIN)},
+     VARIANTS(7,
+              0,
+              OP_ACT,
+              OP_PLAIN,
+              OP_PLAIN | OP_ACT,
+              OP_EVAL | OP_ACT,
+              OP_EVAL | OP_PLAIN,
+              OP_UNWANTED | OP_ACT)},
     {ROW(conv_bn_bwd), .forward = "conv_bn", .tolerance_f32 = 2e-5, .tolerance_f64 = 1e-6,
      CONV_SIZES,
      VARIANTS(8,
@@ -662,23 +763,25 @@ const struct op_row op_rows[] = {
               OP_UNWANTED,
               OP_UNWANTED | OP_ACT | OP_ADD)},
     {ROW(matmul), .tolerance_f32 = 2e-6, PRODUCT_SIZES,
-     VARIANTS(5,
+     VARIANTS(6,
               0,
               OP_ADD,
               OP_TRANSPOSE_A,
               OP_TRANSPOSE_B | OP_ADD,
-              OP_TRANSPOSE_A | OP_TRANSPOSE_B)},
-    {ROW(embedding), .tolerance_f32 = 1e-6, EMBEDDING_SIZES, VARIANTS(1, 0)},
+              OP_TRANSPOSE_A | OP_TRANSPOSE_B,
+              OP_ALT | OP_TRANSPOSE_B)},
+    {ROW(embedding), .tolerance_f32 = 1e-6, EMBEDDING_SIZES, VARIANTS(2, 0, OP_PACKED)},
     {ROW(embedding_bwd), .forward = "embedding", .tolerance_f32 = 2e-6, .tolerance_f64 = 1e-6,
-     EMBEDDING_SIZES, VARIANTS(2, 0, OP_ADD)},
+     EMBEDDING_SIZES, VARIANTS(3, 0, OP_ADD, OP_PACKED)},
     {ROW(layernorm), .tolerance_f32 = 5e-6, LAYERNORM_SIZES,
      VARIANTS(4, 0, OP_PLAIN, OP_ALIAS, OP_ALIAS | OP_PLAIN)},
     {ROW(layernorm_bwd), .forward = "layernorm", .tolerance_f32 = 5e-6, .tolerance_f64 = 1e-6,
      LAYERNORM_SIZES, VARIANTS(3, 0, OP_ADD, OP_PLAIN)},
-    {ROW(attention), .tolerance_f32 = 5e-6, ATTENTION_SIZES, VARIANTS(2, 0, OP_DROP)},
+    {ROW(attention), .tolerance_f32 = 5e-6, ATTENTION_SIZES,
+     VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
     {ROW(attention_bwd), .forward = "attention", .tolerance_f32 = 5e-6, .tolerance_f64 = 1e-6,
-     ATTENTION_SIZES, VARIANTS(2, 0, OP_DROP)},
-    {ROW(dropout), .tolerance_f32 = 1e-6, DROPOUT_SIZES, VARIANTS(2, 0, OP_ALIAS)},
+     ATTENTION_SIZES, VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+    {ROW(dropout), .tolerance_f32 = 1e-6, DROPOUT_SIZES, VARIANTS(3, 0, OP_ALIAS, OP_PACKED)},
     {.name = "dropout (gradient)",
      .member = offsetof(struct ops, dropout),
      .forward = "dropout",
@@ -687,7 +790,10 @@ const struct op_row op_rows[] = {
      .tolerance_f32 = 1e-6,
      .tolerance_f64 = 1e-6,
      DROPOUT_SIZES,
-     VARIANTS(1, 0)},
+     VARIANTS(2, 0, OP_PACKED)},
+    {ROW(segment_mean), .tolerance_f32 = 1e-6, DROPOUT_SIZES, VARIANTS(2, 0, OP_PACKED)},
+    {ROW(segment_mean_bwd), .forward = "segment_mean", .tolerance_f32 = 1e-6, .tolerance_f64 = 1e-6,
+     DROPOUT_SIZES, VARIANTS(3, 0, OP_ADD, OP_PACKED)},
     {ROW(gather_rows), .tolerance_f32 = 0,
      SIZES(4, {{1, 1, 1}}, {{5, 3, 7}}, {{9, 31, 33}}, {{16, 16, 16}}), VARIANTS(1, 0)},
     {ROW(scatter_rows), .tolerance_f32 = 1e-6,
@@ -697,6 +803,7 @@ const struct op_row op_rows[] = {
      L2_SIZES, VARIANTS(1, 0)},
     {ROW(add), .tolerance_f32 = 1e-6, FLAT_SIZES, VARIANTS(1, 0)},
     {ROW(sum_squares), .tolerance_f32 = 1e-12, .any_shape = true, FLAT_SIZES, VARIANTS(1, 0)},
-    {ROW(adamw), .tolerance_f32 = 2e-6, FLAT_SIZES, VARIANTS(1, 0)},
+    {ROW(adamw), .tolerance_f32 = 2e-6, FLAT_SIZES, VARIANTS(2, 0, OP_UNWANTED)},
+    {ROW(sgdm), .tolerance_f32 = 2e-6, FLAT_SIZES, VARIANTS(3, 0, OP_UNWANTED, OP_ALT)},
 };
 const int op_rows_count = (int)(sizeof op_rows / sizeof op_rows[0]);

@@ -35,9 +35,11 @@ enum op_flag {
     OP_DROP = 8,  /* with dropout */
     OP_TRANSPOSE_A = 16,
     OP_TRANSPOSE_B = 32,
-    OP_ALIAS = 64,    /* the aliasing that the op allows */
-    OP_EVAL = 128,    /* inference form */
-    OP_UNWANTED = 256 /* gradients that may be left out are */
+    OP_ALIAS = 64,     /* the aliasing that the op allows */
+    OP_EVAL = 128,     /* inference form */
+    OP_UNWANTED = 256, /* gradients, running statistics or copies that may be left out are */
+    OP_PACKED = 512,   /* captions one behind the other instead of T rows apart */
+    OP_ALT = 1024      /* the op's other form: cast back, a product in its inputs' type, Nesterov */
 };
 
 enum op_role {
@@ -53,6 +55,7 @@ enum op_content {
     CONTENT_INDEX,    /* below limit, equal ones likely */
     CONTENT_LENGTH,   /* 1 to limit */
     CONTENT_DISTINCT, /* below limit, no two equal */
+    CONTENT_START,    /* where captions of at most limit rows begin; its lengths come next */
     CONTENT_BYTE
 };
 
@@ -63,6 +66,7 @@ struct op_operand {
     int32_t limit;
     bool optional;           /* may be not wanted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
+    bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
     struct tensor shape;     /* without data; ndim 0: not wanted in this case */
@@ -90,6 +94,7 @@ struct op_case {
     struct dropout_params dropout;
     struct attention_params attention;
     struct adamw_params adamw;
+    struct sgdm_params sgdm;
     uint64_t sample_ids[OP_MAX_SAMPLES];
 };
 
@@ -105,8 +110,10 @@ struct op_row {
                         struct error *err);
     double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
                              1 */
-    double tolerance_f64; /* of the gradient against finite differences, likewise */
-    bool any_shape;       /* a single operand of any shape: no wrong one exists */
+    double tolerance_bf16; /* the same in a BF16 call, normwise; one element: four times that, and a
+                              step of rounding */
+    double tolerance_f64;  /* of the gradient against finite differences, likewise */
+    bool any_shape;        /* a single operand of any shape: no wrong one exists */
     int sizes_count;
     struct op_size sizes[OP_MAX_SIZES];
     int variants_count;

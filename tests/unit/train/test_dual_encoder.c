@@ -605,7 +605,10 @@ static double train_step(struct fixture *f, int64_t step) {
                                  .weight_decay = decayed != 0 ? 0.02f : 0.0f,
                                  .grad_scale = 1.0f,
                                  .step = step};
-        assert_ok(ops->adamw(f->dev, &range[0], &range[1], &range[2], &range[3], &p, &err), err);
+        struct tensor no_copy = {.ndim = 0};
+        assert_ok(
+            ops->adamw(f->dev, &range[0], &no_copy, &range[1], &range[2], &range[3], &p, &err),
+            err);
     }
     return value;
 }
