@@ -53,12 +53,12 @@ static double edge(const struct column *c, int i) {
     return c->summary.min + (c->summary.max - c->summary.min) * i / BINS;
 }
 
-static void count_bins(struct column *c, const float *values) {
+static void count_bins(struct column *c, const void *values, enum sample_state_kind kind) {
     const double width = c->summary.max - c->summary.min;
     for (uint64_t i = 0; i < c->ids; i++) {
-        if (sample_state_visited(values[i])) {
-            const double place =
-                width > 0 ? ((double)values[i] - c->summary.min) / width * BINS : 0;
+        double value;
+        if (sample_state_entry(values, kind, i, &value)) {
+            const double place = width > 0 ? (value - c->summary.min) / width * BINS : 0;
             c->bins[place < BINS ? (int)place : BINS - 1]++;
         }
     }
@@ -70,18 +70,22 @@ static enum status read_column(struct column *c,
                                const char *path,
                                struct error *err) {
     *c = (struct column){.name = info->name + strlen(STATE_PREFIX), .ids = info->element_count};
-    if (info->dtype != SAFETENSORS_F32 || info->dim_count != 1) {
+    if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
+        info->dim_count != 1) {
         return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no column of numbers", path,
                          info->name);
     }
-    float *values = malloc((size_t)info->size_bytes + 1);
+    const enum sample_state_kind kind = info->dtype == SAFETENSORS_F32   ? SAMPLE_STATE_F32
+                                        : strcmp(c->name, "visits") == 0 ? SAMPLE_STATE_COUNT
+                                                                         : SAMPLE_STATE_ID;
+    void *values = malloc((size_t)info->size_bytes + 1);
     if (values == NULL) {
         return error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers", path, c->ids);
     }
     const enum status s = safetensors_read(file, info, values, (size_t)info->size_bytes, err);
     if (s == STATUS_OK) {
-        c->summary = sample_state_summarise(values, c->ids);
-        count_bins(c, values);
+        c->summary = sample_state_summarise(values, kind, c->ids);
+        count_bins(c, values, kind);
     }
     free(values);
     return s;

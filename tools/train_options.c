@@ -8,7 +8,7 @@
 /* Those of loss_names; a test compares. */
 static const char *const loss_choices[] = {"clip",         "siglip",     "cyclip",  "dcl",   "hcl",
                                            "rince",        "sogclr",     "isogclr", "nuclr", "emc2",
-                                           "nuclr-frozen", "nuclr-noxi", NULL};
+                                           "nuclr-frozen", "nuclr-noxi", "simclr",  NULL};
 static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
 static const char *const augment_choices[] = {"paper", "crop", "none", NULL};

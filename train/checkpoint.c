@@ -20,6 +20,7 @@ struct checkpoint {
     struct model_config model;
     struct train_position position;
     const char *loss_name;
+    uint64_t version;
     uint8_t *tokenizer;
     size_t tokenizer_size_bytes;
 };
@@ -31,6 +32,10 @@ void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
                            enum param_slot slot) {
     const char *prefix = slot == PARAM_M ? "adamw.m." : slot == PARAM_V ? "adamw.v." : "";
     (void)snprintf(out, CHECKPOINT_NAME_BYTES, "%s%s", prefix, info->name);
+}
+
+enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column) {
+    return sample_state_kind(state, column) == SAMPLE_STATE_F32 ? SAFETENSORS_F32 : SAFETENSORS_U64;
 }
 
 float *checkpoint_largest_tensor(const struct params *p) {
@@ -196,20 +201,19 @@ enum status checkpoint_open(struct checkpoint **out,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     enum status s;
-    uint64_t version;
     TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
     TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
-    TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &version, err));
+    TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &c->version, err));
     if (!safetensors_has_hashes(c->file)) {
         s = error_set(err, STATUS_CORRUPT,
                       "%s: a checkpoint without hashes; it was written again by another program",
                       c->path);
         goto fail;
     }
-    if (version != CHECKPOINT_VERSION) {
+    if (c->version < 1 || c->version > CHECKPOINT_VERSION) {
         s = error_set(err, STATUS_VERSION,
-                      "%s: checkpoint version %" PRIu64 ", this program reads version %d", c->path,
-                      version, CHECKPOINT_VERSION);
+                      "%s: checkpoint version %" PRIu64 ", this program reads versions 1 to %d",
+                      c->path, c->version, CHECKPOINT_VERSION);
         goto fail;
     }
     TRY_OR_FAIL(s, read_model(c, err));
@@ -307,7 +311,11 @@ static enum status load_column(const struct checkpoint *c,
     char name[CHECKPOINT_NAME_BYTES];
     (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(state, column));
     const struct safetensors_info *found = safetensors_find(c->file, name);
-    if (found == NULL || found->dtype != SAFETENSORS_F32 || found->dim_count != 1) {
+    if (found == NULL && c->version == 1 && sample_state_kind(state, column) != SAMPLE_STATE_F32) {
+        return STATUS_OK; /* there were none of u64 */
+    }
+    if (found == NULL || found->dtype != checkpoint_column_dtype(state, column) ||
+        found->dim_count != 1) {
         return error_set(err, STATUS_MISMATCH, "%s: no state %s; the run was made with loss %s",
                          c->path, name, c->loss_name);
     }
@@ -316,8 +324,9 @@ static enum status load_column(const struct checkpoint *c,
                          "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path,
                          name, found->shape[0], sample_state_id_space(state));
     }
-    return safetensors_read(c->file, found, sample_state_column(state, column),
-                            (size_t)found->size_bytes, err);
+    size_t room_bytes;
+    void *values = sample_state_values(state, column, &room_bytes);
+    return safetensors_read(c->file, found, values, (size_t)found->size_bytes, err);
 }
 
 enum status checkpoint_load_state(const struct checkpoint *c,

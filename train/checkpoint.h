@@ -22,7 +22,9 @@
 #include "train/loss.h"
 #include "train/sample_state.h"
 
-enum { CHECKPOINT_VERSION = 1, CHECKPOINT_TOWER_BYTES = 32 };
+/* What is written; a version 1 file is read as well: columns that it lacks keep their first values.
+ */
+enum { CHECKPOINT_VERSION = 2, CHECKPOINT_TOWER_BYTES = 32 };
 
 /* What the model is: enough to build it again. */
 struct model_config {

@@ -4,6 +4,7 @@
 #ifndef TRAIN_CHECKPOINT_INTERNAL_H
 #define TRAIN_CHECKPOINT_INTERNAL_H
 
+#include "formats/safetensors.h"
 #include "train/checkpoint.h"
 
 #define KEY_VERSION     "ccstream.version"
@@ -38,6 +39,9 @@ extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
                            const struct param_info *info,
                            enum param_slot slot);
+
+/* F32 or U64. */
+enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column);
 
 /* Room for the largest tensor of the table; NULL without memory. */
 float *checkpoint_largest_tensor(const struct params *p);

@@ -80,7 +80,8 @@ declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, st
     for (int32_t i = 0; i < sample_state_count(c->state); i++) {
         char name[CHECKPOINT_NAME_BYTES];
         (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(c->state, i));
-        TRY(safetensors_writer_declare(w, name, SAFETENSORS_F32, &ids, 1, err));
+        TRY(safetensors_writer_declare(w, name, checkpoint_column_dtype(c->state, i), &ids, 1,
+                                       err));
     }
     if (c->tokenizer != NULL) {
         const uint64_t size = c->tokenizer_size_bytes;
@@ -113,9 +114,10 @@ static enum status write_all(struct safetensors_writer *w,
     for (size_t i = 0; i < CHECKPOINT_SLOT_COUNT; i++) {
         TRY(write_params(w, c->params, checkpoint_slots[i], host, err));
     }
-    const size_t column_bytes = (size_t)sample_state_id_space(c->state) * sizeof(float);
     for (int32_t i = 0; i < sample_state_count(c->state); i++) {
-        TRY(safetensors_writer_data(w, sample_state_column(c->state, i), column_bytes, err));
+        size_t column_bytes;
+        const void *values = sample_state_values(c->state, i, &column_bytes);
+        TRY(safetensors_writer_data(w, values, column_bytes, err));
     }
     if (c->tokenizer != NULL) {
         TRY(safetensors_writer_data(w, c->tokenizer, c->tokenizer_size_bytes, err));

@@ -11,9 +11,10 @@
 #include "train/loss_internal.h"
 
 static const struct loss_method *const methods[] = {
-    &loss_method_clip,  &loss_method_siglip, &loss_method_cyclip,       &loss_method_dcl,
-    &loss_method_hcl,   &loss_method_rince,  &loss_method_sogclr,       &loss_method_isogclr,
-    &loss_method_nuclr, &loss_method_emc2,   &loss_method_nuclr_frozen, &loss_method_nuclr_noxi,
+    &loss_method_clip,   &loss_method_siglip, &loss_method_cyclip,       &loss_method_dcl,
+    &loss_method_hcl,    &loss_method_rince,  &loss_method_sogclr,       &loss_method_isogclr,
+    &loss_method_nuclr,  &loss_method_emc2,   &loss_method_nuclr_frozen, &loss_method_nuclr_noxi,
+    &loss_method_simclr,
 };
 
 static const struct loss_method *const references[] = {
@@ -68,6 +69,16 @@ choose_method(const struct loss_method **out, const struct loss_options *o, stru
         return error_set(err, STATUS_USAGE, "there is no loss '%s'; see --help for the list",
                          o->name);
     }
+    if ((o->views ? (*out)->step_views : (*out)->step) == NULL) {
+        return error_set(err, STATUS_USAGE,
+                         o->views ? "loss %s is of images with texts; of two views are simclr, "
+                                    "dcl, hcl, rince, sogclr, isogclr and emc2"
+                                  : "loss %s is of two views of images; for pairs it is clip",
+                         o->name);
+    }
+    if (o->parity == LOSS_PARITY_REFERENCE && o->views) {
+        return error_set(err, STATUS_USAGE, "loss %s has no reference code for two views", o->name);
+    }
     if (o->parity == LOSS_PARITY_REFERENCE) {
         *out = find_method(references, REFERENCE_COUNT, o->name);
         if (*out == NULL) {
@@ -84,12 +95,13 @@ choose_method(const struct loss_method **out, const struct loss_options *o, stru
 static void complete_options(struct loss_options *o, const struct loss_method *m) {
     const bool individual = m->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
     o->name = m->name;
-    o->tau = o->tau == 0.0 ? m->tau : o->tau;
+    o->tau = o->tau == 0.0 ? (o->views ? m->views_tau : m->tau) : o->tau;
     o->temperature = o->temperature == LOSS_TEMPERATURE_OWN ? m->temperature : o->temperature;
-    o->tau_min = o->tau_min == 0.0 ? (individual ? 0.005 : 0.01) : o->tau_min;
-    o->tau_max = o->tau_max == 0.0 ? (individual ? 0.05 : 1.0) : o->tau_max;
-    o->tau_lr = o->tau_lr == 0.0 && individual ? 1e-3 : o->tau_lr;
-    o->rho = o->rho == 0.0 ? (individual ? 8.0 : 6.5) : o->rho;
+    const double least = !individual ? 0.01 : o->views ? 0.05 : 0.005;
+    o->tau_min = o->tau_min == 0.0 ? least : o->tau_min;
+    o->tau_max = o->tau_max == 0.0 ? (individual && !o->views ? 0.05 : 1.0) : o->tau_max;
+    o->tau_lr = o->tau_lr == 0.0 && individual ? (o->views ? 0.03 : 1e-3) : o->tau_lr;
+    o->rho = o->rho == 0.0 ? (!individual ? 6.5 : o->views ? 0.4 : 8.0) : o->rho;
 }
 
 /* In (0, 1]. */
@@ -102,7 +114,9 @@ check_temperature(const struct loss_options *o, const struct loss_method *m, str
     static const char *const names[] = {"own", "constant", "global", "individual"};
     const bool constant = o->temperature == LOSS_TEMPERATURE_CONSTANT &&
                           m->temperature != LOSS_TEMPERATURE_INDIVIDUAL;
-    const bool global = o->temperature == LOSS_TEMPERATURE_GLOBAL && m->may_learn_tau;
+    /* FastCLIP's form of a learned temperature is one of pairs. */
+    const bool global = o->temperature == LOSS_TEMPERATURE_GLOBAL && m->may_learn_tau &&
+                        !(o->views && m == &loss_method_sogclr);
     if (o->temperature != m->temperature && !constant && !global) {
         return error_set(err, STATUS_USAGE, "loss %s has no %s temperature%s", o->name,
                          names[o->temperature],
@@ -145,18 +159,25 @@ check_options(const struct loss_options *o, const struct loss_method *m, struct 
 
 static enum status allocate_scratch(struct loss *l, struct error *err) {
     const size_t b = (size_t)l->max_batch_count;
+    const size_t rows = l->options.views ? 2 * b : b;
     bool ok = true;
     for (size_t i = 0; i < sizeof l->gathered / sizeof l->gathered[0]; i++) {
         l->gathered[i] = calloc(b, sizeof *l->gathered[i]);
         ok = ok && l->gathered[i] != NULL;
     }
-    l->sums = calloc(b, sizeof *l->sums);
-    l->places = calloc(b, sizeof *l->places);
+    l->gathered_ids = calloc(b, sizeof *l->gathered_ids);
+    l->sums = calloc(rows, sizeof *l->sums);
+    l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->order = calloc(b, sizeof *l->order);
-    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->order != NULL;
+    ok = ok && l->gathered_ids != NULL && l->sums != NULL && l->places != NULL && l->ids != NULL &&
+         l->order != NULL;
+    for (int i = 0; i < 2; i++) {
+        l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
+        ok = ok && l->view_row[i] != NULL;
+    }
     for (int i = 0; i < (l->method->uses_self ? 6 : 2); i++) {
-        l->matrix[i] = calloc(b * b, sizeof *l->matrix[i]);
+        l->matrix[i] = calloc(rows * rows, sizeof *l->matrix[i]);
         ok = ok && l->matrix[i] != NULL;
     }
     return ok ? STATUS_OK
@@ -196,6 +217,7 @@ enum status loss_create(struct loss **out,
     enum status s;
     TRY_OR_FAIL(s, allocate_scratch(l, err));
     TRY_OR_FAIL(s, method->create(l, err));
+    TRY_OR_FAIL(s, sample_state_add_u64(state, "visits", SAMPLE_STATE_COUNT, &l->visits, err));
     *out = l;
     return STATUS_OK;
 fail:
@@ -210,6 +232,9 @@ void loss_destroy(struct loss *l) {
     for (size_t i = 0; i < sizeof l->gathered / sizeof l->gathered[0]; i++) {
         free(l->gathered[i]);
     }
+    free(l->view_row[0]);
+    free(l->view_row[1]);
+    free(l->gathered_ids);
     free(l->sums);
     free(l->places);
     free(l->ids);
@@ -249,6 +274,7 @@ static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
     for (int64_t i = 0; i < in->batch_count; i++) {
         l->order[i] = (struct loss_order){.id = in->sample_ids[i], .place = i};
     }
+    l->order_count = in->batch_count;
     qsort(l->order, (size_t)in->batch_count, sizeof *l->order, compare_by_id);
     int64_t count = 0;
     for (int64_t i = 0; i < in->batch_count; i++) {
@@ -257,12 +283,17 @@ static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
         }
     }
     qsort(l->places, (size_t)count, sizeof *l->places, compare_by_place);
+    for (int64_t i = 0; i < count && l->options.views; i++) {
+        l->places[count + i] = in->batch_count + l->places[i];
+    }
     return count;
 }
 
 /* The rows and columns of the `count` distinct ids. */
 static void
 take_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
+    count *= l->options.views ? 2 : 1;
+    b *= l->options.views ? 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < count; j++) {
             out[i * count + j] = in[l->places[i] * b + l->places[j]];
@@ -272,11 +303,36 @@ take_places(const struct loss *l, float *out, const float *in, int64_t b, int64_
 
 static void
 put_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
+    count *= l->options.views ? 2 : 1;
+    b *= l->options.views ? 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < count; j++) {
             out[l->places[i] * b + l->places[j]] = in[i * count + j];
         }
     }
+}
+
+int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
+    int64_t low = 0;
+    int64_t high = l->order_count;
+    while (low < high) { /* the first of equal ids, which is the lowest place */
+        const int64_t middle = low + (high - low) / 2;
+        if (l->order[middle].id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == l->order_count || l->order[low].id != id) {
+        return -1;
+    }
+    const int64_t *place =
+        bsearch(&l->order[low].place, l->places, (size_t)count, sizeof *place, compare_by_place);
+    return place - l->places;
+}
+
+static void take_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    (l->options.views ? l->method->step_views : l->method->step)(l, in, out);
 }
 
 /* The method on the distinct ids; the other rows and columns of the gradient stay zero. */
@@ -285,15 +341,13 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
     const int64_t b = in->batch_count;
     struct loss_input part = *in;
     struct loss_output part_out = *out;
-    for (int64_t i = 0; i < count; i++) {
-        l->ids[i] = in->sample_ids[l->places[i]];
-    }
+    const int64_t rows = l->options.views ? 2 * count : count;
     part.sample_ids = l->ids;
     part.batch_count = count;
     part.similarity = l->matrix[0];
     part_out.gradient = l->matrix[1];
     take_places(l, l->matrix[0], in->similarity, b, count);
-    memset(l->matrix[1], 0, (size_t)(count * count) * sizeof(float));
+    memset(l->matrix[1], 0, (size_t)(rows * rows) * sizeof(float));
     if (l->method->uses_self) {
         part.image_similarity = l->matrix[2];
         part.text_similarity = l->matrix[3];
@@ -302,7 +356,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         take_places(l, l->matrix[2], in->image_similarity, b, count);
         take_places(l, l->matrix[3], in->text_similarity, b, count);
     }
-    l->method->step(l, &part, &part_out);
+    take_step(l, &part, &part_out);
     put_places(l, out->gradient, part_out.gradient, b, count);
     if (l->method->uses_self) {
         put_places(l, out->image_gradient, part_out.image_gradient, b, count);
@@ -336,8 +390,10 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
     REQUIRE(in->batch_count >= 2 && in->batch_count <= l->max_batch_count);
     const int64_t b = in->batch_count;
-    const size_t size_bytes = (size_t)(b * b) * sizeof *out->gradient;
-    TRY(check_finite(l, in->similarity, b, "image", "text", err));
+    const int64_t rows = l->options.views ? 2 * b : b;
+    const size_t size_bytes = (size_t)(rows * rows) * sizeof *out->gradient;
+    TRY(check_finite(l, in->similarity, rows, l->options.views ? "view" : "image",
+                     l->options.views ? "view" : "text", err));
     if (l->method->uses_self) {
         REQUIRE(in->image_similarity != NULL && in->text_similarity != NULL);
         REQUIRE(out->image_gradient != NULL && out->text_gradient != NULL);
@@ -354,8 +410,12 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     out->objective = 0.0;
     out->tau = loss_tau(l);
     const int64_t count = distinct_places(l, in);
+    for (int64_t i = 0; i < count; i++) {
+        l->ids[i] = in->sample_ids[l->places[i]];
+    }
+    sample_state_count_visits(l->state, l->visits, l->ids, count);
     if (count == b) {
-        l->method->step(l, in, out);
+        take_step(l, in, out);
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
     }
@@ -370,7 +430,7 @@ enum status loss_add_columns(struct loss *l,
                              int32_t columns[SIDE_COUNT],
                              struct error *err) {
     static const char *const sides[] = {"image", "text"};
-    for (int side = 0; side < SIDE_COUNT; side++) {
+    for (int side = 0; side < loss_side_count(l); side++) {
         char full[SAMPLE_STATE_NAME_BYTES];
         snprintf(full, sizeof full, "%s.%s", sides[side], name);
         TRY(sample_state_add(l->state, full, initial, &columns[side], err));
@@ -397,9 +457,12 @@ double loss_tau(const struct loss *l) {
                                                              : l->options.tau;
 }
 
-double loss_scale_gradient(const struct loss_input *in, const struct loss_output *out) {
+double loss_scale_gradient(const struct loss *l,
+                           const struct loss_input *in,
+                           const struct loss_output *out) {
+    const int64_t rows = l->options.views ? 2 * in->batch_count : in->batch_count;
     double sum = 0.0;
-    for (int64_t e = 0; e < in->batch_count * in->batch_count; e++) {
+    for (int64_t e = 0; e < rows * rows; e++) {
         sum += (double)out->gradient[e] * (double)in->similarity[e];
     }
     return sum;
@@ -449,8 +512,8 @@ double side_add_surrogate(const struct loss_side *s,
                           int64_t anchor,
                           double tau,
                           const float *zeta,
-                          double log_norm) {
-    const double share = 1.0 / (double)s->count;
+                          double log_norm,
+                          double share) {
     double total = 0.0;
     double value = 0.0;
     for (int64_t c = 0; c < s->count; c++) {

@@ -4,8 +4,10 @@
  *
  * S_ij = <image i, text j> of L2-normalised embeddings, rows images, columns texts. "Row side":
  * image i is the anchor and texts are its contrasts; "column side": text j is the anchor. Delta is
- * S_ij minus the anchor's own pair. All sums of exponentials are taken in log space in double, so
- * tau = 0.005 neither overflows nor mutes easy samples; state is stored in f32.
+ * S_ij minus the anchor's own pair. With two views of B images every one of the 2B is an anchor,
+ * its own pair is the other view, its contrasts the 2B - 2 views of other images. All sums of
+ * exponentials are taken in log space in double, so tau = 0.005 neither overflows nor mutes easy
+ * samples; state is stored in f32.
  *
  * Threading : single-owner.
  * Ownership : a loss owns its scratch and the columns it added to the sample state it borrows.
@@ -39,7 +41,10 @@ enum loss_parity {
  * is the default of the loss itself. */
 struct loss_options {
     const char *name; /* see loss_names */
-    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1 */
+    bool views;       /* two views of images instead of pairs: simclr, dcl, hcl, rince, sogclr,
+                         isogclr, emc2; false */
+    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1, emc2 0.07; with two views 0.5,
+                         rince, sogclr and isogclr 0.1, emc2 0.07 */
     enum loss_temperature temperature;
     enum loss_parity parity;
     double gamma;            /* weight of the new value in the running sums u, (0, 1]; 0.8 */
@@ -48,10 +53,11 @@ struct loss_options {
     double zeta_momentum;    /* nuclr: weight of the NEW gradient in zeta's momentum, (0, 1]; 0.9 */
     bool zeta_unbiased;      /* nuclr: unbiased zeta gradient instead of the paper's; false */
     double tau_min, tau_max; /* bounds of a learned temperature; 0: 0.01 and 1, isogclr 0.005 and
-                                0.05 */
-    double tau_lr;           /* its step size; 0: global the model's, isogclr 0.001 */
-    double tau_momentum;     /* isogclr: weight of the NEW gradient, (0, 1]; 0.9 */
-    double rho;          /* sogclr with learned tau, isogclr: weight of tau itself; 0: 6.5 and 8 */
+                                0.05, with two views 0.05 and 1 */
+    double tau_lr; /* its step size; 0: global the model's, isogclr 0.001, with two views 0.03 */
+    double tau_momentum; /* isogclr: weight of the NEW gradient, (0, 1]; 0.9 */
+    double rho; /* sogclr with learned tau, isogclr: weight of tau itself; 0: 6.5 and 8, with two
+                   views 0.4 */
     double tau_plus;     /* dcl, hcl: share of false negatives, [0, 1); 0.1 */
     double beta;         /* hcl: how much harder negatives weigh, >= 0; 0.5 */
     double q;            /* rince: (0, 1]; 0.1 */
@@ -66,7 +72,9 @@ struct loss_options {
 void loss_options_default(struct loss_options *opt);
 
 struct loss_input {
-    const float *similarity; /* (B, B) */
+    /* (B, B); with two views (2B, 2B) of all views with all: rows 0 to B - 1 the first views, then
+     * the second ones in the same order. The diagonal is not used. */
+    const float *similarity;
     /* (B, B) of images with images and texts with texts; read where loss_uses_self says so. */
     const float *image_similarity, *text_similarity;
     const uint64_t *sample_ids; /* (B); an id met again counts in its first place only */
@@ -78,7 +86,9 @@ struct loss_input {
 };
 
 struct loss_output {
-    float *gradient; /* (B, B) dL/dS, the caller's storage */
+    /* As similarity: dL/dS, the caller's storage. With two views every element is a variable of its
+     * own: the embeddings' gradient is (G + G^T) X. */
+    float *gradient;
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
      * is 2 G X. The caller's storage, written where loss_uses_self says so. */
     float *image_gradient, *text_gradient;
@@ -95,7 +105,8 @@ struct loss;
 /* Names of the losses, NULL at the end. */
 const char *const *loss_names(void);
 
-/* `state` (borrowed for the life of the loss) gets the loss's columns. samples_count: live samples
+/* `state` (borrowed for the life of the loss) gets the loss's columns, and "visits": in how many
+ * steps a sample took part. samples_count: live samples
  * n of the dataset, at least 2. Returns OK, NOMEM, USAGE (unknown name, value out of range). */
 enum status loss_create(struct loss **out,
                         const struct loss_options *opt,

@@ -26,7 +26,7 @@ static void clip_step(struct loss *l, const struct loss_input *in, struct loss_o
         }
     }
     out->objective = out->value;
-    loss_learn_scale(l, in, loss_scale_gradient(in, out));
+    loss_learn_scale(l, in, loss_scale_gradient(l, in, out));
 }
 
 const struct loss_method loss_method_clip = {.name = "clip",

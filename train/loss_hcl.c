@@ -1,7 +1,8 @@
 /*
  * hcl: the debiased loss with harder negatives weighing more (Robinson et al., "Contrastive
- * learning with hard negative samples", ICLR 2021), in both directions. With d_j = Delta_j / tau of
- * the N = B - 1 negatives and everything divided by the positive's exponential:
+ * learning with hard negative samples", ICLR 2021), in both directions, or over two views. With d_j
+ * = Delta_j / tau of the N negatives (B - 1, of two views 2B - 2) and everything divided by the
+ * positive's exponential:
  *
  *   a_j = softmax_j(beta d_j),  m = sum_j a_j e^{d_j}
  *   G = max( N (m - tau_plus) / (1 - tau_plus),  N e^{-(1 + S_aa) / tau} ),   l = log(1 + G)
@@ -28,8 +29,8 @@ double side_add_debiased(const struct loss_side *s,
                          int64_t anchor,
                          double tau,
                          double tau_plus,
-                         double beta) {
-    const double share = 0.5 / (double)s->count;
+                         double beta,
+                         double share) {
     const double log_n = log((double)(s->count - 1));
     const double own = (double)s->similarity[side_place(s, anchor, anchor)];
     const double log_importance = log_sum(s, anchor, tau, beta);
@@ -63,12 +64,21 @@ double side_add_debiased(const struct loss_side *s,
     return share * value;
 }
 
-static void hcl_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+static double
+hcl_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const struct loss_options *o = &l->options;
+    return side_add_debiased(s, anchor, o->tau, o->tau_plus, o->beta, share);
+}
+
+static void hcl_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    loss_step_views(l, in, out, hcl_anchor);
+}
+
+static void hcl_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
         for (int64_t a = 0; a < s.count; a++) {
-            out->value += side_add_debiased(&s, a, o->tau, o->tau_plus, o->beta);
+            out->value += hcl_anchor(l, &s, a, 0.5 / (double)s.count);
         }
     }
     out->objective = out->value;
@@ -80,6 +90,8 @@ static enum status hcl_create(struct loss *l, struct error *err) {
 
 const struct loss_method loss_method_hcl = {.name = "hcl",
                                             .tau = 0.01,
+                                            .views_tau = 0.5,
                                             .temperature = LOSS_TEMPERATURE_CONSTANT,
                                             .create = hcl_create,
-                                            .step = hcl_step};
+                                            .step = hcl_step,
+                                            .step_views = hcl_step_views};

@@ -18,7 +18,8 @@ struct loss_learned {
 
 struct loss_method {
     const char *name;
-    double tau; /* default */
+    double tau;       /* default, for pairs */
+    double views_tau; /* default, for two views */
     enum loss_temperature temperature;
     bool may_learn_tau; /* LOSS_TEMPERATURE_GLOBAL is allowed beside the default and constant */
     bool uses_self;
@@ -26,6 +27,8 @@ struct loss_method {
     enum status (*create)(struct loss *l, struct error *err);
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct. */
     void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);
+    /* The same for two views of images. NULL, as may be step: not defined for them. */
+    void (*step_views)(struct loss *l, const struct loss_input *in, struct loss_output *out);
 };
 
 extern const struct loss_method loss_method_clip;
@@ -40,6 +43,7 @@ extern const struct loss_method loss_method_nuclr;
 extern const struct loss_method loss_method_nuclr_frozen;
 extern const struct loss_method loss_method_nuclr_noxi;
 extern const struct loss_method loss_method_emc2;
+extern const struct loss_method loss_method_simclr;
 /* The published code of three of them. */
 extern const struct loss_method loss_reference_sogclr;
 extern const struct loss_method loss_reference_isogclr;
@@ -65,7 +69,9 @@ struct loss {
     int32_t zeta_momentum[SIDE_COUNT];
     int32_t tau[SIDE_COUNT];                    /* temperature of the samples of a side */
     int32_t tau_gradient[SIDE_COUNT];           /* running mean of its gradient */
+    int32_t visits;                             /* steps that a sample took part in */
     int32_t chain[SIDE_COUNT];                  /* emc2: log score of the chain's state */
+    int32_t chain_id[SIDE_COUNT];               /* emc2: the sample that the chain stands on */
     int32_t sum[SIDE_COUNT], shift[SIDE_COUNT]; /* reference code: s and b */
     double xi[SIDE_COUNT];
     double epoch;              /* reference nuclr: the last one it has seen */
@@ -75,12 +81,16 @@ struct loss {
     struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
+    /* R below: rows of similarities, max batch, or twice that with two views. */
     float *gathered[4];       /* (max batch) each: state of the batch's samples */
-    double *sums;             /* (max batch) */
-    struct loss_order *order; /* (max batch): ids to sort */
-    int64_t *places;          /* (max batch): batch positions of the distinct ids */
-    uint64_t *ids;            /* (max batch): those ids */
-    float *matrix[6]; /* (max batch, max batch): what in and out hold, among the distinct ids */
+    uint64_t *gathered_ids;   /* (max batch) */
+    double *sums;             /* (R) */
+    struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
+    int64_t order_count;
+    int64_t *places;    /* (R): batch positions of the distinct ids, then of second views */
+    uint64_t *ids;      /* (max batch): those ids */
+    float *view_row[2]; /* (R): one anchor's similarities and their gradient */
+    float *matrix[6];   /* (R, R): what in and out hold, among the distinct ids */
 };
 
 /* One side of S: element (anchor, contrast). */
@@ -142,7 +152,34 @@ static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t c
     *place = (float)((double)*place + g);
 }
 
-/* Adds columns "image.NAME" and "text.NAME". */
+/* Sides that keep state: images and texts, or with two views images alone. */
+static inline int loss_side_count(const struct loss *l) {
+    return l->options.views ? SIDE_TEXT : SIDE_COUNT;
+}
+
+/* The place of a sample among the `count` distinct ones of this step; -1: it is not there. */
+int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id);
+
+/* With two views: the row of one of the 2B anchors in the form that the functions of one side want,
+ * as anchor 0: its other view first, then the 2B - 2 views of other samples, in order; count is 2B
+ * -
+ * 1. loss_put_view adds what they left in its gradient to the anchor's row. */
+struct loss_side loss_take_view(struct loss *l, const struct loss_input *in, int64_t anchor);
+void loss_put_view(const struct loss_side *row,
+                   const struct loss_input *in,
+                   struct loss_output *out,
+                   int64_t anchor);
+
+/* Two views: the mean of `anchor_loss`, which adds its gradient times share, over all anchors. */
+void loss_step_views(struct loss *l,
+                     const struct loss_input *in,
+                     struct loss_output *out,
+                     double (*anchor_loss)(const struct loss *l,
+                                           const struct loss_side *s,
+                                           int64_t anchor,
+                                           double share));
+
+/* Adds columns "image.NAME" and "text.NAME"; with two views the first alone. */
 enum status loss_add_columns(struct loss *l,
                              const char *name,
                              float initial,
@@ -159,7 +196,9 @@ void loss_add_scale(struct loss *l);
 double loss_tau(const struct loss *l);
 
 /* dL/dlog(1/tau) of a loss that depends on tau only as S / tau: sum of dL/dS_ij S_ij. */
-double loss_scale_gradient(const struct loss_input *in, const struct loss_output *out);
+double loss_scale_gradient(const struct loss *l,
+                           const struct loss_input *in,
+                           const struct loss_output *out);
 
 /* Step size of learned scalars. */
 double loss_scalar_lr(const struct loss *l, const struct loss_input *in);
@@ -171,14 +210,15 @@ void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradie
 /* The same for any learned scalar, without bounds; `steps` counts from 1. */
 void loss_adam(struct loss_learned *s, double gradient, double lr, double steps);
 
-/* A surrogate with constant weights, mean over anchors of sum_c w_c Delta_c: adds the gradient of
- * one anchor and returns its part of the value. log_norm: weight w_c = exp(exponent(c) - log_norm),
+/* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
+ * `share` and returns its value times share. log_norm: weight w_c = exp(exponent(c) - log_norm),
  * where exponent is Delta/tau less zeta/tau of the contrast (zeta may be NULL). */
 double side_add_surrogate(const struct loss_side *s,
                           int64_t anchor,
                           double tau,
                           const float *zeta,
-                          double log_norm);
+                          double log_norm,
+                          double share);
 
 /* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
@@ -187,11 +227,12 @@ double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, cons
  * Returns the value without the share. */
 double side_add_softmax(const struct loss_side *s, int64_t anchor, double tau, double share);
 
-/* Half of a debiased loss (dcl, hcl), see loss_hcl.c; beta 0 is dcl. */
+/* One anchor of a debiased loss (dcl, hcl), see loss_hcl.c; beta 0 is dcl. Value times share. */
 double side_add_debiased(const struct loss_side *s,
                          int64_t anchor,
                          double tau,
                          double tau_plus,
-                         double beta);
+                         double beta,
+                         double share);
 
 #endif

@@ -10,10 +10,14 @@
  *
  * within [tau_min, tau_max]. The gradient of S uses the old tau_i. State per sample and side: log
  * u, tau and v.
+ *
+ * Two views: both share tau and u; each goes on from the old u, the mean of both is kept; h is the
+ * mean of both, within [-3, 3].
  */
 #include "train/loss_internal.h"
 
 static const double largest_gradient = 5.0;
+static const double largest_view_gradient = 3.0;
 
 static enum status isogclr_create(struct loss *l, struct error *err) {
     TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
@@ -24,6 +28,7 @@ static enum status isogclr_create(struct loss *l, struct error *err) {
 static void isogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const struct loss_options *o = &l->options;
     const int64_t b = in->batch_count;
+    const double share = 1.0 / (double)b;
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
@@ -38,7 +43,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             const double log_g = side_log_mean(&s, a, tau, NULL);
             const double updated = log_running_mean(log_u[a], log_g, o->gamma);
             const double value =
-                side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)));
+                side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             const double h = updated + o->rho - value * (double)b / tau;
             const double bounded = fmax(-largest_gradient, fmin(largest_gradient, h));
             const double v =
@@ -57,8 +62,50 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
 }
 
+static void
+isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const struct loss_options *o = &l->options;
+    const int64_t b = in->batch_count;
+    const double log_count = log((double)(2 * b - 2));
+    const double share = 0.5 / (double)b;
+    float *log_u = l->gathered[0];
+    float *taus = l->gathered[1];
+    float *gradients = l->gathered[2];
+    sample_state_gather(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+    sample_state_gather(l->state, l->tau[SIDE_IMAGE], taus, in->sample_ids, b);
+    sample_state_gather(l->state, l->tau_gradient[SIDE_IMAGE], gradients, in->sample_ids, b);
+    out->tau = 0.0;
+    for (int64_t i = 0; i < b; i++) {
+        const double tau = (double)taus[i];
+        double updated[2];
+        double h = 0.0;
+        for (int view = 0; view < 2; view++) {
+            const struct loss_side s = loss_take_view(l, in, i + view * b);
+            const double log_g = side_log_mean(&s, 0, tau, NULL);
+            updated[view] = log_running_mean(log_u[i], log_g, o->gamma);
+            const double value =
+                side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count, share);
+            h += 0.5 * (updated[view] + o->rho - value / (share * tau));
+            out->value += value;
+            out->objective += share * tau * (updated[view] + o->rho);
+            loss_put_view(&s, in, out, i + view * b);
+        }
+        const double bounded = fmax(-largest_view_gradient, fmin(largest_view_gradient, h));
+        const double v = (1.0 - o->tau_momentum) * (double)gradients[i] + o->tau_momentum * bounded;
+        log_u[i] = (float)(log_add(updated[0], updated[1]) + log(0.5));
+        gradients[i] = (float)v;
+        taus[i] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
+        out->tau += tau / (double)b;
+    }
+    sample_state_scatter(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+    sample_state_scatter(l->state, l->tau[SIDE_IMAGE], taus, in->sample_ids, b);
+    sample_state_scatter(l->state, l->tau_gradient[SIDE_IMAGE], gradients, in->sample_ids, b);
+}
+
 const struct loss_method loss_method_isogclr = {.name = "isogclr",
                                                 .tau = 0.01,
+                                                .views_tau = 0.1,
                                                 .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
                                                 .create = isogclr_create,
-                                                .step = isogclr_step};
+                                                .step = isogclr_step,
+                                                .step_views = isogclr_step_views};

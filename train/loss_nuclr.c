@@ -101,7 +101,8 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double own = (double)zeta[a];
             const double xi = l->method == &loss_method_nuclr_noxi ? own : l->xi[contrasts];
             const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));
-            out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)));
+            out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)),
+                                             1.0 / (double)b);
             out->objective += (tau * log_add(log(n - 1.0) + updated, -own / tau) + own) / (double)b;
             add_popularity(l, &s, a, zeta, own, updated, l->sums);
             log_u[a] = (float)updated;

@@ -90,7 +90,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
         gather_sums(l, in, side);
         for (int64_t a = 0; a < s.count; a++) {
             const double log_norm = step_sum(l, &s, a, tau, in->epoch);
-            out->value += side_add_surrogate(&s, a, tau, NULL, log_norm);
+            out->value += side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)s.count);
             out->objective += sums_objective(l, &s, a, tau) +
                               tau * log((double)(l->samples_count - 1)) / (double)s.count;
         }
@@ -124,7 +124,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
             const double log_norm = step_sum(l, &s, a, tau, in->epoch);
-            const double value = side_add_surrogate(&s, a, tau, NULL, log_norm);
+            const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
             const double log_mean =
                 log((double)l->gathered[0][a] / (double)(b - 1)) + (double)l->gathered[1][a];
             const double h = log_mean + o->rho - value * (double)b / tau;
@@ -248,7 +248,8 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double shift = (double)l->gathered[1][a];
             const double offset = (b - 1.0) / (n - 1.0) * exp(-(l->xi[contrasts] + shift) / tau);
             const double log_norm = shift / tau + log(fmax(s + offset, smallest_denominator));
-            out->value += side_add_surrogate(&side, a, tau, zeta, log_norm);
+            out->value +=
+                side_add_surrogate(&side, a, tau, zeta, log_norm, 1.0 / (double)side.count);
             const double own = (double)zeta[a];
             const double log_others = log((n - 1.0) * s / (b - 1.0)) + shift / tau;
             out->objective += (tau * log_add(log_others, -own / tau) + own) / b;

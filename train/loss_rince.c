@@ -24,8 +24,8 @@ static enum status rince_create(struct loss *l, struct error *err) {
 }
 
 static double
-rince_anchor(const struct loss_side *s, int64_t anchor, const struct loss_options *o) {
-    const double share = 0.5 / (double)s->count;
+rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
+    const struct loss_options *o = &l->options;
     const double own = (double)s->similarity[side_place(s, anchor, anchor)] / o->tau;
     const double log_others = side_log_mean(s, anchor, o->tau, NULL) + log((double)(s->count - 1));
     const double log_d = own + log_add(0.0, log_others);
@@ -42,14 +42,20 @@ static void rince_step(struct loss *l, const struct loss_input *in, struct loss_
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
         for (int64_t a = 0; a < s.count; a++) {
-            out->value += rince_anchor(&s, a, &l->options);
+            out->value += rince_anchor(l, &s, a, 0.5 / (double)s.count);
         }
     }
     out->objective = out->value;
 }
 
+static void rince_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    loss_step_views(l, in, out, rince_anchor);
+}
+
 const struct loss_method loss_method_rince = {.name = "rince",
                                               .tau = 0.01,
+                                              .views_tau = 0.1,
                                               .temperature = LOSS_TEMPERATURE_CONSTANT,
                                               .create = rince_create,
-                                              .step = rince_step};
+                                              .step = rince_step,
+                                              .step_views = rince_step_views};

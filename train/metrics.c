@@ -128,8 +128,10 @@ enum status metrics_state(struct metrics *m,
     struct rusage used;
     json_open_object(w, "state");
     for (int32_t c = 0; c < sample_state_count(state); c++) {
+        size_t size_bytes;
         const struct sample_state_summary s =
-            sample_state_summarise(sample_state_column(state, c), sample_state_id_space(state));
+            sample_state_summarise(sample_state_values(state, c, &size_bytes),
+                                   sample_state_kind(state, c), sample_state_id_space(state));
         json_open_object(w, sample_state_name(state, c));
         json_u64(w, "visited", s.visited_count);
         json_double(w, "min", s.min);

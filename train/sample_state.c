@@ -3,17 +3,27 @@
  */
 #include "train/sample_state.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/checked.h"
 
+struct column {
+    char name[SAMPLE_STATE_NAME_BYTES];
+    enum sample_state_kind kind;
+    void *values; /* (id space) of float or uint64_t */
+};
+
 struct sample_state {
     uint64_t id_space_count;
     int32_t column_count;
-    char names[SAMPLE_STATE_MAX_COLUMNS][SAMPLE_STATE_NAME_BYTES];
-    float *columns[SAMPLE_STATE_MAX_COLUMNS];
+    struct column columns[SAMPLE_STATE_MAX_COLUMNS];
 };
+
+static size_t entry_bytes(enum sample_state_kind kind) {
+    return kind == SAMPLE_STATE_F32 ? sizeof(float) : sizeof(uint64_t);
+}
 
 enum status
 sample_state_create(struct sample_state **out, uint64_t id_space_count, struct error *err) {
@@ -31,9 +41,40 @@ void sample_state_destroy(struct sample_state *s) {
         return;
     }
     for (int32_t i = 0; i < s->column_count; i++) {
-        free(s->columns[i]);
+        free(s->columns[i].values);
     }
     free(s);
+}
+
+/* A column whose entries are not set yet. */
+static enum status add_column(struct sample_state *s,
+                              const char *name,
+                              enum sample_state_kind kind,
+                              int32_t *out_column,
+                              struct error *err) {
+    if (sample_state_find(s, name) >= 0) {
+        return error_set(err, STATUS_EXISTS, "sample state: column %s is there already", name);
+    }
+    if (s->column_count == SAMPLE_STATE_MAX_COLUMNS) {
+        return error_set(err, STATUS_LIMIT, "sample state: more than %d columns",
+                         SAMPLE_STATE_MAX_COLUMNS);
+    }
+    size_t count;
+    size_t size_bytes;
+    void *values = NULL;
+    if (checked_size(s->id_space_count, &count) &&
+        checked_mul_size(count, entry_bytes(kind), &size_bytes)) {
+        values = malloc(size_bytes);
+    }
+    if (values == NULL) {
+        return error_set(err, STATUS_NOMEM, "sample state: no memory for column %s of %llu ids",
+                         name, (unsigned long long)s->id_space_count);
+    }
+    struct column *c = &s->columns[ *out_column = s->column_count++];
+    memcpy(c->name, name, strlen(name) + 1);
+    c->kind = kind;
+    c->values = values;
+    return STATUS_OK;
 }
 
 enum status sample_state_add(struct sample_state *s,
@@ -43,33 +84,36 @@ enum status sample_state_add(struct sample_state *s,
                              struct error *err) {
     REQUIRE(s != NULL && name != NULL && out_column != NULL &&
             strlen(name) < SAMPLE_STATE_NAME_BYTES);
-    for (int32_t i = 0; i < s->column_count; i++) {
-        if (strcmp(s->names[i], name) == 0) {
-            return error_set(err, STATUS_EXISTS, "sample state: column %s is there already", name);
-        }
-    }
-    if (s->column_count == SAMPLE_STATE_MAX_COLUMNS) {
-        return error_set(err, STATUS_LIMIT, "sample state: more than %d columns",
-                         SAMPLE_STATE_MAX_COLUMNS);
-    }
-    size_t count;
-    size_t size_bytes;
-    float *values = NULL;
-    if (checked_size(s->id_space_count, &count) &&
-        checked_mul_size(count, sizeof *values, &size_bytes)) {
-        values = malloc(size_bytes);
-    }
-    if (values == NULL) {
-        return error_set(err, STATUS_NOMEM, "sample state: no memory for column %s of %llu ids",
-                         name, (unsigned long long)s->id_space_count);
-    }
-    for (size_t i = 0; i < count; i++) {
+    TRY(add_column(s, name, SAMPLE_STATE_F32, out_column, err));
+    float *values = sample_state_column(s, *out_column);
+    for (uint64_t i = 0; i < s->id_space_count; i++) {
         values[i] = initial;
     }
-    *out_column = s->column_count++;
-    memcpy(s->names[*out_column], name, strlen(name) + 1);
-    s->columns[*out_column] = values;
     return STATUS_OK;
+}
+
+enum status sample_state_add_u64(struct sample_state *s,
+                                 const char *name,
+                                 enum sample_state_kind kind,
+                                 int32_t *out_column,
+                                 struct error *err) {
+    REQUIRE(s != NULL && name != NULL && out_column != NULL &&
+            strlen(name) < SAMPLE_STATE_NAME_BYTES && kind != SAMPLE_STATE_F32);
+    TRY(add_column(s, name, kind, out_column, err));
+    uint64_t *values = sample_state_column_u64(s, *out_column);
+    for (uint64_t i = 0; i < s->id_space_count; i++) {
+        values[i] = kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID;
+    }
+    return STATUS_OK;
+}
+
+int32_t sample_state_find(const struct sample_state *s, const char *name) {
+    for (int32_t i = 0; i < s->column_count; i++) {
+        if (strcmp(s->columns[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 uint64_t sample_state_id_space(const struct sample_state *s) {
@@ -81,11 +125,34 @@ int32_t sample_state_count(const struct sample_state *s) {
 }
 
 const char *sample_state_name(const struct sample_state *s, int32_t column) {
-    return s->names[column];
+    return s->columns[column].name;
+}
+
+enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column) {
+    return s->columns[column].kind;
+}
+
+size_t sample_state_bytes(const struct sample_state *s) {
+    size_t sum = 0;
+    for (int32_t i = 0; i < s->column_count; i++) {
+        sum += (size_t)s->id_space_count * entry_bytes(s->columns[i].kind);
+    }
+    return sum;
 }
 
 float *sample_state_column(const struct sample_state *s, int32_t column) {
-    return s->columns[column];
+    assert(s->columns[column].kind == SAMPLE_STATE_F32);
+    return s->columns[column].values;
+}
+
+uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column) {
+    assert(s->columns[column].kind != SAMPLE_STATE_F32);
+    return s->columns[column].values;
+}
+
+void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes) {
+    *size_bytes = (size_t)s->id_space_count * entry_bytes(s->columns[column].kind);
+    return s->columns[column].values;
 }
 
 void sample_state_gather(const struct sample_state *s,
@@ -93,7 +160,7 @@ void sample_state_gather(const struct sample_state *s,
                          float *values,
                          const uint64_t *ids,
                          int64_t count) {
-    const float *from = s->columns[column];
+    const float *from = sample_state_column(s, column);
     for (int64_t i = 0; i < count; i++) {
         values[i] = from[ids[i]];
     }
@@ -104,20 +171,65 @@ void sample_state_scatter(struct sample_state *s,
                           const float *values,
                           const uint64_t *ids,
                           int64_t count) {
-    float *to = s->columns[column];
+    float *to = sample_state_column(s, column);
     for (int64_t i = count - 1; i >= 0; i--) {
         to[ids[i]] = values[i];
     }
 }
 
-struct sample_state_summary sample_state_summarise(const float *values, uint64_t count) {
+void sample_state_gather_u64(const struct sample_state *s,
+                             int32_t column,
+                             uint64_t *values,
+                             const uint64_t *ids,
+                             int64_t count) {
+    const uint64_t *from = sample_state_column_u64(s, column);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = from[ids[i]];
+    }
+}
+
+void sample_state_scatter_u64(struct sample_state *s,
+                              int32_t column,
+                              const uint64_t *values,
+                              const uint64_t *ids,
+                              int64_t count) {
+    uint64_t *to = sample_state_column_u64(s, column);
+    for (int64_t i = count - 1; i >= 0; i--) {
+        to[ids[i]] = values[i];
+    }
+}
+
+void sample_state_count_visits(struct sample_state *s,
+                               int32_t column,
+                               const uint64_t *ids,
+                               int64_t count) {
+    assert(s->columns[column].kind == SAMPLE_STATE_COUNT);
+    uint64_t *counts = sample_state_column_u64(s, column);
+    for (int64_t i = 0; i < count; i++) {
+        counts[ids[i]]++;
+    }
+}
+
+bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_t i, double *out) {
+    if (kind == SAMPLE_STATE_F32) {
+        const float value = ((const float *)values)[i];
+        *out = (double)value;
+        return sample_state_visited(value);
+    }
+    const uint64_t value = ((const uint64_t *)values)[i];
+    *out = (double)value;
+    return value != (kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID);
+}
+
+struct sample_state_summary
+sample_state_summarise(const void *values, enum sample_state_kind kind, uint64_t count) {
     struct sample_state_summary s = {0};
     double sum = 0.0;
     for (uint64_t i = 0; i < count; i++) {
-        if (!sample_state_visited(values[i])) {
+        double v;
+        if (!sample_state_entry(values, kind, i, &v)) {
             continue;
         }
-        const double v = (double)values[i];
         s.min = s.visited_count == 0 || v < s.min ? v : s.min;
         s.max = s.visited_count == 0 || v > s.max ? v : s.max;
         sum += v;
@@ -125,4 +237,54 @@ struct sample_state_summary sample_state_summarise(const float *values, uint64_t
     }
     s.mean = s.visited_count > 0 ? sum / (double)s.visited_count : 0.0;
     return s;
+}
+
+/* ---- another dataset ---- */
+
+/* new_ids (id space of `from`): the first new id of each old one. */
+static void renumber(const struct sample_state *to,
+                     const struct sample_state *from,
+                     const uint64_t *old_ids,
+                     uint64_t *new_ids) {
+    for (uint64_t i = 0; i < from->id_space_count; i++) {
+        new_ids[i] = SAMPLE_STATE_NO_ID;
+    }
+    for (uint64_t i = to->id_space_count; i-- > 0;) {
+        if (old_ids[i] != SAMPLE_STATE_NO_ID) {
+            new_ids[old_ids[i]] = i;
+        }
+    }
+}
+
+enum status sample_state_remap(struct sample_state *to,
+                               const struct sample_state *from,
+                               const uint64_t *old_ids,
+                               struct error *err) {
+    REQUIRE(to != NULL && from != NULL && old_ids != NULL);
+    REQUIRE(to->column_count == from->column_count);
+    uint64_t *new_ids = malloc((size_t)from->id_space_count * sizeof *new_ids);
+    if (new_ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "sample state: no memory to renumber %llu ids",
+                         (unsigned long long)from->id_space_count);
+    }
+    renumber(to, from, old_ids, new_ids);
+    for (int32_t k = 0; k < to->column_count; k++) {
+        const struct column *c = &to->columns[k];
+        const struct column *old = &from->columns[k];
+        assert(c->kind == old->kind && strcmp(c->name, old->name) == 0);
+        const size_t size = entry_bytes(c->kind);
+        for (uint64_t i = 0; i < to->id_space_count; i++) {
+            if (old_ids[i] == SAMPLE_STATE_NO_ID) {
+                continue;
+            }
+            memcpy((char *)c->values + i * size, (const char *)old->values + old_ids[i] * size,
+                   size);
+            uint64_t *id = c->kind == SAMPLE_STATE_ID ? (uint64_t *)c->values + i : NULL;
+            if (id != NULL && *id != SAMPLE_STATE_NO_ID) {
+                *id = *id < from->id_space_count ? new_ids[*id] : SAMPLE_STATE_NO_ID;
+            }
+        }
+    }
+    free(new_ids);
+    return STATUS_OK;
 }

@@ -1,10 +1,11 @@
 /*
- * sample_state: named f32 columns over the id space of a dataset: the numbers that global losses
- * keep for every single sample (running sums, zeta, its momentum).
+ * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
+ * for every single sample (running sums, zeta, its momentum, where a chain stands, visits).
  *
  * Threading : single-owner.
  * Ownership : the state owns its columns; pointers from sample_state_column live as long as it.
- * Size      : 4 bytes per id and column. Columns are addressed by sample id, never by position.
+ * Size      : 4 bytes per id and f32 column, 8 per id and u64 column. Columns are addressed by
+ *             sample id, never by position.
  */
 #ifndef TRAIN_SAMPLE_STATE_H
 #define TRAIN_SAMPLE_STATE_H
@@ -27,6 +28,15 @@ static inline bool sample_state_visited(float value) {
     return !isnan(value);
 }
 
+enum sample_state_kind {
+    SAMPLE_STATE_F32,   /* a number; NaN: unvisited */
+    SAMPLE_STATE_COUNT, /* u64 that counts; 0: unvisited, because that is how often it was */
+    SAMPLE_STATE_ID,    /* u64, another sample's id; SAMPLE_STATE_NO_ID: none */
+};
+
+/* No dataset has this id: its id space would not fit in a u64. */
+#define SAMPLE_STATE_NO_ID UINT64_MAX
+
 /* id_space_count: largest id + 1. Returns OK, NOMEM or INVALID. */
 enum status
 sample_state_create(struct sample_state **out, uint64_t id_space_count, struct error *err);
@@ -40,12 +50,27 @@ enum status sample_state_add(struct sample_state *s,
                              int32_t *out_column,
                              struct error *err);
 
+/* The same for a column of u64, which begins with 0 or SAMPLE_STATE_NO_ID by its kind. */
+enum status sample_state_add_u64(struct sample_state *s,
+                                 const char *name,
+                                 enum sample_state_kind kind,
+                                 int32_t *out_column,
+                                 struct error *err);
+
 uint64_t sample_state_id_space(const struct sample_state *s);
 int32_t sample_state_count(const struct sample_state *s); /* of columns */
 const char *sample_state_name(const struct sample_state *s, int32_t column);
 
-/* (id_space) values, to save, load or look at. */
+enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column);
+size_t sample_state_bytes(const struct sample_state *s); /* of all columns */
+
+/* -1: there is no column of this name. */
+int32_t sample_state_find(const struct sample_state *s, const char *name);
+
+/* (id_space) values, to save, load or look at: of an f32 column, of a u64 column, of any. */
 float *sample_state_column(const struct sample_state *s, int32_t column);
+uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
+void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);
 
 /* values (count) = column[ids]. Requires every id below the id space. */
 void sample_state_gather(const struct sample_state *s,
@@ -61,12 +86,43 @@ void sample_state_scatter(struct sample_state *s,
                           const uint64_t *ids,
                           int64_t count);
 
+/* The same with u64 columns. */
+void sample_state_gather_u64(const struct sample_state *s,
+                             int32_t column,
+                             uint64_t *values,
+                             const uint64_t *ids,
+                             int64_t count);
+void sample_state_scatter_u64(struct sample_state *s,
+                              int32_t column,
+                              const uint64_t *values,
+                              const uint64_t *ids,
+                              int64_t count);
+
+/* Adds 1 to the entries of `ids`, which are distinct, of a SAMPLE_STATE_COUNT column. */
+void sample_state_count_visits(struct sample_state *s,
+                               int32_t column,
+                               const uint64_t *ids,
+                               int64_t count);
+
 struct sample_state_summary {
-    uint64_t visited_count; /* entries that are not NaN */
+    uint64_t visited_count; /* entries that do not hold the mark of their kind */
     double min, mean, max;  /* over them; 0 when there are none */
 };
 
-/* Of (count) values, as of a column or of a checkpoint's. */
-struct sample_state_summary sample_state_summarise(const float *values, uint64_t count);
+/* Of (count) values, f32 or u64 by kind, as of a column or of a checkpoint's. */
+struct sample_state_summary
+sample_state_summarise(const void *values, enum sample_state_kind kind, uint64_t count);
+
+/* Entry i of such values; false: it holds the mark. */
+bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_t i, double *out);
+
+/* Fills `to` from `from` (both with the same columns): sample `new_id` takes what old_ids[new_id]
+ * had, or keeps its first values where that is SAMPLE_STATE_NO_ID. Ids that columns hold are
+ * renumbered, those without a new id forgotten. old_ids: (id space of `to`), each below the id
+ * space of `from`. Returns OK or NOMEM. */
+enum status sample_state_remap(struct sample_state *to,
+                               const struct sample_state *from,
+                               const uint64_t *old_ids,
+                               struct error *err);
 
 #endif

@@ -89,7 +89,11 @@ static void fill(struct fixture *f) {
     }
     for (int32_t c = 0; c < sample_state_count(f->state); c++) {
         for (uint64_t i = 0; i < sample_state_id_space(f->state); i += 2) {
-            sample_state_column(f->state, c)[i] = (float)(c + 1) * 0.5f + (float)i;
+            if (sample_state_kind(f->state, c) == SAMPLE_STATE_F32) {
+                sample_state_column(f->state, c)[i] = (float)(c + 1) * 0.5f + (float)i;
+            } else {
+                sample_state_column_u64(f->state, c)[i] = (UINT64_C(1) << 40) + i;
+            }
         }
     }
     for (int32_t i = 0; i < f->content.scalar_count; i++) {
@@ -111,8 +115,12 @@ static void assert_same_values(const struct fixture *a, const struct fixture *b)
         }
     }
     for (int32_t c = 0; c < sample_state_count(a->state); c++) {
-        assert_memory_equal(sample_state_column(a->state, c), sample_state_column(b->state, c),
-                            sample_state_id_space(a->state) * sizeof(float));
+        size_t size_a;
+        size_t size_b;
+        const void *values_a = sample_state_values(a->state, c, &size_a);
+        const void *values_b = sample_state_values(b->state, c, &size_b);
+        assert_true(size_a == size_b);
+        assert_memory_equal(values_a, values_b, size_a);
     }
     for (int32_t i = 0; i < a->content.scalar_count; i++) {
         assert_true(*a->content.scalars[i].value == *b->content.scalars[i].value);

@@ -1,0 +1,113 @@
+/*
+ * Columns by sample id: who writes, what unvisited means, and what another dataset takes over.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/support/test.h"
+#include "train/sample_state.h"
+
+enum { IDS = 10 };
+
+static struct sample_state *open_state(uint64_t id_space) {
+    struct error err = {0};
+    struct sample_state *s = NULL;
+    int32_t c;
+    assert_ok(sample_state_create(&s, id_space, &err), err);
+    assert_ok(sample_state_add(s, "x", SAMPLE_STATE_UNVISITED, &c, &err), err);
+    assert_int_equal(c, 0);
+    assert_ok(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &c, &err), err);
+    assert_ok(sample_state_add_u64(s, "chain", SAMPLE_STATE_ID, &c, &err), err);
+    assert_int_equal(c, 2);
+    return s;
+}
+
+TEST(of_equal_ids_the_lowest_position_writes) {
+    struct sample_state *s = open_state(IDS);
+    const uint64_t ids[] = {4, 9, 4};
+    const float values[] = {1.0f, 2.0f, 3.0f};
+    const uint64_t whole[] = {UINT64_C(1) << 60, 2, 3};
+    float back[3];
+    uint64_t whole_back[3];
+    sample_state_scatter(s, 0, values, ids, 3);
+    sample_state_gather(s, 0, back, ids, 3);
+    assert_true(back[0] == 1.0f && back[1] == 2.0f && back[2] == 1.0f);
+    sample_state_scatter_u64(s, 2, whole, ids, 3);
+    sample_state_gather_u64(s, 2, whole_back, ids, 3);
+    assert_true(whole_back[0] == UINT64_C(1) << 60 && whole_back[1] == 2);
+    assert_true(whole_back[2] == UINT64_C(1) << 60);
+    sample_state_destroy(s);
+}
+
+TEST(every_value_can_be_stored_and_unvisited_is_none_of_them) {
+    struct sample_state *s = open_state(IDS);
+    const uint64_t ids[] = {0, 1, 2, 3};
+    const float values[] = {0.0f, -0.0f, INFINITY, 1e-45f};
+    size_t size_bytes;
+    sample_state_scatter(s, 0, values, ids, 4);
+    const struct sample_state_summary x =
+        sample_state_summarise(sample_state_values(s, 0, &size_bytes), SAMPLE_STATE_F32, IDS);
+    assert_int_equal(x.visited_count, 4);
+    assert_int_equal(size_bytes, IDS * sizeof(float));
+    const uint64_t chain[] = {0, 5};
+    sample_state_scatter_u64(s, 2, chain, ids, 2);
+    const struct sample_state_summary c =
+        sample_state_summarise(sample_state_values(s, 2, &size_bytes), SAMPLE_STATE_ID, IDS);
+    assert_true(c.visited_count == 2 && c.min == 0.0 && c.mean == 2.5 && c.max == 5.0);
+    assert_int_equal(size_bytes, IDS * sizeof(uint64_t));
+    sample_state_destroy(s);
+}
+
+TEST(visits_are_counted) {
+    struct sample_state *s = open_state(IDS);
+    const uint64_t first[] = {3, 1};
+    const uint64_t second[] = {3};
+    sample_state_count_visits(s, 1, first, 2);
+    sample_state_count_visits(s, 1, second, 1);
+    const struct sample_state_summary v =
+        sample_state_summarise(sample_state_column_u64(s, 1), SAMPLE_STATE_COUNT, IDS);
+    assert_true(v.visited_count == 2 && v.min == 1.0 && v.mean == 1.5 && v.max == 2.0);
+    sample_state_destroy(s);
+}
+
+TEST(names_are_unique_and_columns_bounded) {
+    struct error err = {0};
+    struct sample_state *s = open_state(IDS);
+    int32_t c;
+    assert_status(sample_state_add(s, "visits", 0.0f, &c, &err), STATUS_EXISTS, err);
+    assert_status(sample_state_add_u64(s, "x", SAMPLE_STATE_ID, &c, &err), STATUS_EXISTS, err);
+    assert_int_equal(sample_state_find(s, "chain"), 2);
+    assert_int_equal(sample_state_find(s, "y"), -1);
+    assert_int_equal(sample_state_bytes(s), IDS * (4 + 8 + 8));
+    for (int i = 3; i < SAMPLE_STATE_MAX_COLUMNS; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "c%d", i);
+        assert_ok(sample_state_add(s, name, 0.0f, &c, &err), err);
+    }
+    assert_status(sample_state_add(s, "more", 0.0f, &c, &err), STATUS_LIMIT, err);
+    sample_state_destroy(s);
+}
+
+TEST(another_dataset_takes_over_what_it_shares) {
+    struct error err = {0};
+    struct sample_state *from = open_state(IDS);
+    struct sample_state *to = open_state(5);
+    const uint64_t ids[] = {2, 7, 8};
+    const float values[] = {0.25f, 0.75f, 0.5f};
+    const uint64_t chain[] = {7, 2, 1}; /* sample 1 is not taken over */
+    sample_state_scatter(from, 0, values, ids, 3);
+    sample_state_scatter_u64(from, 2, chain, ids, 3);
+    sample_state_count_visits(from, 1, ids, 3);
+    const uint64_t old_ids[] = {8, SAMPLE_STATE_NO_ID, 7, 2, 0};
+    assert_ok(sample_state_remap(to, from, old_ids, &err), err);
+    const float *x = sample_state_column(to, 0);
+    const uint64_t *v = sample_state_column_u64(to, 1);
+    const uint64_t *c = sample_state_column_u64(to, 2);
+    assert_true(x[0] == 0.5f && x[2] == 0.75f && x[3] == 0.25f);
+    assert_false(sample_state_visited(x[1]));
+    assert_false(sample_state_visited(x[4]));
+    assert_true(v[0] == 1 && v[1] == 0 && v[2] == 1 && v[3] == 1 && v[4] == 0);
+    assert_true(c[0] == SAMPLE_STATE_NO_ID && c[1] == SAMPLE_STATE_NO_ID && c[2] == 3 && c[3] == 2);
+    sample_state_destroy(from);
+    sample_state_destroy(to);
+}
