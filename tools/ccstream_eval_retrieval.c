@@ -57,7 +57,7 @@ static void print_text(const struct retrieval_result *r) {
                  cli_format_count(images, r->images), cli_format_count(texts, r->texts));
     (void)printf("image to text (%%)      %8.2f%8.2f%8.2f\n", r->i2t_r1, r->i2t_r5, r->i2t_r10);
     (void)printf("text to image (%%)      %8.2f%8.2f%8.2f\n", r->t2i_r1, r->t2i_r5, r->t2i_r10);
-    (void)printf("mean R@1 (%%)           %8.2f\n", r->mean_r1);
+    (void)printf("mean of both (%%)       %8.2f%8.2f%8.2f\n", r->mean_r1, r->mean_r5, r->mean_r10);
 }
 
 static enum status

@@ -52,69 +52,6 @@ static const struct cli_program program = {
     .max_arguments = 1,
 };
 
-/* Puts the names of a file in the places of the dataset's classes. */
-static enum status take_names(struct text_list *classes,
-                              const struct text_list *file,
-                              const char *path,
-                              struct error *err) {
-    const bool by_class = strchr(file->lines[0], '\t') != NULL;
-    if (!by_class) {
-        if (classes->count > 0 && file->count != classes->count) {
-            return error_set(err, STATUS_USAGE, "%s: %zu names for %zu classes", path, file->count,
-                             classes->count);
-        }
-        for (size_t i = 0; i < classes->count; i++) {
-            classes->lines[i] = file->lines[i];
-        }
-        return STATUS_OK;
-    }
-    for (size_t i = 0; i < classes->count; i++) {
-        const size_t size_bytes = strlen(classes->lines[i]);
-        const char *name = NULL;
-        for (size_t k = 0; k < file->count && name == NULL; k++) {
-            const char *line = file->lines[k];
-            if (strncmp(line, classes->lines[i], size_bytes) == 0 && line[size_bytes] == '\t') {
-                name = line + size_bytes + 1;
-            } else if (strcmp(line, classes->lines[i]) == 0) {
-                name = line;
-            }
-        }
-        if (name == NULL) {
-            return error_set(err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
-                             classes->lines[i]);
-        }
-        classes->lines[i] = file->lines[0] + (name - file->lines[0]);
-    }
-    return STATUS_OK;
-}
-
-/* What the prompts call the classes: `own` is changed in place and may borrow from `file`. */
-static enum status name_classes(struct text_list *own,
-                                struct text_list *file,
-                                const struct options *o,
-                                struct error *err) {
-    if (o->class_names != NULL) {
-        TRY(text_list_read(file, file_posix(), o->class_names, err));
-        return take_names(own, file, o->class_names, err);
-    }
-    if (own->count == 0) {
-        return error_set(err, STATUS_USAGE, "%s names no classes; give --class-names FILE",
-                         o->common.data);
-    }
-    for (size_t i = 0; i < own->count; i++) {
-        for (char *c = own->lines[i]; *c != '\0'; c++) {
-            *c = *c == '_' ? ' ' : *c;
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status read_templates(struct text_list *out, const char *path, struct error *err) {
-    return path != NULL ? text_list_read(out, file_posix(), path, err)
-                        : text_list_parse(out, "the prompts", PROMPT_TEMPLATES,
-                                          strlen(PROMPT_TEMPLATES), err);
-}
-
 static enum status classify(struct classify_result *result,
                             struct eval *e,
                             const struct options *o,
@@ -171,11 +108,11 @@ static enum status run(const void *options, const char *checkpoint, struct error
     struct classify_result result = {0};
     enum status s = eval_classes(&own, o->common.data, err);
     if (s == STATUS_OK) {
-        s = name_classes(&own, &file, o, err);
+        s = eval_name_classes(&own, &file, o->class_names, o->common.data, err);
     }
     const struct text_list *names = own.count > 0 ? &own : &file;
     if (s == STATUS_OK) {
-        s = read_templates(&templates, o->templates, err);
+        s = eval_read_templates(&templates, o->templates, err);
     }
     if (s == STATUS_OK) {
         s = eval_open(&e, checkpoint, &o->common, err);

@@ -111,6 +111,18 @@ enum status eval_print_json(struct json_writer *w, struct error *err);
 /* Class names of a dataset, copied. A dataset without names (but with labels) has none. */
 enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err);
 
+/* What the prompts call the classes: those of the file at `path`, or, where that is NULL, their own
+ * names with spaces for _. `own` is changed in place and may borrow from `file`, which the caller
+ * frees as well. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
+enum status eval_name_classes(struct text_list *own,
+                              struct text_list *file,
+                              const char *path,
+                              const char *data,
+                              struct error *err);
+
+/* The templates of a file; NULL: a few of our own. */
+enum status eval_read_templates(struct text_list *out, const char *path, struct error *err);
+
 /* Renumbers the labels of a set whose classes are `from` to those of `to`, by name; a class that is
  * not there becomes -1. Without names on either side labels stay. */
 void eval_map_labels(int32_t *labels,
@@ -134,6 +146,7 @@ void eval_write_classes(struct json_writer *w,
 
 int ccstream_eval_retrieval(int argc, char **argv);
 int ccstream_eval_zeroshot(int argc, char **argv);
+int ccstream_eval_debias(int argc, char **argv);
 int ccstream_eval_linear(int argc, char **argv);
 int ccstream_eval_knn(int argc, char **argv);
 int ccstream_eval_mean(int argc, char **argv);

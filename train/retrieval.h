@@ -23,7 +23,7 @@
 struct retrieval_result { /* recalls in percent */
     double i2t_r1, i2t_r5, i2t_r10;
     double t2i_r1, t2i_r5, t2i_r10;
-    double mean_r1; /* of the two directions */
+    double mean_r1, mean_r5, mean_r10; /* of the two directions */
     uint64_t images, texts;
 };
 
@@ -48,7 +48,7 @@ enum status retrieval_ranks(struct retrieval_result *out,
                             int64_t embed_dim,
                             struct error *err);
 
-/* One object {"i2t_r1":..,"i2t_r5":..,...,"mean_r1":..,"images":..,"texts":..}; key as
+/* One object {"i2t_r1":..,"i2t_r5":..,...,"mean_r1":..,...,"images":..,"texts":..}; key as
  * json_writer's. */
 void retrieval_write_json(struct json_writer *w, const char *key, const struct retrieval_result *r);
 

@@ -89,6 +89,8 @@ enum status retrieval_ranks(struct retrieval_result *out,
     out->t2i_r5 = percent(t2i.hits[1], t2i.asked);
     out->t2i_r10 = percent(t2i.hits[2], t2i.asked);
     out->mean_r1 = 0.5 * (out->i2t_r1 + out->t2i_r1);
+    out->mean_r5 = 0.5 * (out->i2t_r5 + out->t2i_r5);
+    out->mean_r10 = 0.5 * (out->i2t_r10 + out->t2i_r10);
     free(i2t.own);
     free(t2i.own);
     return s;
@@ -105,6 +107,8 @@ void retrieval_write_json(struct json_writer *w,
     json_double(w, "t2i_r5", r->t2i_r5);
     json_double(w, "t2i_r10", r->t2i_r10);
     json_double(w, "mean_r1", r->mean_r1);
+    json_double(w, "mean_r5", r->mean_r5);
+    json_double(w, "mean_r10", r->mean_r10);
     json_u64(w, "images", r->images);
     json_u64(w, "texts", r->texts);
     json_close_object(w);

@@ -76,6 +76,43 @@ evaluate zeroshot run --data test-labelled --templates prompts.txt --class-names
     --transform squash --per-class >zeroshot.txt
 grep -q 'yellow' zeroshot.txt || fail "zeroshot: $(cat zeroshot.txt)"
 
+# Groups: solid and hollow things on three patterns. Accuracies agree with each other, and with zeroshot where
+# nothing is taken out.
+mkdir -p all
+tar -xf test.tar -C all
+for text in all/*.txt; do
+    read -r _ fill _ _ _ _ pattern _ <"$text" || true
+    mkdir -p "groups/$fill@$pattern" "fills/$fill"
+    cp "${text%.txt}".[jp]*g "fills/$fill/"
+    mv "${text%.txt}".[jp]*g "groups/$fill@$pattern/"
+done
+rm -r all
+"$BIN/ccpack" -q -o test-groups groups
+"$BIN/ccpack" -q -o test-fills fills
+printf 'a striped background\na dotted background\n' >spurious.txt
+printf 'a solid thing on plain\ta solid thing on dotted\na hollow thing\ta hollow thing on dotted\ta hollow thing on striped\n' >pairs.tsv
+evaluate debias run --data test-groups --spurious spurious.txt --pairs pairs.tsv --templates prompts.txt --train test-groups --json >debias.json
+grep -q '"images":160,"classes":2,"spurious":2,"pairs":4,"lambda":1000' debias.json || fail "debias: $(cat debias.json)"
+python3 - debias.json <<'PY' || fail "debias: $(cat debias.json)"
+import json, sys
+
+r = json.load(open(sys.argv[1]))
+assert len(r["groups"]) == 6 and r["debiased"] != r["zeroshot"]
+assert all(g["class"] == g["group"].split("@")[0] for g in r["groups"])
+for key in ("zeroshot", "debiased"):
+    average = sum(g["images"] * g[key] for g in r["groups"]) / r["images"]
+    assert abs(r[key]["average"] - average) < 1e-9 and abs(r[key]["weighted_average"] - average) < 1e-9
+    assert r[key]["worst_group"] == min(g[key] for g in r["groups"])
+    assert r[key]["worst_group"] == {g["group"]: g[key] for g in r["groups"]}[r[key]["worst"]]
+PY
+evaluate zeroshot run --data test-fills --templates prompts.txt --json >fills.json
+awk -v a="$(number top1 fills.json)" -v b="$(sed 's/.*"zeroshot":{"average":\([0-9.]*\).*/\1/' debias.json)" \
+    'BEGIN { exit !(a - b < 1e-9 && b - a < 1e-9) }' || fail "debias before is not zero-shot: $(cat debias.json fills.json)"
+evaluate debias run --data test-groups --pairs pairs.tsv --lambda 0 --templates prompts.txt --json >same.json
+[ "$(grep -o '"average":[^,]*' same.json | sort -u | wc -l)" -eq 1 ] || fail "debias without weight: $(cat same.json)"
+evaluate debias run --data test-groups --spurious spurious.txt >debias.txt
+grep -q '^worst group' debias.txt || fail "debias for people: $(cat debias.txt)"
+
 # Embeddings: sizes as the headers say, rows of length 1 by the similarity of an array with itself.
 evaluate embed run --data held --texts --features -o out --json >embed.json
 [ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"
@@ -147,4 +184,9 @@ refused 64 'has no {}' zeroshot run --data test-labelled --templates names.txt -
 refused 64 'no labels' linear run --train held --data test-labelled
 refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
+refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
+refused 64 'are needed' debias run --data test-groups
+refused 64 'is one prompt' debias run --data test-groups --pairs spurious.txt
+refused 66 'no-such' debias run --data test-groups --spurious no-such
+refused 64 'has none of the groups' debias run --data test-groups --spurious spurious.txt --train test-labelled
 refused 64 'has no captions' objective run --data test-labelled
