@@ -160,6 +160,10 @@ static const struct cli_option rows[] = {
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
      .metavar = "N", .group = "Optimiser", .help = "global batch"},
+    {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
+     .metavar = "N", .group = "Optimiser",
+     .help = "pairs that the towers hold at a time, to save memory: the same loss over the whole "
+             "batch for one more forward pass; batch norm goes by N pairs; 0: the batch"},
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
      .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
     {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.0002",
@@ -269,6 +273,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->augment = augment_kinds[o->augment];
     t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
+    t->micro_batch_count = (uint32_t)o->micro_batch;
     t->epochs = o->epochs;
     t->max_steps = o->max_steps;
     t->lr = o->lr;

@@ -26,7 +26,7 @@ struct train_options {
     double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
     uint64_t zeta_freeze_epochs;
 
-    uint64_t batch, epochs, max_steps;
+    uint64_t batch, micro_batch, epochs, max_steps;
     double lr, min_lr;
     const char *warmup_steps;
     double weight_decay, beta1, beta2, adam_eps, clip_norm;

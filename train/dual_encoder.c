@@ -6,6 +6,11 @@
  *   scratch      shared by both towers, which never run at the same time
  *   input        images | tokens | lengths
  *
+ * all for one micro-batch, but for the embeddings, which are those of the whole batch. With B = 3 M
+ *
+ *   forward     part 0, part 1, part 2
+ *   backward    part 2 (still there), then part 0 and part 1, each after its forward once more
+ *
  * Captions are padded only up to the longest one of the batch: the columns beyond it are masked for
  * everybody, so leaving them out changes nothing but the time.
  */
@@ -25,7 +30,7 @@ struct head {
     int32_t weight, bias; /* (E, F), (E) */
     int32_t feature_count;
     struct tensor features;  /* (N, F) of the last forward, in the tower's memory */
-    struct tensor out, norm; /* (max_batch, E), (max_batch) */
+    struct tensor out, norm; /* (max_batch, E), (micro_batch) */
 };
 
 struct dual_encoder {
@@ -38,11 +43,11 @@ struct dual_encoder {
 
     struct device *dev; /* NULL when only planned */
     void *kept, *scratch, *input;
-    struct tensor z;               /* (max_batch, E) before the norm, and its gradient */
-    struct tensor dfeatures;       /* (max_batch, F of the wider tower) as one row of numbers */
-    struct tensor images;          /* (max_batch, S, S, 3) u8 */
-    struct tensor tokens, lengths; /* (max_batch max_tokens), (max_batch) i32 */
-    int32_t *host_tokens;          /* the batch's tokens without the columns nobody uses */
+    struct tensor z;               /* (micro_batch, E) before the norm, and its gradient */
+    struct tensor dfeatures;       /* (micro_batch, F of the wider tower) as one row of numbers */
+    struct tensor images;          /* (micro_batch, S, S, 3) u8 */
+    struct tensor tokens, lengths; /* (micro_batch max_tokens), (micro_batch) i32 */
+    int32_t *host_tokens;          /* of the whole batch, without the columns nobody uses */
 };
 
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
@@ -81,7 +86,7 @@ static enum status add_head(struct dual_encoder *m,
 
 static void place_head(struct dual_encoder *m, struct head *h, struct carve *kept) {
     h->out = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.max_batch, m->opt.embed_dim));
-    h->norm = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.max_batch));
+    h->norm = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch));
 }
 
 /* The heads' part of `kept`, which also holds their scratch. */
@@ -91,14 +96,14 @@ static void place_heads(struct dual_encoder *m, struct carve *kept) {
                          : m->text_head.feature_count;
     place_head(m, &m->image_head, kept);
     place_head(m, &m->text_head, kept);
-    m->z = carve_take(kept, m->image_head.out);
+    m->z = carve_take(kept, first_rows(m->image_head.out, m->opt.micro_batch));
     if (m->opt.training) {
-        m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.max_batch * widest));
+        m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch * widest));
     }
 }
 
 static void place_input(struct dual_encoder *m, struct carve *input) {
-    int64_t n = m->opt.max_batch;
+    int64_t n = m->opt.micro_batch;
     int64_t px = m->opt.image.image_px;
     m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
     m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
@@ -144,15 +149,20 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
         return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
                          (int)opt->embed_dim);
     }
+    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
+        return error_set(err, STATUS_USAGE, "micro-batch of %d pairs is not in 0-%d, the batch",
+                         (int)opt->micro_batch, (int)opt->max_batch);
+    }
     enum status s = STATUS_OK;
     struct dual_encoder *m = calloc(1, sizeof(*m));
     if (m == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the model");
     }
     m->opt = *opt;
-    m->opt.image.max_batch = opt->max_batch;
+    m->opt.micro_batch = opt->micro_batch == 0 ? opt->max_batch : opt->micro_batch;
+    m->opt.image.max_batch = m->opt.micro_batch;
     m->opt.image.training = opt->training;
-    m->opt.text.max_batch = opt->max_batch;
+    m->opt.text.max_batch = m->opt.micro_batch;
     m->opt.text.training = opt->training;
     TRY_OR_FAIL(s, params_create(&m->params, err));
     TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
@@ -253,68 +263,103 @@ struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m
     return m->memory;
 }
 
+/* ---- parts ---- */
+
+/* One micro-batch of a batch. */
+struct part {
+    int32_t start;                   /* its first pair */
+    struct dual_encoder_batch batch; /* it alone */
+    enum resnet_pass pass;
+};
+
+static struct part part_of(const struct dual_encoder *m,
+                           const struct dual_encoder_batch *whole,
+                           int32_t start,
+                           enum resnet_pass pass) {
+    struct part p = {.start = start, .batch = *whole, .pass = pass};
+    size_t at = (size_t)start;
+    size_t image_bytes = (size_t)m->opt.image.image_px * (size_t)m->opt.image.image_px * 3;
+    int32_t left = whole->count - start;
+    p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
+    /* one side alone has no arrays of the other, and is never cut */
+    if (start > 0) {
+        p.batch.images += at * image_bytes;
+        p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
+        p.batch.lengths += at;
+        p.batch.sample_ids += at;
+    }
+    return p;
+}
+
+/* The part's rows of a tensor of the whole batch. */
+static struct tensor part_rows(const struct part *p, const struct tensor *whole) {
+    struct tensor t = *whole;
+    size_t row_bytes = (size_t)t.shape[1] * dtype_size_bytes(t.dtype);
+    t.data = (uint8_t *)whole->data + (size_t)p->start * row_bytes;
+    t.shape[0] = p->batch.count;
+    return t;
+}
+
 /* ---- heads ---- */
 
-/* h->features (N, F) -> *out (N, E), rows of length 1 */
+/* h->features (N, F) -> the part's rows of h->out (N, E), of length 1 */
 static enum status
-head_forward(struct dual_encoder *m, struct head *h, struct tensor *out, struct error *err) {
+head_forward(struct dual_encoder *m, struct head *h, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
     int64_t n = h->features.shape[0];
     struct tensor weight = params_tensor(m->params, h->weight); /* (E, F) */
     struct tensor bias = params_tensor(m->params, h->bias);     /* (E) */
     struct tensor z = first_rows(m->z, n);                      /* (N, E) */
     struct tensor norm = first_rows(h->norm, n);                /* (N) */
-    *out = first_rows(h->out, n);
+    struct tensor out = part_rows(p, &h->out);
     TRY(ops->linear(m->dev, &z, &NOT_WANTED, &h->features, &weight, &bias, ACTIVATION_NONE, err));
-    return ops->l2_normalize(m->dev, out, &norm, &z, err);
+    return ops->l2_normalize(m->dev, &out, &norm, &z, err);
 }
 
-/* dout (N, E) -> *dfeatures (N, F), set */
+/* dout, of the whole batch -> *dfeatures (N, F) of the part, set */
 static enum status head_backward(struct dual_encoder *m,
                                  const struct head *h,
                                  struct tensor *dfeatures,
                                  const struct tensor *dout,
+                                 const struct part *p,
                                  enum write_mode mode,
                                  struct error *err) {
     const struct ops *ops = m->dev->ops;
-    int64_t n = dout->shape[0];
+    int64_t n = p->batch.count;
     struct tensor weight = params_tensor(m->params, h->weight);
     struct tensor dweight = params_grad(m->params, h->weight);
     struct tensor dbias = params_grad(m->params, h->bias);
-    struct tensor out = first_rows(h->out, n);
+    struct tensor dout_part = part_rows(p, dout);
+    struct tensor out = part_rows(p, &h->out);
     struct tensor norm = first_rows(h->norm, n);
     struct tensor dz = first_rows(m->z, n); /* (N, E) */
     *dfeatures = tensor_2d(m->dfeatures.data, m->opt.dtype, n, h->feature_count);
-    TRY(ops->l2_normalize_bwd(m->dev, &dz, dout, &out, &norm, err));
+    TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout_part, &out, &norm, err));
     return ops->linear_bwd(m->dev, dfeatures, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
                            &h->features, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
 }
 
 /* ---- sides ---- */
 
-static enum status image_side(struct dual_encoder *m,
-                              struct tensor *out,
-                              const uint8_t *images,
-                              int32_t count,
-                              bool training,
-                              struct error *err) {
-    struct tensor in = first_rows(m->images, count); /* (N, S, S, 3) */
-    TRY(m->dev->ops->upload(m->dev, in.data, images, tensor_size_bytes(&in), err));
-    TRY(resnet_forward(m->image, &m->image_head.features, &in, training, err));
-    return head_forward(m, &m->image_head, out, err);
+static enum status image_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
+    struct tensor in = first_rows(m->images, p->batch.count); /* (N, S, S, 3) */
+    TRY(m->dev->ops->upload(m->dev, in.data, p->batch.images, tensor_size_bytes(&in), err));
+    TRY(resnet_forward(m->image, &m->image_head.features, &in, p->pass, err));
+    return head_forward(m, &m->image_head, p, err);
 }
 
 /* Looks every token and length over, and returns how many columns are needed. */
 static enum status check_captions(const struct dual_encoder *m,
                                   int32_t *columns,
-                                  const struct dual_encoder_batch *b,
+                                  const struct part *p,
                                   struct error *err) {
+    const struct dual_encoder_batch *b = &p->batch;
     int32_t max_tokens = m->opt.text.max_tokens;
     int32_t longest = 1;
     for (int32_t n = 0; n < b->count; n++) {
         if (b->lengths[n] < 1 || b->lengths[n] > max_tokens) {
             return error_set(err, STATUS_INVALID, "caption %d of the batch has %d tokens, not 1-%d",
-                             (int)n, (int)b->lengths[n], (int)max_tokens);
+                             (int)(p->start + n), (int)b->lengths[n], (int)max_tokens);
         }
         longest = b->lengths[n] > longest ? b->lengths[n] : longest;
         for (int32_t t = 0; t < b->lengths[n]; t++) {
@@ -322,7 +367,8 @@ static enum status check_captions(const struct dual_encoder *m,
             if (token < 0 || token >= m->opt.text.vocab_count) {
                 return error_set(err, STATUS_INVALID,
                                  "token %d of caption %d is %d, outside the vocabulary of %d",
-                                 (int)t, (int)n, (int)token, (int)m->opt.text.vocab_count);
+                                 (int)t, (int)(p->start + n), (int)token,
+                                 (int)m->opt.text.vocab_count);
             }
         }
     }
@@ -332,7 +378,8 @@ static enum status check_captions(const struct dual_encoder *m,
 }
 
 static struct transformer_batch
-captions_on_device(const struct dual_encoder *m, const struct dual_encoder_batch *b, int64_t t) {
+captions_on_device(const struct dual_encoder *m, const struct part *p, int64_t t) {
+    const struct dual_encoder_batch *b = &p->batch;
     return (struct transformer_batch){
         .tokens = tensor_2d(m->tokens.data, DTYPE_I32, b->count, t),
         .lengths = first_rows(m->lengths, b->count),
@@ -342,39 +389,46 @@ captions_on_device(const struct dual_encoder *m, const struct dual_encoder_batch
     };
 }
 
-/* Padding is written as token 0, whatever the caller has there: nobody reads what comes of it. */
+/* Padding is written as token 0, whatever the caller has there: nobody reads what comes of it.
+ * Every part has its own place on the host, because a device may still read that of the one before.
+ */
 static enum status upload_captions(struct dual_encoder *m,
                                    struct transformer_batch *out,
-                                   const struct dual_encoder_batch *b,
+                                   const struct part *p,
                                    struct error *err) {
+    const struct dual_encoder_batch *b = &p->batch;
     int32_t columns = 0;
-    TRY(check_captions(m, &columns, b, err));
-    *out = captions_on_device(m, b, columns);
+    TRY(check_captions(m, &columns, p, err));
+    *out = captions_on_device(m, p, columns);
     size_t width = (size_t)columns;
-    memset(m->host_tokens, 0, tensor_size_bytes(&out->tokens));
-    for (size_t n = 0; n < (size_t)b->count; n++) {
-        memcpy(m->host_tokens + n * width, b->tokens + n * (size_t)m->opt.text.max_tokens,
-               (size_t)b->lengths[n] * sizeof(*b->tokens));
+    int32_t *host = m->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
+    if (p->pass != RESNET_REPLAY) {
+        memset(host, 0, tensor_size_bytes(&out->tokens));
+        for (size_t n = 0; n < (size_t)b->count; n++) {
+            memcpy(host + n * width, b->tokens + n * (size_t)m->opt.text.max_tokens,
+                   (size_t)b->lengths[n] * sizeof(*b->tokens));
+        }
     }
     const struct ops *ops = m->dev->ops;
-    TRY(ops->upload(m->dev, out->tokens.data, m->host_tokens, tensor_size_bytes(&out->tokens),
-                    err));
+    TRY(ops->upload(m->dev, out->tokens.data, host, tensor_size_bytes(&out->tokens), err));
     return ops->upload(m->dev, out->lengths.data, b->lengths, tensor_size_bytes(&out->lengths),
                        err);
 }
 
-static enum status text_side(struct dual_encoder *m,
-                             struct tensor *out,
-                             const struct dual_encoder_batch *b,
-                             bool training,
-                             struct error *err) {
+static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
     struct transformer_batch captions;
-    TRY(upload_captions(m, &captions, b, err));
-    TRY(transformer_forward(m->text, &m->text_head.features, &captions, training, err));
-    return head_forward(m, &m->text_head, out, err);
+    TRY(upload_captions(m, &captions, p, err));
+    TRY(transformer_forward(m->text, &m->text_head.features, &captions, p->pass != RESNET_INFERENCE,
+                            err));
+    return head_forward(m, &m->text_head, p, err);
 }
 
 /* ---- the public passes ---- */
+
+static enum status part_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
+    TRY(text_forward(m, p, err));
+    return image_forward(m, p, err);
+}
 
 enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct tensor *image,
@@ -384,8 +438,13 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct error *err) {
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(!training || m->opt.training);
-    TRY(text_side(m, text, batch, training, err));
-    return image_side(m, image, batch->images, batch->count, training, err);
+    for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
+        struct part p = part_of(m, batch, start, training ? RESNET_TRAINING : RESNET_INFERENCE);
+        TRY(part_forward(m, &p, err));
+    }
+    *image = first_rows(m->image_head.out, batch->count);
+    *text = first_rows(m->text_head.out, batch->count);
+    return STATUS_OK;
 }
 
 enum status dual_encoder_encode_images(struct dual_encoder *m,
@@ -394,8 +453,11 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        const uint8_t *images,
                                        int32_t count,
                                        struct error *err) {
-    REQUIRE(count >= 1 && count <= m->opt.max_batch);
-    TRY(image_side(m, image, images, count, false, err));
+    REQUIRE(count >= 1 && count <= m->opt.micro_batch);
+    struct dual_encoder_batch batch = {.count = count, .images = images};
+    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    TRY(image_forward(m, &p, err));
+    *image = first_rows(m->image_head.out, count);
     if (features != NULL) {
         *features = m->image_head.features;
     }
@@ -408,9 +470,30 @@ enum status dual_encoder_encode_texts(struct dual_encoder *m,
                                       const int32_t *lengths,
                                       int32_t count,
                                       struct error *err) {
-    REQUIRE(count >= 1 && count <= m->opt.max_batch);
+    REQUIRE(count >= 1 && count <= m->opt.micro_batch);
     struct dual_encoder_batch batch = {.count = count, .tokens = tokens, .lengths = lengths};
-    return text_side(m, text, &batch, false, err);
+    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    TRY(text_forward(m, &p, err));
+    *text = first_rows(m->text_head.out, count);
+    return STATUS_OK;
+}
+
+/* Backward of the part whose forward was the last one. */
+static enum status part_backward(struct dual_encoder *m,
+                                 const struct tensor *dimage,
+                                 const struct tensor *dtext,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    struct tensor dfeatures;
+    TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
+    TRY(resnet_backward(m->image, &dfeatures, mode, err));
+
+    int32_t columns = 0;
+    TRY(check_captions(m, &columns, p, err));
+    struct transformer_batch captions = captions_on_device(m, p, columns);
+    TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
+    return transformer_backward(m->text, &dfeatures, &captions, mode, err);
 }
 
 enum status dual_encoder_backward(struct dual_encoder *m,
@@ -421,13 +504,13 @@ enum status dual_encoder_backward(struct dual_encoder *m,
                                   struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(dimage->shape[0] == batch->count && dtext->shape[0] == batch->count);
-    struct tensor dfeatures;
-    TRY(head_backward(m, &m->image_head, &dfeatures, dimage, mode, err));
-    TRY(resnet_backward(m->image, &dfeatures, mode, err));
-
-    int32_t columns = 0;
-    TRY(check_captions(m, &columns, batch, err));
-    struct transformer_batch captions = captions_on_device(m, batch, columns);
-    TRY(head_backward(m, &m->text_head, &dfeatures, dtext, mode, err));
-    return transformer_backward(m->text, &dfeatures, &captions, mode, err);
+    int32_t last = (batch->count - 1) / m->opt.micro_batch * m->opt.micro_batch;
+    struct part p = part_of(m, batch, last, RESNET_TRAINING);
+    TRY(part_backward(m, dimage, dtext, &p, mode, err));
+    for (int32_t start = 0; start < last; start += m->opt.micro_batch) {
+        p = part_of(m, batch, start, RESNET_REPLAY);
+        TRY(part_forward(m, &p, err));
+        TRY(part_backward(m, dimage, dtext, &p, WRITE_ADD, err));
+    }
+    return STATUS_OK;
 }

@@ -9,6 +9,12 @@
  * Face's, image_proj.weight, image_proj.bias, text_proj.weight, text_proj.bias. Projections start
  * uniform in +-1/sqrt(fan_in), weight and bias.
  *
+ * Micro-batches. The towers may hold fewer pairs than the batch has. A training forward then runs
+ * micro-batch by micro-batch and keeps the embeddings alone; backward runs each forward once more
+ * (the same dropout, because its keys are the same) and adds up the gradients. So the loss sees the
+ * whole batch. Batch norm takes its statistics over a micro-batch, and the running statistics move
+ * once per micro-batch, in order; nothing else depends on the size.
+ *
  * All memory is planned and taken at create; later calls allocate nothing.
  *
  * Threading : one owner.
@@ -37,8 +43,10 @@ struct dual_encoder_options {
     struct transformer_options text; /* max_batch and training are taken from below */
     int32_t embed_dim;               /* E, 256 */
     int32_t max_batch;               /* N at most, 1 */
-    bool training;                   /* gradients, moments and a backward pass; true */
-    enum dtype dtype;                /* F32; F64 where the device has it */
+    int32_t micro_batch; /* pairs that the towers hold, [0, max_batch]; 0: all. Never 0 in what
+                            dual_encoder_get_options returns */
+    bool training;       /* gradients, moments and a backward pass; true */
+    enum dtype dtype;    /* F32; F64 where the device has it */
 };
 
 /* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,
@@ -53,9 +61,9 @@ struct dual_encoder_memory {
     size_t values_bytes;      /* parameters and running statistics */
     size_t gradients_bytes;   /* of the parameters */
     size_t moments_bytes;     /* of the optimiser: m and v */
-    size_t activations_bytes; /* kept from forward to backward, for max_batch */
+    size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
-    size_t input_bytes;       /* one batch of images, tokens, lengths */
+    size_t input_bytes;       /* one micro-batch of images, tokens, lengths */
     size_t total_bytes;
     int64_t parameter_count; /* trained elements */
 };
@@ -81,7 +89,7 @@ int32_t dual_encoder_feature_count(const struct dual_encoder *m); /* F of images
 struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m);
 
 /* A batch in host memory, as the loader delivers it. A device may read the arrays until the next
- * download or sync. */
+ * download or sync after the last call that takes the batch. */
 struct dual_encoder_batch {
     int32_t count;              /* N in [1, max_batch] */
     const uint8_t *images;      /* (N, S, S, 3) */
@@ -101,9 +109,9 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  bool training,
                                  struct error *err);
 
-/* One side alone, for evaluation: running statistics, no dropout. count in [1, max_batch]. They use
- * the buffers of forward: not between forward and backward. *features (N, F), where wanted (may be
- * NULL), is what the tower gives, in front of the projection. */
+/* One side alone, for evaluation: running statistics, no dropout. count in [1, micro_batch]. They
+ * use the buffers of forward: not between forward and backward. *features (N, F), where wanted (may
+ * be NULL), is what the tower gives, in front of the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
                                        struct tensor *features,

@@ -115,7 +115,7 @@ static enum status open_loader(struct loader **out,
                                struct error *err) {
     struct loader_options o;
     loader_options_default(&o);
-    o.batch_count = (uint32_t)model->max_batch;
+    o.batch_count = (uint32_t)model->micro_batch;
     o.image_size_px = (uint32_t)model->image.image_px;
     o.augment = opt->augment;
     o.captions = LOADER_CAPTIONS_NONE;
@@ -162,7 +162,7 @@ static enum status embed_texts(struct embeddings *e,
     struct texts *texts = NULL;
     struct texts_options to;
     texts_options_default(&to);
-    to.batch_count = (uint32_t)mo->max_batch;
+    to.batch_count = (uint32_t)mo->micro_batch;
     to.max_tokens = (uint32_t)mo->text.max_tokens;
     to.clean_captions = opt->clean_captions;
     enum status s = tokenizer_open(&tokenizer, opt->tokenizer, opt->tokenizer_size_bytes, err);

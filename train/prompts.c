@@ -125,7 +125,7 @@ static enum status encoder_open(struct encoder *e,
     const struct dual_encoder_options *o = dual_encoder_get_options(model);
     *e = (struct encoder){.model = model,
                           .dev = dev,
-                          .max_batch = o->max_batch,
+                          .max_batch = o->micro_batch,
                           .max_tokens = o->text.max_tokens,
                           .embed_dim = o->embed_dim};
     if (tokenizer == NULL) {

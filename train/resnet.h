@@ -31,6 +31,12 @@ extern "C" {
 
 enum { RESNET_MAX_BATCH = 1 << 20 };
 
+enum resnet_pass {
+    RESNET_INFERENCE, /* running statistics, nothing is kept */
+    RESNET_TRAINING,  /* statistics of the batch, and the running ones move towards them */
+    RESNET_REPLAY,    /* a training pass once more: the running statistics stay */
+};
+
 enum resnet_stem {
     RESNET_STEM_STANDARD, /* 7x7 stride 2, or the preset's three 3x3, then 3x3 max pool stride 2 */
     RESNET_STEM_SMALL,    /* 3x3 stride 1, or three 3x3 stride 1; no pool: for 32-64 px */
@@ -77,16 +83,17 @@ void resnet_attach(struct resnet *r,
                    void *kept,
                    void *scratch);
 
-/* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. training: batch statistics are used
- * and the running ones updated; needs options.training. *features (N, F) is a view until the next
- * forward. Returns OK or what the device says. */
+/* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. A training pass and its replay need
+ * options.training. *features (N, F) is a view until the next forward. Returns OK or what the
+ * device says. */
 enum status resnet_forward(struct resnet *r,
                            struct tensor *features,
                            const struct tensor *images,
-                           bool training,
+                           enum resnet_pass pass,
                            struct error *err);
 
-/* After a training forward: gradients of all parameters, set or added by mode. dfeatures (N, F). */
+/* After a training pass or its replay: gradients of all parameters, set or added by mode. dfeatures
+ * (N, F). */
 enum status resnet_backward(struct resnet *r,
                             const struct tensor *dfeatures,
                             enum write_mode mode,

@@ -11,13 +11,13 @@
 
 /* ---- forward ---- */
 
-static struct conv_bn_params unit_params(const struct unit *u, bool training) {
+static struct conv_bn_params unit_params(const struct unit *u, enum resnet_pass pass) {
     return (struct conv_bn_params){.stride = u->stride,
                                    .pad = u->pad,
                                    .act = u->act,
-                                   .training = training,
+                                   .training = pass != RESNET_INFERENCE,
                                    .eps = 1e-5f,
-                                   .momentum = 0.1f};
+                                   .momentum = pass == RESNET_REPLAY ? 0.0f : 0.1f};
 }
 
 /* in (N, P, P, I) -> u->out (N, P', P', O) */
@@ -25,7 +25,7 @@ static enum status unit_forward(const struct resnet *r,
                                 const struct unit *u,
                                 const struct tensor *in,
                                 const struct tensor *residual,
-                                bool training,
+                                enum resnet_pass pass,
                                 struct error *err) {
     int64_t n = in->shape[0];
     struct tensor out = first_rows(u->out, n);
@@ -35,7 +35,7 @@ static enum status unit_forward(const struct resnet *r,
     struct tensor beta = params_tensor(r->params, u->beta);
     struct tensor running_mean = params_tensor(r->params, u->running_mean);
     struct tensor running_var = params_tensor(r->params, u->running_var);
-    struct conv_bn_params p = unit_params(u, training);
+    struct conv_bn_params p = unit_params(u, pass);
     return r->dev->ops->conv_bn(r->dev, &out, &pre, &u->mean, &u->rstd, &running_mean, &running_var,
                                 in, &weight, &gamma, &beta, residual, &p, err);
 }
@@ -44,7 +44,7 @@ static enum status unit_forward(const struct resnet *r,
 static enum status block_forward(const struct resnet *r,
                                  const struct block *b,
                                  struct tensor *x,
-                                 bool training,
+                                 enum resnet_pass pass,
                                  struct error *err) {
     int64_t n = x->shape[0];
     struct tensor residual = *x;
@@ -54,12 +54,12 @@ static enum status block_forward(const struct resnet *r,
             in = first_rows(b->averaged, n);
             TRY(r->dev->ops->avgpool(r->dev, &in, x, &AVERAGE_POOL, err));
         }
-        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, training, err));
+        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, pass, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, training, err));
+        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, pass, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -68,9 +68,9 @@ static enum status block_forward(const struct resnet *r,
 enum status resnet_forward(struct resnet *r,
                            struct tensor *features,
                            const struct tensor *images,
-                           bool training,
+                           enum resnet_pass pass,
                            struct error *err) {
-    REQUIRE(r->dev != NULL && (!training || r->opt.training));
+    REQUIRE(r->dev != NULL && (pass == RESNET_INFERENCE || r->opt.training));
     REQUIRE(images->ndim == 4 && images->shape[0] >= 1 && images->shape[0] <= r->opt.max_batch);
     const struct ops *ops = r->dev->ops;
     int64_t n = images->shape[0];
@@ -78,7 +78,7 @@ enum status resnet_forward(struct resnet *r,
     const struct image_norm *norm = &IMAGE_NORMS[r->opt.norm];
     TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, training, err));
+        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, pass, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {
@@ -88,7 +88,7 @@ enum status resnet_forward(struct resnet *r,
         x = pooled;
     }
     for (int32_t k = 0; k < r->block_count; k++) {
-        TRY(block_forward(r, &r->blocks[k], &x, training, err));
+        TRY(block_forward(r, &r->blocks[k], &x, pass, err));
     }
     *features = first_rows(r->features, n);
     return ops->global_avgpool(r->dev, features, &x, err); /* (N, S/32, S/32, F) -> (N, F) */
@@ -115,7 +115,7 @@ static enum status unit_backward(const struct resnet *r,
     struct tensor dweight = params_grad(r->params, u->weight);
     struct tensor dgamma = params_grad(r->params, u->gamma);
     struct tensor dbeta = params_grad(r->params, u->beta);
-    struct conv_bn_params p = unit_params(u, true);
+    struct conv_bn_params p = unit_params(u, RESNET_TRAINING);
     return r->dev->ops->conv_bn_bwd(r->dev, din, din_mode, dresidual, WRITE_SET, &dweight, &dgamma,
                                     &dbeta, mode, &dpre, dout, &out, &pre, &u->mean, &u->rstd, in,
                                     &weight, &gamma, &p, err);

@@ -46,7 +46,8 @@ struct trainer_options {
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
 
-    uint32_t batch_count; /* global batch */
+    uint32_t batch_count;       /* global batch */
+    uint32_t micro_batch_count; /* pairs the towers hold at a time; 0 = the batch */
     uint64_t epochs;
     uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
     double lr, min_lr;

@@ -33,6 +33,7 @@ static enum status model_options(struct dual_encoder_options *out,
     TRY(model_config_options(c, out, err));
     out->text.dropout = (float)o->dropout;
     out->max_batch = (int32_t)o->batch_count;
+    out->micro_batch = (int32_t)o->micro_batch_count;
     out->training = true;
     out->dtype = DTYPE_F32;
     return STATUS_OK;

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Batches in micro-batches: losses with and without state train, a resumed run ends in the same bytes, and the
+# memory plan shrinks. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+    --batch 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
+
+run() { # run NAME OPTIONS...
+    local name=$1
+    shift
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-whole"
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --max-steps 1
+    "$BIN/ccstream-train" -q --resume "$name-parts"
+    cmp "$name-whole/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
+    if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then
+        fail "$name: metrics are not numbers"
+    fi
+}
+
+# 12 does not divide 32: the last part is smaller.
+run clip --loss clip --tau 0.07 --temperature global --tau-lr 0.01 --micro-batch 12
+run cyclip --loss cyclip --tau 0.05 --micro-batch 12
+run nuclr --loss nuclr --tau 0.05 --micro-batch 12
+
+# One micro-batch is the batch itself; several are another batch norm.
+"$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --out whole
+"$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --micro-batch 32 --out one
+cmp whole/last one/last || fail "one micro-batch is not the batch"
+if cmp -s whole/last nuclr-whole/last; then
+    fail "micro-batches of 12 pairs end in the bytes of the whole batch"
+fi
+
+# Four times the batch in the memory of a quarter of it, embeddings apart.
+plan() {
+    "$BIN/ccstream-train" $options --out planned --dry-run "$@" | sed -n 's/^activations *//p'
+}
+[ "$(plan)" != "$(plan --micro-batch 8)" ] || fail "the plan does not know micro-batches: $(plan)"
+
+code=0
+"$BIN/ccstream-train" -q $options --micro-batch 33 --out x 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "a micro-batch larger than the batch: exit code $code"
+grep -q "micro-batch of 33" err.txt || fail "$(cat err.txt)"
+[ ! -e x ] || fail "a refused run left a directory"
