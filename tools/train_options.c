@@ -63,6 +63,12 @@ static const struct cli_option rows[] = {
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
      .group = "Model",
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
+    {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
+     .help = "weights that the image tower begins with: safetensors with timm's names, or a "
+             "checkpoint"},
+    {"init-text", 0, CLI_STRING, FIELD(init_text), .metavar = "FILE", .group = "Model",
+     .help = "weights that the text tower begins with: safetensors with the names of Hugging "
+             "Face's DistilBERT, or a checkpoint"},
     {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "256",
      .metavar = "PX", .group = "Model", .help = "side of the square the model sees"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
@@ -264,6 +270,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->zeta_freeze_epochs = (uint32_t)o->zeta_freeze_epochs;
     t->image_tower = o->image_tower;
     t->text_tower = o->text_tower;
+    t->init_image = o->init_image;
+    t->init_text = o->init_text;
     t->small_stem = o->stem == 1;
     t->image_size_px = (uint32_t)o->image_size;
     t->max_tokens = (uint32_t)o->max_tokens;

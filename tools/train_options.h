@@ -13,6 +13,7 @@ struct train_options {
     const char *data, *val, *out, *resume, *config;
     int preset;
     const char *image_tower, *text_tower;
+    const char *init_image, *init_text;
     int stem;
     uint64_t image_size, max_tokens, embed_dim;
     double dropout;

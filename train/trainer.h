@@ -37,6 +37,8 @@ struct trainer_options {
     uint32_t zeta_freeze_epochs; /* zeta stays at zeta0 in the first ones; 5 */
 
     const char *image_tower, *text_tower; /* presets */
+    const char *init_image, *init_text;   /* safetensors files that a new run's towers begin with;
+                                             NULL:   drawn from the seed */
     bool small_stem;
     uint32_t image_size_px;
     uint32_t max_tokens;

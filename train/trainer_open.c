@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/file_io.h"
+#include "train/pretrained.h"
+#include "train/run_dir.h"
+
 static enum status make_config(struct model_config *c,
                                const struct trainer_options *o,
                                uint32_t vocab_count,
@@ -84,6 +88,21 @@ static enum status alloc_matrix(struct trainer *t,
     return STATUS_OK;
 }
 
+/* A run that goes on has its weights in its checkpoint, whatever it began with. */
+static enum status load_towers(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct params *p = dual_encoder_params(t->model);
+    bool goes_on = false;
+    TRY(run_dir_has_checkpoint(o->run, &goes_on, err));
+    if (!goes_on && o->init_image != NULL) {
+        TRY(pretrained_load(p, "image.", file_posix(), o->init_image, o->log, err));
+    }
+    if (!goes_on && o->init_text != NULL) {
+        TRY(pretrained_load(p, "text.", file_posix(), o->init_text, o->log, err));
+    }
+    return STATUS_OK;
+}
+
 enum status trainer_open_model(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const int64_t b = o->batch_count;
@@ -93,6 +112,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(device_open(&t->dev, o->device, (int32_t)o->threads, err));
     TRY(dual_encoder_create(&t->model, t->dev, &model, err));
     TRY(params_init(dual_encoder_params(t->model), o->seed, err));
+    TRY(load_towers(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &o->loss, t->state, t->data.sample_count, b, err));
     TRY(alloc_matrix(t, &t->s, b, b, err));

@@ -10,6 +10,7 @@
 #include "formats/base/hash.h"
 #include "tests/support/test.h"
 #include "train/checkpoint.h"
+#include "train/pretrained.h"
 
 static const struct model_config config = {.image_tower = "resnet10t",
                                            .text_tower = "tiny",
@@ -125,6 +126,39 @@ static void assert_same_values(const struct fixture *a, const struct fixture *b)
     for (int32_t i = 0; i < a->content.scalar_count; i++) {
         assert_true(*a->content.scalars[i].value == *b->content.scalars[i].value);
     }
+}
+
+/* A checkpoint holds its towers under timm's and Hugging Face's names: they load as from a file of
+ * these projects, without the projections. */
+TEST(towers_of_a_checkpoint_start_another_model) {
+    struct error err = {0};
+    struct fixture a, b;
+    const char *path = test_temp_path("towers.safetensors");
+    open_fixture(&a, "clip", 10, 1);
+    open_fixture(&b, "clip", 10, 2);
+    fill(&a);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    struct params *p = dual_encoder_params(a.model);
+    struct params *q = dual_encoder_params(b.model);
+    assert_true(params_find(p, "image.layer4.0.downsample.1.weight") >= 0);
+    assert_true(params_find(p, "text.transformer.layer.1.attention.q_lin.weight") >= 0);
+    assert_ok(pretrained_load(q, "image.", file_posix(), path, NULL, &err), err);
+    assert_ok(pretrained_load(q, "text.", file_posix(), path, NULL, &err), err);
+    int towers = 0;
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const struct tensor x = params_tensor(p, i);
+        const struct tensor y = params_tensor(q, i);
+        const char *name = params_info(p, i).name;
+        const bool same = memcmp(x.data, y.data, tensor_size_bytes(&x)) == 0;
+        const bool head = strstr(name, "_proj.") != NULL;
+        if (same == head) {
+            fail_msg("%s is %s", name, same ? "taken over" : "another");
+        }
+        towers += head ? 0 : 1;
+    }
+    assert_true(towers > 80);
+    close_fixture(&a);
+    close_fixture(&b);
 }
 
 TEST(what_is_saved_comes_back) {
