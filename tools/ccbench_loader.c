@@ -16,6 +16,7 @@
 #include "formats/base/hash.h"
 #include "formats/base/json_writer.h"
 #include "tools/ccbench_internal.h"
+#include "tools/data_list.h"
 
 struct options {
     struct cli_list data;
@@ -150,30 +151,12 @@ struct consumer {
 
 /* --- options --- */
 
-struct sources_list {
-    struct loader_source items[LOADER_MAX_SOURCES];
-    uint32_t count;
-    char directories[LOADER_MAX_SOURCES][PATH_MAX_BYTES];
-};
-
-static enum status add_data(struct sources_list *list, const char *text, struct error *err) {
-    if (list->count == LOADER_MAX_SOURCES) {
-        return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
-    }
-    uint32_t i = list->count++;
-    return loader_source_parse(&list->items[i], list->directories[i], PATH_MAX_BYTES, text, err);
-}
-
-static enum status read_data(struct sources_list *list,
+static enum status read_data(struct data_list *list,
                              const struct options *o,
                              const struct cli_arguments *a,
                              struct error *err) {
-    for (size_t i = 0; i < a->count; i++) {
-        TRY(add_data(list, a->items[i], err));
-    }
-    for (size_t i = 0; i < o->data.count; i++) {
-        TRY(add_data(list, o->data.items[i], err));
-    }
+    TRY(data_list_add(list, a->items, a->count, err));
+    TRY(data_list_add(list, o->data.items, o->data.count, err));
     return list->count > 0 ? STATUS_OK : error_set(err, STATUS_USAGE, "no dataset is named");
 }
 
@@ -447,7 +430,7 @@ static void close_consumer(struct consumer *c) {
  * place. */
 static enum status open_at(struct loader **out,
                            struct loader_state *place,
-                           const struct sources_list *list,
+                           const struct data_list *list,
                            struct loader_options *opt,
                            const struct options *o,
                            struct error *err) {
@@ -472,8 +455,7 @@ static enum status rest(struct loader *l, const struct loader_options *opt, stru
     return loader_seek(l, &end, err);
 }
 
-static enum status
-run(const struct options *o, const struct sources_list *list, struct error *err) {
+static enum status run(const struct options *o, const struct data_list *list, struct error *err) {
     struct result r = {0};
     struct loader *l = NULL;
     struct loader_options opt;
@@ -521,7 +503,7 @@ int ccbench_loader(int argc, char **argv) {
         return cli_exit(&program, s, &err);
     }
     cli_signals_install();
-    struct sources_list *list = calloc(1, sizeof(*list));
+    struct data_list *list = calloc(1, sizeof(*list));
     s = list != NULL ? read_data(list, &o, &a, &err)
                      : error_set(&err, STATUS_NOMEM, "out of memory");
     if (s == STATUS_OK) {

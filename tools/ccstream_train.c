@@ -85,14 +85,14 @@ static enum status dry_run(const struct trainer_options *t, struct error *err) {
     struct manifest manifest;
     struct tokenizer *tokenizer = NULL;
     struct dual_encoder_memory memory;
-    TRY(manifest_read(&manifest, file_posix(), t->data, err));
-    enum status s = dataset_tokenizer_open(&tokenizer, t->data, &manifest, file_posix(), err);
+    const char *data = t->sources[0].directory;
+    TRY(manifest_read(&manifest, file_posix(), data, err));
+    enum status s = dataset_tokenizer_open(&tokenizer, data, &manifest, file_posix(), err);
     manifest_fini(&manifest);
     TRY(s);
     if (tokenizer == NULL) {
         return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", t->data,
-                         t->data);
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", data, data);
     }
     s = trainer_plan(&memory, t, tokenizer_vocab_count(tokenizer), err);
     if (s == STATUS_OK) {
@@ -102,7 +102,22 @@ static enum status dry_run(const struct trainer_options *t, struct error *err) {
     return s;
 }
 
+static void write_sources(struct json_writer *w, const struct trainer *t, uint32_t count) {
+    json_open_array(w, "datasets");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct trainer_source source = trainer_source(t, i);
+        json_open_object(w, NULL);
+        json_string(w, "directory", source.directory);
+        json_u64(w, "samples", source.samples_count);
+        json_double(w, "weight", source.weight > 0 ? source.weight : (double)source.samples_count);
+        json_u64(w, "id_offset", source.id_offset);
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
 static enum status print_json(const struct trainer *t,
+                              uint32_t sources_count,
                               const struct live *l,
                               const char *run,
                               const struct retrieval_result *r,
@@ -117,6 +132,7 @@ static enum status print_json(const struct trainer *t,
     json_u64(&w, "resumed_step", sum.resumed_step);
     json_u64(&w, "samples", sum.samples_count);
     json_i64(&w, "parameters", sum.memory.parameter_count);
+    write_sources(&w, t, sources_count);
     json_double(&w, "seconds", (double)(clock_now_ns() - l->started_ns) * 1e-9);
     if (l->steps > 0) {
         json_double(&w, "global_loss", l->global_loss);
@@ -133,6 +149,22 @@ static enum status print_json(const struct trainer *t,
     }
     json_writer_fini(&w);
     return s;
+}
+
+/* A line for each dataset of a mix. */
+static void say_sources(const struct trainer *t, uint32_t count, const struct log_sink *log) {
+    double all = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        all += s.weight > 0 ? s.weight : (double)s.samples_count;
+    }
+    for (uint32_t i = 0; i < count && count > 1; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        char samples[CLI_TEXT_BYTES];
+        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s samples, ids from %" PRIu64,
+                  100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
+                  cli_format_count(samples, s.samples_count), s.id_offset);
+    }
 }
 
 static void say_start(const struct trainer *t,
@@ -161,12 +193,15 @@ static void say_start(const struct trainer *t,
     }
 }
 
-static enum status train(const struct train_options *o, const char *run, struct error *err) {
+static enum status train_on(struct data_list *data,
+                            const struct train_options *o,
+                            const char *run,
+                            struct error *err) {
     struct live live = {.quiet = o->quiet, .started_ns = clock_now_ns()};
     live.logged_ns = live.started_ns;
     live.log = log_stderr(train_program.name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     struct trainer_options t;
-    TRY(train_options_apply(&t, o, run, err));
+    TRY(train_options_apply(&t, data, o, run, err));
     if (o->dry_run) {
         return dry_run(&t, err);
     }
@@ -198,19 +233,30 @@ static enum status train(const struct train_options *o, const char *run, struct 
         return s;
     }
     say_start(trainer, o, &live, run);
+    say_sources(trainer, data->count, &live.log);
     cli_signals_install();
     cli_progress_init(&live.progress, "steps", o->quiet);
     s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
     if (s == STATUS_OK && o->json) {
-        s = print_json(trainer, &live, run, &result, err);
+        s = print_json(trainer, data->count, &live, run, &result, err);
     }
     trainer_destroy(trainer);
     return s;
 }
 
+static enum status train(const struct train_options *o, const char *run, struct error *err) {
+    struct data_list *data = calloc(1, sizeof *data);
+    if (data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    const enum status s = train_on(data, o, run, err);
+    free(data);
+    return s;
+}
+
 static enum status start_new(const struct train_options *o, struct error *err) {
-    if (o->data == NULL || o->out == NULL) {
+    if (o->data.count == 0 || o->out == NULL) {
         return error_set(err, STATUS_USAGE, "--data DIR and --out RUN are needed, or --resume RUN");
     }
     char config[PATH_MAX_BYTES];
@@ -248,6 +294,9 @@ static enum status with_words(const struct train_options *given,
         s = run_config_add_file(&line, given->config, err);
     }
     if (s == STATUS_OK) {
+        if (given->data.count > 0) {
+            run_config_drop(&line, "data");
+        }
         s = run_config_add_words(&line, argc - 1, words + 1, err);
     }
     if (s == STATUS_OK) {
@@ -262,7 +311,7 @@ static enum status with_words(const struct train_options *given,
 }
 
 static enum status go_on(const struct train_options *o, struct error *err) {
-    if (o->data == NULL) {
+    if (o->data.count == 0) {
         return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
                          o->resume);
     }

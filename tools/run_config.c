@@ -80,6 +80,39 @@ static enum status option_word(char **out,
     return STATUS_OK;
 }
 
+/* A repeated option is a list of its values. */
+static enum status add_option(struct run_config_words *w,
+                              const char *path,
+                              const char *key,
+                              const struct json_value *value,
+                              struct error *err) {
+    const bool list = json_value_is_array(value);
+    const size_t count = list ? json_value_count(value) : 1;
+    for (size_t i = 0; i < count; i++) {
+        char *word;
+        TRY(option_word(&word, path, key, list ? json_value_at(value, i) : value, err));
+        if (word != NULL) {
+            TRY(add_word(w, word, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+void run_config_drop(struct run_config_words *w, const char *option) {
+    const size_t length = strlen(option);
+    int kept = 0;
+    for (int i = 0; i < w->count; i++) {
+        char *word = w->words[i];
+        if (strncmp(word, "--", 2) == 0 && strncmp(word + 2, option, length) == 0 &&
+            word[2 + length] == '=') {
+            free(word);
+        } else {
+            w->words[kept++] = word;
+        }
+    }
+    w->count = kept;
+}
+
 static enum status add_options(struct run_config_words *w,
                                const char *path,
                                const struct json_value *options,
@@ -88,11 +121,7 @@ static enum status add_options(struct run_config_words *w,
     const char *key;
     const struct json_value *value;
     while (json_value_next_member(options, &position, &key, &value)) {
-        char *word;
-        TRY(option_word(&word, path, key, value, err));
-        if (word != NULL) {
-            TRY(add_word(w, word, err));
-        }
+        TRY(add_option(w, path, key, value, err));
     }
     return STATUS_OK;
 }

@@ -23,8 +23,9 @@ static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 #define FIELD(name) CLI_FIELD(struct train_options, name)
 
 static const struct cli_option rows[] = {
-    {"data", 'd', CLI_STRING, FIELD(data), .metavar = "DIR", .group = "Run",
-     .help = "dataset made by ccpack, with a tokenizer"},
+    {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
+     .help = "dataset made by ccpack, with a tokenizer; several are mixed: by size, or each by its "
+             "weight, and all use the tokenizer of the first"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
@@ -216,17 +217,23 @@ static const char *const changeable[] = {
 const struct cli_program train_program = {
     .name = "ccstream-train",
     .purpose = "trains an image and a text tower with a global contrastive loss",
-    .usage =
-        (const char *const[]){"--data DIR --out RUN [options]", "--resume RUN [options]", NULL},
+    .usage = (const char *const[]){"--data DIR --out RUN [options]",
+                                   "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
+                                   "--resume RUN [options]", NULL},
     .examples = (const char *const[]){"ccstream-train --data cc3m --val coco-val --out runs/a "
                                       "--loss nuclr --batch 512 --epochs 30",
                                       "ccstream-train --data small --out runs/b --image-tower "
                                       "resnet18 --text-tower tiny --image-size 96 "
                                       "--batch 128 --epochs 5 --zeta-freeze-epochs 1",
+                                      "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
                                       "ccstream-train --resume runs/a", NULL},
     .notes = (const char *const[]){"SIGINT and SIGTERM save a checkpoint and end the run with exit "
                                    "code 130; --resume goes on exactly "
                                    "there.",
+                                   "An epoch of a mix has as many samples as all its datasets "
+                                   "together. Each dataset's sample ids begin behind those of the "
+                                   "one before, in the order given; --resume takes the same "
+                                   "datasets and weights in that order, and a mix cannot grow.",
                                    NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -235,11 +242,14 @@ const struct cli_program train_program = {
 /* ---- options of a run, from text ---- */
 
 enum status train_options_apply(struct trainer_options *t,
+                                struct data_list *data,
                                 const struct train_options *o,
                                 const char *run,
                                 struct error *err) {
     trainer_options_default(t);
-    t->data = o->data;
+    TRY(data_list_add(data, o->data.items, o->data.count, err));
+    t->sources = data->items;
+    t->source_count = data->count;
     t->val = o->val;
     t->run = run;
     t->loss = (struct loss_options){.name = loss_choices[o->loss],

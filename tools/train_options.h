@@ -7,10 +7,12 @@
 #define TOOLS_TRAIN_OPTIONS_H
 
 #include "tools/cli.h"
+#include "tools/data_list.h"
 #include "train/trainer.h"
 
 struct train_options {
-    const char *data, *val, *out, *resume, *config;
+    struct cli_list data;
+    const char *val, *out, *resume, *config;
     int preset;
     const char *image_tower, *text_tower;
     const char *init_image, *init_text;
@@ -42,8 +44,10 @@ struct train_options {
 
 extern const struct cli_program train_program;
 
-/* Numbers and names for the trainer, without callbacks and log. Returns OK or USAGE. */
+/* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
+ * must live as long as `out`. Returns OK or USAGE. */
 enum status train_options_apply(struct trainer_options *out,
+                                struct data_list *data,
                                 const struct train_options *o,
                                 const char *run,
                                 struct error *err);

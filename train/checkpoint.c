@@ -38,6 +38,10 @@ enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state,
     return sample_state_kind(state, column) == SAMPLE_STATE_F32 ? SAFETENSORS_F32 : SAFETENSORS_U64;
 }
 
+void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what) {
+    (void)snprintf(out, CHECKPOINT_NAME_BYTES, "dataset.%" PRIu64 ".%s", index, what);
+}
+
 float *checkpoint_largest_tensor(const struct params *p) {
     int64_t largest = 1;
     for (int32_t i = 0; i < params_count(p); i++) {
@@ -155,6 +159,38 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     return get_norm(c, &m->image_norm, err);
 }
 
+/* 16 hexadecimal digits. */
+static enum status
+get_hash(const struct checkpoint *c, const char *key, uint64_t *out, struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
+        return missing(c, key, err);
+    }
+    *out = strtoull(text, NULL, 16);
+    return STATUS_OK;
+}
+
+/* A run on one dataset says no more than its fingerprint. */
+static enum status read_sources(struct checkpoint *c, struct error *err) {
+    struct train_position *p = &c->position;
+    p->source_count = 1;
+    p->sources[0].fingerprint = p->fingerprint;
+    if (safetensors_metadata(c->file, KEY_SOURCES) == NULL) {
+        return STATUS_OK;
+    }
+    TRY(get_number(c, KEY_SOURCES, 2, LOADER_MAX_SOURCES, &p->source_count, err));
+    TRY(get_hash(c, KEY_MIX, &p->mix, err));
+    for (uint64_t i = 0; i < p->source_count; i++) {
+        char key[CHECKPOINT_NAME_BYTES];
+        checkpoint_source_key(key, i, "fingerprint");
+        TRY(get_hash(c, key, &p->sources[i].fingerprint, err));
+        checkpoint_source_key(key, i, "id_offset");
+        TRY(get_number(c, key, 0, p->id_space_count, &p->sources[i].id_offset, err));
+    }
+    return STATUS_OK;
+}
+
 static enum status read_position(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
@@ -163,12 +199,8 @@ static enum status read_position(struct checkpoint *c, struct error *err) {
     TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
     TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
     TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
-    const char *text;
-    TRY(get_text(c, KEY_FINGERPRINT, &text, err));
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
-        return missing(c, KEY_FINGERPRINT, err);
-    }
-    p->fingerprint = strtoull(text, NULL, 16);
+    TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));
+    TRY(read_sources(c, err));
     return get_text(c, KEY_LOSS, &c->loss_name, err);
 }
 

@@ -18,6 +18,7 @@
 
 #include "formats/base/file_io.h"
 #include "formats/base/status.h"
+#include "loader/loader.h"
 #include "train/dual_encoder.h"
 #include "train/loss.h"
 #include "train/sample_state.h"
@@ -43,9 +44,15 @@ struct model_config {
 struct train_position {
     uint64_t step;               /* optimiser steps done */
     uint64_t seed, epoch, batch; /* the loader's state: the next batch */
-    uint64_t fingerprint;        /* of the dataset */
+    uint64_t fingerprint;        /* of the dataset, or of all together */
     uint64_t samples_count;      /* live samples */
     uint64_t id_space_count;
+    uint64_t mix;          /* hash of the datasets' weights; 0: none */
+    uint64_t source_count; /* datasets, [1, LOADER_MAX_SOURCES] */
+    struct {
+        uint64_t fingerprint;
+        uint64_t id_offset; /* where its ids begin */
+    } sources[LOADER_MAX_SOURCES];
 };
 
 /* The options of a dual encoder of this shape. Returns OK or USAGE. */

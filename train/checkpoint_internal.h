@@ -24,6 +24,8 @@
 #define KEY_FINGERPRINT "dataset.fingerprint"
 #define KEY_SAMPLES     "dataset.samples"
 #define KEY_ID_SPACE    "dataset.id_space"
+#define KEY_SOURCES     "dataset.count"
+#define KEY_MIX         "dataset.mix"
 #define KEY_LOSS        "loss.name"
 #define KEY_SCALAR      "loss.state."
 
@@ -34,6 +36,9 @@ enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
 
 /* The slots that are saved, in order. */
 extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
+
+/* "dataset.INDEX.WHAT": what a checkpoint says of each dataset of a mix. */
+void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
 /* NAME, "adamw.m.NAME" or "adamw.v.NAME". */
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],

@@ -18,11 +18,34 @@ put_u64(struct safetensors_writer *w, const char *key, uint64_t value, struct er
 }
 
 static enum status
+put_hash(struct safetensors_writer *w, const char *key, uint64_t value, struct error *err) {
+    char text[17];
+    (void)snprintf(text, sizeof text, "%016" PRIx64, value);
+    return safetensors_writer_metadata(w, key, text, err);
+}
+
+/* Nothing for one dataset: its fingerprint says all. */
+static enum status
+put_sources(struct safetensors_writer *w, const struct train_position *p, struct error *err) {
+    if (p->source_count < 2) {
+        return STATUS_OK;
+    }
+    TRY(put_u64(w, KEY_SOURCES, p->source_count, err));
+    TRY(put_hash(w, KEY_MIX, p->mix, err));
+    for (uint64_t i = 0; i < p->source_count; i++) {
+        char key[CHECKPOINT_NAME_BYTES];
+        checkpoint_source_key(key, i, "fingerprint");
+        TRY(put_hash(w, key, p->sources[i].fingerprint, err));
+        checkpoint_source_key(key, i, "id_offset");
+        TRY(put_u64(w, key, p->sources[i].id_offset, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status
 put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     const struct model_config *m = c->model;
     const struct train_position *p = c->position;
-    char fingerprint[17];
-    (void)snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, p->fingerprint);
     TRY(put_u64(w, KEY_VERSION, CHECKPOINT_VERSION, err));
     TRY(safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
     TRY(safetensors_writer_metadata(w, KEY_TEXT_TOWER, m->text_tower, err));
@@ -37,9 +60,10 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_u64(w, KEY_SEED, p->seed, err));
     TRY(put_u64(w, KEY_EPOCH, p->epoch, err));
     TRY(put_u64(w, KEY_BATCH, p->batch, err));
-    TRY(safetensors_writer_metadata(w, KEY_FINGERPRINT, fingerprint, err));
+    TRY(put_hash(w, KEY_FINGERPRINT, p->fingerprint, err));
     TRY(put_u64(w, KEY_SAMPLES, p->samples_count, err));
     TRY(put_u64(w, KEY_ID_SPACE, p->id_space_count, err));
+    TRY(put_sources(w, p, err));
     TRY(safetensors_writer_metadata(w, KEY_LOSS, c->loss_name, err));
     for (int32_t i = 0; i < c->scalar_count; i++) {
         char key[128];

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "formats/dataset.h"
 #include "train/trainer_internal.h"
 
 static const uint64_t nothing_saved = UINT64_MAX;
@@ -36,8 +37,8 @@ void trainer_options_default(struct trainer_options *opt) {
 
 enum status
 trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err) {
-    REQUIRE(out != NULL && opt != NULL && opt->data != NULL && opt->run != NULL &&
-            opt->keep_count >= 1);
+    REQUIRE(out != NULL && opt != NULL && opt->sources != NULL && opt->source_count >= 1 &&
+            opt->source_count <= LOADER_MAX_SOURCES && opt->run != NULL && opt->keep_count >= 1);
     REQUIRE(opt->batch_count >= 2 && opt->batch_count <= LOSS_MAX_BATCH && opt->epochs >= 1);
     *out = NULL;
     struct trainer *t = calloc(1, sizeof *t);
@@ -99,6 +100,16 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .resumed_step = t->resumed_step,
                                     .engine = t->data.engine,
                                     .loss = t->options.loss.name};
+}
+
+struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
+    const struct loader_state place = loader_state(t->loader);
+    const struct loader_source *source = &t->options.sources[index];
+    return (struct trainer_source){.directory = source->directory,
+                                   .weight = source->weight,
+                                   .samples_count =
+                                       dataset_sample_count(loader_dataset(t->loader, index)),
+                                   .id_offset = place.sources[index].id_offset};
 }
 
 static bool stop_asked(const struct trainer *t) {

@@ -27,9 +27,11 @@
 #include "train/retrieval.h"
 
 struct trainer_options {
-    const char *data; /* dataset directory with a tokenizer */
-    const char *val;  /* dataset for retrieval after epochs; NULL: none */
-    const char *run;  /* directory, must exist; goes on from RUN/last when that is there */
+    /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
+    const struct loader_source *sources;
+    uint32_t source_count;
+    const char *val; /* dataset for retrieval after epochs; NULL: none */
+    const char *run; /* directory, must exist; goes on from RUN/last when that is there */
 
     struct loss_options loss;
     double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */
@@ -85,6 +87,14 @@ struct trainer_summary {
     const char *loss;
 };
 
+/* One dataset of the run. */
+struct trainer_source {
+    const char *directory;
+    double weight;          /* as given; 0: by its size */
+    uint64_t samples_count; /* live */
+    uint64_t id_offset;     /* its sample ids in the state are its own and this */
+};
+
 struct trainer;
 
 /* Opens everything and restores RUN/last where there is one. Returns OK, USAGE (an option out of
@@ -95,6 +105,8 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
 void trainer_destroy(struct trainer *t); /* accepts NULL */
 
 struct trainer_summary trainer_summary(const struct trainer *t);
+/* Requires index < options.source_count. */
+struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
 
 /* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
  * is not finite ends the run with CORRUPT; the last checkpoint stays as it was. The last retrieval

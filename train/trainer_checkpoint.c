@@ -11,9 +11,16 @@
 #include "formats/tokenizer.h"
 #include "train/run_dir.h"
 
+static bool is_single(const struct trainer *t, const struct train_position *p) {
+    return t->options.source_count == 1 && p->source_count == 1;
+}
+
 /* Whether the dataset was once, before something was appended, what the checkpoint was trained on.
- */
+ * A mix may not grow: a dataset's share, and the ids behind it, depend on its size. */
 static bool has_grown_from(const struct trainer *t, const struct train_position *p) {
+    if (!is_single(t, p)) {
+        return false;
+    }
     const struct manifest *m = dataset_manifest(loader_dataset(t->loader, 0));
     for (size_t g = 0; g < m->generation_count; g++) {
         if (m->generations[g].fingerprint == p->fingerprint) {
@@ -27,14 +34,23 @@ static bool has_grown_from(const struct trainer *t, const struct train_position 
  * the epoch it was in, because an epoch is another order of other samples now. Steps then count as
  * if earlier epochs had been as long. */
 static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
-    struct loader_state place = {
-        .fingerprint = t->data.fingerprint, .seed = p->seed, .epoch = p->epoch, .step = p->batch};
-    if (p->fingerprint != t->data.fingerprint) {
+    struct loader_state place = {.fingerprint = p->fingerprint,
+                                 .seed = p->seed,
+                                 .epoch = p->epoch,
+                                 .step = p->batch,
+                                 .mix = p->mix,
+                                 .source_count = (uint32_t)p->source_count};
+    for (uint32_t i = 0; i < place.source_count; i++) {
+        place.sources[i].fingerprint = p->sources[i].fingerprint;
+        place.sources[i].id_offset = p->sources[i].id_offset;
+    }
+    if (p->fingerprint != t->data.fingerprint && has_grown_from(t, p)) {
+        place.fingerprint = t->data.fingerprint;
         place.step = 0;
-        log_write(t->options.log, LOG_LEVEL_INFO,
-                  "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64
-                  " begins anew",
-                  t->options.data, p->samples_count, t->data.sample_count, p->epoch + 1);
+        log_write(
+            t->options.log, LOG_LEVEL_INFO,
+            "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64 " begins anew",
+            t->options.sources[0].directory, p->samples_count, t->data.sample_count, p->epoch + 1);
     }
     return place;
 }
@@ -66,12 +82,14 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
                          what);
     }
-    if (p->fingerprint != t->data.fingerprint && !has_grown_from(t, p)) {
+    /* What differs between mixes is for loader_seek to say. */
+    if (is_single(t, p) && p->fingerprint != t->data.fingerprint && !has_grown_from(t, p)) {
         return error_set(err, STATUS_MISMATCH,
                          "%s was trained on dataset %016" PRIx64 " (%" PRIu64
                          " samples), %s is %016" PRIx64 " (%" PRIu64 " samples)",
-                         checkpoint_path(c), p->fingerprint, p->samples_count, t->options.data,
-                         t->data.fingerprint, t->data.sample_count);
+                         checkpoint_path(c), p->fingerprint, p->samples_count,
+                         t->options.sources[0].directory, t->data.fingerprint,
+                         t->data.sample_count);
     }
     size_t stored_size;
     size_t size;
@@ -80,7 +98,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     if (stored == NULL || stored_size != size || memcmp(stored, bytes, size) != 0) {
         return error_set(err, STATUS_MISMATCH,
                          "%s was trained with another tokenizer than that of %s",
-                         checkpoint_path(c), t->options.data);
+                         checkpoint_path(c), t->options.sources[0].directory);
     }
     return STATUS_OK;
 }
@@ -95,7 +113,13 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     TRY(checkpoint_open(&c, file_posix(), t->options.run, err));
     const struct loss_scalar *scalars;
     const int32_t scalar_count = loss_scalars(t->loss, &scalars);
+    const struct train_position *p = checkpoint_position(c);
+    struct loader_state place = {0};
     enum status s = check_same_run(t, c, err);
+    if (s == STATUS_OK) {
+        place = restored_place(t, p);
+        s = loader_seek(t->loader, &place, err);
+    }
     if (s == STATUS_OK) {
         s = checkpoint_load_params(c, dual_encoder_params(t->model), true, err);
     }
@@ -103,30 +127,38 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
         s = checkpoint_load_state(c, t->state, scalars, scalar_count, err);
     }
     if (s == STATUS_OK) {
-        const struct train_position *p = checkpoint_position(c);
-        const struct loader_state place = restored_place(t, p);
         t->step =
             p->fingerprint == t->data.fingerprint ? p->step : place.epoch * t->data.steps_per_epoch;
         t->resumed_step = p->step;
         t->saved_step = p->step;
-        s = loader_seek(t->loader, &place, err);
     }
     checkpoint_close(c);
     return s;
+}
+
+static struct train_position position_of(const struct trainer *t) {
+    const struct loader_state place = loader_state(t->loader);
+    struct train_position p = {.step = t->step,
+                               .seed = place.seed,
+                               .epoch = place.epoch,
+                               .batch = place.step,
+                               .fingerprint = place.fingerprint,
+                               .samples_count = t->data.sample_count,
+                               .id_space_count = t->data.id_space,
+                               .mix = place.mix,
+                               .source_count = place.source_count};
+    for (uint32_t i = 0; i < place.source_count; i++) {
+        p.sources[i].fingerprint = place.sources[i].fingerprint;
+        p.sources[i].id_offset = place.sources[i].id_offset;
+    }
+    return p;
 }
 
 enum status trainer_save(struct trainer *t, struct error *err) {
     if (t->saved_step == t->step) {
         return STATUS_OK;
     }
-    const struct loader_state place = loader_state(t->loader);
-    const struct train_position position = {.step = t->step,
-                                            .seed = place.seed,
-                                            .epoch = place.epoch,
-                                            .batch = place.step,
-                                            .fingerprint = place.fingerprint,
-                                            .samples_count = t->data.sample_count,
-                                            .id_space_count = t->data.id_space};
+    const struct train_position position = position_of(t);
     struct checkpoint_content content = {.model = &t->config,
                                          .position = &position,
                                          .loss_name = t->options.loss.name,

@@ -67,12 +67,12 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
     lo.log = o->log;
-    TRY(loader_open(&t->loader, o->data, &lo, err));
+    TRY(loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
     loader_info(t->loader, &t->data);
     if (t->data.vocab_count == 0) {
         return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data,
-                         o->data);
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'",
+                         o->sources[0].directory, o->sources[0].directory);
     }
     return STATUS_OK;
 }

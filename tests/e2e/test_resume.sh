@@ -11,8 +11,9 @@ fail() {
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+model="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
     --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
+options="--data data $model"
 
 # The uninterrupted run: 32 steps.
 "$BIN/ccstream-train" -q $options --out whole
@@ -97,7 +98,7 @@ cp data/tokenizer.model other/
 expect 65 "was trained on dataset" "$train" --resume whole --data other
 expect 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower resnet10t --text-tower tiny --batch 128
 "$BIN/ccpack" -q -o plain other.tar
-expect 64 "has no tokenizer" "$train" $options --data plain --out y
+expect 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model
 expect 66 "it is not there" "$train" $options --out y
 [ ! -e y ] || fail "a refused run left a directory"

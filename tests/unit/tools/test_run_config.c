@@ -13,6 +13,7 @@ struct options {
     double lr, tau;
     int loss;
     bool clean, quiet;
+    struct cli_list more;
 };
 
 static const char *const losses[] = {"clip", "nuclr", NULL};
@@ -34,6 +35,7 @@ static const struct cli_option rows[] = {
      .help = "a name"},
     {"clean", 0, CLI_FLAG, FIELD(clean), .help = "a flag that is given"},
     {"quiet", 0, CLI_FLAG, FIELD(quiet), .help = "a flag that is not"},
+    {"more", 0, CLI_LIST, FIELD(more), .metavar = "X", .help = "may be repeated"},
 };
 
 static const struct cli_program program = {.name = "program",
@@ -60,6 +62,32 @@ read_run(struct run_config_words *words, int argc, char **argv, struct error *er
     return s == STATUS_OK
                ? run_config_add_words(words, argc - 1, (const char *const *)argv + 1, err)
                : s;
+}
+
+TEST(lists_come_back_and_are_replaced_whole) {
+    struct error err = {0};
+    const struct options given = {.batch = 8,
+                                  .more = {.items = {"a:0.7", "more=b", "c"}, .count = 3}};
+    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    struct run_config_words words;
+    char name[] = "program";
+    char more[] = "--more";
+    char value[] = "d";
+    char *argv[] = {name, more, value, NULL};
+    assert_ok(read_run(&words, 1, argv, &err), err);
+    struct options back;
+    parse(&back, &words);
+    assert_int_equal(back.more.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(back.more.items[i], given.more.items[i]);
+    }
+    run_config_drop(&words, "more");
+    assert_ok(run_config_add_words(&words, 2, (const char *const *)argv + 1, &err), err);
+    parse(&back, &words);
+    assert_int_equal(back.more.count, 1);
+    assert_string_equal(back.more.items[0], "d");
+    assert_int_equal(back.batch, 8);
+    run_config_words_fini(&words);
 }
 
 TEST(options_come_back_as_they_were) {

@@ -160,7 +160,9 @@ TEST(presets_reach_the_trainer) {
     char *text = NULL;
     const struct train_options o = preset("nuclr-cc3m", &text);
     free(text);
-    assert_ok(train_options_apply(&t, &o, "run", &err), err);
+    struct data_list *data = calloc(1, sizeof *data);
+    assert_non_null(data);
+    assert_ok(train_options_apply(&t, data, &o, "run", &err), err);
     assert_string_equal(t.loss.name, "nuclr");
     assert_true(t.loss.tau == 0.01 && t.loss.gamma == 0.8 && t.loss.zeta0 == -0.05);
     assert_true(t.loss.xi0 == 0.0 && t.loss.zeta_momentum == 0.9 && !t.loss.zeta_unbiased);
@@ -171,4 +173,5 @@ TEST(presets_reach_the_trainer) {
     assert_int_equal(t.image_size_px, 256);
     assert_int_equal(t.augment, AUGMENT_PAPER);
     assert_int_equal(t.image_norm, IMAGE_NORM_CLIP);
+    free(data);
 }

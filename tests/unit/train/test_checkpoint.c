@@ -53,7 +53,9 @@ static void open_fixture(struct fixture *f, const char *loss, uint64_t id_space,
                                           .batch = 2,
                                           .fingerprint = UINT64_C(0x0123456789abcdef),
                                           .samples_count = 10,
-                                          .id_space_count = id_space};
+                                          .id_space_count = id_space,
+                                          .source_count = 1};
+    f->position.sources[0].fingerprint = f->position.fingerprint;
     f->content = (struct checkpoint_content){.model = &config,
                                              .position = &f->position,
                                              .loss_name = loss,
@@ -159,6 +161,31 @@ TEST(towers_of_a_checkpoint_start_another_model) {
     assert_true(towers > 80);
     close_fixture(&a);
     close_fixture(&b);
+}
+
+TEST(the_datasets_of_a_mix_come_back) {
+    struct error err = {0};
+    struct fixture f;
+    struct checkpoint *c = NULL;
+    const char *path = test_temp_path("mix.safetensors");
+    open_fixture(&f, "clip", 40, 1);
+    f.position.mix = UINT64_C(0xfedcba9876543210);
+    f.position.source_count = LOADER_MAX_SOURCES;
+    for (uint64_t i = 0; i < LOADER_MAX_SOURCES; i++) {
+        f.position.sources[i].fingerprint = UINT64_MAX - i;
+        f.position.sources[i].id_offset = 2 * i;
+    }
+    assert_ok(checkpoint_save(file_posix(), path, &f.content, &err), err);
+    assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
+    assert_memory_equal(checkpoint_position(c), &f.position, sizeof f.position);
+    checkpoint_close(c);
+
+    /* Ids cannot begin behind the last one. */
+    f.position.sources[3].id_offset = 41;
+    assert_ok(checkpoint_save(file_posix(), path, &f.content, &err), err);
+    assert_status(checkpoint_open(&c, file_posix(), path, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "dataset.3.id_offset"));
+    close_fixture(&f);
 }
 
 TEST(what_is_saved_comes_back) {
