@@ -15,6 +15,8 @@
  *   z_j <- (1 - theta) z_j + theta q_j (first time z_j = q_j),  zeta_j <- zeta_j - eta z_j
  *   xi <- max(xi, zeta_j of the batch)                               line 7, every iteration
  *
+ * xi starts at --xi0, or at zeta0 where that is larger (line 1).
+ *
  * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
  *
  * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta in the
@@ -28,7 +30,7 @@ static enum status nuclr_create(struct loss *l, struct error *err) {
     TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
     TRY(loss_add_columns(l, "zeta_momentum", SAMPLE_STATE_UNVISITED, l->zeta_momentum, err));
     for (int side = 0; side < SIDE_COUNT; side++) {
-        l->xi[side] = l->options.xi0;
+        l->xi[side] = fmax(l->options.xi0, l->options.zeta0);
         loss_add_scalar(l, xi[side], &l->xi[side]);
     }
     return STATUS_OK;

@@ -61,6 +61,10 @@ TEST(reference_rates_are_those_of_the_published_run) {
         const double lr = schedule_reference_lr(&s, 30, rows[i].epoch, rows[i].batch);
         assert_true(fabs(lr - rows[i].lr) < 4e-5 * rows[i].lr);
     }
+    for (uint64_t e = 1; e < 30; e++) {
+        const double lr = 1e-6 + 0.5 * (2e-4 - 1e-6) * (1.0 + cos(acos(-1.0) * (double)e / 30.0));
+        assert_true(fabs(schedule_reference_lr(&s, 30, e, 0) - lr) < 1e-7 * lr);
+    }
     assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 4) == 0.0);
     assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 5) == 5e-6);
     assert_true(schedule_reference_zeta_lr(5e-6, 5, 30, 29) == 0.0);
