@@ -238,6 +238,10 @@ static enum status train_on(struct data_list *data,
     cli_progress_init(&live.progress, "steps", o->quiet);
     s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
+    if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
+        log_write(&live.log, LOG_LEVEL_WARN, "%s", err->text);
+        s = STATUS_OK;
+    }
     if (s == STATUS_OK && o->json) {
         s = print_json(trainer, data->count, &live, run, &result, err);
     }

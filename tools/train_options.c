@@ -227,14 +227,15 @@ const struct cli_program train_program = {
                                       "--batch 128 --epochs 5 --zeta-freeze-epochs 1",
                                       "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
                                       "ccstream-train --resume runs/a", NULL},
-    .notes = (const char *const[]){"SIGINT and SIGTERM save a checkpoint and end the run with exit "
-                                   "code 130; --resume goes on exactly "
-                                   "there.",
-                                   "An epoch of a mix has as many samples as all its datasets "
-                                   "together. Each dataset's sample ids begin behind those of the "
-                                   "one before, in the order given; --resume takes the same "
-                                   "datasets and weights in that order, and a mix cannot grow.",
-                                   NULL},
+    .notes =
+        (const char *const[]){"SIGINT and SIGTERM finish the step, save a checkpoint and end the "
+                              "run with exit code 0; --resume goes on exactly there. A second "
+                              "one ends it at once.",
+                              "An epoch of a mix has as many samples as all its datasets "
+                              "together. Each dataset's sample ids begin behind those of the "
+                              "one before, in the order given; --resume takes the same "
+                              "datasets and weights in that order, and a mix cannot grow.",
+                              NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
 };

@@ -116,6 +116,13 @@ static bool stop_asked(const struct trainer *t) {
     return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
 }
 
+static enum status stopped(const struct trainer *t, struct error *err) {
+    return error_set(err, STATUS_INTERRUPTED,
+                     "stopped on request at step %" PRIu64 " of %" PRIu64
+                     ", all is saved; go on with --resume %s",
+                     t->step, trainer_last_step(t), t->options.run);
+}
+
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err) {
     REQUIRE(t != NULL && result != NULL);
     const struct trainer_options *o = &t->options;
@@ -130,14 +137,16 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
             TRY(trainer_save(t, err));
         }
         if (stop) {
-            return error_set(err, STATUS_INTERRUPTED,
-                             "stopped on request at step %" PRIu64 "; go on with --resume %s",
-                             t->step, o->run);
+            return stopped(t, err);
         }
         const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
         const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
         if (o->val != NULL && (due || at_end)) {
-            TRY(trainer_evaluate(t, result, err));
+            const enum status s = trainer_evaluate(t, result, err);
+            if (s == STATUS_INTERRUPTED) { /* what the epoch did is saved already */
+                return stopped(t, err);
+            }
+            TRY(s);
         }
     }
     return metrics_sync(t->metrics, err);

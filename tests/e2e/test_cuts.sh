@@ -1,0 +1,85 @@
+#!/bin/bash
+# Runs cut at random moments, by SIGINT or kill -9, each gone on with until it ends: checkpoint and
+# metrics are those of the run that nobody disturbed. In CTest a few cuts; more of them, with other
+# moments, as a program of its own in an empty folder:
+#
+#     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_cuts.sh [CUTS] [SEED]
+#
+# test-timeout: 300
+set -eu
+cuts=${1:-3}
+seed=${2:-1}
+RANDOM=$seed
+
+fail() {
+    echo "FAIL (seed $seed, cut $done): $*"
+    exit 1
+}
+done=0
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+rm -rf data whole
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
+    --batch 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 1
+    --checkpoint-steps 3"
+
+steps_of() { # a run's step lines without what depends on time
+    grep -v '"state":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'
+}
+
+from=$(date +%s%N)
+"$BIN/ccstream-train" -q $options --out whole
+whole_ms=$((($(date +%s%N) - from) / 1000000 + 1))
+steps_of whole >whole.steps
+
+# cut SIGNAL WORDS...: runs ccstream-train, and sends the signal at a random moment of the time that
+# the whole run took. Leaves the exit code in $code.
+cut() {
+    local signal=$1 pid ms
+    shift
+    "$BIN/ccstream-train" -q "$@" 2>err.txt &
+    pid=$!
+    ms=$(((RANDOM * 32768 + RANDOM) % whole_ms))
+    sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+    kill -"$signal" $pid 2>/dev/null || true
+    code=0
+    wait $pid 2>/dev/null || code=$?
+}
+
+runs=0
+while [ "$done" -lt "$cuts" ]; do
+    rm -rf run
+    runs=$((runs + 1))
+    while :; do
+        signal=$([ $((RANDOM % 2)) -eq 0 ] && echo INT || echo KILL)
+        if [ -e run/config.json ]; then
+            cut $signal --resume run
+        else
+            cut $signal $options --out run
+        fi
+        # 0: it ended before the signal, or stopped as asked. 130: the signal came before the run.
+        case $signal$code in
+        INT0 | INT130 | KILL0 | KILL137) ;;
+        *) fail "$signal: exit code $code: $(cat err.txt)" ;;
+        esac
+        if [ -e run/last ] && [ "$(readlink run/last)" = "$(readlink whole/last)" ]; then
+            break
+        fi
+        if [ $signal$code = INT0 ]; then
+            grep -q -- '--resume run' err.txt || fail "SIGINT does not say how to go on: $(cat err.txt)"
+            [ -e run/last ] || fail "SIGINT left no checkpoint"
+        fi
+        done=$((done + 1))
+        if [ "$done" -ge "$cuts" ]; then
+            words="--resume run"
+            [ -e run/config.json ] || words="$options --out run"
+            "$BIN/ccstream-train" -q $words
+            break
+        fi
+    done
+    cmp whole/last run/last || fail "another checkpoint"
+    steps_of run | cmp - whole.steps || fail "other metrics"
+done
+echo "$done cuts in $runs runs: the bytes are the same"
