@@ -579,6 +579,9 @@ static enum status check_update(const char *op,
                                 const struct tensor *m,
                                 struct error *err) {
     const int64_t *s = value->shape;
+    if (value->dtype == DTYPE_BF16) {
+        return error_set(err, STATUS_INVALID, "%s: value is bf16; the master copy is f32", op);
+    }
     TRY(check_like(op, "value", value, value, err));
     TRY(check_optional(op, "working", working, DTYPE_BF16, value->ndim, s[0], s[1], s[2], s[3],
                        err));

@@ -92,12 +92,9 @@ CPU_CLONES static void transpose(float *restrict out,
     }
 }
 
-/* probs (T) = softmax(scale * scores) over the first `length`, zero behind. */
-CPU_CLONES static void softmax_row(float *restrict probs,
-                                   const float *restrict scores,
-                                   float scale,
-                                   int64_t length,
-                                   int64_t tokens) {
+/* probs = softmax(scale * scores) */
+CPU_CLONES static void
+softmax_row(float *restrict probs, const float *restrict scores, float scale, int64_t length) {
     float largest = scores[0];
 #pragma omp simd reduction(max : largest)
     for (int64_t i = 0; i < length; i++) {
@@ -115,7 +112,6 @@ CPU_CLONES static void softmax_row(float *restrict probs,
     for (int64_t i = 0; i < length; i++) {
         probs[i] *= inverse;
     }
-    memset(probs + length, 0, (size_t)(tokens - length) * sizeof *probs);
 }
 
 /* In: d = dout V^T of one row. Out: d = scale P (d F - <P, d F>), kept = P F. F may be NULL. */
@@ -156,7 +152,8 @@ multiply_row(float *out, const float *probs, const float *factors, int64_t lengt
 
 /* One call's geometry, and one thread's buffers. */
 struct heads {
-    int64_t samples, count, tokens, width, head_width;
+    const struct tensor *qkv, *probs; /* (R, 3D), (N, heads, T, T) */
+    int64_t count, tokens, width, head_width;
     float scale;
     const int32_t *starts, *lengths;
     bool dropping;
@@ -170,15 +167,27 @@ struct head_buffers {
     float *right;   /* (Dh, stride) keys or values, transposed */
     float *scores;  /* (length, stride) */
     float *kept;    /* (length, stride) probabilities after dropout */
+    float *probs;   /* (length, stride) as stored; BF16 only */
     float *factors; /* (stride) of one row */
+    float *slices;  /* 7 x (length, Dh): q, k, v, out and dq, dk, dv; BF16 only */
 };
+
+/* (length, Dh) of one head: in the tensor, or in a buffer. */
+struct slice {
+    float *data;
+    int64_t row; /* floats from row to row */
+};
+
+enum { PART_Q, PART_K, PART_V, SLICES = 7, SLICE_OUT = 3, SLICE_GRADIENT = 4 };
 
 static int64_t whole_lanes(int64_t count) {
     return (count + LANES - 1) / LANES * LANES;
 }
 
 static size_t buffers_floats(const struct heads *h) {
-    return (size_t)(whole_lanes(h->tokens) * (h->head_width + 2 * h->tokens + 1));
+    const int64_t stride = whole_lanes(h->tokens);
+    return (size_t)(stride * (h->head_width + 3 * h->tokens + 1) +
+                    whole_lanes(SLICES * h->tokens * h->head_width));
 }
 
 static struct head_buffers buffers_of(const struct heads *h, float *space) {
@@ -187,8 +196,44 @@ static struct head_buffers buffers_of(const struct heads *h, float *space) {
     b.right = space;
     b.scores = b.right + h->head_width * stride;
     b.kept = b.scores + h->tokens * stride;
-    b.factors = b.kept + h->tokens * stride;
+    b.probs = b.kept + h->tokens * stride;
+    b.factors = b.probs + h->tokens * stride;
+    b.slices = b.factors + stride;
     return b;
+}
+
+/* Columns [at, at + Dh) of the rows of caption n in t (R, W), as a place for f32 values: which of
+ * the buffer's slices it is if not in place. */
+static struct slice
+slice_of(const struct heads *h, const struct tensor *t, int64_t n, int64_t at, float *buffer) {
+    if (t->dtype == DTYPE_F32) {
+        const int64_t width = t->shape[1];
+        return (struct slice){(float *)t->data + h->starts[n] * width + at, width};
+    }
+    return (struct slice){buffer, h->head_width};
+}
+
+static struct slice
+read_slice(const struct heads *h, const struct tensor *t, int64_t n, int64_t at, float *buffer) {
+    const struct slice s = slice_of(h, t, n, at, buffer);
+    for (int64_t r = 0; t->dtype == DTYPE_BF16 && r < h->lengths[n]; r++) {
+        (void)cpu_read(t, (h->starts[n] + r) * t->shape[1] + at, h->head_width, s.data + r * s.row);
+    }
+    return s;
+}
+
+static void store_slice(const struct heads *h,
+                        const struct tensor *t,
+                        int64_t n,
+                        int64_t at,
+                        const struct slice *s) {
+    for (int64_t r = 0; t->dtype == DTYPE_BF16 && r < h->lengths[n]; r++) {
+        cpu_store(t, (h->starts[n] + r) * t->shape[1] + at, h->head_width, s->data + r * s->row);
+    }
+}
+
+static float *slice_buffer(const struct heads *h, const struct head_buffers *b, int which) {
+    return b->slices + which * h->tokens * h->head_width;
 }
 
 /* b->factors = dropout of one row of probabilities. */
@@ -202,83 +247,128 @@ static void row_factors(const struct heads *h,
                         h->kept_scale);
 }
 
+/* The head's probabilities as f32, and the floats between their rows. */
+static const float *read_probs(const struct heads *h,
+                               const struct head_buffers *b,
+                               int64_t n,
+                               int64_t head,
+                               int64_t *stride) {
+    const int64_t at = (n * h->count + head) * h->tokens * h->tokens;
+    if (h->probs->dtype == DTYPE_F32) {
+        *stride = h->tokens;
+        return (const float *)h->probs->data + at;
+    }
+    *stride = whole_lanes(h->lengths[n]);
+    for (int64_t t = 0; t < h->lengths[n]; t++) {
+        (void)cpu_read(h->probs, at + t * h->tokens, h->lengths[n], b->probs + t * *stride);
+    }
+    return b->probs;
+}
+
+/* probs = softmax(scores) within the caption, zero beyond. */
+static void
+make_probs(const struct heads *h, const struct head_buffers *b, int64_t n, int64_t head) {
+    const int64_t length = h->lengths[n];
+    const int64_t stride = whole_lanes(length);
+    const size_t size = dtype_size_bytes(h->probs->dtype);
+    const int64_t first = (n * h->count + head) * h->tokens * h->tokens;
+    for (int64_t t = 0; t < h->tokens; t++) {
+        const int64_t at = first + t * h->tokens;
+        const int64_t filled = t < length ? length : 0;
+        if (t < length) {
+            float *to = cpu_target(h->probs, at, b->probs + t * stride);
+            softmax_row(to, b->scores + t * stride, h->scale, length);
+            cpu_store(h->probs, at, length, to);
+        }
+        memset((unsigned char *)h->probs->data + (size_t)(at + filled) * size, 0,
+               (size_t)(h->tokens - filled) * size);
+    }
+}
+
 static void head_forward(const struct heads *h,
                          const struct head_buffers *b,
-                         float *out,
-                         float *probs,
-                         const float *qkv,
+                         const struct tensor *out,
                          int64_t n,
                          int64_t head) {
     const int64_t length = h->lengths[n];
     const int64_t stride = whole_lanes(length);
-    const int64_t row = 3 * h->width;
-    const float *q = qkv + h->starts[n] * row + head * h->head_width;
-    float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
-    transpose(b->right, q + h->width, length, h->head_width, row, stride);
-    product_run(&(struct product){b->scores, q, b->right, length, stride, h->head_width, stride,
-                                  row, 1, stride});
-    for (int64_t t = 0; t < length; t++) {
-        softmax_row(p + t * h->tokens, b->scores + t * stride, h->scale, length, h->tokens);
+    const int64_t at = head * h->head_width;
+    struct slice part[3];
+    for (int i = PART_Q; i <= PART_V; i++) {
+        part[i] = read_slice(h, h->qkv, n, i * h->width + at, slice_buffer(h, b, i));
     }
-    memset(p + length * h->tokens, 0, (size_t)((h->tokens - length) * h->tokens) * sizeof *p);
-    const float *weights = p;
-    int64_t weights_stride = h->tokens;
+    transpose(b->right, part[PART_K].data, length, h->head_width, part[PART_K].row, stride);
+    product_run(&(struct product){b->scores, part[PART_Q].data, b->right, length, stride,
+                                  h->head_width, stride, part[PART_Q].row, 1, stride});
+    make_probs(h, b, n, head);
+    int64_t weights_stride;
+    const float *weights = read_probs(h, b, n, head, &weights_stride);
     if (h->dropping) {
         for (int64_t t = 0; t < length; t++) {
             row_factors(h, b, n, head, t);
-            multiply_row(b->kept + t * stride, p + t * h->tokens, b->factors, length);
+            multiply_row(b->kept + t * stride, weights + t * weights_stride, b->factors, length);
         }
         weights = b->kept;
         weights_stride = stride;
     }
-    product_run(&(struct product){out + h->starts[n] * h->width + head * h->head_width, weights,
-                                  q + 2 * h->width, length, h->head_width, length, h->width,
-                                  weights_stride, 1, row});
+    const struct slice to = slice_of(h, out, n, at, slice_buffer(h, b, SLICE_OUT));
+    product_run(&(struct product){to.data, weights, part[PART_V].data, length, h->head_width,
+                                  length, to.row, weights_stride, 1, part[PART_V].row});
+    store_slice(h, out, n, at, &to);
 }
 
 static void head_backward(const struct heads *h,
                           const struct head_buffers *b,
-                          float *dqkv,
-                          const float *dout,
-                          const float *probs,
-                          const float *qkv,
+                          const struct tensor *dqkv,
+                          const struct tensor *dout,
                           int64_t n,
                           int64_t head) {
     const int64_t length = h->lengths[n];
     const int64_t stride = whole_lanes(length);
-    const int64_t row = 3 * h->width;
-    const int64_t place = h->starts[n] * row + head * h->head_width;
-    const float *q = qkv + place;
-    float *dq = dqkv + place;
-    const float *d = dout + h->starts[n] * h->width + head * h->head_width;
-    const float *p = probs + (n * h->count + head) * h->tokens * h->tokens;
-    transpose(b->right, q + 2 * h->width, length, h->head_width, row, stride);
-    product_run(&(struct product){b->scores, d, b->right, length, stride, h->head_width, stride,
-                                  h->width, 1, stride});
+    const int64_t at = head * h->head_width;
+    struct slice part[3];
+    struct slice to[3];
+    for (int i = PART_Q; i <= PART_V; i++) {
+        const int64_t column = i * h->width + at;
+        part[i] = read_slice(h, h->qkv, n, column, slice_buffer(h, b, i));
+        to[i] = slice_of(h, dqkv, n, column, slice_buffer(h, b, SLICE_GRADIENT + i));
+    }
+    const struct slice d = read_slice(h, dout, n, at, slice_buffer(h, b, SLICE_OUT));
+    int64_t probs_stride;
+    const float *p = read_probs(h, b, n, head, &probs_stride);
+    transpose(b->right, part[PART_V].data, length, h->head_width, part[PART_V].row, stride);
+    product_run(&(struct product){b->scores, d.data, b->right, length, stride, h->head_width,
+                                  stride, d.row, 1, stride});
     for (int64_t t = 0; t < length; t++) {
         if (h->dropping) {
             row_factors(h, b, n, head, t);
         }
-        softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, p + t * h->tokens,
+        softmax_bwd_row(b->scores + t * stride, b->kept + t * stride, p + t * probs_stride,
                         h->dropping ? b->factors : NULL, h->scale, length);
     }
-    product_run(&(struct product){dq, b->scores, q + h->width, length, h->head_width, length, row,
-                                  stride, 1, row});
-    product_run(&(struct product){dq + h->width, b->scores, q, length, h->head_width, length, row,
-                                  1, stride, row});
-    product_run(&(struct product){dq + 2 * h->width, b->kept, d, length, h->head_width, length, row,
-                                  1, stride, h->width});
+    product_run(&(struct product){to[PART_Q].data, b->scores, part[PART_K].data, length,
+                                  h->head_width, length, to[PART_Q].row, stride, 1,
+                                  part[PART_K].row});
+    product_run(&(struct product){to[PART_K].data, b->scores, part[PART_Q].data, length,
+                                  h->head_width, length, to[PART_K].row, 1, stride,
+                                  part[PART_Q].row});
+    product_run(&(struct product){to[PART_V].data, b->kept, d.data, length, h->head_width, length,
+                                  to[PART_V].row, 1, stride, d.row});
+    for (int i = PART_Q; i <= PART_V; i++) {
+        store_slice(h, dqkv, n, i * h->width + at, &to[i]);
+    }
 }
 
-static struct heads heads_of(const struct tensor *out,
+static struct heads heads_of(const struct tensor *qkv,
                              const struct tensor *probs,
                              const struct segments *seg,
                              const struct attention_params *p) {
-    struct heads h = {.samples = probs->shape[0],
+    struct heads h = {.qkv = qkv,
+                      .probs = probs,
                       .count = p->heads,
                       .tokens = probs->shape[2],
-                      .width = out->shape[1],
-                      .head_width = out->shape[1] / p->heads,
+                      .width = qkv->shape[1] / 3,
+                      .head_width = qkv->shape[1] / 3 / p->heads,
                       .starts = seg->starts->data,
                       .lengths = seg->lengths->data};
     h.scale = (float)(1.0 / sqrt((double)h.head_width));
@@ -307,8 +397,9 @@ static enum status attention_walk(struct device *dev,
     if (dqkv != NULL) {
         TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
     }
-    const struct heads h = heads_of(out, probs, seg, p);
+    const struct heads h = heads_of(qkv, probs, seg, p);
     const size_t floats = buffers_floats(&h);
+    const int64_t tasks = probs->shape[0] * h.count;
     void *space = NULL;
     TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
 #pragma omp parallel
@@ -316,12 +407,11 @@ static enum status attention_walk(struct device *dev,
         const size_t thread = (size_t)omp_get_thread_num();
         const struct head_buffers b = buffers_of(&h, (float *)space + thread * floats);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < h.samples * h.count; i++) {
+        for (int64_t i = 0; i < tasks; i++) {
             if (dqkv == NULL) {
-                head_forward(&h, &b, out->data, probs->data, qkv->data, i / h.count, i % h.count);
+                head_forward(&h, &b, out, i / h.count, i % h.count);
             } else {
-                head_backward(&h, &b, dqkv->data, out->data, probs->data, qkv->data, i / h.count,
-                              i % h.count);
+                head_backward(&h, &b, dqkv, out, i / h.count, i % h.count);
             }
         }
     }

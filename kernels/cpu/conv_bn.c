@@ -12,15 +12,31 @@
 #include "kernels/cpu/im2col.h"
 #include "kernels/cpu/onednn.h"
 
-enum { BLOCKS = 64 };
+enum { BLOCKS = 64, TILE = 2048 /* floats: rows of four wide channels at a time */ };
 
-/* sums[0] += x, sums[1] += x x, over rows of x (rows, c). */
+/* Where tiles of BF16 tensors are read and made. */
+static _Thread_local float tile_buffers[5][TILE];
+
+/* sums[0] += x, sums[1] += x x, over rows of x (rows, c). Four rows at a time: the sums are then
+ * loaded and stored a quarter as often. */
 CPU_CLONES static void add_moments(double *restrict sum,
                                    double *restrict squares,
                                    const float *restrict x,
                                    int64_t rows,
                                    int64_t c) {
-    for (int64_t r = 0; r < rows; r++) {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *in = x + r * c;
+        for (int64_t i = 0; i < c; i++) {
+            const double v0 = (double)in[i];
+            const double v1 = (double)in[c + i];
+            const double v2 = (double)in[2 * c + i];
+            const double v3 = (double)in[3 * c + i];
+            sum[i] = (((sum[i] + v0) + v1) + v2) + v3;
+            squares[i] = (((squares[i] + v0 * v0) + v1 * v1) + v2 * v2) + v3 * v3;
+        }
+    }
+    for (; r < rows; r++) {
         for (int64_t i = 0; i < c; i++) {
             const double v = (double)x[r * c + i];
             sum[i] += v;
@@ -39,8 +55,7 @@ CPU_CLONES static void apply(float *restrict out,
                              const float *restrict beta,
                              int64_t rows,
                              int64_t c,
-                             bool relu) {
-    const float floor = relu ? 0.0f : -INFINITY;
+                             float floor) {
     for (int64_t r = 0; r < rows; r++) {
         const float *in = x + r * c;
         float *to = out + r * c;
@@ -59,7 +74,7 @@ CPU_CLONES static void apply(float *restrict out,
     }
 }
 
-/* dy is dout where out > 0 (or everywhere): adds dy and dy x over rows. */
+/* dy is dout where out > floor: adds dy and dy x over rows. Four rows at a time, as above. */
 CPU_CLONES static void add_gradient_moments(double *restrict sum_dy,
                                             double *restrict sum_dy_x,
                                             const float *restrict dout,
@@ -67,43 +82,70 @@ CPU_CLONES static void add_gradient_moments(double *restrict sum_dy,
                                             const float *restrict x,
                                             int64_t rows,
                                             int64_t c,
-                                            bool relu) {
-    const float floor = relu ? 0.0f : -INFINITY;
-    for (int64_t e = 0; e < rows * c; e += c) {
+                                            float floor) {
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        const float *d = dout + r * c; /* read either way, so that the loop has no branch */
+        const float *y = out + r * c;
+        const float *in = x + r * c;
         for (int64_t i = 0; i < c; i++) {
-            const float d = dout[e + i]; /* read either way, so that the loop has no branch */
-            const double dy = (double)(out[e + i] > floor ? d : 0.0f);
+            const double d0 = (double)(y[i] > floor ? d[i] : 0.0f);
+            const double d1 = (double)(y[c + i] > floor ? d[c + i] : 0.0f);
+            const double d2 = (double)(y[2 * c + i] > floor ? d[2 * c + i] : 0.0f);
+            const double d3 = (double)(y[3 * c + i] > floor ? d[3 * c + i] : 0.0f);
+            sum_dy[i] = (((sum_dy[i] + d0) + d1) + d2) + d3;
+            sum_dy_x[i] = (((sum_dy_x[i] + d0 * (double)in[i]) + d1 * (double)in[c + i]) +
+                           d2 * (double)in[2 * c + i]) +
+                          d3 * (double)in[3 * c + i];
+        }
+    }
+    for (; r < rows; r++) {
+        for (int64_t i = 0; i < c; i++) {
+            const float d = dout[r * c + i];
+            const double dy = (double)(out[r * c + i] > floor ? d : 0.0f);
             sum_dy[i] += dy;
-            sum_dy_x[i] += dy * (double)x[e + i];
+            sum_dy_x[i] += dy * (double)x[r * c + i];
         }
     }
 }
 
-/* dx = a dy + b (x - mean) + k per channel, and dresidual = or += dy. dresidual may be dout itself.
- */
-CPU_CLONES static void apply_gradient(float *restrict dx,
-                                      float *dresidual,
-                                      bool add_residual,
-                                      const float *dout,
-                                      const float *restrict out,
-                                      const float *restrict x,
-                                      const float *restrict mean,
-                                      const float *restrict a,
-                                      const float *restrict b,
-                                      const float *restrict k,
-                                      int64_t rows,
-                                      int64_t c,
-                                      bool relu) {
-    const float floor = relu ? 0.0f : -INFINITY;
-    for (int64_t e = 0; e < rows * c; e += c) {
-        for (int64_t i = 0; i < c; i++) {
-            const float d = dout[e + i];
-            const float dy = out[e + i] > floor ? d : 0.0f;
-            dx[e + i] = a[i] * dy + b[i] * (x[e + i] - mean[i]) + k[i];
-            if (dresidual != NULL) {
-                dresidual[e + i] = add_residual ? dresidual[e + i] + dy : dy;
-            }
+/* What one stretch of the gradient is made of; all but dx and dresidual is read. */
+struct gradient_tile {
+    float *dx, *dresidual; /* dresidual may be NULL, or dout itself */
+    const float *dout, *out, *x;
+    const float *mean, *a, *b, *k; /* by channel */
+    int64_t rows, c;
+    float floor;
+};
+
+/* dx = a dy + b (x - mean) + k per channel, dy = dout where out > floor */
+CPU_CLONES static void apply_gradient(const struct gradient_tile *t) {
+    const struct gradient_tile g = *t;
+    for (int64_t e = 0; e < g.rows * g.c; e += g.c) {
+#pragma omp simd
+        for (int64_t i = 0; i < g.c; i++) {
+            const float d = g.dout[e + i];
+            const float dy = g.out[e + i] > g.floor ? d : 0.0f;
+            g.dx[e + i] = g.a[i] * dy + g.b[i] * (g.x[e + i] - g.mean[i]) + g.k[i];
         }
+    }
+}
+
+/* dresidual = or += dy. Element by element, so that it may be dout itself. */
+CPU_CLONES static void apply_residual(const struct gradient_tile *t, bool add) {
+    const struct gradient_tile g = *t;
+    if (add) {
+#pragma omp simd
+        for (int64_t e = 0; e < g.rows * g.c; e++) {
+            const float d = g.dout[e];
+            g.dresidual[e] += g.out[e] > g.floor ? d : 0.0f;
+        }
+        return;
+    }
+#pragma omp simd
+    for (int64_t e = 0; e < g.rows * g.c; e++) {
+        const float d = g.dout[e];
+        g.dresidual[e] = g.out[e] > g.floor ? d : 0.0f;
     }
 }
 
@@ -124,6 +166,7 @@ static struct conv_shape shape_of(const struct tensor *pre,
     s.pad = p->pad;
     s.out_h = pre->shape[1];
     s.out_w = pre->shape[2];
+    s.dtype = in->dtype;
     return s;
 }
 
@@ -132,6 +175,40 @@ static int64_t block_rows(int64_t m, int64_t b, int64_t *from) {
     const int64_t size = (m + BLOCKS - 1) / BLOCKS;
     *from = b * size < m ? b * size : m;
     return m - *from < size ? m - *from : size;
+}
+
+/* A walk over block b of a matrix (m, c): all of it for f32; for BF16 as many rows as a buffer
+ * holds, or parts of one. */
+struct tile {
+    int64_t at, rows, column, columns; /* first element, and the rectangle */
+    int64_t c, end_row, row, height, width;
+};
+
+static struct tile first_tile(const struct tensor *t, int64_t b) {
+    const int64_t c = t->shape[3];
+    struct tile w = {.c = c};
+    w.end_row = block_rows(tensor_count(t) / c, b, &w.row);
+    w.end_row += w.row;
+    const bool narrow = t->dtype != DTYPE_F32;
+    w.width = narrow && c > TILE ? TILE : c;
+    w.height = narrow ? TILE / w.width : w.end_row - w.row;
+    w.column = -w.width;
+    if (w.width < c) {
+        w.height = 1;
+    }
+    return w;
+}
+
+static bool next_tile(struct tile *w) {
+    w->column += w->width;
+    if (w->column >= w->c) {
+        w->column = 0;
+        w->row += w->height;
+    }
+    w->rows = w->end_row - w->row < w->height ? w->end_row - w->row : w->height;
+    w->columns = w->c - w->column < w->width ? w->c - w->column : w->width;
+    w->at = w->row * w->c + w->column;
+    return w->rows > 0;
 }
 
 /* Adds the blocks' pairs of column sums in order into those of block 0. */
@@ -168,6 +245,44 @@ static void set_statistics(const double *sums,
     }
 }
 
+/* Column sums of pre and its squares into sums (2, c), the first of BLOCKS. */
+static void sum_moments(double *sums, const struct tensor *pre) {
+    const int64_t c = pre->shape[3];
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        float *buffer = tile_buffers[0];
+        double *mine = sums + b * 2 * c;
+        memset(mine, 0, (size_t)(2 * c) * sizeof *mine);
+        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
+            const float *x = cpu_read(pre, w.at, w.rows * w.columns, buffer);
+            add_moments(mine + w.column, mine + c + w.column, x, w.rows, w.columns);
+        }
+    }
+    add_blocks(sums, c);
+}
+
+static void normalise(const struct tensor *out,
+                      const struct tensor *pre,
+                      const struct tensor *residual,
+                      const float *mean,
+                      const float *scale,
+                      const float *beta,
+                      float floor) {
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
+            const int64_t count = w.rows * w.columns;
+            const float *x = cpu_read(pre, w.at, count, tile_buffers[0]);
+            const float *add =
+                tensor_wanted(residual) ? cpu_read(residual, w.at, count, tile_buffers[1]) : NULL;
+            float *to = cpu_target(out, w.at, tile_buffers[2]);
+            apply(to, x, add, mean + w.column, scale + w.column, beta + w.column, w.rows, w.columns,
+                  floor);
+            cpu_store(out, w.at, count, to);
+        }
+    }
+}
+
 enum status cpu_conv_bn(struct device *dev,
                         const struct tensor *out,
                         const struct tensor *pre,
@@ -189,25 +304,16 @@ enum status cpu_conv_bn(struct device *dev,
     if (im2col_pays(&shape, false)) {
         TRY(im2col_forward(dev, &shape, pre->data, in->data, weight->data, err));
     } else {
-        TRY(convolve_forward(cpu_device_of(dev)->convolutions, &shape, pre->data, in->data,
-                             weight->data, err));
+        TRY(convolve_forward(cpu_device_of(dev)->onednn, &shape, pre->data, in->data, weight->data,
+                             err));
     }
     const int64_t c = pre->shape[3];
-    const int64_t m = tensor_count(pre) / c;
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * c) * sizeof(double), &scratch, err));
-    const float *x = pre->data;
     if (p->training) {
         double *sums = scratch;
-#pragma omp parallel for schedule(static)
-        for (int64_t b = 0; b < BLOCKS; b++) {
-            int64_t from;
-            const int64_t rows = block_rows(m, b, &from);
-            memset(sums + b * 2 * c, 0, (size_t)(2 * c) * sizeof *sums);
-            add_moments(sums + b * 2 * c, sums + b * 2 * c + c, x + from * c, rows, c);
-        }
-        add_blocks(sums, c);
-        set_statistics(sums, m, c, mean, rstd, running_mean, running_var, p);
+        sum_moments(sums, pre);
+        set_statistics(sums, tensor_count(pre) / c, c, mean, rstd, running_mean, running_var, p);
     } else {
         memcpy(mean->data, running_mean->data, (size_t)c * sizeof(float));
         for (int64_t i = 0; i < c; i++) {
@@ -219,14 +325,8 @@ enum status cpu_conv_bn(struct device *dev,
     for (int64_t i = 0; i < c; i++) {
         scale[i] = ((const float *)gamma->data)[i] * ((const float *)rstd->data)[i];
     }
-    const float *add = tensor_wanted(residual) ? residual->data : NULL;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        int64_t from;
-        const int64_t rows = block_rows(m, b, &from);
-        apply((float *)out->data + from * c, x + from * c, add != NULL ? add + from * c : NULL,
-              mean->data, scale, beta->data, rows, c, p->act == ACTIVATION_RELU);
-    }
+    normalise(out, pre, residual, mean->data, scale, beta->data,
+              p->act == ACTIVATION_RELU ? 0.0f : -INFINITY);
     return STATUS_OK;
 }
 
@@ -268,7 +368,7 @@ static enum status convolution_gradients(struct device *dev,
                                          const struct tensor *in,
                                          const struct tensor *weight,
                                          struct error *err) {
-    struct convolutions *conv = cpu_device_of(dev)->convolutions;
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
     void *scratch;
     if (im2col_pays(shape, true)) {
         TRY(im2col_backward_weight(dev, shape, dweight->data, param_mode, dpre->data, in->data,
@@ -278,22 +378,84 @@ static enum status convolution_gradients(struct device *dev,
                                   : STATUS_OK;
     }
     if (param_mode == WRITE_SET) {
-        TRY(convolve_backward_weight(conv, shape, dweight->data, dpre->data, in->data, err));
+        TRY(convolve_backward_weight(onednn, shape, dweight->data, dpre->data, in->data, err));
     } else {
         TRY(cpu_scratch(dev, tensor_size_bytes(dweight), &scratch, err));
-        TRY(convolve_backward_weight(conv, shape, scratch, dpre->data, in->data, err));
+        TRY(convolve_backward_weight(onednn, shape, scratch, dpre->data, in->data, err));
         cpu_add_to(dweight->data, scratch, tensor_count(dweight), 1.0f);
     }
     if (!tensor_wanted(din)) {
         return STATUS_OK;
     }
     if (din_mode == WRITE_SET) {
-        return convolve_backward_data(conv, shape, din->data, dpre->data, weight->data, err);
+        return convolve_backward_data(onednn, shape, din->data, dpre->data, weight->data, err);
     }
     TRY(cpu_scratch(dev, tensor_size_bytes(din), &scratch, err));
-    TRY(convolve_backward_data(conv, shape, scratch, dpre->data, weight->data, err));
-    cpu_add_to(din->data, scratch, tensor_count(din), 1.0f);
-    return STATUS_OK;
+    TRY(convolve_backward_data(onednn, shape, scratch, dpre->data, weight->data, err));
+    struct tensor added = *din;
+    added.data = scratch;
+    return cpu_add(dev, din, &added, 1.0f, err);
+}
+
+static void sum_gradient_moments(double *sums,
+                                 const struct tensor *dout,
+                                 const struct tensor *out,
+                                 const struct tensor *pre,
+                                 float floor) {
+    const int64_t c = pre->shape[3];
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        double *mine = sums + b * 2 * c;
+        memset(mine, 0, (size_t)(2 * c) * sizeof *mine);
+        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
+            const int64_t count = w.rows * w.columns;
+            const float *dy = cpu_read(dout, w.at, count, tile_buffers[0]);
+            const float *y = cpu_read(out, w.at, count, tile_buffers[1]);
+            const float *x = cpu_read(pre, w.at, count, tile_buffers[2]);
+            add_gradient_moments(mine + w.column, mine + c + w.column, dy, y, x, w.rows, w.columns,
+                                 floor);
+        }
+    }
+    add_blocks(sums, c);
+}
+
+/* dpre, and dresidual where it is wanted. factors: a, b, k of apply_gradient, c floats each. */
+static void spread_gradient(const struct tensor *dpre,
+                            const struct tensor *dresidual,
+                            enum write_mode mode,
+                            const struct tensor *dout,
+                            const struct tensor *out,
+                            const struct tensor *pre,
+                            const float *mean,
+                            const float *factors,
+                            float floor) {
+    const int64_t c = pre->shape[3];
+    const bool wanted = tensor_wanted(dresidual);
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
+            const int64_t count = w.rows * w.columns;
+            struct gradient_tile g = {.rows = w.rows, .c = w.columns, .floor = floor};
+            g.dout = cpu_read(dout, w.at, count, tile_buffers[0]);
+            g.out = cpu_read(out, w.at, count, tile_buffers[1]);
+            g.x = cpu_read(pre, w.at, count, tile_buffers[2]);
+            g.mean = mean + w.column;
+            g.a = factors + w.column;
+            g.b = g.a + c;
+            g.k = g.b + c;
+            g.dx = cpu_target(dpre, w.at, tile_buffers[3]);
+            apply_gradient(&g);
+            cpu_store(dpre, w.at, count, g.dx);
+            if (wanted) {
+                g.dresidual = cpu_target(dresidual, w.at, tile_buffers[4]);
+                if (mode == WRITE_ADD) {
+                    (void)cpu_read(dresidual, w.at, count, tile_buffers[4]);
+                }
+                apply_residual(&g, mode == WRITE_ADD);
+                cpu_store(dresidual, w.at, count, g.dresidual);
+            }
+        }
+    }
 }
 
 enum status cpu_conv_bn_bwd(struct device *dev,
@@ -321,36 +483,16 @@ enum status cpu_conv_bn_bwd(struct device *dev,
                           in, weight, gamma, p, err));
     const int64_t c = pre->shape[3];
     const int64_t m = tensor_count(pre) / c;
-    const bool relu = p->act == ACTIVATION_RELU;
+    const float floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY;
     void *scratch;
     TRY(cpu_scratch(dev,
                     (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)(3 * c) * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
     float *factors = (float *)(sums + BLOCKS * 2 * c);
-    const float *x = pre->data;
-    const float *y = out->data;
-    const float *dy = dout->data;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        int64_t from;
-        const int64_t rows = block_rows(m, b, &from);
-        double *mine = sums + b * 2 * c;
-        memset(mine, 0, (size_t)(2 * c) * sizeof *mine);
-        add_gradient_moments(mine, mine + c, dy + from * c, y + from * c, x + from * c, rows, c,
-                             relu);
-    }
-    add_blocks(sums, c);
+    sum_gradient_moments(sums, dout, out, pre, floor);
     set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, mean, rstd, gamma);
-    float *dr = tensor_wanted(dresidual) ? dresidual->data : NULL;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        int64_t from;
-        const int64_t rows = block_rows(m, b, &from);
-        apply_gradient((float *)dpre->data + from * c, dr != NULL ? dr + from * c : NULL,
-                       dresidual_mode == WRITE_ADD, dy + from * c, y + from * c, x + from * c,
-                       mean->data, factors, factors + c, factors + 2 * c, rows, c, relu);
-    }
+    spread_gradient(dpre, dresidual, dresidual_mode, dout, out, pre, mean->data, factors, floor);
     const struct conv_shape shape = shape_of(pre, in, weight, p);
     return convolution_gradients(dev, &shape, din, din_mode, dweight, param_mode, dpre, in, weight,
                                  err);

@@ -8,11 +8,11 @@
 #include "kernels/dropout_mask.h"
 #include "kernels/ops.h"
 
-struct convolutions; /* kernels/cpu/onednn.h */
+struct onednn; /* kernels/cpu/onednn.h */
 
 struct cpu_device {
     struct device base;
-    struct convolutions *convolutions;
+    struct onednn *onednn;
     /* Grow-only scratch of the ops: partial sums. */
     void *scratch;
     size_t scratch_bytes;
@@ -26,7 +26,7 @@ static inline struct cpu_device *cpu_device_of(struct device *dev) {
  * NOMEM. */
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err);
 
-/* Answers UNSUPPORTED unless `t` is f32. */
+/* Answers UNSUPPORTED unless `t` is f32, or bf16 where the processor has it. */
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err);
 
 /* Loops over many elements are worth threads from here on. */
@@ -39,17 +39,35 @@ enum { PARALLEL_MIN_COUNT = 16384 };
 #define CPU_CLONES
 #endif
 
+/* ---- f32 views of F32 and BF16 tensors; `at` and `count` are elements ---- */
+
+enum { CPU_STRETCH = 1024 }; /* floats of a buffer: a few of them fit into the first-level cache */
+
+/* `count` values: the tensor's own memory where it holds f32, else `buffer`, filled. */
+const float *cpu_read(const struct tensor *t, int64_t at, int64_t count, float *buffer);
+/* Where to compute values that belong at `at`: in place, or `buffer`; cpu_store then rounds what
+ * stands in the buffer into its place, and does nothing for f32. */
+float *cpu_target(const struct tensor *t, int64_t at, float *buffer);
+void cpu_store(const struct tensor *t, int64_t at, int64_t count, const float *values);
+/* How many of `count` elements to take at once: all of f32, a buffer of BF16. */
+int64_t cpu_stretch(const struct tensor *t, int64_t count);
+void cpu_widen(float *out, const uint16_t *in, int64_t count);
+void cpu_narrow(uint16_t *out, const float *in, int64_t count);
+
+/* out = or += scale in (F32, of equal count) */
+void cpu_scale_into(const struct tensor *out,
+                    enum write_mode mode,
+                    const struct tensor *in,
+                    float scale);
+
 /* out += alpha in */
 void cpu_add_to(float *out, const float *in, int64_t count, float alpha);
 
-/* sums (columns) = column sums of in (rows, columns), in double, in a fixed order; out may be added
- * to. */
+/* out (columns) = or += column sums of in (rows, columns), in double, in a fixed order. */
 enum status cpu_column_sums(struct device *dev,
                             float *out,
                             enum write_mode mode,
-                            const float *in,
-                            int64_t rows,
-                            int64_t columns,
+                            const struct tensor *in,
                             struct error *err);
 
 /* Zeros in the rows of t (R, ...) that belong to no caption. Values of seg have been checked. */

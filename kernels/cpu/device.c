@@ -57,15 +57,31 @@ const struct ops *ops_cpu(void) {
     return &table;
 }
 
+static bool has_bf16(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512bf16") != 0;
+#else
+    return false;
+#endif
+}
+
 enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err) {
     (void)dev;
-    return dtype == DTYPE_F32 ? STATUS_OK
-                              : error_set(err, STATUS_UNSUPPORTED, "device cpu computes in f32");
+    if (dtype == DTYPE_F32 || (dtype == DTYPE_BF16 && has_bf16())) {
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_UNSUPPORTED,
+                     dtype == DTYPE_BF16
+                         ? "device cpu: this processor has no bf16 instructions (avx512_bf16)"
+                         : "device cpu computes in f32 and bf16");
 }
 
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || t->dtype != DTYPE_F32) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: device cpu computes in f32", op);
+    if (t == NULL || (t->dtype != DTYPE_F32 && !(t->dtype == DTYPE_BF16 && has_bf16()))) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: device cpu computes in f32, and in bf16 where the processor has "
+                         "avx512_bf16",
+                         op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
@@ -92,7 +108,7 @@ enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struc
 
 static void cpu_close(struct device *dev) {
     struct cpu_device *cpu = cpu_device_of(dev);
-    convolutions_destroy(cpu->convolutions);
+    onednn_destroy(cpu->onednn);
     free(cpu->scratch);
     free(cpu);
 }
@@ -112,7 +128,7 @@ enum status cpu_open(struct device **out, int32_t threads_count, struct error *e
         _mm_setcsr(_mm_getcsr() | 0x0040); /* denormal inputs are zero */
     }
 #endif
-    const enum status s = convolutions_create(&cpu->convolutions, err);
+    const enum status s = onednn_create(&cpu->onednn, err);
     if (s != STATUS_OK) {
         cpu_close(&cpu->base);
         return s;

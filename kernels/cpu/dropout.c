@@ -71,6 +71,7 @@ void cpu_dropout_factors(float *factors,
 
 CPU_CLONES static void
 multiply(float *out, const float *in, const float *restrict factors, int64_t count) {
+#pragma omp simd
     for (int64_t i = 0; i < count; i++) {
         /* selected, not multiplied: a dropped element is zero whatever it held */
         const float v = in[i] * factors[i];
@@ -78,21 +79,25 @@ multiply(float *out, const float *in, const float *restrict factors, int64_t cou
     }
 }
 
-/* Rows [start, start + size / D) of sample n, elements numbered from 0. */
-static void mask_sample(float *to,
-                        const float *from,
+/* `size` elements of sample n from `at`, numbered from 0. */
+static void mask_sample(const struct tensor *out,
+                        const struct tensor *in,
+                        int64_t at,
                         int64_t size,
                         const struct dropout_stream *stream,
                         uint64_t sample_id,
                         const struct dropout_params *p) {
-    enum { PIECE = 1024 };
     const uint32_t threshold = dropout_threshold(p->p);
     const float scale = 1.0f / (1.0f - p->p);
-    float factors[PIECE];
-    for (int64_t e = 0; e < size; e += PIECE) {
-        const int64_t count = size - e < PIECE ? size - e : PIECE;
+    float factors[CPU_STRETCH];
+    float values[CPU_STRETCH];
+    for (int64_t e = 0; e < size; e += CPU_STRETCH) {
+        const int64_t count = size - e < CPU_STRETCH ? size - e : CPU_STRETCH;
         cpu_dropout_factors(factors, stream, sample_id, (uint32_t)e, count, threshold, scale);
-        multiply(to + e, from + e, factors, count);
+        const float *from = cpu_read(in, at + e, count, values);
+        float *to = cpu_target(out, at + e, values);
+        multiply(to, from, factors, count);
+        cpu_store(out, at + e, count, to);
     }
 }
 
@@ -118,8 +123,7 @@ enum status cpu_dropout(struct device *dev,
     for (int64_t n = 0; n < samples; n++) {
         const int64_t at = (starts != NULL ? starts[n] : n) * width;
         const int64_t rows = lengths != NULL ? lengths[n] : 1;
-        mask_sample((float *)out->data + at, (const float *)in->data + at, rows * width, &stream,
-                    p->sample_ids[n], p);
+        mask_sample(out, in, at, rows * width, &stream, p->sample_ids[n], p);
     }
     if (seg != NULL) {
         cpu_clear_other_rows(out, seg);

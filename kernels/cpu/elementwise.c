@@ -29,7 +29,7 @@ enum status cpu_normalize_u8(struct device *dev,
     (void)dev;
     TRY(cpu_real("normalize_u8", out, err));
     TRY(check_tensor("normalize_u8", "in", in, DTYPE_U8, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, 3, err));
-    TRY(check_tensor("normalize_u8", "out", out, DTYPE_F32, 4, in->shape[0], in->shape[1],
+    TRY(check_tensor("normalize_u8", "out", out, out->dtype, 4, in->shape[0], in->shape[1],
                      in->shape[2], 3, err));
     float scale[3];
     float shift[3];
@@ -37,14 +37,42 @@ enum status cpu_normalize_u8(struct device *dev,
         scale[c] = 1.0f / (255.0f * std[c]);
         shift[c] = -mean[c] / std[c];
     }
-    const int64_t row = in->shape[1] * in->shape[2];
-    float *to = out->data;
-    const uint8_t *from = in->data;
+    const int64_t pixels = in->shape[1] * in->shape[2];
+    const int64_t step = cpu_stretch(out, 3 * pixels) / 3;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < in->shape[0]; n++) {
-        normalize(to + n * row * 3, from + n * row * 3, row, scale, shift);
+        float buffer[CPU_STRETCH];
+        for (int64_t i = 0; i < pixels; i += step) {
+            const int64_t at = 3 * (n * pixels + i);
+            const int64_t size = pixels - i < step ? pixels - i : step;
+            float *to = cpu_target(out, at, buffer);
+            normalize(to, (const uint8_t *)in->data + at, size, scale, shift);
+            cpu_store(out, at, 3 * size, to);
+        }
     }
     return STATUS_OK;
+}
+
+/* Piece p of `count` elements: [*from, *from + size). */
+static int64_t piece(int64_t p, int64_t count, int64_t *from) {
+    *from = p * PARALLEL_MIN_COUNT;
+    return count - *from < PARALLEL_MIN_COUNT ? count - *from : PARALLEL_MIN_COUNT;
+}
+
+static int64_t pieces_of(int64_t count) {
+    return (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+}
+
+CPU_CLONES static void set_floats(float *out, float value, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
+}
+
+CPU_CLONES static void set_halves(uint16_t *out, uint16_t value, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = value;
+    }
 }
 
 enum status
@@ -52,25 +80,18 @@ cpu_fill(struct device *dev, const struct tensor *out, double value, struct erro
     (void)dev;
     TRY(cpu_real("fill", out, err));
     const int64_t count = tensor_count(out);
-    float *to = out->data;
-    const float v = (float)value;
-#pragma omp parallel for simd schedule(static) if (count > PARALLEL_MIN_COUNT)
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = v;
+    const int64_t pieces = pieces_of(count);
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
+        if (out->dtype == DTYPE_F32) {
+            set_floats((float *)out->data + from, (float)value, size);
+        } else {
+            set_halves((uint16_t *)out->data + from, bf16_from_f32((float)value), size);
+        }
     }
     return STATUS_OK;
-}
-
-CPU_CLONES static void widen(float *restrict out, const uint16_t *restrict in, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        out[i] = bf16_to_f32(in[i]);
-    }
-}
-
-CPU_CLONES static void narrow(uint16_t *restrict out, const float *restrict in, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        out[i] = bf16_from_f32(in[i]);
-    }
 }
 
 enum status
@@ -78,15 +99,15 @@ cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, 
     (void)dev;
     TRY(check_cast(out, in, err));
     const int64_t count = tensor_count(in);
-    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+    const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t p = 0; p < pieces; p++) {
-        const int64_t from = p * PARALLEL_MIN_COUNT;
-        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
         if (in->dtype == DTYPE_F32) {
-            narrow((uint16_t *)out->data + from, (const float *)in->data + from, size);
+            cpu_narrow((uint16_t *)out->data + from, (const float *)in->data + from, size);
         } else {
-            widen((float *)out->data + from, (const uint16_t *)in->data + from, size);
+            cpu_widen((float *)out->data + from, (const uint16_t *)in->data + from, size);
         }
     }
     return STATUS_OK;
@@ -100,12 +121,57 @@ add_scaled(float *restrict out, const float *restrict in, int64_t count, float a
 }
 
 void cpu_add_to(float *out, const float *in, int64_t count, float alpha) {
-    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+    const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t p = 0; p < pieces; p++) {
-        const int64_t from = p * PARALLEL_MIN_COUNT;
-        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
         add_scaled(out + from, in + from, size, alpha);
+    }
+}
+
+/* out[at...] += alpha in[from...], both of one type */
+static void add_stretches(const struct tensor *out,
+                          int64_t at,
+                          const struct tensor *in,
+                          int64_t from,
+                          int64_t count,
+                          float alpha) {
+    const int64_t step = cpu_stretch(in, count);
+    float old[CPU_STRETCH];
+    float added[CPU_STRETCH];
+    for (int64_t e = 0; e < count; e += step) {
+        const int64_t size = count - e < step ? count - e : step;
+        float *to = cpu_target(out, at + e, old);
+        (void)cpu_read(out, at + e, size, old);
+        add_scaled(to, cpu_read(in, from + e, size, added), size, alpha);
+        cpu_store(out, at + e, size, to);
+    }
+}
+
+void cpu_scale_into(const struct tensor *out,
+                    enum write_mode mode,
+                    const struct tensor *in,
+                    float scale) {
+    const int64_t count = tensor_count(in);
+    const int64_t pieces = pieces_of(count);
+    const int64_t step = cpu_stretch(out, PARALLEL_MIN_COUNT);
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
+        float buffer[CPU_STRETCH];
+        for (int64_t e = from; e < from + size; e += step) {
+            const int64_t n = from + size - e < step ? from + size - e : step;
+            float *to = cpu_target(out, e, buffer);
+            if (mode == WRITE_SET) {
+                memset(to, 0, (size_t)n * sizeof *to);
+            } else {
+                (void)cpu_read(out, e, n, buffer);
+            }
+            add_scaled(to, (const float *)in->data + e, n, scale);
+            cpu_store(out, e, n, to);
+        }
     }
 }
 
@@ -117,15 +183,33 @@ enum status cpu_add(struct device *dev,
     (void)dev;
     TRY(cpu_real("add", in, err));
     TRY(check_like("add", "out", out, in, err));
-    cpu_add_to(out->data, in->data, tensor_count(in), alpha);
+    const int64_t count = tensor_count(in);
+    const int64_t pieces = pieces_of(count);
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
+        add_stretches(out, from, in, from, size, alpha);
+    }
     return STATUS_OK;
 }
 
-CPU_CLONES static double piece_squares(const float *in, int64_t count) {
+CPU_CLONES static double float_squares(const float *in, int64_t count) {
     double sum = 0.0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; i++) {
         sum += (double)in[i] * (double)in[i];
+    }
+    return sum;
+}
+
+static double squares(const struct tensor *in, int64_t from, int64_t count) {
+    const int64_t step = cpu_stretch(in, count);
+    float buffer[CPU_STRETCH];
+    double sum = 0.0;
+    for (int64_t e = 0; e < count; e += step) {
+        const int64_t size = count - e < step ? count - e : step;
+        sum += float_squares(cpu_read(in, from + e, size, buffer), size);
     }
     return sum;
 }
@@ -135,17 +219,15 @@ enum status
 cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err) {
     TRY(cpu_real("sum_squares", in, err));
     const int64_t count = tensor_count(in);
-    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
-    const float *from = in->data;
+    const int64_t pieces = pieces_of(count);
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)pieces * sizeof(double), &scratch, err));
     double *sums = scratch;
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
-        const int64_t start = p * PARALLEL_MIN_COUNT;
-        const int64_t size =
-            count - start < PARALLEL_MIN_COUNT ? count - start : PARALLEL_MIN_COUNT;
-        sums[p] = piece_squares(from + start, size);
+        int64_t from;
+        const int64_t size = piece(p, count, &from);
+        sums[p] = squares(in, from, size);
     }
     double total = 0.0;
     for (int64_t p = 0; p < pieces; p++) {
@@ -153,6 +235,12 @@ cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
     }
     *out = total;
     return STATUS_OK;
+}
+
+/* Row r of t, as bytes. */
+static void *row_bytes(const struct tensor *t, int64_t r, size_t *size) {
+    *size = (size_t)t->shape[1] * dtype_size_bytes(t->dtype);
+    return (unsigned char *)t->data + (size_t)r * *size;
 }
 
 enum status cpu_gather_rows(struct device *dev,
@@ -163,11 +251,11 @@ enum status cpu_gather_rows(struct device *dev,
     (void)dev;
     TRY(cpu_real("gather_rows", in, err));
     TRY(check_rows("gather_rows", out, in, rows, err));
-    const int64_t width = in->shape[1];
     const int32_t *index = rows->data;
     for (int64_t i = 0; i < out->shape[0]; i++) {
-        memcpy((float *)out->data + i * width, (const float *)in->data + index[i] * width,
-               (size_t)width * sizeof(float));
+        size_t size;
+        void *to = row_bytes(out, i, &size);
+        memcpy(to, row_bytes(in, index[i], &size), size);
     }
     return STATUS_OK;
 }
@@ -184,12 +272,12 @@ enum status cpu_scatter_rows(struct device *dev,
     const int64_t width = in->shape[1];
     const int32_t *index = rows->data;
     for (int64_t i = 0; i < in->shape[0]; i++) {
-        const float *from = (const float *)in->data + i * width;
-        float *to = (float *)out->data + index[i] * width;
         if (mode == WRITE_ADD) {
-            add_scaled(to, from, width, 1.0f);
+            add_stretches(out, index[i] * width, in, i * width, width, 1.0f);
         } else {
-            memcpy(to, from, (size_t)width * sizeof(float));
+            size_t size;
+            void *to = row_bytes(out, index[i], &size);
+            memcpy(to, row_bytes(in, i, &size), size);
         }
     }
     return STATUS_OK;
@@ -206,15 +294,20 @@ enum status cpu_l2_normalize(struct device *dev,
     TRY(cpu_real("l2_normalize", in, err));
     TRY(check_l2_normalize(out, norm, in, err));
     const int64_t width = in->shape[1];
+    const int64_t step = cpu_stretch(in, width);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < in->shape[0]; r++) {
-        const float *from = (const float *)in->data + r * width;
-        float *to = (float *)out->data + r * width;
-        const double length = sqrt(piece_squares(from, width));
+        const double length = sqrt(squares(in, r * width, width));
         const float scale = (float)(1.0 / fmax(length, smallest_norm));
         ((float *)norm->data)[r] = (float)length;
-        for (int64_t d = 0; d < width; d++) {
-            to[d] = from[d] * scale;
+        float buffer[CPU_STRETCH];
+        for (int64_t e = 0; e < width; e += step) {
+            const int64_t size = width - e < step ? width - e : step;
+            const float *from = cpu_read(in, r * width + e, size, buffer);
+            float *to = (float *)out->data + r * width + e;
+            for (int64_t d = 0; d < size; d++) {
+                to[d] = from[d] * scale;
+            }
         }
     }
     return STATUS_OK;
@@ -227,21 +320,27 @@ enum status cpu_l2_normalize_bwd(struct device *dev,
                                  const struct tensor *norm,
                                  struct error *err) {
     (void)dev;
-    TRY(cpu_real("l2_normalize_bwd", out, err));
+    TRY(cpu_real("l2_normalize_bwd", din, err));
     TRY(check_l2_normalize_bwd(din, dout, out, norm, err));
     const int64_t width = out->shape[1];
+    const int64_t step = cpu_stretch(din, width);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < out->shape[0]; r++) {
         const float *y = (const float *)out->data + r * width;
         const float *dy = (const float *)dout->data + r * width;
-        float *dx = (float *)din->data + r * width;
         double along = 0.0;
         for (int64_t d = 0; d < width; d++) {
             along += (double)dy[d] * (double)y[d];
         }
         const double scale = 1.0 / fmax((double)((const float *)norm->data)[r], smallest_norm);
-        for (int64_t d = 0; d < width; d++) {
-            dx[d] = (float)(((double)dy[d] - along * (double)y[d]) * scale);
+        float buffer[CPU_STRETCH];
+        for (int64_t e = 0; e < width; e += step) {
+            const int64_t size = width - e < step ? width - e : step;
+            float *dx = cpu_target(din, r * width + e, buffer);
+            for (int64_t d = 0; d < size; d++) {
+                dx[d] = (float)(((double)dy[e + d] - along * (double)y[e + d]) * scale);
+            }
+            cpu_store(din, r * width + e, size, dx);
         }
     }
     return STATUS_OK;
@@ -291,15 +390,15 @@ enum status cpu_adamw(struct device *dev,
                                     .rate = (float)((double)p->lr / correction1),
                                     .root2 = (float)(1.0 / sqrt(correction2))};
     const int64_t count = tensor_count(value);
-    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+    const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
-        const int64_t from = i * PARALLEL_MIN_COUNT;
-        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        int64_t from;
+        const int64_t size = piece(i, count, &from);
         adamw_piece((float *)value->data + from, (const float *)grad->data + from,
                     (float *)m->data + from, (float *)v->data + from, size, &f);
         if (tensor_wanted(working)) {
-            narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+            cpu_narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
         }
     }
     return STATUS_OK;
@@ -331,15 +430,15 @@ enum status cpu_sgdm(struct device *dev,
     TRY(cpu_real("sgdm", value, err));
     TRY(check_sgdm(value, working, grad, m, err));
     const int64_t count = tensor_count(value);
-    const int64_t pieces = (count + PARALLEL_MIN_COUNT - 1) / PARALLEL_MIN_COUNT;
+    const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
-        const int64_t from = i * PARALLEL_MIN_COUNT;
-        const int64_t size = count - from < PARALLEL_MIN_COUNT ? count - from : PARALLEL_MIN_COUNT;
+        int64_t from;
+        const int64_t size = piece(i, count, &from);
         sgdm_piece((float *)value->data + from, (const float *)grad->data + from,
                    (float *)m->data + from, size, p);
         if (tensor_wanted(working)) {
-            narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+            cpu_narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
         }
     }
     return STATUS_OK;

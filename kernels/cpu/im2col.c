@@ -22,7 +22,7 @@ static bool pointwise(const struct conv_shape *s) {
 }
 
 bool im2col_pays(const struct conv_shape *s, bool backward) {
-    const bool small = s->out_h * s->out_w <= MAX_PIXELS;
+    const bool small = s->dtype == DTYPE_F32 && s->out_h * s->out_w <= MAX_PIXELS;
     return (small || (backward && pointwise(s))) && s->in >= MIN_CHANNELS;
 }
 
@@ -74,9 +74,10 @@ columns(struct device *dev, float **cols, const struct conv_shape *s, struct err
     return STATUS_OK;
 }
 
+/* The columns of src: src itself where that is pointwise, else built in scratch. f32 only then. */
 static enum status gather(struct device *dev,
-                          const float **cols,
-                          const float *src,
+                          const void **cols,
+                          const void *src,
                           const struct conv_shape *s,
                           struct error *err) {
     float *to;
@@ -89,59 +90,76 @@ static enum status gather(struct device *dev,
     const int64_t per_image = s->out_h * s->out_w * row_width(s);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < s->n; n++) {
-        gather_image(to + n * per_image, src + n * s->h * s->w * s->in, s);
+        gather_image(to + n * per_image, (const float *)src + n * s->h * s->w * s->in, s);
     }
     return STATUS_OK;
 }
 
 enum status im2col_forward(struct device *dev,
                            const struct conv_shape *s,
-                           float *dst,
-                           const float *src,
-                           const float *weight,
+                           void *dst,
+                           const void *src,
+                           const void *weight,
                            struct error *err) {
-    const float *cols;
+    const void *cols;
+    const struct product_shape p = {.m = s->n * s->out_h * s->out_w,
+                                    .n = s->out,
+                                    .k = row_width(s),
+                                    .transpose_b = 1,
+                                    .dtype = s->dtype,
+                                    .out_dtype = s->dtype};
     TRY(gather(dev, &cols, src, s, err));
-    return matrix_product(dst, s->n * s->out_h * s->out_w, s->out, row_width(s), cols, false,
-                          weight, true, 1.0f, 0.0f, err);
+    return matrix_product(cpu_device_of(dev)->onednn, &p, dst, cols, weight, NULL, err);
 }
 
 enum status im2col_backward_weight(struct device *dev,
                                    const struct conv_shape *s,
                                    float *dweight,
                                    enum write_mode mode,
-                                   const float *ddst,
-                                   const float *src,
+                                   const void *ddst,
+                                   const void *src,
                                    struct error *err) {
-    const float *cols;
+    const void *cols;
+    const struct product_shape p = {.m = s->out,
+                                    .n = row_width(s),
+                                    .k = s->n * s->out_h * s->out_w,
+                                    .transpose_a = 1,
+                                    .dtype = s->dtype,
+                                    .out_dtype = DTYPE_F32,
+                                    .add = mode == WRITE_ADD ? 1 : 0};
     TRY(gather(dev, &cols, src, s, err));
-    return matrix_product(dweight, s->out, row_width(s), s->n * s->out_h * s->out_w, ddst, true,
-                          cols, false, 1.0f, mode == WRITE_ADD ? 1.0f : 0.0f, err);
+    return matrix_product(cpu_device_of(dev)->onednn, &p, dweight, ddst, cols, NULL, err);
 }
 
 enum status im2col_backward_data(struct device *dev,
                                  const struct conv_shape *s,
-                                 float *dsrc,
+                                 void *dsrc,
                                  enum write_mode mode,
-                                 const float *ddst,
-                                 const float *weight,
+                                 const void *ddst,
+                                 const void *weight,
                                  struct error *err) {
-    float *cols;
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
+    struct product_shape p = {.m = s->n * s->out_h * s->out_w,
+                              .n = row_width(s),
+                              .k = s->out,
+                              .dtype = s->dtype,
+                              .out_dtype = s->dtype};
     if (pointwise(s)) {
-        return matrix_product(dsrc, s->n * s->h * s->w, s->in, s->out, ddst, false, weight, false,
-                              1.0f, mode == WRITE_ADD ? 1.0f : 0.0f, err);
+        p.add = mode == WRITE_ADD ? 1 : 0;
+        return matrix_product(onednn, &p, dsrc, ddst, weight, NULL, err);
     }
+    float *cols;
     TRY(columns(dev, &cols, s, err));
-    TRY(matrix_product(cols, s->n * s->out_h * s->out_w, row_width(s), s->out, ddst, false, weight,
-                       false, 1.0f, 0.0f, err));
+    TRY(matrix_product(onednn, &p, cols, ddst, weight, NULL, err));
     const int64_t image = s->h * s->w * s->in;
     const int64_t per_image = s->out_h * s->out_w * row_width(s);
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < s->n; n++) {
+        float *to = (float *)dsrc + n * image;
         if (mode == WRITE_SET) {
-            memset(dsrc + n * image, 0, (size_t)image * sizeof *dsrc);
+            memset(to, 0, (size_t)image * sizeof *to);
         }
-        scatter_image(dsrc + n * image, cols + n * per_image, s);
+        scatter_image(to, cols + n * per_image, s);
     }
     return STATUS_OK;
 }

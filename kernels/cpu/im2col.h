@@ -15,26 +15,27 @@
 /* True where these functions are faster than those of onednn.h. */
 bool im2col_pays(const struct conv_shape *shape, bool backward);
 
-/* Each may use the device's scratch. Returns OK, NOMEM or DEVICE. */
+/* In the type of the shape; only F32 where the kernel is not 1 x 1. Each may use the device's
+ * scratch. Returns OK, NOMEM or DEVICE. */
 enum status im2col_forward(struct device *dev,
                            const struct conv_shape *shape,
-                           float *dst,
-                           const float *src,
-                           const float *weight,
+                           void *dst,
+                           const void *src,
+                           const void *weight,
                            struct error *err);
 enum status im2col_backward_data(struct device *dev,
                                  const struct conv_shape *shape,
-                                 float *dsrc,
+                                 void *dsrc,
                                  enum write_mode mode,
-                                 const float *ddst,
-                                 const float *weight,
+                                 const void *ddst,
+                                 const void *weight,
                                  struct error *err);
 enum status im2col_backward_weight(struct device *dev,
                                    const struct conv_shape *shape,
                                    float *dweight,
                                    enum write_mode mode,
-                                   const float *ddst,
-                                   const float *src,
+                                   const void *ddst,
+                                   const void *src,
                                    struct error *err);
 
 #endif

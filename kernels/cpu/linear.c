@@ -51,14 +51,30 @@ add_rows(double *restrict sums, const float *restrict in, int64_t rows, int64_t 
     }
 }
 
+/* sums += rows [from, from + count) of `in` */
+static void add_row_block(double *sums, const struct tensor *in, int64_t from, int64_t count) {
+    const int64_t columns = in->shape[1];
+    float buffer[CPU_STRETCH];
+    if (in->dtype == DTYPE_F32) {
+        add_rows(sums, (const float *)in->data + from * columns, count, columns);
+        return;
+    }
+    for (int64_t r = from; r < from + count; r++) {
+        for (int64_t e = 0; e < columns; e += CPU_STRETCH) {
+            const int64_t size = columns - e < CPU_STRETCH ? columns - e : CPU_STRETCH;
+            add_rows(sums + e, cpu_read(in, r * columns + e, size, buffer), 1, size);
+        }
+    }
+}
+
 enum status cpu_column_sums(struct device *dev,
                             float *out,
                             enum write_mode mode,
-                            const float *in,
-                            int64_t rows,
-                            int64_t columns,
+                            const struct tensor *in,
                             struct error *err) {
     enum { BLOCKS = 16 };
+    const int64_t rows = in->shape[0];
+    const int64_t columns = in->shape[1];
     const int64_t size = (rows + BLOCKS - 1) / BLOCKS;
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)(BLOCKS * columns) * sizeof(double), &scratch, err));
@@ -68,7 +84,7 @@ enum status cpu_column_sums(struct device *dev,
         const int64_t from = b * size < rows ? b * size : rows;
         const int64_t count = rows - from < size ? rows - from : size;
         memset(sums + b * columns, 0, (size_t)columns * sizeof *sums);
-        add_rows(sums + b * columns, in + from * columns, count, columns);
+        add_row_block(sums + b * columns, in, from, count);
     }
     for (int64_t i = 0; i < columns; i++) {
         double total = mode == WRITE_ADD ? (double)out[i] : 0.0;
@@ -89,12 +105,53 @@ enum status cpu_matmul(struct device *dev,
                        bool transpose_b,
                        float alpha,
                        struct error *err) {
-    (void)dev;
     TRY(cpu_real("matmul", a, err));
     TRY(check_matmul(out, a, transpose_a, b, transpose_b, err));
-    return matrix_product(out->data, out->shape[0], out->shape[1], a->shape[transpose_a ? 0 : 1],
-                          a->data, transpose_a, b->data, transpose_b, alpha,
-                          mode == WRITE_ADD ? 1.0f : 0.0f, err);
+    struct product_shape p = {.m = out->shape[0],
+                              .n = out->shape[1],
+                              .k = a->shape[transpose_a ? 0 : 1],
+                              .transpose_a = transpose_a ? 1 : 0,
+                              .transpose_b = transpose_b ? 1 : 0,
+                              .dtype = a->dtype,
+                              .out_dtype = out->dtype,
+                              .add = mode == WRITE_ADD ? 1 : 0};
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
+    if (alpha == 1.0f) {
+        return matrix_product(onednn, &p, out->data, a->data, b->data, NULL, err);
+    }
+    void *product;
+    p.add = 0;
+    p.out_dtype = DTYPE_F32;
+    TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &product, err));
+    TRY(matrix_product(onednn, &p, product, a->data, b->data, NULL, err));
+    const struct tensor plain = tensor_2d(product, DTYPE_F32, p.m, p.n);
+    cpu_scale_into(out, mode, &plain, alpha);
+    return STATUS_OK;
+}
+
+/* out = gelu(pre), or dpre = dout gelu'(pre) where there is a dout. */
+static void
+gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tensor *dout) {
+    const int64_t columns = pre->shape[1];
+    const int64_t step = cpu_stretch(pre, columns);
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < pre->shape[0]; r++) {
+        float values[CPU_STRETCH];
+        float gradient[CPU_STRETCH];
+        float result[CPU_STRETCH];
+        for (int64_t e = 0; e < columns; e += step) {
+            const int64_t size = columns - e < step ? columns - e : step;
+            const int64_t at = r * columns + e;
+            const float *x = cpu_read(pre, at, size, values);
+            float *to = cpu_target(out, at, result);
+            if (dout == NULL) {
+                gelu(to, x, size);
+            } else {
+                gelu_gradient(to, cpu_read(dout, at, size, gradient), x, size);
+            }
+            cpu_store(out, at, size, to);
+        }
+    }
 }
 
 enum status cpu_linear(struct device *dev,
@@ -105,26 +162,31 @@ enum status cpu_linear(struct device *dev,
                        const struct tensor *bias,
                        enum activation act,
                        struct error *err) {
-    (void)dev;
     TRY(cpu_real("linear", in, err));
     TRY(check_linear(out, pre, in, weight, bias, act, err));
-    const int64_t rows = out->shape[0];
-    const int64_t columns = out->shape[1];
-    float *sum = act == ACTIVATION_GELU ? pre->data : out->data;
+    const struct tensor *sum = act == ACTIVATION_GELU ? pre : out;
     const bool biased = tensor_wanted(bias);
-    if (biased) {
+    const bool narrow = in->dtype == DTYPE_BF16;
+    const int64_t columns = out->shape[1];
+    if (biased && !narrow) {
+        float *rows = sum->data;
 #pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < rows; r++) {
-            memcpy(sum + r * columns, bias->data, (size_t)columns * sizeof *sum);
+        for (int64_t r = 0; r < out->shape[0]; r++) {
+            memcpy(rows + r * columns, bias->data, (size_t)columns * sizeof *rows);
         }
     }
-    TRY(matrix_product(sum, rows, columns, in->shape[1], in->data, false, weight->data, true, 1.0f,
-                       biased ? 1.0f : 0.0f, err));
+    const struct product_shape p = {.m = out->shape[0],
+                                    .n = columns,
+                                    .k = in->shape[1],
+                                    .transpose_b = 1,
+                                    .dtype = in->dtype,
+                                    .out_dtype = in->dtype,
+                                    .add = biased && !narrow ? 1 : 0,
+                                    .biased = biased && narrow ? 1 : 0};
+    TRY(matrix_product(cpu_device_of(dev)->onednn, &p, sum->data, in->data, weight->data,
+                       p.biased != 0 ? bias->data : NULL, err));
     if (act == ACTIVATION_GELU) {
-#pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < rows; r++) {
-            gelu((float *)out->data + r * columns, sum + r * columns, columns);
-        }
+        gelu_walk(out, pre, NULL);
     }
     return STATUS_OK;
 }
@@ -144,29 +206,31 @@ enum status cpu_linear_bwd(struct device *dev,
                            struct error *err) {
     TRY(cpu_real("linear_bwd", in, err));
     TRY(check_linear_bwd(din, dweight, dbias, dpre, dout, in, weight, pre, act, err));
-    const int64_t rows = dout->shape[0];
-    const int64_t columns = dout->shape[1];
-    const int64_t inner = in->shape[1];
-    const float *d = dout->data;
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
+    const struct tensor *d = dout;
     if (act == ACTIVATION_GELU) {
-        const float *x = pre->data;
-#pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < rows; r++) {
-            gelu_gradient((float *)dpre->data + r * columns, d + r * columns, x + r * columns,
-                          columns);
-        }
-        d = dpre->data;
+        gelu_walk(dpre, pre, dout);
+        d = dpre;
     }
-    const float param_beta = param_mode == WRITE_ADD ? 1.0f : 0.0f;
-    TRY(matrix_product(dweight->data, columns, inner, rows, d, true, in->data, false, 1.0f,
-                       param_beta, err));
+    const struct product_shape weights = {.m = dout->shape[1],
+                                          .n = in->shape[1],
+                                          .k = dout->shape[0],
+                                          .transpose_a = 1,
+                                          .dtype = in->dtype,
+                                          .out_dtype = DTYPE_F32,
+                                          .add = param_mode == WRITE_ADD ? 1 : 0};
+    TRY(matrix_product(onednn, &weights, dweight->data, d->data, in->data, NULL, err));
     if (tensor_wanted(dbias)) {
-        TRY(cpu_column_sums(dev, dbias->data, param_mode, d, rows, columns, err));
+        TRY(cpu_column_sums(dev, dbias->data, param_mode, d, err));
     }
-    if (tensor_wanted(din)) {
-        const float din_beta = din_mode == WRITE_ADD ? 1.0f : 0.0f;
-        TRY(matrix_product(din->data, rows, inner, columns, d, false, weight->data, false, 1.0f,
-                           din_beta, err));
+    if (!tensor_wanted(din)) {
+        return STATUS_OK;
     }
-    return STATUS_OK;
+    const struct product_shape inputs = {.m = dout->shape[0],
+                                         .n = in->shape[1],
+                                         .k = dout->shape[1],
+                                         .dtype = in->dtype,
+                                         .out_dtype = in->dtype,
+                                         .add = din_mode == WRITE_ADD ? 1 : 0};
+    return matrix_product(onednn, &inputs, din->data, d->data, weight->data, NULL, err);
 }

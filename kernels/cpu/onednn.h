@@ -1,6 +1,6 @@
 /*
  * onednn: the one door to oneDNN (C API, 2.6 and 3.x): convolutions over plain NHWC activations and
- * OHWI weights, and matrix products.
+ * OHWI weights, and matrix products, in F32 and BF16.
  *
  * Primitives and the buffers for their blocked weights are made at the first use of a shape and
  * kept; weights are reordered at every call, since they change at every step.
@@ -16,50 +16,60 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
+#include "kernels/ops.h"
 
-struct convolutions;
+struct onednn;
 
-enum { CONVOLUTIONS_MAX_SHAPES = 1024 };
+/* Shapes kept of each kind. One more convolution is an error; one more product takes the place of
+ * the one that was not used for longest. */
+enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 
 struct conv_shape {
     int64_t n, h, w, in, out, kernel_h, kernel_w, stride, pad, out_h, out_w;
+    int64_t dtype; /* enum dtype, F32 or BF16; gradients of weights are F32 */
 };
 
-enum status convolutions_create(struct convolutions **out, struct error *err);
-void convolutions_destroy(struct convolutions *c); /* accepts NULL */
+enum status onednn_create(struct onednn **out, struct error *err);
+void onednn_destroy(struct onednn *o); /* accepts NULL */
 
 /* dst (n, out_h, out_w, out) = src (n, h, w, in) * weight (out, kernel_h, kernel_w, in). Each
  * returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
-enum status convolve_forward(struct convolutions *c,
+enum status convolve_forward(struct onednn *o,
                              const struct conv_shape *shape,
-                             float *dst,
-                             const float *src,
-                             const float *weight,
+                             void *dst,
+                             const void *src,
+                             const void *weight,
                              struct error *err);
-enum status convolve_backward_data(struct convolutions *c,
+enum status convolve_backward_data(struct onednn *o,
                                    const struct conv_shape *shape,
-                                   float *dsrc,
-                                   const float *ddst,
-                                   const float *weight,
+                                   void *dsrc,
+                                   const void *ddst,
+                                   const void *weight,
                                    struct error *err);
-enum status convolve_backward_weight(struct convolutions *c,
+enum status convolve_backward_weight(struct onednn *o,
                                      const struct conv_shape *shape,
                                      float *dweight,
-                                     const float *ddst,
-                                     const float *src,
+                                     const void *ddst,
+                                     const void *src,
                                      struct error *err);
 
-/* out (m, n) = alpha op(a) op(b) + beta out, row-major. Returns OK or DEVICE. */
-enum status matrix_product(float *out,
-                           int64_t m,
-                           int64_t n,
-                           int64_t k,
-                           const float *a,
-                           bool transpose_a,
-                           const float *b,
-                           bool transpose_b,
-                           float alpha,
-                           float beta,
+/* op(a) (m, k) and op(b) (k, n), row-major. */
+struct product_shape {
+    int64_t m, n, k;
+    int64_t transpose_a, transpose_b; /* 0 or 1 */
+    int64_t dtype;                    /* of a and b: F32 or BF16 */
+    int64_t out_dtype;                /* F32 with F32; F32 or BF16 with BF16 */
+    int64_t add;                      /* 0: out = product; 1: out += product */
+    int64_t biased;                   /* 0 or 1; only BF16 to BF16: a row of n floats is added */
+};
+
+/* out (m, n) = or += op(a) op(b) + bias; bias NULL unless biased. Returns OK, NOMEM or DEVICE. */
+enum status matrix_product(struct onednn *o,
+                           const struct product_shape *shape,
+                           void *out,
+                           const void *a,
+                           const void *b,
+                           const float *bias,
                            struct error *err);
 
 #endif

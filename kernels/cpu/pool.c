@@ -1,13 +1,23 @@
 /*
- * pool: maximum, average and global average over (N,H,W,C), whole channel vectors at a time.
+ * pool: maximum, average and global average over (N,H,W,C), stretches of channels at a time.
+ *
+ * Backward passes gather: every input pixel collects from the windows that hold it, in their order.
+ * So nothing is cleared, each value is rounded once, and no loop has an address that depends on
+ * data.
  */
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/cpu/cpu_internal.h"
 
-/* Row (n, y, x) of a tensor of channel vectors. */
-static float *row(const struct tensor *t, int64_t n, int64_t y, int64_t x) {
-    return (float *)t->data + ((n * t->shape[1] + y) * t->shape[2] + x) * t->shape[3];
+/* Channels are taken CPU_STRETCH at a time. */
+static int64_t channels_at(int64_t i, int64_t c) {
+    return c - i < CPU_STRETCH ? c - i : CPU_STRETCH;
+}
+
+/* First element of pixel (n, y, x). */
+static int64_t pixel(const struct tensor *t, int64_t n, int64_t y, int64_t x) {
+    return ((n * t->shape[1] + y) * t->shape[2] + x) * t->shape[3];
 }
 
 CPU_CLONES static void take_larger(float *restrict best,
@@ -23,31 +33,38 @@ CPU_CLONES static void take_larger(float *restrict best,
 }
 
 static void maxpool_pixel(const struct tensor *out,
-                          int32_t *places,
+                          const struct tensor *argmax,
                           const struct tensor *in,
                           const struct pool_params *p,
                           int64_t n,
                           int64_t oy,
                           int64_t ox) {
-    const int64_t c = out->shape[3];
-    float *best = row(out, n, oy, ox);
-    bool first = true;
-    for (int32_t k = 0; k < p->kernel * p->kernel; k++) {
-        const int64_t y = oy * p->stride - p->pad + k / p->kernel;
-        const int64_t x = ox * p->stride - p->pad + k % p->kernel;
-        if (y < 0 || y >= in->shape[1] || x < 0 || x >= in->shape[2]) {
-            continue;
-        }
-        const float *from = row(in, n, y, x);
-        if (first) {
-            memcpy(best, from, (size_t)c * sizeof *best);
-            for (int64_t i = 0; i < c; i++) {
-                places[i] = k;
+    const int64_t to = pixel(out, n, oy, ox);
+    for (int64_t i = 0; i < out->shape[3]; i += CPU_STRETCH) {
+        const int64_t c = channels_at(i, out->shape[3]);
+        float values[CPU_STRETCH];
+        float largest[CPU_STRETCH];
+        float *best = cpu_target(out, to + i, largest);
+        int32_t *places = (int32_t *)argmax->data + to + i;
+        bool first = true;
+        for (int32_t k = 0; k < p->kernel * p->kernel; k++) {
+            const int64_t y = oy * p->stride - p->pad + k / p->kernel;
+            const int64_t x = ox * p->stride - p->pad + k % p->kernel;
+            if (y < 0 || y >= in->shape[1] || x < 0 || x >= in->shape[2]) {
+                continue;
             }
-            first = false;
-        } else {
-            take_larger(best, places, from, k, c);
+            const float *from = cpu_read(in, pixel(in, n, y, x) + i, c, values);
+            if (first) {
+                memcpy(best, from, (size_t)c * sizeof *best);
+                for (int64_t e = 0; e < c; e++) {
+                    places[e] = k;
+                }
+                first = false;
+            } else {
+                take_larger(best, places, from, k, c);
+            }
         }
+        cpu_store(out, to + i, c, best);
     }
 }
 
@@ -60,23 +77,95 @@ enum status cpu_maxpool(struct device *dev,
     (void)dev;
     TRY(cpu_real("maxpool", in, err));
     TRY(check_pool("maxpool", out, argmax, in, p, false, err));
-    const int64_t c = out->shape[3];
 #pragma omp parallel for collapse(2) schedule(static)
     for (int64_t n = 0; n < out->shape[0]; n++) {
         for (int64_t oy = 0; oy < out->shape[1]; oy++) {
             for (int64_t ox = 0; ox < out->shape[2]; ox++) {
-                int32_t *places =
-                    (int32_t *)argmax->data + ((n * out->shape[1] + oy) * out->shape[2] + ox) * c;
-                maxpool_pixel(out, places, in, p, n, oy, ox);
+                maxpool_pixel(out, argmax, in, p, n, oy, ox);
             }
         }
     }
     return STATUS_OK;
 }
 
-static void clear_image(const struct tensor *t, int64_t n, enum write_mode mode) {
+/* The outputs whose windows hold input `i` of an axis: [*begin, *end). */
+static void
+covering(int64_t i, const struct pool_params *p, int64_t size, int64_t *begin, int64_t *end) {
+    const int64_t past = i + p->pad - p->kernel; /* the last place that is before the window */
+    *begin = past < 0 ? 0 : past / p->stride + 1;
+    *end = (i + p->pad) / p->stride + 1;
+    *end = *end > size ? size : *end;
+}
+
+/* sum += dout where the window chose cell k */
+CPU_CLONES static void add_chosen(float *restrict sum,
+                                  const float *restrict dout,
+                                  const int32_t *restrict place,
+                                  int32_t k,
+                                  int64_t c) {
+    for (int64_t i = 0; i < c; i++) {
+        const float d = dout[i];
+        sum[i] += place[i] == k ? d : 0.0f;
+    }
+}
+
+CPU_CLONES static void add_chosen_bf16(float *restrict sum,
+                                       const uint16_t *restrict dout,
+                                       const int32_t *restrict place,
+                                       int32_t k,
+                                       int64_t c) {
+    for (int64_t i = 0; i < c; i++) {
+        const float d = bf16_to_f32(dout[i]);
+        sum[i] += place[i] == k ? d : 0.0f;
+    }
+}
+
+CPU_CLONES static void
+add_scaled(float *restrict out, const float *restrict in, float s, int64_t c) {
+    for (int64_t i = 0; i < c; i++) {
+        out[i] += in[i] * s;
+    }
+}
+
+/* The sum that a gradient starts from: zero, or what is there. In place for f32. */
+static float *
+begin_sum(const struct tensor *t, int64_t at, int64_t c, enum write_mode mode, float *buffer) {
+    float *sum = cpu_target(t, at, buffer);
     if (mode == WRITE_SET) {
-        memset(row(t, n, 0, 0), 0, (size_t)(tensor_count(t) / t->shape[0]) * sizeof(float));
+        memset(sum, 0, (size_t)c * sizeof *sum);
+    } else {
+        (void)cpu_read(t, at, c, buffer);
+    }
+    return sum;
+}
+
+static void maxpool_collect(float *sum,
+                            const struct tensor *dout,
+                            const struct tensor *argmax,
+                            const struct pool_params *p,
+                            int64_t n,
+                            int64_t y,
+                            int64_t x,
+                            int64_t first_channel,
+                            int64_t c) {
+    int64_t y0;
+    int64_t y1;
+    int64_t x0;
+    int64_t x1;
+    covering(y, p, dout->shape[1], &y0, &y1);
+    covering(x, p, dout->shape[2], &x0, &x1);
+    for (int64_t oy = y0; oy < y1; oy++) {
+        for (int64_t ox = x0; ox < x1; ox++) {
+            const int64_t from = pixel(dout, n, oy, ox) + first_channel;
+            const int64_t k =
+                (y + p->pad - oy * p->stride) * p->kernel + (x + p->pad - ox * p->stride);
+            const int32_t *places = (const int32_t *)argmax->data + from;
+            if (dout->dtype == DTYPE_F32) {
+                add_chosen(sum, (const float *)dout->data + from, places, (int32_t)k, c);
+            } else {
+                add_chosen_bf16(sum, (const uint16_t *)dout->data + from, places, (int32_t)k, c);
+            }
+        }
     }
 }
 
@@ -90,31 +179,23 @@ enum status cpu_maxpool_bwd(struct device *dev,
     (void)dev;
     TRY(cpu_real("maxpool_bwd", dout, err));
     TRY(check_pool("maxpool_bwd", dout, argmax, din, p, false, err));
-    const int64_t c = dout->shape[3];
-    const int64_t pixels = dout->shape[1] * dout->shape[2];
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < dout->shape[0]; n++) {
-        clear_image(din, n, mode);
-        for (int64_t q = 0; q < pixels; q++) {
-            const int64_t oy = q / dout->shape[2];
-            const int64_t ox = q % dout->shape[2];
-            const float *from = row(dout, n, oy, ox);
-            const int32_t *places = (const int32_t *)argmax->data + (n * pixels + q) * c;
-            for (int64_t i = 0; i < c; i++) {
-                const int64_t y = oy * p->stride - p->pad + places[i] / p->kernel;
-                const int64_t x = ox * p->stride - p->pad + places[i] % p->kernel;
-                row(din, n, y, x)[i] += from[i];
+    const int64_t width = din->shape[3];
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t n = 0; n < din->shape[0]; n++) {
+        for (int64_t y = 0; y < din->shape[1]; y++) {
+            float buffer[CPU_STRETCH];
+            for (int64_t x = 0; x < din->shape[2]; x++) {
+                for (int64_t i = 0; i < width; i += CPU_STRETCH) {
+                    const int64_t c = channels_at(i, width);
+                    const int64_t at = pixel(din, n, y, x) + i;
+                    float *sum = begin_sum(din, at, c, mode, buffer);
+                    maxpool_collect(sum, dout, argmax, p, n, y, x, i, c);
+                    cpu_store(din, at, c, sum);
+                }
             }
         }
     }
     return STATUS_OK;
-}
-
-CPU_CLONES static void
-add_vector(float *restrict out, const float *restrict in, float scale, int64_t c) {
-    for (int64_t i = 0; i < c; i++) {
-        out[i] += in[i] * scale;
-    }
 }
 
 static void
@@ -125,34 +206,40 @@ window(int64_t o, const struct pool_params *p, int64_t size, int64_t *begin, int
     *end = *end > size ? size : *end;
 }
 
-/* Forward gathers windows into narrow, backward spreads narrow over them. */
-static void avgpool_image(const struct tensor *wide,
-                          const struct tensor *narrow,
+/* The cells of a window that lie in an input of h x w. */
+struct cells {
+    int64_t y0, y1, x0, x1;
+    float share;
+};
+
+static struct cells
+cells_of(const struct tensor *in, const struct pool_params *p, int64_t oy, int64_t ox) {
+    struct cells w;
+    window(oy, p, in->shape[1], &w.y0, &w.y1);
+    window(ox, p, in->shape[2], &w.x0, &w.x1);
+    w.share = 1.0f / (float)((w.y1 - w.y0) * (w.x1 - w.x0));
+    return w;
+}
+
+static void avgpool_pixel(const struct tensor *out,
+                          const struct tensor *in,
                           const struct pool_params *p,
                           int64_t n,
-                          bool backward) {
-    const int64_t c = narrow->shape[3];
-    for (int64_t q = 0; q < narrow->shape[1] * narrow->shape[2]; q++) {
-        int64_t y0;
-        int64_t y1;
-        int64_t x0;
-        int64_t x1;
-        window(q / narrow->shape[2], p, wide->shape[1], &y0, &y1);
-        window(q % narrow->shape[2], p, wide->shape[2], &x0, &x1);
-        float *point = row(narrow, n, q / narrow->shape[2], q % narrow->shape[2]);
-        const float share = 1.0f / (float)((y1 - y0) * (x1 - x0));
-        if (!backward) {
-            memset(point, 0, (size_t)c * sizeof *point);
-        }
-        for (int64_t y = y0; y < y1; y++) {
-            for (int64_t x = x0; x < x1; x++) {
-                if (backward) {
-                    add_vector(row(wide, n, y, x), point, share, c);
-                } else {
-                    add_vector(point, row(wide, n, y, x), share, c);
-                }
+                          int64_t oy,
+                          int64_t ox) {
+    const struct cells w = cells_of(in, p, oy, ox);
+    const int64_t to = pixel(out, n, oy, ox);
+    for (int64_t i = 0; i < out->shape[3]; i += CPU_STRETCH) {
+        const int64_t c = channels_at(i, out->shape[3]);
+        float values[CPU_STRETCH];
+        float buffer[CPU_STRETCH];
+        float *sum = begin_sum(out, to + i, c, WRITE_SET, buffer);
+        for (int64_t y = w.y0; y < w.y1; y++) {
+            for (int64_t x = w.x0; x < w.x1; x++) {
+                add_scaled(sum, cpu_read(in, pixel(in, n, y, x) + i, c, values), w.share, c);
             }
         }
+        cpu_store(out, to + i, c, sum);
     }
 }
 
@@ -164,11 +251,44 @@ enum status cpu_avgpool(struct device *dev,
     (void)dev;
     TRY(cpu_real("avgpool", in, err));
     TRY(check_pool("avgpool", out, NULL, in, p, true, err));
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < in->shape[0]; n++) {
-        avgpool_image(in, out, p, n, false);
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t n = 0; n < out->shape[0]; n++) {
+        for (int64_t oy = 0; oy < out->shape[1]; oy++) {
+            for (int64_t ox = 0; ox < out->shape[2]; ox++) {
+                avgpool_pixel(out, in, p, n, oy, ox);
+            }
+        }
     }
     return STATUS_OK;
+}
+
+static void avgpool_collect(const struct tensor *din,
+                            enum write_mode mode,
+                            const struct tensor *dout,
+                            const struct pool_params *p,
+                            int64_t n,
+                            int64_t y,
+                            int64_t x) {
+    int64_t y0;
+    int64_t y1;
+    int64_t x0;
+    int64_t x1;
+    covering(y, p, dout->shape[1], &y0, &y1);
+    covering(x, p, dout->shape[2], &x0, &x1);
+    const int64_t at = pixel(din, n, y, x);
+    for (int64_t i = 0; i < din->shape[3]; i += CPU_STRETCH) {
+        const int64_t c = channels_at(i, din->shape[3]);
+        float values[CPU_STRETCH];
+        float buffer[CPU_STRETCH];
+        float *sum = begin_sum(din, at + i, c, mode, buffer);
+        for (int64_t oy = y0; oy < y1; oy++) {
+            for (int64_t ox = x0; ox < x1; ox++) {
+                const float *from = cpu_read(dout, pixel(dout, n, oy, ox) + i, c, values);
+                add_scaled(sum, from, cells_of(din, p, oy, ox).share, c);
+            }
+        }
+        cpu_store(din, at + i, c, sum);
+    }
 }
 
 enum status cpu_avgpool_bwd(struct device *dev,
@@ -180,10 +300,13 @@ enum status cpu_avgpool_bwd(struct device *dev,
     (void)dev;
     TRY(cpu_real("avgpool_bwd", dout, err));
     TRY(check_pool("avgpool_bwd", dout, NULL, din, p, true, err));
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for collapse(2) schedule(static)
     for (int64_t n = 0; n < din->shape[0]; n++) {
-        clear_image(din, n, mode);
-        avgpool_image(din, dout, p, n, true);
+        for (int64_t y = 0; y < din->shape[1]; y++) {
+            for (int64_t x = 0; x < din->shape[2]; x++) {
+                avgpool_collect(din, mode, dout, p, n, y, x);
+            }
+        }
     }
     return STATUS_OK;
 }
@@ -196,13 +319,19 @@ enum status cpu_global_avgpool(struct device *dev,
     TRY(cpu_real("global_avgpool", in, err));
     TRY(check_global_avgpool(out, in, err));
     const int64_t pixels = in->shape[1] * in->shape[2];
-    const int64_t c = in->shape[3];
+    const int64_t width = in->shape[3];
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < in->shape[0]; n++) {
-        float *to = (float *)out->data + n * c;
-        memset(to, 0, (size_t)c * sizeof *to);
-        for (int64_t q = 0; q < pixels; q++) {
-            add_vector(to, row(in, n, 0, 0) + q * c, 1.0f / (float)pixels, c);
+        for (int64_t i = 0; i < width; i += CPU_STRETCH) {
+            const int64_t c = channels_at(i, width);
+            float values[CPU_STRETCH];
+            float buffer[CPU_STRETCH];
+            float *sum = begin_sum(out, n * width + i, c, WRITE_SET, buffer);
+            for (int64_t q = 0; q < pixels; q++) {
+                add_scaled(sum, cpu_read(in, (n * pixels + q) * width + i, c, values),
+                           1.0f / (float)pixels, c);
+            }
+            cpu_store(out, n * width + i, c, sum);
         }
     }
     return STATUS_OK;
@@ -217,13 +346,20 @@ enum status cpu_global_avgpool_bwd(struct device *dev,
     TRY(cpu_real("global_avgpool_bwd", dout, err));
     TRY(check_global_avgpool(dout, din, err));
     const int64_t pixels = din->shape[1] * din->shape[2];
-    const int64_t c = din->shape[3];
+    const int64_t width = din->shape[3];
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < din->shape[0]; n++) {
-        clear_image(din, n, mode);
-        for (int64_t q = 0; q < pixels; q++) {
-            add_vector(row(din, n, 0, 0) + q * c, (const float *)dout->data + n * c,
-                       1.0f / (float)pixels, c);
+        for (int64_t i = 0; i < width; i += CPU_STRETCH) {
+            const int64_t c = channels_at(i, width);
+            float values[CPU_STRETCH];
+            float buffer[CPU_STRETCH];
+            const float *from = cpu_read(dout, n * width + i, c, values);
+            for (int64_t q = 0; q < pixels; q++) {
+                const int64_t at = (n * pixels + q) * width + i;
+                float *sum = begin_sum(din, at, c, mode, buffer);
+                add_scaled(sum, from, 1.0f / (float)pixels, c);
+                cpu_store(din, at, c, sum);
+            }
         }
     }
     return STATUS_OK;

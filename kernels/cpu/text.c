@@ -2,10 +2,10 @@
  * text: embedding, means over captions and layer norm.
  *
  * Embedding gradients are split by columns, so that every element is added to in the order of the
- * batch. Layer norm takes the statistics of a row in double; its gradient sums one row, and the
- * rows of one block, in f32, and blocks in double.
+ * batch. Layer norm sums one row, and the rows of one block, in f32, and blocks in double.
  */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
@@ -23,6 +23,43 @@ void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg) {
     }
 }
 
+/* sum = a + b (b may be NULL, sum may be a) */
+CPU_CLONES static void sum_row(float *sum, const float *a, const float *b, int64_t width) {
+    if (b == NULL) {
+#pragma omp simd
+        for (int64_t d = 0; d < width; d++) {
+            sum[d] = a[d];
+        }
+        return;
+    }
+#pragma omp simd
+    for (int64_t d = 0; d < width; d++) {
+        sum[d] = a[d] + b[d];
+    }
+}
+
+/* Row o of out = row i of a + row j of b. */
+static void sum_rows(const struct tensor *out,
+                     int64_t o,
+                     const struct tensor *a,
+                     int64_t i,
+                     const struct tensor *b,
+                     int64_t j) {
+    const int64_t width = out->shape[1];
+    const int64_t step = cpu_stretch(out, width);
+    float left[CPU_STRETCH];
+    float right[CPU_STRETCH];
+    float total[CPU_STRETCH];
+    for (int64_t e = 0; e < width; e += step) {
+        const int64_t size = width - e < step ? width - e : step;
+        const float *x = cpu_read(a, i * width + e, size, left);
+        const float *y = cpu_read(b, j * width + e, size, right);
+        float *to = cpu_target(out, o * width + e, total);
+        sum_row(to, x, y, size);
+        cpu_store(out, o * width + e, size, to);
+    }
+}
+
 enum status cpu_embedding(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *tokens,
@@ -37,17 +74,11 @@ enum status cpu_embedding(struct device *dev,
     const int32_t *ids = tokens->data;
     const int32_t *starts = seg->starts->data;
     const int32_t *lengths = seg->lengths->data;
-    const int64_t width = table->shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
         for (int64_t t = 0; t < lengths[n]; t++) {
             const int64_t r = starts[n] + t;
-            const float *word = (const float *)table->data + ids[r] * width;
-            const float *place = (const float *)positions->data + t * width;
-            float *to = (float *)out->data + r * width;
-            for (int64_t d = 0; d < width; d++) {
-                to[d] = word[d] + place[d];
-            }
+            sum_rows(out, r, table, ids[r], positions, t);
         }
     }
     cpu_clear_other_rows(out, seg);
@@ -62,7 +93,7 @@ enum status cpu_embedding_bwd(struct device *dev,
                               const struct tensor *tokens,
                               const struct segments *seg,
                               struct error *err) {
-    enum { CHUNK = 16 }; /* columns: one cache line */
+    enum { CHUNK = 32 }; /* columns: whole cache lines of either type */
     TRY(cpu_real("embedding_bwd", dout, err));
     TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
     TRY(check_token_values("embedding_bwd", tokens, seg, dtable->shape[0], dpositions->shape[0],
@@ -81,10 +112,11 @@ enum status cpu_embedding_bwd(struct device *dev,
         for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
             for (int64_t t = 0; t < lengths[n]; t++) {
                 const int64_t r = starts[n] + t;
-                const float *from = (const float *)dout->data + r * width;
-                float *word = (float *)dtable->data + ids[r] * width;
-                float *place = (float *)dpositions->data + t * width;
-                for (int64_t d = d0; d < d1; d++) {
+                float buffer[CHUNK];
+                const float *from = cpu_read(dout, r * width + d0, d1 - d0, buffer);
+                float *word = (float *)dtable->data + ids[r] * width + d0;
+                float *place = (float *)dpositions->data + t * width + d0;
+                for (int64_t d = 0; d < d1 - d0; d++) {
                     word[d] += from[d];
                     place[d] += from[d];
                 }
@@ -92,6 +124,19 @@ enum status cpu_embedding_bwd(struct device *dev,
         }
     }
     return STATUS_OK;
+}
+
+CPU_CLONES static void add_row(float *restrict sum, const float *restrict row, int64_t count) {
+    for (int64_t d = 0; d < count; d++) {
+        sum[d] += row[d];
+    }
+}
+
+CPU_CLONES static void
+scale_row(float *restrict to, const float *restrict from, float scale, int64_t count) {
+    for (int64_t d = 0; d < count; d++) {
+        to[d] = from[d] * scale;
+    }
 }
 
 enum status cpu_segment_mean(struct device *dev,
@@ -108,17 +153,17 @@ enum status cpu_segment_mean(struct device *dev,
     const int64_t width = in->shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < out->shape[0]; n++) {
-        const float *from = (const float *)in->data + starts[n] * width;
-        float *to = (float *)out->data + n * width;
-        const float share = 1.0f / (float)lengths[n];
-        memcpy(to, from, (size_t)width * sizeof *to);
-        for (int64_t t = 1; t < lengths[n]; t++) {
-            for (int64_t d = 0; d < width; d++) {
-                to[d] += from[t * width + d];
+        for (int64_t e = 0; e < width; e += CPU_STRETCH) {
+            const int64_t size = width - e < CPU_STRETCH ? width - e : CPU_STRETCH;
+            float sum[CPU_STRETCH];
+            float row[CPU_STRETCH];
+            memset(sum, 0, (size_t)size * sizeof *sum);
+            for (int64_t t = 0; t < lengths[n]; t++) {
+                add_row(sum, cpu_read(in, (starts[n] + t) * width + e, size, row), size);
             }
-        }
-        for (int64_t d = 0; d < width; d++) {
-            to[d] *= share;
+            float *to = cpu_target(out, n * width + e, row);
+            scale_row(to, sum, 1.0f / (float)lengths[n], size);
+            cpu_store(out, n * width + e, size, to);
         }
     }
     return STATUS_OK;
@@ -139,12 +184,22 @@ enum status cpu_segment_mean_bwd(struct device *dev,
     const int64_t width = din->shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < dout->shape[0]; n++) {
-        const float *from = (const float *)dout->data + n * width;
-        const float share = 1.0f / (float)lengths[n];
-        for (int64_t t = 0; t < lengths[n]; t++) {
-            float *to = (float *)din->data + (starts[n] + t) * width;
-            for (int64_t d = 0; d < width; d++) {
-                to[d] = (mode == WRITE_ADD ? to[d] : 0.0f) + from[d] * share;
+        for (int64_t e = 0; e < width; e += CPU_STRETCH) {
+            const int64_t size = width - e < CPU_STRETCH ? width - e : CPU_STRETCH;
+            float share[CPU_STRETCH];
+            float row[CPU_STRETCH];
+            scale_row(share, cpu_read(dout, n * width + e, size, row), 1.0f / (float)lengths[n],
+                      size);
+            for (int64_t t = 0; t < lengths[n]; t++) {
+                const int64_t at = (starts[n] + t) * width + e;
+                float *to = cpu_target(din, at, row);
+                if (mode == WRITE_ADD) {
+                    (void)cpu_read(din, at, size, row);
+                } else {
+                    memset(to, 0, (size_t)size * sizeof *to);
+                }
+                add_row(to, share, size);
+                cpu_store(din, at, size, to);
             }
         }
     }
@@ -156,38 +211,23 @@ enum status cpu_segment_mean_bwd(struct device *dev,
 
 /* ---- layer norm ---- */
 
-/* sum = a + b, and its mean and 1 / deviation. */
-CPU_CLONES static void row_statistics(float *sum,
-                                      const float *a,
-                                      const float *b,
-                                      int64_t width,
-                                      float eps,
-                                      float *mean,
-                                      float *rstd) {
-    double total = 0.0;
-    if (b != NULL) {
+/* Mean and 1 / deviation of a row, taken one after the other, so that f32 does. */
+CPU_CLONES static void
+row_statistics(const float *sum, int64_t width, float eps, float *mean, float *rstd) {
+    float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-        for (int64_t d = 0; d < width; d++) {
-            const float x = a[d] + b[d];
-            sum[d] = x;
-            total += (double)x;
-        }
-    } else {
-#pragma omp simd reduction(+ : total)
-        for (int64_t d = 0; d < width; d++) {
-            sum[d] = a[d];
-            total += (double)a[d];
-        }
+    for (int64_t d = 0; d < width; d++) {
+        total += sum[d];
     }
-    const double m = total / (double)width;
-    double squares = 0.0;
+    const float m = total / (float)width;
+    float squares = 0.0f;
 #pragma omp simd reduction(+ : squares)
     for (int64_t d = 0; d < width; d++) {
-        const double centred = (double)sum[d] - m;
+        const float centred = sum[d] - m;
         squares += centred * centred;
     }
-    *mean = (float)m;
-    *rstd = (float)(1.0 / sqrt(squares / (double)width + (double)eps));
+    *mean = m;
+    *rstd = (float)(1.0 / sqrt((double)squares / (double)width + (double)eps));
 }
 
 CPU_CLONES static void norm_row(float *restrict out,
@@ -202,6 +242,11 @@ CPU_CLONES static void norm_row(float *restrict out,
     }
 }
 
+/* Floats of one thread's rows: BF16 ones pass through here. */
+static size_t row_floats(int64_t width) {
+    return ((size_t)width + 15) / 16 * 16;
+}
+
 enum status cpu_layernorm(struct device *dev,
                           const struct tensor *out,
                           const struct tensor *sum,
@@ -213,25 +258,40 @@ enum status cpu_layernorm(struct device *dev,
                           const struct tensor *beta,
                           float eps,
                           struct error *err) {
-    (void)dev;
     TRY(cpu_real("layernorm", a, err));
     TRY(check_layernorm(out, sum, mean, rstd, a, b, gamma, beta, err));
     const int64_t width = a->shape[1];
-    const float *second = tensor_wanted(b) ? b->data : NULL;
-#pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < a->shape[0]; r++) {
-        float *x = (float *)sum->data + r * width;
-        float *m = (float *)mean->data + r;
-        float *s = (float *)rstd->data + r;
-        row_statistics(x, (const float *)a->data + r * width,
-                       second != NULL ? second + r * width : NULL, width, eps, m, s);
-        norm_row((float *)out->data + r * width, x, gamma->data, beta->data, width, *m, *s);
+    const size_t floats = row_floats(width);
+    void *space;
+    TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * 2 * floats * sizeof(float), &space, err));
+#pragma omp parallel
+    {
+        float *left = (float *)space + (size_t)omp_get_thread_num() * 2 * floats;
+        float *right = left + floats;
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < a->shape[0]; r++) {
+            const int64_t at = r * width;
+            float *m = (float *)mean->data + r;
+            float *s = (float *)rstd->data + r;
+            const float *x = cpu_read(a, at, width, left);
+            float *total = cpu_target(sum, at, left);
+            sum_row(total, x, tensor_wanted(b) ? cpu_read(b, at, width, right) : NULL, width);
+            cpu_store(sum, at, width, total);
+            const float *stored = cpu_read(sum, at, width, left);
+            row_statistics(stored, width, eps, m, s);
+            float *to = cpu_target(out, at, right);
+            norm_row(to, stored, gamma->data, beta->data, width, *m, *s);
+            cpu_store(out, at, width, to);
+        }
     }
     return STATUS_OK;
 }
 
+/* One row: adds to the gradients of gamma and beta, and sets dx, all but the sum that is there. */
 CPU_CLONES static void norm_row_gradient(float *restrict dsum,
                                          bool add,
+                                         float *restrict dgamma,
+                                         float *restrict dbeta,
                                          const float *restrict dout,
                                          const float *restrict sum,
                                          const float *restrict gamma,
@@ -242,29 +302,24 @@ CPU_CLONES static void norm_row_gradient(float *restrict dsum,
     float mean_g_xhat = 0.0f;
 #pragma omp simd reduction(+ : mean_g, mean_g_xhat)
     for (int64_t d = 0; d < width; d++) {
-        const float g = dout[d] * gamma[d];
-        mean_g += g;
-        mean_g_xhat += g * ((sum[d] - mean) * rstd);
-    }
-    mean_g /= (float)width;
-    mean_g_xhat /= (float)width;
-    for (int64_t d = 0; d < width; d++) {
         const float xhat = (sum[d] - mean) * rstd;
-        const float dx = rstd * (dout[d] * gamma[d] - mean_g - xhat * mean_g_xhat);
-        dsum[d] = (add ? dsum[d] : 0.0f) + dx;
-    }
-}
-
-CPU_CLONES static void norm_columns(float *restrict dgamma,
-                                    float *restrict dbeta,
-                                    const float *restrict dout,
-                                    const float *restrict sum,
-                                    int64_t width,
-                                    float mean,
-                                    float rstd) {
-    for (int64_t d = 0; d < width; d++) {
-        dgamma[d] += dout[d] * ((sum[d] - mean) * rstd);
+        const float g = dout[d] * gamma[d];
+        dgamma[d] += dout[d] * xhat;
         dbeta[d] += dout[d];
+        mean_g += g;
+        mean_g_xhat += g * xhat;
+    }
+    /* dx = rstd (g - mean_g - xhat mean_g_xhat) = g rstd - (sum - mean) slope - level */
+    const float slope = rstd * rstd * (mean_g_xhat / (float)width);
+    const float level = rstd * (mean_g / (float)width);
+    if (add) {
+        for (int64_t d = 0; d < width; d++) {
+            dsum[d] += dout[d] * gamma[d] * rstd - (sum[d] - mean) * slope - level;
+        }
+    } else {
+        for (int64_t d = 0; d < width; d++) {
+            dsum[d] = dout[d] * gamma[d] * rstd - (sum[d] - mean) * slope - level;
+        }
     }
 }
 
@@ -286,22 +341,33 @@ enum status cpu_layernorm_bwd(struct device *dev,
     const int64_t width = sum->shape[1];
     const int64_t rows = sum->shape[0];
     const int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const size_t floats = row_floats(width);
+    const size_t sums_floats = (size_t)blocks * 2 * floats;
     void *scratch = NULL;
-    TRY(cpu_scratch(dev, (size_t)(blocks * 2 * width) * sizeof(float), &scratch, err));
+    TRY(cpu_scratch(dev, (sums_floats + (size_t)omp_get_max_threads() * 3 * floats) * sizeof(float),
+                    &scratch, err));
     float *sums = scratch;
-    const float *dy = dout->data;
-    const float *x = sum->data;
     const float *mu = mean->data;
     const float *s = rstd->data;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < blocks; b++) {
-        float *mine = sums + b * 2 * width;
-        memset(mine, 0, (size_t)(2 * width) * sizeof *mine);
-        for (int64_t r = b * BLOCK_ROWS; r < rows && r < (b + 1) * BLOCK_ROWS; r++) {
-            const int64_t at = r * width;
-            norm_columns(mine, mine + width, dy + at, x + at, width, mu[r], s[r]);
-            norm_row_gradient((float *)dsum->data + at, dsum_mode == WRITE_ADD, dy + at, x + at,
-                              gamma->data, width, mu[r], s[r]);
+#pragma omp parallel
+    {
+        float *buffer = sums + sums_floats + (size_t)omp_get_thread_num() * 3 * floats;
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; b++) {
+            float *mine = sums + (size_t)b * 2 * floats;
+            memset(mine, 0, 2 * floats * sizeof *mine);
+            for (int64_t r = b * BLOCK_ROWS; r < rows && r < (b + 1) * BLOCK_ROWS; r++) {
+                const int64_t at = r * width;
+                const float *dy = cpu_read(dout, at, width, buffer);
+                const float *x = cpu_read(sum, at, width, buffer + floats);
+                float *dx = cpu_target(dsum, at, buffer + 2 * floats);
+                if (dsum_mode == WRITE_ADD) {
+                    (void)cpu_read(dsum, at, width, dx);
+                }
+                norm_row_gradient(dx, dsum_mode == WRITE_ADD, mine, mine + floats, dy, x,
+                                  gamma->data, width, mu[r], s[r]);
+                cpu_store(dsum, at, width, dx);
+            }
         }
     }
     float *parts[] = {dgamma->data, dbeta->data};
@@ -309,7 +375,7 @@ enum status cpu_layernorm_bwd(struct device *dev,
         for (int64_t d = 0; d < width; d++) {
             double total = param_mode == WRITE_ADD ? (double)parts[part][d] : 0.0;
             for (int64_t b = 0; b < blocks; b++) {
-                total += (double)sums[b * 2 * width + part * width + d];
+                total += (double)sums[(size_t)(2 * b + part) * floats + (size_t)d];
             }
             parts[part][d] = (float)total;
         }

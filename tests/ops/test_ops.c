@@ -23,6 +23,18 @@ static struct device *open_device(const char *name) {
     return dev;
 }
 
+/* False, with a word about it, where the machine lacks the type. */
+static bool computes(struct device *dev, enum dtype dtype) {
+    struct error err = {0};
+    const enum status s = dev->ops->supports(dev, dtype, &err);
+    if (s == STATUS_OK) {
+        return true;
+    }
+    assert_status(s, STATUS_UNSUPPORTED, err);
+    print_message("%s\n", err.text);
+    return false;
+}
+
 /* "conv_bn 2x5x7 flags 4" for messages. */
 static const char *case_name(const struct op_case *c) {
     static char text[160];
@@ -164,6 +176,15 @@ TEST(cpu_agrees_with_the_reference) {
     device_close(p.cpu);
 }
 
+TEST(cpu_agrees_with_the_reference_in_bf16) {
+    struct pair p = {open_device("cpu-ref"), open_device("cpu")};
+    if (computes(p.cpu, DTYPE_BF16)) {
+        each_case(DTYPE_BF16, agree, &p);
+    }
+    device_close(p.ref);
+    device_close(p.cpu);
+}
+
 /* ---- (b) gradients ---- */
 
 /* d/dx of sum dout * out at element `e` of forward operand `x`, by a central difference. */
@@ -280,6 +301,9 @@ TEST(nothing_is_written_beside_the_outputs) {
     for (int i = 0; i < DEVICES_COUNT; i++) {
         struct device *dev = open_device(devices[i]);
         each_case(DTYPE_F32, guarded, dev);
+        if (computes(dev, DTYPE_BF16)) {
+            each_case(DTYPE_BF16, guarded, dev);
+        }
         device_close(dev);
     }
 }
@@ -322,7 +346,7 @@ static void repeat_case(struct op_case *c, void *cookie) {
 }
 
 /* Sizes at which every loop is split over threads. */
-static void repeat_large(struct device *dev) {
+static void repeat_large(struct device *dev, enum dtype real) {
     static const struct {
         const char *row;
         struct op_size size;
@@ -339,7 +363,7 @@ static void repeat_large(struct device *dev) {
                  {"adamw", {{1000003, 5}}, 0}};
     static struct op_case c;
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
-        op_describe(&c, op_row_find(large[i].row), &large[i].size, large[i].flags, DTYPE_F32);
+        op_describe(&c, op_row_find(large[i].row), &large[i].size, large[i].flags, real);
         repeat(&c, dev);
     }
 }
@@ -347,7 +371,11 @@ static void repeat_large(struct device *dev) {
 TEST(the_same_call_gives_the_same_bits) {
     struct device *dev = open_device("cpu");
     each_case(DTYPE_F32, repeat_case, dev);
-    repeat_large(dev);
+    repeat_large(dev, DTYPE_F32);
+    if (computes(dev, DTYPE_BF16)) {
+        each_case(DTYPE_BF16, repeat_case, dev);
+        repeat_large(dev, DTYPE_BF16);
+    }
     device_close(dev);
 }
 
@@ -481,6 +509,9 @@ TEST(wrong_tensors_are_refused_before_anything_is_written) {
     for (int i = 0; i < DEVICES_COUNT; i++) {
         struct device *dev = open_device(devices[i]);
         each_case(DTYPE_F32, refuse, dev);
+        if (computes(dev, DTYPE_BF16)) {
+            each_case(DTYPE_BF16, refuse, dev);
+        }
         device_close(dev);
     }
 }
