@@ -16,6 +16,7 @@ static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_TRAIN,
                                                   AUGMENT_EVAL_SQUASH};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
+static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
@@ -177,9 +178,12 @@ static const struct cli_option rows[] = {
      .metavar = "X", .group = "Optimiser", .help = "peak learning rate of AdamW"},
     {"min-lr", 0, CLI_DOUBLE, FIELD(min_lr), .min = "0", .max = "100", .default_text = "0.000001",
      .metavar = "X", .group = "Optimiser", .help = "learning rate at the end of the cosine"},
+    {"warmup", 0, CLI_ENUM, FIELD(warmup), .default_text = "linear", .choices = warmup_choices,
+     .metavar = "KIND", .group = "Optimiser",
+     .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
     {"warmup-steps", 0, CLI_STRING, FIELD(warmup_steps), .default_text = "auto", .metavar = "N",
      .group = "Optimiser",
-     .help = "steps of linear warm-up; auto: 500, or a tenth of the run where that is less"},
+     .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X", .group = "Optimiser",
      .help = "decoupled; not for biases and other one-dimensional tensors"},
@@ -296,6 +300,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->epochs = o->epochs;
     t->max_steps = o->max_steps;
     t->lr = o->lr;
+    t->warmup_plateau = o->warmup == 1;
     t->min_lr = o->min_lr;
     t->optimizer = (struct optimizer_options){.beta1 = o->beta1,
                                               .beta2 = o->beta2,
@@ -358,8 +363,9 @@ struct train_options train_options_kept(const struct train_options *o) {
     "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil", "--image-size=256",           \
         "--stem=standard", "--max-tokens=30", "--embed-dim=256", "--dropout=0.1",                  \
         "--augment=paper", "--batch=512", "--epochs=30", "--lr=2e-4", "--min-lr=1e-6",             \
-        "--weight-decay=0.02", "--tau=0.01", "--gamma=0.8", "--xi0=0", "--zeta-lr=5e-6",           \
-        "--zeta-lr-image-ratio=0.1", "--zeta-momentum=0.9", "--zeta-freeze-epochs=5"
+        "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--tau=0.01",             \
+        "--gamma=0.8", "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
+        "--zeta-momentum=0.9", "--zeta-freeze-epochs=5"
 
 const char *const *train_options_preset(const struct train_options *o, int *count) {
     static const char *const none[] = {NULL};

@@ -31,6 +31,7 @@ struct train_options {
 
     uint64_t batch, micro_batch, epochs, max_steps;
     double lr, min_lr;
+    int warmup;
     const char *warmup_steps;
     double weight_decay, beta1, beta2, adam_eps, clip_norm;
     uint64_t seed;

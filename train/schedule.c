@@ -12,12 +12,27 @@ static double half_cosine(uint64_t done, uint64_t total) {
     return 0.5 * (1.0 + cos(pi * fmin(fraction, 1.0)));
 }
 
+enum { STAIRS = 5 };
+
+/* The published code sets the rate after the steps 0, 100, ... 500: it holds from the next one on.
+ */
+static uint64_t stair_of(uint64_t step, uint64_t stair_steps) {
+    return step == 0 ? 0 : (step - 1) / stair_steps;
+}
+
 double schedule_lr(const struct schedule *s, uint64_t step) {
-    if (step < s->warmup_steps) {
+    static const double first = 1.0 / 20.0;
+    if (s->plateau && s->warmup_steps >= STAIRS) {
+        const uint64_t stair = stair_of(step, s->warmup_steps / STAIRS);
+        if (stair < STAIRS) {
+            return s->peak_lr * (first + (1.0 - first) * (double)stair / STAIRS);
+        }
+    } else if (step < s->warmup_steps) {
         return s->peak_lr * (double)(step + 1) / (double)s->warmup_steps;
     }
     const uint64_t left = s->total_steps > s->warmup_steps ? s->total_steps - s->warmup_steps : 0;
-    return s->final_lr + (s->peak_lr - s->final_lr) * half_cosine(step - s->warmup_steps, left);
+    const uint64_t done = step > s->warmup_steps ? step - s->warmup_steps : 0;
+    return s->final_lr + (s->peak_lr - s->final_lr) * half_cosine(done, left);
 }
 
 double
@@ -32,15 +47,12 @@ double
 schedule_reference_lr(const struct schedule *s, uint64_t epochs, uint64_t epoch, uint64_t batch) {
     static const double first_lr = 1e-5;
     static const uint64_t stair_steps = 100;
-    static const uint64_t stairs = 5;
     if (epoch > 0) {
         return s->final_lr + (s->peak_lr - s->final_lr) * half_cosine(epoch, epochs);
     }
-    /* The code sets the rate after the iterations 0, 100, ... 500: it holds from the next one on.
-     */
-    const uint64_t stair = batch == 0 ? 0 : (batch - 1) / stair_steps;
-    return stair >= stairs ? s->peak_lr
-                           : first_lr + (s->peak_lr - first_lr) * (double)stair / (double)stairs;
+    const uint64_t stair = stair_of(batch, stair_steps);
+    return stair >= STAIRS ? s->peak_lr
+                           : first_lr + (s->peak_lr - first_lr) * (double)stair / STAIRS;
 }
 
 double schedule_reference_zeta_lr(double peak_lr,

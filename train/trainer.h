@@ -56,6 +56,7 @@ struct trainer_options {
     uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
     double lr, min_lr;
     uint64_t warmup_steps; /* UINT64_MAX: 500, or a tenth of the run where that is less */
+    bool warmup_plateau;   /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
     uint64_t seed;
 

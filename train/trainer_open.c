@@ -134,7 +134,10 @@ void trainer_make_schedule(struct trainer *t) {
     const struct trainer_options *o = &t->options;
     const uint64_t total = o->epochs * t->data.steps_per_epoch;
     const uint64_t tenth = total / 10;
-    t->schedule = (struct schedule){.peak_lr = o->lr, .final_lr = o->min_lr, .total_steps = total};
+    t->schedule = (struct schedule){.peak_lr = o->lr,
+                                    .final_lr = o->min_lr,
+                                    .plateau = o->warmup_plateau,
+                                    .total_steps = total};
     t->schedule.warmup_steps = o->warmup_steps != UINT64_MAX ? o->warmup_steps
                                : tenth < 500                 ? tenth
                                                              : 500;

@@ -36,13 +36,12 @@ TEST(choices_are_those_of_the_modules) {
     assert_null(choices[i]);
 }
 
-/* What RUN/config.json holds after --preset NAME. */
-static struct train_options preset(const char *name, char **text) {
+/* What RUN/config.json holds after --preset NAME; the options point into the words. */
+static struct train_options preset(const char *name, char **text, struct run_config_words *words) {
     struct error err = {0};
     struct train_options given = {0};
     struct train_options o;
     struct cli_arguments args = {0};
-    struct run_config_words words = {0};
     const char *const program[] = {train_program.name};
     const char *const *const choices = row("preset")->choices;
     while (strcmp(choices[given.preset], name) != 0) {
@@ -50,16 +49,15 @@ static struct train_options preset(const char *name, char **text) {
     }
     int count = 0;
     const char *const *list = train_options_preset(&given, &count);
-    assert_ok(run_config_add_words(&words, 1, program, &err), err);
-    assert_ok(run_config_add_words(&words, count, list, &err), err);
-    assert_ok(cli_parse(&train_program, &o, &args, words.count, words.words, &err), err);
+    assert_ok(run_config_add_words(words, 1, program, &err), err);
+    assert_ok(run_config_add_words(words, count, list, &err), err);
+    assert_ok(cli_parse(&train_program, &o, &args, words->count, words->words, &err), err);
     assert_ok(run_config_write(&train_program, &o, test_temp_dir(), &err), err);
     size_t size = 0;
     *text = (char *)test_read_file(test_temp_path("config.json"), &size);
     *text = realloc(*text, size + 1);
     (*text)[size] = '\0';
     cli_arguments_fini(&args);
-    run_config_words_fini(&words);
     return o;
 }
 
@@ -74,10 +72,10 @@ static void assert_setting(const char *config, const char *name, const char *val
     }
     at += strlen(key);
     char *end = NULL;
-    const double wanted = strtod(value, &end);
-    const bool same = *end == '\0' ? strtod(at, &end) == wanted && (*end == ',' || *end == '}')
-                                   : *at == '"' && strncmp(at + 1, value, strlen(value)) == 0 &&
-                                         at[1 + strlen(value)] == '"';
+    const double wanted = strtod(value, NULL);
+    const size_t size = strlen(value);
+    const bool same = *at == '"' ? strncmp(at + 1, value, size) == 0 && at[1 + size] == '"'
+                                 : strtod(at, &end) == wanted && (*end == ',' || *end == '}');
     if (!same) {
         fail_msg("%s is %.20s, not %s", name, at, value);
     }
@@ -113,6 +111,8 @@ static const struct setting paper[] = {
     {"epochs", "30"},
     {"lr", "2e-4"},
     {"min-lr", "1e-6"},
+    {"warmup", "plateau"},
+    {"warmup-steps", "500"},
     {"weight-decay", "0.02"},
     {"beta1", "0.9"},
     {"beta2", "0.999"},
@@ -140,11 +140,13 @@ static const struct setting demo[] = {
 static void
 assert_preset(const char *name, const struct setting *settings, size_t count, const char *zeta0) {
     char *text = NULL;
-    preset(name, &text);
+    struct run_config_words words = {0};
+    preset(name, &text, &words);
     for (size_t i = 0; i < count; i++) {
         assert_setting(text, settings[i].name, settings[i].value);
     }
     assert_setting(text, "zeta0", zeta0);
+    run_config_words_fini(&words);
     free(text);
 }
 
@@ -158,7 +160,8 @@ TEST(presets_reach_the_trainer) {
     struct error err = {0};
     struct trainer_options t;
     char *text = NULL;
-    const struct train_options o = preset("nuclr-cc3m", &text);
+    struct run_config_words words = {0};
+    const struct train_options o = preset("nuclr-cc3m", &text, &words);
     free(text);
     struct data_list *data = calloc(1, sizeof *data);
     assert_non_null(data);
@@ -168,10 +171,12 @@ TEST(presets_reach_the_trainer) {
     assert_true(t.loss.xi0 == 0.0 && t.loss.zeta_momentum == 0.9 && !t.loss.zeta_unbiased);
     assert_true(t.zeta_lr == 5e-6 && t.zeta_lr_image_ratio == 0.1 && t.zeta_freeze_epochs == 5);
     assert_true(t.lr == 2e-4 && t.min_lr == 1e-6 && t.optimizer.weight_decay == 0.02);
+    assert_true(t.warmup_plateau && t.warmup_steps == 500);
     assert_int_equal(t.batch_count, 512);
     assert_int_equal(t.epochs, 30);
     assert_int_equal(t.image_size_px, 256);
     assert_int_equal(t.augment, AUGMENT_PAPER);
     assert_int_equal(t.image_norm, IMAGE_NORM_CLIP);
+    run_config_words_fini(&words);
     free(data);
 }

@@ -36,6 +36,28 @@ TEST(schedules_without_warmup_or_steps_behind_it_are_defined) {
     assert_true(fabs(schedule_lr(&all, 4) - 0.25) < 1e-15);
 }
 
+TEST(warmup_by_stairs_is_that_of_the_published_run) {
+    const struct schedule s = {.peak_lr = 2e-4,
+                               .final_lr = 1e-6,
+                               .warmup_steps = 500,
+                               .plateau = true,
+                               .total_steps = 5466 * 30};
+    for (uint64_t step = 0; step <= 501; step++) {
+        const double published = schedule_reference_lr(&s, 30, 0, step);
+        assert_true(fabs(schedule_lr(&s, step) - published) < 1e-7 * published);
+    }
+    /* Then the cosine, whatever the stairs left over. */
+    const struct schedule uneven = {
+        .peak_lr = 1.0, .final_lr = 0.0, .warmup_steps = 12, .plateau = true, .total_steps = 40};
+    for (uint64_t step = 1; step < 40; step++) {
+        const bool rising = step <= 11;
+        const double change = schedule_lr(&uneven, step) - schedule_lr(&uneven, step - 1);
+        assert_true(rising ? change >= 0.0 : change <= 0.0);
+    }
+    assert_true(fabs(schedule_lr(&uneven, 0) - 0.05) < 1e-15);
+    assert_true(fabs(schedule_lr(&uneven, 40)) < 1e-15);
+}
+
 TEST(zeta_is_frozen_then_follows_a_cosine) {
     assert_true(schedule_zeta_lr(5e-6, 50, 300, 49) == 0.0);
     assert_true(fabs(schedule_zeta_lr(5e-6, 50, 300, 50) - 5e-6) < 1e-20);
