@@ -1,0 +1,220 @@
+/*
+ * common: what every kernel file starts from: numbers of both types, loads and stores of 16 bytes,
+ * sums over a warp, and the launch.
+ *
+ * The kernels are CUDA C with templates for the element type T and the count V of elements moved at
+ * once (16 bytes, or 1 where shapes or addresses do not allow that), and nothing of the chip beyond
+ * shuffles and barriers: tests/support/cuda_emulation compiles them for the host.
+ */
+#ifndef KERNELS_CUDA_COMMON_CUH
+#define KERNELS_CUDA_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+
+#include "kernels/cuda/kernels_internal.h"
+
+typedef __nv_bfloat16 bf16;
+
+enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
+#define FULL_WARP 0xffffffffu
+
+static __device__ __forceinline__ float to_f32(float x) {
+    return x;
+}
+
+static __device__ __forceinline__ float to_f32(bf16 x) {
+    return __bfloat162float(x);
+}
+
+static __device__ __forceinline__ void put(float *out, float x) {
+    *out = x;
+}
+
+static __device__ __forceinline__ void put(bf16 *out, float x) {
+    *out = __float2bfloat16_rn(x);
+}
+
+/* x as a tensor of type T would give it back. */
+template <typename T> static __device__ __forceinline__ float as_stored(float x) {
+    T stored;
+    put(&stored, x);
+    return to_f32(stored);
+}
+
+template <typename T> static __device__ __forceinline__ void put_mode(T *out, float x, bool add) {
+    put(out, add ? to_f32(*out) + x : x);
+}
+
+template <typename T, int V> struct alignas(V * sizeof(T)) vector { T at[V]; };
+
+/* V elements by one access; `from` is a multiple of V elements. */
+template <int V, typename T>
+static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
+    const vector<T, V> v = *reinterpret_cast<const vector<T, V> *>(from);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        x[i] = to_f32(v.at[i]);
+    }
+}
+
+/* f32 parameters beside V elements of another type: pieces of 16 bytes. */
+template <int V> static __device__ __forceinline__ void load_f32(float (&x)[V], const float *from) {
+    constexpr int PIECE = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += PIECE) {
+        float piece[PIECE];
+        load(piece, from + i);
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+            x[i + k] = piece[k];
+        }
+    }
+}
+
+template <int V>
+static __device__ __forceinline__ void pack(vector<float, V> *v, const float (&x)[V]) {
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        v->at[i] = x[i];
+    }
+}
+
+template <int V>
+static __device__ __forceinline__ void pack(vector<bf16, V> *v, const float (&x)[V]) {
+#pragma unroll
+    for (int i = 0; i + 1 < V; i += 2) {
+        const __nv_bfloat162 two = __floats2bfloat162_rn(x[i], x[i + 1]);
+        v->at[i] = two.x;
+        v->at[i + 1] = two.y;
+    }
+    if (V % 2 != 0) {
+        v->at[V - 1] = __float2bfloat16_rn(x[V - 1]);
+    }
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void store(T *to, const float (&x)[V]) {
+    vector<T, V> v;
+    pack(&v, x);
+    *reinterpret_cast<vector<T, V> *>(to) = v;
+}
+
+template <int V> static __device__ __forceinline__ void store_f32(float *to, const float (&x)[V]) {
+    constexpr int PIECE = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += PIECE) {
+        float piece[PIECE];
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+            piece[k] = x[i + k];
+        }
+        store(to + i, piece);
+    }
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void store_mode(T *to, float (&x)[V], bool add) {
+    if (add) {
+        float before[V];
+        load(before, to);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            x[i] += before[i];
+        }
+    }
+    store(to, x);
+}
+
+/* Every lane gets the sum, in the same bits: the two sides of each exchange add the same pair. */
+template <typename N> static __device__ __forceinline__ N warp_sum(N x, int lanes = WARP) {
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        x += __shfl_xor_sync(FULL_WARP, x, step);
+    }
+    return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x, int lanes = WARP) {
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, step));
+    }
+    return x;
+}
+
+/* Sum over a block of THREADS threads, given to all of them. `room` is shared memory; barriers on
+ * both sides allow its use again at once. */
+template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&room)[WARPS]) {
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) {
+        room[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    N sum = room[0];
+    for (int i = 1; i < WARPS; i++) {
+        sum += room[i];
+    }
+    __syncthreads();
+    return sum;
+}
+
+static __device__ __forceinline__ void report(int32_t *fault, enum fault what) {
+    if (fault != NULL) {
+        *fault = what;
+    }
+}
+
+/* ---- host side ---- */
+
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Blocks for a grid-stride loop: enough to fill any chip, few enough to launch quickly. */
+static inline dim3 blocks_for(int64_t items) {
+    static const int64_t MOST = 1 << 14;
+    const int64_t blocks = ceil_div(items, THREADS);
+    return dim3((unsigned)(blocks < MOST ? blocks : MOST));
+}
+
+static inline bool is_aligned(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* Whether rows of `width` elements can be moved 16 bytes at a time; NULL is as good as aligned. */
+static inline bool wide(enum dtype real,
+                        int64_t width,
+                        const void *a,
+                        const void *b = NULL,
+                        const void *c = NULL,
+                        const void *d = NULL,
+                        const void *e = NULL,
+                        const void *f = NULL) {
+    return width % (real == DTYPE_BF16 ? 8 : 4) == 0 && is_aligned(a) && is_aligned(b) &&
+           is_aligned(c) && is_aligned(d) && is_aligned(e) && is_aligned(f);
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), A... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
+/* run<T, V>(...) of the type and width at hand. */
+#define BY_TYPE(real, is_wide, run, ...)                                                           \
+    ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
+        : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
+                               : cudaErrorInvalidValue)
+
+#define TRY_LAUNCH(call)                                                                           \
+    do {                                                                                           \
+        const cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                                \
+            return code_;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, and
+ * the sum of squares that clipping needs.
+ */
+#include "kernels/cuda/common.cuh"
+
+struct adamw_scales {
+    float beta1, beta2, rest1, rest2; /* rest = 1 - beta */
+    float decay;                      /* 1 - lr weight_decay */
+    float step_size;                  /* lr / (1 - beta1^t) */
+    float v_scale;                    /* 1 / (1 - beta2^t) */
+    float eps, grad_scale;
+};
+
+static __device__ __forceinline__ void
+adamw_one(float *value, float *m, float *v, float grad, const struct adamw_scales &s) {
+    const float g = grad * s.grad_scale;
+    *m = s.beta1 * *m + s.rest1 * g;
+    *v = s.beta2 * *v + s.rest2 * g * g;
+    *value = *value * s.decay - s.step_size * *m / (sqrtf(*v * s.v_scale) + s.eps);
+}
+
+template <int V>
+static __device__ __forceinline__ void adamw_piece(float *value,
+                                                   bf16 *working,
+                                                   const float *grad,
+                                                   float *m,
+                                                   float *v,
+                                                   int64_t i,
+                                                   const struct adamw_scales &s) {
+    float x[V];
+    float g[V];
+    float first[V];
+    float second[V];
+    load(x, value + i);
+    load(g, grad + i);
+    load(first, m + i);
+    load(second, v + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        adamw_one(&x[k], &first[k], &second[k], g[k], s);
+    }
+    store(value + i, x);
+    store(m + i, first);
+    store(v + i, second);
+    if (working != NULL) {
+        store(working + i, x);
+    }
+}
+
+template <int V>
+static __global__ void adamw(float *value,
+                             bf16 *working,
+                             const float *grad,
+                             float *m,
+                             float *v,
+                             int64_t count,
+                             struct adamw_scales s) {
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        if (i + V <= count) {
+            adamw_piece<V>(value, working, grad, m, v, i, s);
+            continue;
+        }
+        for (int64_t e = i; e < count; e++) {
+            adamw_piece<1>(value, working, grad, m, v, e, s);
+        }
+    }
+}
+
+cudaError_t launch_adamw(cudaStream_t stream,
+                         float *value,
+                         void *working,
+                         const float *grad,
+                         float *m,
+                         float *v,
+                         int64_t count,
+                         const struct adamw_params *p) {
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    const double correction1 = 1.0 - pow((double)p->beta1, (double)p->step);
+    const double correction2 = 1.0 - pow((double)p->beta2, (double)p->step);
+    const struct adamw_scales s = {p->beta1,
+                                   p->beta2,
+                                   (float)(1.0 - (double)p->beta1),
+                                   (float)(1.0 - (double)p->beta2),
+                                   (float)(1.0 - (double)p->lr * (double)p->weight_decay),
+                                   (float)((double)p->lr / correction1),
+                                   (float)(1.0 / correction2),
+                                   p->eps,
+                                   p->grad_scale};
+    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<4>, value, (bf16 *)working,
+                      grad, m, v, count, s);
+    }
+    return launch(stream, blocks_for(count), adamw<1>, value, (bf16 *)working, grad, m, v, count,
+                  s);
+}
+
+template <int V>
+static __device__ __forceinline__ void sgdm_piece(float *value,
+                                                  bf16 *working,
+                                                  const float *grad,
+                                                  float *m,
+                                                  int64_t i,
+                                                  const struct sgdm_params &p) {
+    float x[V];
+    float g[V];
+    float momentum[V];
+    load(x, value + i);
+    load(g, grad + i);
+    load(momentum, m + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        const float slope = g[k] * p.grad_scale + p.weight_decay * x[k];
+        momentum[k] = p.momentum * momentum[k] + slope;
+        x[k] -= p.lr * (p.nesterov ? slope + p.momentum * momentum[k] : momentum[k]);
+    }
+    store(value + i, x);
+    store(m + i, momentum);
+    if (working != NULL) {
+        store(working + i, x);
+    }
+}
+
+template <int V>
+static __global__ void sgdm(float *value,
+                            bf16 *working,
+                            const float *grad,
+                            float *m,
+                            int64_t count,
+                            struct sgdm_params p) {
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        if (i + V <= count) {
+            sgdm_piece<V>(value, working, grad, m, i, p);
+            continue;
+        }
+        for (int64_t e = i; e < count; e++) {
+            sgdm_piece<1>(value, working, grad, m, e, p);
+        }
+    }
+}
+
+cudaError_t launch_sgdm(cudaStream_t stream,
+                        float *value,
+                        void *working,
+                        const float *grad,
+                        float *m,
+                        int64_t count,
+                        const struct sgdm_params *p) {
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<4>, value, (bf16 *)working, grad,
+                      m, count, *p);
+    }
+    return launch(stream, blocks_for(count), sgdm<1>, value, (bf16 *)working, grad, m, count, *p);
+}
+
+/* ---- sum of squares ---- */
+
+static int64_t squares_blocks(int64_t count) {
+    static const int64_t MOST = 512;
+    static const int64_t PER_BLOCK = 8 * THREADS * 4; /* at least, but for the last */
+    const int64_t blocks = ceil_div(count, PER_BLOCK);
+    return blocks < MOST ? blocks : MOST;
+}
+
+template <typename T, int V>
+static __global__ void squares_partials(double *partials, const T *in, int64_t count) {
+    __shared__ double room[WARPS];
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    double sum = 0.0;
+#pragma unroll 4
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        float x[V] = {};
+        if (i + V <= count) {
+            load(x, in + i);
+        } else {
+            for (int k = 0; k < V && i + k < count; k++) {
+                x[k] = to_f32(in[i + k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            sum += (double)x[k] * (double)x[k];
+        }
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = sum;
+    }
+}
+
+static __global__ void squares_merge(double *out, const double *partials, int32_t blocks) {
+    __shared__ double room[WARPS];
+    double sum = 0.0;
+    for (int32_t i = (int32_t)threadIdx.x; i < blocks; i += THREADS) {
+        sum += partials[i];
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) {
+        *out = sum;
+    }
+}
+
+size_t launch_sum_squares_workspace_bytes(int64_t count) {
+    return (size_t)squares_blocks(count) * sizeof(double);
+}
+
+template <typename T, int V>
+static cudaError_t
+run_sum_squares(cudaStream_t stream, double *out, const void *in, int64_t count, void *workspace) {
+    const int64_t blocks = squares_blocks(count);
+    double *partials = (double *)workspace;
+    if (count > 0) {
+        TRY_LAUNCH(launch(stream, dim3((unsigned)blocks), squares_partials<T, V>, partials,
+                          (const T *)in, count));
+    }
+    return launch(stream, dim3(1), squares_merge, out, partials, (int32_t)blocks);
+}
+
+cudaError_t launch_sum_squares(cudaStream_t stream,
+                               enum dtype real,
+                               double *out,
+                               const void *in,
+                               int64_t count,
+                               void *workspace) {
+    return BY_TYPE(real, is_aligned(in), run_sum_squares, stream, out, in, count, workspace);
+}
