@@ -425,14 +425,37 @@ struct ops {
 struct device {
     const struct ops *ops;
     void (*close)(struct device *);
+    char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };
 
-/* Opens a device by name: "cpu" (oneDNN) or "cpu-ref". threads_count: 0 = all that the process may
- * use. The count holds for the whole process (oneDNN and OpenMP share it). Returns OK, NOMEM,
- * UNSUPPORTED (unknown name, with the list of names in the message). */
+struct device_options {
+    int32_t threads_count; /* of a CPU device; 0 = all that the process may use */
+    bool deterministic;    /* cuda: only library kernels that repeat to the bit; default true */
+    bool tf32;             /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
+    bool autotune;         /* cuda: time the kernels of every shape once, take the fastest; false */
+    const char *plan_cache; /* cuda: folder where found plans are kept; NULL: nowhere */
+};
+
+void device_options_default(struct device_options *opt);
+
+/* Opens a device by name: "cpu" (oneDNN), "cpu-ref", "cuda" or "cuda:N" (the module of
+ * kernels/cuda), or "auto": cuda where it works, else cpu with a note that says why. A device asked
+ * for by name never becomes another. threads_count holds for the whole process (oneDNN and OpenMP
+ * share it). Returns OK, NOMEM, UNSUPPORTED (unknown name, with the list of names in the message;
+ * or no CUDA here, with the reason) or DEVICE. */
+enum status device_open_with(struct device **out,
+                             const char *name,
+                             const struct device_options *opt,
+                             struct error *err);
+/* The same with default options. */
 enum status
 device_open(struct device **out, const char *name, int32_t threads_count, struct error *err);
 void device_close(struct device *dev); /* accepts NULL */
+
+/* Calls `line` once for every device that a name can be given for, works or not: the name, whether
+ * it works, and one line about it or about what is missing. */
+void device_list(void (*line)(const char *name, bool works, const char *text, void *cookie),
+                 void *cookie);
 
 const struct ops *ops_cpu_ref(void);
 const struct ops *ops_cpu(void);

@@ -1,0 +1,185 @@
+/*
+ * conv_plan: cuDNN execution plans of plain convolutions by shape: built once, kept, and remembered
+ * on disk between runs.
+ *
+ *     problem --> key --> kept plan?  --yes--> run
+ *                           |no
+ *                  remembered choice (file)? --> engine + knobs --> plan
+ *                           |no, or cuDNN refuses it
+ *                  heuristics A, then FALLBACK --> filter by notes --> first plan that builds,
+ *                                                  or the fastest of several (autotune)
+ *
+ * All of it but running works without a GPU, for a chip described by its properties, and is tested
+ * so.
+ *
+ * Threading : one owner.
+ * Ownership : conv_plans owns its plans.
+ * Untrusted : the file of choices. It is text with limits; what does not parse, or names an engine
+ *             that cuDNN refuses, is passed over.
+ */
+#ifndef KERNELS_CUDA_CONV_PLAN_INTERNAL_H
+#define KERNELS_CUDA_CONV_PLAN_INTERNAL_H
+
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/ops.h"
+
+enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHT };
+
+/* One convolution: x (n,h,w,c), weight (k,r,s,c), y (n,oh,ow,k), all NHWC and dense. */
+struct conv_problem {
+    enum conv_pass pass;
+    enum dtype dtype; /* of x, y and weight: F32 or BF16 */
+    int64_t n, h, w, c, k, r, s, oh, ow;
+    int32_t stride, pad;
+};
+
+/* What a plan is for beside its shape. */
+struct conv_chip {
+    cudnnHandle_t handle; /* of an open device, or NULL */
+    cudnnBackendDescriptor_t
+        properties; /* of a chip that is not here (conv_chip_describe), or NULL */
+    int32_t sm;     /* 90 */
+    const char *name;
+};
+
+/* An engine and its settings: what heuristics choose and a file can remember. */
+enum { CONV_MAX_KNOBS = 32 };
+struct conv_choice {
+    int64_t engine;
+    int32_t knobs_count;
+    struct {
+        int64_t type, value;
+    } knobs[CONV_MAX_KNOBS];
+};
+
+/* ---- graphs (conv_graph.c) ---- */
+
+/* The chip that cuDNN's JSON `text` describes, for what needs no GPU. properties goes back through
+ * cudnnBackendDestroyDescriptor. Returns OK or DEVICE. */
+enum status
+conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err);
+
+/* The operation graph of a problem: a backend descriptor and the parts it is made of. */
+struct conv_graph {
+    cudnnBackendDescriptor_t tensors[3], convolution, operation, graph;
+};
+enum { CONV_UID_X = 'x', CONV_UID_W = 'w', CONV_UID_Y = 'y' };
+
+/* Returns OK or DEVICE (cuDNN's own reason). On failure nothing is left. */
+enum status conv_graph_create(struct conv_graph *out,
+                              const struct conv_problem *p,
+                              const struct conv_chip *chip,
+                              struct error *err);
+void conv_graph_destroy(struct conv_graph *g);
+enum status conv_graph_engines_count(const struct conv_graph *g, int64_t *out, struct error *err);
+
+/* Engine configurations in the order that `mode` proposes them; *count is set to how many were
+ * written, at most room. Each is the caller's to destroy. Returns OK or DEVICE. */
+enum status conv_graph_propose(const struct conv_graph *g,
+                               const struct conv_chip *chip,
+                               cudnnBackendHeurMode_t mode,
+                               cudnnBackendDescriptor_t *out,
+                               int64_t room,
+                               int64_t *count,
+                               struct error *err);
+
+/* True when the options allow the engine of a configuration: its notes say whether it repeats to
+ * the bit and in what precision it computes. */
+bool conv_config_allowed(cudnnBackendDescriptor_t config,
+                         const struct conv_problem *p,
+                         const struct device_options *opt);
+
+/* A configuration to numbers and back. Return OK, LIMIT (too many knobs) or DEVICE. */
+enum status
+conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct error *err);
+enum status conv_config_of(const struct conv_graph *g,
+                           const struct conv_chip *chip,
+                           const struct conv_choice *choice,
+                           cudnnBackendDescriptor_t *out,
+                           struct error *err);
+
+/* The plan of a configuration and the scratch it wants. The caller destroys it. Returns OK, LIMIT
+ * (more scratch than a kernel is worth) or DEVICE. */
+enum status conv_plan_of(cudnnBackendDescriptor_t config,
+                         const struct conv_chip *chip,
+                         cudnnBackendDescriptor_t *out,
+                         int64_t *workspace_bytes,
+                         struct error *err);
+
+/* ---- choices on disk (conv_choices.c) ---- */
+
+enum {
+    CONV_KEY_CHARS = 192,
+    CONV_MAX_CHOICES = 4096,
+    CONV_CHOICES_MAX_BYTES = 4 << 20 /* of the file */
+};
+
+struct conv_choices; /* opaque: key -> choice */
+
+/* The key of a problem under the options: every number that changes which engine is best. */
+void conv_key(char out[CONV_KEY_CHARS],
+              const struct conv_problem *p,
+              const struct conv_chip *chip,
+              const struct device_options *opt);
+
+/* Reads <folder>/conv-plans.txt where there is one. A file that is not ours, too large, or damaged
+ * costs only time: `passed_over` counts lines that were not taken. Returns OK, NOMEM or IO. */
+enum status conv_choices_open(struct conv_choices **out,
+                              const char *folder,
+                              int32_t *passed_over,
+                              struct error *err);
+void conv_choices_close(struct conv_choices *c); /* accepts NULL */
+/* NULL: not known. */
+const struct conv_choice *conv_choices_find(const struct conv_choices *c, const char *key);
+/* Adds or replaces. Returns OK, NOMEM or LIMIT (more than CONV_MAX_CHOICES). */
+enum status conv_choices_put(struct conv_choices *c,
+                             const char *key,
+                             const struct conv_choice *choice,
+                             struct error *err);
+/* Writes <folder>/conv-plans.txt if something was put: temporary name, fsync, rename. Returns OK or
+ * IO. */
+enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
+
+/* ---- plans (conv_plan.c) ---- */
+
+struct conv_plans;
+
+/* cache_folder NULL: nothing is remembered. Returns OK, NOMEM or IO. */
+enum status conv_plans_create(struct conv_plans **out,
+                              const struct conv_chip *chip,
+                              const struct device_options *opt,
+                              const char *cache_folder,
+                              struct error *err);
+/* Accepts NULL. New choices are saved; a failure to save is not reported: the next run searches
+ * again. */
+void conv_plans_destroy(struct conv_plans *p);
+
+struct cuda_device;
+/* Runs the problem on the device's stream: `x`, `w`, `y` in the roles of struct conv_problem, one
+ * of them written. Returns OK, NOMEM, UNSUPPORTED (no engine takes it) or DEVICE. */
+enum status conv_run(struct cuda_device *dev,
+                     const struct conv_problem *p,
+                     void *x,
+                     void *w,
+                     void *y,
+                     struct error *err);
+
+/* conv_direct.cu: the same by plain loops on the device, for any shape. Returns that of the launch.
+ */
+cudaError_t
+launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,184 @@
+/*
+ * cuda_internal: what the files of the CUDA module share: the device, its checks, its scratch.
+ *
+ * Threading : a device has one owner; everything runs in order on its one stream.
+ * Ownership : scratch and plans are the device's. Scratch only grows, and is good until the next
+ * op. Errors    : every call of a library goes through TRY_CUDA, TRY_BLAS or TRY_DNN, every launch
+ *             through launched(): the message names the call, the sticky error is cleared.
+ */
+#ifndef KERNELS_CUDA_CUDA_INTERNAL_H
+#define KERNELS_CUDA_CUDA_INTERNAL_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/check.h"
+#include "kernels/cuda/kernels_internal.h"
+#include "kernels/ops.h"
+
+struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
+struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
+
+/* Scratch by purpose: what may be in use at the same time has a purpose of its own. */
+enum scratch {
+    SCRATCH_WORK, /* the workspace of a launcher */
+    SCRATCH_DNN,  /* cuDNN's workspace */
+    SCRATCH_SUM,  /* a gradient that is added afterwards */
+    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt wants it */
+    SCRATCH_IDS,  /* sample ids of dropout */
+    SCRATCH_COUNT
+};
+
+enum {
+    BLAS_WORKSPACE_BYTES = 32 << 20, /* what Hopper's kernels ask for */
+    STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
+    STAGING_COUNT = 2,
+    ALIGNMENT_BYTES = 16 /* of every tensor: the width of a vector load */
+};
+
+struct staging {
+    void *host; /* pinned */
+    cudaEvent_t read;
+};
+
+struct cuda_device {
+    struct device base; /* first: struct device is cast to this */
+    int32_t index;
+    int32_t sm; /* 90 for compute capability 9.0 */
+    int32_t processors_count;
+    char name[128];
+    struct device_options options;
+    char plan_cache[1024]; /* "" : none */
+
+    cudaStream_t stream;
+    cublasLtHandle_t blas;
+    void *blas_workspace;
+    cudnnHandle_t dnn;
+    struct conv_plans *convs;
+    struct matmul_plans *matmuls;
+
+    struct {
+        void *data;
+        size_t size_bytes;
+    } scratch[SCRATCH_COUNT];
+    struct staging staging[STAGING_COUNT];
+    int32_t next_staging;
+
+    int32_t *fault; /* pinned, mapped: seen by both sides; an enum fault */
+    int32_t *fault_on_device;
+    double *scalar; /* pinned: where sum_squares lands */
+    double *scalar_on_device;
+
+    uint64_t *ids_on_host; /* last ids uploaded for dropout, and how many */
+    int64_t ids_count, ids_room;
+};
+
+static inline struct cuda_device *cuda_of(struct device *dev) {
+    return (struct cuda_device *)dev;
+}
+
+/* Clears the sticky error and records which call failed and why. Returns NOMEM or DEVICE. */
+enum status cuda_failed(cudaError_t code, const char *call, struct error *err);
+enum status blas_failed(cublasStatus_t code, const char *call, struct error *err);
+enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
+
+#define TRY_CUDA(call)                                                                             \
+    do {                                                                                           \
+        const cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                                \
+            return cuda_failed(code_, #call, err);                                                 \
+        }                                                                                          \
+    } while (0)
+
+#define TRY_BLAS(call)                                                                             \
+    do {                                                                                           \
+        const cublasStatus_t code_ = (call);                                                       \
+        if (code_ != CUBLAS_STATUS_SUCCESS) {                                                      \
+            return blas_failed(code_, #call, err);                                                 \
+        }                                                                                          \
+    } while (0)
+
+#define TRY_DNN(call)                                                                              \
+    do {                                                                                           \
+        const cudnnStatus_t code_ = (call);                                                        \
+        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
+            return dnn_failed(code_, #call, err);                                                  \
+        }                                                                                          \
+    } while (0)
+
+/* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong
+ * while it ran. Returns OK, NOMEM or DEVICE. */
+enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err);
+
+/* At least size_bytes, aligned to 256; contents undefined. Growing waits for the stream. Returns
+ * OK, NOMEM or DEVICE. */
+enum status cuda_scratch(struct cuda_device *dev,
+                         enum scratch which,
+                         size_t size_bytes,
+                         void **out,
+                         struct error *err);
+
+/* Device memory; on failure says what was asked for, what is free, and what to change. */
+enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);
+
+/* The workspace of a launcher. */
+static inline enum status
+cuda_workspace(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err) {
+    return cuda_scratch(dev, SCRATCH_WORK, size_bytes, out, err);
+}
+
+/* Sample ids of dropout on the device; uploaded again only when they changed. */
+enum status cuda_dropout_ids(struct cuda_device *dev,
+                             const uint64_t **out,
+                             const uint64_t *host,
+                             int64_t count,
+                             struct error *err);
+/* Dropout over `count` samples as launchers want it: *out is `room`, filled, or NULL where p is
+ * NULL or drops nothing. */
+enum status cuda_dropout_ready(struct cuda_device *dev,
+                               const struct launch_dropout **out,
+                               struct launch_dropout *room,
+                               const struct dropout_params *p,
+                               int64_t count,
+                               struct error *err);
+
+struct launch_segments
+cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows);
+
+/* F32 and BF16 are computed in; UNSUPPORTED with the reason for anything else. */
+enum status cuda_real(const char *op, const struct tensor *t, struct error *err);
+/* What cuDNN and cuBLASLt read lies at multiples of 16 bytes; `data` that does not is INVALID. */
+enum status cuda_aligned(const char *op, const void *data, struct error *err);
+
+/* ---- the table: each file puts its own operators in ---- */
+
+const struct ops *ops_cuda(void);
+void cuda_put_memory(struct ops *t);
+void cuda_put_image(struct ops *t);
+void cuda_put_linear(struct ops *t);
+void cuda_put_text(struct ops *t);
+void cuda_put_rows(struct ops *t);
+
+/* Opens the libraries of a device whose stream exists; closes them, half-made ones too. */
+enum status cuda_libraries_open(struct cuda_device *dev, struct error *err);
+void cuda_libraries_close(struct cuda_device *dev);
+
+/* How many devices work, or the one line that says why none does. */
+enum status cuda_count(int32_t *out, struct error *err);
+enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err);
+enum status
+cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

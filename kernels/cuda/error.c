@@ -1,0 +1,61 @@
+/*
+ * error: from the codes of CUDA, cuBLASLt and cuDNN to a status and one line.
+ */
+#include "kernels/cuda/cuda_internal.h"
+
+enum status cuda_failed(cudaError_t code, const char *call, struct error *err) {
+    (void)cudaGetLastError(); /* clears it, where it can be cleared */
+    const enum status s = code == cudaErrorMemoryAllocation ? STATUS_NOMEM : STATUS_DEVICE;
+    return error_set(err, s, "%s: %s (%s); %s", cudaGetErrorName(code), cudaGetErrorString(code),
+                     call,
+                     s == STATUS_NOMEM ? "use a smaller batch or micro-batch"
+                                       : "the device may need the program to start again");
+}
+
+enum status blas_failed(cublasStatus_t code, const char *call, struct error *err) {
+    (void)cudaGetLastError();
+    const enum status s = code == CUBLAS_STATUS_ALLOC_FAILED ? STATUS_NOMEM : STATUS_DEVICE;
+    return error_set(err, s, "cuBLASLt: %s (%s)", cublasLtGetStatusString(code), call);
+}
+
+enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) {
+    char why[256] = "";
+    cudnnGetLastErrorString(why, sizeof why);
+    for (char *p = why; *p != '\0'; p++) { /* messages are one line */
+        *p = *p == '\n' ? ' ' : *p;
+    }
+    (void)cudaGetLastError();
+    return error_set(err, STATUS_DEVICE, "cuDNN: %s (%s)%s%s", cudnnGetErrorString(code), call,
+                     why[0] != '\0' ? ": " : "", why);
+}
+
+enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {
+#ifndef NDEBUG
+    if (code == cudaSuccess) {
+        code = cudaStreamSynchronize(dev->stream);
+    }
+#else
+    (void)dev;
+#endif
+    return code == cudaSuccess ? STATUS_OK : cuda_failed(code, op, err);
+}
+
+enum status cuda_real(const char *op, const struct tensor *t, struct error *err) {
+    if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) {
+        return error_set(err, STATUS_UNSUPPORTED, "%s: cuda computes in f32 and bf16", op);
+    }
+    if (t->data == NULL) {
+        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
+    }
+    return STATUS_OK;
+}
+
+enum status cuda_aligned(const char *op, const void *data, struct error *err) {
+    if ((uintptr_t)data % ALIGNMENT_BYTES != 0) {
+        return error_set(
+            err, STATUS_INVALID,
+            "%s: a tensor is not at a multiple of %d bytes, as cuDNN and cuBLASLt need", op,
+            ALIGNMENT_BYTES);
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,56 @@
+/*
+ * module: what a backend in a module of its own (libccstream_cuda.so) gives to the program.
+ *
+ * The module and the program are of one build: version, sizes and the number below are compared
+ * before anything of the module is called.
+ *
+ * Threading : the functions may be called by one thread at a time.
+ * Ownership : the struct is the module's, for ever; a device goes back through its own close.
+ */
+#ifndef KERNELS_MODULE_INTERNAL_H
+#define KERNELS_MODULE_INTERNAL_H
+
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever this struct, struct ops or a parameter struct in ops.h changes its meaning. */
+enum { BACKEND_MODULE_ABI = 1 };
+
+struct backend_module {
+    uint32_t abi;             /* BACKEND_MODULE_ABI */
+    uint32_t ops_size_bytes;  /* sizeof(struct ops) */
+    const char *version;      /* that of ccstream */
+    const char *requirements; /* "CUDA 13.0, cuDNN 9.19, cuBLASLt 13.1": what it was built with */
+
+    /* How many devices can be used. Returns OK with at least one, or DEVICE with the reason there
+     * is none (no driver, driver too old, no device, a library missing or too old). */
+    enum status (*count)(int32_t *out, struct error *err);
+    /* Writes one line about device `index` (name, memory, architecture). Returns OK or DEVICE. */
+    enum status (*describe)(int32_t index, char *out, size_t out_size, struct error *err);
+    /* Opens device `index`. Returns OK, NOMEM, UNSUPPORTED (no such device) or DEVICE. */
+    enum status (*open)(struct device **out,
+                        int32_t index,
+                        const struct device_options *opt,
+                        struct error *err);
+};
+
+typedef const struct backend_module *backend_module_entry(void);
+#define BACKEND_MODULE_SYMBOL "ccstream_backend_module"
+
+/* Loads the CUDA module once and keeps it. On failure err->text is one line that says why: this
+ * build has none, no driver, a library that it needs is missing, or it is of another build.
+ * Returns OK or UNSUPPORTED. */
+enum status cuda_module(const struct backend_module **out, struct error *err);
+
+/* The checks of cuda_module on a file at `path`, which is not kept. For tests. */
+enum status
+cuda_module_load(const struct backend_module **out, const char *path, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

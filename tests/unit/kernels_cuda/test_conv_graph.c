@@ -1,0 +1,282 @@
+/*
+ * The cuDNN graphs of every convolution that the towers run, for an H200 that need not be there:
+ * cuDNN proposes engines and builds their plans from a description of the chip. Wrong shapes and
+ * wrong choices are refused, and a choice survives being written as numbers.
+ */
+#include <string.h>
+
+#include "kernels/check.h"
+#include "kernels/cuda/conv_plan_internal.h"
+#include "tests/support/test.h"
+
+enum { ROOM = 64 };
+
+/* An H200, in the words of cuDNN's own description of a chip (NVIDIA's published figures). */
+static const char h200[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"cudaDeviceId\":0,\"deviceVer\":900,\"driverVer\":13000,"
+    "\"totalGlobalMem\":150754820096,\"multiProcessorCount\":132,\"warpSize\":32,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,"
+    "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,"
+    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
+
+static struct conv_chip open_chip(void) {
+    struct conv_chip chip = {.sm = 90, .name = "NVIDIA H200"};
+    struct error err = {0};
+    assert_ok(conv_chip_describe(&chip.properties, h200, &err), err);
+    return chip;
+}
+
+static void close_chip(struct conv_chip *chip) {
+    (void)cudnnBackendDestroyDescriptor(chip->properties);
+}
+
+/* h = w, c, k, kernel, stride: the distinct convolutions of ResNet-50 at 224 px (1x1 ones of stride
+ * 1 first), of ResNet-18, and of the small towers with their odd planes. */
+static const int64_t shapes[][5] = {
+    {56, 64, 64, 1, 1},    {56, 64, 256, 1, 1},   {56, 256, 64, 1, 1},    {56, 256, 128, 1, 1},
+    {28, 128, 512, 1, 1},  {28, 512, 128, 1, 1},  {28, 512, 256, 1, 1},   {14, 256, 1024, 1, 1},
+    {14, 1024, 256, 1, 1}, {14, 1024, 512, 1, 1}, {7, 512, 2048, 1, 1},   {7, 2048, 512, 1, 1},
+    {56, 256, 512, 1, 2},  {28, 512, 1024, 1, 2}, {14, 1024, 2048, 1, 2}, {56, 64, 64, 3, 1},
+    {56, 128, 128, 3, 2},  {28, 128, 128, 3, 1},  {28, 256, 256, 3, 2},   {14, 256, 256, 3, 1},
+    {14, 512, 512, 3, 2},  {7, 512, 512, 3, 1},   {224, 3, 64, 7, 2},     {56, 64, 128, 3, 2},
+    {56, 64, 128, 1, 2},   {28, 128, 256, 3, 2},  {64, 3, 32, 3, 2},      {32, 32, 64, 3, 1},
+    {9, 24, 40, 3, 2},     {3, 512, 512, 3, 1}};
+enum { SHAPES_COUNT = sizeof shapes / sizeof shapes[0] };
+
+static struct conv_problem problem(enum conv_pass pass, enum dtype dtype, const int64_t *s) {
+    struct conv_problem p = {.pass = pass,
+                             .dtype = dtype,
+                             .n = 512,
+                             .h = s[0],
+                             .w = s[0],
+                             .c = s[1],
+                             .k = s[2],
+                             .r = s[3],
+                             .s = s[3],
+                             .stride = (int32_t)s[4],
+                             .pad = (int32_t)(s[3] / 2)};
+    p.oh = conv_out_size(p.h, p.r, p.stride, p.pad);
+    p.ow = p.oh;
+    return p;
+}
+
+/* Both modes, as the search asks them. The caller drops them. */
+static int64_t
+propose(const struct conv_graph *g, const struct conv_chip *chip, cudnnBackendDescriptor_t *out) {
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    int64_t count = 0;
+    for (int i = 0; i < 2; i++) {
+        struct error err = {0};
+        int64_t found = 0;
+        assert_ok(conv_graph_propose(g, chip, modes[i], out + count, ROOM - count, &found, &err),
+                  err);
+        count += found;
+    }
+    return count;
+}
+
+static void drop(cudnnBackendDescriptor_t *configs, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        (void)cudnnBackendDestroyDescriptor(configs[i]);
+    }
+}
+
+/* How many of the proposed engines the options allow, and for how many of these a plan builds. */
+static void count_plans(const struct conv_problem *p,
+                        const struct device_options *opt,
+                        const struct conv_chip *chip,
+                        int *allowed,
+                        int *plans) {
+    cudnnBackendDescriptor_t configs[ROOM];
+    struct conv_graph g;
+    struct error err = {0};
+    *allowed = 0;
+    *plans = 0;
+    assert_ok(conv_graph_create(&g, p, chip, &err), err);
+    const int64_t count = propose(&g, chip, configs);
+    for (int64_t i = 0; i < count; i++) {
+        cudnnBackendDescriptor_t plan;
+        struct error why = {0};
+        int64_t workspace_bytes;
+        if (!conv_config_allowed(configs[i], p, opt)) {
+            continue;
+        }
+        ++*allowed;
+        if (conv_plan_of(configs[i], chip, &plan, &workspace_bytes, &why) == STATUS_OK) {
+            assert_true(workspace_bytes >= 0);
+            (void)cudnnBackendDestroyDescriptor(plan);
+            ++*plans;
+        } else {
+            assert_null(plan);
+        }
+    }
+    drop(configs, count);
+    conv_graph_destroy(&g);
+}
+
+static void check_every_shape(enum conv_pass pass, enum dtype dtype) {
+    struct conv_chip chip = open_chip();
+    struct device_options opt;
+    device_options_default(&opt);
+    for (int i = 0; i < SHAPES_COUNT; i++) {
+        const struct conv_problem p = problem(pass, dtype, shapes[i]);
+        int allowed;
+        int plans;
+        count_plans(&p, &opt, &chip, &allowed, &plans);
+        if (plans < 1) {
+            fail_msg("shape %d, pass %d: %d engines allowed, but no plan", i, (int)pass, allowed);
+        }
+    }
+    close_chip(&chip);
+}
+
+TEST(forward_passes_have_plans_in_bf16) {
+    check_every_shape(CONV_FORWARD, DTYPE_BF16);
+}
+
+TEST(forward_passes_have_plans_in_exact_f32) {
+    check_every_shape(CONV_FORWARD, DTYPE_F32);
+}
+
+TEST(data_gradients_have_plans_in_bf16) {
+    check_every_shape(CONV_DATA, DTYPE_BF16);
+}
+
+TEST(data_gradients_have_plans_in_exact_f32) {
+    check_every_shape(CONV_DATA, DTYPE_F32);
+}
+
+TEST(weight_gradients_have_plans_in_bf16) {
+    check_every_shape(CONV_WEIGHT, DTYPE_BF16);
+}
+
+TEST(weight_gradients_have_plans_in_exact_f32) {
+    check_every_shape(CONV_WEIGHT, DTYPE_F32);
+}
+
+TEST(a_chip_without_all_its_properties_is_refused) {
+    cudnnBackendDescriptor_t properties;
+    struct error err = {0};
+    assert_status(conv_chip_describe(&properties, "{}", &err), STATUS_DEVICE, err);
+    assert_null(properties);
+    err = (struct error){0};
+    assert_status(conv_chip_describe(&properties, "not a description", &err), STATUS_DEVICE, err);
+    assert_null(properties);
+}
+
+TEST(wrong_shapes_are_refused_with_a_reason) {
+    struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
+    const struct conv_chip chip = {0};
+    struct conv_graph g;
+    struct error err = {0};
+    p.oh++;
+    assert_status(conv_graph_create(&g, &p, &chip, &err), STATUS_DEVICE, err);
+    assert_non_null(strstr(err.text, "cuDNN"));
+    assert_null(g.graph);
+    assert_null(g.tensors[0]);
+    p = problem(CONV_WEIGHT, DTYPE_BF16, shapes[15]);
+    p.stride = 0;
+    err = (struct error){0};
+    assert_status(conv_graph_create(&g, &p, &chip, &err), STATUS_DEVICE, err);
+}
+
+TEST(options_keep_engines_out_by_their_notes) {
+    struct device_options opt;
+    device_options_default(&opt);
+    assert_true(opt.deterministic && !opt.tf32);
+    struct device_options any = opt;
+    any.deterministic = false;
+    any.tf32 = true;
+    struct conv_chip chip = open_chip();
+    for (int pass = CONV_FORWARD; pass <= CONV_WEIGHT; pass++) {
+        const struct conv_problem half = problem(pass, DTYPE_BF16, shapes[15]);
+        const struct conv_problem full = problem(pass, DTYPE_F32, shapes[15]);
+        int strict;
+        int loose;
+        int plans;
+        count_plans(&half, &opt, &chip, &strict, &plans);
+        count_plans(&half, &any, &chip, &loose, &plans);
+        assert_true(strict >= 1 && strict <= loose);
+        /* f32 has fewer engines when tensor cores, which would round to TF32, are not for it */
+        count_plans(&full, &opt, &chip, &strict, &plans);
+        count_plans(&full, &any, &chip, &loose, &plans);
+        assert_true(strict >= 1 && strict < loose);
+    }
+    close_chip(&chip);
+}
+
+TEST(deterministic_runs_leave_engines_out) {
+    struct conv_chip chip = open_chip();
+    struct device_options opt;
+    int strict_total = 0;
+    int loose_total = 0;
+    device_options_default(&opt);
+    opt.tf32 = true;
+    struct device_options any = opt;
+    any.deterministic = false;
+    for (int i = 0; i < SHAPES_COUNT; i++) {
+        const struct conv_problem p = problem(CONV_WEIGHT, DTYPE_F32, shapes[i]);
+        int allowed;
+        int plans;
+        count_plans(&p, &opt, &chip, &allowed, &plans);
+        strict_total += allowed;
+        count_plans(&p, &any, &chip, &allowed, &plans);
+        loose_total += allowed;
+    }
+    assert_true(strict_total < loose_total);
+    close_chip(&chip);
+}
+
+TEST(a_choice_survives_as_numbers) {
+    const struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
+    struct conv_chip chip = open_chip();
+    cudnnBackendDescriptor_t configs[ROOM];
+    struct conv_graph g;
+    struct error err = {0};
+    assert_ok(conv_graph_create(&g, &p, &chip, &err), err);
+    const int64_t count = propose(&g, &chip, configs);
+    assert_true(count > 1);
+    for (int64_t i = 0; i < count; i++) {
+        struct conv_choice before;
+        struct conv_choice after;
+        cudnnBackendDescriptor_t config;
+        assert_ok(conv_choice_of(configs[i], &before, &err), err);
+        assert_true(before.engine >= 0);
+        assert_ok(conv_config_of(&g, &chip, &before, &config, &err), err);
+        assert_ok(conv_choice_of(config, &after, &err), err);
+        assert_int_equal(after.engine, before.engine);
+        assert_int_equal(after.knobs_count, before.knobs_count);
+        for (int32_t k = 0; k < before.knobs_count; k++) {
+            assert_int_equal(after.knobs[k].type, before.knobs[k].type);
+            assert_int_equal(after.knobs[k].value, before.knobs[k].value);
+        }
+        (void)cudnnBackendDestroyDescriptor(config);
+    }
+    drop(configs, count);
+    conv_graph_destroy(&g);
+    close_chip(&chip);
+}
+
+TEST(a_choice_that_makes_no_sense_is_refused) {
+    const struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
+    const struct conv_choice nonsense[] = {
+        {.engine = 1 << 30},
+        {.engine = INT64_MAX},
+        {.engine = 0, .knobs_count = 1, .knobs = {{.type = 30000, .value = 1}}},
+        {.engine = 0, .knobs_count = 1, .knobs = {{.type = 2, .value = INT64_MAX}}}};
+    struct conv_chip chip = open_chip();
+    struct conv_graph g;
+    struct error err = {0};
+    assert_ok(conv_graph_create(&g, &p, &chip, &err), err);
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        cudnnBackendDescriptor_t config;
+        err = (struct error){0};
+        assert_status(conv_config_of(&g, &chip, &nonsense[i], &config, &err), STATUS_DEVICE, err);
+        assert_null(config);
+    }
+    conv_graph_destroy(&g);
+    close_chip(&chip);
+}
