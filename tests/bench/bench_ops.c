@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "tests/support/op_rows.h"
+#include "kernels/rows/op_rows.h"
 
 enum { MAX_RUNS = 200, MIN_RUNS = 3 };
 

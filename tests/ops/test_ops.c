@@ -1,5 +1,5 @@
 /*
- * Every row of tests/support/op_rows.c, asked six questions: does cpu agree with the reference, is
+ * Every row of kernels/rows/op_rows.c, asked six questions: does cpu agree with the reference, is
  * the gradient one, does anything write beside its outputs, are the bits the same twice, is every
  * member of every table there and described, and is a wrong call refused before it writes.
  * test-timeout: 240
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kernels/ops.h"
-#include "tests/support/op_rows.h"
+#include "kernels/rows/op_rows.h"
 #include "tests/support/test.h"
 
 static const char *const devices[] = {"cpu-ref", "cpu"};
@@ -453,8 +453,7 @@ enum damage { OTHER_SHAPE, OTHER_DTYPE, NO_DATA, FEWER_DIMENSIONS, DAMAGE_COUNT 
 /* False where the damage would leave a correct call. */
 static bool damage(struct tensor *t, const struct op_case *c, int operand, enum damage kind) {
     const struct op_operand *o = &c->operands[operand];
-    const bool scalar = strcmp(o->name, "sum") == 0 && c->row->any_shape; /* a host pointer */
-    if (t->data == NULL || scalar) {
+    if (t->data == NULL || o->on_host) {
         return false;
     }
     switch (kind) {

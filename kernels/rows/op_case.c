@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
-#include "tests/support/op_rows.h"
+#include "kernels/rows/op_rows.h"
 
 enum { GUARD_BYTE = 0xA5, ALIGNMENT_BYTES = 64 };
 
@@ -85,6 +85,7 @@ op_data_create(struct op_data *d, const struct op_case *c, int shift, struct err
             return error_set(err, STATUS_NOMEM, "no memory for operand %s", o->name);
         }
         memset(d->raw[i], GUARD_BYTE, total);
+        d->raw_bytes[i] = total;
         d->t[i].data = d->raw[i] + lead;
     }
     for (int i = 0; i < c->count; i++) {
@@ -286,7 +287,73 @@ double op_value(const struct tensor *t, int64_t index) {
     return (double)NAN;
 }
 
+/* ---- on a device ---- */
+
+enum status op_place(struct op_placed *p,
+                     struct device *dev,
+                     const struct op_case *c,
+                     const struct op_data *d,
+                     struct error *err) {
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < c->count; i++) {
+        p->t[i] = d->t[i];
+        if (d->raw[i] == NULL || c->operands[i].on_host) {
+            continue;
+        }
+        enum status s = dev->ops->alloc(dev, d->raw_bytes[i], &p->raw[i], err);
+        if (s == STATUS_OK) {
+            s = dev->ops->upload(dev, p->raw[i], d->raw[i], d->raw_bytes[i], err);
+        }
+        if (s != STATUS_OK) {
+            op_placed_free(p, dev);
+            return s;
+        }
+        const unsigned char *data = d->t[i].data;
+        p->t[i].data = d->t[i].data == NULL ? NULL : (char *)p->raw[i] + (data - d->raw[i]);
+    }
+    for (int i = 0; i < c->count; i++) {
+        if (c->operands[i].alias >= 0 && d->t[i].data != NULL) {
+            p->t[i].data = p->t[c->operands[i].alias].data;
+        }
+    }
+    return dev->ops->sync(dev, err); /* what was uploaded may change now */
+}
+
+enum status op_fetch(const struct op_placed *p,
+                     struct device *dev,
+                     const struct op_case *c,
+                     const struct op_data *d,
+                     struct error *err) {
+    for (int i = 0; i < c->count; i++) {
+        if (p->raw[i] != NULL) {
+            TRY(dev->ops->download(dev, d->raw[i], p->raw[i], d->raw_bytes[i], err));
+        }
+    }
+    return STATUS_OK;
+}
+
+void op_placed_free(struct op_placed *p, struct device *dev) {
+    for (int i = 0; i < OP_MAX_OPERANDS; i++) {
+        if (p->raw[i] != NULL) {
+            dev->ops->free(dev, p->raw[i]);
+        }
+    }
+    memset(p, 0, sizeof *p);
+}
+
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err) {
-    return c->row->call(dev->ops, dev, d->t, c, err);
+    if (dev->ops->alloc == ops_cpu_ref()->alloc) { /* the host's memory */
+        return c->row->call(dev->ops, dev, d->t, c, err);
+    }
+    struct op_placed p;
+    TRY(op_place(&p, dev, c, d, err));
+    enum status s = c->row->call(dev->ops, dev, p.t, c, err);
+    if (s == STATUS_OK || s == STATUS_INVALID || s == STATUS_UNSUPPORTED) {
+        struct error lost = {0};
+        const enum status back = op_fetch(&p, dev, c, d, s == STATUS_OK ? err : &lost);
+        s = s == STATUS_OK ? back : s;
+    }
+    op_placed_free(&p, dev);
+    return s;
 }

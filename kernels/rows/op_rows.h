@@ -1,17 +1,17 @@
 /*
  * op_rows: every operator of kernels/ops.h described once: its operands, the sizes and variants it
  * is tried at, how it is called, what it costs and how exact it must be. tests/ops turns the rows
- * into tests, tests/bench/bench_ops.c into a benchmark.
+ * into tests, tools/ccbench_ops.c into a benchmark.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x
  * is called dx, or says in `gradient_of` what it belongs to.
  *
  * Threading : none. One owner.
- * Ownership : op_data owns its memory: create/destroy.
+ * Ownership : op_data owns its memory: create/destroy; op_placed what it took on a device.
  */
-#ifndef TESTS_SUPPORT_OP_ROWS_H
-#define TESTS_SUPPORT_OP_ROWS_H
+#ifndef KERNELS_ROWS_OP_ROWS_H
+#define KERNELS_ROWS_OP_ROWS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,6 +66,7 @@ struct op_operand {
     int32_t limit;
     bool optional;           /* may be not wanted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
+    bool on_host;            /* the op takes a host pointer */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
@@ -135,6 +136,7 @@ int op_operand_find(const struct op_case *c, const char *name); /* -1: none */
 struct op_data {
     struct tensor t[OP_MAX_OPERANDS];
     unsigned char *raw[OP_MAX_OPERANDS]; /* guard, data, guard */
+    size_t raw_bytes[OP_MAX_OPERANDS];
 };
 
 /* Memory for every operand, guards around it. `shift` elements off the 64-byte boundary. Returns
@@ -155,7 +157,29 @@ void op_data_copy(struct op_data *to, const struct op_data *from, const struct o
 const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c);
 double op_value(const struct tensor *t, int64_t index);
 
+/* Makes the call. Where the device has a memory of its own, operands go there and come back, guards
+ * and all. */
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err);
+
+/* Operands in the memory of a device, whichever it is, for calls that are timed. */
+struct op_placed {
+    struct tensor t[OP_MAX_OPERANDS];
+    void *raw[OP_MAX_OPERANDS];
+};
+
+/* Copies the operands there. Returns OK, or what alloc and upload answer. */
+enum status op_place(struct op_placed *p,
+                     struct device *dev,
+                     const struct op_case *c,
+                     const struct op_data *d,
+                     struct error *err);
+/* Copies them back, guards and all. */
+enum status op_fetch(const struct op_placed *p,
+                     struct device *dev,
+                     const struct op_case *c,
+                     const struct op_data *d,
+                     struct error *err);
+void op_placed_free(struct op_placed *p, struct device *dev);
 
 #endif
