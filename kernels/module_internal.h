@@ -17,13 +17,14 @@ extern "C" {
 #endif
 
 /* Raised whenever this struct, struct ops or a parameter struct in ops.h changes its meaning. */
-enum { BACKEND_MODULE_ABI = 1 };
+enum { BACKEND_MODULE_ABI = 2 };
 
 struct backend_module {
     uint32_t abi;             /* BACKEND_MODULE_ABI */
     uint32_t ops_size_bytes;  /* sizeof(struct ops) */
     const char *version;      /* that of ccstream */
     const char *requirements; /* "CUDA 13.0, cuDNN 9.19, cuBLASLt 13.1": what it was built with */
+    const struct ops *ops;    /* the table of every device it opens, complete */
 
     /* How many devices can be used. Returns OK with at least one, or DEVICE with the reason there
      * is none (no driver, driver too old, no device, a library missing or too old). */

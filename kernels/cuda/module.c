@@ -20,6 +20,7 @@ const struct backend_module *ccstream_backend_module(void) {
         .describe = cuda_describe,
         .open = cuda_open,
     };
+    module.ops = ops_cuda();
     (void)snprintf(requirements, sizeof requirements, "CUDA %d.%d, cuDNN %d.%d, cuBLASLt %d.%d",
                    CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, CUDNN_MAJOR, CUDNN_MINOR,
                    CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR);

@@ -109,3 +109,18 @@ TEST(a_library_without_the_entry_is_refused) {
     assert_null(module);
     assert_non_null(strstr(err.text, BACKEND_MODULE_SYMBOL));
 }
+
+TEST(a_module_of_another_build_is_refused) {
+    const char *folder = getenv("TESTBIN");
+    if (folder == NULL) {
+        test_skip("TESTBIN is not set; run by ctest");
+    }
+    char path[512];
+    const struct backend_module *module;
+    struct error err = {0};
+    (void)snprintf(path, sizeof path, "%s/module_of_another_build.so", folder);
+    assert_status(cuda_module_load(&module, path, &err), STATUS_UNSUPPORTED, err);
+    assert_null(module);
+    assert_non_null(strstr(err.text, "another build"));
+    assert_non_null(strstr(err.text, "0.0.1-other"));
+}

@@ -1,0 +1,15 @@
+/*
+ * A module like libccstream_cuda.so, but of another version: for test_device.c. Its functions are
+ * NULL, so a loader that called one before it looked at the version would crash.
+ */
+#include "kernels/module_internal.h"
+
+__attribute__((visibility("default"))) const struct backend_module *ccstream_backend_module(void);
+
+const struct backend_module *ccstream_backend_module(void) {
+    static const struct backend_module module = {.abi = BACKEND_MODULE_ABI,
+                                                 .ops_size_bytes = sizeof(struct ops),
+                                                 .version = "0.0.1-other",
+                                                 .requirements = "nothing"};
+    return &module;
+}
