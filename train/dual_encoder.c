@@ -11,8 +11,8 @@
  *   forward     part 0, part 1, part 2
  *   backward    part 2 (still there), then part 0 and part 1, each after its forward once more
  *
- * Captions are padded only up to the longest one of the batch: the columns beyond it are masked for
- * everybody, so leaving them out changes nothing but the time.
+ * Captions are packed one behind the other, or padded up to the longest one of the part: rows of no
+ * caption change nothing but the time.
  */
 #include "train/dual_encoder.h"
 
@@ -22,8 +22,9 @@
 
 #include "train/carve_internal.h"
 
-/* Longest captions are rounded up to this, so that few different shapes are met. */
-enum { TOKEN_STEP = 4 };
+/* Longest captions and rows of captions are rounded up to these, so that few different shapes are
+ * met. */
+enum { TOKEN_STEP = 4, ROW_STEP = 64 };
 
 /* One side's head: z = features W^T + b, out = z / |z|. */
 struct head {
@@ -46,8 +47,10 @@ struct dual_encoder {
     struct tensor z;               /* (micro_batch, E) before the norm, and its gradient */
     struct tensor dfeatures;       /* (micro_batch, F of the wider tower) as one row of numbers */
     struct tensor images;          /* (micro_batch, S, S, 3) u8 */
-    struct tensor tokens, lengths; /* (micro_batch max_tokens), (micro_batch) i32 */
-    int32_t *host_tokens;          /* of the whole batch, without the columns nobody uses */
+    struct tensor tokens;          /* (micro_batch max_tokens) i32 */
+    struct tensor starts, lengths; /* (micro_batch) i32 */
+    int32_t *host_tokens;          /* of the whole batch, laid out as the tower takes them */
+    int32_t *host_starts;          /* (max_batch) */
 };
 
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
@@ -55,7 +58,7 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
                                 const char *text_tower,
                                 struct error *err) {
     *opt = (struct dual_encoder_options){
-        .embed_dim = 256, .max_batch = 1, .training = true, .dtype = DTYPE_F32};
+        .embed_dim = 256, .max_batch = 1, .training = true, .dtype = DTYPE_F32, .moments = 2};
     TRY(resnet_preset(&opt->image, image_tower, err));
     return transformer_preset(&opt->text, text_tower, err);
 }
@@ -85,8 +88,9 @@ static enum status add_head(struct dual_encoder *m,
 }
 
 static void place_head(struct dual_encoder *m, struct head *h, struct carve *kept) {
-    h->out = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.max_batch, m->opt.embed_dim));
-    h->norm = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch));
+    enum dtype exact = statistics_dtype(m->opt.dtype);
+    h->out = carve_take(kept, tensor_2d(NULL, exact, m->opt.max_batch, m->opt.embed_dim));
+    h->norm = carve_take(kept, tensor_1d(NULL, exact, m->opt.micro_batch));
 }
 
 /* The heads' part of `kept`, which also holds their scratch. */
@@ -96,7 +100,7 @@ static void place_heads(struct dual_encoder *m, struct carve *kept) {
                          : m->text_head.feature_count;
     place_head(m, &m->image_head, kept);
     place_head(m, &m->text_head, kept);
-    m->z = carve_take(kept, first_rows(m->image_head.out, m->opt.micro_batch));
+    m->z = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, m->opt.embed_dim));
     if (m->opt.training) {
         m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch * widest));
     }
@@ -107,6 +111,7 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     int64_t px = m->opt.image.image_px;
     m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
     m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
+    m->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
     m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
 }
 
@@ -130,7 +135,7 @@ static void plan_memory(struct dual_encoder *m) {
     place_heads(m, &heads);
     place_input(m, &input);
     struct dual_encoder_memory *u = &m->memory;
-    u->values_bytes = p.value_bytes;
+    u->values_bytes = p.value_bytes + p.working_bytes;
     u->gradients_bytes = p.grad_bytes;
     u->moments_bytes = p.moments_bytes;
     u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
@@ -149,6 +154,7 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
         return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
                          (int)opt->embed_dim);
     }
+    REQUIRE(opt->moments == 1 || opt->moments == 2);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
         return error_set(err, STATUS_USAGE, "micro-batch of %d pairs is not in 0-%d, the batch",
                          (int)opt->micro_batch, (int)opt->max_batch);
@@ -165,6 +171,7 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
     m->opt.text.max_batch = m->opt.micro_batch;
     m->opt.text.training = opt->training;
     TRY_OR_FAIL(s, params_create(&m->params, err));
+    params_set_moments(m->params, opt->moments);
     TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
     TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
     TRY_OR_FAIL(s, params_set_prefix(m->params, "text.", err));
@@ -216,10 +223,12 @@ enum status dual_encoder_create(struct dual_encoder **out,
     enum status s = STATUS_OK;
     struct dual_encoder *m = NULL;
     *out = NULL;
+    TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, err));
     size_t token_count = (size_t)opt->max_batch * (size_t)opt->text.max_tokens;
     m->host_tokens = calloc(token_count, sizeof(*m->host_tokens));
-    if (m->host_tokens == NULL) {
+    m->host_starts = calloc((size_t)opt->max_batch, sizeof(*m->host_starts));
+    if (m->host_tokens == NULL || m->host_starts == NULL) {
         s = error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", token_count);
         goto fail;
     }
@@ -241,6 +250,7 @@ void dual_encoder_destroy(struct dual_encoder *m) {
         m->dev->ops->free(m->dev, m->kept);
     }
     free(m->host_tokens);
+    free(m->host_starts);
     transformer_destroy(m->text);
     resnet_destroy(m->image);
     params_destroy(m->params);
@@ -348,20 +358,33 @@ static enum status image_forward(struct dual_encoder *m, const struct part *p, s
     return head_forward(m, &m->image_head, p, err);
 }
 
-/* Looks every token and length over, and returns how many columns are needed. */
+/* What the tower is given for a part's captions. */
+struct layout {
+    int64_t rows;    /* R */
+    int64_t longest; /* T */
+};
+
+static int64_t round_up(int64_t n, int64_t step, int64_t most) {
+    n = (n + step - 1) / step * step;
+    return n < most ? n : most;
+}
+
+/* Looks every token and length over, and says how much room they need. */
 static enum status check_captions(const struct dual_encoder *m,
-                                  int32_t *columns,
+                                  struct layout *out,
                                   const struct part *p,
                                   struct error *err) {
     const struct dual_encoder_batch *b = &p->batch;
     int32_t max_tokens = m->opt.text.max_tokens;
     int32_t longest = 1;
+    int64_t all = 0;
     for (int32_t n = 0; n < b->count; n++) {
         if (b->lengths[n] < 1 || b->lengths[n] > max_tokens) {
             return error_set(err, STATUS_INVALID, "caption %d of the batch has %d tokens, not 1-%d",
                              (int)(p->start + n), (int)b->lengths[n], (int)max_tokens);
         }
         longest = b->lengths[n] > longest ? b->lengths[n] : longest;
+        all += b->lengths[n];
         for (int32_t t = 0; t < b->lengths[n]; t++) {
             int32_t token = b->tokens[(size_t)n * (size_t)max_tokens + (size_t)t];
             if (token < 0 || token >= m->opt.text.vocab_count) {
@@ -372,47 +395,62 @@ static enum status check_captions(const struct dual_encoder *m,
             }
         }
     }
-    longest = (longest + TOKEN_STEP - 1) / TOKEN_STEP * TOKEN_STEP;
-    *columns = longest < max_tokens ? longest : max_tokens;
+    out->longest = round_up(longest, TOKEN_STEP, max_tokens);
+    out->rows = m->opt.padded ? b->count * out->longest
+                              : round_up(all, ROW_STEP, (int64_t)b->count * max_tokens);
     return STATUS_OK;
 }
 
 static struct transformer_batch
-captions_on_device(const struct dual_encoder *m, const struct part *p, int64_t t) {
+captions_on_device(const struct dual_encoder *m, const struct part *p, const struct layout *l) {
     const struct dual_encoder_batch *b = &p->batch;
     return (struct transformer_batch){
-        .tokens = tensor_2d(m->tokens.data, DTYPE_I32, b->count, t),
+        .tokens = first_rows(m->tokens, l->rows),
+        .starts = first_rows(m->starts, b->count),
         .lengths = first_rows(m->lengths, b->count),
+        .longest = l->longest,
         .sample_ids = b->sample_ids,
         .seed = b->seed,
         .step = b->step,
     };
 }
 
-/* Padding is written as token 0, whatever the caller has there: nobody reads what comes of it.
- * Every part has its own place on the host, because a device may still read that of the one before.
+/* Rows of no caption hold token 0, whatever the caller has there. */
+static void lay_captions(const struct dual_encoder *m,
+                         int32_t *tokens,
+                         int32_t *starts,
+                         const struct part *p,
+                         const struct layout *l) {
+    const struct dual_encoder_batch *b = &p->batch;
+    int64_t at = 0;
+    memset(tokens, 0, (size_t)l->rows * sizeof(*tokens));
+    for (int32_t n = 0; n < b->count; n++) {
+        starts[n] = (int32_t)at;
+        memcpy(tokens + at, b->tokens + (size_t)n * (size_t)m->opt.text.max_tokens,
+               (size_t)b->lengths[n] * sizeof(*tokens));
+        at += m->opt.padded ? l->longest : b->lengths[n];
+    }
+}
+
+/* Every part has its own place on the host, because a device may still read that of the one before.
  */
 static enum status upload_captions(struct dual_encoder *m,
                                    struct transformer_batch *out,
                                    const struct part *p,
                                    struct error *err) {
-    const struct dual_encoder_batch *b = &p->batch;
-    int32_t columns = 0;
-    TRY(check_captions(m, &columns, p, err));
-    *out = captions_on_device(m, p, columns);
-    size_t width = (size_t)columns;
-    int32_t *host = m->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
+    struct layout l;
+    TRY(check_captions(m, &l, p, err));
+    *out = captions_on_device(m, p, &l);
+    int32_t *tokens = m->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
+    int32_t *starts = m->host_starts + p->start;
     if (p->pass != RESNET_REPLAY) {
-        memset(host, 0, tensor_size_bytes(&out->tokens));
-        for (size_t n = 0; n < (size_t)b->count; n++) {
-            memcpy(host + n * width, b->tokens + n * (size_t)m->opt.text.max_tokens,
-                   (size_t)b->lengths[n] * sizeof(*b->tokens));
-        }
+        lay_captions(m, tokens, starts, p, &l);
     }
     const struct ops *ops = m->dev->ops;
-    TRY(ops->upload(m->dev, out->tokens.data, host, tensor_size_bytes(&out->tokens), err));
-    return ops->upload(m->dev, out->lengths.data, b->lengths, tensor_size_bytes(&out->lengths),
-                       err);
+    TRY(ops->upload(m->dev, out->tokens.data, tokens, tensor_size_bytes(&out->tokens), err));
+    TRY(ops->upload(m->dev, out->starts.data, starts, tensor_size_bytes(&out->starts), err));
+    return ops->upload(m->dev, out->lengths.data, p->batch.lengths,
+                       tensor_size_bytes(&out->lengths), err);
 }
 
 static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
@@ -454,6 +492,7 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        int32_t count,
                                        struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.micro_batch);
+    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     struct dual_encoder_batch batch = {.count = count, .images = images};
     struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
     TRY(image_forward(m, &p, err));
@@ -489,9 +528,9 @@ static enum status part_backward(struct dual_encoder *m,
     TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
     TRY(resnet_backward(m->image, &dfeatures, mode, err));
 
-    int32_t columns = 0;
-    TRY(check_captions(m, &columns, p, err));
-    struct transformer_batch captions = captions_on_device(m, p, columns);
+    struct layout l;
+    TRY(check_captions(m, &l, p, err));
+    struct transformer_batch captions = captions_on_device(m, p, &l);
     TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
     return transformer_backward(m->text, &dfeatures, &captions, mode, err);
 }

@@ -46,21 +46,25 @@ struct dual_encoder_options {
     int32_t micro_batch; /* pairs that the towers hold, [0, max_batch]; 0: all. Never 0 in what
                             dual_encoder_get_options returns */
     bool training;       /* gradients, moments and a backward pass; true */
-    enum dtype dtype;    /* F32; F64 where the device has it */
+    enum dtype dtype; /* of activations: F32; F64 and BF16 where the device has them. A bf16 model
+                         gives embeddings, and keeps values and gradients, in f32 */
+    bool padded;      /* captions as the batch has them, padded to the longest; false: packed. The
+                         same numbers, for more work */
+    int32_t moments;  /* of the optimiser: 2, or 1 (optimizer_moments) */
 };
 
 /* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,
- * training, F32. To be set after: image.image_px, image.stem, text.vocab_count, text.max_tokens,
- * text.dropout, max_batch. Returns OK or USAGE. */
+ * training, F32, packed, two moments. To be set after: image.image_px, image.stem,
+ * text.vocab_count, text.max_tokens, text.dropout, max_batch. Returns OK or USAGE. */
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
                                 const char *image_tower,
                                 const char *text_tower,
                                 struct error *err);
 
 struct dual_encoder_memory {
-    size_t values_bytes;      /* parameters and running statistics */
+    size_t values_bytes;      /* parameters and running statistics, with bf16 copies */
     size_t gradients_bytes;   /* of the parameters */
-    size_t moments_bytes;     /* of the optimiser: m and v */
+    size_t moments_bytes;     /* of the optimiser: m, and v where it has one */
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
     size_t input_bytes;       /* one micro-batch of images, tokens, lengths */
@@ -76,7 +80,7 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
 struct dual_encoder;
 
 /* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
- * OK, NOMEM, USAGE (an option out of range) or what the device says. */
+ * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device says. */
 enum status dual_encoder_create(struct dual_encoder **out,
                                 struct device *dev,
                                 const struct dual_encoder_options *opt,
@@ -111,7 +115,7 @@ enum status dual_encoder_forward(struct dual_encoder *m,
 
 /* One side alone, for evaluation: running statistics, no dropout. count in [1, micro_batch]. They
  * use the buffers of forward: not between forward and backward. *features (N, F), where wanted (may
- * be NULL), is what the tower gives, in front of the projection. */
+ * be NULL; not of a bf16 model), is what the tower gives, in front of the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
                                        struct tensor *features,

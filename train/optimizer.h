@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW over a parameter table, with decay for the tensors that take it and an optional
- * clip of the global gradient norm.
+ * optimizer: AdamW, or SGD with momentum, over a parameter table, with decay for the tensors that
+ * take it and an optional clip of the global gradient norm.
  *
  * Threading : as the device.
  * Ownership : values, gradients and moments belong to the table; the step count is the caller's.
@@ -13,10 +13,22 @@
 #include "formats/base/status.h"
 #include "train/params.h"
 
+enum optimizer_kind {
+    OPTIMIZER_ADAMW, /* two moments */
+    OPTIMIZER_SGDM,  /* one; decay is added to the gradient (L2), as in PyTorch's SGD */
+};
+
+/* Moments that a table needs (params_set_moments): 2 or 1. */
+static inline int32_t optimizer_moments(enum optimizer_kind kind) {
+    return kind == OPTIMIZER_SGDM ? 1 : 2;
+}
+
 struct optimizer_options {
-    double beta1, beta2; /* [0, 1); 0.9, 0.999 */
-    double eps;          /* > 0; 1e-8 */
-    double weight_decay; /* >= 0; 0.02; decoupled, tensors with params_info.decay only */
+    enum optimizer_kind kind;
+    double momentum;     /* sgdm: [0, 1); 0.9 */
+    double beta1, beta2; /* adamw: [0, 1); 0.9, 0.999 */
+    double eps;          /* adamw: > 0; 1e-8 */
+    double weight_decay; /* >= 0; 0.02; tensors with params_info.decay only */
     double clip_norm;    /* gradients are scaled down to this global norm; 0 = never */
 };
 

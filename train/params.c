@@ -4,6 +4,8 @@
  *
  *   value  | decayed | undecayed | buffers |      grad, m, v  | decayed | undecayed |
  *
+ * The working copies are those of the decayed class, which is where all matrices are.
+ *
  * An offset is counted in elements from the start of its class, so one offset serves all four
  * slots.
  */
@@ -32,10 +34,12 @@ struct params {
     char prefix[PARAM_MAX_NAME_BYTES];
 
     struct device *dev; /* NULL before params_alloc */
-    enum dtype dtype;
+    enum dtype dtype;   /* of the blocks */
     bool training;
+    int32_t moments;
     int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
     uint8_t *block[SLOT_COUNT];
+    uint8_t *working; /* bf16; NULL: none */
 };
 
 enum status params_create(struct params **out, struct error *err) {
@@ -43,7 +47,16 @@ enum status params_create(struct params **out, struct error *err) {
     if (*out == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
     }
+    (*out)->moments = 2;
     return STATUS_OK;
+}
+
+void params_set_moments(struct params *p, int32_t count) {
+    p->moments = count;
+}
+
+int32_t params_moments(const struct params *p) {
+    return p->moments;
 }
 
 void params_destroy(struct params *p) {
@@ -52,6 +65,9 @@ void params_destroy(struct params *p) {
     }
     for (int32_t s = 0; s < SLOT_COUNT && p->dev != NULL; s++) {
         p->dev->ops->free(p->dev, p->block[s]);
+    }
+    if (p->dev != NULL) {
+        p->dev->ops->free(p->dev, p->working);
     }
     free(p->entries);
     free(p);
@@ -140,15 +156,25 @@ place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int6
     }
 }
 
+/* The type of the blocks of a model of `dtype`. */
+static enum dtype stored_dtype(enum dtype dtype) {
+    return dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
+}
+
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training) {
     int64_t total[CLASS_COUNT];
+    const bool working = dtype == DTYPE_BF16;
+    dtype = stored_dtype(dtype);
     place(p, dtype, total, NULL);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
     size_t size = dtype_size_bytes(dtype);
     struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size};
     if (training) {
         b.grad_bytes = trained * size;
-        b.moments_bytes = 2 * trained * size;
+        b.moments_bytes = (size_t)p->moments * trained * size;
+    }
+    if (working) {
+        b.working_bytes = (size_t)total[CLASS_DECAYED] * dtype_size_bytes(DTYPE_BF16);
     }
     return b;
 }
@@ -158,7 +184,9 @@ enum status params_alloc(struct params *p,
                          enum dtype dtype,
                          bool training,
                          struct error *err) {
-    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64));
+    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16));
+    struct params_bytes b = params_plan(p, dtype, training);
+    dtype = stored_dtype(dtype);
     int64_t *offsets = malloc(((size_t)p->count + 1) * sizeof(*offsets));
     if (offsets == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
@@ -171,15 +199,19 @@ enum status params_alloc(struct params *p,
     p->dev = dev;
     p->dtype = dtype;
     p->training = training;
-    struct params_bytes b = params_plan(p, dtype, training);
-    size_t sizes[SLOT_COUNT] = {b.value_bytes, b.grad_bytes, b.moments_bytes / 2,
-                                b.moments_bytes / 2};
+    size_t sizes[SLOT_COUNT] = {b.value_bytes, b.grad_bytes, b.grad_bytes,
+                                p->moments == 2 ? b.grad_bytes : 0};
     for (int32_t s = 0; s < SLOT_COUNT; s++) {
         if (sizes[s] > 0) {
             void *block = NULL;
             TRY(dev->ops->alloc(dev, sizes[s], &block, err));
             p->block[s] = block;
         }
+    }
+    if (b.working_bytes > 0) {
+        void *block = NULL;
+        TRY(dev->ops->alloc(dev, b.working_bytes, &block, err));
+        p->working = block;
     }
     return STATUS_OK;
 }
@@ -239,8 +271,19 @@ static void *entry_data(const struct params *p, const struct entry *e, enum para
     return class_start(p, slot, e->class) + (size_t)e->offset * dtype_size_bytes(p->dtype);
 }
 
+static bool has_working(const struct params *p, const struct entry *e) {
+    return p->working != NULL && e->class == CLASS_DECAYED;
+}
+
+static void *working_data(const struct params *p, const struct entry *e) {
+    return p->working + (size_t)e->offset * dtype_size_bytes(DTYPE_BF16);
+}
+
 struct tensor params_tensor(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
+    if (has_working(p, e)) {
+        return tensor_view(working_data(p, e), DTYPE_BF16, e->spec.ndim, e->spec.shape);
+    }
     return tensor_view(entry_data(p, e, PARAM_VALUE), p->dtype, e->spec.ndim, e->spec.shape);
 }
 
@@ -255,6 +298,23 @@ struct tensor params_grad(const struct params *p, int32_t index) {
 struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed) {
     int32_t class = decayed ? CLASS_DECAYED : CLASS_UNDECAYED;
     return tensor_1d(class_start(p, slot, class), p->dtype, p->class_count[class]);
+}
+
+struct tensor params_working(const struct params *p, bool decayed) {
+    if (p->working == NULL || !decayed) {
+        return (struct tensor){0};
+    }
+    return tensor_1d(p->working, DTYPE_BF16, p->class_count[CLASS_DECAYED]);
+}
+
+/* Renews the working copy of one tensor, where it has one. */
+static enum status renew_working(struct params *p, const struct entry *e, struct error *err) {
+    if (!has_working(p, e)) {
+        return STATUS_OK;
+    }
+    const struct tensor out = tensor_1d(working_data(p, e), DTYPE_BF16, e->count);
+    const struct tensor in = tensor_1d(entry_data(p, e, PARAM_VALUE), DTYPE_F32, e->count);
+    return p->dev->ops->cast(p->dev, &out, &in, err);
 }
 
 /* ---- initial values ---- */
@@ -309,9 +369,13 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
         if (s == STATUS_OK) {
             s = ops->sync(p->dev, err);
         }
+        if (s == STATUS_OK) {
+            s = renew_working(p, e, err);
+        }
     }
     free(host);
-    for (int32_t slot = PARAM_GRAD; slot <= PARAM_V && s == STATUS_OK && p->training; slot++) {
+    const int32_t last = p->moments == 2 ? PARAM_V : PARAM_M;
+    for (int32_t slot = PARAM_GRAD; slot <= last && s == STATUS_OK && p->training; slot++) {
         for (int32_t decayed = 0; decayed < 2 && s == STATUS_OK; decayed++) {
             struct tensor range = params_range(p, (enum param_slot)slot, decayed != 0);
             if (range.shape[0] > 0) {
@@ -401,5 +465,8 @@ enum status params_write(struct params *p,
         s = p->dev->ops->sync(p->dev, err); /* upload may still read the scratch */
     }
     free(scratch);
+    if (s == STATUS_OK && slot == PARAM_VALUE) {
+        s = renew_working(p, e, err);
+    }
     return s;
 }

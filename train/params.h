@@ -7,6 +7,7 @@
  *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
  *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
  *   m, v    [ decayed ... | undecayed ... ]                   between two tensors stays zero
+ *   working [ decayed ... ]                                   bf16 copies, where the model is bf16
  *
  * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:
  * saved with the model, never touched by the optimiser.
@@ -14,6 +15,9 @@
  * Names are those of timm (image) and Hugging Face (text) behind a prefix, and what is read and
  * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
  * (O, KH, KW, I) in device memory.
+ *
+ * A bf16 model keeps values, gradients and moments in f32. Operators read the working copies, and
+ * only those with two dimensions or more have one; the optimiser and params_write renew them.
  *
  * Decay: every trainable tensor decays but those with one dimension and names ending in ".bias".
  *
@@ -77,6 +81,7 @@ struct params_bytes {
     size_t value_bytes;
     size_t grad_bytes;
     size_t moments_bytes; /* m and v together */
+    size_t working_bytes; /* bf16 copies */
 };
 
 enum status params_create(struct params **out, struct error *err);
@@ -90,11 +95,16 @@ enum status params_set_prefix(struct params *p, const char *prefix, struct error
 enum status
 params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err);
 
+/* How many moments the optimiser keeps: 2, m and v (the default), or 1, m alone. Not after
+ * params_alloc. */
+void params_set_moments(struct params *p, int32_t count);
+int32_t params_moments(const struct params *p);
+
 /* What params_alloc will take; training: with gradients and moments. */
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training);
 
-/* Allocates the blocks, zeroed. dtype: F32, or F64 on a device that has it. Without training only
- * values exist. Returns OK, NOMEM or DEVICE. */
+/* Allocates the blocks, zeroed. dtype: F32, or F64 or BF16 on a device that has it. Without
+ * training only values and working copies exist. Returns OK, NOMEM or DEVICE. */
 enum status params_alloc(struct params *p,
                          struct device *dev,
                          enum dtype dtype,
@@ -108,18 +118,23 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err);
 int32_t params_count(const struct params *p);
 int32_t params_find(const struct params *p, const char *name); /* -1: none */
 struct param_info params_info(const struct params *p, int32_t index);
-enum dtype params_dtype(const struct params *p);
+enum dtype params_dtype(const struct params *p); /* of values: F32 for a bf16 model */
 
 /* Elements of all trained tensors (or of all buffers). */
 int64_t params_element_count(const struct params *p, enum param_kind kind);
 
-/* Views in device layout. params_grad of a buffer is not wanted (data NULL, ndim 0). */
+/* Views in device layout, as operators take them: params_tensor gives the working copy where there
+ * is one. params_grad of a buffer is not wanted (data NULL, ndim 0). */
 struct tensor params_tensor(const struct params *p, int32_t index);
 struct tensor params_grad(const struct params *p, int32_t index);
 
 /* All decayed or all undecayed trained tensors of a slot as one flat tensor (1-D, may have 0
  * elements). Needs training for slots other than PARAM_VALUE. */
 struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed);
+
+/* The working copies of params_range(p, PARAM_VALUE, decayed), as one flat tensor; not wanted where
+ * there are none. */
+struct tensor params_working(const struct params *p, bool decayed);
 
 /* Copies one tensor out of or into device memory in PyTorch's layout and the table's dtype.
  * size_bytes is that of info.count elements. Slots other than PARAM_VALUE: trained tensors of a

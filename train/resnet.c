@@ -320,8 +320,8 @@ static void place_unit(const struct layout *l, struct unit *u, int32_t slot) {
         return;
     }
     u->pre = carve_take(l->kept, u->out);
-    u->mean = carve_take(l->kept, tensor_1d(NULL, l->dtype, u->out_channels));
-    u->rstd = carve_take(l->kept, tensor_1d(NULL, l->dtype, u->out_channels));
+    u->mean = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
+    u->rstd = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
 }
 
 /* Without training the block's input stays in its slot until it was added to the output; the three
@@ -354,8 +354,8 @@ static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, stru
     r->dpre = carve_take(scratch, slot);
     struct layout l = {.r = r, .dtype = dtype, .kept = kept};
     if (!r->opt.training) {
-        l.mean = carve_take(scratch, tensor_1d(NULL, dtype, r->feature_count));
-        l.rstd = carve_take(scratch, tensor_1d(NULL, dtype, r->feature_count));
+        l.mean = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
+        l.rstd = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
     }
     int32_t at = 0;
     r->input = place_activation(&l, at, r->opt.image_px, 3);

@@ -17,7 +17,7 @@ static struct conv_bn_params unit_params(const struct unit *u, enum resnet_pass 
                                    .act = u->act,
                                    .training = pass != RESNET_INFERENCE,
                                    .eps = 1e-5f,
-                                   .momentum = pass == RESNET_REPLAY ? 0.0f : 0.1f};
+                                   .momentum = 0.1f};
 }
 
 /* in (N, P, P, I) -> u->out (N, P', P', O) */
@@ -33,8 +33,12 @@ static enum status unit_forward(const struct resnet *r,
     struct tensor weight = params_tensor(r->params, u->weight);
     struct tensor gamma = params_tensor(r->params, u->gamma);
     struct tensor beta = params_tensor(r->params, u->beta);
-    struct tensor running_mean = params_tensor(r->params, u->running_mean);
-    struct tensor running_var = params_tensor(r->params, u->running_var);
+    struct tensor running_mean = NOT_WANTED; /* a replay leaves them */
+    struct tensor running_var = NOT_WANTED;
+    if (pass != RESNET_REPLAY) {
+        running_mean = params_tensor(r->params, u->running_mean);
+        running_var = params_tensor(r->params, u->running_var);
+    }
     struct conv_bn_params p = unit_params(u, pass);
     return r->dev->ops->conv_bn(r->dev, &out, &pre, &u->mean, &u->rstd, &running_mean, &running_var,
                                 in, &weight, &gamma, &beta, residual, &p, err);

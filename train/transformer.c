@@ -180,8 +180,7 @@ enum status transformer_create(struct transformer **out,
         t->opt.position_count = opt->max_tokens;
     }
     t->layers = calloc((size_t)opt->layers, sizeof(*t->layers));
-    t->host_rows = calloc((size_t)opt->max_batch, sizeof(*t->host_rows));
-    if (t->layers == NULL || t->host_rows == NULL) {
+    if (t->layers == NULL) {
         s = error_set(err, STATUS_NOMEM, "out of memory for the text tower");
         goto fail;
     }
@@ -198,7 +197,6 @@ void transformer_destroy(struct transformer *t) {
         return;
     }
     free(t->layers);
-    free(t->host_rows);
     free(t);
 }
 
@@ -206,24 +204,24 @@ void transformer_destroy(struct transformer *t) {
 
 static void place_norm(struct norm *n, struct carve *c, enum dtype dtype, int64_t rows, int64_t d) {
     n->sum = carve_take(c, tensor_2d(NULL, dtype, rows, d));
-    n->mean = carve_take(c, tensor_1d(NULL, dtype, rows));
-    n->rstd = carve_take(c, tensor_1d(NULL, dtype, rows));
+    n->mean = carve_take(c, tensor_1d(NULL, statistics_dtype(dtype), rows));
+    n->rstd = carve_take(c, tensor_1d(NULL, statistics_dtype(dtype), rows));
 }
 
-/* All of a layer but its output x. */
+/* All of a layer but its output x. `narrow`: it goes on with the first rows alone. */
 static void place_layer(const struct transformer *t,
                         struct layer *l,
-                        bool last,
+                        bool narrow,
                         struct carve *c,
                         enum dtype dt) {
     const struct transformer_options *o = &t->opt;
     int64_t m = (int64_t)o->max_batch * o->max_tokens;
-    int64_t r = last ? o->max_batch : m;
+    int64_t r = narrow ? o->max_batch : m;
     l->qkv = carve_take(c, tensor_2d(NULL, dt, m, 3 * (int64_t)o->dim));
     l->probs =
         carve_take(c, tensor_4d(NULL, dt, o->max_batch, o->heads, o->max_tokens, o->max_tokens));
     l->context = carve_take(c, tensor_2d(NULL, dt, m, o->dim));
-    if (last) {
+    if (narrow) {
         l->picked = carve_take(c, tensor_2d(NULL, dt, r, o->dim));
         l->skipped = carve_take(c, tensor_2d(NULL, dt, r, o->dim));
     }
@@ -240,7 +238,9 @@ lay_out(struct transformer *t, enum dtype dtype, struct carve *kept, struct carv
     int64_t m = (int64_t)o->max_batch * o->max_tokens;
     struct tensor wide = tensor_2d(NULL, dtype, m, o->dim);
     struct carve *c = o->training ? kept : scratch;
-    t->rows = carve_take(kept, tensor_1d(NULL, DTYPE_I32, o->max_batch));
+    if (o->pool == TRANSFORMER_POOL_MEAN) {
+        t->pooled = carve_take(kept, tensor_2d(NULL, dtype, o->max_batch, o->dim));
+    }
     place_norm(&t->embedding_norm, c, dtype, m, o->dim);
     t->x = carve_take(c, wide);
     struct carve shared = *c; /* without training every block starts here */
@@ -251,12 +251,12 @@ lay_out(struct transformer *t, enum dtype dtype, struct carve *kept, struct carv
     size_t most = c->used_bytes;
     for (int32_t i = 0; i < o->layers; i++) {
         struct layer *l = &t->layers[i];
-        bool last = i + 1 == o->layers;
+        bool narrow = i + 1 == o->layers && o->pool == TRANSFORMER_POOL_FIRST;
         if (!o->training) {
             *c = shared;
         }
-        place_layer(t, l, last, c, dtype);
-        if (last) {
+        place_layer(t, l, narrow, c, dtype);
+        if (narrow) {
             l->x = carve_take(kept, tensor_2d(NULL, dtype, o->max_batch, o->dim));
         } else {
             l->x = o->training ? carve_take(c, wide) : turn[(i + 1) % 2];

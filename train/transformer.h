@@ -2,13 +2,15 @@
  * transformer: text towers of DistilBERT's shape, forward and backward by hand over the operator
  * table.
  *
- *   tokens (N, T) -> word + position embedding -> LN -> dropout -> blocks -> first token (N, D)
+ *   tokens (R) -> word + position embedding -> LN -> dropout -> blocks -> first token (N, D)
  *   block: x = LN(x + out(attention(x)));  x = LN(x + dropout(lin2(GELU(lin1(x)))))
  *
  * Post-norm, eps 1e-12, learned positions, keys beyond a caption's length masked; dropout as
- * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. Only
- * the first token is asked for, so the last block does its FFN for that token alone: the same
- * numbers for less work.
+ * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. Where
+ * only the first token is asked for, the last block does its FFN for that token alone: the same
+ * numbers for less work. Or the mean over the caption's tokens is what is asked for.
+ *
+ * Captions lie in a list of rows, packed or padded: their numbers are the same.
  *
  * Parameter names are Hugging Face's (embeddings.word_embeddings.weight,
  * transformer.layer.0.attention.q_lin.weight, ...) behind the table's prefix. q_lin, k_lin and
@@ -35,6 +37,11 @@ extern "C" {
 
 enum { TRANSFORMER_MAX_BATCH = 1 << 20 };
 
+enum transformer_pool {
+    TRANSFORMER_POOL_FIRST, /* the first token's row */
+    TRANSFORMER_POOL_MEAN,  /* the mean of the caption's rows */
+};
+
 struct transformer_options {
     int32_t layers;         /* >= 1 */
     int32_t dim;            /* D, a multiple of heads */
@@ -45,7 +52,8 @@ struct transformer_options {
     int32_t max_tokens;     /* T at most (30) */
     int32_t max_batch;      /* N at most */
     float dropout;          /* [0, 1); 0.1 */
-    bool training;          /* false: no backward, blocks share one set of buffers */
+    enum transformer_pool pool;
+    bool training; /* false: no backward, blocks share one set of buffers */
 };
 
 /* Fills *opt for "distil" (6 layers of 768, 12 heads, FFN 3072, 512 positions), "small" (4 x 384,
@@ -77,8 +85,10 @@ void transformer_attach(struct transformer *t,
 
 /* A batch of captions. */
 struct transformer_batch {
-    struct tensor tokens;       /* (N, T) i32 on the device, T <= max_tokens, N <= max_batch */
-    struct tensor lengths;      /* (N) i32 on the device, each in [1, T] */
+    struct tensor tokens;       /* (R) i32 on the device, N <= R <= max_batch max_tokens */
+    struct tensor starts;       /* (N) i32 on the device, first row of each, N <= max_batch */
+    struct tensor lengths;      /* (N) i32 on the device, each in [1, T]; see struct segments */
+    int64_t longest;            /* T <= max_tokens, no shorter than any */
     const uint64_t *sample_ids; /* (N) in host memory: keys of dropout; read when it is active.
                                  * Borrowed until the backward pass is done */
     uint64_t seed, step;        /* keys of dropout */

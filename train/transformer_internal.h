@@ -1,9 +1,9 @@
 /*
  * What transformer.c (description and memory) and transformer_pass.c (forward and backward) share.
  *
- * Shapes in comments: N captions of T tokens (M = N T rows), D the model's width, F the FFN's,
- * H heads. In the last block only row 0 of each caption goes on after attention, so there R = N;
- * everywhere else R = M.
+ * Shapes in comments: N captions of at most T tokens in M rows, D the model's width, F the FFN's,
+ * H heads. Where the first token is all that is asked for, only row 0 of each caption goes on after
+ * the last block's attention, so there R = N; everywhere else R = M.
  */
 #ifndef TRAIN_TRANSFORMER_INTERNAL_H
 #define TRAIN_TRANSFORMER_INTERNAL_H
@@ -45,10 +45,8 @@ struct transformer {
     struct norm embedding_norm;
     struct layer *layers;
 
-    struct tensor x; /* (M, D) into the first block */
-    struct tensor rows;
-    int32_t *host_rows;       /* first row of each caption, on the host and on the device */
-    int64_t rows_tokens;      /* T they were made for */
+    struct tensor x;          /* (M, D) into the first block */
+    struct tensor pooled;     /* (N, D) means; not for the first token */
     struct tensor grad[3];    /* (M, D) scratch of the backward pass */
     struct tensor dffn, dpre; /* (M, F) */
     struct tensor dqkv;       /* (M, 3D) */

@@ -18,43 +18,34 @@ struct pass {
     struct device *dev;
     const struct ops *ops;
     const struct transformer_batch *batch;
-    int64_t n, tokens, rows;       /* N, T, N T */
-    struct tensor starts, lengths; /* (N) where captions lie in the rows */
+    int64_t n, tokens, rows; /* N, T, M */
     bool training;
 };
 
 static struct pass
 begin(const struct transformer *t, const struct transformer_batch *batch, bool training) {
-    int64_t n = batch->tokens.shape[0];
-    int64_t tokens = batch->tokens.shape[1];
-    return (struct pass){t,
-                         t->dev,
-                         t->dev->ops,
-                         batch,
-                         n,
-                         tokens,
-                         n * tokens,
-                         first_rows(t->rows, n),
-                         first_rows(batch->lengths, n),
-                         training};
+    return (struct pass){.t = t,
+                         .dev = t->dev,
+                         .ops = t->dev->ops,
+                         .batch = batch,
+                         .n = batch->starts.shape[0],
+                         .tokens = batch->longest,
+                         .rows = batch->tokens.shape[0],
+                         .training = training};
 }
 
-static bool is_last(const struct pass *p, int32_t i) {
-    return i + 1 == p->t->opt.layers;
+/* Whether the block goes on with the first row of each caption alone. */
+static bool is_narrow(const struct pass *p, int32_t i) {
+    return i + 1 == p->t->opt.layers && p->t->opt.pool == TRANSFORMER_POOL_FIRST;
 }
 
 /* Rows of a block after attention: R. */
 static int64_t rows_after(const struct pass *p, int32_t i) {
-    return is_last(p, i) ? p->n : p->rows;
+    return is_narrow(p, i) ? p->n : p->rows;
 }
 
 static struct segments captions(const struct pass *p) {
-    return (struct segments){.starts = &p->starts, .lengths = &p->lengths};
-}
-
-/* (N T) tokens in one row, as ops take them. */
-static struct tensor flat_tokens(const struct pass *p) {
-    return tensor_1d(p->batch->tokens.data, DTYPE_I32, p->rows);
+    return (struct segments){.starts = &p->batch->starts, .lengths = &p->batch->lengths};
 }
 
 /* Streams of masks: 0 embeddings, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
@@ -144,8 +135,8 @@ layer_forward(const struct pass *p, int32_t i, struct tensor x, struct error *er
     int64_t r = rows_after(p, i);
     TRY(attention_forward(p, i, x, err));
     struct tensor context = first_rows(l->context, p->rows); /* (M, D) */
-    if (is_last(p, i)) {
-        struct tensor rows = first_rows(t->rows, p->n);
+    if (is_narrow(p, i)) {
+        struct tensor rows = p->batch->starts;
         struct tensor picked = first_rows(l->picked, r); /* (N, D) */
         struct tensor skipped = first_rows(l->skipped, r);
         TRY(p->ops->gather_rows(p->dev, &picked, &context, &rows, err));
@@ -168,25 +159,13 @@ layer_forward(const struct pass *p, int32_t i, struct tensor x, struct error *er
     return norm_forward(p, &l->output_norm, first_rows(l->x, r), h, err);
 }
 
-/* The first row of each caption, for captions of T tokens. */
-static enum status place_rows(struct transformer *t, int64_t tokens, struct error *err) {
-    if (t->rows_tokens == tokens) {
-        return STATUS_OK;
-    }
-    for (int32_t i = 0; i < t->opt.max_batch; i++) {
-        t->host_rows[i] = (int32_t)(i * tokens);
-    }
-    t->rows_tokens = 0;
-    TRY(t->dev->ops->upload(t->dev, t->rows.data, t->host_rows, tensor_size_bytes(&t->rows), err));
-    TRY(t->dev->ops->sync(t->dev, err)); /* host_rows may change at the next call */
-    t->rows_tokens = tokens;
-    return STATUS_OK;
-}
-
 static bool batch_fits(const struct transformer *t, const struct transformer_batch *b) {
-    return b->tokens.ndim == 2 && b->tokens.shape[0] >= 1 &&
-           b->tokens.shape[0] <= t->opt.max_batch && b->tokens.shape[1] >= 1 &&
-           b->tokens.shape[1] <= t->opt.max_tokens;
+    const int64_t n = b->starts.shape[0];
+    const int64_t rows = b->tokens.shape[0];
+    return b->tokens.ndim == 1 && b->starts.ndim == 1 && b->lengths.ndim == 1 && n >= 1 &&
+           n <= t->opt.max_batch && b->lengths.shape[0] == n && rows >= n &&
+           rows <= (int64_t)t->opt.max_batch * t->opt.max_tokens && b->longest >= 1 &&
+           b->longest <= t->opt.max_tokens;
 }
 
 enum status transformer_forward(struct transformer *t,
@@ -196,13 +175,11 @@ enum status transformer_forward(struct transformer *t,
                                 struct error *err) {
     REQUIRE(t->dev != NULL && (!training || t->opt.training) && batch_fits(t, batch));
     struct pass p = begin(t, batch, training);
-    TRY(place_rows(t, p.tokens, err));
     struct tensor words = params_tensor(t->params, t->words);         /* (V, D) */
     struct tensor positions = params_tensor(t->params, t->positions); /* (P, D) */
     struct tensor sum = first_rows(t->embedding_norm.sum, p.rows);    /* (M, D) */
-    struct tensor tokens = flat_tokens(&p);
     struct segments all = captions(&p);
-    TRY(p.ops->embedding(p.dev, &sum, &tokens, &all, &words, &positions, err));
+    TRY(p.ops->embedding(p.dev, &sum, &batch->tokens, &all, &words, &positions, err));
     struct tensor x = first_rows(t->x, p.rows); /* (M, D) */
     TRY(norm_forward(&p, &t->embedding_norm, x, NOT_WANTED, err));
     if (drops(&p)) {
@@ -212,8 +189,12 @@ enum status transformer_forward(struct transformer *t,
         TRY(layer_forward(&p, i, x, err));
         x = first_rows(t->layers[i].x, rows_after(&p, i));
     }
-    *features = x; /* (N, D) */
-    return STATUS_OK;
+    if (t->opt.pool == TRANSFORMER_POOL_FIRST) {
+        *features = x; /* (N, D) */
+        return STATUS_OK;
+    }
+    *features = first_rows(t->pooled, p.n); /* (N, D) */
+    return p.ops->segment_mean(p.dev, features, &x, &all, err);
 }
 
 /* ---- backward ---- */
@@ -324,16 +305,16 @@ static enum status layer_backward(const struct pass *p,
     TRY(ffn_backward(p, i, dh, dout, dsum, mode, err));
     TRY(norm_backward(p, &l->attention_norm, dsum, dh, mode, err));
     struct tensor dcontext = first_rows(*a, r); /* dh is used up */
-    struct tensor context = first_rows(is_last(p, i) ? l->picked : l->context, r);
+    struct tensor context = first_rows(is_narrow(p, i) ? l->picked : l->context, r);
     TRY(linear_backward(p, &l->out, dcontext, WRITE_SET, mode, NOT_WANTED, dsum, context,
                         NOT_WANTED, ACTIVATION_NONE, err));
-    if (!is_last(p, i)) {
+    if (!is_narrow(p, i)) {
         *dx = dsum; /* (M, D) along the skip; attention adds to it */
         return attention_backward(p, i, x, *dx, WRITE_ADD, dcontext, mode, err);
     }
     /* Only the first rows came this way: widen dcontext, and add the skip to these rows at the end.
      * The third buffer is free, because the last block's dout comes from outside. */
-    struct tensor rows = first_rows(t->rows, p->n);
+    struct tensor rows = p->batch->starts;
     struct tensor wide = first_rows(t->grad[2], p->rows);
     TRY(p->ops->fill(p->dev, &wide, 0.0, err));
     TRY(p->ops->scatter_rows(p->dev, &wide, WRITE_SET, &dcontext, &rows, err));
@@ -348,9 +329,13 @@ enum status transformer_backward(struct transformer *t,
                                  enum write_mode mode,
                                  struct error *err) {
     REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
-    REQUIRE(t->rows_tokens == batch->tokens.shape[1]);
     struct pass p = begin(t, batch, true);
+    struct segments all = captions(&p);
     struct tensor dx = *dfeatures; /* (N, D) */
+    if (t->opt.pool == TRANSFORMER_POOL_MEAN) {
+        dx = first_rows(t->grad[0], p.rows);
+        TRY(p.ops->segment_mean_bwd(p.dev, &dx, WRITE_SET, dfeatures, &all, err));
+    }
     for (int32_t i = t->opt.layers - 1; i >= 0; i--) {
         struct tensor x = first_rows(i > 0 ? t->layers[i - 1].x : t->x, p.rows);
         /* the two buffers that dx is not in */
@@ -366,7 +351,6 @@ enum status transformer_backward(struct transformer *t,
     TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
     struct tensor dwords = params_grad(t->params, t->words);
     struct tensor dpositions = params_grad(t->params, t->positions);
-    struct tensor tokens = flat_tokens(&p);
-    struct segments all = captions(&p);
-    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum, &tokens, &all, err);
+    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum, &batch->tokens, &all,
+                                err);
 }

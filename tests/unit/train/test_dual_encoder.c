@@ -251,6 +251,13 @@ TEST(gradients_of_one_text_block) {
     check_gradients(&o, "text");
 }
 
+TEST(gradients_of_mean_pooling) {
+    struct dual_encoder_options o = small_options("resnet18", "tiny");
+    o.text.pool = TRANSFORMER_POOL_MEAN;
+    o.text.dropout = 0.2f;
+    check_gradients(&o, "text");
+}
+
 static double *all_gradients(struct fixture *f, int64_t *count) {
     struct error err;
     *count = params_element_count(f->params, PARAM_TRAINED);
