@@ -19,6 +19,10 @@ static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
+static const char *const pool_choices[] = {"first", "mean", NULL};
+static const char *const precision_choices[] = {"f32", "bf16", NULL};
+static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const optimizer_choices[] = {"adamw", "sgdm", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 
 #define FIELD(name) CLI_FIELD(struct train_options, name)
@@ -82,6 +86,9 @@ static const struct cli_option rows[] = {
      .metavar = "N", .group = "Model", .help = "size of the common space"},
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
      .metavar = "P", .group = "Model", .help = "dropout of the text tower"},
+    {"text-pool", 0, CLI_ENUM, FIELD(text_pool), .default_text = "first", .choices = pool_choices,
+     .metavar = "KIND", .group = "Model",
+     .help = "what stands for a caption: its first token, or the mean over its tokens"},
     {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "paper", .choices = augment_choices,
@@ -174,6 +181,11 @@ static const struct cli_option rows[] = {
              "batch for one more forward pass; batch norm goes by N pairs; 0: the batch"},
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
      .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
+    {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",
+     .choices = optimizer_choices, .metavar = "NAME", .group = "Optimiser",
+     .help = "sgdm: SGD with --momentum, where decay is part of the gradient"},
+    {"momentum", 0, CLI_DOUBLE, FIELD(momentum), .min = "0", .max = "0.9999999",
+     .default_text = "0.9", .metavar = "X", .group = "Optimiser", .help = "of sgdm"},
     {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.0002",
      .metavar = "X", .group = "Optimiser", .help = "peak learning rate of AdamW"},
     {"min-lr", 0, CLI_DOUBLE, FIELD(min_lr), .min = "0", .max = "100", .default_text = "0.000001",
@@ -204,6 +216,14 @@ static const struct cli_option rows[] = {
      .group = "Machine", .help = "cpu (oneDNN), or cpu-ref (plain loops, for checking only)"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .group = "Machine", .help = "compute threads; 0: all CPUs"},
+    {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
+     .choices = precision_choices, .metavar = "TYPE", .group = "Machine",
+     .help = "bf16: activations and working weights in bf16; weights, gradients, moments and the "
+             "loss stay f32; refused where the device lacks it"},
+    {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
+     .choices = captions_choices, .metavar = "KIND", .group = "Machine",
+     .help = "how the text tower gets them: one behind the other, or padded to the longest: the "
+             "same numbers but for rounding, for more work"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .group = "Machine",
      .help = "decode threads; 0: one per CPU. No number changes any batch"},
@@ -292,6 +312,9 @@ enum status train_options_apply(struct trainer_options *t,
     t->max_tokens = (uint32_t)o->max_tokens;
     t->embed_dim = (uint32_t)o->embed_dim;
     t->dropout = o->dropout;
+    t->text_pool = o->text_pool == 1 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+    t->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
+    t->padded_captions = o->captions == 1;
     t->clean_captions = !o->no_clean;
     t->augment = augment_kinds[o->augment];
     t->image_norm = (enum image_norm_kind)o->normalize;
@@ -302,11 +325,14 @@ enum status train_options_apply(struct trainer_options *t,
     t->lr = o->lr;
     t->warmup_plateau = o->warmup == 1;
     t->min_lr = o->min_lr;
-    t->optimizer = (struct optimizer_options){.beta1 = o->beta1,
-                                              .beta2 = o->beta2,
-                                              .eps = o->adam_eps,
-                                              .weight_decay = o->weight_decay,
-                                              .clip_norm = o->clip_norm};
+    t->optimizer =
+        (struct optimizer_options){.kind = o->optimizer == 1 ? OPTIMIZER_SGDM : OPTIMIZER_ADAMW,
+                                   .momentum = o->momentum,
+                                   .beta1 = o->beta1,
+                                   .beta2 = o->beta2,
+                                   .eps = o->adam_eps,
+                                   .weight_decay = o->weight_decay,
+                                   .clip_norm = o->clip_norm};
     t->seed = o->seed;
     t->device = o->device;
     t->threads = (uint32_t)o->threads;

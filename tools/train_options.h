@@ -19,6 +19,8 @@ struct train_options {
     int stem;
     uint64_t image_size, max_tokens, embed_dim;
     double dropout;
+    int text_pool, precision, captions, optimizer;
+    double momentum;
     bool no_clean;
     int augment, normalize;
 

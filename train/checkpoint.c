@@ -27,10 +27,16 @@ struct checkpoint {
 
 const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT] = {PARAM_VALUE, PARAM_M, PARAM_V};
 
+size_t checkpoint_slot_count(const struct params *p) {
+    return (size_t)params_moments(p) + 1;
+}
+
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct params *p,
                            const struct param_info *info,
                            enum param_slot slot) {
-    const char *prefix = slot == PARAM_M ? "adamw.m." : slot == PARAM_V ? "adamw.v." : "";
+    const char *m = params_moments(p) == 1 ? "sgdm.m." : "adamw.m.";
+    const char *prefix = slot == PARAM_M ? m : slot == PARAM_V ? "adamw.v." : "";
     (void)snprintf(out, CHECKPOINT_NAME_BYTES, "%s%s", prefix, info->name);
 }
 
@@ -58,6 +64,7 @@ enum status model_config_options(const struct model_config *c,
     TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
+    out->text.pool = c->text_pool;
     out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     out->text.max_tokens = c->max_tokens;
     out->text.vocab_count = c->vocab_count;
@@ -135,6 +142,17 @@ get_norm(const struct checkpoint *c, enum image_norm_kind *out, struct error *er
     return name == NULL ? STATUS_OK : missing(c, KEY_NORM, err);
 }
 
+/* Files from before the key was written all took the first token. */
+static enum status
+get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *err) {
+    const char *name = safetensors_metadata(c->file, KEY_POOL);
+    *out =
+        name != NULL && strcmp(name, "mean") == 0 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+    return name == NULL || *out == TRANSFORMER_POOL_MEAN || strcmp(name, "first") == 0
+               ? STATUS_OK
+               : missing(c, KEY_POOL, err);
+}
+
 static enum status read_model(struct checkpoint *c, struct error *err) {
     struct model_config *m = &c->model;
     const char *stem;
@@ -156,6 +174,7 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     m->vocab_count = (int32_t)n[2];
     m->embed_dim = (int32_t)n[3];
     m->clean_captions = n[4] == 1;
+    TRY(get_pool(c, &m->text_pool, err));
     return get_norm(c, &m->image_norm, err);
 }
 
@@ -298,7 +317,7 @@ static enum status load_param(const struct checkpoint *c,
                               struct error *err) {
     const struct param_info info = params_info(p, index);
     char name[CHECKPOINT_NAME_BYTES];
-    checkpoint_param_name(name, &info, slot);
+    checkpoint_param_name(name, p, &info, slot);
     const struct safetensors_info *found = safetensors_find(c->file, name);
     bool same =
         found != NULL && found->dtype == SAFETENSORS_F32 && found->dim_count == (uint32_t)info.ndim;
@@ -325,7 +344,7 @@ enum status checkpoint_load_params(const struct checkpoint *c,
         return error_set(err, STATUS_NOMEM, "%s: no memory to read the model", c->path);
     }
     enum status s = STATUS_OK;
-    for (size_t k = 0; k < CHECKPOINT_SLOT_COUNT && (k == 0 || moments); k++) {
+    for (size_t k = 0; k < checkpoint_slot_count(p) && (k == 0 || moments); k++) {
         for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
             if (k == 0 || params_info(p, i).kind != PARAM_BUFFER) {
                 s = load_param(c, p, i, checkpoint_slots[k], host, err);

@@ -38,6 +38,7 @@ struct model_config {
     int32_t embed_dim;
     bool clean_captions;
     enum image_norm_kind image_norm;
+    enum transformer_pool text_pool;
 };
 
 /* Where training stands. */

@@ -17,6 +17,7 @@
 #define KEY_EMBED       "model.embed_dim"
 #define KEY_CLEAN       "model.clean_captions"
 #define KEY_NORM        "model.image_norm"
+#define KEY_POOL        "model.text_pool"
 #define KEY_STEP        "train.step"
 #define KEY_SEED        "train.seed"
 #define KEY_EPOCH       "train.epoch"
@@ -34,14 +35,16 @@
 
 enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
 
-/* The slots that are saved, in order. */
+/* The slots that may be saved, in order, and how many of them a table has. */
 extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
+size_t checkpoint_slot_count(const struct params *p);
 
 /* "dataset.INDEX.WHAT": what a checkpoint says of each dataset of a mix. */
 void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
-/* NAME, "adamw.m.NAME" or "adamw.v.NAME". */
+/* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment. */
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct params *p,
                            const struct param_info *info,
                            enum param_slot slot);
 

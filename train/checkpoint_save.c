@@ -56,6 +56,8 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
     TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
     TRY(safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err));
+    TRY(safetensors_writer_metadata(w, KEY_POOL,
+                                    m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first", err));
     TRY(put_u64(w, KEY_STEP, p->step, err));
     TRY(put_u64(w, KEY_SEED, p->seed, err));
     TRY(put_u64(w, KEY_EPOCH, p->epoch, err));
@@ -86,7 +88,7 @@ static enum status declare_params(struct safetensors_writer *w,
         }
         char name[CHECKPOINT_NAME_BYTES];
         uint64_t shape[TENSOR_MAX_DIMS];
-        checkpoint_param_name(name, &info, slot);
+        checkpoint_param_name(name, p, &info, slot);
         for (int32_t d = 0; d < info.ndim; d++) {
             shape[d] = (uint64_t)info.shape[d];
         }
@@ -97,7 +99,7 @@ static enum status declare_params(struct safetensors_writer *w,
 
 static enum status
 declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
-    for (size_t i = 0; i < CHECKPOINT_SLOT_COUNT; i++) {
+    for (size_t i = 0; i < checkpoint_slot_count(c->params); i++) {
         TRY(declare_params(w, c->params, checkpoint_slots[i], err));
     }
     const uint64_t ids = sample_state_id_space(c->state);
@@ -135,7 +137,7 @@ static enum status write_all(struct safetensors_writer *w,
                              const struct checkpoint_content *c,
                              float *host,
                              struct error *err) {
-    for (size_t i = 0; i < CHECKPOINT_SLOT_COUNT; i++) {
+    for (size_t i = 0; i < checkpoint_slot_count(c->params); i++) {
         TRY(write_params(w, c->params, checkpoint_slots[i], host, err));
     }
     for (int32_t i = 0; i < sample_state_count(c->state); i++) {

@@ -20,6 +20,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .max_tokens = 30,
                                     .embed_dim = 256,
                                     .dropout = 0.1,
+                                    .dtype = DTYPE_F32,
                                     .clean_captions = true,
                                     .augment = AUGMENT_PAPER,
                                     .batch_count = 512,

@@ -48,6 +48,9 @@ struct trainer_options {
     double dropout; /* of the text tower */
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
+    enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
+    enum dtype dtype;                /* DTYPE_F32; DTYPE_BF16 where the device has it */
+    bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
 
     uint32_t batch_count;       /* global batch */

@@ -66,6 +66,8 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         what = "towers";
     } else if (m->image_size_px != t->config.image_size_px) {
         what = "image size";
+    } else if (m->text_pool != t->config.text_pool) {
+        what = "pool of text";
     } else if (m->image_norm != t->config.image_norm) {
         what = "normalisation of pictures";
     } else if (m->max_tokens != t->config.max_tokens || m->vocab_count != t->config.vocab_count ||

@@ -20,7 +20,8 @@ static enum status make_config(struct model_config *c,
                                .vocab_count = (int32_t)vocab_count,
                                .embed_dim = (int32_t)o->embed_dim,
                                .clean_captions = o->clean_captions,
-                               .image_norm = o->image_norm};
+                               .image_norm = o->image_norm,
+                               .text_pool = o->text_pool};
     if (strlen(o->image_tower) >= sizeof c->image_tower ||
         strlen(o->text_tower) >= sizeof c->text_tower) {
         return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
@@ -39,7 +40,9 @@ static enum status model_options(struct dual_encoder_options *out,
     out->max_batch = (int32_t)o->batch_count;
     out->micro_batch = (int32_t)o->micro_batch_count;
     out->training = true;
-    out->dtype = DTYPE_F32;
+    out->dtype = o->dtype;
+    out->padded = o->padded_captions;
+    out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
 }
 

@@ -19,7 +19,8 @@ static const struct model_config config = {.image_tower = "resnet10t",
                                            .vocab_count = 40,
                                            .embed_dim = 16,
                                            .clean_captions = true,
-                                           .image_norm = IMAGE_NORM_CIFAR10};
+                                           .image_norm = IMAGE_NORM_CIFAR10,
+                                           .text_pool = TRANSFORMER_POOL_MEAN};
 
 struct fixture {
     struct device *dev;
@@ -207,6 +208,7 @@ TEST(what_is_saved_comes_back) {
     assert_int_equal(checkpoint_model(c)->vocab_count, 40);
     assert_true(checkpoint_model(c)->clean_captions);
     assert_int_equal(checkpoint_model(c)->image_norm, IMAGE_NORM_CIFAR10);
+    assert_int_equal(checkpoint_model(c)->text_pool, TRANSFORMER_POOL_MEAN);
     assert_memory_equal(checkpoint_position(c), &a.position, sizeof a.position);
     size_t size = 0;
     assert_memory_equal(checkpoint_tokenizer(c, &size), "pieces", 6);

@@ -1,0 +1,58 @@
+#!/bin/bash
+# bf16, SGD, mean pooling, padded captions: runs resume in the same bytes, and what has an effect has
+# one. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 24 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+options="--data data --augment crop --loss clip --tau 0.1 --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
+    --max-tokens 12 --batch 8 --epochs 1 --lr 0.001 --threads 1"
+
+run() { # run NAME OPTIONS...
+    local name=$1
+    shift
+    "$BIN/ccstream-train" -q $options "$@" --out "$name"
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --max-steps 1
+    "$BIN/ccstream-train" -q --resume "$name-parts"
+    cmp "$name/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
+}
+losses() {
+    grep '"loss":' "$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'
+}
+near() { # near A B TOLERANCE: the losses of two runs
+    paste <(losses "$1") <(losses "$2") |
+        awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (d > t) exit 1; n++ } END { if (n == 0) exit 1 }' ||
+        fail "losses of $1 and $2: $(paste <(losses "$1") <(losses "$2"))"
+}
+other() {
+    if cmp -s "$1/last" "$2/last"; then
+        fail "$1 and $2 end in the same bytes"
+    fi
+}
+
+run f32
+run sgdm --optimizer sgdm --momentum 0.8 --lr 0.01
+run mean --text-pool mean
+other f32 mean
+
+"$BIN/ccstream-train" -q $options --captions padded --out padded
+near f32 padded 0.0001
+
+# The device computes in bf16, or says that it cannot before any work.
+code=0
+"$BIN/ccstream-train" -q $options --precision bf16 --out fast 2>err.txt || code=$?
+if [ "$code" -eq 0 ]; then
+    near fast f32 0.1
+    other fast f32
+    run bf16 --precision bf16 --micro-batch 5
+else
+    [ "$code" -eq 69 ] || fail "bf16: exit code $code: $(cat err.txt)"
+    [ ! -e fast ] || fail "a refused run left a directory"
+fi
