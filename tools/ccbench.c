@@ -2,16 +2,19 @@
  * ccbench: measures parts of ccstream on this machine, each next to its own limit.
  */
 #include "tools/ccbench_internal.h"
+#include "tools/openmp_wait.h"
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
         {"loader", "pairs per second, beside the limit of this machine", ccbench_loader},
+        {"ops", "every operator, beside a matrix product and a copy", ccbench_ops},
         {"decode", "bare JPEG decoding, in images and MB per second and core", ccbench_decode},
     };
     static const char *const examples[] = {
         "ccbench loader cc3m --threads 2",
         "ccbench loader --data cc3m:0.7 --data coco:0.3 --size 224 --io pread --json",
         "ccbench decode cc3m",
+        "ccbench ops --only conv_bn",
         NULL,
     };
     static const struct cli_suite suite = {
@@ -21,5 +24,6 @@ int main(int argc, char **argv) {
         .command_count = CLI_COUNT(commands),
         .examples = examples,
     };
+    openmp_wait_briefly(argv);
     return cli_suite_main(&suite, argc, argv);
 }

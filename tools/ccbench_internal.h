@@ -7,12 +7,14 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
+#include "kernels/ops.h"
 #include "loader/loader.h"
 #include "loader/sources.h"
 #include "tools/cli.h"
 
 int ccbench_loader(int argc, char **argv);
 int ccbench_decode(int argc, char **argv);
+int ccbench_ops(int argc, char **argv);
 
 /* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
  * loader that cost nothing would reach. */
@@ -45,5 +47,25 @@ enum status bench_limit_run(struct bench_limit *b,
                             double *pairs_per_s,
                             uint64_t pairs_count,
                             struct error *err);
+
+/* What the convolutions alone of a training step cost on the CPU. */
+struct bench_convolutions {
+    double images_per_s;
+    double gflops;     /* per second */
+    double flops;      /* of one step */
+    double seconds[3]; /* forward, gradients of inputs, gradients of weights; each at its best */
+    int32_t count;
+};
+
+/* The network ("resnet18", "resnet34", "resnet50") at px x px and a batch, on the threads that the
+ * device cpu was opened with, in f32 or bf16: bare oneDNN primitives, all that a step needs, which
+ * is not the gradient of the pictures. Returns OK, USAGE (unknown name), NOMEM, LIMIT, DEVICE or
+ * INTERRUPTED. */
+enum status bench_convolutions(struct bench_convolutions *out,
+                               const char *network,
+                               int64_t px,
+                               int64_t batch,
+                               enum dtype dtype,
+                               struct error *err);
 
 #endif

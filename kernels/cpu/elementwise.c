@@ -252,6 +252,7 @@ enum status cpu_gather_rows(struct device *dev,
     TRY(cpu_real("gather_rows", in, err));
     TRY(check_rows("gather_rows", out, in, rows, err));
     const int32_t *index = rows->data;
+#pragma omp parallel for schedule(static) if (tensor_count(out) > PARALLEL_MIN_COUNT)
     for (int64_t i = 0; i < out->shape[0]; i++) {
         size_t size;
         void *to = row_bytes(out, i, &size);

@@ -87,8 +87,6 @@ static void forget(descriptor *d) {
 
 #endif
 
-enum direction { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT, DIRECTION_COUNT };
-
 struct geometry {
     descriptor src, weight, dst; /* weight: any layout */
     descriptor dweight;          /* the same in f32 */
@@ -98,18 +96,18 @@ struct geometry {
 #if DNNL_VERSION_MAJOR >= 3
 
 static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
-                                         enum direction d,
+                                         enum conv_direction d,
                                          const struct geometry *g,
                                          dnnl_engine_t engine) {
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(
         &hint, engine, dnnl_forward_training, dnnl_convolution_direct, g->src, g->weight, NULL,
         g->dst, g->strides, g->dilates, g->pads, g->pads, NULL);
-    if (s != dnnl_success || d == FORWARD) {
+    if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
         return s;
     }
-    if (d == BACKWARD_DATA) {
+    if (d == CONV_BACKWARD_DATA) {
         s = dnnl_convolution_backward_data_primitive_desc_create(
             pd, engine, dnnl_convolution_direct, g->src, g->weight, g->dst, g->strides, g->dilates,
             g->pads, g->pads, hint, NULL);
@@ -125,7 +123,7 @@ static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
 #else
 
 static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
-                                         enum direction d,
+                                         enum conv_direction d,
                                          const struct geometry *g,
                                          dnnl_engine_t engine) {
     dnnl_convolution_desc_t op;
@@ -136,11 +134,11 @@ static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
     if (s == dnnl_success) {
         s = dnnl_primitive_desc_create(&hint, &op, NULL, engine, NULL);
     }
-    if (s != dnnl_success || d == FORWARD) {
+    if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
         return s;
     }
-    if (d == BACKWARD_DATA) {
+    if (d == CONV_BACKWARD_DATA) {
         s = dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, &g->src,
                                                      &g->weight, &g->dst, g->strides, g->pads,
                                                      g->pads);
@@ -192,15 +190,15 @@ static dnnl_status_t make_product_desc(dnnl_primitive_desc_t *pd,
 
 struct pass { /* one direction */
     dnnl_primitive_t primitive;
-    dnnl_primitive_t reorder; /* ours -> oneDNN's, or back for BACKWARD_WEIGHT */
+    dnnl_primitive_t reorder; /* ours -> oneDNN's, or back for CONV_BACKWARD_WEIGHT */
     dnnl_memory_t src, dst, weight, our_weight;
     void *blocked; /* the weights in oneDNN's layout */
 };
 
 struct shape_entry {
     struct conv_shape shape;
-    struct pass passes[DIRECTION_COUNT];
-    bool ready[DIRECTION_COUNT];
+    struct pass passes[CONV_DIRECTIONS];
+    bool ready[CONV_DIRECTIONS];
 };
 
 struct product_entry {
@@ -246,7 +244,7 @@ static void pass_fini(struct pass *p) {
 
 static enum status make_geometry(struct geometry *g,
                                  descriptor *our_weight,
-                                 enum direction d,
+                                 enum conv_direction d,
                                  const struct conv_shape *c,
                                  struct error *err) {
     const dnnl_dims_t src = {c->n, c->in, c->h, c->w};
@@ -261,8 +259,9 @@ static enum status make_geometry(struct geometry *g,
     TRY(check(describe(&g->dst, 4, dst, type, dnnl_nhwc), "describing the output", err));
     TRY(check(describe(&g->weight, 4, weight, type, dnnl_format_tag_any), what, err));
     TRY(check(describe(&g->dweight, 4, weight, dnnl_f32, dnnl_format_tag_any), what, err));
-    return check(describe(our_weight, 4, weight, d == BACKWARD_WEIGHT ? dnnl_f32 : type, dnnl_acdb),
-                 what, err);
+    return check(
+        describe(our_weight, 4, weight, d == CONV_BACKWARD_WEIGHT ? dnnl_f32 : type, dnnl_acdb),
+        what, err);
 }
 
 static enum status make_memory(dnnl_memory_t *out,
@@ -274,27 +273,28 @@ static enum status make_memory(dnnl_memory_t *out,
 }
 
 static enum status fill_pass(struct pass *p,
-                             enum direction d,
+                             enum conv_direction d,
                              const struct geometry *g,
                              const descriptor *our_weight,
                              dnnl_primitive_desc_t pd,
                              dnnl_engine_t engine,
                              struct error *err) {
     const dnnl_query_t query =
-        d == BACKWARD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
+        d == CONV_BACKWARD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     descriptor_view blocked = dnnl_primitive_desc_query_md(pd, query, 0);
     const size_t size = (dnnl_memory_desc_get_size(blocked) + 63) / 64 * 64;
     p->blocked = aligned_alloc(64, size);
     if (p->blocked == NULL) {
         return error_set(err, STATUS_NOMEM, "oneDNN: no memory for %zu bytes of weights", size);
     }
+    memset(p->blocked, 0, size);
     TRY(check(dnnl_primitive_create(&p->primitive, pd), "making a convolution", err));
     TRY(make_memory(&p->src, view_of(&g->src), engine, NULL, err));
     TRY(make_memory(&p->dst, view_of(&g->dst), engine, NULL, err));
     TRY(make_memory(&p->weight, blocked, engine, p->blocked, err));
     TRY(make_memory(&p->our_weight, view_of(our_weight), engine, NULL, err));
-    descriptor_view from = d == BACKWARD_WEIGHT ? blocked : view_of(our_weight);
-    descriptor_view to = d == BACKWARD_WEIGHT ? view_of(our_weight) : blocked;
+    descriptor_view from = d == CONV_BACKWARD_WEIGHT ? blocked : view_of(our_weight);
+    descriptor_view to = d == CONV_BACKWARD_WEIGHT ? view_of(our_weight) : blocked;
     dnnl_primitive_desc_t reorder = NULL;
     TRY(check(dnnl_reorder_primitive_desc_create(&reorder, from, engine, to, engine, NULL),
               "describing a reorder", err));
@@ -306,7 +306,7 @@ static enum status fill_pass(struct pass *p,
 
 static enum status make_pass(struct onednn *o,
                              struct pass *p,
-                             enum direction d,
+                             enum conv_direction d,
                              const struct conv_shape *shape,
                              struct error *err) {
     struct geometry g;
@@ -335,7 +335,7 @@ static enum status make_pass(struct onednn *o,
 
 static enum status find_pass(struct onednn *o,
                              struct pass **out,
-                             enum direction d,
+                             enum conv_direction d,
                              const struct conv_shape *shape,
                              struct error *err) {
     struct shape_entry *entry = NULL;
@@ -401,7 +401,7 @@ enum status convolve_forward(struct onednn *o,
                              struct error *err) {
     static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     struct pass *p;
-    TRY(find_pass(o, &p, FORWARD, shape, err));
+    TRY(find_pass(o, &p, CONV_FORWARD, shape, err));
     TRY(check(dnnl_memory_set_data_handle(p->our_weight, writable(weight)), "setting memory", err));
     TRY(run_reorder(o, p, false, err));
     return run(o, p, names, src, dst, err);
@@ -415,7 +415,7 @@ enum status convolve_backward_data(struct onednn *o,
                                    struct error *err) {
     static const int names[] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
     struct pass *p;
-    TRY(find_pass(o, &p, BACKWARD_DATA, shape, err));
+    TRY(find_pass(o, &p, CONV_BACKWARD_DATA, shape, err));
     TRY(check(dnnl_memory_set_data_handle(p->our_weight, writable(weight)), "setting memory", err));
     TRY(run_reorder(o, p, false, err));
     return run(o, p, names, dsrc, ddst, err);
@@ -429,11 +429,26 @@ enum status convolve_backward_weight(struct onednn *o,
                                      struct error *err) {
     static const int names[] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
     struct pass *p;
-    TRY(find_pass(o, &p, BACKWARD_WEIGHT, shape, err));
+    TRY(find_pass(o, &p, CONV_BACKWARD_WEIGHT, shape, err));
     TRY(check(dnnl_memory_set_data_handle(p->our_weight, dweight), "setting memory", err));
     TRY(run(o, p, names, src, ddst, err));
     TRY(run_reorder(o, p, true, err));
     return check(dnnl_stream_wait(o->stream), "waiting", err);
+}
+
+enum status convolve_bare(struct onednn *o,
+                          const struct conv_shape *shape,
+                          enum conv_direction direction,
+                          void *src,
+                          void *dst,
+                          struct error *err) {
+    static const int names[CONV_DIRECTIONS][3] = {
+        {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
+        {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};
+    struct pass *p;
+    TRY(find_pass(o, &p, direction, shape, err));
+    return run(o, p, names[direction], src, dst, err);
 }
 
 enum status onednn_create(struct onednn **out, struct error *err) {
@@ -469,7 +484,7 @@ void onednn_destroy(struct onednn *o) {
         return;
     }
     for (int32_t i = 0; i < o->count; i++) {
-        for (int d = 0; d < DIRECTION_COUNT; d++) {
+        for (int d = 0; d < CONV_DIRECTIONS; d++) {
             pass_fini(&o->entries[i]->passes[d]);
         }
         free(o->entries[i]);
@@ -603,7 +618,7 @@ static enum status narrow_product(struct onednn *o,
     const bool open = shape->out_dtype == DTYPE_F32;
     struct product_shape key = *shape;
     key.k = open ? 0 : shape->k;
-    struct product_entry *e;
+    struct product_entry *e = NULL;
     TRY(find_product(o, &e, &key, open, err));
     TRY(fit_inputs(o, e, shape->k, err));
     TRY(check(dnnl_memory_set_data_handle(e->a, writable(a)), what, err));

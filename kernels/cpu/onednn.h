@@ -53,6 +53,16 @@ enum status convolve_backward_weight(struct onednn *o,
                                      const void *src,
                                      struct error *err);
 
+/* For measuring: the primitive alone, on weights in oneDNN's layout, whatever they hold. src and
+ * dst are those of the forward pass. Returns as above. */
+enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT, CONV_DIRECTIONS };
+enum status convolve_bare(struct onednn *o,
+                          const struct conv_shape *shape,
+                          enum conv_direction direction,
+                          void *src,
+                          void *dst,
+                          struct error *err);
+
 /* op(a) (m, k) and op(b) (k, n), row-major. */
 struct product_shape {
     int64_t m, n, k;

@@ -1,0 +1,44 @@
+# ccbench ops: its keys, every op of the table in it, the bare convolutions of a network, and refusals.
+# test-timeout: 240
+set -eu
+. "$SRC/tests/support/expect.sh"
+ops() { # ops OPTION...
+    expect 0 "$BIN/ccbench" ops --threads 1 --seconds 1ms "$@"
+}
+
+ops --only l2_normalize --json
+lines out.txt 1
+for key in device threads type matmul_gflops copy_gb_per_s ops median_ms best_ms gflops gb_per_s; do
+    has out.txt "\"$key\":"
+done
+has out.txt '"op":"l2_normalize_bwd"'
+hasnt out.txt '"op":"linear"'
+ops --only segment
+has out.txt 'matrix product of 1536'
+has out.txt 'segment_mean_bwd'
+lines out.txt 4
+
+# No op of the table is left out.
+for op in $(sed -n 's/.*{ROW(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/rows/op_rows.c"); do
+    has "$SRC/tools/ccbench_ops.c" "{\"$op\","
+done
+
+ops --convolutions resnet18 --size 32 --batch 1 --json
+lines out.txt 1
+has out.txt '"convolutions":20,'
+has out.txt '"images_per_s":'
+ops --convolutions resnet50 --size 32 --batch 1
+has out.txt 'its 53 convolutions'
+
+code=0
+"$BIN/ccbench" ops --threads 1 --seconds 1ms --type bf16 --only scatter >out.txt 2>err.txt || code=$?
+[ $code = 0 ] || { [ $code = 69 ] && has err.txt bf16; } || fail "bf16: exit code $code"
+
+expect 64 "$BIN/ccbench" ops --only nonsense
+has err.txt "no op's name"
+expect 64 "$BIN/ccbench" ops --convolutions resnet51
+has err.txt resnet50
+expect 64 "$BIN/ccbench" ops --convolutions resnet50 --device cpu-ref
+expect 64 "$BIN/ccbench" ops --type f16
+expect 69 "$BIN/ccbench" ops --device abacus
+has err.txt cpu-ref

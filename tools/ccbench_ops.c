@@ -1,0 +1,412 @@
+/*
+ * ccbench ops: every operator at the shapes of training, beside what this machine does at best: a
+ * large matrix product and a copy, measured in the same run.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/json_writer.h"
+#include "kernels/rows/op_rows.h"
+#include "tools/ccbench_internal.h"
+
+enum { MAX_RUNS = 1000, MIN_RUNS = 3 };
+
+struct options {
+    const char *device;
+    uint64_t threads;
+    int type;
+    const char *only;
+    const char *convolutions;
+    uint64_t image_px;
+    uint64_t batch;
+    uint64_t seconds_ms;
+    bool json;
+};
+
+static const char *const type_names[] = {"f32", "bf16", NULL};
+static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+
+static const struct cli_option rows[] = {
+    {"device", 0, CLI_STRING, CLI_FIELD(struct options, device), .default_text = "cpu",
+     .metavar = "NAME", .help = "cpu, cpu-ref, or another that this build has"},
+    {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .help = "threads; 0: all that the process may use"},
+    {"type", 0, CLI_ENUM, CLI_FIELD(struct options, type), .default_text = "f32",
+     .choices = type_names, .metavar = "TYPE", .help = "what activations are"},
+    {"only", 0, CLI_STRING, CLI_FIELD(struct options, only), .metavar = "OP",
+     .help = "ops whose name begins so"},
+    {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
+     .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
+     .help = "time to measure each shape for"},
+    {"convolutions", 0, CLI_STRING, CLI_FIELD(struct options, convolutions), .metavar = "NETWORK",
+     .help = "instead: the bare convolutions of a training step of resnet18, resnet34 or "
+             "resnet50, by oneDNN on the CPU"},
+    {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
+     .default_text = "224", .metavar = "PX", .help = "pictures' side for --convolutions"},
+    {"batch", 0, CLI_U64, CLI_FIELD(struct options, batch), .min = "1", .max = "1024",
+     .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccbench ops",
+    .purpose = "measures every operator at the shapes of training, beside a matrix product and a "
+               "copy",
+    .usage = (const char *const[]){"[--device NAME] [--type f32|bf16] [--only OP] [--json]",
+                                   "--convolutions NETWORK [--size PX] [--batch N] [--json]", NULL},
+    .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
+                                      "ccbench ops --type bf16 --json",
+                                      "ccbench ops --convolutions resnet50 --type bf16", NULL},
+    .notes =
+        (const char *const[]){
+            "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
+            "The shares are of a product of 1536 x 1536 matrices and of a copy of 64 MB rows in "
+            "random order. Times are medians; with something else running, they say little.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+};
+
+static const struct shape {
+    const char *row, *what;
+    struct op_size size;
+    unsigned flags;
+} shapes[] = {
+    {"normalize_u8", "64 px", {{128, 64, 64}}, 0},
+    {"conv_bn", "stem 3x3, 3 -> 32, 64 px", {{128, 64, 64, 3, 32, 3, 2, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 3x3, 32 -> 64, 32 px", {{128, 32, 32, 32, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 7x7, 3 -> 64, 64 px", {{128, 64, 64, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128 -> 128, stride 2, 16 px", {{128, 16, 16, 128, 128, 3, 2, 1}}, OP_ACT},
+    {"conv_bn", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{16, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{16, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 3x3, 3 -> 32, 64 px",
+     {{128, 64, 64, 3, 32, 3, 2, 1}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 64 px",
+     {{128, 64, 64, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_bn_bwd", "the same, added", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ADD},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 224 px",
+     {{16, 224, 224, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 1024 -> 256, 14 px",
+     {{16, 14, 14, 1024, 256, 1, 1, 0}},
+     OP_PLAIN | OP_ACT},
+    {"maxpool", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
+    {"avgpool", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, 0},
+    {"avgpool_bwd", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, OP_ADD},
+    {"global_avgpool", "512, 4 px", {{128, 4, 4, 512}}, 0},
+    {"global_avgpool_bwd", "512, 4 px", {{128, 4, 4, 512}}, 0},
+    {"linear", "192 -> 576", {{2048, 192, 576}}, 0},
+    {"linear", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT},
+    {"linear", "768 -> 192", {{2048, 768, 192}}, 0},
+    {"linear", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT},
+    {"linear", "3072 -> 768", {{1024, 3072, 768}}, 0},
+    {"linear_bwd", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT | OP_ADD},
+    {"linear_bwd", "192 -> 576", {{2048, 192, 576}}, OP_ADD},
+    {"linear_bwd", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT | OP_ADD},
+    {"matmul", "similarities, 128 x 256", {{128, 128, 256}}, OP_TRANSPOSE_B},
+    {"embedding", "192, T 16", {{128, 16, 192, 8192, 64}}, 0},
+    {"embedding_bwd", "192, T 16, added", {{128, 16, 192, 8192, 64}}, OP_ADD},
+    {"layernorm", "192", {{2048, 192}}, 0},
+    {"layernorm", "768", {{2048, 768}}, 0},
+    {"layernorm_bwd", "768", {{2048, 768}}, OP_ADD},
+    {"layernorm_bwd", "192", {{2048, 192}}, OP_ADD},
+    {"attention", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
+    {"attention", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
+    {"attention_bwd", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
+    {"attention", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
+    {"attention_bwd", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
+    {"attention_bwd", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
+    {"dropout", "192, T 16", {{128, 16, 192}}, 0},
+    {"segment_mean", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
+    {"segment_mean_bwd", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
+    {"gather_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
+    {"scatter_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
+    {"l2_normalize", "256", {{128, 256}}, 0},
+    {"l2_normalize_bwd", "256", {{128, 256}}, 0},
+    {"fill", "8 M", {{8000000}}, 0},
+    {"cast", "8 M, to bf16", {{8000000}}, 0},
+    {"cast", "8 M, from bf16", {{8000000}}, OP_ALT},
+    {"add", "8 M", {{8000000}}, 0},
+    {"sum_squares", "8 M", {{8000000}}, 0},
+    {"adamw", "8 M", {{8000000, 10}}, OP_UNWANTED},
+    {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
+    {"sgdm", "8 M", {{8000000, 1}}, OP_UNWANTED},
+};
+
+struct result {
+    double median_s, fastest_s;
+    double flops, bytes; /* of one call */
+};
+
+static int by_size(const void *a, const void *b) {
+    const double d = *(const double *)a - *(const double *)b;
+    return (d > 0) - (d < 0);
+}
+
+static enum status time_calls(struct result *out,
+                              struct device *dev,
+                              const struct op_case *c,
+                              const struct op_placed *p,
+                              double seconds,
+                              struct error *err) {
+    static double times[MAX_RUNS];
+    int runs = 0;
+    TRY(c->row->call(dev->ops, dev, p->t, c, err)); /* makes what is made once */
+    TRY(dev->ops->sync(dev, err));
+    const int64_t begin = clock_now_ns();
+    while (runs < MAX_RUNS &&
+           (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < seconds)) {
+        const int64_t start = clock_now_ns();
+        TRY(c->row->call(dev->ops, dev, p->t, c, err));
+        TRY(dev->ops->sync(dev, err));
+        times[runs++] = (double)(clock_now_ns() - start) * 1e-9;
+        if (cli_interrupted()) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    qsort(times, (size_t)runs, sizeof times[0], by_size);
+    *out = (struct result){times[runs / 2], times[0], c->flops, op_case_bytes(c)};
+    return STATUS_OK;
+}
+
+static enum status measure(struct result *out,
+                           struct device *dev,
+                           enum dtype type,
+                           const struct shape *shape,
+                           double seconds,
+                           struct error *err) {
+    static struct op_case c;
+    struct op_data d = {0};
+    struct op_placed placed = {0};
+    op_describe(&c, op_row_find(shape->row), &shape->size, shape->flags, type);
+    enum status s = STATUS_OK;
+    TRY_OR_FAIL(s, op_data_create(&d, &c, 0, err));
+    TRY_OR_FAIL(s, op_data_fill(&d, &c, 1, dev, err));
+    TRY_OR_FAIL(s, op_place(&placed, dev, &c, &d, err));
+    TRY_OR_FAIL(s, time_calls(out, dev, &c, &placed, seconds, err));
+fail:
+    op_placed_free(&placed, dev);
+    op_data_destroy(&d);
+    return s;
+}
+
+/* ---- results ---- */
+
+struct machine {
+    double product_flops, copy_bytes; /* per second */
+};
+
+static void json_result(struct json_writer *w, const struct shape *shape, const struct result *r) {
+    json_open_object(w, NULL);
+    json_string(w, "op", shape->row);
+    json_string(w, "shape", shape->what);
+    json_double(w, "median_ms", r->median_s * 1e3);
+    json_double(w, "best_ms", r->fastest_s * 1e3);
+    json_double(w, "gflops", r->flops / r->median_s * 1e-9);
+    json_double(w, "gb_per_s", r->bytes / r->median_s * 1e-9);
+    json_close_object(w);
+}
+
+static void
+print_result(const struct shape *shape, const struct result *r, const struct machine *m) {
+    const double speed = r->flops / r->median_s;
+    const double flow = r->bytes / r->median_s;
+    printf("%-18s %-34s %9.3f %9.3f ", shape->row, shape->what, r->median_s * 1e3,
+           r->fastest_s * 1e3);
+    if (r->flops > 0) {
+        printf("%9.1f %5.1f ", speed * 1e-9, 100 * speed / m->product_flops);
+    } else {
+        printf("%9s %5s ", "-", "-");
+    }
+    printf("%8.2f %5.1f\n", flow * 1e-9, 100 * flow / m->copy_bytes);
+}
+
+static enum status finish_json(struct json_writer *w, struct error *err) {
+    json_close_object(w);
+    json_newline(w);
+    const enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK) {
+        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+static enum status flush(struct error *err) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return error_set_errno(err, "cannot write to stdout");
+    }
+    return STATUS_OK;
+}
+
+static bool chosen(const struct shape *shape, const char *only) {
+    return only == NULL || strncmp(shape->row, only, strlen(only)) == 0;
+}
+
+static enum status measure_machine(struct machine *m,
+                                   struct device *dev,
+                                   enum dtype type,
+                                   double seconds,
+                                   struct error *err) {
+    static const struct shape square = {"matmul", "", {{1536, 1536, 1536}}, 0};
+    static const struct shape rows_of_4k = {"gather_rows", "", {{16384, 16384, 1024}}, 0};
+    struct result r;
+    TRY(measure(&r, dev, type, &square, 2 * seconds, err));
+    m->product_flops = r.flops / r.fastest_s;
+    TRY(measure(&r, dev, DTYPE_F32, &rows_of_4k, 2 * seconds, err));
+    m->copy_bytes = r.bytes / r.fastest_s;
+    return STATUS_OK;
+}
+
+static enum status
+measure_all(struct device *dev, const struct options *o, struct json_writer *w, struct error *err) {
+    const double seconds = (double)o->seconds_ms * 1e-3;
+    struct machine m;
+    TRY(measure_machine(&m, dev, types[o->type], seconds, err));
+    if (o->json) {
+        json_double(w, "matmul_gflops", m.product_flops * 1e-9);
+        json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
+        json_open_array(w, "ops");
+    } else {
+        printf("device %s, %s: matrix product of 1536: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
+               type_names[o->type], m.product_flops * 1e-9, m.copy_bytes * 1e-9);
+        printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
+               "GFLOP/s", "%", "GB/s", "%");
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct result r;
+        if (!chosen(&shapes[i], o->only)) {
+            continue;
+        }
+        TRY(measure(&r, dev, types[o->type], &shapes[i], seconds, err));
+        if (o->json) {
+            json_result(w, &shapes[i], &r);
+        } else {
+            print_result(&shapes[i], &r, &m);
+            TRY(flush(err));
+        }
+    }
+    if (o->json) {
+        json_close_array(w);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_only(const char *only, struct error *err) {
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        if (chosen(&shapes[i], only)) {
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE, "--only %s: no op's name begins so", only);
+}
+
+static enum status run_ops(struct device *dev, const struct options *o, struct error *err) {
+    struct json_writer w;
+    if (!o->json) {
+        return measure_all(dev, o, NULL, err);
+    }
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "device", o->device);
+    json_u64(&w, "threads", o->threads);
+    json_string(&w, "type", type_names[o->type]);
+    const enum status s = measure_all(dev, o, &w, err);
+    if (s != STATUS_OK) {
+        json_writer_fini(&w);
+        return s;
+    }
+    return finish_json(&w, err);
+}
+
+static enum status run_convolutions(const struct options *o, struct error *err) {
+    static const char *const directions[] = {"forward_ms", "backward_data_ms",
+                                             "backward_weight_ms"};
+    struct bench_convolutions r;
+    TRY(bench_convolutions(&r, o->convolutions, (int64_t)o->image_px, (int64_t)o->batch,
+                           types[o->type], err));
+    if (!o->json) {
+        printf("%s, %" PRIu64 " px, batch %" PRIu64 ", %s: %.1f images/s by its %d convolutions "
+               "alone, %.0f GFLOP/s (forward %.1f ms, gradients of inputs %.1f ms, of weights "
+               "%.1f ms)\n",
+               o->convolutions, o->image_px, o->batch, type_names[o->type], r.images_per_s,
+               (int)r.count, r.gflops, r.seconds[0] * 1e3, r.seconds[1] * 1e3, r.seconds[2] * 1e3);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "network", o->convolutions);
+    json_u64(&w, "image_px", o->image_px);
+    json_u64(&w, "batch", o->batch);
+    json_u64(&w, "threads", o->threads);
+    json_string(&w, "type", type_names[o->type]);
+    json_u64(&w, "convolutions", (uint64_t)r.count);
+    json_double(&w, "images_per_s", r.images_per_s);
+    json_double(&w, "gflops", r.gflops);
+    for (int d = 0; d < 3; d++) {
+        json_double(&w, directions[d], r.seconds[d] * 1e3);
+    }
+    return finish_json(&w, err);
+}
+
+static enum status run(const struct options *o, struct error *err) {
+    struct device *dev;
+    TRY(check_only(o->only, err));
+    if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
+        return error_set(err, STATUS_USAGE, "--convolutions measures oneDNN: --device is cpu");
+    }
+    TRY(device_open(&dev, o->device, (int32_t)o->threads, err));
+    enum status s = dev->ops->supports(dev, types[o->type], err);
+    if (s == STATUS_OK) {
+        s = o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err);
+    }
+    device_close(dev);
+    return s == STATUS_OK ? flush(err) : s;
+}
+
+int ccbench_ops(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&program, s, &err);
+    }
+    cli_signals_install();
+    s = run(&o, &err);
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}
