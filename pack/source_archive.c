@@ -1,6 +1,7 @@
 /*
  * libarchive behind a small face: tars and zips, also inside gzip and zstd, read once from front to
- * back. The only file that includes it.
+ * back. The only file that includes it. A plain tar begins with source_tar, which is faster, and
+ * goes on with libarchive from the first header that is too much for it.
  *
  * What is left of a tar's member when the next one is asked for is sought over, so that counting
  * the rows of large pictures reads little; but only from SEEK_BYTES on, because a disk reads that
@@ -20,6 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "formats/shard_internal.h"
+#include "pack/source_tar_internal.h"
+
 enum {
     READ_BYTES = 256 << 10,
     FIRST_BYTES = 8 << 10, /* of a block behind a jump */
@@ -29,7 +33,10 @@ enum {
 
 struct source_archive {
     char path[PATH_MAX_BYTES]; /* for messages */
-    struct archive *archive;
+    struct source_tar *tar;    /* NULL: libarchive reads */
+    struct archive *archive;   /* NULL: source_tar does */
+    bool primes;               /* its next block is a header of ours */
+    uint64_t before_bytes;     /* what libarchive's places lack, modulo 2^64 */
     int fd;
     bool seekable;      /* a regular file, opened by us */
     size_t block_bytes; /* of the next block */
@@ -48,10 +55,7 @@ struct source_archive {
 };
 
 static bool must_stop(struct source_archive *a) {
-    if (a->stop && a->stop(a->stop_cookie)) {
-        a->stopped = true;
-        archive_set_error(a->archive, EINTR, "stopped on request");
-    }
+    a->stopped = a->stopped || (a->stop && a->stop(a->stop_cookie));
     return a->stopped;
 }
 
@@ -60,6 +64,11 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
     (void)unused;
     struct source_archive *a = context;
     *block = a->block;
+    if (a->primes) {
+        tar_header(a->block, "before", 0);
+        a->primes = false;
+        return TAR_BLOCK_BYTES;
+    }
     while (!must_stop(a)) {
         struct pollfd p = {.fd = a->fd, .events = POLLIN};
         int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
@@ -82,6 +91,7 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
         }
         return got;
     }
+    archive_set_error(a->archive, EINTR, "stopped on request");
     return -1;
 }
 
@@ -141,19 +151,59 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
     return STATUS_OK;
 }
 
-static enum status open_archive(struct source_archive *a, struct error *err) {
+/* Where the file stands. `plain`: nothing but a tar may come. */
+static enum status open_libarchive(struct source_archive *a, bool plain, struct error *err) {
     a->block = malloc(READ_BYTES);
     a->archive = archive_read_new();
     if (!a->block || !a->archive) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", a->path);
     }
-    archive_read_support_filter_gzip(a->archive);
-    archive_read_support_filter_zstd(a->archive);
     archive_read_support_format_tar(a->archive);
-    archive_read_support_format_zip_streamable(a->archive);
+    if (!plain) {
+        archive_read_support_filter_gzip(a->archive);
+        archive_read_support_filter_zstd(a->archive);
+        archive_read_support_format_zip_streamable(a->archive);
+    }
     if (archive_read_open2(a->archive, a, NULL, read_block, skip_bytes, NULL) != ARCHIVE_OK) {
         return broken(a, err);
     }
+    return STATUS_OK;
+}
+
+/* libarchive goes on at a header. Where an archive begins it is choosier than behind a member, so
+ * it first gets one of ours. */
+static enum status change_reader(struct source_archive *a, struct error *err) {
+    struct archive_entry *e = NULL;
+    uint64_t offset = source_tar_offset(a->tar);
+    source_tar_close(a->tar);
+    a->tar = NULL;
+    a->position_bytes = offset;
+    if (lseek(a->fd, (off_t)offset, SEEK_SET) < 0) {
+        return error_set_errno(err, "%s: cannot read at byte %llu", a->path,
+                               (unsigned long long)offset);
+    }
+    if (offset == 0) {
+        return open_libarchive(a, false, err);
+    }
+    a->primes = true;
+    a->before_bytes = offset - TAR_BLOCK_BYTES;
+    TRY(open_libarchive(a, true, err));
+    return archive_read_next_header(a->archive, &e) == ARCHIVE_OK ? STATUS_OK : broken(a, err);
+}
+
+static enum status open_archive(struct source_archive *a, struct error *err) {
+    if (a->seekable && !a->bytes) { /* who wants every byte gets what libarchive reads */
+        struct error why = {0};
+        enum status s = source_tar_open(&a->tar, a->fd, a->size_bytes, a->path, &why);
+        if (s == STATUS_OK) {
+            a->plain_tar = true;
+            return STATUS_OK;
+        }
+        if (s != STATUS_UNSUPPORTED) {
+            return error_set(err, s, "%s", why.text);
+        }
+    }
+    TRY(open_libarchive(a, false, err));
     uint8_t head[3] = {0};
     bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
                (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
@@ -194,6 +244,7 @@ void source_archive_close(struct source_archive *a) {
     if (!a) {
         return;
     }
+    source_tar_close(a->tar);
     archive_read_free(a->archive);
     if (a->fd > STDERR_FILENO) {
         close(a->fd);
@@ -225,12 +276,34 @@ static enum status drain(struct source_archive *a, struct error *err) {
     return code == ARCHIVE_EOF ? STATUS_OK : broken(a, err);
 }
 
+/* The same by source_tar; UNSUPPORTED when libarchive has to go on. */
+static enum status next_of_tar(struct source_archive *a, struct error *err) {
+    struct error why = {0};
+    a->at_member = false;
+    if (must_stop(a)) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    enum status s = source_tar_next(a->tar, &a->member, &why);
+    a->member.offset_bytes = source_tar_offset(a->tar);
+    a->position_bytes = source_tar_position(a->tar);
+    a->at_member = s == STATUS_OK;
+    a->members += s == STATUS_OK;
+    return s < STATUS_OK && s != STATUS_UNSUPPORTED ? error_set(err, s, "%s", why.text) : s;
+}
+
 enum status source_archive_next(struct source_archive *a, struct error *err) {
     struct archive_entry *e = NULL;
+    if (a->tar) {
+        enum status s = next_of_tar(a, err);
+        if (s != STATUS_UNSUPPORTED) {
+            return s;
+        }
+        TRY(change_reader(a, err));
+    }
     TRY(drain(a, err));
     a->at_member = false;
     int code = archive_read_next_header(a->archive, &e);
-    a->member.offset_bytes = (uint64_t)archive_read_header_position(a->archive);
+    a->member.offset_bytes = a->before_bytes + (uint64_t)archive_read_header_position(a->archive);
     if (code == ARCHIVE_EOF) {
         return STATUS_END;
     }
@@ -245,7 +318,7 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
         .size_known = archive_entry_size_is_set(e) && size_bytes >= 0,
         .size_bytes = size_bytes > 0 ? (uint64_t)size_bytes : 0,
         .offset_bytes = a->member.offset_bytes,
-        .body_bytes = (uint64_t)archive_filter_bytes(a->archive, 0),
+        .body_bytes = a->before_bytes + (uint64_t)archive_filter_bytes(a->archive, 0),
     };
     a->at_member = true;
     a->members++;
@@ -262,6 +335,20 @@ bool source_archive_is_plain_tar(const struct source_archive *a) {
 
 const struct source_member *source_archive_member(const struct source_archive *a) {
     return a->at_member ? &a->member : NULL;
+}
+
+/* Some of the member's body; less than was asked for only at its end. */
+static enum status
+read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, struct error *err) {
+    if (a->tar) {
+        return source_tar_read(a->tar, out, size_bytes, got, err);
+    }
+    la_ssize_t n = archive_read_data(a->archive, out, size_bytes);
+    if (n < 0) {
+        return broken(a, err);
+    }
+    *got = (size_t)n;
+    return STATUS_OK;
 }
 
 /* A size that is known is a hint for the buffer. The body ends where libarchive gives less than was
@@ -282,12 +369,10 @@ enum status source_archive_read(struct source_archive *a,
         TRY(byte_buffer_reserve(out, step, err));
         void *to = room > 0 ? out->data + out->size_bytes : &beyond;
         size_t asked = room > 0 ? step : sizeof(beyond);
-        la_ssize_t got = archive_read_data(a->archive, to, asked);
-        if (got < 0) {
-            return broken(a, err);
-        }
-        out->size_bytes += room > 0 ? (size_t)got : 0;
-        if ((size_t)got < asked) { /* only at the body's end */
+        size_t got = 0;
+        TRY(read_body(a, to, asked, &got, err));
+        out->size_bytes += room > 0 ? got : 0;
+        if (got < asked) { /* only at the body's end */
             return STATUS_OK;
         }
         *fits = room > 0;
@@ -302,12 +387,7 @@ enum status source_archive_peek(struct source_archive *a,
                                 size_t *got,
                                 size_t size_bytes,
                                 struct error *err) {
-    la_ssize_t n = archive_read_data(a->archive, head, size_bytes);
-    if (n < 0) {
-        return broken(a, err);
-    }
-    *got = (size_t)n;
-    return STATUS_OK;
+    return read_body(a, head, size_bytes, got, err);
 }
 
 uint64_t source_archive_position(const struct source_archive *a) {
