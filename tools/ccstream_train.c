@@ -15,6 +15,7 @@
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
 #include "formats/dataset_tokenizer.h"
+#include "kernels/ops.h"
 #include "tools/cli.h"
 #include "tools/openmp_wait.h"
 #include "tools/run_config.h"
@@ -182,7 +183,10 @@ static void say_start(const struct trainer *t,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_count(samples, sum.samples_count), sum.steps_per_epoch, sum.loss,
-              o->device, sum.engine);
+              sum.device, sum.engine);
+    if (sum.device_note[0] != '\0') {
+        log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
+    }
     if (sum.resumed_step > 0) {
         log_write(&l->log, LOG_LEVEL_INFO, "going on with %s at step %" PRIu64, run,
                   sum.resumed_step);
@@ -322,12 +326,22 @@ static enum status go_on(const struct train_options *o, struct error *err) {
     return train(o, o->resume, err);
 }
 
+static void print_device(const char *name, bool works, const char *text, void *cookie) {
+    (void)cookie;
+    printf("%-8s %s%s\n", name, works ? "" : "not here: ", text);
+}
+
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
     struct train_options o;
     struct cli_arguments args = {0};
     struct error err = {0};
     enum status s = cli_parse(&train_program, &o, &args, argc, argv, &err);
+    if (s == STATUS_OK && o.list_devices) {
+        device_list(print_device, NULL);
+        cli_arguments_fini(&args);
+        return cli_exit(&train_program, s, &err);
+    }
     if (s == STATUS_OK && o.resume != NULL) {
         s = train_options_check_resumed(&args, &err);
     }

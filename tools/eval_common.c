@@ -35,6 +35,9 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
     if (s == STATUS_OK) {
         s = device_open(&e->dev, o->device, (int32_t)o->threads, err);
     }
+    if (s == STATUS_OK && e->dev->note[0] != '\0') {
+        log_write(&e->log, LOG_LEVEL_INFO, "%s", e->dev->note);
+    }
     if (s == STATUS_OK) {
         s = open_model(e, o, err);
     }

@@ -47,7 +47,8 @@ struct eval_options {
          EVAL_FIELD(device),                                                                       \
          .default_text = "cpu",                                                                    \
          .metavar = "NAME",                                                                        \
-         .help = "cpu (oneDNN), or cpu-ref (plain loops, for checking only)"},                     \
+         .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line "  \
+                 "that says why; cpu-ref (plain loops, for checking only)"},                       \
         {"threads",                                                                                \
          't',                                                                                      \
          CLI_U64,                                                                                  \

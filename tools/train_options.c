@@ -213,7 +213,22 @@ static const struct cli_option rows[] = {
      .help = "of first values, order, augmentation and dropout"},
 
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
-     .group = "Machine", .help = "cpu (oneDNN), or cpu-ref (plain loops, for checking only)"},
+     .group = "Machine",
+     .help =
+         "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line that says "
+         "why; cpu-ref (plain loops, for checking only)"},
+    {"list-devices", 0, CLI_FLAG, FIELD(list_devices), .group = "Machine",
+     .help = "name every device, or what is missing for it, and end"},
+    {"any-kernels", 0, CLI_FLAG, FIELD(any_kernels), .group = "Machine",
+     .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
+    {"tf32", 0, CLI_FLAG, FIELD(tf32), .group = "Machine",
+     .help = "cuda: f32 products with 10-bit mantissas on tensor cores"},
+    {"autotune", 0, CLI_FLAG, FIELD(autotune), .group = "Machine",
+     .help =
+         "cuda: time the kernels of every convolution once and take the fastest; which one wins "
+         "may differ from run to run unless --plan-cache remembers it"},
+    {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
+     .help = "cuda: folder that remembers the kernels found for each shape"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .group = "Machine", .help = "compute threads; 0: all CPUs"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
@@ -235,8 +250,9 @@ static const struct cli_option rows[] = {
 /* What a resumed run may change: none of these has a say in the numbers, but the data's fingerprint
  * is checked. */
 static const char *const changeable[] = {
-    "data", "val",   "resume", "eval-epochs", "checkpoint-steps", "keep",  "max-steps",
-    "json", "quiet", "device", "threads",     "loader-threads",   "engine"};
+    "data",      "val",         "resume",   "eval-epochs", "checkpoint-steps", "keep",
+    "max-steps", "json",        "quiet",    "device",      "threads",          "loader-threads",
+    "engine",    "any-kernels", "autotune", "plan-cache"};
 
 const struct cli_program train_program = {
     .name = "ccstream-train",
@@ -335,6 +351,10 @@ enum status train_options_apply(struct trainer_options *t,
                                    .clip_norm = o->clip_norm};
     t->seed = o->seed;
     t->device = o->device;
+    t->device_options.deterministic = !o->any_kernels;
+    t->device_options.tf32 = o->tf32;
+    t->device_options.autotune = o->autotune;
+    t->device_options.plan_cache = o->plan_cache;
     t->threads = (uint32_t)o->threads;
     t->loader_threads = (uint32_t)o->loader_threads;
     t->engine = (enum loader_engine)o->engine;

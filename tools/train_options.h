@@ -43,6 +43,8 @@ struct train_options {
     int engine;
     uint64_t checkpoint_steps, keep, eval_epochs;
     bool dry_run, json, quiet;
+    bool list_devices, any_kernels, tf32, autotune;
+    const char *plan_cache;
 };
 
 extern const struct cli_program train_program;

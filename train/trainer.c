@@ -32,6 +32,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .engine = LOADER_ENGINE_AUTO,
                                     .keep_count = 2,
                                     .eval_epochs = 1};
+    device_options_default(&opt->device_options);
     loss_options_default(&opt->loss);
     optimizer_options_default(&opt->optimizer);
 }
@@ -100,6 +101,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .memory = dual_encoder_memory_used(t->model),
                                     .resumed_step = t->resumed_step,
                                     .engine = t->data.engine,
+                                    .device = t->dev->ops->name,
+                                    .device_note = t->dev->note,
                                     .loss = t->options.loss.name};
 }
 

@@ -63,9 +63,10 @@ struct trainer_options {
     struct optimizer_options optimizer;
     uint64_t seed;
 
-    const char *device;      /* "cpu", "cpu-ref" */
-    uint32_t threads;        /* of the device; 0 = all */
-    uint32_t loader_threads; /* 0 = one per CPU */
+    const char *device;                   /* a name of device_open */
+    struct device_options device_options; /* how to open it; its threads_count is `threads` */
+    uint32_t threads;                     /* of the device; 0 = all */
+    uint32_t loader_threads;              /* 0 = one per CPU */
     enum loader_engine engine;
 
     uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
@@ -86,8 +87,10 @@ struct trainer_summary {
     uint64_t steps_per_epoch;
     uint64_t samples_count, id_space_count, vocab_count;
     struct dual_encoder_memory memory;
-    uint64_t resumed_step; /* step the run went on from; 0: a new one */
-    const char *engine;    /* of the loader */
+    uint64_t resumed_step;   /* step the run went on from; 0: a new one */
+    const char *engine;      /* of the loader */
+    const char *device;      /* that computes: what "auto" became */
+    const char *device_note; /* why auto did not give its first choice; "" otherwise */
     const char *loss;
 };
 

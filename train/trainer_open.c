@@ -112,7 +112,9 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     struct dual_encoder_options model;
     TRY(make_config(&t->config, o, t->data.vocab_count, err));
     TRY(model_options(&model, &t->config, o, err));
-    TRY(device_open(&t->dev, o->device, (int32_t)o->threads, err));
+    struct device_options how = o->device_options;
+    how.threads_count = (int32_t)o->threads;
+    TRY(device_open_with(&t->dev, o->device, &how, err));
     TRY(dual_encoder_create(&t->model, t->dev, &model, err));
     TRY(params_init(dual_encoder_params(t->model), o->seed, err));
     TRY(load_towers(t, err));

@@ -1,0 +1,67 @@
+#!/bin/bash
+# --device and --list-devices: names that are refused, what auto says, and cuda by name, which works or
+# says in one line why not and becomes nothing else. Holds with a GPU and without.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 24 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+train() { # train CODE NAME OPTION...
+    code=$1
+    name=$2
+    shift 2
+    expect "$code" "$BIN/ccstream-train" --data data --augment crop --loss clip --tau 0.1 \
+        --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
+        --batch 8 --max-steps 1 --threads 1 --out "$name" "$@"
+}
+
+expect 0 "$BIN/ccstream-train" --list-devices
+has out.txt "cpu      oneDNN"
+has out.txt "cpu-ref"
+has out.txt "cuda"
+if grep -q '^cuda:0 ' out.txt; then
+    gpu=yes
+else
+    gpu=no
+    grep -q '^cuda  *not here: .' out.txt || fail "no reason: $(cat out.txt)"
+fi
+
+# What is not there, and what is no name.
+for name in gpu cuda:x cuda:63 ""; do
+    train 69 none --device "$name"
+    [ ! -e none ] || fail "a run was made for --device '$name'"
+done
+
+# cuda by name: itself or an error, never the CPU.
+if [ "$gpu" = yes ]; then
+    train 0 by-name --device cuda
+    has err.txt "device cuda"
+else
+    train 69 by-name --device cuda
+    lines err.txt 1
+    [ ! -e by-name ] || fail "a run was made without a device"
+fi
+
+# auto: a device, and one line where it is not the first choice.
+train 0 by-auto --device auto
+if [ "$gpu" = yes ]; then
+    has err.txt "device cuda"
+    hasnt err.txt "no cuda: "
+else
+    has err.txt "device cpu"
+    [ "$(grep -c 'no cuda: ' err.txt)" = 1 ] || fail "no reason, or more than one: $(cat err.txt)"
+    # and the same numbers as cpu by name
+    train 0 by-cpu --device cpu
+    hasnt err.txt "no cuda: "
+    cmp by-auto/last by-cpu/last || fail "auto is not the cpu"
+fi
+
+# A module that cannot be loaded is a reason too, not a crash.
+echo "not a library" >broken.so
+CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-devices
+grep -q '^cuda  *not here: .' out.txt || fail "a broken module: $(cat out.txt)"
+
+# What only cuda knows is no error on the CPU, and changes nothing there.
+train 0 options --tf32 --autotune --any-kernels --plan-cache plans
+cmp options/metrics.jsonl /dev/null >/dev/null 2>&1 && fail "nothing was trained"
+[ ! -e plans ] || fail "a CPU run wrote a plan cache"
