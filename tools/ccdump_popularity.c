@@ -31,8 +31,8 @@ static const struct cli_option rows[] = {
      .help = "popularity of the captions, or of the pictures, as contrasts"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
      .default_text = "12", .metavar = "N", .help = "so many of the largest and of the smallest"},
-    {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0.0001", .max = "100",
-     .default_text = "0.01", .metavar = "X", .help = "temperature of the run"},
+    {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
+     .default_text = "0", .metavar = "X", .help = "temperature; 0: that of the run"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
      .help = "also a page with the pictures, in one file"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
@@ -71,6 +71,7 @@ static int by_zeta(const void *a, const void *b) {
 /* Where results go. */
 struct report {
     const struct options *o;
+    double tau;
     struct ccdump_input *input;
     struct html_page page;
     struct json_writer line;
@@ -125,7 +126,7 @@ static enum status rank_samples(struct ranked **out,
 static enum status show_sample(struct report *r, const struct ranked *x, struct error *err) {
     struct ccdump_facts f;
     struct ccdump_content content;
-    const double popularity = exp((double)x->zeta / r->o->tau);
+    const double popularity = exp((double)x->zeta / r->tau);
     TRY(ccdump_input_find(r->input, &f, x->id, err));
     TRY(ccdump_input_read(r->input, &content, err));
     const struct shard_text none = {"", 0};
@@ -194,11 +195,14 @@ run(const struct options *o, const char *path, const char *dir, struct error *er
     struct checkpoint *c = NULL;
     struct ranked *ranked = NULL;
     size_t count = 0;
-    struct report r = {.o = o};
+    struct report r = {.o = o, .tau = o->tau};
     TRY(checkpoint_open(&c, file_posix(), path, err));
     html_init(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of pictures");
     json_writer_init(&r.line, 0);
-    enum status s = ccdump_input_open(&r.input, dir, err);
+    enum status s = checkpoint_choose_tau(c, &r.tau, err);
+    if (s == STATUS_OK) {
+        s = ccdump_input_open(&r.input, dir, err);
+    }
     if (s == STATUS_OK && ccdump_input_kind(r.input) != CCDUMP_DATASET) {
         s = error_set(err, STATUS_USAGE, "%s is no dataset; the one of the run is wanted", dir);
     }

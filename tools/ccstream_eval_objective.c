@@ -20,8 +20,8 @@ struct options {
 
 static const struct cli_option rows[] = {
     EVAL_ROWS("dataset with captions; pairs are each image and its first caption"),
-    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0.0001", .max = "100", .default_text = "0.01",
-     .metavar = "X", .help = "temperature"},
+    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .help = "temperature; 0: that of the run"},
 };
 
 static const struct cli_program program = {
@@ -164,14 +164,17 @@ static enum status compute(struct objective_result *out,
 }
 
 static enum status run(const void *options, const char *checkpoint, struct error *err) {
-    const struct options *o = options;
+    struct options o = *(const struct options *)options;
     struct eval e;
     struct pairs pairs = {0};
     struct objective_result result;
-    TRY(eval_open(&e, checkpoint, &o->common, err));
-    enum status s = compute(&result, &pairs, &e, o, err);
+    TRY(eval_open(&e, checkpoint, &o.common, err));
+    enum status s = checkpoint_choose_tau(e.checkpoint, &o.tau, err);
     if (s == STATUS_OK) {
-        s = report(o, &result, pairs.count, err);
+        s = compute(&result, &pairs, &e, &o, err);
+    }
+    if (s == STATUS_OK) {
+        s = report(&o, &result, pairs.count, err);
     }
     pairs_fini(&pairs);
     eval_close(&e);

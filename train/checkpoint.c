@@ -5,6 +5,7 @@
 #include "train/checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct checkpoint {
     struct model_config model;
     struct train_position position;
     const char *loss_name;
+    double tau;
     uint64_t version;
     uint8_t *tokenizer;
     size_t tokenizer_size_bytes;
@@ -210,6 +212,18 @@ static enum status read_sources(struct checkpoint *c, struct error *err) {
     return STATUS_OK;
 }
 
+/* Not in files from before it was kept. */
+static enum status get_tau(struct checkpoint *c, struct error *err) {
+    const char *text = safetensors_metadata(c->file, KEY_TAU);
+    char *end = NULL;
+    c->tau = (double)NAN;
+    if (text == NULL) {
+        return STATUS_OK;
+    }
+    c->tau = strtod(text, &end);
+    return *end == '\0' && isfinite(c->tau) && c->tau > 0.0 ? STATUS_OK : missing(c, KEY_TAU, err);
+}
+
 static enum status read_position(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
@@ -220,6 +234,7 @@ static enum status read_position(struct checkpoint *c, struct error *err) {
     TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
     TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));
     TRY(read_sources(c, err));
+    TRY(get_tau(c, err));
     return get_text(c, KEY_LOSS, &c->loss_name, err);
 }
 
@@ -300,6 +315,17 @@ const struct train_position *checkpoint_position(const struct checkpoint *c) {
 
 const char *checkpoint_loss_name(const struct checkpoint *c) {
     return c->loss_name;
+}
+
+enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err) {
+    if (*tau > 0.0) {
+        return STATUS_OK;
+    }
+    *tau = c->tau;
+    return isnan(c->tau)
+               ? error_set(err, STATUS_USAGE,
+                           "%s does not tell the temperature of its run; give --tau", c->path)
+               : STATUS_OK;
 }
 
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes) {

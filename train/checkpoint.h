@@ -65,6 +65,7 @@ struct checkpoint_content {
     const struct model_config *model;
     const struct train_position *position;
     const char *loss_name;
+    double tau; /* temperature of the loss */
     const struct params *params;
     const struct sample_state *state;
     const struct loss_scalar *scalars;
@@ -93,6 +94,9 @@ const char *checkpoint_path(const struct checkpoint *c); /* the file that was op
 const struct model_config *checkpoint_model(const struct checkpoint *c);
 const struct train_position *checkpoint_position(const struct checkpoint *c);
 const char *checkpoint_loss_name(const struct checkpoint *c);
+/* *tau stays where it is above 0; 0 becomes the temperature that the run had. Returns OK or USAGE
+ * (a file from before it was kept). */
+enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
 
 /* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);

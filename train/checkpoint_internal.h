@@ -28,6 +28,7 @@
 #define KEY_SOURCES     "dataset.count"
 #define KEY_MIX         "dataset.mix"
 #define KEY_LOSS        "loss.name"
+#define KEY_TAU         "loss.tau"
 #define KEY_SCALAR      "loss.state."
 
 #define TENSOR_STATE     "state."

@@ -18,6 +18,13 @@ put_u64(struct safetensors_writer *w, const char *key, uint64_t value, struct er
 }
 
 static enum status
+put_double(struct safetensors_writer *w, const char *key, double value, struct error *err) {
+    char text[40];
+    (void)snprintf(text, sizeof text, "%.17g", value);
+    return safetensors_writer_metadata(w, key, text, err);
+}
+
+static enum status
 put_hash(struct safetensors_writer *w, const char *key, uint64_t value, struct error *err) {
     char text[17];
     (void)snprintf(text, sizeof text, "%016" PRIx64, value);
@@ -67,12 +74,11 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_u64(w, KEY_ID_SPACE, p->id_space_count, err));
     TRY(put_sources(w, p, err));
     TRY(safetensors_writer_metadata(w, KEY_LOSS, c->loss_name, err));
+    TRY(put_double(w, KEY_TAU, c->tau, err));
     for (int32_t i = 0; i < c->scalar_count; i++) {
         char key[128];
-        char value[40];
         (void)snprintf(key, sizeof key, KEY_SCALAR "%s", c->scalars[i].name);
-        (void)snprintf(value, sizeof value, "%.17g", *c->scalars[i].value);
-        TRY(safetensors_writer_metadata(w, key, value, err));
+        TRY(put_double(w, key, *c->scalars[i].value, err));
     }
     return STATUS_OK;
 }

@@ -457,6 +457,10 @@ double loss_tau(const struct loss *l) {
                                                              : l->options.tau;
 }
 
+double loss_temperature_now(const struct loss *l) {
+    return loss_tau(l);
+}
+
 double loss_scale_gradient(const struct loss *l,
                            const struct loss_input *in,
                            const struct loss_output *out) {

@@ -124,6 +124,9 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
 /* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
 bool loss_uses_self(const struct loss *l);
 
+/* The temperature that the next step begins with; of individual ones that of unvisited samples. */
+double loss_temperature_now(const struct loss *l);
+
 /* State that is not per sample (xi of nuclr, learned temperatures and their moments), to save and
  * to load by name. */
 struct loss_scalar {

@@ -164,6 +164,7 @@ enum status trainer_save(struct trainer *t, struct error *err) {
     struct checkpoint_content content = {.model = &t->config,
                                          .position = &position,
                                          .loss_name = t->options.loss.name,
+                                         .tau = loss_temperature_now(t->loss),
                                          .params = dual_encoder_params(t->model),
                                          .state = t->state};
     content.scalar_count = loss_scalars(t->loss, &content.scalars);

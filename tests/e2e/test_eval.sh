@@ -146,8 +146,9 @@ own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
 
 # The objectives: on the training set nuclr has its zeta, elsewhere not.
-evaluate objective run --data data --tau 0.05 --json >objective.json
+evaluate objective run --data data --json >objective.json
 grep -q '"nuclr":' objective.json || fail "objective: $(cat objective.json)"
+grep -q '"tau":0.05,' objective.json || fail "objective: not the run's temperature: $(cat objective.json)"
 evaluate objective run --data held --tau 0.05 --json >held.json
 if grep -q '"nuclr":' held.json; then
     fail "objective: zeta of another dataset in $(cat held.json)"
@@ -160,7 +161,7 @@ awk -v a="$(number gcl held.json)" -v b="$(number gcl_image held.json)" -v c="$(
 grep -q '"text.zeta_momentum":{"ids":256,"visited":256,' state.json || fail "state: $(cat state.json)"
 grep -q '"scalars":{"image.xi":' state.json || fail "state: $(cat state.json)"
 "$BIN/ccdump" state run | grep -q 'text.log_u: 256 of 256 ids visited' || fail "state for people"
-"$BIN/ccdump" popularity run data --top 3 --tau 0.05 --html popularity.html >popularity.txt
+"$BIN/ccdump" popularity run data --top 3 --html popularity.html >popularity.txt
 [ "$(grep -o '<figure>' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six figures"
 [ "$(grep -o 'src="data:image/jpeg;base64,' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six pictures"
 grep -q 'a .* on a ' popularity.txt || fail "popularity: $(cat popularity.txt)"

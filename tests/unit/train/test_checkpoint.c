@@ -60,6 +60,7 @@ static void open_fixture(struct fixture *f, const char *loss, uint64_t id_space,
     f->content = (struct checkpoint_content){.model = &config,
                                              .position = &f->position,
                                              .loss_name = loss,
+                                             .tau = 0.05,
                                              .params = dual_encoder_params(f->model),
                                              .state = f->state,
                                              .tokenizer = "pieces",
@@ -208,6 +209,12 @@ TEST(what_is_saved_comes_back) {
     assert_int_equal(checkpoint_model(c)->vocab_count, 40);
     assert_true(checkpoint_model(c)->clean_captions);
     assert_int_equal(checkpoint_model(c)->image_norm, IMAGE_NORM_CIFAR10);
+    double tau = 0.0;
+    assert_ok(checkpoint_choose_tau(c, &tau, &err), err);
+    assert_true(tau == 0.05);
+    tau = 0.25;
+    assert_ok(checkpoint_choose_tau(c, &tau, &err), err);
+    assert_true(tau == 0.25);
     assert_int_equal(checkpoint_model(c)->text_pool, TRANSFORMER_POOL_MEAN);
     assert_memory_equal(checkpoint_position(c), &a.position, sizeof a.position);
     size_t size = 0;
@@ -248,7 +255,7 @@ static void replace_in_header(uint8_t *bytes, size_t size, const char *from, con
     memcpy(stored, &after, sizeof after);
 }
 
-TEST(image_norm_is_clip_where_it_is_not_told_and_a_known_one_elsewhere) {
+TEST(what_older_files_do_not_tell) {
     struct error err = {0};
     struct fixture a;
     struct checkpoint *c = NULL;
@@ -263,10 +270,13 @@ TEST(image_norm_is_clip_where_it_is_not_told_and_a_known_one_elsewhere) {
     assert_non_null(strstr(err.text, "model.image_norm"));
     /* Another key: as files from before there was one. */
     replace_in_header(bytes, size, "model.image_norm", "model.image_none");
+    replace_in_header(bytes, size, "loss.tau", "loss.tax");
     test_write_file(path, bytes, size);
     struct error none = {0};
+    double tau = 0.0;
     assert_ok(checkpoint_open(&c, file_posix(), path, &none), none);
     assert_int_equal(checkpoint_model(c)->image_norm, IMAGE_NORM_CLIP);
+    assert_status(checkpoint_choose_tau(c, &tau, &none), STATUS_USAGE, none);
     checkpoint_close(c);
     free(bytes);
     close_fixture(&a);
