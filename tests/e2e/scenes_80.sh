@@ -21,24 +21,17 @@ if [ ! -e packed ]; then
     touch packed
 fi
 
-# What a loss is trained with besides what all share. SigLIP's temperature is learned, from its own.
-settings() {
-    case $1 in
-    siglip) echo --tau 0.1 ;;
-    nuclr) echo --tau 0.05 --zeta-freeze-epochs 2 ;;
-    *) echo --tau 0.05 ;;
-    esac
-}
-
 code=0
 for loss in $losses; do
     run=run-$loss
+    own=
+    [ "$loss" = nuclr ] && own="--zeta-freeze-epochs 2"
     if [ -e "$run/config.json" ]; then
         "$bin/ccstream-train" -q --resume "$run"
     else
         "$bin/ccstream-train" -q --data train --val val --out "$run" --augment crop --loss "$loss" \
             --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 --threads "${THREADS:-0}" \
-            --batch 128 --epochs "${EPOCHS:-14}" --lr 0.002 --eval-epochs 2 $(settings "$loss")
+            --batch 128 --epochs "${EPOCHS:-14}" --lr 0.002 --tau 0.05 --eval-epochs 2 $own
     fi
     "$bin/ccstream-eval" retrieval -q "$run" --data val --json >"$run/eval.json"
     mean=$(sed -n 's/.*"mean_r1":\([0-9.]*\).*/\1/p' "$run/eval.json")
