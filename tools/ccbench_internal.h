@@ -15,6 +15,7 @@
 int ccbench_loader(int argc, char **argv);
 int ccbench_decode(int argc, char **argv);
 int ccbench_ops(int argc, char **argv);
+int ccbench_step(int argc, char **argv);
 
 /* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
  * loader that cost nothing would reach. */
