@@ -130,12 +130,12 @@ static const struct cli_option rows[] = {
              "6.5"},
     {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0.000001", .max = "1", .default_text = "0.8",
      .metavar = "X", .group = "Loss",
-     .help = "sogclr, nuclr: weight of the new value in the running sums u"},
+     .help = "sogclr, isogclr, nuclr: weight of the new value in the running sums u (papers: 0.8)"},
     {"zeta0", 0, CLI_DOUBLE, FIELD(zeta0), .min = "-10", .max = "10", .default_text = "-0.05",
      .metavar = "X", .group = "Loss",
      .help = "nuclr: first zeta (paper: -0.05 on CC3M, 0 on CC12M)"},
     {"xi0", 0, CLI_DOUBLE, FIELD(xi0), .min = "-10", .max = "10", .default_text = "0",
-     .metavar = "X", .group = "Loss", .help = "nuclr: first xi"},
+     .metavar = "X", .group = "Loss", .help = "nuclr: first xi; --zeta0 where that is larger"},
     {"zeta-lr", 0, CLI_DOUBLE, FIELD(zeta_lr), .min = "0", .max = "100", .default_text = "0.000005",
      .metavar = "X", .group = "Loss",
      .help = "nuclr: peak step size of zeta of texts, for n-scaled gradients (paper: 5e-6 with 2.8 "
@@ -154,16 +154,22 @@ static const struct cli_option rows[] = {
      .help = "nuclr: as published, or unbiased given that the sample is in the batch"},
 
     {"tau-plus", 0, CLI_DOUBLE, FIELD(tau_plus), .min = "0", .max = "0.999", .default_text = "0.1",
-     .metavar = "X", .group = "Loss", .help = "dcl, hcl: share of negatives that are positives"},
+     .metavar = "X", .group = "Loss",
+     .help = "dcl, hcl: share of negatives that are positives (papers: 0.1; 0.01 and less with "
+             "many classes)"},
     {"beta", 0, CLI_DOUBLE, FIELD(beta), .min = "0", .max = "100", .default_text = "0.5",
-     .metavar = "X", .group = "Loss", .help = "hcl: how much more hard negatives weigh"},
+     .metavar = "X", .group = "Loss",
+     .help = "hcl: how much more hard negatives weigh (paper: 1 for two views)"},
     {"q", 0, CLI_DOUBLE, FIELD(q), .min = "0.0000001", .max = "1", .default_text = "0.1",
-     .metavar = "X", .group = "Loss", .help = "rince: 1 is the most robust, 0 InfoNCE"},
+     .metavar = "X", .group = "Loss",
+     .help = "rince: 1 is the most robust, 0 InfoNCE (paper: 0.1 to 0.5, with --tau 0.1)"},
     {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0.0000001", .max = "1", .default_text = "0.01",
-     .metavar = "X", .group = "Loss", .help = "rince: weight of the sum over all pairs"},
+     .metavar = "X", .group = "Loss",
+     .help = "rince: weight of the sum over all pairs (paper: 0.01)"},
     {"cyclic-self", 0, CLI_DOUBLE, FIELD(cyclic_self), .min = "0", .max = "1000",
      .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "cyclip: weight of images' similarities against texts'"},
+     .help = "cyclip: weight of images' similarities against texts' (paper: 0.25; NUCLR's "
+             "comparison: 0.1)"},
     {"cyclic-cross", 0, CLI_DOUBLE, FIELD(cyclic_cross), .min = "0", .max = "1000",
      .default_text = "0.1", .metavar = "X", .group = "Loss",
      .help = "cyclip: weight of the similarity matrix against its transpose"},
@@ -171,7 +177,7 @@ static const struct cli_option rows[] = {
      .metavar = "X", .group = "Loss", .help = "siglip: where its learned bias begins"},
     {"burn-in", 0, CLI_DOUBLE, FIELD(burn_in), .min = "0", .max = "0.999", .default_text = "0.5",
      .metavar = "X", .group = "Loss",
-     .help = "emc2: share of a step's proposals that are not recorded"},
+     .help = "emc2: share of a step's proposals that are not recorded (paper: half)"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
      .metavar = "N", .group = "Optimiser", .help = "global batch"},
@@ -275,6 +281,12 @@ const struct cli_program train_program = {
                               "together. Each dataset's sample ids begin behind those of the "
                               "one before, in the order given; --resume takes the same "
                               "datasets and weights in that order, and a mix cannot grow.",
+                              "Losses and where their defaults are from: clip (Radford, ICML "
+                              "2021), siglip (Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl "
+                              "(Chuang, NeurIPS 2020), hcl (Robinson, ICLR 2021), rince (Chuang, "
+                              "CVPR 2022), sogclr (Yuan, ICML 2022), isogclr (Qiu, ICML 2023), "
+                              "nuclr (Wang, ICLR 2025), emc2 (Yau, ICML 2024), simclr (Chen, ICML "
+                              "2020), a global temperature of sogclr (FastCLIP: Wei, 2024).",
                               NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
