@@ -301,7 +301,7 @@ enum status cpu_conv_bn(struct device *dev,
     TRY(check_conv_bn(out, pre, mean, rstd, running_mean, running_var, in, weight, gamma, beta,
                       residual, p, err));
     const struct conv_shape shape = shape_of(pre, in, weight, p);
-    if (im2col_pays(&shape, false)) {
+    if (im2col_pays(&shape, CONV_FORWARD)) {
         TRY(im2col_forward(dev, &shape, pre->data, in->data, weight->data, err));
     } else {
         TRY(convolve_forward(cpu_device_of(dev)->onednn, &shape, pre->data, in->data, weight->data,
@@ -358,42 +358,44 @@ static void set_factors(double *sums,
     }
 }
 
-static enum status convolution_gradients(struct device *dev,
-                                         const struct conv_shape *shape,
-                                         const struct tensor *din,
-                                         enum write_mode din_mode,
-                                         const struct tensor *dweight,
-                                         enum write_mode param_mode,
-                                         const struct tensor *dpre,
-                                         const struct tensor *in,
-                                         const struct tensor *weight,
-                                         struct error *err) {
+static enum status weight_gradient(struct device *dev,
+                                   const struct conv_shape *shape,
+                                   const struct tensor *dweight,
+                                   enum write_mode mode,
+                                   const struct tensor *dpre,
+                                   const struct tensor *in,
+                                   struct error *err) {
     struct onednn *onednn = cpu_device_of(dev)->onednn;
+    if (im2col_pays(shape, CONV_BACKWARD_WEIGHT)) {
+        return im2col_backward_weight(dev, shape, dweight->data, mode, dpre->data, in->data, err);
+    }
+    if (mode == WRITE_SET) {
+        return convolve_backward_weight(onednn, shape, dweight->data, dpre->data, in->data, err);
+    }
     void *scratch;
-    if (im2col_pays(shape, true)) {
-        TRY(im2col_backward_weight(dev, shape, dweight->data, param_mode, dpre->data, in->data,
-                                   err));
-        return tensor_wanted(din) ? im2col_backward_data(dev, shape, din->data, din_mode,
-                                                         dpre->data, weight->data, err)
-                                  : STATUS_OK;
+    TRY(cpu_scratch(dev, tensor_size_bytes(dweight), &scratch, err));
+    TRY(convolve_backward_weight(onednn, shape, scratch, dpre->data, in->data, err));
+    cpu_add_to(dweight->data, scratch, tensor_count(dweight), 1.0f);
+    return STATUS_OK;
+}
+
+static enum status input_gradient(struct device *dev,
+                                  const struct conv_shape *shape,
+                                  const struct tensor *din,
+                                  enum write_mode mode,
+                                  const struct tensor *dpre,
+                                  const struct tensor *weight,
+                                  struct error *err) {
+    struct onednn *onednn = cpu_device_of(dev)->onednn;
+    if (im2col_pays(shape, CONV_BACKWARD_DATA)) {
+        return im2col_backward_data(dev, shape, din->data, mode, dpre->data, weight->data, err);
     }
-    if (param_mode == WRITE_SET) {
-        TRY(convolve_backward_weight(onednn, shape, dweight->data, dpre->data, in->data, err));
-    } else {
-        TRY(cpu_scratch(dev, tensor_size_bytes(dweight), &scratch, err));
-        TRY(convolve_backward_weight(onednn, shape, scratch, dpre->data, in->data, err));
-        cpu_add_to(dweight->data, scratch, tensor_count(dweight), 1.0f);
-    }
-    if (!tensor_wanted(din)) {
-        return STATUS_OK;
-    }
-    if (din_mode == WRITE_SET) {
+    if (mode == WRITE_SET) {
         return convolve_backward_data(onednn, shape, din->data, dpre->data, weight->data, err);
     }
-    TRY(cpu_scratch(dev, tensor_size_bytes(din), &scratch, err));
-    TRY(convolve_backward_data(onednn, shape, scratch, dpre->data, weight->data, err));
     struct tensor added = *din;
-    added.data = scratch;
+    TRY(cpu_scratch(dev, tensor_size_bytes(din), &added.data, err));
+    TRY(convolve_backward_data(onednn, shape, added.data, dpre->data, weight->data, err));
     return cpu_add(dev, din, &added, 1.0f, err);
 }
 
@@ -494,6 +496,7 @@ enum status cpu_conv_bn_bwd(struct device *dev,
     set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, mean, rstd, gamma);
     spread_gradient(dpre, dresidual, dresidual_mode, dout, out, pre, mean->data, factors, floor);
     const struct conv_shape shape = shape_of(pre, in, weight, p);
-    return convolution_gradients(dev, &shape, din, din_mode, dweight, param_mode, dpre, in, weight,
-                                 err);
+    TRY(weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
+    return tensor_wanted(din) ? input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
+                              : STATUS_OK;
 }

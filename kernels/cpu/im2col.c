@@ -5,7 +5,8 @@
  *
  *     dst = cols weight^T      dweight = ddst^T cols      dcols = ddst weight, summed back to dsrc
  *
- * Images are independent in both walks, and within one the order is fixed.
+ * cols are of the shape's type, dcols always f32: a pixel of dsrc is a sum of several. Pixels are
+ * independent in both walks, and within one the order is fixed.
  */
 #include "kernels/cpu/im2col.h"
 
@@ -13,17 +14,30 @@
 
 #include "kernels/cpu/cpu_internal.h"
 
-/* Measured against oneDNN 2.6: forward, planes of up to 3 x 3; backward, every 1 x 1 kernel too. */
-enum { MAX_PIXELS = 9, MIN_CHANNELS = 64 };
-
 /* A 1 x 1 kernel at every pixel: the input is its own matrix of columns. */
 static bool pointwise(const struct conv_shape *s) {
     return s->kernel_h * s->kernel_w == 1 && s->stride == 1 && s->pad == 0;
 }
 
-bool im2col_pays(const struct conv_shape *s, bool backward) {
-    const bool small = s->dtype == DTYPE_F32 && s->out_h * s->out_w <= MAX_PIXELS;
-    return (small || (backward && pointwise(s))) && s->in >= MIN_CHANNELS;
+/* Measured against oneDNN 2.6, bf16 on AMX: the three directions at the shapes of ResNets, planes
+ * of 2 x 2 to 56 x 56, 64 to 1024 channels. */
+bool im2col_pays(const struct conv_shape *s, enum conv_direction direction) {
+    const int64_t pixels = s->out_h * s->out_w;
+    const bool weight = direction == CONV_BACKWARD_WEIGHT;
+    const bool single = s->kernel_h * s->kernel_w == 1;
+    if (s->in < 64) {
+        return false;
+    }
+    if (pixels <= 9) {
+        return true;
+    }
+    if (s->dtype == DTYPE_F32) {
+        const bool deep = s->in >= 512 && pixels <= 49 && !single;
+        return (direction != CONV_FORWARD && pointwise(s)) ||
+               (direction != CONV_BACKWARD_DATA && deep);
+    }
+    return (weight && (single || s->in >= 256 || (s->stride > 1 && pixels <= 64))) ||
+           (direction == CONV_BACKWARD_DATA && single && s->stride > 1);
 }
 
 static int64_t row_width(const struct conv_shape *s) {
@@ -37,61 +51,50 @@ static int64_t place(const struct conv_shape *s, int64_t q, int64_t k) {
     return y < 0 || y >= s->h || x < 0 || x >= s->w ? -1 : (y * s->w + x) * s->in;
 }
 
-static void gather_image(float *cols, const float *image, const struct conv_shape *s) {
+/* Row q of output pixels of one image: `size` bytes an element. */
+static void gather_row(unsigned char *cols,
+                       const unsigned char *image,
+                       const struct conv_shape *s,
+                       int64_t oy) {
+    const size_t size = dtype_size_bytes((enum dtype)s->dtype);
+    const size_t vector = (size_t)s->in * size;
     const int64_t cells = s->kernel_h * s->kernel_w;
-    for (int64_t i = 0; i < s->out_h * s->out_w * cells; i++) {
-        const int64_t from = place(s, i / cells, i % cells);
-        if (from < 0) {
-            memset(cols + i * s->in, 0, (size_t)s->in * sizeof *cols);
-        } else {
-            memcpy(cols + i * s->in, image + from, (size_t)s->in * sizeof *cols);
+    for (int64_t q = oy * s->out_w; q < (oy + 1) * s->out_w; q++) {
+        for (int64_t k = 0; k < cells; k++) {
+            unsigned char *to = cols + (size_t)(q * cells + k) * vector;
+            const int64_t from = place(s, q, k);
+            if (from < 0) {
+                memset(to, 0, vector);
+            } else {
+                memcpy(to, image + (size_t)from * size, vector);
+            }
         }
     }
 }
 
-CPU_CLONES static void add_vector(float *restrict out, const float *restrict in, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        out[i] += in[i];
-    }
-}
-
-static void scatter_image(float *image, const float *cols, const struct conv_shape *s) {
-    const int64_t cells = s->kernel_h * s->kernel_w;
-    for (int64_t i = 0; i < s->out_h * s->out_w * cells; i++) {
-        const int64_t to = place(s, i / cells, i % cells);
-        if (to >= 0) {
-            add_vector(image + to, cols + i * s->in, s->in);
-        }
-    }
-}
-
-static enum status
-columns(struct device *dev, float **cols, const struct conv_shape *s, struct error *err) {
-    const int64_t count = s->n * s->out_h * s->out_w * row_width(s);
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)count * sizeof(float), &scratch, err));
-    *cols = scratch;
-    return STATUS_OK;
-}
-
-/* The columns of src: src itself where that is pointwise, else built in scratch. f32 only then. */
+/* The columns of src: src itself where that is pointwise, else built in scratch. */
 static enum status gather(struct device *dev,
                           const void **cols,
                           const void *src,
                           const struct conv_shape *s,
                           struct error *err) {
-    float *to;
     if (pointwise(s)) {
         *cols = src;
         return STATUS_OK;
     }
-    TRY(columns(dev, &to, s, err));
-    *cols = to;
-    const int64_t per_image = s->out_h * s->out_w * row_width(s);
-#pragma omp parallel for schedule(static)
+    const size_t size = dtype_size_bytes((enum dtype)s->dtype);
+    const size_t columns_bytes = (size_t)(s->out_h * s->out_w * row_width(s)) * size;
+    const size_t image_bytes = (size_t)(s->h * s->w * s->in) * size;
+    void *space;
+    TRY(cpu_scratch(dev, (size_t)s->n * columns_bytes, &space, err));
+#pragma omp parallel for collapse(2) schedule(static)
     for (int64_t n = 0; n < s->n; n++) {
-        gather_image(to + n * per_image, (const float *)src + n * s->h * s->w * s->in, s);
+        for (int64_t oy = 0; oy < s->out_h; oy++) {
+            gather_row((unsigned char *)space + (size_t)n * columns_bytes,
+                       (const unsigned char *)src + (size_t)n * image_bytes, s, oy);
+        }
     }
+    *cols = space;
     return STATUS_OK;
 }
 
@@ -131,6 +134,61 @@ enum status im2col_backward_weight(struct device *dev,
     return matrix_product(cpu_device_of(dev)->onednn, &p, dweight, ddst, cols, NULL, err);
 }
 
+/* ---- summing back ---- */
+
+CPU_CLONES static void add_vector(float *restrict out, const float *restrict in, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        out[i] += in[i];
+    }
+}
+
+/* sum (count) += channels [from, from + count) of every column that holds input pixel (y, x). */
+static void collect(float *sum,
+                    const float *dcols,
+                    const struct conv_shape *s,
+                    int64_t y,
+                    int64_t x,
+                    int64_t from,
+                    int64_t count) {
+    for (int64_t k = 0; k < s->kernel_h * s->kernel_w; k++) {
+        const int64_t sy = y + s->pad - k / s->kernel_w;
+        const int64_t sx = x + s->pad - k % s->kernel_w;
+        if (sy < 0 || sx < 0 || sy % s->stride != 0 || sx % s->stride != 0 ||
+            sy / s->stride >= s->out_h || sx / s->stride >= s->out_w) {
+            continue;
+        }
+        const int64_t q = sy / s->stride * s->out_w + sx / s->stride;
+        add_vector(sum, dcols + q * row_width(s) + k * s->in + from, count);
+    }
+}
+
+static void sum_back(const struct tensor *dsrc,
+                     enum write_mode mode,
+                     const float *dcols,
+                     const struct conv_shape *s) {
+    const int64_t per_image = s->out_h * s->out_w * row_width(s);
+#pragma omp parallel for collapse(2) schedule(static)
+    for (int64_t n = 0; n < s->n; n++) {
+        for (int64_t y = 0; y < s->h; y++) {
+            float buffer[CPU_STRETCH];
+            for (int64_t x = 0; x < s->w; x++) {
+                for (int64_t i = 0; i < s->in; i += CPU_STRETCH) {
+                    const int64_t count = s->in - i < CPU_STRETCH ? s->in - i : CPU_STRETCH;
+                    const int64_t at = ((n * s->h + y) * s->w + x) * s->in + i;
+                    float *sum = cpu_target(dsrc, at, buffer);
+                    if (mode == WRITE_SET) {
+                        memset(sum, 0, (size_t)count * sizeof *sum);
+                    } else {
+                        (void)cpu_read(dsrc, at, count, buffer);
+                    }
+                    collect(sum, dcols + n * per_image, s, y, x, i, count);
+                    cpu_store(dsrc, at, count, sum);
+                }
+            }
+        }
+    }
+}
+
 enum status im2col_backward_data(struct device *dev,
                                  const struct conv_shape *s,
                                  void *dsrc,
@@ -148,18 +206,11 @@ enum status im2col_backward_data(struct device *dev,
         p.add = mode == WRITE_ADD ? 1 : 0;
         return matrix_product(onednn, &p, dsrc, ddst, weight, NULL, err);
     }
-    float *cols;
-    TRY(columns(dev, &cols, s, err));
-    TRY(matrix_product(onednn, &p, cols, ddst, weight, NULL, err));
-    const int64_t image = s->h * s->w * s->in;
-    const int64_t per_image = s->out_h * s->out_w * row_width(s);
-#pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < s->n; n++) {
-        float *to = (float *)dsrc + n * image;
-        if (mode == WRITE_SET) {
-            memset(to, 0, (size_t)image * sizeof *to);
-        }
-        scatter_image(to, cols + n * per_image, s);
-    }
+    void *dcols;
+    p.out_dtype = DTYPE_F32;
+    TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &dcols, err));
+    TRY(matrix_product(onednn, &p, dcols, ddst, weight, NULL, err));
+    const struct tensor to = tensor_4d(dsrc, (enum dtype)s->dtype, s->n, s->h, s->w, s->in);
+    sum_back(&to, mode, dcols, s);
     return STATUS_OK;
 }

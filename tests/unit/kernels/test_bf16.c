@@ -1,0 +1,131 @@
+/*
+ * bf16: rounding, on its own and as every device does it in cast and in the optimisers' working
+ * copies.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/bf16.h"
+#include "kernels/ops.h"
+#include "tests/support/test.h"
+
+static float from_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+TEST(every_bf16_comes_back) {
+    for (uint32_t x = 0; x <= 0xFFFF; x++) {
+        const float f = bf16_to_f32((uint16_t)x);
+        if (isnan(f)) {
+            assert_true(isnan(bf16_to_f32(bf16_from_f32(f))));
+        } else {
+            assert_int_equal(bf16_from_f32(f), x);
+        }
+    }
+}
+
+TEST(rounding_is_to_nearest_and_ties_go_to_even) {
+    static const struct {
+        uint32_t bits;
+        uint16_t expected;
+    } cases[] = {
+        {0x3F800000, 0x3F80}, {0x3F807FFF, 0x3F80}, {0x3F808000, 0x3F80}, {0x3F808001, 0x3F81},
+        {0x3F818000, 0x3F82}, {0x3F817FFF, 0x3F81}, {0xBF808001, 0xBF81}, {0x7F7FFFFF, 0x7F80},
+        {0x7F800000, 0x7F80}, {0xFF800000, 0xFF80}, {0x80000000, 0x8000}, {0x00000000, 0x0000},
+        {0x3FFFFFFF, 0x4000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(bf16_from_f32(from_bits(cases[i].bits)), cases[i].expected);
+    }
+    /* a NaN whose mark would be rounded away stays one */
+    assert_true(isnan(bf16_to_f32(bf16_from_f32(from_bits(0x7F800001)))));
+    assert_true(isnan(bf16_to_f32(bf16_from_f32(from_bits(0xFFFFFFFF)))));
+}
+
+enum { COUNT = 70001 }; /* more than one piece, and no whole vector at the end */
+
+TEST(devices_cast_as_the_header_does) {
+    static const char *const names[] = {"cpu-ref", "cpu"};
+    static float values[COUNT];
+    static float back[COUNT];
+    static uint16_t halves[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        values[i] = from_bits(0x3F000000u + i * 40503u % 0x1000000u);
+    }
+    for (size_t d = 0; d < sizeof names / sizeof names[0]; d++) {
+        struct device *dev;
+        struct error err = {0};
+        assert_ok(device_open(&dev, names[d], 2, &err), err);
+        const struct tensor wide = tensor_1d(values, DTYPE_F32, COUNT);
+        const struct tensor narrow = tensor_1d(halves, DTYPE_BF16, COUNT);
+        const struct tensor again = tensor_1d(back, DTYPE_F32, COUNT);
+        assert_ok(dev->ops->cast(dev, &narrow, &wide, &err), err);
+        assert_ok(dev->ops->cast(dev, &again, &narrow, &err), err);
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(halves[i], bf16_from_f32(values[i]));
+            assert_true(back[i] == bf16_to_f32(halves[i]));
+        }
+        assert_status(dev->ops->cast(dev, &wide, &wide, &err), STATUS_INVALID, err);
+        const struct tensor integers = tensor_1d(values, DTYPE_I32, COUNT);
+        assert_status(dev->ops->cast(dev, &narrow, &integers, &err), STATUS_UNSUPPORTED, err);
+        device_close(dev);
+    }
+}
+
+TEST(working_copies_are_the_new_values_rounded) {
+    static const char *const names[] = {"cpu-ref", "cpu"};
+    enum { N = 1003 };
+    for (size_t d = 0; d < sizeof names / sizeof names[0]; d++) {
+        static float data[4][N];
+        static uint16_t copy[N];
+        struct device *dev;
+        struct error err = {0};
+        assert_ok(device_open(&dev, names[d], 2, &err), err);
+        struct tensor t[4];
+        for (int k = 0; k < 4; k++) {
+            t[k] = tensor_1d(data[k], DTYPE_F32, N);
+            for (int i = 0; i < N; i++) {
+                data[k][i] = k == 2 || k == 3 ? 0.0f : (float)((i * 37 + k) % 101) * 0.02f - 1.0f;
+            }
+        }
+        const struct tensor working = tensor_1d(copy, DTYPE_BF16, N);
+        const struct adamw_params adamw = {1e-2f, 0.9f, 0.999f, 1e-8f, 0.1f, 1.0f, 1};
+        assert_ok(dev->ops->adamw(dev, &t[0], &working, &t[1], &t[2], &t[3], &adamw, &err), err);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
+        }
+        const struct sgdm_params sgdm = {0.1f, 0.9f, 0.01f, 1.0f, true};
+        assert_ok(dev->ops->sgdm(dev, &t[0], &working, &t[1], &t[2], &sgdm, &err), err);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
+        }
+        /* the master copy is never bf16 */
+        assert_status(dev->ops->sgdm(dev, &working, &working, &working, &working, &sgdm, &err),
+                      STATUS_INVALID, err);
+        device_close(dev);
+    }
+}
+
+TEST(devices_say_which_types_they_compute_in) {
+    struct device *ref;
+    struct device *cpu;
+    struct error err = {0};
+    assert_ok(device_open(&ref, "cpu-ref", 1, &err), err);
+    assert_ok(device_open(&cpu, "cpu", 1, &err), err);
+    assert_ok(ref->ops->supports(ref, DTYPE_F64, &err), err);
+    assert_ok(ref->ops->supports(ref, DTYPE_BF16, &err), err);
+    assert_ok(cpu->ops->supports(cpu, DTYPE_F32, &err), err);
+    assert_status(cpu->ops->supports(cpu, DTYPE_F64, &err), STATUS_UNSUPPORTED, err);
+    assert_status(ref->ops->supports(ref, DTYPE_U8, &err), STATUS_UNSUPPORTED, err);
+    const enum status s = cpu->ops->supports(cpu, DTYPE_BF16, &err);
+    if (s != STATUS_OK) { /* then every op says so too */
+        static uint16_t x[4];
+        const struct tensor t = tensor_1d(x, DTYPE_BF16, 4);
+        assert_non_null(strstr(err.text, "avx512_bf16"));
+        assert_status(cpu->ops->fill(cpu, &t, 1.0, &err), STATUS_UNSUPPORTED, err);
+    }
+    device_close(ref);
+    device_close(cpu);
+}
