@@ -186,7 +186,7 @@ struct loader_options {
     bool direct;               /* O_DIRECT: past the page cache, UNSUPPORTED where the file system
                                   has no such reads; false */
     uint32_t read_depth;       /* images in flight or waiting to be decoded; 64 */
-    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 2 */
+    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 3 */
     bool verify_images;        /* compare each image with its stored hash; true */
     uint64_t
         max_corrupt_count; /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */

@@ -24,7 +24,7 @@ void loader_options_default(struct loader_options *opt) {
         .clean_captions = true,
         .engine = LOADER_ENGINE_AUTO,
         .read_depth = 64,
-        .prefetch_batches = 2,
+        .prefetch_batches = 3,
         .verify_images = true,
         .max_corrupt_count = 1000,
         .wait_timeout_ms = 60000,

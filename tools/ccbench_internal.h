@@ -4,6 +4,7 @@
 #ifndef TOOLS_CCBENCH_INTERNAL_H
 #define TOOLS_CCBENCH_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"
@@ -18,7 +19,8 @@ int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
 
 /* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
- * loader that cost nothing would reach. */
+ * loader that cost nothing would reach. With `digest` each thread also hashes what it made, as the
+ * consumer of a loader run with --digest does. */
 struct bench_limit; /* opaque */
 
 enum {
@@ -35,6 +37,7 @@ enum status bench_limit_create(struct bench_limit **out,
                                const struct tokenizer *tokenizer,
                                uint64_t first_step,
                                uint64_t step_count,
+                               bool digest,
                                struct error *err);
 void bench_limit_destroy(struct bench_limit *b); /* accepts NULL */
 

@@ -10,6 +10,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
+#include "formats/base/hash.h"
 #include "loader/sample_work.h"
 #include "loader/sampler.h"
 #include "tools/ccbench_internal.h"
@@ -27,6 +28,7 @@ struct bench_thread {
                                           a copy */
     uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
     int32_t *tokens;
+    struct hasher *digest; /* NULL: not asked for */
     pthread_t thread;
     enum status status;
     struct error err;
@@ -34,6 +36,9 @@ struct bench_thread {
 
 struct bench_limit {
     uint32_t thread_count;
+    uint32_t views;
+    size_t pixel_bytes; /* of a view */
+    size_t token_bytes;
     struct bench_thread *threads;
     struct bench_image *images;
     uint64_t image_count;
@@ -113,17 +118,20 @@ static enum status make_thread(struct bench_thread *t,
                                const struct loader_options *opt,
                                const struct sources *sources,
                                const struct tokenizer *tokenizer,
+                               bool digest,
                                struct error *err) {
-    size_t pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
     bool enough = true;
     for (uint32_t v = 0; v < opt->views; v++) {
-        t->views[v] = malloc(pixel_bytes);
+        t->views[v] = malloc(t->bench->pixel_bytes);
         enough = enough && t->views[v] != NULL;
     }
     t->span = malloc(sources_max_span_bytes(sources));
     t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
     if (!enough || t->span == NULL || t->tokens == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the measuring threads");
+    }
+    if (digest) {
+        TRY(hasher_create(&t->digest, err));
     }
     return sample_work_create(&t->work, opt, sources, tokenizer, err);
 }
@@ -135,6 +143,7 @@ enum status bench_limit_create(struct bench_limit **out,
                                const struct tokenizer *tokenizer,
                                uint64_t first_step,
                                uint64_t step_count,
+                               bool digest,
                                struct error *err) {
     enum status s;
     struct sampler sampler;
@@ -145,6 +154,9 @@ enum status bench_limit_create(struct bench_limit **out,
     if (b == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the measurement");
     }
+    b->views = opt->views;
+    b->pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
+    b->token_bytes = opt->max_tokens * sizeof(int32_t);
     b->threads = calloc(threads, sizeof(*b->threads));
     if (b->threads == NULL) {
         s = error_set(err, STATUS_NOMEM, "out of memory for %u threads", threads);
@@ -153,7 +165,7 @@ enum status bench_limit_create(struct bench_limit **out,
     b->thread_count = threads;
     for (uint32_t i = 0; i < threads; i++) {
         b->threads[i].bench = b;
-        TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, err));
+        TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, digest, err));
     }
     TRY_OR_FAIL(s, read_images(b, sources, &sampler, first_step, step_count, err));
     *out = b;
@@ -175,6 +187,7 @@ void bench_limit_destroy(struct bench_limit *b) {
         }
         free(t->span);
         free(t->tokens);
+        hasher_destroy(t->digest);
     }
     for (uint64_t i = 0; b->images != NULL && i < b->image_count; i++) {
         free(b->images[i].span);
@@ -202,8 +215,14 @@ static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *
         span = t->span;
     }
     TRY(sample_work_image(t->work, t->views, &image->sample, span, image->epoch, err));
-    return sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, image->epoch,
-                            err);
+    TRY(sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, image->epoch, err));
+    if (t->digest != NULL) {
+        for (uint32_t v = 0; v < b->views; v++) {
+            hasher_update(t->digest, t->views[v], b->pixel_bytes);
+        }
+        hasher_update(t->digest, t->tokens, b->token_bytes);
+    }
+    return STATUS_OK;
 }
 
 static void *thread_main(void *arg) {

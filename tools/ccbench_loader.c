@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
@@ -34,6 +35,7 @@ struct options {
     uint64_t threads;
     int io;
     bool direct;
+    uint64_t prefetch;
     double consumer_ms;
     const char *dump_ids;
     const char *quarantine;
@@ -90,6 +92,8 @@ static const struct cli_option rows[] = {
     {"io", 0, CLI_ENUM, FIELD(io), .choices = engines, .default_text = "auto", .metavar = "NAME",
      .help = "how files are read; auto: io_uring, or pread where there is none"},
     {"direct", 0, CLI_FLAG, FIELD(direct), .help = "read past the page cache (O_DIRECT)"},
+    {"prefetch", 0, CLI_U64, FIELD(prefetch), .min = "1", .max = "64", .default_text = "3",
+     .metavar = "N", .help = "batches made ahead of the consumer"},
     {"consumer-ms", 0, CLI_DOUBLE, FIELD(consumer_ms), .min = "0", .max = "60000",
      .default_text = "0", .metavar = "X", .help = "sleep after each batch, as a training step"},
 
@@ -119,14 +123,26 @@ static const struct cli_program program = {
             "Both rates count from the start of the threads to the last sample. cpu_s and "
             "limit_cpu_s, the processor's time of all threads, compare them where other programs "
             "run too.",
+            "With --digest the limit's threads hash what they make as well: the same work on both "
+            "sides.",
             "The digest is an XXH64 over the pixels, tokens, lengths, labels and ids delivered. It "
             "does not depend on threads, engine or the cut into batches.",
             "stall_fraction is the share of the run that the consumer waited, the first batch "
-            "apart. peak_rss_bytes is that of the loader, before the limit is measured.",
+            "apart. peak_rss_bytes is that of the loader, before the limit is measured; rss_bytes "
+            "is what was in memory after every rss_batches batches of the run.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
     .max_arguments = LOADER_MAX_SOURCES,
+};
+
+enum { MAX_RSS_SAMPLES = 64 };
+
+/* Memory in use over a run of any length: when the list is full, every second one is left out. */
+struct rss {
+    uint64_t bytes[MAX_RSS_SAMPLES];
+    uint64_t every_batches;
+    uint32_t count;
 };
 
 struct result {
@@ -136,6 +152,7 @@ struct result {
     uint64_t pairs, batches;
     uint64_t digest;
     uint64_t peak_rss_bytes;
+    struct rss rss;
     struct loader_info info;
     struct loader_stats stats;
 };
@@ -199,6 +216,7 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     opt->threads = (uint32_t)o->threads;
     opt->engine = (enum loader_engine)o->io;
     opt->direct = o->direct;
+    opt->prefetch_batches = (uint32_t)o->prefetch;
     opt->quarantine_path = o->quarantine;
     return STATUS_OK;
 }
@@ -210,6 +228,40 @@ static double cpu_seconds(void) {
     }
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static uint64_t rss_now_bytes(void) {
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f == NULL) {
+        return 0;
+    }
+    if (fscanf(f, "%*u %llu", &pages) != 1) {
+        pages = 0;
+    }
+    (void)fclose(f);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* After batch number `batches`. */
+static void sample_rss(struct rss *r, uint64_t batches) {
+    if (r->every_batches == 0) {
+        r->every_batches = 1;
+    }
+    if (batches % r->every_batches != 0) {
+        return;
+    }
+    if (r->count == MAX_RSS_SAMPLES) {
+        r->count /= 2;
+        for (uint32_t i = 0; i < r->count; i++) {
+            r->bytes[i] = r->bytes[2 * i + 1];
+        }
+        r->every_batches *= 2;
+        if (batches % r->every_batches != 0) {
+            return;
+        }
+    }
+    r->bytes[r->count++] = rss_now_bytes();
 }
 
 /* --- the consumer --- */
@@ -281,6 +333,7 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
             s = consume(c, &b, err);
             r->pairs += b.count;
             r->batches++;
+            sample_rss(&r->rss, r->batches);
             loader_release(l, &b);
         }
     }
@@ -301,13 +354,14 @@ static enum status measure_limit(struct result *r,
                                  const struct loader *l,
                                  const struct loader_options *opt,
                                  uint64_t first_step,
+                                 bool digest,
                                  struct error *err) {
     struct bench_limit *limit = NULL;
     if (r->pairs == 0) {
         return STATUS_OK;
     }
     TRY(bench_limit_create(&limit, opt, r->info.threads, loader_sources(l), loader_tokenizer(l),
-                           first_step, r->batches, err));
+                           first_step, r->batches, digest, err));
     enum status s = STATUS_OK;
     if (bench_limit_count(limit) > 0) {
         double cpu_s = cpu_seconds();
@@ -343,6 +397,12 @@ static enum status print_json(const struct result *r,
     json_double(&w, "limit_cpu_s", r->limit_cpu_s);
     json_double(&w, "stall_fraction", stall_fraction(r));
     json_u64(&w, "peak_rss_bytes", r->peak_rss_bytes);
+    json_u64(&w, "rss_batches", r->rss.every_batches);
+    json_open_array(&w, "rss_bytes");
+    for (uint32_t i = 0; i < r->rss.count; i++) {
+        json_u64(&w, NULL, r->rss.bytes[i]);
+    }
+    json_close_array(&w);
     if (o->digest) {
         json_hex64(&w, "digest", r->digest);
     } else {
@@ -479,7 +539,8 @@ static enum status run(const struct options *o, const struct data_list *list, st
         s = rest(l, &opt, err);
     }
     if (s == STATUS_OK) {
-        s = measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step, err);
+        s = measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step, o->digest,
+                          err);
     }
     loader_close(l);
     TRY(s);

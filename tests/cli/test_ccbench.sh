@@ -30,7 +30,7 @@ ids() { # ids FILE: the ids of a dump, in order
 "$TESTBIN/make_pictures" e 60
 
 one=$(digest d --threads 1 --io pread)
-for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes digest stages engine; do
+for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes rss_batches rss_bytes digest stages engine; do
     has out.txt "\"$key\":"
 done
 has out.txt '{"pairs":120,"pairs_per_s":'
@@ -41,11 +41,18 @@ has out.txt '"threads":1'
 [ "$one" = "$(digest d --threads 4)" ] || fail "four threads, another digest"
 [ "$one" = "$(digest --data d --threads 8 --batch 7 --keep-last)" ] || fail "another batch, another digest"
 [ "$one" = "$(digest d --io pread --direct)" ] || fail "O_DIRECT, another digest"
+[ "$one" = "$(digest d --prefetch 1)" ] || fail "fewer batches ahead, another digest"
+has out.txt '"queue_capacity":2}}' # of the batches: those ahead and the one in hand
 [ "$one" != "$(digest d --seed 1)" ] || fail "another seed, the same digest"
 [ "$one" != "$(digest d --steps 3)" ] || fail "less data, the same digest"
 has out.txt '"pairs":60,'
 loader d --steps 9 # of an epoch of six batches
 has out.txt '"pairs":180,'
+# What was in memory: a list of 32 to 64 samples, however long the run.
+loader d --steps 200
+has out.txt '"rss_batches":4,"rss_bytes":['
+samples=$(sed 's/.*"rss_bytes":\[\([0-9,]*\)\].*/\1/' out.txt | tr "," "\n" | grep -c "^[1-9][0-9]*$")
+[ "$samples" = 50 ] || fail "$samples samples of memory in 200 batches, 50 expected"
 loader d --steps 9 --epochs 1
 has out.txt '"pairs":120,'
 [ "$one" != "$(digest d --augment none)" ] || fail "other pictures, the same digest"

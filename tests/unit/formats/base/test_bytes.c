@@ -119,6 +119,12 @@ TEST(host_memory_is_aligned) {
         memset(p, 1, sizes[i]);
         m.release(m.cookie, p);
     }
+    /* Large pieces are made of whole large pages. */
+    void *large = m.alloc(m.cookie, (4 << 20) + 1);
+    assert_non_null(large);
+    assert_int_equal((uintptr_t)large % (2 << 20), 0);
+    memset(large, 1, (4 << 20) + 1);
+    m.release(m.cookie, large);
     assert_null(m.alloc(m.cookie, SIZE_MAX));
     m.release(m.cookie, NULL);
 }
