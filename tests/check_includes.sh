@@ -48,7 +48,7 @@ check_tree() {
               "signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
               "string tgmath threads time uchar wchar wctype dirent dlfcn fcntl fnmatch ftw " \
               "getopt glob langinfo libgen poll pthread pwd regex sched semaphore spawn strings " \
-              "sysexits termios unistd malloc endian byteswap cpuid immintrin arm_neon", names, " ")
+              "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin arm_neon", names, " ")
         for (i in names) {
             libc[names[i] ".h"] = 1
         }

@@ -1,0 +1,257 @@
+/*
+ * The CUDA module on the host: its operators and its own kernels, compiled as C++ over
+ * tests/support/cuda_emulation, against the reference. Proves indices, barriers, orders of sums and
+ * edge shapes of every kernel where no GPU is; convolutions run on the module's plain kernels and
+ * matrix products on the reference's, for cuDNN and cuBLASLt are not there.
+ * test-timeout: 240
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_internal.h"
+#include "kernels/rows/op_rows.h"
+#include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/test.h"
+
+static struct device *open_emulated(void) {
+    struct device *dev;
+    struct device_options opt;
+    struct error err = {0};
+    device_options_default(&opt);
+    assert_ok(cuda_open(&dev, 0, &opt, &err), err);
+    return dev;
+}
+
+static struct device *open_reference(void) {
+    struct device *dev;
+    struct error err = {0};
+    assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
+    return dev;
+}
+
+/* Shapes that the rows leave out because they are a GPU's: whole vectors, rows beyond what a warp
+ * holds, several strips and chunks of a walk, short attention of every size of tile. */
+static const struct {
+    const char *op;
+    struct op_size size;
+} more[] = {
+    {"attention", {{2, 13, 2, 64}}},
+    {"attention", {{2, 33, 1, 64}}},
+    {"attention", {{1, 64, 2, 64}}},
+    {"attention", {{3, 32, 1, 64}}},
+    {"attention", {{1, 65, 1, 64}}},
+    {"attention", {{2, 16, 1, 32}}},
+    {"conv_bn", {{2, 33, 31, 4, 64, 1, 1, 0}}},
+    {"conv_bn", {{1, 40, 40, 3, 7, 1, 1, 0}}},
+    {"conv_bn", {{2, 3, 5, 2, 132, 1, 1, 0}}},
+    {"conv_bn", {{1, 17, 16, 3, 8, 1, 1, 0}}},
+    {"maxpool", {{1, 9, 9, 64, 3, 2, 1}}},
+    {"avgpool", {{1, 7, 7, 24, 2, 2, 0}}},
+    {"global_avgpool", {{2, 7, 7, 72}}},
+    {"linear", {{70, 3, 264}}},
+    {"linear", {{300, 2, 40}}},
+    {"embedding", {{9, 40, 8, 5, 40}}},
+    {"embedding", {{3, 90, 264, 3, 90}}},
+    {"layernorm", {{5, 1024}}},
+    {"layernorm", {{3, 1032}}},
+    {"layernorm", {{2, 1031}}},
+    {"layernorm", {{70, 72}}},
+    {"layernorm", {{9, 300}}},
+    {"dropout", {{3, 7, 264}}},
+    {"dropout", {{2, 3, 1030}}},
+    {"segment_mean", {{9, 5, 264}}},
+    {"gather_rows", {{40, 9, 264}}},
+    {"scatter_rows", {{9, 40, 264}}},
+    {"l2_normalize", {{9, 264}}},
+    {"l2_normalize", {{3, 257}}},
+    {"normalize_u8", {{3, 19, 17}}},
+};
+enum { MORE_COUNT = sizeof more / sizeof more[0] };
+
+static const char *case_name(const struct op_case *c) {
+    static char text[200];
+    int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name,
+                        c->real == DTYPE_BF16 ? "bf16" : "f32");
+    for (int i = 0; i < 8; i++) {
+        used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
+    }
+    (void)snprintf(text + used, sizeof text - (size_t)used, ", flags %u", c->flags);
+    return text;
+}
+
+/* The plain kernel of a weight's gradient takes a block for each weight: here too slow for many. */
+static bool is_heavy(const struct op_case *c) {
+    const int weight = op_operand_find(c, "weight");
+    return weight >= 0 && c->operands[weight].shape.ndim == 4 &&
+           tensor_count(&c->operands[weight].shape) > 300;
+}
+
+typedef void visit_case(struct op_case *c, void *cookie);
+
+static void variants(const struct op_row *row,
+                     const struct op_size *size,
+                     enum dtype real,
+                     visit_case *visit,
+                     void *cookie) {
+    static struct op_case c;
+    for (int v = 0; v < row->variants_count; v++) {
+        op_describe(&c, row, size, row->variants[v], real);
+        if (!is_heavy(&c)) {
+            visit(&c, cookie);
+        }
+    }
+}
+
+/* A row's own sizes and those of `more` that name it or its forward row. */
+static void each_case(enum dtype real, visit_case *visit, void *cookie) {
+    for (int r = 0; r < op_rows_count; r++) {
+        const struct op_row *row = &op_rows[r];
+        for (int s = 0; s < row->sizes_count; s++) {
+            variants(row, &row->sizes[s], real, visit, cookie);
+        }
+        for (int m = 0; m < MORE_COUNT; m++) {
+            if (strcmp(more[m].op, row->name) == 0 ||
+                (row->forward != NULL && strcmp(more[m].op, row->forward) == 0)) {
+                variants(row, &more[m].size, real, visit, cookie);
+            }
+        }
+    }
+}
+
+static double largest(const struct tensor *t) {
+    double most = 1.0;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        most = fmax(most, fabs(op_value(t, i)));
+    }
+    return most;
+}
+
+/* As tests/ops/test_ops.c compares: of a BF16 element also one step of its own rounding. */
+static void compare_operand(const struct op_case *c,
+                            const char *name,
+                            const struct tensor *got,
+                            const struct tensor *ref) {
+    static const double bf16_step = 0x1p-7;
+    const bool narrow = c->real == DTYPE_BF16;
+    const double tolerance = narrow ? 4.0 * c->row->tolerance_bf16 : c->row->tolerance_f32;
+    const double size = largest(ref);
+    for (int64_t e = 0; e < tensor_count(got); e++) {
+        const double x = op_value(got, e);
+        const double y = op_value(ref, e);
+        const double bar =
+            tolerance * size + (got->dtype == DTYPE_BF16 ? bf16_step * fabs(y) : 0.0);
+        if (!(fabs(x - y) <= bar)) {
+            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", case_name(c),
+                     name, (int)e, x, y, bar);
+        }
+    }
+}
+
+static void compare(const struct op_case *c, const struct op_data *got, const struct op_data *ref) {
+    for (int i = 0; i < c->count; i++) {
+        const struct op_operand *o = &c->operands[i];
+        if (got->t[i].data != NULL && o->role != ROLE_IN && o->role != ROLE_SCRATCH) {
+            compare_operand(c, o->name, &got->t[i], &ref->t[i]);
+        }
+    }
+}
+
+static void same_bits(const struct op_case *c, const struct op_data *a, const struct op_data *b) {
+    for (int i = 0; i < c->count; i++) {
+        if (a->t[i].data != NULL && c->operands[i].role != ROLE_SCRATCH &&
+            memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
+            fail_msg("%s: %s depends on the order in which threads run", case_name(c),
+                     c->operands[i].name);
+        }
+    }
+}
+
+struct pair {
+    struct device *ref, *emulated;
+};
+
+/* On the emulated device, at `shift` elements off a vector's boundary, in either order of threads.
+ */
+static void run_emulated(struct device *dev,
+                         const struct op_case *c,
+                         struct op_data *out,
+                         const struct op_data *start,
+                         int shift,
+                         bool backwards) {
+    struct error err = {0};
+    assert_ok(op_data_create(out, c, shift, &err), err);
+    op_data_copy(out, start, c);
+    emulation_backwards(backwards);
+    const enum status s = op_run(dev, c, out, &err);
+    if (s != STATUS_OK) {
+        fail_msg("%s: %s", case_name(c), err.text);
+    }
+    assert_ok(dev->ops->sync(dev, &err), err);
+    const char *broken = op_data_broken_guard(out, c);
+    if (broken != NULL) {
+        fail_msg("%s: memory beside %s was written", case_name(c), broken);
+    }
+    for (int i = 0; i < c->count; i++) {
+        if (out->raw[i] != NULL && c->operands[i].role == ROLE_IN &&
+            memcmp(out->t[i].data, start->t[i].data, tensor_size_bytes(&out->t[i])) != 0) {
+            fail_msg("%s: input %s was written", case_name(c), c->operands[i].name);
+        }
+    }
+}
+
+static void agree(struct op_case *c, void *cookie) {
+    const struct pair *p = cookie;
+    struct op_data start;
+    struct op_data ref;
+    struct op_data forward;
+    struct op_data other;
+    struct error err = {0};
+    assert_ok(op_data_create(&start, c, 0, &err), err);
+    assert_ok(op_data_fill(&start, c, test_seed(), p->ref, &err), err);
+    assert_ok(op_data_create(&ref, c, 0, &err), err);
+    op_data_copy(&ref, &start, c);
+    assert_ok(op_run(p->ref, c, &ref, &err), err);
+
+    run_emulated(p->emulated, c, &forward, &start, 0, false);
+    compare(c, &forward, &ref);
+    run_emulated(p->emulated, c, &other, &start, 0, true);
+    same_bits(c, &forward, &other);
+    op_data_destroy(&other);
+    run_emulated(p->emulated, c, &other, &start, 1, false);
+    compare(c, &other, &ref);
+    op_data_destroy(&other);
+
+    op_data_destroy(&forward);
+    op_data_destroy(&ref);
+    op_data_destroy(&start);
+}
+
+static void agree_in(enum dtype real) {
+    struct pair p = {open_reference(), open_emulated()};
+    const uint64_t before = emulation_launches_count();
+    each_case(real, agree, &p);
+    assert_true(emulation_launches_count() > before + 1000);
+    device_close(p.ref);
+    device_close(p.emulated);
+}
+
+TEST(kernels_agree_with_the_reference_in_f32) {
+    agree_in(DTYPE_F32);
+}
+
+TEST(kernels_agree_with_the_reference_in_bf16) {
+    agree_in(DTYPE_BF16);
+}
+
+TEST(no_member_of_the_table_is_missing) {
+    const struct ops *table = ops_cuda();
+    for (size_t at = 0; at < sizeof *table; at += sizeof(void *)) {
+        void *member;
+        memcpy(&member, (const char *)table + at, sizeof member);
+        if (member == NULL) {
+            fail_msg("member %zu of the table cuda is NULL", at / sizeof(void *));
+        }
+    }
+}

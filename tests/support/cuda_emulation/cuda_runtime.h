@@ -1,0 +1,73 @@
+/*
+ * cuda_runtime, emulated: CUDA C as far as ccstream's kernels use it, over emulation.h.
+ *
+ * __shared__ is `static`: blocks run one after another, so one copy is enough. It is not cleared
+ * between blocks, as on a chip.
+ */
+#ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
+#define TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/cuda_emulation/emulation.h"
+#include <cuda_runtime_api.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __shared__      static
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {
+    }
+};
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    void *attrs;
+    unsigned numAttrs;
+};
+
+static inline void __syncthreads() {
+    emulation_wait(EMULATION_BLOCK);
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu) {
+    emulation_full_warp(mask);
+    emulation_wait(EMULATION_WARP);
+}
+
+/* Every lane takes part, as the kernels' masks say. */
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+    static_assert(sizeof(T) <= sizeof(uint64_t), "a register or two");
+    emulation_full_warp(mask);
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    const unsigned lane = threadIdx.x % 32;
+    const unsigned from = lane ^ (unsigned)lane_mask;
+    bits = emulation_exchange(bits, from / (unsigned)width == lane / (unsigned)width ? from : lane);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <typename... Parameters, typename... Arguments>
+static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
+                                             void (*kernel)(Parameters...),
+                                             Arguments &&...arguments) {
+    auto body = [&]() { kernel(arguments...); };
+    const struct emulation_size grid = {config->gridDim.x, config->gridDim.y, config->gridDim.z};
+    const struct emulation_size block = {config->blockDim.x, config->blockDim.y,
+                                         config->blockDim.z};
+    const bool ran = emulation_launch(
+        &grid, &block, [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+    return ran ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * emulation: fibers. ucontext makes each once; from then on it is entered and left by _longjmp,
+ * which unlike swapcontext makes no system call. A thread that never waits costs one jump there and
+ * one back.
+ *
+ *     block:  repeat { each warp: repeat { run its ready lanes } while they all meet as a warp }
+ *             until every thread has returned; each round ends with all others at the barrier
+ */
+#include "tests/support/cuda_emulation/emulation.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 128 << 10 };
+
+struct fiber {
+    jmp_buf place; /* where it waits */
+    void *stack;   /* NULL: not made yet */
+    bool done;
+    enum emulation_meeting meeting; /* what it waits for */
+    struct emulation_size index;
+    uint64_t given; /* to emulation_exchange */
+};
+
+struct emulation_size threadIdx, blockIdx, blockDim, gridDim;
+
+static struct {
+    struct fiber fibers[MAX_THREADS];
+    jmp_buf scheduler;
+    unsigned running, count;
+    bool backwards;
+    uint64_t launches_count;
+    void (*body)(void *cookie);
+    void *cookie;
+} state;
+
+static void stop(const char *what) {
+    (void)fprintf(stderr, "emulation: block (%u,%u,%u), thread %u: %s\n", blockIdx.x, blockIdx.y,
+                  blockIdx.z, state.running, what);
+    abort();
+}
+
+/* Back to the scheduler, until it runs this fiber again. */
+static void leave(struct fiber *f) {
+    if (_setjmp(f->place) == 0) {
+        _longjmp(state.scheduler, 1);
+    }
+}
+
+static void fiber_main(void) {
+    for (;;) {
+        struct fiber *f = &state.fibers[state.running];
+        state.body(state.cookie);
+        f->done = true;
+        leave(f);
+    }
+}
+
+/* On its own stack for the first time. */
+static void fiber_make(struct fiber *f) {
+    ucontext_t context;
+    f->stack = malloc(STACK_BYTES); /* kept for the life of the program */
+    if (f->stack == NULL) {
+        stop("no memory for a stack");
+    }
+    (void)getcontext(&context);
+    context.uc_stack.ss_sp = f->stack;
+    context.uc_stack.ss_size = STACK_BYTES;
+    context.uc_link = NULL;
+    makecontext(&context, fiber_main, 0);
+    (void)setcontext(&context);
+}
+
+static void fiber_run(unsigned i) {
+    struct fiber *f = &state.fibers[i];
+    state.running = i;
+    threadIdx = f->index;
+    if (_setjmp(state.scheduler) != 0) {
+        return;
+    }
+    if (f->stack != NULL) {
+        _longjmp(f->place, 1);
+    }
+    fiber_make(f);
+}
+
+void emulation_wait(enum emulation_meeting meeting) {
+    struct fiber *f = &state.fibers[state.running];
+    f->meeting = meeting;
+    leave(f);
+}
+
+void emulation_full_warp(unsigned mask) {
+    if (mask != 0xffffffffu) {
+        stop("only masks of the whole warp are known here");
+    }
+}
+
+uint64_t emulation_exchange(uint64_t value, unsigned from_lane) {
+    const unsigned first = state.running / WARP * WARP;
+    state.fibers[state.running].given = value;
+    emulation_wait(EMULATION_WARP);
+    const uint64_t taken = state.fibers[first + from_lane].given;
+    emulation_wait(EMULATION_WARP); /* nobody gives anew before all have taken */
+    return taken;
+}
+
+/* The i-th of `count` in the order that was asked for. */
+static unsigned in_order(unsigned i, unsigned count) {
+    return state.backwards ? count - 1 - i : i;
+}
+
+/* Runs the ready lanes of a warp; true when all lanes met as a warp and are ready again. */
+static bool warp_round(unsigned first) {
+    unsigned met = 0;
+    for (unsigned i = 0; i < WARP; i++) {
+        const unsigned lane = first + in_order(i, WARP);
+        struct fiber *f = &state.fibers[lane];
+        if (!f->done && f->meeting == EMULATION_NONE) {
+            fiber_run(lane);
+        }
+        met += !f->done && f->meeting == EMULATION_WARP;
+    }
+    if (met == 0) {
+        return false;
+    }
+    if (met != WARP) {
+        stop("a shuffle that not all lanes of the warp reach");
+    }
+    for (unsigned i = 0; i < WARP; i++) {
+        state.fibers[first + i].meeting = EMULATION_NONE;
+    }
+    return true;
+}
+
+static void block_run(const struct emulation_size *size) {
+    for (unsigned i = 0; i < state.count; i++) {
+        state.fibers[i].index =
+            (struct emulation_size){i % size->x, i / size->x % size->y, i / (size->x * size->y)};
+        state.fibers[i].done = false;
+        state.fibers[i].meeting = EMULATION_NONE;
+    }
+    unsigned left = state.count;
+    while (left > 0) {
+        for (unsigned i = 0; i < state.count / WARP; i++) {
+            while (warp_round(in_order(i, state.count / WARP) * WARP)) {
+            }
+        }
+        left = 0;
+        for (unsigned i = 0; i < state.count; i++) {
+            state.fibers[i].meeting = EMULATION_NONE;
+            left += !state.fibers[i].done;
+        }
+        if (left > 0 && left < state.count) {
+            stop("a barrier that not all threads of the block reach");
+        }
+    }
+}
+
+void emulation_backwards(bool backwards) {
+    state.backwards = backwards;
+}
+
+uint64_t emulation_launches_count(void) {
+    return state.launches_count;
+}
+
+bool emulation_launch(const struct emulation_size *grid,
+                      const struct emulation_size *block,
+                      void (*body)(void *cookie),
+                      void *cookie) {
+    const uint64_t threads = (uint64_t)block->x * block->y * block->z;
+    const uint64_t blocks = (uint64_t)grid->x * grid->y * grid->z;
+    if (threads == 0 || threads > MAX_THREADS || threads % WARP != 0 || blocks == 0 ||
+        grid->x > 0x7fffffffu || grid->y > 65535 || grid->z > 65535) {
+        return false;
+    }
+    state.launches_count++;
+    state.count = (unsigned)threads;
+    state.body = body;
+    state.cookie = cookie;
+    blockDim = *block;
+    gridDim = *grid;
+    for (uint64_t i = 0; i < blocks; i++) {
+        const uint64_t b = state.backwards ? blocks - 1 - i : i;
+        blockIdx =
+            (struct emulation_size){(unsigned)(b % grid->x), (unsigned)(b / grid->x % grid->y),
+                                    (unsigned)(b / grid->x / grid->y)};
+        block_run(block);
+    }
+    return true;
+}

@@ -1,0 +1,124 @@
+/*
+ * libraries: what stands for cuDNN and cuBLASLt in the emulated module: no engine for any
+ * convolution, which sends the module to its own plain kernels, and the reference's matrix product.
+ */
+#include <stdlib.h>
+
+#include "kernels/cuda/conv_plan_internal.h"
+#include "kernels/cuda/matmul_internal.h"
+
+size_t cudnnGetVersion(void) {
+    return CUDNN_VERSION;
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *out) {
+    *out = NULL;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+    (void)handle;
+    (void)stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+    (void)handle;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status) {
+    (void)status;
+    return "emulated";
+}
+
+void cudnnGetLastErrorString(char *out, size_t out_size) {
+    if (out_size > 0) {
+        out[0] = '\0';
+    }
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) {
+    *out = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    (void)handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+    (void)status;
+    return "emulated";
+}
+
+size_t cublasLtGetVersion(void) {
+    return 130000;
+}
+
+enum status conv_plans_create(struct conv_plans **out,
+                              const struct conv_chip *chip,
+                              const struct device_options *opt,
+                              const char *cache_folder,
+                              struct error *err) {
+    (void)chip;
+    (void)opt;
+    (void)cache_folder;
+    (void)err;
+    *out = NULL;
+    return STATUS_OK;
+}
+
+void conv_plans_destroy(struct conv_plans *p) {
+    (void)p;
+}
+
+enum status conv_run(struct cuda_device *dev,
+                     const struct conv_problem *p,
+                     void *x,
+                     void *w,
+                     void *y,
+                     struct error *err) {
+    (void)dev;
+    (void)p;
+    (void)x;
+    (void)w;
+    (void)y;
+    return error_set(err, STATUS_UNSUPPORTED, "no convolution library on the emulated device");
+}
+
+enum status matmul_plans_create(struct matmul_plans **out, struct error *err) {
+    (void)err;
+    *out = NULL;
+    return STATUS_OK;
+}
+
+void matmul_plans_destroy(struct matmul_plans *p) {
+    (void)p;
+}
+
+enum status matmul_run(struct cuda_device *dev,
+                       const struct product *p,
+                       void *out,
+                       const void *a,
+                       const void *b,
+                       const void *bias,
+                       float alpha,
+                       struct error *err) {
+    const struct ops *ref = ops_cpu_ref();
+    const struct tensor to = tensor_2d(out, p->out, p->m, p->n);
+    const struct tensor left = tensor_2d((void *)(uintptr_t)a, p->in, p->transpose_a ? p->k : p->m,
+                                         p->transpose_a ? p->m : p->k);
+    const struct tensor right = tensor_2d((void *)(uintptr_t)b, p->in, p->transpose_b ? p->n : p->k,
+                                          p->transpose_b ? p->k : p->n);
+    TRY(ref->matmul(&dev->base, &to, p->add ? WRITE_ADD : WRITE_SET, &left, p->transpose_a, &right,
+                    p->transpose_b, alpha, err));
+    for (int64_t row = 0; p->bias && row < p->m; row++) {
+        char *begin = (char *)out + (size_t)(row * p->n) * dtype_size_bytes(p->out);
+        const struct tensor line = tensor_1d(begin, p->out, p->n);
+        const struct tensor addend = tensor_1d((void *)(uintptr_t)bias, p->out, p->n);
+        TRY(ref->add(&dev->base, &line, &addend, 1.0f, err));
+    }
+    return STATUS_OK;
+}

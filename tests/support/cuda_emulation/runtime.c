@@ -1,0 +1,151 @@
+/*
+ * runtime: the emulated CUDA runtime: memory is the host's, work is done when it is asked for.
+ *
+ * Memory comes filled with a pattern that is not a number in any type, as a chip's comes filled
+ * with what was there before.
+ */
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIRT = 0xFF };
+
+cudaError_t cudaGetLastError(void) {
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorName(cudaError_t code) {
+    return code == cudaErrorInvalidValue ? "cudaErrorInvalidValue" : "cudaError";
+}
+
+const char *cudaGetErrorString(cudaError_t code) {
+    return code == cudaErrorInvalidValue ? "invalid argument" : "emulated";
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    return cudaDriverGetVersion(version);
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
+    (void)index;
+    *prop = (struct cudaDeviceProp){.name = "emulated on the host",
+                                    .totalGlobalMem = (size_t)1 << 30,
+                                    .major = 9,
+                                    .multiProcessorCount = 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index) {
+    (void)index;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t size_bytes) {
+    *out = NULL;
+    if (posix_memalign(out, 256, size_bytes) != 0) {
+        return cudaErrorMemoryAllocation;
+    }
+    memset(*out, DIRT, size_bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **out, size_t size_bytes) {
+    return cudaMalloc(out, size_bytes);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t size_bytes, unsigned flags) {
+    (void)flags;
+    return cudaMalloc(out, size_bytes);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) {
+    (void)flags;
+    *out = host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *data) {
+    free(data);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *data) {
+    return cudaFree(data);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+    *free_bytes = (size_t)1 << 30;
+    *total_bytes = (size_t)1 << 30;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *data) {
+    (void)data;
+    out->type = cudaMemoryTypeUnregistered; /* so that uploads take the way through staging */
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *out, int value, size_t size_bytes, cudaStream_t stream) {
+    (void)stream;
+    memset(out, value, size_bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *out,
+                            const void *in,
+                            size_t size_bytes,
+                            enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    (void)kind;
+    (void)stream;
+    memcpy(out, in, size_bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
+    (void)flags;
+    *out = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
+    (void)flags;
+    *out = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    (void)event;
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    (void)event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    (void)event;
+    return cudaSuccess;
+}
