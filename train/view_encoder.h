@@ -1,0 +1,93 @@
+/*
+ * view_encoder: one image tower for two views of every image, with the projection head of SimCLR
+ * and its successors (linear without bias, batch norm, ReLU, linear), and L2 normalisation.
+ *
+ *   views u8 (2N, S, S, 3) -> resnet -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
+ *                                                            -> (2N, E) -> / norm -> X (2N, E)
+ *
+ * Both views go through as one batch: batch statistics are over all 2N. What evaluation looks at is
+ * F, in front of the head. Names in the table and in checkpoints, in this order: "image." + timm's,
+ * proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as PyTorch's Sequential would
+ * have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
+ *
+ * All memory is planned and taken at create; later calls allocate nothing.
+ *
+ * Threading : one owner.
+ * Ownership : the model owns its parameter table and its memory; returned tensors are views until
+ *             the next call that writes them. The device is borrowed and must outlive the model.
+ */
+#ifndef TRAIN_VIEW_ENCODER_H
+#define TRAIN_VIEW_ENCODER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/dual_encoder.h"
+#include "train/params.h"
+#include "train/resnet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct view_encoder_options {
+    struct resnet_options image; /* max_batch and training are taken from below */
+    int32_t hidden_dim;          /* H, [1, 65536] */
+    int32_t embed_dim;           /* E, [1, 65536] */
+    int32_t max_batch;           /* images of one pass at most: 2N for training */
+    bool training;               /* gradients, moments and a backward pass */
+    enum dtype dtype;            /* F32; F64 where the device has it */
+};
+
+/* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
+enum status view_encoder_plan(struct dual_encoder_memory *out,
+                              const struct view_encoder_options *opt,
+                              struct error *err);
+
+struct view_encoder;
+
+/* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
+ * OK, NOMEM, USAGE (an option out of range) or what the device says. */
+enum status view_encoder_create(struct view_encoder **out,
+                                struct device *dev,
+                                const struct view_encoder_options *opt,
+                                struct error *err);
+void view_encoder_destroy(struct view_encoder *m); /* accepts NULL */
+
+struct params *view_encoder_params(struct view_encoder *m);
+const struct view_encoder_options *view_encoder_get_options(const struct view_encoder *m);
+int32_t view_encoder_feature_count(const struct view_encoder *m); /* F */
+struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m);
+
+/* Training: batch statistics, and what backward needs is kept. first, second (count, S, S, 3) in
+ * host memory, unchanged until the next download or sync; 2 count <= max_batch. *x (2 count, E) has
+ * rows of length 1: the first views, then the second ones. Returns OK or what the device says. */
+enum status view_encoder_forward(struct view_encoder *m,
+                                 struct tensor *x,
+                                 const uint8_t *first,
+                                 const uint8_t *second,
+                                 int32_t count,
+                                 struct error *err);
+
+/* After forward: gradients of all parameters from dL/dX (2 count, E), set or added by mode. */
+enum status view_encoder_backward(struct view_encoder *m,
+                                  const struct tensor *dx,
+                                  enum write_mode mode,
+                                  struct error *err);
+
+/* For evaluation: running statistics. count in [1, max_batch]; *x (count, E); *features (count, F),
+ * where wanted (may be NULL), is what the tower gives. */
+enum status view_encoder_encode(struct view_encoder *m,
+                                struct tensor *x,
+                                struct tensor *features,
+                                const uint8_t *images,
+                                int32_t count,
+                                struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
