@@ -369,7 +369,7 @@ static enum status judge_both(struct job *j, struct eval *e, struct error *err) 
                                                 e->tokenizer_size_bytes, names, &j->templates, err)
                         : error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
     if (s == STATUS_OK) {
-        s = embed_dataset(&images, e->model, e->dev, o->common.data, &how, err);
+        s = embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err);
     }
     if (s == STATUS_OK) {
         s = judge(&j->groups, e, &images, vectors, false, err);

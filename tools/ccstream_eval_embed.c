@@ -105,12 +105,12 @@ static enum status run(const void *options, const char *checkpoint, struct error
     const struct options *o = options;
     struct eval e;
     struct embeddings found;
-    TRY(eval_open(&e, checkpoint, &o->common, err));
+    TRY(eval_open_images(&e, checkpoint, &o->common, err));
     struct embed_options how = eval_embed_options(&e, &o->common);
     how.texts = o->texts;
     how.features = o->features;
     how.augment = o->transform == 0 ? AUGMENT_EVAL_SQUASH : AUGMENT_EVAL_CROP;
-    enum status s = embed_dataset(&found, e.model, e.dev, o->common.data, &how, err);
+    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
     eval_close(&e);
     TRY(s);
     s = write_all(o, &found, err);

@@ -76,7 +76,7 @@ static enum status open_side(struct side *side,
     how.features = o->layer == 0;
     how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
     TRY(eval_classes(&side->classes, dir, err));
-    TRY(embed_dataset(&side->e, j->eval.model, j->eval.dev, dir, &how, err));
+    TRY(embed_dataset(&side->e, &j->eval.encoder, j->eval.dev, dir, &how, err));
     side->set =
         (struct classify_set){.rows = o->layer == 0 ? side->e.features : side->e.images,
                               .labels = side->e.labels,
@@ -97,7 +97,7 @@ static void job_close(struct job *j) {
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
     *j = (struct job){0};
-    enum status s = eval_open(&j->eval, checkpoint, &o->common, err);
+    enum status s = eval_open_images(&j->eval, checkpoint, &o->common, err);
     if (s == STATUS_OK) {
         s = open_side(&j->train, j, o, o->train, err);
     }

@@ -153,7 +153,7 @@ static enum status compute(struct objective_result *out,
     struct embeddings found;
     struct embed_options how = eval_embed_options(e, &o->common);
     how.texts = true;
-    TRY(embed_dataset(&found, e->model, e->dev, o->common.data, &how, err));
+    TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
     const int64_t dim = found.embed_dim;
     enum status s = take_pairs(p, &found, err);
     embeddings_fini(&found);

@@ -65,7 +65,7 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     struct embeddings found;
     struct embed_options how = eval_embed_options(e, &o->common);
     how.texts = true;
-    TRY(embed_dataset(&found, e->model, e->dev, o->common.data, &how, err));
+    TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
     enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
                                     found.texts_count, found.owner, found.embed_dim, err);
     if (s == STATUS_OK && o->html != NULL) {

@@ -69,7 +69,7 @@ static enum status classify(struct classify_result *result,
     enum status s = prompts_class_vectors(vectors, e->model, e->dev, e->tokenizer,
                                           e->tokenizer_size_bytes, names, templates, err);
     if (s == STATUS_OK) {
-        s = embed_dataset(&images, e->model, e->dev, o->common.data, &how, err);
+        s = embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err);
     }
     if (s == STATUS_OK) {
         const struct classify_set set = {.rows = images.images,

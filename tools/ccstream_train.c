@@ -86,6 +86,11 @@ static enum status dry_run(const struct trainer_options *t, struct error *err) {
     struct manifest manifest;
     struct tokenizer *tokenizer = NULL;
     struct dual_encoder_memory memory;
+    if (t->task == TRAINER_VIEWS) {
+        TRY(trainer_plan(&memory, t, 0, err));
+        print_memory(stdout, &memory);
+        return STATUS_OK;
+    }
     const char *data = t->sources[0].directory;
     TRY(manifest_read(&manifest, file_posix(), data, err));
     enum status s = dataset_tokenizer_open(&tokenizer, data, &manifest, file_posix(), err);
@@ -179,7 +184,7 @@ static void say_start(const struct trainer *t,
     log_write(&l->log, LOG_LEVEL_INFO,
               "%s + %s, %s parameters, %s; %s samples, %" PRIu64
               " steps per epoch; loss %s, device %s, reading by %s",
-              o->image_tower, o->text_tower,
+              o->image_tower, o->task == 1 ? "projection head" : o->text_tower,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_count(samples, sum.samples_count), sum.steps_per_epoch, sum.loss,

@@ -14,8 +14,20 @@ const char *const eval_normalize_choices[] = {"own",     "clip",     "imagenet",
 
 /* ---- opening ---- */
 
+static enum status open_views(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct view_encoder_options views;
+    TRY(model_config_view_options(checkpoint_model(e->checkpoint), &views, err));
+    views.max_batch = (int32_t)o->batch;
+    views.training = false;
+    TRY(view_encoder_create(&e->encoder.views, e->dev, &views, err));
+    return checkpoint_load_params(e->checkpoint, view_encoder_params(e->encoder.views), false, err);
+}
+
 static enum status open_model(struct eval *e, const struct eval_options *o, struct error *err) {
     struct dual_encoder_options model;
+    if (checkpoint_model(e->checkpoint)->hidden_dim > 0) {
+        return open_views(e, o, err);
+    }
     TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
     model.max_batch = (int32_t)o->batch;
     model.training = false;
@@ -23,11 +35,14 @@ static enum status open_model(struct eval *e, const struct eval_options *o, stru
         model.image.norm = (enum image_norm_kind)(o->normalize - 1);
     }
     TRY(dual_encoder_create(&e->model, e->dev, &model, err));
+    e->encoder.pairs = e->model;
     return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
 }
 
-enum status
-eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
+enum status eval_open_images(struct eval *e,
+                             const char *checkpoint,
+                             const struct eval_options *o,
+                             struct error *err) {
     memset(e, 0, sizeof *e);
     e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     cli_signals_install();
@@ -49,7 +64,23 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
     return STATUS_OK;
 }
 
+enum status
+eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
+    TRY(eval_open_images(e, checkpoint, o, err));
+    if (e->model == NULL) {
+        const enum status s = error_set(
+            err, STATUS_USAGE,
+            "%s was trained on two views of images and has no tower for captions; what it "
+            "learned is judged by knn, linear, mean and embed",
+            checkpoint_path(e->checkpoint));
+        eval_close(e);
+        return s;
+    }
+    return STATUS_OK;
+}
+
 void eval_close(struct eval *e) {
+    view_encoder_destroy(e->encoder.views);
     dual_encoder_destroy(e->model);
     device_close(e->dev);
     checkpoint_close(e->checkpoint);

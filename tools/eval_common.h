@@ -84,13 +84,19 @@ struct eval {
     struct log_sink log;
     struct checkpoint *checkpoint;
     struct device *dev;
-    struct dual_encoder *model;
-    const void *tokenizer; /* of the checkpoint; NULL: none */
+    struct dual_encoder *model; /* NULL: it was trained on two views */
+    struct embed_model encoder; /* that, or the one of two views */
+    const void *tokenizer;      /* of the checkpoint; NULL: none */
     size_t tokenizer_size_bytes;
 };
 
 /* CHECKPOINT: a file or a run. Also installs the signal handlers. On failure nothing is left open.
  */
+/* eval_open: a model of images and captions, USAGE for another. eval_open_images: any. */
+enum status eval_open_images(struct eval *e,
+                             const char *checkpoint,
+                             const struct eval_options *o,
+                             struct error *err);
 enum status
 eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err);
 void eval_close(struct eval *e); /* accepts an all-zero one */

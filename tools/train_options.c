@@ -11,9 +11,10 @@ static const char *const loss_choices[] = {"clip",         "siglip",     "cyclip
                                            "nuclr-frozen", "nuclr-noxi", "simclr",  NULL};
 static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
-static const char *const augment_choices[] = {"paper", "crop", "none", NULL};
-static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_TRAIN,
-                                                  AUGMENT_EVAL_SQUASH};
+static const char *const task_choices[] = {"pair", "simclr", NULL};
+static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
+static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_PAPER, AUGMENT_TRAIN,
+                                                  AUGMENT_EVAL_SQUASH, AUGMENT_SIMCLR};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
@@ -63,6 +64,11 @@ static const struct cli_option rows[] = {
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
      .help = "no progress, only warnings and errors"},
 
+    {"task", 0, CLI_ENUM, FIELD(task), .default_text = "pair", .choices = task_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "pair: images with captions; simclr: two views of every image, one image tower with a "
+             "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2; needs no "
+             "captions"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .group = "Model",
      .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
@@ -79,11 +85,15 @@ static const struct cli_option rows[] = {
      .metavar = "PX", .group = "Model", .help = "side of the square the model sees"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
      .metavar = "KIND", .group = "Model",
-     .help = "small: stride 1 and no pooling in the stem, for images of 32 to 64 px"},
+     .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
     {"max-tokens", 0, CLI_U64, FIELD(max_tokens), .min = "2", .max = "512", .default_text = "30",
      .metavar = "N", .group = "Model", .help = "tokens of a caption, with begin and end"},
     {"embed-dim", 0, CLI_U64, FIELD(embed_dim), .min = "1", .max = "8192", .default_text = "256",
      .metavar = "N", .group = "Model", .help = "size of the common space"},
+    {"hidden-dim", 0, CLI_U64, FIELD(hidden_dim), .min = "1", .max = "65536", .default_text = "512",
+     .metavar = "N", .group = "Model",
+     .help =
+         "--task simclr: hidden layer of the projection head (linear, batch norm, ReLU, linear)"},
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
      .metavar = "P", .group = "Model", .help = "dropout of the text tower"},
     {"text-pool", 0, CLI_ENUM, FIELD(text_pool), .default_text = "first", .choices = pool_choices,
@@ -91,10 +101,11 @@ static const struct cli_option rows[] = {
      .help = "what stands for a caption: its first token, or the mean over its tokens"},
     {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
      .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
-    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "paper", .choices = augment_choices,
+    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
      .metavar = "NAME", .group = "Model",
      .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
-             "without RandAugment; none: the whole picture, scaled"},
+             "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
+             "colour jitter, grey, blur; auto: paper, with --task simclr simclr"},
     {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
      .metavar = "NAME", .group = "Model",
      .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
@@ -102,32 +113,36 @@ static const struct cli_option rows[] = {
     {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
      .metavar = "NAME", .group = "Loss",
      .help = "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr (ICLR "
-             "2025, Algorithm 1), emc2: of the whole dataset; nuclr-frozen, nuclr-noxi: ablations"},
+             "2025, Algorithm 1), emc2: of the whole dataset; nuclr-frozen, nuclr-noxi: ablations; "
+             "simclr: InfoNCE of --task simclr"},
     {"parity", 0, CLI_ENUM, FIELD(parity), .default_text = "algorithm", .choices = parity_choices,
      .metavar = "KIND", .group = "Loss",
      .help = "sogclr, isogclr, nuclr: the published algorithm, or what the published code "
              "computes, its learning rates included"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "temperature, or where a learned one begins; 0: 0.01, siglip 0.1, emc2 0.07"},
+     .help = "temperature, or where a learned one begins; 0: 0.01, siglip 0.1, emc2 0.07; "
+             "with --task simclr 0.5, rince, sogclr and isogclr 0.1, emc2 0.07"},
     {"temperature", 0, CLI_ENUM, FIELD(temperature), .default_text = "own",
      .choices = temperature_choices, .metavar = "KIND", .group = "Loss",
      .help = "own: as published; constant; global: learned, for clip, cyclip, siglip and sogclr "
              "(FastCLIP v3); individual: learned for every sample, that is isogclr"},
     {"tau-min", 0, CLI_DOUBLE, FIELD(tau_min), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss", .help = "least learned temperature; 0: 0.01, isogclr 0.005"},
+     .metavar = "X", .group = "Loss",
+     .help = "least learned temperature; 0: 0.01, isogclr 0.005, with --task simclr 0.05"},
     {"tau-max", 0, CLI_DOUBLE, FIELD(tau_max), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss", .help = "largest learned temperature; 0: 1, isogclr 0.05"},
+     .metavar = "X", .group = "Loss",
+     .help = "largest learned temperature; 0: 1, isogclr 0.05, with --task simclr 1"},
     {"tau-lr", 0, CLI_DOUBLE, FIELD(tau_lr), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "its step size; 0: the model's learning rate, isogclr 0.001"},
+     .help = "its step size; 0: the model's learning rate, isogclr 0.001, with --task simclr 0.03"},
     {"tau-momentum", 0, CLI_DOUBLE, FIELD(tau_momentum), .min = "0.000001", .max = "1",
      .default_text = "0.9", .metavar = "X", .group = "Loss",
      .help = "isogclr: weight of the new gradient of a temperature"},
     {"rho", 0, CLI_DOUBLE, FIELD(rho), .min = "0", .max = "1000", .default_text = "0",
      .metavar = "X", .group = "Loss",
      .help = "isogclr, sogclr with learned temperature: weight of the temperature itself; 0: 8, "
-             "6.5"},
+             "6.5; isogclr with --task simclr 0.4"},
     {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0.000001", .max = "1", .default_text = "0.8",
      .metavar = "X", .group = "Loss",
      .help = "sogclr, isogclr, nuclr: weight of the new value in the running sums u (papers: 0.8)"},
@@ -344,7 +359,9 @@ enum status train_options_apply(struct trainer_options *t,
     t->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
     t->padded_captions = o->captions == 1;
     t->clean_captions = !o->no_clean;
-    t->augment = augment_kinds[o->augment];
+    t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
+    t->hidden_dim = (uint32_t)o->hidden_dim;
+    t->augment = o->augment == 0 && o->task == 1 ? AUGMENT_SIMCLR : augment_kinds[o->augment];
     t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
     t->micro_batch_count = (uint32_t)o->micro_batch;

@@ -17,7 +17,8 @@ struct train_options {
     const char *image_tower, *text_tower;
     const char *init_image, *init_text;
     int stem;
-    uint64_t image_size, max_tokens, embed_dim;
+    int task;
+    uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;
     int text_pool, precision, captions, optimizer;
     double momentum;

@@ -62,7 +62,7 @@ float *checkpoint_largest_tensor(const struct params *p) {
 enum status model_config_options(const struct model_config *c,
                                  struct dual_encoder_options *out,
                                  struct error *err) {
-    REQUIRE(c != NULL && out != NULL);
+    REQUIRE(c != NULL && out != NULL && c->hidden_dim == 0);
     TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
@@ -74,6 +74,23 @@ enum status model_config_options(const struct model_config *c,
         out->text.position_count = c->max_tokens;
     }
     out->embed_dim = c->embed_dim;
+    return STATUS_OK;
+}
+
+enum status model_config_view_options(const struct model_config *c,
+                                      struct view_encoder_options *out,
+                                      struct error *err) {
+    REQUIRE(c != NULL && out != NULL);
+    *out = (struct view_encoder_options){.hidden_dim = c->hidden_dim,
+                                         .embed_dim = c->embed_dim,
+                                         .max_batch = 1,
+                                         .training = true,
+                                         .moments = 2,
+                                         .dtype = DTYPE_F32};
+    TRY(resnet_preset(&out->image, c->image_tower, err));
+    out->image.image_px = c->image_size_px;
+    out->image.norm = c->image_norm;
+    out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     return STATUS_OK;
 }
 
@@ -155,28 +172,39 @@ get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *e
                : missing(c, KEY_POOL, err);
 }
 
+static enum status read_text_model(struct checkpoint *c, struct error *err) {
+    struct model_config *m = &c->model;
+    uint64_t n[3];
+    TRY(get_tower(c, KEY_TEXT_TOWER, m->text_tower, err));
+    TRY(get_number(c, KEY_MAX_TOKENS, 2, TOKENIZER_MAX_TOKENS, &n[0], err));
+    TRY(get_number(c, KEY_VOCAB, 1, TOKENIZER_MAX_VOCAB, &n[1], err));
+    TRY(get_number(c, KEY_CLEAN, 0, 1, &n[2], err));
+    m->max_tokens = (int32_t)n[0];
+    m->vocab_count = (int32_t)n[1];
+    m->clean_captions = n[2] == 1;
+    return get_pool(c, &m->text_pool, err);
+}
+
 static enum status read_model(struct checkpoint *c, struct error *err) {
     struct model_config *m = &c->model;
     const char *stem;
-    uint64_t n[5];
+    uint64_t n[3];
     TRY(get_tower(c, KEY_IMAGE_TOWER, m->image_tower, err));
-    TRY(get_tower(c, KEY_TEXT_TOWER, m->text_tower, err));
     TRY(get_text(c, KEY_STEM, &stem, err));
     TRY(get_number(c, KEY_IMAGE_SIZE, 8, 2048, &n[0], err));
-    TRY(get_number(c, KEY_MAX_TOKENS, 2, TOKENIZER_MAX_TOKENS, &n[1], err));
-    TRY(get_number(c, KEY_VOCAB, 1, TOKENIZER_MAX_VOCAB, &n[2], err));
-    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[3], err));
-    TRY(get_number(c, KEY_CLEAN, 0, 1, &n[4], err));
+    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[1], err));
+    if (safetensors_metadata(c->file, KEY_HIDDEN) != NULL) {
+        TRY(get_number(c, KEY_HIDDEN, 1, 65536, &n[2], err));
+        m->hidden_dim = (int32_t)n[2];
+    } else {
+        TRY(read_text_model(c, err));
+    }
     if (strcmp(stem, "small") != 0 && strcmp(stem, "standard") != 0) {
         return missing(c, KEY_STEM, err);
     }
     m->small_stem = strcmp(stem, "small") == 0;
     m->image_size_px = (int32_t)n[0];
-    m->max_tokens = (int32_t)n[1];
-    m->vocab_count = (int32_t)n[2];
-    m->embed_dim = (int32_t)n[3];
-    m->clean_captions = n[4] == 1;
-    TRY(get_pool(c, &m->text_pool, err));
+    m->embed_dim = (int32_t)n[1];
     return get_norm(c, &m->image_norm, err);
 }
 

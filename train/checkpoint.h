@@ -22,6 +22,7 @@
 #include "train/dual_encoder.h"
 #include "train/loss.h"
 #include "train/sample_state.h"
+#include "train/view_encoder.h"
 
 /* What is written; a version 1 file is read as well: columns that it lacks keep their first values.
  */
@@ -30,7 +31,8 @@ enum { CHECKPOINT_VERSION = 2, CHECKPOINT_TOWER_BYTES = 32 };
 /* What the model is: enough to build it again. */
 struct model_config {
     char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset */
-    char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset */
+    char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
+    int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
     bool small_stem;
     int32_t image_size_px;
     int32_t max_tokens;
@@ -56,10 +58,14 @@ struct train_position {
     } sources[LOADER_MAX_SOURCES];
 };
 
-/* The options of a dual encoder of this shape. Returns OK or USAGE. */
+/* The options of a dual encoder of this shape (hidden_dim == 0), or of a view encoder. Returns OK
+ * or USAGE. */
 enum status model_config_options(const struct model_config *c,
                                  struct dual_encoder_options *out,
                                  struct error *err);
+enum status model_config_view_options(const struct model_config *c,
+                                      struct view_encoder_options *out,
+                                      struct error *err);
 
 struct checkpoint_content {
     const struct model_config *model;

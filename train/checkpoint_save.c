@@ -50,21 +50,30 @@ put_sources(struct safetensors_writer *w, const struct train_position *p, struct
 }
 
 static enum status
+put_text_model(struct safetensors_writer *w, const struct model_config *m, struct error *err) {
+    TRY(safetensors_writer_metadata(w, KEY_TEXT_TOWER, m->text_tower, err));
+    TRY(put_u64(w, KEY_MAX_TOKENS, (uint64_t)m->max_tokens, err));
+    TRY(put_u64(w, KEY_VOCAB, (uint64_t)m->vocab_count, err));
+    TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
+    return safetensors_writer_metadata(
+        w, KEY_POOL, m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first", err);
+}
+
+static enum status
 put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     const struct model_config *m = c->model;
     const struct train_position *p = c->position;
     TRY(put_u64(w, KEY_VERSION, CHECKPOINT_VERSION, err));
     TRY(safetensors_writer_metadata(w, KEY_IMAGE_TOWER, m->image_tower, err));
-    TRY(safetensors_writer_metadata(w, KEY_TEXT_TOWER, m->text_tower, err));
+    if (m->hidden_dim > 0) {
+        TRY(put_u64(w, KEY_HIDDEN, (uint64_t)m->hidden_dim, err));
+    } else {
+        TRY(put_text_model(w, m, err));
+    }
     TRY(safetensors_writer_metadata(w, KEY_STEM, m->small_stem ? "small" : "standard", err));
     TRY(put_u64(w, KEY_IMAGE_SIZE, (uint64_t)m->image_size_px, err));
-    TRY(put_u64(w, KEY_MAX_TOKENS, (uint64_t)m->max_tokens, err));
-    TRY(put_u64(w, KEY_VOCAB, (uint64_t)m->vocab_count, err));
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
-    TRY(put_u64(w, KEY_CLEAN, m->clean_captions ? 1 : 0, err));
     TRY(safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err));
-    TRY(safetensors_writer_metadata(w, KEY_POOL,
-                                    m->text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first", err));
     TRY(put_u64(w, KEY_STEP, p->step, err));
     TRY(put_u64(w, KEY_SEED, p->seed, err));
     TRY(put_u64(w, KEY_EPOCH, p->epoch, err));

@@ -29,7 +29,7 @@ static bool stop_asked(const struct embed_options *opt) {
 }
 
 static enum status encode_images(struct embeddings *e,
-                                 struct dual_encoder *model,
+                                 const struct embed_model *model,
                                  struct device *dev,
                                  struct loader *loader,
                                  const struct embed_options *opt,
@@ -44,8 +44,11 @@ static enum status encode_images(struct embeddings *e,
         TRY(s);
         struct tensor image;
         struct tensor features;
-        TRY(dual_encoder_encode_images(model, &image, &features, batch.images, (int32_t)batch.count,
-                                       err));
+        const int32_t count = (int32_t)batch.count;
+        TRY(model->views != NULL
+                ? view_encoder_encode(model->views, &image, &features, batch.images, count, err)
+                : dual_encoder_encode_images(model->pairs, &image, &features, batch.images, count,
+                                             err));
         TRY(dev->ops->download(dev, e->images + done * e->embed_dim, image.data,
                                tensor_size_bytes(&image), err));
         if (e->features != NULL) {
@@ -109,14 +112,21 @@ static enum status encode_texts(struct embeddings *e,
 }
 
 static enum status open_loader(struct loader **out,
-                               const struct dual_encoder_options *model,
+                               const struct embed_model *model,
                                const char *dataset_dir,
                                const struct embed_options *opt,
                                struct error *err) {
     struct loader_options o;
     loader_options_default(&o);
-    o.batch_count = (uint32_t)model->micro_batch;
-    o.image_size_px = (uint32_t)model->image.image_px;
+    if (model->views != NULL) {
+        const struct view_encoder_options *vo = view_encoder_get_options(model->views);
+        o.batch_count = (uint32_t)vo->max_batch;
+        o.image_size_px = (uint32_t)vo->image.image_px;
+    } else {
+        const struct dual_encoder_options *mo = dual_encoder_get_options(model->pairs);
+        o.batch_count = (uint32_t)mo->micro_batch;
+        o.image_size_px = (uint32_t)mo->image.image_px;
+    }
     o.augment = opt->augment;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
@@ -178,7 +188,7 @@ static enum status embed_texts(struct embeddings *e,
 }
 
 enum status embed_dataset(struct embeddings *out,
-                          struct dual_encoder *model,
+                          const struct embed_model *model,
                           struct device *dev,
                           const char *dataset_dir,
                           const struct embed_options *opt,
@@ -188,13 +198,20 @@ enum status embed_dataset(struct embeddings *out,
     if (opt->texts && opt->tokenizer == NULL) {
         return error_set(err, STATUS_USAGE, "captions need a tokenizer, and the model has none");
     }
-    const struct dual_encoder_options *mo = dual_encoder_get_options(model);
+    if (opt->texts && model->views != NULL) {
+        return error_set(err, STATUS_USAGE, "a model of two views has no tower for captions");
+    }
     struct loader *loader = NULL;
     struct loader_info info;
-    TRY(open_loader(&loader, mo, dataset_dir, opt, err));
+    TRY(open_loader(&loader, model, dataset_dir, opt, err));
     loader_info(loader, &info);
-    out->embed_dim = mo->embed_dim;
-    out->feature_dim = dual_encoder_feature_count(model);
+    if (model->views != NULL) {
+        out->embed_dim = view_encoder_get_options(model->views)->embed_dim;
+        out->feature_dim = view_encoder_feature_count(model->views);
+    } else {
+        out->embed_dim = dual_encoder_get_options(model->pairs)->embed_dim;
+        out->feature_dim = dual_encoder_feature_count(model->pairs);
+    }
     enum status s = STATUS_OK;
     if (info.sample_count == 0 || info.sample_count > INT32_MAX) {
         s = error_set(err, STATUS_USAGE, "%s has no samples, or too many to hold", dataset_dir);
@@ -208,7 +225,7 @@ enum status embed_dataset(struct embeddings *out,
         s = encode_images(out, model, dev, loader, opt, err);
     }
     if (s == STATUS_OK && opt->texts) {
-        s = embed_texts(out, model, dev, loader, opt, err);
+        s = embed_texts(out, model->pairs, dev, loader, opt, err);
     }
     loader_close(loader);
     if (s != STATUS_OK) {

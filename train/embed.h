@@ -14,6 +14,13 @@
 #include "formats/base/status.h"
 #include "loader/loader.h"
 #include "train/dual_encoder.h"
+#include "train/view_encoder.h"
+
+/* The model that encodes: one of the two, the other NULL. Of two views there are no texts. */
+struct embed_model {
+    struct dual_encoder *pairs;
+    struct view_encoder *views;
+};
 
 struct embed_options {
     bool features;             /* of images also the tower's own output; false */
@@ -41,10 +48,10 @@ struct embeddings {
 };
 
 /* Every image, and what is asked for beside it; a damaged picture ends it. Zeroes *out first; on
- * failure nothing is left to free. Returns OK, USAGE (no samples; texts without captions or
- * tokenizer), NOMEM, INTERRUPTED, or what loader and device say. */
+ * failure nothing is left to free. Returns OK, USAGE (no samples; texts without captions, tokenizer
+ * or text tower), NOMEM, INTERRUPTED, or what loader and device say. */
 enum status embed_dataset(struct embeddings *out,
-                          struct dual_encoder *model,
+                          const struct embed_model *model,
                           struct device *dev,
                           const char *dataset_dir,
                           const struct embed_options *opt,

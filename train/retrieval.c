@@ -15,7 +15,7 @@ enum status retrieval_evaluate(struct retrieval_result *out,
     struct embed_options how = *opt;
     struct embeddings e;
     how.texts = true;
-    TRY(embed_dataset(&e, model, dev, dataset_dir, &how, err));
+    TRY(embed_dataset(&e, &(struct embed_model){.pairs = model}, dev, dataset_dir, &how, err));
     const enum status s = retrieval_ranks(out, dev, e.images, e.images_count, e.texts,
                                           e.texts_count, e.owner, e.embed_dim, err);
     embeddings_fini(&e);

@@ -19,6 +19,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .image_size_px = 256,
                                     .max_tokens = 30,
                                     .embed_dim = 256,
+                                    .hidden_dim = 512,
                                     .dropout = 0.1,
                                     .dtype = DTYPE_F32,
                                     .clean_captions = true,
@@ -72,6 +73,7 @@ void trainer_destroy(struct trainer *t) {
     loss_destroy(t->loss);
     sample_state_destroy(t->state);
     dual_encoder_destroy(t->model);
+    view_encoder_destroy(t->views);
     if (t->dev != NULL) {
         t->dev->ops->free(t->dev, t->s.data);
         t->dev->ops->free(t->dev, t->dx.data);
@@ -98,7 +100,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .samples_count = t->data.sample_count,
                                     .id_space_count = t->data.id_space,
                                     .vocab_count = t->data.vocab_count,
-                                    .memory = dual_encoder_memory_used(t->model),
+                                    .memory = t->views != NULL ? view_encoder_memory_used(t->views)
+                                                               : dual_encoder_memory_used(t->model),
                                     .resumed_step = t->resumed_step,
                                     .engine = t->data.engine,
                                     .device = t->dev->ops->name,

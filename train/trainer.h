@@ -26,7 +26,13 @@
 #include "train/optimizer.h"
 #include "train/retrieval.h"
 
+enum trainer_task {
+    TRAINER_PAIRS, /* images with captions */
+    TRAINER_VIEWS, /* two views of every image; captions, if any, are not looked at */
+};
+
 struct trainer_options {
+    enum trainer_task task;
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
@@ -45,7 +51,8 @@ struct trainer_options {
     uint32_t image_size_px;
     uint32_t max_tokens;
     uint32_t embed_dim;
-    double dropout; /* of the text tower */
+    uint32_t hidden_dim; /* two views: of the projection head; 512 */
+    double dropout;      /* of the text tower */
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
     enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */

@@ -61,8 +61,11 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     const struct model_config *m = checkpoint_model(c);
     const struct train_position *p = checkpoint_position(c);
     const char *what = NULL;
-    if (strcmp(m->image_tower, t->config.image_tower) != 0 ||
-        strcmp(m->text_tower, t->config.text_tower) != 0 || m->small_stem != t->config.small_stem) {
+    if ((m->hidden_dim > 0) != (t->config.hidden_dim > 0)) {
+        what = "task";
+    } else if (strcmp(m->image_tower, t->config.image_tower) != 0 ||
+               strcmp(m->text_tower, t->config.text_tower) != 0 ||
+               m->small_stem != t->config.small_stem) {
         what = "towers";
     } else if (m->image_size_px != t->config.image_size_px) {
         what = "image size";
@@ -73,7 +76,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     } else if (m->max_tokens != t->config.max_tokens || m->vocab_count != t->config.vocab_count ||
                m->clean_captions != t->config.clean_captions) {
         what = "tokens or vocabulary";
-    } else if (m->embed_dim != t->config.embed_dim) {
+    } else if (m->embed_dim != t->config.embed_dim || m->hidden_dim != t->config.hidden_dim) {
         what = "embedding size";
     } else if (strcmp(checkpoint_loss_name(c), t->options.loss.name) != 0) {
         what = "loss";
@@ -92,6 +95,9 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
                          checkpoint_path(c), p->fingerprint, p->samples_count,
                          t->options.sources[0].directory, t->data.fingerprint,
                          t->data.sample_count);
+    }
+    if (t->views != NULL) {
+        return STATUS_OK; /* it looks at no captions */
     }
     size_t stored_size;
     size_t size;
@@ -123,7 +129,7 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
         s = loader_seek(t->loader, &place, err);
     }
     if (s == STATUS_OK) {
-        s = checkpoint_load_params(c, dual_encoder_params(t->model), true, err);
+        s = checkpoint_load_params(c, trainer_params(t), true, err);
     }
     if (s == STATUS_OK) {
         s = checkpoint_load_state(c, t->state, scalars, scalar_count, err);
@@ -165,10 +171,13 @@ enum status trainer_save(struct trainer *t, struct error *err) {
                                          .position = &position,
                                          .loss_name = t->options.loss.name,
                                          .tau = loss_temperature_now(t->loss),
-                                         .params = dual_encoder_params(t->model),
+                                         .params = trainer_params(t),
                                          .state = t->state};
     content.scalar_count = loss_scalars(t->loss, &content.scalars);
-    content.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);
+    if (t->views == NULL) {
+        content.tokenizer =
+            tokenizer_bytes(loader_tokenizer(t->loader), &content.tokenizer_size_bytes);
+    }
     char path[PATH_MAX_BYTES];
     TRY(metrics_state(t->metrics, t->step, t->state, err));
     TRY(metrics_sync(t->metrics, err));

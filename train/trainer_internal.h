@@ -16,7 +16,8 @@ struct trainer {
     struct loader *loader;
     struct loader_info data;
     struct device *dev;
-    struct dual_encoder *model;
+    struct dual_encoder *model; /* of pairs, or */
+    struct view_encoder *views; /* of two views */
     struct sample_state *state;
     struct loss *loss;
     struct metrics *metrics;
@@ -24,10 +25,10 @@ struct trainer {
 
     /* S, of images and of texts with themselves where the loss asks for it, and their gradients. */
     struct pair_matrix {
-        float *similarity, *gradient; /* (B, B), host */
+        float *similarity, *gradient; /* (B, B) or (2B, 2B), host */
     } pairs[PAIR_COUNT];
     struct tensor s;      /* one of them on the device */
-    struct tensor dx, dt; /* (B, E) */
+    struct tensor dx, dt; /* (B, E); with two views dx (2B, E) alone */
 
     uint64_t step; /* done */
     uint64_t resumed_step;
@@ -50,6 +51,20 @@ enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result,
 
 /* trainer_step.c: one batch through everything; *epoch_ended: it was the epoch's last. */
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
+
+struct loss_input trainer_loss_input(const struct trainer *t,
+                                     const struct step_report *r,
+                                     const struct loader_batch *batch);
+
+/* trainer_views.c: forward, loss and backward of two views. */
+enum status trainer_views_pass(struct trainer *t,
+                               struct step_report *r,
+                               const struct loader_batch *batch,
+                               struct error *err);
+
+static inline struct params *trainer_params(struct trainer *t) {
+    return t->views != NULL ? view_encoder_params(t->views) : dual_encoder_params(t->model);
+}
 
 /* Steps of this run: the schedule's, or fewer when asked. */
 uint64_t trainer_last_step(const struct trainer *t);

@@ -22,12 +22,21 @@ static enum status make_config(struct model_config *c,
                                .clean_captions = o->clean_captions,
                                .image_norm = o->image_norm,
                                .text_pool = o->text_pool};
+    if (o->task == TRAINER_VIEWS) {
+        *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
+                                   .small_stem = o->small_stem,
+                                   .image_size_px = (int32_t)o->image_size_px,
+                                   .embed_dim = (int32_t)o->embed_dim,
+                                   .image_norm = o->image_norm};
+    }
     if (strlen(o->image_tower) >= sizeof c->image_tower ||
         strlen(o->text_tower) >= sizeof c->text_tower) {
         return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
     }
     memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
-    memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
+    if (o->task == TRAINER_PAIRS) {
+        memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
+    }
     return STATUS_OK;
 }
 
@@ -46,13 +55,47 @@ static enum status model_options(struct dual_encoder_options *out,
     return STATUS_OK;
 }
 
+static enum status view_options(struct view_encoder_options *out,
+                                const struct model_config *c,
+                                const struct trainer_options *o,
+                                struct error *err) {
+    TRY(model_config_view_options(c, out, err));
+    out->max_batch = 2 * (int32_t)o->batch_count;
+    out->moments = optimizer_moments(o->optimizer.kind);
+    return STATUS_OK;
+}
+
+/* What only pairs have. */
+static enum status check_task(const struct trainer_options *o, struct error *err) {
+    const char *wrong = o->task == TRAINER_PAIRS ? NULL
+                        : o->val != NULL         ? "--val"
+                        : o->init_text != NULL   ? "--init-text"
+                        : o->micro_batch_count != 0 && o->micro_batch_count != o->batch_count
+                            ? "--micro-batch"
+                        : o->dtype != DTYPE_F32 ? "--precision other than f32"
+                                                : NULL;
+    return wrong == NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "%s is for images with captions, not for --task simclr%s", wrong,
+                           o->val != NULL ? "; judge a checkpoint by ccstream-eval knn, "
+                                            "linear or mean"
+                                          : "");
+}
+
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,
                          struct error *err) {
     struct model_config config;
     struct dual_encoder_options model;
+    struct view_encoder_options views;
+    TRY(check_task(opt, err));
     TRY(make_config(&config, opt, vocab_count, err));
+    if (opt->task == TRAINER_VIEWS) {
+        TRY(view_options(&views, &config, opt, err));
+        return view_encoder_plan(out, &views, err);
+    }
     TRY(model_options(&model, &config, opt, err));
     return dual_encoder_plan(out, &model, err);
 }
@@ -60,6 +103,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
 enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct loader_options lo;
+    TRY(check_task(o, err));
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
     lo.image_size_px = o->image_size_px;
@@ -67,12 +111,16 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.seed = o->seed;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
+    if (o->task == TRAINER_VIEWS) {
+        lo.views = 2;
+        lo.captions = LOADER_CAPTIONS_NONE;
+    }
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
     lo.log = o->log;
     TRY(loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
     loader_info(t->loader, &t->data);
-    if (t->data.vocab_count == 0) {
+    if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
         return error_set(err, STATUS_USAGE,
                          "%s has no tokenizer; make one with 'ccpack tokenizer %s'",
                          o->sources[0].directory, o->sources[0].directory);
@@ -94,7 +142,7 @@ static enum status alloc_matrix(struct trainer *t,
 /* A run that goes on has its weights in its checkpoint, whatever it began with. */
 static enum status load_towers(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
-    struct params *p = dual_encoder_params(t->model);
+    struct params *p = trainer_params(t);
     bool goes_on = false;
     TRY(run_dir_has_checkpoint(o->run, &goes_on, err));
     if (!goes_on && o->init_image != NULL) {
@@ -106,27 +154,42 @@ static enum status load_towers(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
+static enum status create_model(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct dual_encoder_options model;
+    struct view_encoder_options views;
+    TRY(make_config(&t->config, o, t->data.vocab_count, err));
+    if (o->task == TRAINER_VIEWS) {
+        TRY(view_options(&views, &t->config, o, err));
+        return view_encoder_create(&t->views, t->dev, &views, err);
+    }
+    TRY(model_options(&model, &t->config, o, err));
+    return dual_encoder_create(&t->model, t->dev, &model, err);
+}
+
 enum status trainer_open_model(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const int64_t b = o->batch_count;
-    struct dual_encoder_options model;
-    TRY(make_config(&t->config, o, t->data.vocab_count, err));
-    TRY(model_options(&model, &t->config, o, err));
+    const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
+    struct loss_options loss = o->loss;
+    loss.views = o->task == TRAINER_VIEWS;
     struct device_options how = o->device_options;
     how.threads_count = (int32_t)o->threads;
     TRY(device_open_with(&t->dev, o->device, &how, err));
-    TRY(dual_encoder_create(&t->model, t->dev, &model, err));
-    TRY(params_init(dual_encoder_params(t->model), o->seed, err));
+    TRY(create_model(t, err));
+    TRY(params_init(trainer_params(t), o->seed, err));
     TRY(load_towers(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));
-    TRY(loss_create(&t->loss, &o->loss, t->state, t->data.sample_count, b, err));
-    TRY(alloc_matrix(t, &t->s, b, b, err));
-    TRY(alloc_matrix(t, &t->dx, b, o->embed_dim, err));
-    TRY(alloc_matrix(t, &t->dt, b, o->embed_dim, err));
+    TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
+    TRY(alloc_matrix(t, &t->s, rows, rows, err));
+    TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
+    if (o->task == TRAINER_PAIRS) {
+        TRY(alloc_matrix(t, &t->dt, rows, o->embed_dim, err));
+    }
     for (int i = 0; i < (loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
         struct pair_matrix *p = &t->pairs[i];
-        p->similarity = calloc((size_t)(b * b), sizeof *p->similarity);
-        p->gradient = calloc((size_t)(b * b), sizeof *p->gradient);
+        p->similarity = calloc((size_t)(rows * rows), sizeof *p->similarity);
+        p->gradient = calloc((size_t)(rows * rows), sizeof *p->gradient);
         if (p->similarity == NULL || p->gradient == NULL) {
             return error_set(err, STATUS_NOMEM,
                              "no memory for a batch of %lld; use a smaller --batch", (long long)b);

@@ -31,6 +31,19 @@ static enum status add_self(struct trainer *t,
     return ops->matmul(t->dev, dx, WRITE_ADD, &t->s, false, x, false, 2.0f, err);
 }
 
+struct loss_input trainer_loss_input(const struct trainer *t,
+                                     const struct step_report *r,
+                                     const struct loader_batch *batch) {
+    return (struct loss_input){.similarity = t->pairs[PAIR_CROSS].similarity,
+                               .sample_ids = batch->sample_ids,
+                               .batch_count = t->options.batch_count,
+                               .step = t->step,
+                               .epoch = batch->epoch,
+                               .lr = r->lr,
+                               .zeta_lr_text = r->zeta_lr,
+                               .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio};
+}
+
 /* S to the host, loss and state there, G back, and from it the gradients of both embeddings. */
 static enum status contrast(struct trainer *t,
                             struct step_report *r,
@@ -38,7 +51,6 @@ static enum status contrast(struct trainer *t,
                             const struct tensor *text,
                             const struct loader_batch *batch,
                             struct error *err) {
-    const struct trainer_options *o = &t->options;
     const struct ops *ops = t->dev->ops;
     const bool self = loss_uses_self(t->loss);
     TRY(multiply(t, PAIR_CROSS, x, text, err));
@@ -46,16 +58,9 @@ static enum status contrast(struct trainer *t,
         TRY(multiply(t, PAIR_IMAGES, x, x, err));
         TRY(multiply(t, PAIR_TEXTS, text, text, err));
     }
-    const struct loss_input in = {.similarity = t->pairs[PAIR_CROSS].similarity,
-                                  .image_similarity = t->pairs[PAIR_IMAGES].similarity,
-                                  .text_similarity = t->pairs[PAIR_TEXTS].similarity,
-                                  .sample_ids = batch->sample_ids,
-                                  .batch_count = o->batch_count,
-                                  .step = t->step,
-                                  .epoch = batch->epoch,
-                                  .lr = r->lr,
-                                  .zeta_lr_text = r->zeta_lr,
-                                  .zeta_lr_image = r->zeta_lr * o->zeta_lr_image_ratio};
+    struct loss_input in = trainer_loss_input(t, r, batch);
+    in.image_similarity = t->pairs[PAIR_IMAGES].similarity;
+    in.text_similarity = t->pairs[PAIR_TEXTS].similarity;
     struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
                               .image_gradient = t->pairs[PAIR_IMAGES].gradient,
                               .text_gradient = t->pairs[PAIR_TEXTS].gradient};
@@ -88,25 +93,31 @@ set_rates(const struct trainer *t, struct step_report *r, const struct loader_ba
                                   t->schedule.total_steps, t->step);
 }
 
-static enum status train_batch(struct trainer *t,
-                               struct step_report *r,
-                               const struct loader_batch *batch,
-                               struct error *err) {
-    const struct trainer_options *o = &t->options;
+static enum status pairs_pass(struct trainer *t,
+                              struct step_report *r,
+                              const struct loader_batch *batch,
+                              struct error *err) {
     const struct dual_encoder_batch input = {.count = (int32_t)batch->count,
                                              .images = batch->images,
                                              .tokens = batch->tokens,
                                              .lengths = batch->lengths,
                                              .sample_ids = batch->sample_ids,
-                                             .seed = o->seed,
+                                             .seed = t->options.seed,
                                              .step = t->step};
     struct tensor x;
     struct tensor text;
-    set_rates(t, r, batch);
     TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
     TRY(contrast(t, r, &x, &text, batch, err));
-    TRY(dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err));
-    TRY(optimizer_step(dual_encoder_params(t->model), t->dev, &r->grad_norm, &o->optimizer, r->lr,
+    return dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err);
+}
+
+static enum status train_batch(struct trainer *t,
+                               struct step_report *r,
+                               const struct loader_batch *batch,
+                               struct error *err) {
+    set_rates(t, r, batch);
+    TRY((t->views != NULL ? trainer_views_pass : pairs_pass)(t, r, batch, err));
+    TRY(optimizer_step(trainer_params(t), t->dev, &r->grad_norm, &t->options.optimizer, r->lr,
                        t->step + 1, err));
     t->step++;
     r->step = t->step;

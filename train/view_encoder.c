@@ -126,6 +126,7 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
                          "embedding size %d or that of the hidden layer, %d, is not in 1-65536",
                          (int)opt->embed_dim, (int)opt->hidden_dim);
     }
+    REQUIRE(opt->moments == 1 || opt->moments == 2);
     enum status s = STATUS_OK;
     struct view_encoder *m = calloc(1, sizeof *m);
     if (m == NULL) {
@@ -137,6 +138,7 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
     m->hidden_op = (struct conv_bn_params){
         .stride = 1, .act = ACTIVATION_RELU, .eps = 1e-5f, .momentum = 0.1f};
     TRY_OR_FAIL(s, params_create(&m->params, err));
+    params_set_moments(m->params, opt->moments);
     TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
     TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
     TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));

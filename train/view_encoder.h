@@ -38,6 +38,7 @@ struct view_encoder_options {
     int32_t embed_dim;           /* E, [1, 65536] */
     int32_t max_batch;           /* images of one pass at most: 2N for training */
     bool training;               /* gradients, moments and a backward pass */
+    int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
     enum dtype dtype;            /* F32; F64 where the device has it */
 };
 

@@ -1,0 +1,80 @@
+#!/bin/bash
+# Two views of images: every loss trains on class folders without captions, a run that was cut ends
+# in the same bytes, and what the tower learned beats chance and an untrained tower. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+number() { # number KEY FILE: the first value of a key
+    sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
+}
+
+# Class folders: the scenes by the pattern of their background.
+labelled() { # labelled COUNT SEED NAME
+    "$TESTBIN/make_scenes" train "$1" "$2" 24 "$3.tar"
+    mkdir all
+    tar -xf "$3.tar" -C all
+    for text in all/*.txt; do
+        class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+        mkdir -p "$3-folders/$class"
+        mv "${text%.txt}".[jp]*g "$3-folders/$class/"
+    done
+    rm -r all
+    "$BIN/ccpack" -q -o "$3" "$3-folders"
+}
+labelled 256 3 train
+labelled 128 5 test
+
+options="--data train --task simclr --image-tower resnet10t --image-size 12 --stem small --embed-dim 32 --hidden-dim 64
+    --batch 32 --lr 0.001 --threads 1"
+
+for loss in simclr dcl hcl rince sogclr isogclr emc2; do
+    "$BIN/ccstream-train" -q $options --epochs 1 --loss $loss --out $loss-whole
+    "$BIN/ccstream-train" -q $options --epochs 1 --loss $loss --out $loss-parts --max-steps 3
+    "$BIN/ccstream-train" -q --resume $loss-parts
+    cmp $loss-whole/last $loss-parts/last || fail "$loss: a resumed run is not the uninterrupted one"
+    if grep -Eq 'nan|inf|null' $loss-whole/metrics.jsonl; then
+        fail "$loss: metrics are not numbers"
+    fi
+    "$BIN/ccdump" state $loss-whole --json >state.json
+    grep -q '"visits":{"ids":256,"visited":256,"min":1,' state.json || fail "$loss: $(cat state.json)"
+    rm -r $loss-parts
+done
+"$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
+
+# What was learned, against an untrained tower (a learning rate of nothing) with the same statistics.
+"$BIN/ccstream-train" -q $options --epochs 8 --loss simclr --out trained
+"$BIN/ccstream-train" -q $options --epochs 2 --loss simclr --lr 1e-12 --min-lr 0 --out untrained
+for run in trained untrained; do
+    "$BIN/ccstream-eval" knn $run --train train --data test --neighbours 20 --json -q --threads 1 >$run.json
+    "$BIN/ccstream-eval" linear $run --train train --data test --json -q --threads 1 >$run-linear.json
+done
+trained=$(number top1 trained.json)
+untrained=$(number top1 untrained.json)
+echo "1-NN of 3 classes: trained $trained %, untrained $untrained %; linear $(number top1 trained-linear.json) % and $(number top1 untrained-linear.json) %"
+awk -v a="$trained" -v b="$untrained" 'BEGIN { exit !(a > 50 && a > b + 5) }' || fail "the tower has learned nothing"
+
+"$BIN/ccstream-eval" mean trained --train train --data test --json -q >mean.json
+"$BIN/ccstream-eval" embed trained --data test -q -o embedded
+[ -s embedded.images.npy ] || fail "no embeddings"
+
+# What does not fit together.
+refused() { # refused WORDS COMMAND...
+    local words=$1 code=0
+    shift
+    "$@" >out.txt 2>err.txt || code=$?
+    [ $code -eq 64 ] || fail "$*: exit code $code: $(cat err.txt)"
+    grep -q -- "$words" err.txt || fail "$*: $(cat err.txt)"
+    [ ! -e refused ] || fail "$*: left a directory"
+}
+train="$BIN/ccstream-train -q"
+refused 'of images with texts' $train $options --loss nuclr --out refused
+refused 'two views of images' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
+refused 'no reference code' $train $options --loss sogclr --parity reference --out refused
+refused '--val is for' $train $options --loss simclr --val test --out refused
+refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test
+refused 'no tower for captions' "$BIN/ccstream-eval" embed trained --data test --texts -o x
+"$BIN/ccstream-train" $options --loss simclr --dry-run --out planned | grep -q '^total ' || fail "no memory plan"
