@@ -62,6 +62,7 @@ class Case:
         self.parity = options.pop("parity", False)
         self.extreme = options.pop("extreme", False)
         self.temperature = options.pop("temperature", 0)
+        self.views = options.pop("views", False)
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
                       rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, zeta_lr=0.0, unbiased=False)
         self.o.update(options)
@@ -95,6 +96,8 @@ class Case:
 
     def step(self, s, xx, tt, epoch):
         self.steps += 1
+        if self.views:
+            return getattr(self, "views_" + self.name)(s)
         return getattr(self, "reference_" + self.name if self.parity else self.name.replace("-", "_"))(s, xx, tt, epoch)
 
     def clip(self, s, xx, tt, epoch):
@@ -234,6 +237,84 @@ class Case:
     def nuclr_noxi(self, s, xx, tt, epoch):
         return self.nuclr(s, xx, tt, epoch, xi_is_own=True)
 
+    # ---- two views: s (2B, 2B), view v of sample i in row v B + i
+
+    def view_terms(self, s):
+        """Own pair (2B) of every anchor, and which contrasts are negatives (2B, 2B)."""
+        b = self.b
+        other = torch.arange(2 * b).roll(b)
+        sample = torch.arange(2 * b) % b
+        return s[torch.arange(2 * b), other], (sample[:, None] != sample[None, :]).double()
+
+    def views_simclr(self, s):
+        tau = self.current_tau()
+        own, negative = self.view_terms(s)
+        e = torch.exp(own / tau)
+        value = -torch.log(e / (e + (torch.exp(s / tau) * negative).sum(1))).mean()
+        self.finish(value, tau)
+        return value
+
+    def views_debiased(self, s, beta):
+        tau, plus, count = self.tau, self.o["tau_plus"], 2 * self.b - 2
+        own, negative = self.view_terms(s)
+        pos, e = torch.exp(own / tau), torch.exp(s / tau)
+        weight = torch.exp(beta * s / tau) * negative
+        mean = (weight * e).sum(1) / weight.sum(1)
+        ng = torch.clamp((count * mean - plus * count * pos) / (1 - plus), min=count * math.exp(-1 / tau))
+        value = -torch.log(pos / (pos + ng)).mean()
+        value.backward()
+        return value
+
+    def views_dcl(self, s):
+        return self.views_debiased(s, 0.0)
+
+    def views_hcl(self, s):
+        return self.views_debiased(s, self.o["beta"])
+
+    def views_rince(self, s):
+        q, lam = self.o["q"], self.o["lam"]
+        own, negative = self.view_terms(s)
+        pos = torch.exp(own / self.tau)
+        total = pos + (torch.exp(s / self.tau) * negative).sum(1)
+        value = (-(pos**q) / q + (lam * total) ** q / q).mean()
+        value.backward()
+        return value
+
+    def shared_u(self, g):
+        """Both views go on from the u they share; the mean of both is kept."""
+        u = self.column("image.u", math.nan).repeat(2)
+        u = torch.where(torch.isnan(u), g, (1 - self.o["gamma"]) * u + self.o["gamma"] * g)
+        self.columns["image.u"] = (u[: self.b] + u[self.b :]) / 2
+        return u
+
+    def views_sogclr(self, s):
+        own, negative = self.view_terms(s)
+        e = torch.exp(s.detach() / self.tau) * negative
+        count = 2 * self.b - 2
+        u = self.shared_u(e.sum(1) / count)
+        value = ((e / count / u[:, None] * s).sum(1) - own).mean()
+        value.backward()
+        return value
+
+    def views_isogclr(self, s):
+        o = self.o
+        own, negative = self.view_terms(s)
+        taus = self.column("image.tau", self.tau)
+        tau = taus.repeat(2)
+        delta = s - own[:, None]
+        e = torch.exp(delta.detach() / tau[:, None]) * negative
+        count = 2 * self.b - 2
+        u = self.shared_u(e.sum(1) / count)
+        w = e / count / u[:, None]
+        value = (w * delta).sum(1).mean()
+        h = torch.log(u) + (o["rho"] or 0.4) - (w * delta.detach()).sum(1) / tau
+        h = torch.clamp((h[: self.b] + h[self.b :]) / 2, -3, 3)
+        v = (1 - o["theta"]) * self.column("image.tau_gradient", 0.0) + o["theta"] * h
+        self.columns["image.tau_gradient"] = v
+        self.columns["image.tau"] = torch.clamp(taus - (o["tau_lr"] or 1e-3) * v, 0.05, 1.0)
+        value.backward()
+        return value
+
     # ---- the published code
 
     def reference_sums(self, s, epoch, individual):
@@ -317,10 +398,11 @@ def run(index, case):
     o = case.o
     print("case", case.name, int(case.parity), case.temperature, int(case.extreme), case.b, number(case.tau),
           int(o["unbiased"]), number(o["zeta_lr"]), number(o["tau_lr"] or 1e-3), number(o["tau_plus"]), number(o["beta"]),
-          number(o["q"]), number(o["lam"]))
+          number(o["q"]), number(o["lam"]), int(case.views))
     draws = Draws(index)
     for k in range(3):
-        s = matrix(draws, case.b, case.extreme and k != 1).requires_grad_(True)
+        rows = 2 * case.b if case.views else case.b
+        s = matrix(draws, rows, case.extreme and k != 1).requires_grad_(True)
         xx = self_matrix(draws, case.b).requires_grad_(True)
         tt = self_matrix(draws, case.b).requires_grad_(True)
         value = case.step(s, xx, tt, k // 2)
@@ -361,6 +443,12 @@ def main():
         for b, tau in ((5, 0.05), (16, 0.01), (64, 0.01)):
             for extreme in (False, True):
                 cases.append(Case(name, b, tau, parity=True, extreme=extreme, zeta_lr=1e-4))
+    for name in ("simclr", "dcl", "hcl", "rince", "sogclr", "isogclr"):
+        for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0)):
+            for extreme in (False, True):
+                cases.append(Case(name, b, tau, views=True, extreme=extreme, q=0.4 if tau >= 0.1 else 0.1,
+                                  tau_plus=0.05 if b == 17 else 0.1, beta=0.7 if b == 5 else 1.0))
+    cases.append(Case("simclr", 6, 0.07, views=True, temperature=2, tau_lr=0.01))
     for index, case in enumerate(cases):
         run(index, case)
 

@@ -49,7 +49,7 @@ static void draw_self(struct draws *d, float *m, int b) {
 
 struct golden {
     FILE *file;
-    int b;
+    int b, rows; /* of samples; of similarities */
     double tau;
     struct loss_options options;
     bool extreme;
@@ -58,19 +58,22 @@ struct golden {
 };
 
 static bool read_case(struct golden *g) {
-    int parity, temperature, extreme, unbiased;
+    int parity, temperature, extreme, unbiased, views;
     double tau_lr;
     loss_options_default(&g->options);
     int got =
-        fscanf(g->file, " case %31s %d %d %d %d %lf %d %lf %lf %lf %lf %lf %lf", g->name, &parity,
-               &temperature, &extreme, &g->b, &g->tau, &unbiased, &g->zeta_lr, &tau_lr,
-               &g->options.tau_plus, &g->options.beta, &g->options.q, &g->options.lambda);
+        fscanf(g->file, " case %31s %d %d %d %d %lf %d %lf %lf %lf %lf %lf %lf %d", g->name,
+               &parity, &temperature, &extreme, &g->b, &g->tau, &unbiased, &g->zeta_lr, &tau_lr,
+               &g->options.tau_plus, &g->options.beta, &g->options.q, &g->options.lambda, &views);
     if (got == EOF) {
         return false;
     }
-    assert_int_equal(got, 13);
+    assert_int_equal(got, 14);
     assert_true(g->b >= 2 && g->b <= MAX_B);
     g->extreme = extreme == 1;
+    g->options.views = views == 1;
+    g->rows = views == 1 ? 2 * g->b : g->b;
+    assert_true(g->rows <= MAX_B);
     g->options.name = g->name;
     g->options.tau = g->tau;
     g->options.parity = parity == 1 ? LOSS_PARITY_REFERENCE : LOSS_PARITY_ALGORITHM;
@@ -102,7 +105,7 @@ static void check_gradient(const struct golden *g,
     expect_word(g, what);
     const double norm = read_number(g);
     double sum = 0.0;
-    for (int i = 0; i < g->b * g->b; i++) {
+    for (int i = 0; i < g->rows * g->rows; i++) {
         sum += (double)m[i] * (double)m[i];
     }
     /* Where own pairs have won, the reference subtracts probabilities from 1 in float64. */
@@ -113,7 +116,7 @@ static void check_gradient(const struct golden *g,
     }
     for (int p = 0; p < PROJECTIONS; p++) {
         double projection = 0.0;
-        for (int i = 0; i < g->b * g->b; i++) {
+        for (int i = 0; i < g->rows * g->rows; i++) {
             projection += next(d) >> 63 ? (double)m[i] : -(double)m[i];
         }
         const double expected = read_number(g);
@@ -141,7 +144,7 @@ struct run {
 
 static void one_step(const struct golden *g, struct run *r, struct draws *d, int k) {
     struct error err = {0};
-    draw_matrix(d, r->s, g->b, g->extreme && k != 1);
+    draw_matrix(d, r->s, g->rows, g->extreme && k != 1);
     draw_self(d, r->xx, g->b);
     draw_self(d, r->tt, g->b);
     const struct loss_input in = {.similarity = r->s,
