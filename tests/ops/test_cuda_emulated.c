@@ -255,3 +255,82 @@ TEST(no_member_of_the_table_is_missing) {
         }
     }
 }
+
+/* INVALID at the next wait, once. */
+static void
+expect_fault(struct device *dev, enum status of_the_call, const struct error *call_err) {
+    struct error err = {0};
+    assert_ok(of_the_call, *call_err);
+    assert_status(dev->ops->sync(dev, &err), STATUS_INVALID, err);
+    assert_ok(dev->ops->sync(dev, &err), err);
+}
+
+TEST(indices_out_of_range_are_told_at_the_next_wait) {
+    enum { WIDTH = 8, ROWS = 4, CAPTIONS = 2 };
+    static float in[ROWS * 3 * WIDTH];
+    static float out[ROWS * WIDTH];
+    static float probs[CAPTIONS * 2 * 2];
+    int32_t bad_rows[] = {0, -1};
+    int32_t bad_tokens[ROWS] = {0, 1, 1 << 30, 0};
+    int32_t starts[CAPTIONS] = {0, 2};
+    int32_t lengths[CAPTIONS] = {2, 2};
+    int32_t long_lengths[CAPTIONS] = {2, 3};
+    struct device *dev = open_emulated();
+    struct error err = {0};
+    const struct ops *ops = dev->ops;
+    const struct tensor moved = tensor_2d(out, DTYPE_F32, 2, WIDTH);
+    const struct tensor table = tensor_2d(in, DTYPE_F32, 3, WIDTH);
+    const struct tensor rows = tensor_1d(bad_rows, DTYPE_I32, 2);
+    expect_fault(dev, ops->gather_rows(dev, &moved, &table, &rows, &err), &err);
+    expect_fault(dev, ops->scatter_rows(dev, &table, WRITE_SET, &moved, &rows, &err), &err);
+
+    const struct tensor first = tensor_1d(starts, DTYPE_I32, CAPTIONS);
+    const struct tensor count = tensor_1d(lengths, DTYPE_I32, CAPTIONS);
+    const struct tensor past_the_rows = tensor_1d(long_lengths, DTYPE_I32, CAPTIONS);
+    const struct segments good = {&first, &count};
+    const struct segments bad = {&first, &past_the_rows};
+    const struct tensor states = tensor_2d(out, DTYPE_F32, ROWS, WIDTH);
+    const struct tensor tokens = tensor_1d(bad_tokens, DTYPE_I32, ROWS);
+    expect_fault(dev, ops->embedding(dev, &states, &tokens, &good, &table, &table, &err), &err);
+    expect_fault(dev,
+                 ops->embedding_bwd(dev, &table, &table, WRITE_ADD, &states, &tokens, &good, &err),
+                 &err);
+    const struct tensor qkv = tensor_2d(in, DTYPE_F32, ROWS, 3 * WIDTH);
+    const struct tensor weights = tensor_4d(probs, DTYPE_F32, CAPTIONS, 1, 2, 2);
+    const struct attention_params one_head = {.heads = 1};
+    expect_fault(dev, ops->attention(dev, &states, &weights, &qkv, &bad, &one_head, &err), &err);
+    const struct tensor means = tensor_2d(in, DTYPE_F32, CAPTIONS, WIDTH);
+    expect_fault(dev, ops->segment_mean(dev, &means, &states, &bad, &err), &err);
+    device_close(dev);
+}
+
+/* A mean of 100 deviations: E[x^2] - E[x]^2 in f32 would have no digit left. */
+TEST(statistics_survive_a_mean_of_a_hundred_deviations) {
+    enum { ROWS = 5000, CHANNELS = 8 };
+    static float x[ROWS * CHANNELS];
+    float mean[CHANNELS];
+    float rstd[CHANNELS];
+    uint32_t draw = 1;
+    for (int i = 0; i < ROWS * CHANNELS; i++) {
+        draw = draw * 1664525u + 1013904223u;
+        x[i] = 100.0f * (float)(1 + i % CHANNELS) + (float)(draw >> 8) * 0x1p-24f * 3.46f;
+    }
+    void *workspace = malloc(launch_batch_norm_statistics_workspace_bytes(ROWS, CHANNELS));
+    assert_non_null(workspace);
+    assert_int_equal(launch_batch_norm_statistics(NULL, DTYPE_F32, mean, rstd, NULL, NULL, x, ROWS,
+                                                  CHANNELS, 0.0f, 0.1f, workspace),
+                     cudaSuccess);
+    free(workspace);
+    for (int c = 0; c < CHANNELS; c++) {
+        double sum = 0.0;
+        double squares = 0.0;
+        for (int r = 0; r < ROWS; r++) {
+            sum += (double)x[r * CHANNELS + c] / ROWS;
+        }
+        for (int r = 0; r < ROWS; r++) {
+            squares += pow((double)x[r * CHANNELS + c] - sum, 2.0) / ROWS;
+        }
+        assert_true(fabs((double)mean[c] - sum) <= 1e-7 * sum);
+        assert_true(fabs((double)rstd[c] * sqrt(squares) - 1.0) <= 1e-5);
+    }
+}
