@@ -77,7 +77,7 @@ static const struct cli_option rows[] = {
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
     {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
      .help = "weights that the image tower begins with: safetensors with timm's names, or a "
-             "checkpoint"},
+             "checkpoint; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
     {"init-text", 0, CLI_STRING, FIELD(init_text), .metavar = "FILE", .group = "Model",
      .help = "weights that the text tower begins with: safetensors with the names of Hugging "
              "Face's DistilBERT, or a checkpoint"},
