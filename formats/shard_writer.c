@@ -14,6 +14,10 @@
 #include "formats/shard_internal.h"
 #include "formats/shard_writer.h"
 
+/* Frames go to the file in pieces of this size: a system call for each would cost as much again as
+ * what it copies, and a piece is still in the cache when its hash is taken. */
+enum { STAGE_BYTES = 256 << 10 };
+
 struct shard_writer {
     const struct file_system *fs;
     struct file *file;
@@ -28,6 +32,8 @@ struct shard_writer {
     uint64_t *keys;        /* open addressing over the hashes of keys; 0: free */
     size_t keys_capacity;
     struct byte_buffer seek; /* entries of the seek table, in container tar.zst */
+    struct byte_buffer
+        stage; /* STAGE_BYTES: the end of what is in the shard, not yet in the file */
 };
 
 static enum status nomem(const struct shard_writer *w, struct error *err) {
@@ -55,6 +61,7 @@ static enum status begin(struct shard_writer *w,
     TRY(make_paths(w, name, number, err));
     TRY(index_builder_init(&w->index, w->path, level, err));
     TRY(hasher_create(&w->hasher, err));
+    TRY(byte_buffer_reserve(&w->stage, STAGE_BYTES, err));
     TRY(w->fs->open(w->fs->context, &w->file, w->temporary, FILE_REPLACE, err));
     w->temporary_exists = true;
     return STATUS_OK;
@@ -79,6 +86,7 @@ enum status shard_writer_open(struct shard_writer **out,
     w->fs = fs;
     w->container = container;
     byte_buffer_init(&w->seek, 0);
+    byte_buffer_init(&w->stage, STAGE_BYTES);
     enum status s = begin(w, directory, name, number, level, err);
     if (s != STATUS_OK) {
         shard_writer_close(w);
@@ -101,6 +109,7 @@ void shard_writer_close(struct shard_writer *w) {
     index_builder_fini(&w->index);
     hasher_destroy(w->hasher);
     byte_buffer_fini(&w->seek);
+    byte_buffer_fini(&w->stage);
     free(w->keys);
     free(w);
 }
@@ -124,11 +133,29 @@ uint64_t shard_writer_caption_bytes(const struct shard_writer *w) {
 /* ---- adding -----------------------------------------------------------------------------------
  */
 
-/* Everything that goes into the file goes through here, for the sake of its hash. */
 static enum status
-put(struct shard_writer *w, const void *data, size_t size_bytes, struct error *err) {
+write_out(struct shard_writer *w, const void *data, size_t size_bytes, struct error *err) {
     TRY(w->fs->write(w->file, data, size_bytes, err));
     hasher_update(w->hasher, data, size_bytes);
+    return STATUS_OK;
+}
+
+static enum status flush_stage(struct shard_writer *w, struct error *err) {
+    if (w->stage.size_bytes > 0) {
+        TRY(write_out(w, w->stage.data, w->stage.size_bytes, err));
+    }
+    w->stage.size_bytes = 0;
+    return STATUS_OK;
+}
+
+/* Everything that goes into the file goes through here. */
+static enum status
+put(struct shard_writer *w, const void *data, size_t size_bytes, struct error *err) {
+    if (size_bytes > STAGE_BYTES - w->stage.size_bytes) {
+        TRY(flush_stage(w, err));
+    }
+    TRY(size_bytes < STAGE_BYTES ? byte_buffer_append(&w->stage, data, size_bytes, err)
+                                 : write_out(w, data, size_bytes, err));
     w->summary.size_bytes += size_bytes;
     return STATUS_OK;
 }
@@ -260,6 +287,7 @@ publish(struct shard_writer *w, const struct byte_buffer *index, struct error *e
     char sidecar[PATH_MAX_BYTES];
     TRY(shard_index_name(name, sizeof(name), w->summary.name, err));
     TRY(path_join(sidecar, sizeof(sidecar), w->directory, name, err));
+    TRY(flush_stage(w, err));
     TRY(w->fs->sync(w->file, err));
     w->fs->close(w->file);
     w->file = NULL;

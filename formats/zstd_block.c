@@ -6,7 +6,7 @@
  *     modes               the standard's own tables; one that fits better for the offsets
  *     sequences           (literals in front, offset, length) each, written from the last one on
  *
- * A match is looked for at the last three offsets first, which cost least: in tar headers one
+ * A match is looked for at the last two offsets first, which cost least: in tar headers one
  * after the other most things stand 512 or so bytes behind their like. A match found by its hash
  * waits for one byte whether the next position has a longer one.
  */
@@ -19,7 +19,9 @@ enum {
     HASH_LOG = 11,
     MIN_REPEAT = 3,   /* of a match at a repeated offset */
     FIRST_AT = 8,     /* of a match: behind the offsets that a frame begins with */
-    LONG_ENOUGH = 32, /* then nothing better is looked for */
+    REPEATS = 2,      /* offsets at which a match is looked for; the third is worth 3 bytes */
+    GOOD_ENOUGH = 12, /* then none is looked for a byte later, */
+    LONG_ENOUGH = 32, /* and none at another place */
     OFFSET_CODES = 29,
     LITERAL_CODES = 36,
     LENGTH_CODES = 53,
@@ -197,10 +199,11 @@ static int gain_of(size_t length, unsigned offset_bits) {
 }
 
 /* The best of the matches at the last offsets, and at one or two places. */
-static struct match choose_match(const struct search *s, size_t at, uint32_t places) {
+static inline __attribute__((always_inline)) struct match
+choose_match(const struct search *s, size_t at, uint32_t places) {
     const uint32_t bytes = load_le32(s->data + at);
     struct match best = {.at = at};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < REPEATS; i++) {
         size_t length = 0;
         if (has_repeat(bytes, s->data + at - s->offsets[i])) {
             length = common_bytes(s, at - s->offsets[i], at);
@@ -231,8 +234,8 @@ static inline uint32_t take_place(uint32_t *places, const uint8_t *data, size_t 
     return before;
 }
 
-/* Passes over places where there is no match at all: four looks and one branch, because that is the
- * most common case. Returns the place where one is, or `end`. */
+/* Passes over places where there is no match at all: three looks and one branch, because that is
+ * the most common case. Returns the place where one is, or `end`. */
 static size_t pass_literals(uint32_t *places, const struct search *s, size_t at, size_t end) {
     const uint8_t *data = s->data;
     for (; at < end; at++) {
@@ -240,7 +243,6 @@ static size_t pass_literals(uint32_t *places, const struct search *s, size_t at,
         uint32_t bytes = load_le32(here);
         uint32_t *slot = &places[hash4(bytes)];
         if (has_repeat(bytes, here - s->offsets[0]) | has_repeat(bytes, here - s->offsets[1]) |
-            has_repeat(bytes, here - s->offsets[2]) |
             (bytes == load_le32(data + (*slot & 0xFFFF)))) {
             break;
         }
@@ -309,7 +311,7 @@ static void find_matches(struct zstd_block_encoder *e, struct search *s) {
             at++;
             continue;
         }
-        if (m.length < LONG_ENOUGH && at + 1 < end) {
+        if (m.length < GOOD_ENOUGH && at + 1 < end) {
             next = choose_match(s, at + 1, take_place(e->places, s->data, at + 1));
             m = next.gain > m.gain ? next : m;
         }

@@ -137,21 +137,24 @@ struct huffman {
 /* The symbols that come, the rarest first; of equal ones the lower first. */
 static unsigned
 sort_symbols(uint8_t order[SYMBOLS], const uint32_t counts[SYMBOLS], unsigned last) {
+    uint8_t present[SYMBOLS];
     unsigned places[RARE_COUNT + 2] = {0};
     unsigned n = 0;
     for (unsigned s = 0; s <= last; s++) {
-        uint32_t bucket = counts[s] < RARE_COUNT ? counts[s] : RARE_COUNT;
-        places[bucket + 1] += counts[s] > 0;
+        present[n] = (uint8_t)s;
         n += counts[s] > 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t count = counts[present[i]];
+        places[(count < RARE_COUNT ? count : RARE_COUNT) + 1]++;
     }
     for (unsigned i = 1; i <= RARE_COUNT; i++) {
         places[i + 1] += places[i];
     }
     unsigned rare = places[RARE_COUNT];
-    for (unsigned s = 0; s <= last; s++) {
-        if (counts[s] > 0) {
-            order[places[counts[s] < RARE_COUNT ? counts[s] : RARE_COUNT]++] = (uint8_t)s;
-        }
+    for (unsigned i = 0; i < n; i++) {
+        uint32_t count = counts[present[i]];
+        order[places[count < RARE_COUNT ? count : RARE_COUNT]++] = present[i];
     }
     for (unsigned i = rare + 1; i < n; i++) {
         uint8_t s = order[i];
@@ -298,7 +301,9 @@ static size_t pack_weights(uint8_t *out, size_t room, const uint8_t *weights, un
     states[n & 1] = fse_begin(&table, weights[n - 2]);
     for (unsigned i = n - 2; i-- > 0;) {
         states[i & 1] = fse_step(&table, &w, states[i & 1], weights[i]);
-        bits_flush(&w);
+        if (i % 8 == 0) { /* at most 48 bits */
+            bits_flush(&w);
+        }
     }
     bits_add(&w, states[1] & ((1u << log) - 1), log);
     bits_add(&w, states[0] & ((1u << log) - 1), log);
@@ -340,7 +345,7 @@ static uint8_t *write_stream(uint8_t *at,
                              const struct huffman *h,
                              const uint8_t *data,
                              size_t size_bytes) {
-    enum { GROUP = 4 }; /* as many codes as go between two flushes */
+    enum { GROUP = 5 }; /* as many codes as go between two flushes */
     struct bit_writer w;
     size_t i = size_bytes;
     bits_open(&w, at, end);

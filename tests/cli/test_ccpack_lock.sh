@@ -50,6 +50,11 @@ mkfifo pipe
 # --- a run that makes a dataset
 before=0
 begin d
+seen=
+until [ "$seen" = "$(ls -l d)" ]; do # it has packed what it was given
+    seen=$(ls -l d)
+    sleep 0.3
+done
 cp -r d was
 refused "$BIN/ccpack" -o d b.tar
 refused "$BIN/ccpack" --overwrite -o d b.tar
