@@ -77,6 +77,14 @@ static enum status make_operation(struct matmul_plan *out, bool tf32, struct err
     return STATUS_OK;
 }
 
+static enum status set_bias(struct matmul_plan *p, const void *bias, struct error *err) {
+    if (p->product.bias) {
+        TRY_BLAS(cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &bias, sizeof bias));
+    }
+    return STATUS_OK;
+}
+
 /* The row-major matrix (rows, columns), as cuBLASLt sees it. */
 static enum status make_layout(cublasLtMatrixLayout_t *out,
                                enum dtype dtype,
@@ -124,9 +132,12 @@ static enum status choose_algorithm(struct cuda_device *dev,
     return STATUS_OK;
 }
 
-static enum status make_plan(struct cuda_device *dev, struct matmul_plan *out, struct error *err) {
+/* `bias` is where the first one lies: heuristics look at its alignment. */
+static enum status
+make_plan(struct cuda_device *dev, struct matmul_plan *out, const void *bias, struct error *err) {
     const struct product *p = &out->product;
     TRY(make_operation(out, dev->options.tf32, err));
+    TRY(set_bias(out, bias, err));
     TRY(make_layout(&out->a, p->in, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k,
                     err));
     TRY(make_layout(&out->b, p->in, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n,
@@ -148,6 +159,7 @@ static bool same_product(const struct product *a, const struct product *b) {
 static enum status find_plan(struct cuda_device *dev,
                              struct matmul_plan **out,
                              const struct product *p,
+                             const void *bias,
                              struct error *err) {
     struct matmul_plans *plans = dev->matmuls;
     for (int32_t i = 0; i < plans->count; i++) {
@@ -165,7 +177,7 @@ static enum status find_plan(struct cuda_device *dev,
     struct matmul_plan *plan = &plans->plans[plans->count];
     memset(plan, 0, sizeof *plan);
     plan->product = *p;
-    const enum status s = make_plan(dev, plan, err);
+    const enum status s = make_plan(dev, plan, bias, err);
     if (s != STATUS_OK) {
         plan_destroy(plan);
         return s;
@@ -188,11 +200,8 @@ enum status matmul_run(struct cuda_device *dev,
     TRY(cuda_aligned("matmul", out, err));
     TRY(cuda_aligned("matmul", a, err));
     TRY(cuda_aligned("matmul", b, err));
-    TRY(find_plan(dev, &plan, p, err));
-    if (p->bias) {
-        TRY_BLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &bias, sizeof bias));
-    }
+    TRY(find_plan(dev, &plan, p, bias, err));
+    TRY(set_bias(plan, bias, err));
     TRY_BLAS(cublasLtMatmul(dev->blas, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, out,
                             plan->out, out, plan->out, &plan->algorithm, dev->blas_workspace,
                             BLAS_WORKSPACE_BYTES, dev->stream));

@@ -5,7 +5,8 @@
  * steps of AdamW, on the fast device in f32.
  *
  * A larger file, of ResNet-50 and DistilBERT in full shape, is compared where the environment
- * variable CCSTREAM_TOWERS names it.
+ * variable CCSTREAM_TOWERS names it. CCSTREAM_TEST_DEVICE names another device, as tests/gpu/run
+ * does.
  *
  * test-timeout: 240
  */
@@ -133,7 +134,8 @@ static void open_model(struct model *m, const struct golden *g) {
     o.text.dropout = 0.0f;
     o.embed_dim = EMBED;
     o.max_batch = g->batch;
-    assert_ok(device_open(&m->dev, "cpu", 1, &err), err);
+    const char *device = getenv("CCSTREAM_TEST_DEVICE");
+    assert_ok(device_open(&m->dev, device != NULL ? device : "cpu", 1, &err), err);
     assert_ok(dual_encoder_create(&m->encoder, m->dev, &o, &err), err);
     m->params = dual_encoder_params(m->encoder);
     assert_ok(params_init(m->params, 0, &err), err);
