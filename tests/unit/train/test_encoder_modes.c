@@ -124,7 +124,7 @@ static struct dual_encoder_batch rows(const struct input *in, int start, int cou
 }
 
 struct embeddings {
-    double x[BATCH][EMBED], t[BATCH][EMBED];
+    double x[BATCH * EMBED], t[BATCH * EMBED];
 };
 
 /* Rows [start, start + count) of both sides. */
@@ -139,7 +139,7 @@ forward(struct side *s, const struct input *in, int start, int count, struct emb
     const struct tensor *out[2] = {&x, &t};
     for (int side = 0; side < 2; side++) {
         double raw[BATCH * EMBED];
-        double *to = side == 0 ? e->x[start] : e->t[start];
+        double *to = (side == 0 ? e->x : e->t) + (size_t)start * EMBED;
         assert_ok(
             s->dev->ops->download(s->dev, raw, out[side]->data, (size_t)count * EMBED * real, &err),
             err);
@@ -158,7 +158,7 @@ static void contrast(const struct embeddings *e, struct embeddings *d) {
         for (int j = 0; j < BATCH; j++) {
             double s = 0.0;
             for (int k = 0; k < EMBED; k++) {
-                s += e->x[i][k] * e->t[j][k];
+                s += e->x[i * EMBED + k] * e->t[j * EMBED + k];
             }
             p[j] = exp(s / 0.1);
             sum += p[j];
@@ -166,8 +166,8 @@ static void contrast(const struct embeddings *e, struct embeddings *d) {
         for (int j = 0; j < BATCH; j++) {
             const double g = (p[j] / sum - (i == j ? 1.0 : 0.0)) / 0.1 / BATCH;
             for (int k = 0; k < EMBED; k++) {
-                d->x[i][k] += g * e->t[j][k];
-                d->t[j][k] += g * e->x[i][k];
+                d->x[i * EMBED + k] += g * e->t[j * EMBED + k];
+                d->t[j * EMBED + k] += g * e->x[i * EMBED + k];
             }
         }
     }
@@ -184,8 +184,8 @@ static void backward(struct side *s,
     const size_t real = real_bytes(s);
     double raw[2][BATCH * EMBED];
     for (int k = 0; k < count * EMBED; k++) {
-        set(raw[0], k, real, d->x[start][k]);
-        set(raw[1], k, real, d->t[start][k]);
+        set(raw[0], k, real, d->x[start * EMBED + k]);
+        set(raw[1], k, real, d->t[start * EMBED + k]);
     }
     const struct tensor dx = tensor_2d(raw[0], params_dtype(s->params), count, EMBED);
     const struct tensor dt = tensor_2d(raw[1], params_dtype(s->params), count, EMBED);
@@ -282,7 +282,7 @@ TEST(text_gradients_do_not_depend_on_the_micro_batch) {
     backward(&parts, &in, 0, BATCH, &d, WRITE_SET);
     backward(&whole, &in, 0, BATCH, &d, WRITE_SET);
     for (int i = 0; i < BATCH * EMBED; i++) {
-        assert_true(fabs(e[0].t[0][i] - e[1].t[0][i]) < 1e-13);
+        assert_true(fabs(e[0].t[i] - e[1].t[i]) < 1e-13);
     }
     struct error err = {0};
     int compared = 0;
@@ -350,6 +350,45 @@ TEST(memory_is_that_of_the_micro_batch) {
     assert_true(m[2].activations_bytes > 20 * m[0].activations_bytes);
 }
 
+/* ---- the plan ---- */
+
+static const struct ops *real_ops;
+static size_t taken_bytes;
+
+static enum status
+count_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err) {
+    taken_bytes += size_bytes;
+    return real_ops->alloc(dev, size_bytes, out, err);
+}
+
+TEST(what_is_planned_is_what_is_taken) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
+    for (int k = 0; k < 12; k++) {
+        struct error err = {0};
+        struct device *dev;
+        struct dual_encoder *m;
+        struct dual_encoder_memory plan;
+        struct dual_encoder_options o = options(k < 6 ? BATCH : 33, k % 2 == 0 ? 0 : MICRO);
+        o.dtype = types[k % 3];
+        o.moments = 1 + k % 2;
+        o.training = k != 5;
+        o.text.pool = k % 4 == 0 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+        assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
+        real_ops = dev->ops;
+        struct ops counting = *real_ops;
+        counting.alloc = count_alloc;
+        dev->ops = &counting;
+        taken_bytes = 0;
+        assert_ok(dual_encoder_plan(&plan, &o, &err), err);
+        assert_ok(dual_encoder_create(&m, dev, &o, &err), err);
+        assert_int_equal(taken_bytes, plan.total_bytes);
+        assert_int_equal(dual_encoder_memory_used(m).total_bytes, plan.total_bytes);
+        dual_encoder_destroy(m);
+        dev->ops = real_ops;
+        device_close(dev);
+    }
+}
+
 TEST(micro_batches_out_of_range_are_refused) {
     struct error err = {0};
     struct dual_encoder_memory m;
@@ -386,7 +425,7 @@ static void packed_against_padded(enum transformer_pool pool, int32_t micro) {
     double *a = one_step(&packed, &e[0], &d, true);
     double *b = one_step(&padded, &e[1], &d, false);
     for (int i = 0; i < BATCH * EMBED; i++) {
-        assert_true(fabs(e[0].t[0][i] - e[1].t[0][i]) < 1e-14);
+        assert_true(fabs(e[0].t[i] - e[1].t[i]) < 1e-14);
     }
     const int64_t n = params_element_count(packed.params, PARAM_TRAINED);
     for (int64_t k = 0; k < n; k++) {
@@ -416,7 +455,7 @@ TEST(pools_are_different_models) {
         free(one_step(&s, &e[k], &d, true));
         close_side(&s);
     }
-    assert_true(fabs(e[0].t[1][0] - e[1].t[1][0]) > 1e-3);
+    assert_true(fabs(e[0].t[EMBED] - e[1].t[EMBED]) > 1e-3);
     assert_memory_equal(e[0].x, e[1].x, sizeof e[0].x);
 }
 
@@ -454,8 +493,8 @@ TEST(bf16_follows_f32) {
     double *a = one_step(&f32, &e[0], &d, true);
     double *b = one_step(&bf16, &e[1], &d, false);
     const int64_t n = params_element_count(f32.params, PARAM_TRAINED);
-    const double x = norm(e[0].x[0], e[1].x[0], BATCH * EMBED) / sqrt(BATCH);
-    const double t = norm(e[0].t[0], e[1].t[0], BATCH * EMBED) / sqrt(BATCH);
+    const double x = norm(e[0].x, e[1].x, BATCH * EMBED) / sqrt(BATCH);
+    const double t = norm(e[0].t, e[1].t, BATCH * EMBED) / sqrt(BATCH);
     const double g = norm(a, b, n) / norm(a, NULL, n);
     if (!(x < 0.03 && t < 0.03 && g < 0.1) || !(x > 1e-5 && t > 1e-5)) {
         fail_msg("bf16 and f32 differ by %.4g of images, %.4g of texts, %.4g of gradients", x, t,
