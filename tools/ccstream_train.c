@@ -82,6 +82,34 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
+/* The same model with a quarter to four times the batch. */
+static enum status
+print_batches(FILE *out, const struct trainer_options *t, uint32_t vocab_count, struct error *err) {
+    (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
+                  "scratch", "total");
+    for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
+        struct trainer_options o = *t;
+        struct dual_encoder_memory m;
+        char text[3][CLI_TEXT_BYTES];
+        if (batch < 2) {
+            batch = 2;
+        }
+        if (batch > LOSS_MAX_BATCH) {
+            break;
+        }
+        o.batch_count = (uint32_t)batch;
+        if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
+            o.micro_batch_count = o.batch_count;
+        }
+        TRY(trainer_plan(&m, &o, vocab_count, err));
+        (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
+                      (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
+                      cli_format_bytes(text[1], m.scratch_bytes),
+                      cli_format_bytes(text[2], m.total_bytes));
+    }
+    return STATUS_OK;
+}
+
 static enum status dry_run(const struct trainer_options *t, struct error *err) {
     struct manifest manifest;
     struct tokenizer *tokenizer = NULL;
@@ -103,6 +131,7 @@ static enum status dry_run(const struct trainer_options *t, struct error *err) {
     s = trainer_plan(&memory, t, tokenizer_vocab_count(tokenizer), err);
     if (s == STATUS_OK) {
         print_memory(stdout, &memory);
+        s = print_batches(stdout, t, tokenizer_vocab_count(tokenizer), err);
     }
     tokenizer_close(tokenizer);
     return s;

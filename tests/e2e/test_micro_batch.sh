@@ -46,6 +46,11 @@ plan() {
 }
 [ "$(plan)" != "$(plan --micro-batch 8)" ] || fail "the plan does not know micro-batches: $(plan)"
 
+"$BIN/ccstream-train" $options --out planned --dry-run --micro-batch 16 >plan.txt
+for line in "  8            8" " 16           16" " 32           16" "128           16"; do
+    grep -q "^ *$line " plan.txt || fail "no line '$line': $(cat plan.txt)"
+done
+
 code=0
 "$BIN/ccstream-train" -q $options --micro-batch 33 --out x 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "a micro-batch larger than the batch: exit code $code"
