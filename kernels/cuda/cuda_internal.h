@@ -24,6 +24,10 @@ extern "C" {
 #include "kernels/cuda/kernels_internal.h"
 #include "kernels/ops.h"
 
+/* The oldest cuDNN whose graphs have all that is used here, as cudnnGetVersion counts; CMake reads
+ * it from this line. */
+#define CCS_CUDNN_MINIMUM 90800
+
 struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
 struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
