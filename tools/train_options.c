@@ -11,6 +11,7 @@ static const char *const loss_choices[] = {"clip",         "siglip",     "cyclip
                                            "nuclr-frozen", "nuclr-noxi", "simclr",  NULL};
 static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
+static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const task_choices[] = {"pair", "simclr", NULL};
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
 static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_PAPER, AUGMENT_TRAIN,
@@ -37,6 +38,10 @@ static const struct cli_option rows[] = {
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
      .help = "go on with a run: from its newest checkpoint, or from step 0 when it has none; "
              "a finished run is left as it is"},
+    {"remap-state", 0, CLI_STRING, FIELD(remap_state), .metavar = "DIR", .group = "Run",
+     .help =
+         "with --resume and another --data: the dataset that the run was trained on; the state of "
+         "samples is taken over by the hash of their images, and the epoch begins anew"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
      .metavar = "NAME", .group = "Run",
      .help = "settings that later options change: the paper's of NUCLR on CC3M or CC12M, or a "
@@ -52,6 +57,10 @@ static const struct cli_option rows[] = {
     {"checkpoint-steps", 0, CLI_U64, FIELD(checkpoint_steps), .min = "0", .max = "1000000000",
      .default_text = "0", .metavar = "N", .group = "Run",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
+    {"on-full-disk", 0, CLI_ENUM, FIELD(on_full_disk), .default_text = "stop",
+     .choices = full_disk_choices, .metavar = "WHAT", .group = "Run",
+     .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
+             "one. The checkpoints before stay either way; the last one of a run must succeed"},
     {"keep", 0, CLI_U64, FIELD(keep), .min = "1", .max = "1000", .default_text = "2",
      .metavar = "N", .group = "Run", .help = "checkpoints that stay"},
     {"max-steps", 0, CLI_U64, FIELD(max_steps), .min = "0", .max = "1000000000000",
@@ -270,10 +279,24 @@ static const struct cli_option rows[] = {
 
 /* What a resumed run may change: none of these has a say in the numbers, but the data's fingerprint
  * is checked. */
-static const char *const changeable[] = {
-    "data",      "val",         "resume",   "eval-epochs", "checkpoint-steps", "keep",
-    "max-steps", "json",        "quiet",    "device",      "threads",          "loader-threads",
-    "engine",    "any-kernels", "autotune", "plan-cache"};
+static const char *const changeable[] = {"data",
+                                         "val",
+                                         "remap-state",
+                                         "on-full-disk",
+                                         "resume",
+                                         "eval-epochs",
+                                         "checkpoint-steps",
+                                         "keep",
+                                         "max-steps",
+                                         "json",
+                                         "quiet",
+                                         "device",
+                                         "threads",
+                                         "loader-threads",
+                                         "engine",
+                                         "any-kernels",
+                                         "autotune",
+                                         "plan-cache"};
 
 const struct cli_program train_program = {
     .name = "ccstream-train",
@@ -359,6 +382,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
     t->padded_captions = o->captions == 1;
     t->clean_captions = !o->no_clean;
+    t->remap_state = o->remap_state;
+    t->go_on_unsaved = o->on_full_disk == 1;
     t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
     t->hidden_dim = (uint32_t)o->hidden_dim;
     t->augment = o->augment == 0 && o->task == 1 ? AUGMENT_SIMCLR : augment_kinds[o->augment];
@@ -423,6 +448,7 @@ struct train_options train_options_kept(const struct train_options *o) {
     struct train_options kept = *o;
     kept.out = NULL;
     kept.resume = NULL;
+    kept.remap_state = NULL;
     kept.config = NULL;
     kept.preset = 0;
     kept.json = false;

@@ -12,8 +12,9 @@
 
 struct train_options {
     struct cli_list data;
-    const char *val, *out, *resume, *config;
+    const char *val, *out, *resume, *remap_state, *config;
     int preset;
+    int on_full_disk;
     const char *image_tower, *text_tower;
     const char *init_image, *init_text;
     int stem;

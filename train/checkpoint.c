@@ -443,6 +443,14 @@ enum status checkpoint_load_state(const struct checkpoint *c,
     for (int32_t i = 0; i < sample_state_count(state); i++) {
         TRY(load_column(c, state, i, err));
     }
+    return checkpoint_load_scalars(c, scalars, scalar_count, err);
+}
+
+enum status checkpoint_load_scalars(const struct checkpoint *c,
+                                    const struct loss_scalar *scalars,
+                                    int32_t scalar_count,
+                                    struct error *err) {
+    REQUIRE(c != NULL);
     for (int32_t i = 0; i < scalar_count; i++) {
         char key[128];
         const char *text;

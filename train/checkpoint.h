@@ -122,4 +122,10 @@ enum status checkpoint_load_state(const struct checkpoint *c,
                                   int32_t scalar_count,
                                   struct error *err);
 
+/* The scalars alone. Returns OK or CORRUPT. */
+enum status checkpoint_load_scalars(const struct checkpoint *c,
+                                    const struct loss_scalar *scalars,
+                                    int32_t scalar_count,
+                                    struct error *err);
+
 #endif

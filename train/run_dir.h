@@ -5,6 +5,7 @@
  *   RUN/metrics.jsonl                one JSON object per step, and one per evaluation
  *   RUN/step-NNNNNNNNNN.safetensors  checkpoints, the newest few
  *   RUN/last                         symbolic link to the newest
+ *   RUN/nonfinite.json               what was there when a step met a number that is not finite
  *
  * Threading : functions on paths; one process writes to a run at a time.
  */

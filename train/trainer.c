@@ -123,6 +123,18 @@ static bool stop_asked(const struct trainer *t) {
     return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
 }
 
+/* A full disk need not end a run: the checkpoints before stay, and the next one is tried again. */
+static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
+    struct error why = {0};
+    const enum status s = trainer_save(t, &why);
+    if (s == STATUS_IO && t->options.go_on_unsaved && !last) {
+        log_write(t->options.log, LOG_LEVEL_WARN,
+                  "step %" PRIu64 " is not saved, the run goes on: %s", t->step, why.text);
+        return STATUS_OK;
+    }
+    return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
+}
+
 static enum status stopped(const struct trainer *t, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED,
                      "stopped on request at step %" PRIu64 " of %" PRIu64
@@ -141,7 +153,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         const bool periodic = o->checkpoint_steps > 0 && t->step % o->checkpoint_steps == 0;
         const bool stop = stop_asked(t);
         if (epoch_ended || periodic || at_end || stop) {
-            TRY(trainer_save(t, err));
+            TRY(save_when_due(t, at_end || stop, err));
         }
         if (stop) {
             return stopped(t, err);

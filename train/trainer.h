@@ -39,6 +39,10 @@ struct trainer_options {
     const char *val; /* dataset for retrieval after epochs; NULL: none */
     const char *run; /* directory, must exist; goes on from RUN/last when that is there */
 
+    const char *remap_state; /* the dataset that RUN/last was trained on, where the run goes on with
+                                another: samples are found again by the hashes of their images;
+                                NULL */
+
     struct loss_options loss;
     double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */
     double zeta_lr_image_ratio;  /* that of images relative to it; 0.1 */
@@ -77,7 +81,8 @@ struct trainer_options {
     enum loader_engine engine;
 
     uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
-    uint32_t keep_count;       /* checkpoints that stay; >= 1 */
+    bool go_on_unsaved;  /* a checkpoint that cannot be written, but the last one, is a warning */
+    uint32_t keep_count; /* checkpoints that stay; >= 1 */
     uint32_t
         eval_epochs; /* evaluate on `val` every so many epochs and at the end; 0 = at the end */
 
@@ -123,8 +128,9 @@ struct trainer_summary trainer_summary(const struct trainer *t);
 struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
 
 /* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
- * is not finite ends the run with CORRUPT; the last checkpoint stays as it was. The last retrieval
- * result is left in *result when `val` is given (images == 0: none was made). */
+ * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
+ * as it was. The last retrieval result is left in *result when `val` is given (images == 0: none
+ * was made). */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
 
 /* Memory alone, without data or run: vocab_count as the tokenizer would have it. */

@@ -4,12 +4,14 @@
 #include "train/trainer_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_io.h"
 #include "formats/dataset.h"
 #include "formats/tokenizer.h"
 #include "train/run_dir.h"
+#include "train/state_remap.h"
 
 static bool is_single(const struct trainer *t, const struct train_position *p) {
     return t->options.source_count == 1 && p->source_count == 1;
@@ -30,6 +32,12 @@ static bool has_grown_from(const struct trainer *t, const struct train_position 
     return false;
 }
 
+/* Whether the run goes on with another dataset than before. */
+static bool remaps(const struct trainer *t, const struct train_position *p) {
+    return t->options.remap_state != NULL && is_single(t, p) &&
+           p->fingerprint != t->data.fingerprint;
+}
+
 /* Where a restored run goes on: where it was, or, on a dataset that has grown, at the beginning of
  * the epoch it was in, because an epoch is another order of other samples now. Steps then count as
  * if earlier epochs had been as long. */
@@ -44,7 +52,10 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
         place.sources[i].fingerprint = p->sources[i].fingerprint;
         place.sources[i].id_offset = p->sources[i].id_offset;
     }
-    if (p->fingerprint != t->data.fingerprint && has_grown_from(t, p)) {
+    if (remaps(t, p)) {
+        place.fingerprint = t->data.fingerprint;
+        place.step = 0;
+    } else if (p->fingerprint != t->data.fingerprint && has_grown_from(t, p)) {
         place.fingerprint = t->data.fingerprint;
         place.step = 0;
         log_write(
@@ -88,13 +99,14 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
                          what);
     }
     /* What differs between mixes is for loader_seek to say. */
-    if (is_single(t, p) && p->fingerprint != t->data.fingerprint && !has_grown_from(t, p)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s was trained on dataset %016" PRIx64 " (%" PRIu64
-                         " samples), %s is %016" PRIx64 " (%" PRIu64 " samples)",
-                         checkpoint_path(c), p->fingerprint, p->samples_count,
-                         t->options.sources[0].directory, t->data.fingerprint,
-                         t->data.sample_count);
+    if (!remaps(t, p) && is_single(t, p) && p->fingerprint != t->data.fingerprint &&
+        !has_grown_from(t, p)) {
+        return error_set(
+            err, STATUS_MISMATCH,
+            "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s is %016" PRIx64
+            " (%" PRIu64 " samples); --remap-state takes over what they share",
+            checkpoint_path(c), p->fingerprint, p->samples_count, t->options.sources[0].directory,
+            t->data.fingerprint, t->data.sample_count);
     }
     if (t->views != NULL) {
         return STATUS_OK; /* it looks at no captions */
@@ -109,6 +121,80 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
                          checkpoint_path(c), t->options.sources[0].directory);
     }
     return STATUS_OK;
+}
+
+/* The state of the checkpoint's dataset, in columns like those of the run. */
+static enum status load_old_state(struct sample_state **out,
+                                  const struct trainer *t,
+                                  const struct checkpoint *c,
+                                  struct error *err) {
+    struct sample_state *old = NULL;
+    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, err));
+    enum status s = STATUS_OK;
+    for (int32_t i = 0; i < sample_state_count(t->state) && s == STATUS_OK; i++) {
+        const enum sample_state_kind kind = sample_state_kind(t->state, i);
+        const char *name = sample_state_name(t->state, i);
+        int32_t column;
+        s = kind == SAMPLE_STATE_F32
+                ? sample_state_add(old, name, SAMPLE_STATE_UNVISITED, &column, err)
+                : sample_state_add_u64(old, name, kind, &column, err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(c, old, NULL, 0, err);
+    }
+    if (s != STATUS_OK) {
+        sample_state_destroy(old);
+        return s;
+    }
+    *out = old;
+    return STATUS_OK;
+}
+
+static enum status open_old_data(struct dataset **out,
+                                 const struct trainer *t,
+                                 const struct checkpoint *c,
+                                 struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    const char *directory = t->options.remap_state;
+    TRY(dataset_open(out, directory, file_posix(), err));
+    if (dataset_fingerprint(*out) == p->fingerprint) {
+        return STATUS_OK;
+    }
+    const uint64_t found = dataset_fingerprint(*out);
+    dataset_close(*out);
+    return error_set(err, STATUS_MISMATCH,
+                     "%s was trained on dataset %016" PRIx64 ", --remap-state %s is %016" PRIx64
+                     ": it takes the directory of the former",
+                     checkpoint_path(c), p->fingerprint, directory, found);
+}
+
+/* The state of every sample whose image the checkpoint's dataset had too. */
+static enum status remap_state(struct trainer *t, const struct checkpoint *c, struct error *err) {
+    struct dataset *before = NULL;
+    struct sample_state *old = NULL;
+    struct state_remap_counts counts;
+    TRY(open_old_data(&before, t, c, err));
+    uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
+    enum status s = old_ids != NULL ? load_old_state(&old, t, c, err)
+                                    : error_set(err, STATUS_NOMEM, "no memory to renumber samples");
+    if (s == STATUS_OK) {
+        s = state_remap_ids(old_ids, &counts, loader_dataset(t->loader, 0), before, err);
+    }
+    if (s == STATUS_OK) {
+        s = sample_state_remap(t->state, old, old_ids, err);
+    }
+    if (s == STATUS_OK) {
+        log_write(t->options.log, LOG_LEVEL_INFO,
+                  "state of %" PRIu64 " samples taken over by image, %" PRIu64
+                  " begin anew, %" PRIu64 " of %s are not there any more; epoch %" PRIu64
+                  " begins anew",
+                  counts.matched_count, counts.unmatched_count, counts.forgotten_count,
+                  t->options.remap_state, checkpoint_position(c)->epoch + 1);
+    }
+    free(old_ids);
+    sample_state_destroy(old);
+    dataset_close(before);
+    return s;
 }
 
 enum status trainer_restore(struct trainer *t, struct error *err) {
@@ -132,7 +218,12 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
         s = checkpoint_load_params(c, trainer_params(t), true, err);
     }
     if (s == STATUS_OK) {
-        s = checkpoint_load_state(c, t->state, scalars, scalar_count, err);
+        /* Of a remapped run the scalars alone. */
+        s = remaps(t, p) ? checkpoint_load_scalars(c, scalars, scalar_count, err)
+                         : checkpoint_load_state(c, t->state, scalars, scalar_count, err);
+    }
+    if (s == STATUS_OK && remaps(t, p)) {
+        s = remap_state(t, c, err);
     }
     if (s == STATUS_OK) {
         t->step =

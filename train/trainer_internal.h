@@ -62,6 +62,13 @@ enum status trainer_views_pass(struct trainer *t,
                                const struct loader_batch *batch,
                                struct error *err);
 
+/* trainer_dump.c: writes RUN/nonfinite.json about a step that failed. */
+enum status trainer_dump(struct trainer *t,
+                         const struct step_report *r,
+                         const struct loader_batch *batch,
+                         const char *why,
+                         struct error *err);
+
 static inline struct params *trainer_params(struct trainer *t) {
     return t->views != NULL ? view_encoder_params(t->views) : dual_encoder_params(t->model);
 }

@@ -133,6 +133,14 @@ enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error 
     TRY(loader_acquire(t->loader, &batch, err));
     const int64_t ready_ns = clock_now_ns();
     const enum status s = train_batch(t, &r, &batch, err);
+    if (s == STATUS_CORRUPT) { /* the step's error stays what it is, whatever becomes of the dump */
+        struct error ignored = {0};
+        if (trainer_dump(t, &r, &batch, err != NULL ? err->text : "", &ignored) == STATUS_OK) {
+            log_write(t->options.log, LOG_LEVEL_WARN,
+                      "%s/nonfinite.json says what was there; the last checkpoint is sound",
+                      t->options.run);
+        }
+    }
     *epoch_ended = batch.step + 1 == t->data.steps_per_epoch;
     loader_release(t->loader, &batch);
     TRY(s);

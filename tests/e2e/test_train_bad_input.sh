@@ -1,0 +1,109 @@
+#!/bin/bash
+# What a run cannot be made of is refused with a message before any work; what goes wrong on the way
+# leaves the last checkpoint sound. test-timeout: 300
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 64 3 24 train.tar
+"$TESTBIN/make_scenes" train 48 9 24 other.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer -q data --vocab-size 60
+mkdir all
+tar -xf train.tar -C all
+mkdir -p folders/a
+mv all/*.jpg folders/a/
+"$BIN/ccpack" -q -o captionless folders
+
+towers="--image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 --embed-dim 16"
+options="$towers --batch 16 --epochs 1 --lr 0.001 --tau 0.05 --threads 1"
+train="$BIN/ccstream-train -q"
+
+expect() { # expect CODE WORDS COMMAND...
+    local wanted=$1 words=$2 got=0
+    shift 2
+    "$@" >out.txt 2>err.txt || got=$?
+    [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, not $wanted: $(cat err.txt)"
+    grep -q -- "$words" err.txt || fail "$*: message lacks '$words': $(cat err.txt)"
+    [ ! -e x ] || fail "$*: left a directory behind"
+}
+expect 66 nowhere $train --data nowhere $options --out x
+expect 64 'fewer than one batch of 128' $train --data data $towers --batch 128 --out x
+expect 64 '--loss' $train --data data $options --loss triplet --out x
+expect 64 '--tau' $train --data data $options --tau -1 --out x
+expect 64 '--batch' $train --data data $options --batch 1 --out x
+expect 64 'no captions to validate with' $train --data data --val captionless $options --out x
+expect 64 'has no tokenizer' $train --data captionless $options --out x
+expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
+
+# A run that goes on: wrong dataset, other vocabulary, damaged checkpoint.
+$train --data data $options --out run --max-steps 2
+cp run/last good.safetensors
+"$BIN/ccpack" -q -o other other.tar
+cp data/tokenizer.model other/
+expect 65 'was trained on dataset' $train --resume run --data other
+cp -r data renamed
+"$BIN/ccpack" tokenizer -q renamed --overwrite --vocab-size 38
+expect 65 'tokens or vocabulary\|another tokenizer' $train --resume run --data renamed
+newest=run/$(readlink run/last)
+size=$(stat -c %s "$newest")
+printf '\377' | dd of="$newest" bs=1 seek=$((size / 2)) conv=notrunc status=none
+expect 65 'run/last' $train --resume run
+head -c $((size / 2)) good.safetensors >"$newest"
+expect 65 'run/last' $train --resume run
+cp good.safetensors "$newest"
+
+# Another dataset, whose state is taken over by image: the first tar and more.
+"$BIN/ccpack" -q -o more other.tar train.tar
+cp data/tokenizer.model more/
+"$BIN/ccpack" tokenizer -q more --overwrite --tokenizer data/tokenizer.model
+expect 65 'takes the directory of the former' $train --resume run --data more --remap-state other
+"$BIN/ccdump" state run --json >before.json
+"$BIN/ccstream-train" --resume run --data more --remap-state data --max-steps 3 2>log.txt || fail "$(cat log.txt)"
+grep -q 'state of 64 samples taken over by image, 48 begin anew, 0 of data are not there' log.txt || fail "$(cat log.txt)"
+"$BIN/ccdump" state run --json >after.json
+visits() { # the mean times the number visited
+    sed 's/.*"visits":{"ids":[0-9]*,"visited":\([0-9]*\),"min":[^,]*,"mean":\([^,]*\),.*/\1 \2/' "$1" |
+        awk '{ printf "%.0f", $1 * $2 }'
+}
+[ "$(visits before.json)" -eq 32 ] || fail "visits before: $(cat before.json)"
+[ "$(visits after.json)" -eq 80 ] || fail "visits after three steps of the epoch begun anew: $(cat after.json)"
+$train --resume run || fail "a remapped run does not go on by itself"
+
+# A step that is not finite (Adam without epsilon divides 0 by 0) ends the run and says what was there.
+code=0
+$train --data data $options --adam-eps 0 --checkpoint-steps 1 --out broken 2>err.txt || code=$?
+[ "$code" -ne 0 ] || fail "a run of NaN ended well"
+grep -q 'nonfinite.json says what was there' err.txt || fail "no dump: $(cat err.txt)"
+grep -q '"parameters_not_finite":{"' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
+grep -q '"sample_ids":\[' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
+"$BIN/ccdump" state broken >state.txt || fail "the last checkpoint is not sound"
+
+# A disk that is full: files may not grow beyond a quarter of a checkpoint. The run stops, or goes on
+# as asked until its last checkpoint, and what was saved before stays.
+$train --data data $options --out full --max-steps 1
+limit=$(($(stat -Lc %s full/last) / 4096)) # blocks of 1024 bytes
+before=$(readlink full/last)
+limited() { # limited WORDS...: exit code in $code
+    code=0
+    (
+        trap '' XFSZ
+        ulimit -f "$limit"
+        exec "$BIN/ccstream-train" "$@" 2>err.txt
+    ) || code=$?
+}
+limited --resume full --checkpoint-steps 1
+[ "$code" -eq 74 ] || fail "a full disk: exit code $code: $(cat err.txt)"
+[ "$(readlink full/last)" = "$before" ] || fail "last moved"
+limited --resume full --checkpoint-steps 1 --on-full-disk go-on
+[ "$code" -eq 74 ] || fail "the last checkpoint cannot be written: exit code $code: $(cat err.txt)"
+[ "$(grep -c 'is not saved, the run goes on' err.txt)" -eq 2 ] || fail "warnings: $(cat err.txt)"
+[ "$(readlink full/last)" = "$before" ] || fail "last moved"
+if ls full/*.tmp >/dev/null 2>&1; then
+    fail "something half written stays: $(ls full)"
+fi
+$train --resume full || fail "a run whose disk has room again does not go on"
+[ "$(readlink full/last)" = step-0000000004.safetensors ] || fail "last names $(readlink full/last)"
