@@ -29,11 +29,11 @@ labelled 256 3 train
 labelled 128 5 test
 
 options="--data train --task simclr --image-tower resnet10t --image-size 12 --stem small --embed-dim 32 --hidden-dim 64
-    --batch 32 --lr 0.001 --threads 1"
+    --batch 64 --threads 1"
 
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do
-    "$BIN/ccstream-train" -q $options --epochs 1 --loss $loss --out $loss-whole
-    "$BIN/ccstream-train" -q $options --epochs 1 --loss $loss --out $loss-parts --max-steps 3
+    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-whole
+    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-parts --max-steps 2
     "$BIN/ccstream-train" -q --resume $loss-parts
     cmp $loss-whole/last $loss-parts/last || fail "$loss: a resumed run is not the uninterrupted one"
     if grep -Eq 'nan|inf|null' $loss-whole/metrics.jsonl; then
@@ -45,9 +45,12 @@ for loss in simclr dcl hcl rince sogclr isogclr emc2; do
 done
 "$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
 
-# What was learned, against an untrained tower (a learning rate of nothing) with the same statistics.
-"$BIN/ccstream-train" -q $options --epochs 8 --loss simclr --out trained
-"$BIN/ccstream-train" -q $options --epochs 2 --loss simclr --lr 1e-12 --min-lr 0 --out untrained
+# What was learned, against an untrained tower: a learning rate of nothing, with the statistics of a
+# few steps. Under sanitizers a few steps are all there is time for.
+epochs=40
+[ -z "${CCS_SANITIZE:-}" ] || epochs=1
+"$BIN/ccstream-train" -q $options --epochs $epochs --lr 0.002 --tau 0.2 --loss simclr --out trained
+"$BIN/ccstream-train" -q $options --epochs 4 --lr 1e-12 --min-lr 0 --tau 0.2 --loss simclr --out untrained
 for run in trained untrained; do
     "$BIN/ccstream-eval" knn $run --train train --data test --neighbours 20 --json -q --threads 1 >$run.json
     "$BIN/ccstream-eval" linear $run --train train --data test --json -q --threads 1 >$run-linear.json
@@ -55,7 +58,8 @@ done
 trained=$(number top1 trained.json)
 untrained=$(number top1 untrained.json)
 echo "1-NN of 3 classes: trained $trained %, untrained $untrained %; linear $(number top1 trained-linear.json) % and $(number top1 untrained-linear.json) %"
-awk -v a="$trained" -v b="$untrained" 'BEGIN { exit !(a > 50 && a > b) }' || fail "the tower has learned nothing"
+[ $epochs -eq 1 ] || awk -v a="$trained" -v b="$untrained" 'BEGIN { exit !(a > 50 && a > b + 3) }' ||
+    fail "the tower has learned nothing"
 
 "$BIN/ccstream-eval" mean trained --train train --data test --json -q >mean.json
 "$BIN/ccstream-eval" embed trained --data test -q -o embedded
