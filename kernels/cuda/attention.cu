@@ -21,6 +21,11 @@ enum { HEAD_WIDTH = 64, SIDE = 16, PIECE = HEAD_WIDTH / SIDE, PADDING = 4 };
  * within a quarter of a warp. */
 template <int ROWS> struct tile { alignas(16) float at[ROWS][HEAD_WIDTH + PADDING]; };
 
+/* Four numbers of a tile, 16 bytes. */
+static __device__ __forceinline__ void put_four(float *to, const float *x) {
+    *reinterpret_cast<float4 *>(to) = make_float4(x[0], x[1], x[2], x[3]);
+}
+
 /* Rows of `stride` elements into the tile. */
 template <typename T, int ROWS>
 static __device__ __forceinline__ void
@@ -32,7 +37,10 @@ load_tile(struct tile<ROWS> &to, const T *from, int64_t stride, int length) {
         const int column = i % PIECES * V;
         float x[V];
         load(x, from + row * stride + column);
-        store_f32(&to.at[row][column], x);
+#pragma unroll
+        for (int k = 0; k < V; k += 4) {
+            put_four(&to.at[row][column + k], x + k);
+        }
     }
 }
 

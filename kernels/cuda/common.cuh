@@ -12,6 +12,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cuda/kernels_internal.h"
 
@@ -47,12 +48,44 @@ template <typename T> static __device__ __forceinline__ void put_mode(T *out, fl
     put(out, add ? to_f32(*out) + x : x);
 }
 
+/* What one access of so many bytes moves. Left to itself nvcc takes a struct apart into elements.
+ */
+template <int BYTES> struct access;
+template <> struct access<1> { typedef uint8_t word; };
+template <> struct access<2> { typedef uint16_t word; };
+template <> struct access<4> { typedef uint32_t word; };
+template <> struct access<8> { typedef uint2 word; };
+template <> struct access<16> { typedef uint4 word; };
+
+/* Into global memory. Left to itself nvcc takes an assignment of two or four words apart; __stwb is
+ * the plain store, whole. */
+template <typename WORD> static __device__ __forceinline__ void put_word(WORD *to, WORD w) {
+    *to = w;
+}
+
+static __device__ __forceinline__ void put_word(uint2 *to, uint2 w) {
+    __stwb(to, w);
+}
+
+static __device__ __forceinline__ void put_word(uint4 *to, uint4 w) {
+    __stwb(to, w);
+}
+
 template <typename T, int V> struct alignas(V * sizeof(T)) vector { T at[V]; };
+
+template <typename T, int V>
+static __device__ __forceinline__ vector<T, V> load_vector(const T *from) {
+    typedef typename access<sizeof(vector<T, V>)>::word word;
+    const word w = *reinterpret_cast<const word *>(from);
+    vector<T, V> v;
+    memcpy(&v, &w, sizeof v);
+    return v;
+}
 
 /* V elements by one access; `from` is a multiple of V elements. */
 template <int V, typename T>
 static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
-    const vector<T, V> v = *reinterpret_cast<const vector<T, V> *>(from);
+    const vector<T, V> v = load_vector<T, V>(from);
 #pragma unroll
     for (int i = 0; i < V; i++) {
         x[i] = to_f32(v.at[i]);
@@ -98,7 +131,10 @@ template <int V, typename T>
 static __device__ __forceinline__ void store(T *to, const float (&x)[V]) {
     vector<T, V> v;
     pack(&v, x);
-    *reinterpret_cast<vector<T, V> *>(to) = v;
+    typedef typename access<sizeof(v)>::word word;
+    word w;
+    memcpy(&w, &v, sizeof w);
+    put_word(reinterpret_cast<word *>(to), w);
 }
 
 template <int V> static __device__ __forceinline__ void store_f32(float *to, const float (&x)[V]) {

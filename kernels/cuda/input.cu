@@ -141,7 +141,7 @@ normalize_u8(T *out, const uint8_t *in, int64_t count, struct channel_scale scal
     for (int64_t i = first_piece<V>(&step); i < count; i += step) {
         const int channel = (int)(i % 3);
         if (i + V <= count) {
-            const vector<uint8_t, V> pixels = *reinterpret_cast<const vector<uint8_t, V> *>(in + i);
+            const vector<uint8_t, V> pixels = load_vector<uint8_t, V>(in + i);
             float x[V];
 #pragma unroll
             for (int k = 0; k < V; k++) {

@@ -20,6 +20,22 @@
 #define __shared__      static
 #define __launch_bounds__(...)
 
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+
+static inline float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
 struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {
@@ -33,6 +49,11 @@ struct cudaLaunchConfig_t {
     void *attrs;
     unsigned numAttrs;
 };
+
+/* A store to global memory. */
+template <typename T> static inline void __stwb(T *to, T value) {
+    *to = value;
+}
 
 static inline void __syncthreads() {
     emulation_wait(EMULATION_BLOCK);
