@@ -8,146 +8,246 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/im2col.h"
 #include "kernels/cpu/onednn.h"
 
-enum { BLOCKS = 64, TILE = 2048 /* floats: rows of four wide channels at a time */ };
+enum {
+    BLOCKS = 64,
+    GROUP = 8,           /* rows summed in f32 before they meet the double sums */
+    STEP_ELEMENTS = 8192 /* of the gradient at a time: five tensors of them fit into the cache */
+};
 
-/* Where tiles of BF16 tensors are read and made. */
-static _Thread_local float tile_buffers[5][TILE];
+/* ---- loops, written once for both types and compiled for each ---- */
 
-/* sums[0] += x, sums[1] += x x, over rows of x (rows, c). Four rows at a time: the sums are then
- * loaded and stored a quarter as often. */
-CPU_CLONES static void add_moments(double *restrict sum,
-                                   double *restrict squares,
-                                   const float *restrict x,
-                                   int64_t rows,
-                                   int64_t c) {
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+ALWAYS_INLINE float load(const void *p, int64_t i, bool bf16) {
+    return bf16 ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+/* Results of a row are made in stretches: in place for f32; for bf16 in a buffer, which the
+ * processor then rounds faster than a loop that does both. */
+enum { STRETCH = 512 };
+
+ALWAYS_INLINE float *target(void *to, int64_t at, float *buffer, bool bf16) {
+    return bf16 ? buffer : (float *)to + at;
+}
+
+ALWAYS_INLINE void finish(void *to, int64_t at, const float *buffer, int64_t count, bool bf16) {
+    if (bf16) {
+        cpu_narrow((uint16_t *)to + at, buffer, count);
+    }
+}
+
+/* One block of rows: where it begins in every tensor, its rows, the channels. */
+struct rows {
+    void *to, *dresidual;                  /* out or dpre; dresidual may be dout itself */
+    const void *x, *residual, *dout, *out; /* x: pre */
+    const float *mean, *scale, *beta;      /* by channel */
+    const float *a, *b, *k;                /* factors of the gradient, by channel */
+    double *sums;                          /* two of each channel, one behind the other */
+    int64_t count, c;
+    float floor; /* of the activation: 0 or minus infinity */
+};
+
+/* sums += x - mean and its square, mean being any number near x: without it the squares would
+ * cancel where x lies far from zero. */
+ALWAYS_INLINE void add_moments(const struct rows *rows, bool bf16) {
+    const struct rows w = *rows;
+    double *restrict sum = w.sums;
+    double *restrict squares = w.sums + w.c;
     int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) {
-        const float *in = x + r * c;
-        for (int64_t i = 0; i < c; i++) {
-            const double v0 = (double)in[i];
-            const double v1 = (double)in[c + i];
-            const double v2 = (double)in[2 * c + i];
-            const double v3 = (double)in[3 * c + i];
-            sum[i] = (((sum[i] + v0) + v1) + v2) + v3;
-            squares[i] = (((squares[i] + v0 * v0) + v1 * v1) + v2 * v2) + v3 * v3;
+    for (; r + GROUP <= w.count; r += GROUP) {
+#pragma omp simd
+        for (int64_t i = 0; i < w.c; i++) {
+            float s = 0.0f;
+            float q = 0.0f;
+#pragma GCC unroll 8
+            for (int64_t g = 0; g < GROUP; g++) {
+                const float v = load(w.x, (r + g) * w.c + i, bf16) - w.mean[i];
+                s += v;
+                q += v * v;
+            }
+            sum[i] += (double)s;
+            squares[i] += (double)q;
         }
     }
-    for (; r < rows; r++) {
-        for (int64_t i = 0; i < c; i++) {
-            const double v = (double)x[r * c + i];
+    for (; r < w.count; r++) {
+#pragma omp simd
+        for (int64_t i = 0; i < w.c; i++) {
+            const double v = (double)(load(w.x, r * w.c + i, bf16) - w.mean[i]);
             sum[i] += v;
             squares[i] += v * v;
         }
     }
 }
 
-/* out = act((x - mean) scale + beta + residual); residual may be NULL. The mean is taken off first:
- * folded into beta it would cancel badly where it is large against the deviation. */
-CPU_CLONES static void apply(float *restrict out,
-                             const float *restrict x,
-                             const float *restrict residual,
-                             const float *restrict mean,
-                             const float *restrict scale,
-                             const float *restrict beta,
-                             int64_t rows,
-                             int64_t c,
-                             float floor) {
-    for (int64_t r = 0; r < rows; r++) {
-        const float *in = x + r * c;
-        float *to = out + r * c;
-        if (residual == NULL) {
-            for (int64_t i = 0; i < c; i++) {
-                const float y = (in[i] - mean[i]) * scale[i] + beta[i];
-                to[i] = y > floor ? y : floor;
-            }
-        } else {
-            const float *add = residual + r * c;
-            for (int64_t i = 0; i < c; i++) {
-                const float y = (in[i] - mean[i]) * scale[i] + beta[i] + add[i];
-                to[i] = y > floor ? y : floor;
-            }
-        }
-    }
-}
-
-/* dy is dout where out > floor: adds dy and dy x over rows. Four rows at a time, as above. */
-CPU_CLONES static void add_gradient_moments(double *restrict sum_dy,
-                                            double *restrict sum_dy_x,
-                                            const float *restrict dout,
-                                            const float *restrict out,
-                                            const float *restrict x,
-                                            int64_t rows,
-                                            int64_t c,
-                                            float floor) {
+/* sums += dy and dy (x - mean), dy being dout where out > floor. dout is read either way, so that
+ * the loop has no branch. */
+ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool bf16) {
+    const struct rows w = *rows;
+    double *restrict sum_dy = w.sums;
+    double *restrict sum_dy_x = w.sums + w.c;
     int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) {
-        const float *d = dout + r * c; /* read either way, so that the loop has no branch */
-        const float *y = out + r * c;
-        const float *in = x + r * c;
-        for (int64_t i = 0; i < c; i++) {
-            const double d0 = (double)(y[i] > floor ? d[i] : 0.0f);
-            const double d1 = (double)(y[c + i] > floor ? d[c + i] : 0.0f);
-            const double d2 = (double)(y[2 * c + i] > floor ? d[2 * c + i] : 0.0f);
-            const double d3 = (double)(y[3 * c + i] > floor ? d[3 * c + i] : 0.0f);
-            sum_dy[i] = (((sum_dy[i] + d0) + d1) + d2) + d3;
-            sum_dy_x[i] = (((sum_dy_x[i] + d0 * (double)in[i]) + d1 * (double)in[c + i]) +
-                           d2 * (double)in[2 * c + i]) +
-                          d3 * (double)in[3 * c + i];
+    for (; r + GROUP <= w.count; r += GROUP) {
+#pragma omp simd
+        for (int64_t i = 0; i < w.c; i++) {
+            float s = 0.0f;
+            float q = 0.0f;
+#pragma GCC unroll 8
+            for (int64_t g = 0; g < GROUP; g++) {
+                const int64_t e = (r + g) * w.c + i;
+                const float d = load(w.dout, e, bf16);
+                const float dy = load(w.out, e, bf16) > w.floor ? d : 0.0f;
+                s += dy;
+                q += dy * (load(w.x, e, bf16) - w.mean[i]);
+            }
+            sum_dy[i] += (double)s;
+            sum_dy_x[i] += (double)q;
         }
     }
-    for (; r < rows; r++) {
-        for (int64_t i = 0; i < c; i++) {
-            const float d = dout[r * c + i];
-            const double dy = (double)(out[r * c + i] > floor ? d : 0.0f);
-            sum_dy[i] += dy;
-            sum_dy_x[i] += dy * (double)x[r * c + i];
+    for (; r < w.count; r++) {
+#pragma omp simd
+        for (int64_t i = 0; i < w.c; i++) {
+            const int64_t e = r * w.c + i;
+            const float d = load(w.dout, e, bf16);
+            const float dy = load(w.out, e, bf16) > w.floor ? d : 0.0f;
+            sum_dy[i] += (double)dy;
+            sum_dy_x[i] += (double)dy * (double)(load(w.x, e, bf16) - w.mean[i]);
         }
     }
 }
 
-/* What one stretch of the gradient is made of; all but dx and dresidual is read. */
-struct gradient_tile {
-    float *dx, *dresidual; /* dresidual may be NULL, or dout itself */
-    const float *dout, *out, *x;
-    const float *mean, *a, *b, *k; /* by channel */
-    int64_t rows, c;
-    float floor;
-};
-
-/* dx = a dy + b (x - mean) + k per channel, dy = dout where out > floor */
-CPU_CLONES static void apply_gradient(const struct gradient_tile *t) {
-    const struct gradient_tile g = *t;
-    for (int64_t e = 0; e < g.rows * g.c; e += g.c) {
+/* out = act((x - mean) scale + beta + residual). The mean is taken off first: folded into beta it
+ * would cancel badly where it is large against the deviation. */
+ALWAYS_INLINE void apply(const struct rows *rows, bool bf16) {
+    const struct rows w = *rows;
+    const int64_t step = bf16 ? STRETCH : w.c;
+    float buffer[STRETCH];
+    for (int64_t e = 0; e < w.count * w.c; e += w.c) {
+        for (int64_t from = 0; from < w.c; from += step) {
+            const int64_t size = w.c - from < step ? w.c - from : step;
+            const float *mean = w.mean + from;
+            const float *scale = w.scale + from;
+            const float *beta = w.beta + from;
+            const int64_t at = e + from;
+            float *to = target(w.to, at, buffer, bf16);
+            if (w.residual == NULL) {
 #pragma omp simd
-        for (int64_t i = 0; i < g.c; i++) {
-            const float d = g.dout[e + i];
-            const float dy = g.out[e + i] > g.floor ? d : 0.0f;
-            g.dx[e + i] = g.a[i] * dy + g.b[i] * (g.x[e + i] - g.mean[i]) + g.k[i];
+                for (int64_t i = 0; i < size; i++) {
+                    const float y = (load(w.x, at + i, bf16) - mean[i]) * scale[i] + beta[i];
+                    to[i] = y > w.floor ? y : w.floor;
+                }
+            } else {
+#pragma omp simd
+                for (int64_t i = 0; i < size; i++) {
+                    const float y = (load(w.x, at + i, bf16) - mean[i]) * scale[i] + beta[i] +
+                                    load(w.residual, at + i, bf16);
+                    to[i] = y > w.floor ? y : w.floor;
+                }
+            }
+            finish(w.to, at, to, size, bf16);
+        }
+    }
+}
+
+/* dx = a dy + b (x - mean) + k per channel */
+ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool bf16) {
+    const struct rows w = *rows;
+    const int64_t step = bf16 ? STRETCH : w.c;
+    float buffer[STRETCH];
+    for (int64_t e = 0; e < w.count * w.c; e += w.c) {
+        for (int64_t from = 0; from < w.c; from += step) {
+            const int64_t size = w.c - from < step ? w.c - from : step;
+            const float *mean = w.mean + from;
+            const float *a = w.a + from;
+            const float *b = w.b + from;
+            const float *k = w.k + from;
+            const int64_t at = e + from;
+            float *to = target(w.to, at, buffer, bf16);
+#pragma omp simd
+            for (int64_t i = 0; i < size; i++) {
+                const float d = load(w.dout, at + i, bf16);
+                const float dy = load(w.out, at + i, bf16) > w.floor ? d : 0.0f;
+                to[i] = a[i] * dy + b[i] * (load(w.x, at + i, bf16) - mean[i]) + k[i];
+            }
+            finish(w.to, at, to, size, bf16);
         }
     }
 }
 
 /* dresidual = or += dy. Element by element, so that it may be dout itself. */
-CPU_CLONES static void apply_residual(const struct gradient_tile *t, bool add) {
-    const struct gradient_tile g = *t;
-    if (add) {
+ALWAYS_INLINE void apply_residual(const struct rows *rows, bool add, bool bf16) {
+    const struct rows w = *rows;
+    const int64_t count = w.count * w.c;
+    const int64_t step = bf16 ? STRETCH : count;
+    float buffer[STRETCH];
+    for (int64_t at = 0; at < count; at += step) {
+        const int64_t size = count - at < step ? count - at : step;
+        float *to = target(w.dresidual, at, buffer, bf16);
 #pragma omp simd
-        for (int64_t e = 0; e < g.rows * g.c; e++) {
-            const float d = g.dout[e];
-            g.dresidual[e] += g.out[e] > g.floor ? d : 0.0f;
+        for (int64_t i = 0; i < size; i++) {
+            const float d = load(w.dout, at + i, bf16);
+            const float dy = load(w.out, at + i, bf16) > w.floor ? d : 0.0f;
+            to[i] = add ? load(w.dresidual, at + i, bf16) + dy : dy;
         }
-        return;
-    }
-#pragma omp simd
-    for (int64_t e = 0; e < g.rows * g.c; e++) {
-        const float d = g.dout[e];
-        g.dresidual[e] = g.out[e] > g.floor ? d : 0.0f;
+        finish(w.dresidual, at, to, size, bf16);
     }
 }
+
+typedef void rows_function(const struct rows *rows);
+
+CPU_CLONES static void moments_f32(const struct rows *rows) {
+    add_moments(rows, false);
+}
+
+CPU_CLONES static void moments_bf16(const struct rows *rows) {
+    add_moments(rows, true);
+}
+
+CPU_CLONES static void gradient_moments_f32(const struct rows *rows) {
+    add_gradient_moments(rows, false);
+}
+
+CPU_CLONES static void gradient_moments_bf16(const struct rows *rows) {
+    add_gradient_moments(rows, true);
+}
+
+CPU_CLONES static void apply_f32(const struct rows *rows) {
+    apply(rows, false);
+}
+
+CPU_CLONES static void apply_bf16(const struct rows *rows) {
+    apply(rows, true);
+}
+
+CPU_CLONES static void gradient_f32(const struct rows *rows) {
+    apply_gradient(rows, false);
+}
+
+CPU_CLONES static void gradient_bf16(const struct rows *rows) {
+    apply_gradient(rows, true);
+}
+
+CPU_CLONES static void residual_f32(const struct rows *rows) {
+    apply_residual(rows, false, false);
+}
+
+CPU_CLONES static void residual_bf16(const struct rows *rows) {
+    apply_residual(rows, false, true);
+}
+
+CPU_CLONES static void added_residual_f32(const struct rows *rows) {
+    apply_residual(rows, true, false);
+}
+
+CPU_CLONES static void added_residual_bf16(const struct rows *rows) {
+    apply_residual(rows, true, true);
+}
+
+/* ---- blocks ---- */
 
 static struct conv_shape shape_of(const struct tensor *pre,
                                   const struct tensor *in,
@@ -177,38 +277,11 @@ static int64_t block_rows(int64_t m, int64_t b, int64_t *from) {
     return m - *from < size ? m - *from : size;
 }
 
-/* A walk over block b of a matrix (m, c): all of it for f32; for BF16 as many rows as a buffer
- * holds, or parts of one. */
-struct tile {
-    int64_t at, rows, column, columns; /* first element, and the rectangle */
-    int64_t c, end_row, row, height, width;
-};
-
-static struct tile first_tile(const struct tensor *t, int64_t b) {
-    const int64_t c = t->shape[3];
-    struct tile w = {.c = c};
-    w.end_row = block_rows(tensor_count(t) / c, b, &w.row);
-    w.end_row += w.row;
-    const bool narrow = t->dtype != DTYPE_F32;
-    w.width = narrow && c > TILE ? TILE : c;
-    w.height = narrow ? TILE / w.width : w.end_row - w.row;
-    w.column = -w.width;
-    if (w.width < c) {
-        w.height = 1;
-    }
-    return w;
-}
-
-static bool next_tile(struct tile *w) {
-    w->column += w->width;
-    if (w->column >= w->c) {
-        w->column = 0;
-        w->row += w->height;
-    }
-    w->rows = w->end_row - w->row < w->height ? w->end_row - w->row : w->height;
-    w->columns = w->c - w->column < w->width ? w->c - w->column : w->width;
-    w->at = w->row * w->c + w->column;
-    return w->rows > 0;
+/* Row `from` of t; NULL where t is not wanted. */
+static void *row_of(const struct tensor *t, int64_t from, int64_t c) {
+    return tensor_wanted(t)
+               ? (unsigned char *)t->data + (size_t)(from * c) * dtype_size_bytes(t->dtype)
+               : NULL;
 }
 
 /* Adds the blocks' pairs of column sums in order into those of block 0. */
@@ -220,8 +293,9 @@ static void add_blocks(double *sums, int64_t c) {
     }
 }
 
-/* mean, rstd and the running statistics from the sums of pre and its squares. */
+/* mean, rstd and the running statistics from the sums of pre - pivot and its squares. */
 static void set_statistics(const double *sums,
+                           const float *pivot,
                            int64_t m,
                            int64_t c,
                            const struct tensor *mean,
@@ -233,8 +307,9 @@ static void set_statistics(const double *sums,
     float *rm = tensor_wanted(running_mean) ? running_mean->data : NULL;
     float *rv = tensor_wanted(running_var) ? running_var->data : NULL;
     for (int64_t i = 0; i < c; i++) {
-        const double mu = sums[i] / (double)m;
-        const double variance = fmax(sums[c + i] / (double)m - mu * mu, 0.0);
+        const double shift = sums[i] / (double)m;
+        const double mu = (double)pivot[i] + shift;
+        const double variance = fmax(sums[c + i] / (double)m - shift * shift, 0.0);
         const double unbiased = m > 1 ? variance * (double)m / (double)(m - 1) : variance;
         ((float *)mean->data)[i] = (float)mu;
         ((float *)rstd->data)[i] = (float)(1.0 / sqrt(variance + (double)p->eps));
@@ -245,41 +320,37 @@ static void set_statistics(const double *sums,
     }
 }
 
-/* Column sums of pre and its squares into sums (2, c), the first of BLOCKS. */
-static void sum_moments(double *sums, const struct tensor *pre) {
+/* Column sums of pre - pivot and its squares into sums (2, c), the first of BLOCKS. */
+static void sum_moments(double *sums, const float *pivot, const struct tensor *pre) {
     const int64_t c = pre->shape[3];
+    rows_function *const run = pre->dtype == DTYPE_F32 ? moments_f32 : moments_bf16;
+    memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
-        float *buffer = tile_buffers[0];
-        double *mine = sums + b * 2 * c;
-        memset(mine, 0, (size_t)(2 * c) * sizeof *mine);
-        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
-            const float *x = cpu_read(pre, w.at, w.rows * w.columns, buffer);
-            add_moments(mine + w.column, mine + c + w.column, x, w.rows, w.columns);
-        }
+        int64_t from;
+        struct rows w = {.sums = sums + b * 2 * c, .mean = pivot, .c = c};
+        w.count = block_rows(tensor_count(pre) / c, b, &from);
+        w.x = row_of(pre, from, c);
+        run(&w);
     }
     add_blocks(sums, c);
 }
 
-static void normalise(const struct tensor *out,
+/* `how` holds what all blocks share. */
+static void normalise(const struct rows *how,
+                      const struct tensor *out,
                       const struct tensor *pre,
-                      const struct tensor *residual,
-                      const float *mean,
-                      const float *scale,
-                      const float *beta,
-                      float floor) {
+                      const struct tensor *residual) {
+    rows_function *const run = pre->dtype == DTYPE_F32 ? apply_f32 : apply_bf16;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
-        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
-            const int64_t count = w.rows * w.columns;
-            const float *x = cpu_read(pre, w.at, count, tile_buffers[0]);
-            const float *add =
-                tensor_wanted(residual) ? cpu_read(residual, w.at, count, tile_buffers[1]) : NULL;
-            float *to = cpu_target(out, w.at, tile_buffers[2]);
-            apply(to, x, add, mean + w.column, scale + w.column, beta + w.column, w.rows, w.columns,
-                  floor);
-            cpu_store(out, w.at, count, to);
-        }
+        int64_t from;
+        struct rows w = *how;
+        w.count = block_rows(tensor_count(pre) / w.c, b, &from);
+        w.x = row_of(pre, from, w.c);
+        w.residual = row_of(residual, from, w.c);
+        w.to = row_of(out, from, w.c);
+        run(&w);
     }
 }
 
@@ -309,11 +380,16 @@ enum status cpu_conv_bn(struct device *dev,
     }
     const int64_t c = pre->shape[3];
     void *scratch;
-    TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * c) * sizeof(double), &scratch, err));
+    TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)c * sizeof(float),
+                    &scratch, err));
+    double *sums = scratch;
+    float *pivot = (float *)(sums + BLOCKS * 2 * c);
     if (p->training) {
-        double *sums = scratch;
-        sum_moments(sums, pre);
-        set_statistics(sums, tensor_count(pre) / c, c, mean, rstd, running_mean, running_var, p);
+        const float *first = cpu_read(pre, 0, c, pivot);
+        memmove(pivot, first, (size_t)c * sizeof *pivot);
+        sum_moments(sums, pivot, pre);
+        set_statistics(sums, pivot, tensor_count(pre) / c, c, mean, rstd, running_mean, running_var,
+                       p);
     } else {
         memcpy(mean->data, running_mean->data, (size_t)c * sizeof(float));
         for (int64_t i = 0; i < c; i++) {
@@ -325,8 +401,12 @@ enum status cpu_conv_bn(struct device *dev,
     for (int64_t i = 0; i < c; i++) {
         scale[i] = ((const float *)gamma->data)[i] * ((const float *)rstd->data)[i];
     }
-    normalise(out, pre, residual, mean->data, scale, beta->data,
-              p->act == ACTIVATION_RELU ? 0.0f : -INFINITY);
+    const struct rows how = {.mean = mean->data,
+                             .scale = scale,
+                             .beta = beta->data,
+                             .c = c,
+                             .floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY};
+    normalise(&how, out, pre, residual);
     return STATUS_OK;
 }
 
@@ -338,17 +418,15 @@ static void set_factors(double *sums,
                         const struct tensor *dgamma,
                         const struct tensor *dbeta,
                         enum write_mode mode,
-                        const struct tensor *mean,
                         const struct tensor *rstd,
                         const struct tensor *gamma) {
     float *dg = dgamma->data;
     float *db = dbeta->data;
     for (int64_t i = 0; i < c; i++) {
-        const double mu = (double)((const float *)mean->data)[i];
         const double r = (double)((const float *)rstd->data)[i];
         const double g = (double)((const float *)gamma->data)[i];
         const double sum_dy = sums[i];
-        const double sum_dy_xhat = (sums[c + i] - mu * sum_dy) * r;
+        const double sum_dy_xhat = sums[c + i] * r;
         dg[i] = (float)(sum_dy_xhat + (mode == WRITE_ADD ? (double)dg[i] : 0.0));
         db[i] = (float)(sum_dy + (mode == WRITE_ADD ? (double)db[i] : 0.0));
         /* dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m) */
@@ -400,61 +478,59 @@ static enum status input_gradient(struct device *dev,
 }
 
 static void sum_gradient_moments(double *sums,
+                                 const struct rows *how,
                                  const struct tensor *dout,
                                  const struct tensor *out,
-                                 const struct tensor *pre,
-                                 float floor) {
-    const int64_t c = pre->shape[3];
+                                 const struct tensor *pre) {
+    const int64_t c = how->c;
+    rows_function *const run =
+        pre->dtype == DTYPE_F32 ? gradient_moments_f32 : gradient_moments_bf16;
+    memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
-        double *mine = sums + b * 2 * c;
-        memset(mine, 0, (size_t)(2 * c) * sizeof *mine);
-        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
-            const int64_t count = w.rows * w.columns;
-            const float *dy = cpu_read(dout, w.at, count, tile_buffers[0]);
-            const float *y = cpu_read(out, w.at, count, tile_buffers[1]);
-            const float *x = cpu_read(pre, w.at, count, tile_buffers[2]);
-            add_gradient_moments(mine + w.column, mine + c + w.column, dy, y, x, w.rows, w.columns,
-                                 floor);
-        }
+        int64_t from;
+        struct rows w = *how;
+        w.sums = sums + b * 2 * c;
+        w.count = block_rows(tensor_count(pre) / c, b, &from);
+        w.dout = row_of(dout, from, c);
+        w.out = row_of(out, from, c);
+        w.x = row_of(pre, from, c);
+        run(&w);
     }
     add_blocks(sums, c);
 }
 
-/* dpre, and dresidual where it is wanted. factors: a, b, k of apply_gradient, c floats each. */
-static void spread_gradient(const struct tensor *dpre,
+/* dpre, and dresidual where it is wanted. */
+static void spread_gradient(const struct rows *how,
+                            const struct tensor *dpre,
                             const struct tensor *dresidual,
                             enum write_mode mode,
                             const struct tensor *dout,
                             const struct tensor *out,
-                            const struct tensor *pre,
-                            const float *mean,
-                            const float *factors,
-                            float floor) {
-    const int64_t c = pre->shape[3];
-    const bool wanted = tensor_wanted(dresidual);
+                            const struct tensor *pre) {
+    const int64_t c = how->c;
+    const bool f32 = pre->dtype == DTYPE_F32;
+    const bool add = mode == WRITE_ADD;
+    rows_function *const run = f32 ? gradient_f32 : gradient_bf16;
+    rows_function *const aside = f32 ? (add ? added_residual_f32 : residual_f32)
+                                     : (add ? added_residual_bf16 : residual_bf16);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
-        for (struct tile w = first_tile(pre, b); next_tile(&w);) {
-            const int64_t count = w.rows * w.columns;
-            struct gradient_tile g = {.rows = w.rows, .c = w.columns, .floor = floor};
-            g.dout = cpu_read(dout, w.at, count, tile_buffers[0]);
-            g.out = cpu_read(out, w.at, count, tile_buffers[1]);
-            g.x = cpu_read(pre, w.at, count, tile_buffers[2]);
-            g.mean = mean + w.column;
-            g.a = factors + w.column;
-            g.b = g.a + c;
-            g.k = g.b + c;
-            g.dx = cpu_target(dpre, w.at, tile_buffers[3]);
-            apply_gradient(&g);
-            cpu_store(dpre, w.at, count, g.dx);
-            if (wanted) {
-                g.dresidual = cpu_target(dresidual, w.at, tile_buffers[4]);
-                if (mode == WRITE_ADD) {
-                    (void)cpu_read(dresidual, w.at, count, tile_buffers[4]);
-                }
-                apply_residual(&g, mode == WRITE_ADD);
-                cpu_store(dresidual, w.at, count, g.dresidual);
+        int64_t from;
+        const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
+        /* a few rows at a time, so that the second loop finds dout and out in the cache */
+        const int64_t step = c < STEP_ELEMENTS ? STEP_ELEMENTS / c : 1;
+        for (int64_t r = from; r < from + rows; r += step) {
+            struct rows w = *how;
+            w.count = from + rows - r < step ? from + rows - r : step;
+            w.to = row_of(dpre, r, c);
+            w.dresidual = row_of(dresidual, r, c);
+            w.dout = row_of(dout, r, c);
+            w.out = row_of(out, r, c);
+            w.x = row_of(pre, r, c);
+            run(&w);
+            if (w.dresidual != NULL) {
+                aside(&w);
             }
         }
     }
@@ -485,16 +561,21 @@ enum status cpu_conv_bn_bwd(struct device *dev,
                           in, weight, gamma, p, err));
     const int64_t c = pre->shape[3];
     const int64_t m = tensor_count(pre) / c;
-    const float floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY;
     void *scratch;
     TRY(cpu_scratch(dev,
                     (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)(3 * c) * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
     float *factors = (float *)(sums + BLOCKS * 2 * c);
-    sum_gradient_moments(sums, dout, out, pre, floor);
-    set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, mean, rstd, gamma);
-    spread_gradient(dpre, dresidual, dresidual_mode, dout, out, pre, mean->data, factors, floor);
+    const struct rows how = {.mean = mean->data,
+                             .a = factors,
+                             .b = factors + c,
+                             .k = factors + 2 * c,
+                             .c = c,
+                             .floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY};
+    sum_gradient_moments(sums, &how, dout, out, pre);
+    set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, rstd, gamma);
+    spread_gradient(&how, dpre, dresidual, dresidual_mode, dout, out, pre);
     const struct conv_shape shape = shape_of(pre, in, weight, p);
     TRY(weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
     return tensor_wanted(din) ? input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
