@@ -3,7 +3,8 @@
  * one for the statistics, one that writes the result. The backward pass mirrors it.
  *
  * Seen as a matrix, pre has M = N OH OW rows and C columns. Statistics are taken in a fixed number
- * of row blocks, in double, and added in order: the same bits for any number of threads.
+ * of row blocks, in f32 over a few rows and in double over those, and added in order: the same bits
+ * for any number of threads.
  */
 #include <math.h>
 #include <string.h>
