@@ -159,7 +159,7 @@ cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t
 
 /* F32 and BF16 are computed in; UNSUPPORTED with the reason for anything else. */
 enum status cuda_real(const char *op, const struct tensor *t, struct error *err);
-/* What cuDNN and cuBLASLt read lies at multiples of 16 bytes; `data` that does not is INVALID. */
+/* What cuDNN reads lies at multiples of 16 bytes; `data` that does not is INVALID. */
 enum status cuda_aligned(const char *op, const void *data, struct error *err);
 
 /* ---- the table: each file puts its own operators in ---- */

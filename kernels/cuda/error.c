@@ -52,10 +52,9 @@ enum status cuda_real(const char *op, const struct tensor *t, struct error *err)
 
 enum status cuda_aligned(const char *op, const void *data, struct error *err) {
     if ((uintptr_t)data % ALIGNMENT_BYTES != 0) {
-        return error_set(
-            err, STATUS_INVALID,
-            "%s: a tensor is not at a multiple of %d bytes, as cuDNN and cuBLASLt need", op,
-            ALIGNMENT_BYTES);
+        return error_set(err, STATUS_INVALID,
+                         "%s: a tensor is not at a multiple of %d bytes, as cuDNN needs", op,
+                         ALIGNMENT_BYTES);
     }
     return STATUS_OK;
 }

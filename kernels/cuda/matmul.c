@@ -13,6 +13,7 @@ enum { MATMUL_MAX_PLANS = 256 };
 
 struct matmul_plan {
     struct product product;
+    uint32_t alignment; /* bytes that every address is a multiple of, at most ALIGNMENT_BYTES */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
@@ -102,7 +103,6 @@ static enum status choose_algorithm(struct cuda_device *dev,
                                     cublasLtMatmulPreference_t preference,
                                     struct error *err) {
     const uint64_t workspace = BLAS_WORKSPACE_BYTES;
-    const uint32_t alignment = ALIGNMENT_BYTES;
     const uint32_t schemes =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -113,8 +113,8 @@ static enum status choose_algorithm(struct cuda_device *dev,
     TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes));
     for (int i = 0; i < 4; i++) {
-        TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
-                                                      sizeof alignment));
+        TRY_BLAS(cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &out->alignment,
+                                                      sizeof out->alignment));
     }
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
@@ -159,11 +159,12 @@ static bool same_product(const struct product *a, const struct product *b) {
 static enum status find_plan(struct cuda_device *dev,
                              struct matmul_plan **out,
                              const struct product *p,
+                             uint32_t alignment,
                              const void *bias,
                              struct error *err) {
     struct matmul_plans *plans = dev->matmuls;
     for (int32_t i = 0; i < plans->count; i++) {
-        if (same_product(&plans->plans[i].product, p)) {
+        if (plans->plans[i].alignment == alignment && same_product(&plans->plans[i].product, p)) {
             *out = &plans->plans[i];
             return STATUS_OK;
         }
@@ -177,6 +178,7 @@ static enum status find_plan(struct cuda_device *dev,
     struct matmul_plan *plan = &plans->plans[plans->count];
     memset(plan, 0, sizeof *plan);
     plan->product = *p;
+    plan->alignment = alignment;
     const enum status s = make_plan(dev, plan, bias, err);
     if (s != STATUS_OK) {
         plan_destroy(plan);
@@ -185,6 +187,12 @@ static enum status find_plan(struct cuda_device *dev,
     plans->count++;
     *out = plan;
     return STATUS_OK;
+}
+
+/* A part of a tensor may begin anywhere; the slower algorithm is one of another plan. */
+static uint32_t common_alignment(const void *a, const void *b, const void *c) {
+    const uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | ALIGNMENT_BYTES;
+    return (uint32_t)(bits & (~bits + 1)); /* the lowest of them */
 }
 
 enum status matmul_run(struct cuda_device *dev,
@@ -197,10 +205,7 @@ enum status matmul_run(struct cuda_device *dev,
                        struct error *err) {
     struct matmul_plan *plan;
     const float beta = p->add ? 1.0f : 0.0f;
-    TRY(cuda_aligned("matmul", out, err));
-    TRY(cuda_aligned("matmul", a, err));
-    TRY(cuda_aligned("matmul", b, err));
-    TRY(find_plan(dev, &plan, p, bias, err));
+    TRY(find_plan(dev, &plan, p, common_alignment(out, a, b), bias, err));
     TRY(set_bias(plan, bias, err));
     TRY_BLAS(cublasLtMatmul(dev->blas, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, out,
                             plan->out, out, plan->out, &plan->algorithm, dev->blas_workspace,
