@@ -1,5 +1,5 @@
 /*
- * shard_internal: the bytes of a shard that are neither image nor text: tar headers, zstd framing,
+ * shard_internal: the bytes of a shard that are neither image nor text: members, zstd framing,
  * the index. Shared by the writer, the readers and the dataset; see formats/SHARD_FORMAT.md.
  *
  * Threading : pure functions over the caller's storage; a parsed index is immutable.
@@ -12,21 +12,14 @@
 #include "formats/base/file_io.h"
 #include "formats/base/hash.h"
 #include "formats/shard.h"
+#include "formats/tar.h"
 #include "formats/zstd_codec_internal.h"
 
 /* ---- tar ------------------------------------------------------------------------------------- */
 
 enum {
-    TAR_BLOCK_BYTES = 512,
-    TAR_NAME_BYTES = 100,
-    TAR_END_BYTES = 1024,           /* two zero blocks */
     SHARD_MAX_HEAD_BYTES = 8 << 20, /* of a sample: everything in front of its image */
 };
-
-/* Bytes of padding behind a member's body. */
-static inline uint32_t tar_padding(uint64_t size_bytes) {
-    return (uint32_t)((TAR_BLOCK_BYTES - size_bytes % TAR_BLOCK_BYTES) % TAR_BLOCK_BYTES);
-}
 
 /* The last member of a plain tar shard: index, zeros, trailer. WebDataset readers pass over names
  * of this form. */
@@ -36,10 +29,6 @@ enum {
     /* At the end of such a shard, in front of the two zero blocks. */
     TRAILER_BYTES = TAR_BLOCK_BYTES,
 };
-
-/* A plain file's header; everything in it follows from name and size. Requires strlen(name) <
- * TAR_NAME_BYTES and size_bytes < 2^33. */
-void tar_header(uint8_t out[TAR_BLOCK_BYTES], const char *name, uint64_t size_bytes);
 
 /* Name of caption `k`, of the JSON (format and k ignored), of the image of a sample. */
 enum tar_member { TAR_CAPTION, TAR_JSON, TAR_IMAGE };

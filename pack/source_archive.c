@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/shard_internal.h"
+#include "formats/tar.h"
 #include "pack/source_tar_internal.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/shard_internal.h"
+#include "formats/tar.h"
 
 enum {
     WINDOW_BYTES = 256 << 10,
