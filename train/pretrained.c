@@ -12,7 +12,12 @@
 
 #include "formats/safetensors.h"
 
-enum { MAX_LISTED = 20, NAME_BYTES = 256, SHAPE_BYTES = 160 };
+enum {
+    MAX_LISTED = 20,
+    NAME_BYTES = 256,
+    SHAPE_BYTES = 160,
+    TEXT_BYTES = 2 * SHAPE_BYTES + NAME_BYTES
+};
 
 struct job {
     struct params *p;
@@ -21,7 +26,7 @@ struct job {
     struct safetensors *file;
     const char *prefix; /* of the names in the file */
     int32_t misfit_count;
-    char first[NAME_BYTES]; /* of the misfits */
+    char first[TEXT_BYTES]; /* of the misfits */
 };
 
 static bool belongs(const struct job *j, const struct param_info *info) {
@@ -85,7 +90,7 @@ static bool is_real(enum safetensors_dtype t) {
 static void check_tensor(struct job *j, const struct param_info *info) {
     const struct safetensors_info *found = find(j, j->prefix, info);
     const char *name = info->name + strlen(j->tower);
-    char text[2 * SHAPE_BYTES + NAME_BYTES];
+    char text[TEXT_BYTES];
     if (found == NULL) {
         (void)snprintf(text, sizeof text, "%s%s is missing", j->prefix, name);
         misfit(j, text);

@@ -316,7 +316,7 @@ enum status conv_run(struct cuda_device *dev,
                      void *w,
                      void *y,
                      struct error *err) {
-    struct plan *plan;
+    struct plan *plan = NULL;
     void *const data[3] = {x, w, y};
     for (int i = 0; i < 3; i++) {
         TRY(cuda_aligned("conv_bn", data[i], err));

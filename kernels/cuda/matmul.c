@@ -203,7 +203,7 @@ enum status matmul_run(struct cuda_device *dev,
                        const void *bias,
                        float alpha,
                        struct error *err) {
-    struct matmul_plan *plan;
+    struct matmul_plan *plan = NULL;
     const float beta = p->add ? 1.0f : 0.0f;
     TRY(find_plan(dev, &plan, p, common_alignment(out, a, b), bias, err));
     TRY(set_bias(plan, bias, err));
