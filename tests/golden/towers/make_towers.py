@@ -21,6 +21,11 @@ MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 
 
+def exact(numbers):
+    """Constants as f32 holds them: so deep towers make the difference visible."""
+    return torch.tensor(numbers, dtype=torch.float32).double()
+
+
 class Draws:
     """splitmix64, seeded by FNV-1a of a name"""
 
@@ -91,6 +96,9 @@ class Model(torch.nn.Module):
                                   n_heads=heads, hidden_dim=ffn, dropout=0.0, attention_dropout=0.0)
         config._attn_implementation = "eager"
         self.text = DistilBertModel(config)
+        for m in self.modules():
+            if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.LayerNorm)):
+                m.eps = exact(m.eps).item()
         self.image_proj = torch.nn.Linear(self.image.num_features, EMBED)
         self.text_proj = torch.nn.Linear(dim, EMBED)
 
@@ -123,7 +131,7 @@ def run(tower, small_stem, text_name, text, px, batch, tokens):
                 value.copy_(weight(name, tuple(value.shape)))
     draws = Draws("images")
     images = torch.from_numpy((draws.many(batch * px * px * 3) >> 56).astype("int64")).reshape(batch, px, px, 3)
-    images = (images.double() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
+    images = (images.double() / 255 - exact(MEAN)) / exact(STD)
     images = images.permute(0, 3, 1, 2).contiguous()
     draws = Draws("tokens")
     ids = torch.tensor([[1 + draws.next() % (VOCAB - 1) for _ in range(tokens)] for _ in range(batch)])
