@@ -22,7 +22,7 @@
 
 #include "pack/pack_internal.h"
 
-enum { WAIT_MS = 100, SLOTS_PER_JOB = 8, ROWS_TO_SKIP = 4096 };
+enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
 
 /* Pictures, captions and JSON of the rows in the ring; their frames are as much again, and so may
  * be the buffers that wait for the next ones. */
