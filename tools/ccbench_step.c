@@ -119,12 +119,13 @@ struct bench {
 };
 
 struct result {
-    double step_s[MAX_STEPS]; /* sorted */
+    double step_s[MAX_STEPS]; /* sorted, as the next */
+    double conv_s[MAX_STEPS]; /* of each step's convolutions alone */
     double median_s, fastest_s;
     struct op_time ops[TIMED_MAX_OPS];
     size_t op_count;
     double flops;       /* of a step */
-    double conv_only_s; /* of a step's convolutions; 0: not measured */
+    double conv_only_s; /* the median of conv_s; 0: not measured */
 };
 
 /* ---- input ---- */
@@ -350,35 +351,27 @@ static enum status convolve(struct onednn *library,
     return convolve_backward_weight(library, &s, buffers[2], buffers[0], buffers[1], err);
 }
 
-/* The step's convolutions one after another, three times; the fastest counts. */
-static enum status run_convolutions(double *seconds,
-                                    const struct timed_convolution *list,
-                                    size_t count,
-                                    void *const buffers[3],
-                                    struct error *err) {
-    struct onednn *library = NULL;
-    enum status s = onednn_create(&library, err);
-    *seconds = 0.0;
-    for (int round = 0; s == STATUS_OK && round < 4; round++) {
-        const int64_t start_ns = clock_now_ns();
-        for (size_t i = 0; s == STATUS_OK && i < count; i++) {
-            s = convolve(library, &list[i], buffers, err);
-        }
-        const double took_s = (double)(clock_now_ns() - start_ns) * 1e-9;
-        if (round > 0 && (*seconds == 0.0 || took_s < *seconds)) {
-            *seconds = took_s;
-        }
+/* The step's convolutions alone: one after another, over the same buffers. */
+struct bare {
+    struct onednn *library;
+    const struct timed_convolution *list; /* of the step that was timed */
+    size_t count;
+    void *buffers[3]; /* output, input, weight: of the largest one */
+};
+
+static void bare_close(struct bare *bare) {
+    for (int k = 0; k < 3; k++) {
+        free(bare->buffers[k]);
     }
-    onednn_destroy(library);
-    return s;
+    onednn_destroy(bare->library);
 }
 
-static enum status bare_convolutions(double *seconds, struct error *err) {
-    const struct timed_convolution *list;
-    const size_t count = timed_ops_convolutions(&list);
+static enum status bare_open(struct bare *bare, struct error *err) {
+    *bare = (struct bare){0};
+    bare->count = timed_ops_convolutions(&bare->list);
     size_t sizes[3] = {64, 64, 64};
-    for (size_t i = 0; i < count; i++) {
-        const struct timed_convolution *c = &list[i];
+    for (size_t i = 0; i < bare->count; i++) {
+        const struct timed_convolution *c = &bare->list[i];
         const int64_t elements[3] = {c->n * c->out_h * c->out_w * c->out,
                                      c->n * c->h * c->w * c->in,
                                      c->out * c->kernel * c->kernel * c->in};
@@ -387,38 +380,34 @@ static enum status bare_convolutions(double *seconds, struct error *err) {
             sizes[k] = size > sizes[k] ? size : sizes[k];
         }
     }
-    void *buffers[3] = {NULL, NULL, NULL};
-    enum status s = STATUS_OK;
     for (int k = 0; k < 3; k++) {
         sizes[k] = (sizes[k] + 63) / 64 * 64;
-        buffers[k] = aligned_alloc(64, sizes[k]);
-        if (buffers[k] == NULL) {
-            s = error_set(err, STATUS_NOMEM, "no memory for the convolutions alone");
-        } else {
-            memset(buffers[k], 0, sizes[k]);
+        bare->buffers[k] = aligned_alloc(64, sizes[k]);
+        if (bare->buffers[k] == NULL) {
+            bare_close(bare);
+            return error_set(err, STATUS_NOMEM, "no memory for the convolutions alone");
         }
+        memset(bare->buffers[k], 0, sizes[k]);
     }
-    if (s == STATUS_OK) {
-        s = run_convolutions(seconds, list, count, buffers, err);
-    }
-    for (int k = 0; k < 3; k++) {
-        free(buffers[k]);
+    const enum status s = onednn_create(&bare->library, err);
+    if (s != STATUS_OK) {
+        bare_close(bare);
     }
     return s;
 }
 
-static enum status measure(struct bench *b, struct result *r, struct error *err) {
-    const size_t steps = (size_t)b->o->steps;
+static enum status bare_run(struct bare *bare, double *seconds, struct error *err) {
+    const int64_t start_ns = clock_now_ns();
+    for (size_t i = 0; i < bare->count; i++) {
+        TRY(convolve(bare->library, &bare->list[i], bare->buffers, err));
+    }
+    *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
+    return STATUS_OK;
+}
+
+/* One step that is timed by operator. */
+static enum status time_operators(struct bench *b, struct result *r, struct error *err) {
     double unused;
-    for (int warm = 0; warm < 2; warm++) {
-        TRY(one_step(b, &unused, err));
-    }
-    for (size_t i = 0; i < steps; i++) {
-        TRY(one_step(b, &r->step_s[i], err));
-    }
-    qsort(r->step_s, steps, sizeof r->step_s[0], by_value);
-    r->fastest_s = r->step_s[0];
-    r->median_s = r->step_s[steps / 2];
     timed_ops_install(b->dev);
     const enum status s = one_step(b, &unused, err);
     timed_ops_remove(b->dev);
@@ -427,13 +416,49 @@ static enum status measure(struct bench *b, struct result *r, struct error *err)
     for (size_t i = 0; i < r->op_count; i++) {
         r->flops += r->ops[i].flops;
     }
-    if (strcmp(b->o->device, "cpu") == 0 && b->o->tower != TOWER_TEXT) {
-        TRY(bare_convolutions(&r->conv_only_s, err));
-    }
     return STATUS_OK;
 }
 
-/* ---- result ---- */
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof values[0], by_value);
+    return values[count / 2];
+}
+
+/* Step and bare convolutions in turn, so that both meet the machine in the same state. */
+static enum status
+in_turn(struct bench *b, struct result *r, struct bare *bare, struct error *err) {
+    const size_t steps = (size_t)b->o->steps;
+    double unused;
+    if (bare != NULL) {
+        TRY(bare_run(bare, &unused, err)); /* makes the library's kernels */
+    }
+    for (size_t i = 0; i < steps; i++) {
+        TRY(one_step(b, &r->step_s[i], err));
+        if (bare != NULL) {
+            TRY(bare_run(bare, &r->conv_s[i], err));
+        }
+    }
+    r->median_s = median(r->step_s, steps);
+    r->fastest_s = r->step_s[0];
+    r->conv_only_s = bare != NULL ? median(r->conv_s, steps) : 0.0;
+    return STATUS_OK;
+}
+
+static enum status measure(struct bench *b, struct result *r, struct error *err) {
+    double unused;
+    for (int warm = 0; warm < 2; warm++) {
+        TRY(one_step(b, &unused, err));
+    }
+    TRY(time_operators(b, r, err));
+    if (strcmp(b->o->device, "cpu") != 0 || b->o->tower == TOWER_TEXT) {
+        return in_turn(b, r, NULL, err);
+    }
+    struct bare bare;
+    TRY(bare_open(&bare, err));
+    const enum status s = in_turn(b, r, &bare, err);
+    bare_close(&bare);
+    return s;
+}
 
 static enum status print_json(const struct bench *b, const struct result *r, struct error *err) {
     const struct options *o = b->o;
