@@ -12,6 +12,14 @@
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 
+/* Calls fail one after the other. What threads do is the same for all: there every seventh will do.
+ */
+#if defined(__SANITIZE_THREAD__)
+enum { STEP = 7 };
+#else
+enum { STEP = 1 };
+#endif
+
 static const char *tars[2];
 
 static void make_tars(void) {
@@ -52,7 +60,7 @@ static uint64_t sweep(enum file_fault fault, bool power_cut) {
     struct file_system *good = undisturbed(&want);
     uint64_t calls = UINT64_MAX;
     uint64_t resumed = 0;
-    for (uint64_t nth = 0; nth < calls; nth++) {
+    for (uint64_t nth = 0; nth < calls; nth += STEP) {
         struct file_system *fs = memory();
         struct file_system *faulty = NULL;
         assert_ok(file_fault_create(&faulty, fs, nth, fault, &err), err);
@@ -77,7 +85,7 @@ static uint64_t sweep(enum file_fault fault, bool power_cut) {
         file_fault_destroy(faulty);
         file_memory_destroy(fs);
     }
-    assert_true(resumed > calls / 2);
+    assert_true(resumed > calls / STEP / 2);
     file_memory_destroy(good);
     return calls;
 }
@@ -104,7 +112,7 @@ TEST(a_failing_look_at_any_call_and_resuming_gives_the_same_bytes) {
     make_tars();
     struct file_system *good = undisturbed(&want);
     uint64_t calls = UINT64_MAX;
-    for (uint64_t nth = 0; nth < calls; nth++) {
+    for (uint64_t nth = 0; nth < calls; nth += STEP) {
         struct file_system *fs = memory();
         struct file_system *faulty = NULL;
         assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_READ, &err), err);
@@ -134,7 +142,7 @@ TEST(dying_while_resuming_gives_the_same_bytes) {
     file_memory_destroy(base);
     for (uint64_t first = 2; first < calls; first += calls / 3) {
         uint64_t second_calls = UINT64_MAX;
-        for (uint64_t second = 0; second < second_calls; second++) {
+        for (uint64_t second = 0; second < second_calls; second += STEP) {
             struct file_system *fs = memory();
             struct file_system *faulty = NULL;
             assert_ok(file_fault_create(&faulty, fs, first, FILE_FAULT_DEAD, &err), err);
@@ -162,7 +170,7 @@ TEST(a_failure_while_resuming_is_reported_and_gives_the_same_bytes) {
     struct file_system *good = undisturbed(&want);
     for (int kind = 0; kind < 2; kind++) {
         uint64_t calls = UINT64_MAX;
-        for (uint64_t nth = 0; nth < calls; nth++) {
+        for (uint64_t nth = 0; nth < calls; nth += STEP) {
             struct file_system *fs = memory();
             struct file_system *faulty = NULL;
             assert_ok(file_fault_create(&faulty, fs, 150, FILE_FAULT_DEAD, &err), err);
