@@ -149,6 +149,7 @@ static bool has_sound_numbers(const uint8_t *header) {
     enum { MODE_AT = 100, UID_AT = 108, GID_AT = 116, TIME_AT = 136, DEVICES_AT = 329, BYTES = 8 };
     return is_number(header + MODE_AT, BYTES, false) && is_number(header + UID_AT, BYTES, false) &&
            is_number(header + GID_AT, BYTES, false) &&
+           is_number(header + SUM_AT, SUM_BYTES, false) &&
            is_number(header + TIME_AT, SIZE_DIGITS + 1, false) &&
            is_number(header + DEVICES_AT, BYTES, true) &&
            is_number(header + DEVICES_AT + BYTES, BYTES, true);
