@@ -339,10 +339,13 @@ static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
 static enum status wait_ready(struct pipeline *p, struct batch_slot *slot, struct error *err) {
     struct timespec deadline = deadline_in(p->opt.wait_timeout_ms);
     for (;;) {
-        if (slot->state == BATCH_READY && slot->batch.global_step == p->take_step) {
+        /* A batch may still be completed behind a failure that was told. */
+        if (!p->failure_told && slot->state == BATCH_READY &&
+            slot->batch.global_step == p->take_step) {
             return STATUS_OK;
         }
         if (p->failed) {
+            p->failure_told = true;
             if (err != NULL) {
                 *err = p->failure;
             }

@@ -87,7 +87,7 @@ struct pipeline {
     pthread_cond_t for_decode; /* an image was read */
     pthread_cond_t for_batch;  /* a batch is ready, or the run failed */
     bool stopping;
-    bool failed;
+    bool failed, failure_told; /* told: to the consumer, who gets nothing else from then on */
     struct error failure;
 
     struct read_slot *read_slots; /* (read_slot_count) */

@@ -114,6 +114,7 @@ bool threads_stop(struct loader *l, bool for_good) {
 static void reset_pipeline(struct pipeline *p) {
     p->stopping = false;
     p->failed = false;
+    p->failure_told = false;
     p->failure = (struct error){0};
     p->free_count = 0;
     for (uint32_t i = p->read_slot_count; i-- > 0;) {
