@@ -421,9 +421,12 @@ struct ops {
                         struct error *);
 };
 
+struct device_losses; /* device_loss.h */
+
 /* What every backend's device begins with. */
 struct device {
     const struct ops *ops;
+    const struct device_losses *losses; /* NULL: losses run on the host */
     void (*close)(struct device *);
     char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };

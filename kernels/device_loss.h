@@ -1,0 +1,157 @@
+/*
+ * device_loss: contrastive losses as kernels, for devices that have them (`device.losses`). The
+ * specification is train/loss_*.c, which runs on the host; here the same step runs where the
+ * similarities are: values, gradients, the state of samples and the learned scalars, in double
+ * where the host computes in double, and with a fixed order of additions.
+ *
+ * Everything that a step reads or writes lies where the device sees it, so nothing comes back to
+ * the host within a step, and the launches follow from the struct alone: a step can be recorded
+ * once and repeated.
+ *
+ * Threading : as the device.
+ * Ownership : every pointer is borrowed; memory from alloc goes back through free.
+ * Untrusted : ids at or beyond id_space are not followed; such a step is not sound.
+ */
+#ifndef KERNELS_DEVICE_LOSS_H
+#define KERNELS_DEVICE_LOSS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum device_loss_kind {
+    DEVICE_LOSS_CLIP, /* of two views: simclr */
+    DEVICE_LOSS_SIGLIP,
+    DEVICE_LOSS_CYCLIP,
+    DEVICE_LOSS_DEBIASED, /* dcl (beta 0) and hcl */
+    DEVICE_LOSS_RINCE,
+    DEVICE_LOSS_SOGCLR,
+    DEVICE_LOSS_ISOGCLR,
+    DEVICE_LOSS_NUCLR,
+    DEVICE_LOSS_EMC2
+};
+
+/* The f32 columns that losses keep, by anchor side: see struct loss. */
+enum device_loss_column {
+    DEVICE_LOSS_LOG_U,
+    DEVICE_LOSS_ZETA,
+    DEVICE_LOSS_ZETA_MOMENTUM,
+    DEVICE_LOSS_TAU,
+    DEVICE_LOSS_TAU_GRADIENT,
+    DEVICE_LOSS_CHAIN,
+    DEVICE_LOSS_COLUMN_COUNT
+};
+
+enum { DEVICE_LOSS_IMAGE, DEVICE_LOSS_TEXT, DEVICE_LOSS_SIDES };
+
+/* As struct loss_options has them, completed. */
+struct device_loss_constants {
+    double samples_count; /* n, live samples of the dataset */
+    double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
+    double gamma, zeta_momentum;
+    double tau_plus, beta, q, lambda;
+    double cyclic_self, cyclic_cross;
+    double burn_in;
+    uint64_t seed;
+    bool global_tau;    /* one temperature, learned */
+    bool zeta_unbiased; /* nuclr */
+    bool zeta_frozen;   /* nuclr: zeta never moves */
+    bool own_xi;        /* nuclr: the anchor's own zeta in the place of xi */
+};
+
+/* What differs from step to step. */
+struct device_loss_step {
+    uint64_t step; /* from 0 */
+    double lr;     /* of the model: of learned scalars without a rate of their own */
+    double zeta_lr[DEVICE_LOSS_SIDES]; /* by side of the zeta; 0: frozen in this step */
+};
+
+/* A scalar that Adam learns. */
+struct device_loss_learned {
+    double value, m, v;
+};
+
+struct device_loss_scalars {
+    struct device_loss_learned scale; /* log(1/tau) */
+    struct device_loss_learned bias;  /* siglip */
+    double learned_steps;
+    double xi[DEVICE_LOSS_SIDES];
+};
+
+enum device_loss_fault {
+    DEVICE_LOSS_SOUND,
+    DEVICE_LOSS_BAD_SIMILARITY, /* a similarity that is not finite */
+    DEVICE_LOSS_BAD_ID,         /* an id outside the id space */
+    DEVICE_LOSS_BAD_GRADIENT    /* a gradient, value or new state that is not finite */
+};
+
+struct device_loss_report {
+    double value, objective, tau; /* as struct loss_output; NaN where not sound */
+    int32_t sound;                /* 1; 0: state and scalars are untouched, gradients are NaN */
+    int32_t fault;                /* enum device_loss_fault */
+};
+
+/* One step. "On the device" below is memory that its kernels reach: that of ops->alloc or of
+ * losses->alloc. */
+struct device_loss {
+    enum device_loss_kind kind;
+    bool views;          /* two views of images: N = 2 B; else N = B */
+    int64_t batch_count; /* B in [2, 32768] */
+    uint64_t id_space;   /* entries of a column, at least 1 */
+    struct device_loss_constants constants;
+
+    /* On the device: */
+    const float *similarity;                         /* (N, N) */
+    float *gradient;                                 /* (N, N) */
+    const float *image_similarity, *text_similarity; /* (B, B), cyclip; NULL otherwise */
+    float *image_gradient, *text_gradient;           /* the same */
+    const uint64_t *sample_ids;                      /* (B) */
+    const struct device_loss_step *step;
+    struct device_loss_scalars *scalars;
+    struct device_loss_report *report;
+    /* (id_space) each; NULL: the loss has no such column */
+    float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
+    uint64_t *chain_id[DEVICE_LOSS_SIDES];
+    uint64_t *visits;
+    void *workspace; /* workspace_bytes, aligned to 16; means nothing between steps */
+};
+
+/* Memory that kernels reach. */
+enum device_memory {
+    DEVICE_MEMORY_OWN,   /* the device's; the host reads it by download */
+    DEVICE_MEMORY_PINNED /* the host's, which kernels read and write through the bus */
+};
+
+struct device_losses {
+    /* Of batch_count, kind and views alone. */
+    size_t (*workspace_bytes)(const struct device_loss *);
+    /* Starts the step and returns. The order of launches and their sizes follow from kind, views,
+     * batch_count and constants alone. Returns OK, INVALID (a pointer that the loss needs is
+     * missing, a size out of range), NOMEM or DEVICE. */
+    enum status (*step)(struct device *, const struct device_loss *, struct error *);
+
+    /* Zeroed memory for columns. *out is the address for kernels; *host that for the host, NULL
+     * where it has none. Returns OK, NOMEM or DEVICE. */
+    enum status (*alloc)(struct device *,
+                         enum device_memory,
+                         size_t size_bytes,
+                         void **out,
+                         void **host,
+                         struct error *);
+    /* Accepts NULL for both. Waits for the device. */
+    void (*free)(struct device *, enum device_memory, void *data, void *host);
+    /* Free memory of the device. Returns OK or DEVICE. */
+    enum status (*free_bytes)(struct device *, size_t *out, struct error *);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
