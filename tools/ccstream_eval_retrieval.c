@@ -31,7 +31,8 @@ static const struct cli_program program = {
         (const char *const[]){
             "ccstream-eval retrieval runs/a --data coco-test --json",
             "ccstream-eval retrieval runs/a --data coco-test --html found.html",
-            "ccstream-eval retrieval runs/a/step-0000005466.safetensors -d flickr30k-test", NULL},
+            "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test",
+            NULL},
     .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
                                    "taken. An image counts as found by the "
                                    "best of its captions, a caption by its image; ties with "

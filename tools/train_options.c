@@ -51,10 +51,10 @@ static const struct cli_option rows[] = {
              "it, it before --preset"},
     {"val", 'v', CLI_STRING, FIELD(val), .metavar = "DIR", .group = "Run",
      .help = "dataset for retrieval between epochs and at the end"},
-    {"eval-epochs", 0, CLI_U64, FIELD(eval_epochs), .min = "0", .max = "1000000",
-     .default_text = "1", .metavar = "N", .group = "Run",
+    {"eval-every", 0, CLI_U64, FIELD(eval_every), .min = "0", .max = "1000000", .default_text = "1",
+     .metavar = "N", .group = "Run",
      .help = "evaluate on --val every N epochs; 0: only at the end"},
-    {"checkpoint-steps", 0, CLI_U64, FIELD(checkpoint_steps), .min = "0", .max = "1000000000",
+    {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
      .default_text = "0", .metavar = "N", .group = "Run",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
     {"on-full-disk", 0, CLI_ENUM, FIELD(on_full_disk), .default_text = "stop",
@@ -63,8 +63,8 @@ static const struct cli_option rows[] = {
              "one. The checkpoints before stay either way; the last one of a run must succeed"},
     {"keep", 0, CLI_U64, FIELD(keep), .min = "1", .max = "1000", .default_text = "2",
      .metavar = "N", .group = "Run", .help = "checkpoints that stay"},
-    {"max-steps", 0, CLI_U64, FIELD(max_steps), .min = "0", .max = "1000000000000",
-     .default_text = "0", .metavar = "N", .group = "Run",
+    {"steps", 0, CLI_U64, FIELD(steps), .min = "0", .max = "1000000000000", .default_text = "0",
+     .metavar = "N", .group = "Run",
      .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .group = "Run",
      .help = "print the memory plan and end"},
@@ -284,10 +284,10 @@ static const char *const changeable[] = {"data",
                                          "remap-state",
                                          "on-full-disk",
                                          "resume",
-                                         "eval-epochs",
-                                         "checkpoint-steps",
+                                         "eval-every",
+                                         "checkpoint-every",
                                          "keep",
-                                         "max-steps",
+                                         "steps",
                                          "json",
                                          "quiet",
                                          "device",
@@ -391,7 +391,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->batch_count = (uint32_t)o->batch;
     t->micro_batch_count = (uint32_t)o->micro_batch;
     t->epochs = o->epochs;
-    t->max_steps = o->max_steps;
+    t->max_steps = o->steps;
     t->lr = o->lr;
     t->warmup_plateau = o->warmup == 1;
     t->min_lr = o->min_lr;
@@ -412,9 +412,9 @@ enum status train_options_apply(struct trainer_options *t,
     t->threads = (uint32_t)o->threads;
     t->loader_threads = (uint32_t)o->loader_threads;
     t->engine = (enum loader_engine)o->engine;
-    t->checkpoint_steps = o->checkpoint_steps;
+    t->checkpoint_steps = o->checkpoint_every;
     t->keep_count = (uint32_t)o->keep;
-    t->eval_epochs = (uint32_t)o->eval_epochs;
+    t->eval_epochs = (uint32_t)o->eval_every;
     if (strcmp(o->warmup_steps, "auto") != 0 &&
         !cli_parse_u64(o->warmup_steps, CLI_UNIT_NONE, &t->warmup_steps)) {
         return error_set(err, STATUS_USAGE, "--warmup-steps takes a whole number or auto, not '%s'",
@@ -453,7 +453,7 @@ struct train_options train_options_kept(const struct train_options *o) {
     kept.preset = 0;
     kept.json = false;
     kept.quiet = false;
-    kept.max_steps = 0;
+    kept.steps = 0;
     return kept;
 }
 

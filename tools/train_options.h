@@ -33,7 +33,7 @@ struct train_options {
     double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
     uint64_t zeta_freeze_epochs;
 
-    uint64_t batch, micro_batch, epochs, max_steps;
+    uint64_t batch, micro_batch, epochs, steps;
     double lr, min_lr;
     int warmup;
     const char *warmup_steps;
@@ -43,7 +43,7 @@ struct train_options {
     const char *device;
     uint64_t threads, loader_threads;
     int engine;
-    uint64_t checkpoint_steps, keep, eval_epochs;
+    uint64_t checkpoint_every, keep, eval_every;
     bool dry_run, json, quiet;
     bool list_devices, any_kernels, tf32, autotune;
     const char *plan_cache;

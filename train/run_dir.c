@@ -13,7 +13,8 @@
 
 enum { MAX_CHECKPOINTS = 4096 };
 
-static const char name_format[] = "step-%010" PRIu64 ".safetensors";
+static const char folder_name[] = "checkpoints";
+static const char name_format[] = "step-%" PRIu64 ".safetensors";
 
 enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct error *err) {
     REQUIRE(out != NULL && path != NULL);
@@ -38,9 +39,19 @@ enum status run_dir_checkpoint_path(char out[PATH_MAX_BYTES],
                                     const char *run,
                                     uint64_t step,
                                     struct error *err) {
+    char folder[PATH_MAX_BYTES];
     char name[64];
     (void)snprintf(name, sizeof name, name_format, step);
-    return path_join(out, PATH_MAX_BYTES, run, name, err);
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    return path_join(out, PATH_MAX_BYTES, folder, name, err);
+}
+
+enum status
+run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err) {
+    REQUIRE(fs != NULL && run != NULL);
+    char folder[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    return fs->make_directory(fs->context, folder, err);
 }
 
 enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err) {
@@ -64,9 +75,11 @@ static int newest_first(const void *a, const void *b) {
 static enum status
 list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *err) {
     *count = 0;
-    DIR *dir = opendir(run);
+    char folder[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    DIR *dir = opendir(folder);
     if (dir == NULL) {
-        return error_set_errno(err, "cannot list %s", run);
+        return error_set_errno(err, "cannot list %s", folder);
     }
     const struct dirent *entry;
     while ((entry = readdir(dir)) != NULL && *count < MAX_CHECKPOINTS) {
@@ -91,10 +104,12 @@ enum status run_dir_publish(const struct file_system *fs,
                             struct error *err) {
     REQUIRE(fs != NULL && run != NULL && keep_count >= 1);
     char name[64];
+    char target[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
     (void)snprintf(name, sizeof name, name_format, step);
+    TRY(path_join(target, sizeof target, folder_name, name, err));
     TRY(path_join(path, sizeof path, run, "last", err));
-    TRY(fs->link(fs->context, name, path, err));
+    TRY(fs->link(fs->context, target, path, err));
     TRY(fs->sync_directory(fs->context, run, err));
     uint64_t *all = malloc(MAX_CHECKPOINTS * sizeof *all);
     if (all == NULL) {

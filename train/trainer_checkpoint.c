@@ -272,6 +272,7 @@ enum status trainer_save(struct trainer *t, struct error *err) {
     char path[PATH_MAX_BYTES];
     TRY(metrics_state(t->metrics, t->step, t->state, err));
     TRY(metrics_sync(t->metrics, err));
+    TRY(run_dir_make_checkpoints(file_posix(), t->options.run, err));
     TRY(run_dir_checkpoint_path(path, t->options.run, t->step, err));
     TRY(checkpoint_save(file_posix(), path, &content, err));
     TRY(run_dir_publish(file_posix(), t->options.run, t->step, t->options.keep_count, err));

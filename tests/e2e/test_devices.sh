@@ -12,7 +12,7 @@ train() { # train CODE NAME OPTION...
     shift 2
     expect "$code" "$BIN/ccstream-train" --data data --augment crop --loss clip --tau 0.1 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
-        --batch 8 --max-steps 1 --threads 1 --out "$name" "$@"
+        --batch 8 --steps 1 --threads 1 --out "$name" "$@"
 }
 
 expect 0 "$BIN/ccstream-train" --list-devices

@@ -145,7 +145,7 @@ own=$(cksum <out.images.npy)
 [ "$(embedded run --normalize clip)" = "$own" ] || fail "--normalize clip is not what a run without it is trained with"
 [ "$(embedded run --normalize imagenet)" != "$own" ] || fail "--normalize imagenet changes nothing"
 "$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower resnet10t --text-tower tiny --image-size 16 --stem small \
-    --max-tokens 12 --batch 64 --epochs 1 --max-steps 1 --normalize cifar10 --threads 1
+    --max-tokens 12 --batch 64 --epochs 1 --steps 1 --normalize cifar10 --threads 1
 own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"

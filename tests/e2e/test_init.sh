@@ -21,8 +21,8 @@ train() { # train OUT OPTIONS...
 }
 
 train first --seed 1
-train plain --seed 2 --max-steps 1
-train both --seed 2 --max-steps 1 --init-image first/last --init-text first/last
+train plain --seed 2 --steps 1
+train both --seed 2 --steps 1 --init-image first/last --init-text first/last
 grep -q "is not used" both.log || fail "unused tensors are not named: $(cat both.log)"
 if cmp -s plain/last both/last; then
     fail "--init-image and --init-text have no effect"

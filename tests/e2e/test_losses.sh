@@ -18,7 +18,7 @@ run() { # run NAME OPTIONS...
     local name=$1
     shift
     "$BIN/ccstream-train" -q $options "$@" --out "$name-whole"
-    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --max-steps 3
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 3
     "$BIN/ccstream-train" -q --resume "$name-parts"
     cmp "$name-whole/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
     if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then

@@ -27,8 +27,8 @@ grep -q '"total_steps":10,' whole.json || fail "$(cat whole.json)"
 grep -q '"datasets":\[{"directory":"a","samples":96,"weight":0.7,"id_offset":0},{"directory":"b","samples":64,"weight":0.3,"id_offset":96}\]' \
     whole.json || fail "$(cat whole.json)"
 grep -q '30 % from b: 64 samples, ids from 96' log.txt || fail "$(cat log.txt)"
-"$train" -q $mix $small --out parts --max-steps 3 --loader-threads 1
-"$train" -q --resume parts --max-steps 7 --loader-threads 4 --engine pread
+"$train" -q $mix $small --out parts --steps 3 --loader-threads 1
+"$train" -q --resume parts --steps 7 --loader-threads 4 --engine pread
 "$train" -q --resume parts --data a:0.7 --data b:0.3
 cmp whole/last parts/last || fail "a resumed mix is not the uninterrupted one"
 "$train" -q --config whole/config.json --out again
@@ -60,7 +60,7 @@ expect 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 
 # From one dataset to two, and a dataset of a mix that has grown, in front or behind.
-"$train" -q $small --data a --out single --max-steps 2
+"$train" -q $small --data a --out single --steps 2
 expect 65 "belongs to 1 dataset" "$train" --resume single --data a --data b
 "$TESTBIN/make_scenes" train 32 5 32 c.tar
 cp -r b grown

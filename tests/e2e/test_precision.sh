@@ -19,7 +19,7 @@ run() { # run NAME OPTIONS...
     local name=$1
     shift
     "$BIN/ccstream-train" -q $options "$@" --out "$name"
-    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --max-steps 1
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 1
     "$BIN/ccstream-train" -q --resume "$name-parts"
     cmp "$name/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
 }

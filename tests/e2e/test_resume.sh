@@ -17,11 +17,11 @@ options="--data data $model"
 
 # The uninterrupted run: 32 steps.
 "$BIN/ccstream-train" -q $options --out whole
-[ "$(readlink whole/last)" = step-0000000032.safetensors ] || fail "last names $(readlink whole/last)"
+[ "$(readlink whole/last)" = checkpoints/step-32.safetensors ] || fail "last names $(readlink whole/last)"
 
 # Two thirds of an epoch, then the rest, with another number of loader threads and another engine.
-"$BIN/ccstream-train" -q $options --out parts --max-steps 13 --loader-threads 1
-[ "$(readlink parts/last)" = step-0000000013.safetensors ] || fail "last names $(readlink parts/last)"
+"$BIN/ccstream-train" -q $options --out parts --steps 13 --loader-threads 1
+[ "$(readlink parts/last)" = checkpoints/step-13.safetensors ] || fail "last names $(readlink parts/last)"
 "$BIN/ccstream-train" -q --resume parts --loader-threads 4 --engine pread
 cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
 
@@ -48,7 +48,7 @@ wait "$pid" || code=$?
 cmp whole/last stopped/last || fail "a stopped run does not end as the uninterrupted one"
 
 # kill -9, before any checkpoint or after one.
-"$BIN/ccstream-train" -q $options --out killed --checkpoint-steps 5 &
+"$BIN/ccstream-train" -q $options --out killed --checkpoint-every 5 &
 pid=$!
 for _ in $(seq 200); do
     [ -s killed/metrics.jsonl ] && break

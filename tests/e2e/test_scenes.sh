@@ -12,7 +12,7 @@ set -eu
 
 "$BIN/ccstream-train" -q --json --data train --val val --out run --augment crop --loss nuclr \
     --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 \
-    --batch 128 --epochs 3 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-epochs 0 >summary.json
+    --batch 128 --epochs 3 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-every 0 >summary.json
 cat summary.json
 "$BIN/ccstream-eval" retrieval -q run --data val --json | tee eval.json
 

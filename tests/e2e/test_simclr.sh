@@ -33,7 +33,7 @@ options="--data train --task simclr --image-tower resnet10t --image-size 12 --st
 
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do
     "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-whole
-    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-parts --max-steps 2
+    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-parts --steps 2
     "$BIN/ccstream-train" -q --resume $loss-parts
     cmp $loss-whole/last $loss-parts/last || fail "$loss: a resumed run is not the uninterrupted one"
     if grep -Eq 'nan|inf|null' $loss-whole/metrics.jsonl; then

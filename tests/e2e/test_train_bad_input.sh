@@ -40,7 +40,7 @@ expect 64 'has no tokenizer' $train --data captionless $options --out x
 expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
 # A run that goes on: wrong dataset, other vocabulary, damaged checkpoint.
-$train --data data $options --out run --max-steps 2
+$train --data data $options --out run --steps 2
 cp run/last good.safetensors
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
@@ -62,7 +62,7 @@ cp data/tokenizer.model more/
 "$BIN/ccpack" tokenizer -q more --overwrite --tokenizer data/tokenizer.model
 expect 65 'takes the directory of the former' $train --resume run --data more --remap-state other
 "$BIN/ccdump" state run --json >before.json
-"$BIN/ccstream-train" --resume run --data more --remap-state data --max-steps 3 2>log.txt || fail "$(cat log.txt)"
+"$BIN/ccstream-train" --resume run --data more --remap-state data --steps 3 2>log.txt || fail "$(cat log.txt)"
 grep -q 'state of 64 samples taken over by image, 48 begin anew, 0 of data are not there' log.txt || fail "$(cat log.txt)"
 "$BIN/ccdump" state run --json >after.json
 visits() { # the mean times the number visited
@@ -75,7 +75,7 @@ $train --resume run || fail "a remapped run does not go on by itself"
 
 # A step that is not finite (Adam without epsilon divides 0 by 0) ends the run and says what was there.
 code=0
-$train --data data $options --adam-eps 0 --checkpoint-steps 1 --out broken 2>err.txt || code=$?
+$train --data data $options --adam-eps 0 --checkpoint-every 1 --out broken 2>err.txt || code=$?
 [ "$code" -ne 0 ] || fail "a run of NaN ended well"
 grep -q 'nonfinite.json says what was there' err.txt || fail "no dump: $(cat err.txt)"
 grep -q '"parameters_not_finite":{"' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
@@ -84,7 +84,7 @@ grep -q '"sample_ids":\[' broken/nonfinite.json || fail "$(cat broken/nonfinite.
 
 # A disk that is full: files may not grow beyond a quarter of a checkpoint. The run stops, or goes on
 # as asked until its last checkpoint, and what was saved before stays.
-$train --data data $options --out full --max-steps 1
+$train --data data $options --out full --steps 1
 limit=$(($(stat -Lc %s full/last) / 4096)) # blocks of 1024 bytes
 before=$(readlink full/last)
 limited() { # limited WORDS...: exit code in $code
@@ -95,15 +95,15 @@ limited() { # limited WORDS...: exit code in $code
         exec "$BIN/ccstream-train" "$@" 2>err.txt
     ) || code=$?
 }
-limited --resume full --checkpoint-steps 1
+limited --resume full --checkpoint-every 1
 [ "$code" -eq 74 ] || fail "a full disk: exit code $code: $(cat err.txt)"
 [ "$(readlink full/last)" = "$before" ] || fail "last moved"
-limited --resume full --checkpoint-steps 1 --on-full-disk go-on
+limited --resume full --checkpoint-every 1 --on-full-disk go-on
 [ "$code" -eq 74 ] || fail "the last checkpoint cannot be written: exit code $code: $(cat err.txt)"
 [ "$(grep -c 'is not saved, the run goes on' err.txt)" -eq 2 ] || fail "warnings: $(cat err.txt)"
 [ "$(readlink full/last)" = "$before" ] || fail "last moved"
-if ls full/*.tmp >/dev/null 2>&1; then
+if ls full/*.tmp full/checkpoints/*.tmp 2>/dev/null | grep -q .; then
     fail "something half written stays: $(ls full)"
 fi
 $train --resume full || fail "a run whose disk has room again does not go on"
-[ "$(readlink full/last)" = step-0000000004.safetensors ] || fail "last names $(readlink full/last)"
+[ "$(readlink full/last)" = checkpoints/step-4.safetensors ] || fail "last names $(readlink full/last)"

@@ -45,11 +45,11 @@ grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
 
 # A dataset that grows: the run goes on, new samples unvisited at first.
-"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --max-steps 4
+"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --steps 4
 "$BIN/ccpack" -q --append -o data second.tar
 "$BIN/ccstream-train" --resume grown 2>log.txt
 grep -q 'has grown from 96 to 160 samples' log.txt || fail "the log does not say that the dataset has grown: $(cat log.txt)"
-[ "$(readlink grown/last)" = step-0000000010.safetensors ] || fail "last names $(readlink grown/last)"
+[ "$(readlink grown/last)" = checkpoints/step-10.safetensors ] || fail "last names $(readlink grown/last)"
 grep -q '"visited":160,' grown/metrics.jsonl || fail "new samples were not visited: $(grep state grown/metrics.jsonl)"
 
 # Another dataset is refused, and the message names both.

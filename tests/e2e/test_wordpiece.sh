@@ -15,7 +15,7 @@ run="--batch 16 --lr 0.001 --tau 0.05 --seed 7 --threads 1"
 "$TESTBIN/make_scenes" train 40 1 24 train.tar >/dev/null || exit 1
 "$BIN/ccpack" -q -o data train.tar || exit 1
 "$BIN/ccpack" tokenizer -q data --tokenizer "$vocab" || fail "ccpack tokenizer"
-"$BIN/ccstream-train" -q --data data $towers $run --max-steps 2 --out plain || fail "training"
+"$BIN/ccstream-train" -q --data data $towers $run --steps 2 --out plain || fail "training"
 grep -q '"loss"' plain/metrics.jsonl || fail "no metrics"
 
 # --- evaluation tokenizes with what the checkpoint holds: the dataset has none
@@ -28,11 +28,11 @@ diff <(sed 's/"[a-z_]*seconds":[^,}]*//g; s/bare/data/g' bare.json) <(sed 's/"[a
 
 # --- the same run with the ids made beforehand
 "$BIN/ccpack" tokenizer -q data --cache || fail "--cache"
-"$BIN/ccstream-train" -q --data data $towers $run --max-steps 2 --out cached || fail "training with tokens.cct"
+"$BIN/ccstream-train" -q --data data $towers $run --steps 2 --out cached || fail "training with tokens.cct"
 cmp "plain/$(readlink plain/last)" "cached/$(readlink cached/last)" || fail "tokens.cct changes a run"
 
 # --- a run goes on with its own tokenizer only
 sed '$s/.*/another/' "$vocab" >other.txt
 "$BIN/ccpack" tokenizer -q data --overwrite --tokenizer other.txt || exit 1
-"$BIN/ccstream-train" -q --resume plain --max-steps 4 2>err.txt && fail "a run went on with another tokenizer"
+"$BIN/ccstream-train" -q --resume plain --steps 4 2>err.txt && fail "a run went on with another tokenizer"
 grep -q "another tokenizer" err.txt || fail "message: $(cat err.txt)"

@@ -19,6 +19,7 @@ static bool there(const char *path) {
 static void add_checkpoint(const char *run, uint64_t step, uint32_t keep) {
     struct error err = {0};
     char path[PATH_MAX_BYTES];
+    assert_ok(run_dir_make_checkpoints(file_posix(), run, &err), err);
     assert_ok(run_dir_checkpoint_path(path, run, step, &err), err);
     test_write_file(path, "x", 1);
     assert_ok(run_dir_publish(file_posix(), run, step, keep, &err), err);
@@ -38,16 +39,17 @@ TEST(last_names_the_newest_and_the_oldest_go) {
     add_checkpoint(run, 11, 2);
     assert_ok(run_dir_has_checkpoint(run, &has, &err), err);
     assert_true(has);
-    assert_false(there(test_temp_path("step-0000000009.safetensors")));
-    assert_true(there(test_temp_path("step-0000000010.safetensors")));
+    assert_false(there(test_temp_path("checkpoints/step-9.safetensors")));
+    assert_true(there(test_temp_path("checkpoints/step-10.safetensors")));
     char target[PATH_MAX_BYTES] = {0};
     assert_true(readlink(test_temp_path("last"), target, sizeof target - 1) > 0);
-    assert_string_equal(target, "step-0000000011.safetensors");
+    assert_string_equal(target, "checkpoints/step-11.safetensors");
     struct error fresh = {0};
     assert_ok(run_dir_resolve(path, run, &fresh), fresh);
     assert_string_equal(path, test_temp_path("last"));
-    assert_ok(run_dir_resolve(path, test_temp_path("step-0000000010.safetensors"), &fresh), fresh);
-    assert_string_equal(path, test_temp_path("step-0000000010.safetensors"));
+    assert_ok(run_dir_resolve(path, test_temp_path("checkpoints/step-10.safetensors"), &fresh),
+              fresh);
+    assert_string_equal(path, test_temp_path("checkpoints/step-10.safetensors"));
 }
 
 TEST(the_checkpoint_that_last_names_is_never_removed) {
@@ -55,18 +57,20 @@ TEST(the_checkpoint_that_last_names_is_never_removed) {
     add_checkpoint(run, 20, 1);
     /* A run that went back: an older step becomes the newest checkpoint. */
     add_checkpoint(run, 5, 1);
-    assert_true(there(test_temp_path("step-0000000005.safetensors")));
-    assert_false(there(test_temp_path("step-0000000020.safetensors")));
+    assert_true(there(test_temp_path("checkpoints/step-5.safetensors")));
+    assert_false(there(test_temp_path("checkpoints/step-20.safetensors")));
 }
 
 TEST(other_files_in_the_run_are_left_alone) {
     const char *run = test_temp_dir();
-    test_write_file(test_temp_path("step-12.safetensors"), "x", 1);
-    test_write_file(test_temp_path("step-0000000001.safetensors.tmp"), "x", 1);
+    add_checkpoint(run, 2, 1);
+    test_write_file(test_temp_path("checkpoints/step-012.safetensors"), "x", 1);
+    test_write_file(test_temp_path("checkpoints/step-1.safetensors.tmp"), "x", 1);
     test_write_file(test_temp_path("notes"), "x", 1);
     add_checkpoint(run, 3, 1);
-    assert_true(there(test_temp_path("step-12.safetensors")));
-    assert_true(there(test_temp_path("step-0000000001.safetensors.tmp")));
+    assert_false(there(test_temp_path("checkpoints/step-2.safetensors")));
+    assert_true(there(test_temp_path("checkpoints/step-012.safetensors")));
+    assert_true(there(test_temp_path("checkpoints/step-1.safetensors.tmp")));
     assert_true(there(test_temp_path("notes")));
 }
 
