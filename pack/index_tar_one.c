@@ -38,7 +38,7 @@ enum status index_tar_worker_init(struct index_tar_worker *w,
     pack_item_init(&w->item);
     byte_buffer_init(&w->members, SHARD_MAX_FRAME_BYTES);
     json_writer_init(&w->line, 0);
-    return pack_worker_create(&w->packer, opt, gate, err);
+    return pack_worker_create(&w->packer, opt, gate, NULL, err);
 }
 
 void index_tar_worker_fini(struct index_tar_worker *w) {

@@ -97,6 +97,7 @@ enum status pack_commit_open(struct pack_commit *c,
     summary->has_journal = plan->start == PACK_START_RESUME;
     TRY(shard_frame_builder_create(&c->builder, o->container, o->level, err));
     TRY(open_maps(c, err));
+    TRY(pack_keys_init(&c->keys, err));
     TRY(pack_directory_prepare(plan, err));
     TRY(pack_rejects_open(&c->rejects, c->fs, o->directory, plan->point.rejects_bytes, o->append,
                           err));
@@ -265,26 +266,43 @@ static bool takes(const struct pack_commit *c, const struct shard_frame *f) {
            shard_writer_fits(c->writer, f);
 }
 
-/* A key that the shard has already gets the id behind it, which costs building the frame again. */
+/* Builds the frame again where a worker was wrong about whether the key is taken: of the rows that
+ * were on their way when a shard ended, or followed closely on one of the same key. */
+static enum status fit_key(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    if (c->opt->ids != PACK_IDS_ROW) {
+        return STATUS_OK;
+    }
+    bool taken = pack_keys_has(&c->keys, item->key_hash);
+    if (taken == item->renamed) {
+        return STATUS_OK;
+    }
+    item->renamed = taken;
+    item->sample.key = item->key;
+    if (taken) {
+        pack_other_key(item->other_key, item->key, item->id, 0);
+        item->sample.key = item->other_key;
+    }
+    return shard_frame_build(c->builder, &item->frame, &item->sample, err);
+}
+
+/* Where another row's key is KEY-ID of this one, dashes follow. */
 static enum status add_frame(struct pack_commit *c, struct pack_item *item, struct error *err) {
     struct error why = {0};
     enum status s = shard_writer_add(c->writer, &item->frame, &why);
-    for (int attempt = 0; s == STATUS_EXISTS && c->opt->ids == PACK_IDS_ROW && attempt < 4;
-         attempt++) {
-        char key[SHARD_MAX_KEY_BYTES + 32];
-        int end = snprintf(key, sizeof(key), "-%" PRIu64 "%.*s", item->id, attempt, "----");
-        int kept = SHARD_MAX_KEY_BYTES - end;
-        snprintf(key, sizeof(key), "%.*s-%" PRIu64 "%.*s", kept, item->key, item->id, attempt,
-                 "----");
-        item->sample.key = key;
+    for (int attempt = 1; s == STATUS_EXISTS && item->renamed && attempt <= 4; attempt++) {
+        pack_other_key(item->other_key, item->key, item->id, attempt);
         TRY(shard_frame_build(c->builder, &item->frame, &item->sample, err));
         memset(&why, 0, sizeof(why));
         s = shard_writer_add(c->writer, &item->frame, &why);
     }
-    if (s != STATUS_OK && err) {
-        *err = why;
+    if (s != STATUS_OK) {
+        if (err) {
+            *err = why;
+        }
+        return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
     }
-    return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
+    return c->opt->ids == PACK_IDS_ROW ? pack_keys_add(&c->keys, item->frame.key_hash, err)
+                                       : STATUS_OK;
 }
 
 static void count_dropped_json(struct pack_commit *c, const struct pack_item *item) {
@@ -337,8 +355,11 @@ static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
 static enum status add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
     struct shard_record *record = &item->frame.record;
     TRY(check_id(c, item, err));
+    TRY(fit_key(c, item, err));
     if (c->writer && !takes(c, &item->frame)) {
         TRY(finish_shard(c, err));
+        TRY(pack_keys_clear(&c->keys, err));
+        TRY(fit_key(c, item, err));
     }
     if (!c->writer) {
         TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
@@ -509,5 +530,6 @@ void pack_commit_close(struct pack_commit *c) {
     shard_frame_builder_destroy(c->builder);
     pack_map_destroy(c->pictures);
     pack_map_destroy(c->ids);
+    pack_keys_fini(&c->keys);
     memset(c, 0, sizeof(*c));
 }

@@ -8,6 +8,7 @@
  *     pack_filter     what options ask for     pack_classes    labels over all sources
  *     pack_commit     the ordered end          pack_rejects    rejects.jsonl
  *     pack_finish     shards to the disk       pack_pool       large buffers
+ *     pack_keys       those of the shard
  *     pack_journal    what --resume knows      pack_map        what has been seen
  *     pack_merge      parts to one dataset       index_tar       tars where they lie
  */
@@ -304,8 +305,11 @@ struct pack_item {
     struct source_row row;
     struct byte_buffer resized; /* the new JPEG, where there is one */
     struct shard_frame frame;
-    char key[SHARD_MAX_KEY_BYTES + 1]; /* safe; may yet be taken in its shard */
-    struct shard_sample sample;        /* borrows from row, resized and the captions below */
+    char key[SHARD_MAX_KEY_BYTES + 1]; /* safe; may be taken in its shard */
+    uint64_t key_hash;
+    bool renamed; /* the frame was built with the other key, because this one was taken */
+    char other_key[SHARD_MAX_KEY_BYTES + 1];
+    struct shard_sample sample; /* borrows from row, resized and the captions below */
     struct shard_text captions[SOURCE_MAX_CAPTIONS];
     enum status status; /* anything but OK ends the run */
     struct error error;
@@ -355,12 +359,31 @@ enum {
     PACK_GATE_JOB_BYTES = 16 << 20,
 };
 
-/* What one worker needs. */
+/* Hashes of the keys in the shard that is being filled. What a worker sees may be out of date when
+ * its row is committed; the committing thread, which alone changes them, sees what is. Internally
+ * synchronised. */
+struct pack_keys {
+    pthread_mutex_t mutex;
+    struct pack_map *hashes; /* guarded by mutex */
+};
+
+enum status pack_keys_init(struct pack_keys *k, struct error *err);
+void pack_keys_fini(struct pack_keys *k); /* accepts an all-zero one */
+bool pack_keys_has(struct pack_keys *k, uint64_t hash);
+enum status pack_keys_add(struct pack_keys *k, uint64_t hash, struct error *err);
+enum status pack_keys_clear(struct pack_keys *k, struct error *err);
+
+/* KEY-ID, with `attempt` dashes behind it where that is taken as well; of KEY only as much as has
+ * room. Requires attempt <= 4. */
+void pack_other_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, uint64_t id, int attempt);
+
+/* What one worker needs; keys NULL: each row keeps its own. */
 struct pack_worker;
 
 enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_gate *gate,
+                               struct pack_keys *keys,
                                struct error *err);
 void pack_worker_destroy(struct pack_worker *w); /* accepts NULL */
 
@@ -465,6 +488,7 @@ struct pack_commit {
     struct shard_frame_builder *builder;
     struct pack_map *pictures; /* hash of the picture to the id; NULL: not asked for */
     struct pack_map *ids;      /* id to source and row; NULL: ids by row */
+    struct pack_keys keys;     /* of the shard that is being filled, where ids are by row */
     struct pack_rejects rejects;
     struct pack_journal journal;
     struct pack_finisher finisher;

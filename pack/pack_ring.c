@@ -406,10 +406,13 @@ static void stop_threads(struct ring *r, struct worker_thread *workers, const pt
     }
 }
 
-static enum status
-start_worker(struct ring *r, struct worker_thread *t, struct pack_gate *gate, struct error *err) {
+static enum status start_worker(struct ring *r,
+                                struct worker_thread *t,
+                                struct pack_gate *gate,
+                                struct pack_keys *keys,
+                                struct error *err) {
     t->ring = r;
-    TRY(pack_worker_create(&t->worker, r->opt, gate, err));
+    TRY(pack_worker_create(&t->worker, r->opt, gate, keys, err));
     if (pthread_create(&t->thread, NULL, worker_main, t) != 0) {
         return error_set(err, STATUS_NOMEM, "cannot start a thread");
     }
@@ -427,7 +430,7 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
     pack_gate_init(&gate, PACK_GATE_BYTES + (uint64_t)PACK_GATE_JOB_BYTES * r->opt->jobs);
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < r->opt->jobs && s == STATUS_OK; i++) {
-        s = start_worker(r, &workers[i], &gate, err);
+        s = start_worker(r, &workers[i], &gate, &c->keys, err);
     }
     pthread_t reader;
     bool reading = false;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "augment/resize.h"
+#include "formats/base/hash.h"
 #include "formats/image_codec.h"
 #include "pack/pack_internal.h"
 
@@ -19,6 +20,7 @@ enum { SMALL_BYTES = 1 << 20 };
 struct pack_worker {
     const struct pack_options *opt;
     struct pack_gate *gate;
+    struct pack_keys *keys;
     struct image_limits limits;
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
@@ -82,6 +84,7 @@ void pack_gate_leave(struct pack_gate *g, uint64_t bytes) {
 enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_gate *gate,
+                               struct pack_keys *keys,
                                struct error *err) {
     *out = NULL;
     struct pack_worker *w = calloc(1, sizeof(*w));
@@ -90,6 +93,7 @@ enum status pack_worker_create(struct pack_worker **out,
     }
     w->opt = opt;
     w->gate = gate;
+    w->keys = keys;
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
     resize_scratch_init(&w->scratch);
@@ -294,6 +298,19 @@ static void take_texts(struct pack_item *item) {
     }
 }
 
+/* The other key where the first seems to be taken. */
+static void take_key(struct pack_worker *w, struct pack_item *item) {
+    pack_safe_key(item->key, item->row.key);
+    item->key_hash = hash64(item->key, strlen(item->key));
+    item->sample.key = item->key;
+    item->renamed =
+        w->keys && w->opt->ids == PACK_IDS_ROW && pack_keys_has(w->keys, item->key_hash);
+    if (item->renamed) {
+        pack_other_key(item->other_key, item->key, item->id, 0);
+        item->sample.key = item->other_key;
+    }
+}
+
 static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
     TRY(source_row_load(&item->row, err));
     if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
@@ -308,9 +325,8 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
         return STATUS_OK;
     }
     take_texts(item);
-    pack_safe_key(item->key, item->row.key);
     item->sample.sample_id = item->id;
-    item->sample.key = item->key;
+    take_key(w, item);
     item->sample.label = item->label;
     return shard_frame_build(w->builder, &item->frame, &item->sample, err);
 }
