@@ -4,9 +4,11 @@
  *
  *     committed <= claimed <= read <= committed + slots
  *
- * Nobody is woken for a single row where it can be helped, because a wake-up costs about as much as
- * a tenth of a picture's decode: the reader sleeps until half of the ring is free, the caller until
- * a quarter of it is built or there is no more to wait for, and takes all that is built at once.
+ * Nobody is woken, and no lock taken, for a single row where it can be helped, because a wake-up
+ * costs about as much as a tenth of a picture's decode. Rows of files go from hand to hand in
+ * batches; those of a pipe, which may be silent at any time, one by one. The reader sleeps until
+ * half of the ring is free, the caller until a quarter of it is built or there is no more to wait
+ * for, and takes all that is built at once.
  *
  * The rows in the ring may hold so many bytes together; a row that would make it more waits, but
  * for the first one that is not committed, which always passes. So there is always one that goes
@@ -24,6 +26,9 @@
 
 enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
 
+/* A batch is full with so many rows, or bytes of them. */
+enum { BATCH_ROWS = 16, BATCH_BYTES = 256 << 10 };
+
 /* Pictures, captions and JSON of the rows in the ring; their frames are as much again, and so may
  * be the buffers that wait for the next ones. */
 enum { RING_BYTES = 4 << 20, RING_JOB_BYTES = 8 << 20 };
@@ -37,8 +42,13 @@ struct slot {
 struct ring {
     const struct pack_options *opt;
     struct pack_plan *plan;
-    uint64_t last_bytes; /* the reader's: of the picture before; the next may be like it */
     struct pack_pool pool;
+    /* the reader's own: bytes of the picture before, as the next may be like it; rows up to
+     * `filled` are in the ring, of which those from `read` on wait for their batch to fill, with
+     * so many bytes; slots up to `free_end` may be filled */
+    uint64_t last_bytes;
+    uint64_t filled, batch_bytes, free_end;
+    bool live;        /* what it reads may be silent: no batches */
     uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: there
                        * is one whose size nobody knows */
 
@@ -94,6 +104,9 @@ static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
         if (must_wake_caller(r)) {
             pthread_cond_signal(&r->built);
         }
+        if (r->idle > 0) { /* of the rows before it some may just have been handed over */
+            pthread_cond_signal(&r->work);
+        }
         pthread_cond_wait(&r->memory, &r->mutex);
         r->starved--;
     }
@@ -104,36 +117,58 @@ static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
-/* The slot of the next row, or NULL when the run ends. */
-static struct slot *wait_for_slot(struct ring *r) {
+/* The rows that are filled may be built. */
+static void hand_over(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
-    bool full = r->read - r->committed == r->slot_count;
-    while (!r->stop && full) {
-        pthread_cond_wait(&r->room, &r->mutex);
-        full = r->read - r->committed > r->slot_count / 2;
+    while (r->read < r->filled) {
+        struct slot *slot = &r->slots[r->read % r->slot_count];
+        uint64_t bytes = slot->bytes;
+        slot->bytes = 0;
+        take_memory(r, r->read, bytes);
+        r->read++;
     }
-    struct slot *slot = r->stop ? NULL : &r->slots[r->read % r->slot_count];
+    r->batch_bytes = 0;
+    if (r->idle > 0) {
+        pthread_cond_signal(&r->work);
+    }
     pthread_mutex_unlock(&r->mutex);
-    return slot;
 }
 
-/* The row that has just been read may be built. */
-static void hand_over(struct ring *r, struct slot *slot) {
+/* The slot of the next row, or NULL when the run ends. */
+static struct slot *wait_for_slot(struct ring *r) {
+    if (r->filled == r->free_end) {
+        hand_over(r);
+        pthread_mutex_lock(&r->mutex);
+        bool full = r->read - r->committed == r->slot_count;
+        while (!r->stop && full) {
+            pthread_cond_wait(&r->room, &r->mutex);
+            full = r->read - r->committed > r->slot_count / 2;
+        }
+        bool stop = r->stop;
+        r->free_end = r->committed + r->slot_count;
+        pthread_mutex_unlock(&r->mutex);
+        if (stop) {
+            return NULL;
+        }
+    }
+    return &r->slots[r->filled % r->slot_count];
+}
+
+/* The row that has just been read joins the batch. */
+static void add_to_batch(struct ring *r, struct slot *slot) {
     const struct source_row *row = &slot->item.row;
     uint64_t bytes = (uint64_t)row->image.size_bytes + row->text.size_bytes + row->json.size_bytes;
     if (row->image.capacity_bytes > PACK_POOL_MIN_BYTES) {
         bytes += row->image.capacity_bytes - row->image.size_bytes;
     }
     r->last_bytes = row->image.size_bytes;
-    pthread_mutex_lock(&r->mutex);
     slot->built = false;
-    slot->bytes = 0;
-    take_memory(r, r->read, bytes);
-    r->read++;
-    if (r->idle > 0) {
-        pthread_cond_signal(&r->work);
+    slot->bytes = bytes;
+    r->filled++;
+    r->batch_bytes += bytes;
+    if (r->live || r->filled % BATCH_ROWS == 0 || r->batch_bytes >= BATCH_BYTES) {
+        hand_over(r);
     }
-    pthread_mutex_unlock(&r->mutex);
 }
 
 static void fill_item(struct ring *r, struct pack_item *item, struct source *s, uint64_t base) {
@@ -186,10 +221,17 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
         status = source_next(s, &slot->item.row, err);
         if (status == STATUS_OK) {
             fill_item(r, &slot->item, s, base);
-            hand_over(r, slot);
+            add_to_batch(r, slot);
         }
     }
     return status == STATUS_END ? STATUS_OK : status;
+}
+
+/* Anything but a file or folder, such as standard input. */
+static bool is_live(const char *path) {
+    struct stat info;
+    return strcmp(path, "-") == 0 || stat(path, &info) != 0 ||
+           (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
 }
 
 static enum status
@@ -201,7 +243,9 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
         pack_source_options(&how, r->plan);
         TRY(source_open(&s, r->opt->sources[index], &how, err));
     }
+    r->live = is_live(r->opt->sources[index]);
     enum status status = read_rows(r, s, index, base, err);
+    hand_over(r);
     *rows = source_rows_read(s);
     pthread_mutex_lock(&r->mutex);
     r->ignored += source_ignored(s);
@@ -263,6 +307,25 @@ static void get_buffers(struct ring *r, uint64_t row, struct pack_item *item) {
     }
 }
 
+/* How many rows from `claimed` on one worker takes at once: a batch, or its share of what there
+ * is. A row that is still in its file is taken alone, because while it waits for memory no other
+ * that is built may wait with it. Requires the mutex and a row. */
+static uint64_t count_batch(const struct ring *r) {
+    uint64_t share = (r->read - r->claimed + r->opt->jobs - 1) / r->opt->jobs;
+    uint64_t limit = share < BATCH_ROWS ? share : BATCH_ROWS;
+    uint64_t bytes = 0;
+    uint64_t count = 0;
+    while (count < limit && bytes < BATCH_BYTES) {
+        const struct slot *slot = &r->slots[(r->claimed + count) % r->slot_count];
+        if (slot->item.row.path[0] != '\0') {
+            return count > 0 ? count : 1;
+        }
+        bytes += slot->bytes;
+        count++;
+    }
+    return count;
+}
+
 static void *worker_main(void *cookie) {
     struct worker_thread *t = cookie;
     struct ring *r = t->ring;
@@ -276,13 +339,22 @@ static void *worker_main(void *cookie) {
         if (r->stop || r->claimed == r->read) {
             break;
         }
-        uint64_t row = r->claimed++;
-        struct slot *slot = &r->slots[row % r->slot_count];
+        uint64_t begin = r->claimed;
+        uint64_t end = begin + count_batch(r);
+        r->claimed = end;
+        if (end < r->read && r->idle > 0) {
+            pthread_cond_signal(&r->work);
+        }
         pthread_mutex_unlock(&r->mutex);
-        get_buffers(r, row, &slot->item);
-        pack_worker_run(t->worker, &slot->item);
+        for (uint64_t row = begin; row < end; row++) {
+            struct pack_item *item = &r->slots[row % r->slot_count].item;
+            get_buffers(r, row, item);
+            pack_worker_run(t->worker, item);
+        }
         pthread_mutex_lock(&r->mutex);
-        slot->built = true;
+        for (uint64_t row = begin; row < end; row++) {
+            r->slots[row % r->slot_count].built = true;
+        }
         if (must_wake_caller(r)) {
             pthread_cond_signal(&r->built);
         }
