@@ -12,12 +12,16 @@
 #include "kernels/rows/op_rows.h"
 #include "tools/ccbench_internal.h"
 
-enum { MAX_RUNS = 1000, MIN_RUNS = 3 };
+enum { MAX_RUNS = 1000, MIN_RUNS = 3, MAX_CALLS = 1024 };
+static const double LEAST_S = 1e-3; /* that a pipelined run of calls takes */
 
 struct options {
     const char *device;
     uint64_t threads;
     int type;
+    int sizes;
+    bool autotune;
+    const char *plan_cache;
     const char *only;
     const char *convolutions;
     uint64_t image_px;
@@ -28,6 +32,8 @@ struct options {
 
 static const char *const type_names[] = {"f32", "bf16", NULL};
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+static const char *const size_names[] = {"auto", "small", "large", NULL};
+enum { SIZES_AUTO, SIZES_SMALL, SIZES_LARGE };
 
 static const struct cli_option rows[] = {
     {"device", 0, CLI_STRING, CLI_FIELD(struct options, device), .default_text = "cpu",
@@ -38,6 +44,14 @@ static const struct cli_option rows[] = {
      .choices = type_names, .metavar = "TYPE", .help = "what activations are"},
     {"only", 0, CLI_STRING, CLI_FIELD(struct options, only), .metavar = "OP",
      .help = "ops whose name begins so"},
+    {"sizes", 0, CLI_ENUM, CLI_FIELD(struct options, sizes), .default_text = "auto",
+     .choices = size_names, .metavar = "SET",
+     .help = "small: shapes that a processor trains at; large: those of ResNet-50 and DistilBERT "
+             "at 224 px and 32 tokens, far beyond a GPU's cache; auto: small on cpu and cpu-ref"},
+    {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
+     .help = "cuda: time the kernels of every shape once, take the fastest"},
+    {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
+     .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
      .help = "time to measure each shape for"},
@@ -59,12 +73,15 @@ static const struct cli_program program = {
                                    "--convolutions NETWORK [--size PX] [--batch N] [--json]", NULL},
     .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
                                       "ccbench ops --type bf16 --json",
+                                      "ccbench ops --device cuda --type bf16 --autotune",
                                       "ccbench ops --convolutions resnet50 --type bf16", NULL},
     .notes =
         (const char *const[]){
             "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-            "The shares are of a product of 1536 x 1536 matrices and of a copy of 64 MB rows in "
-            "random order. Times are medians; with something else running, they say little.",
+            "The shares are of a square product and of a copy of rows of 4 KB in random order, in "
+            "the same run: of 1536 and 64 MiB, with large sizes of 8192 and 1 GiB. Times are "
+            "medians; with something else running, they say little. A GPU is given calls one "
+            "after the other for a millisecond at least, with one wait at their end.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -165,9 +182,117 @@ static const struct shape {
     {"sgdm", "8 M", {{8000000, 1}}, OP_UNWANTED},
 };
 
+/* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
+ * cache would hold where memory decides. */
+static const struct shape large_shapes[] = {
+    {"normalize_u8", "224 px", {{64, 224, 224}}, 0},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{64, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128, stride 2, 56 px", {{64, 56, 56, 128, 128, 3, 2, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 512, stride 2, 56 px", {{64, 56, 56, 256, 512, 1, 2, 0}}, OP_PLAIN},
+    {"conv_bn", "1x1, 512 -> 128, 28 px", {{128, 28, 28, 512, 128, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{256, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 1024, 14 px, residual", {{256, 14, 14, 256, 1024, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 2048 -> 512, 7 px", {{512, 7, 7, 2048, 512, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 224 px",
+     {{64, 224, 224, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "3x3, 128, stride 2, 56 px",
+     {{64, 56, 56, 128, 128, 3, 2, 1}},
+     OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 256 -> 512, stride 2, 56 px",
+     {{64, 56, 56, 256, 512, 1, 2, 0}},
+     OP_PLAIN},
+    {"conv_bn_bwd", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 256 -> 1024, 14 px, residual",
+     {{256, 14, 14, 256, 1024, 1, 1, 0}},
+     OP_ACT},
+    {"conv_bn_bwd", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
+    {"maxpool", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
+    {"avgpool", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, 0},
+    {"avgpool_bwd", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, OP_ADD},
+    {"global_avgpool", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
+    {"global_avgpool_bwd", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
+    {"linear", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
+    {"linear", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
+    {"linear", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
+    {"linear", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
+    {"linear_bwd", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
+    {"matmul", "similarities, 512 x 256", {{512, 512, 256}}, OP_TRANSPOSE_B},
+    {"embedding", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
+    {"embedding_bwd", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
+    {"layernorm", "16384 tokens, 768", {{16384, 768}}, 0},
+    {"layernorm_bwd", "16384 tokens, 768", {{16384, 768}}, 0},
+    {"attention", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
+    {"attention_bwd", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
+    {"attention", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
+    {"attention_bwd", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
+    {"dropout", "768, T 32", {{256, 32, 768}}, 0},
+    {"segment_mean", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
+    {"segment_mean_bwd", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
+    {"gather_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
+    {"scatter_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
+    {"l2_normalize", "512 of 256", {{512, 256}}, 0},
+    {"l2_normalize_bwd", "512 of 256", {{512, 256}}, 0},
+    {"fill", "90 M", {{90000000}}, 0},
+    {"cast", "90 M, to bf16", {{90000000}}, 0},
+    {"cast", "90 M, from bf16", {{90000000}}, OP_ALT},
+    {"add", "90 M", {{90000000}}, 0},
+    {"sum_squares", "90 M", {{90000000}}, 0},
+    {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
+    {"sgdm", "90 M", {{90000000, 1}}, OP_UNWANTED},
+};
+
+struct shape_list {
+    const struct shape *items;
+    size_t count;
+    struct shape product, rows; /* what this machine does at best */
+    bool pipelined;             /* calls follow each other without a wait */
+};
+
+static struct shape_list shape_list(const struct options *o) {
+    const bool host = strcmp(o->device, "cpu") == 0 || strcmp(o->device, "cpu-ref") == 0;
+    const bool large = o->sizes == SIZES_LARGE || (o->sizes == SIZES_AUTO && !host);
+    const int64_t side = large ? 8192 : 1536;
+    const int64_t rows_count = large ? 262144 : 16384;
+    return (struct shape_list){.items = large ? large_shapes : shapes,
+                               .count = large ? CLI_COUNT(large_shapes) : CLI_COUNT(shapes),
+                               .product = {"matmul", "", {{side, side, side}}, 0},
+                               .rows = {"gather_rows", "", {{rows_count, rows_count, 1024}}, 0},
+                               .pipelined = !host};
+}
+
 struct result {
     double median_s, fastest_s;
     double flops, bytes; /* of one call */
+};
+
+struct timing {
+    double seconds; /* to measure a shape for */
+    bool pipelined; /* as shape_list's */
 };
 
 static int by_size(const void *a, const void *b) {
@@ -175,23 +300,45 @@ static int by_size(const void *a, const void *b) {
     return (d > 0) - (d < 0);
 }
 
+/* Calls one after the other, then a wait. */
+static enum status call_in_a_row(double *seconds,
+                                 struct device *dev,
+                                 const struct op_case *c,
+                                 const struct op_placed *p,
+                                 int calls,
+                                 struct error *err) {
+    const int64_t start = clock_now_ns();
+    for (int i = 0; i < calls; i++) {
+        TRY(c->row->call(dev->ops, dev, p->t, c, err));
+    }
+    TRY(dev->ops->sync(dev, err));
+    *seconds = (double)(clock_now_ns() - start) * 1e-9;
+    return STATUS_OK;
+}
+
 static enum status time_calls(struct result *out,
                               struct device *dev,
                               const struct op_case *c,
                               const struct op_placed *p,
-                              double seconds,
+                              const struct timing *how,
                               struct error *err) {
     static double times[MAX_RUNS];
     int runs = 0;
-    TRY(c->row->call(dev->ops, dev, p->t, c, err)); /* makes what is made once */
-    TRY(dev->ops->sync(dev, err));
+    int calls = 1;
+    double took = 0.0;
+    TRY(call_in_a_row(&took, dev, c, p, 1, err)); /* makes what is made once */
+    while (how->pipelined && calls < MAX_CALLS) {
+        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        if (took >= LEAST_S) {
+            break;
+        }
+        calls *= 2;
+    }
     const int64_t begin = clock_now_ns();
     while (runs < MAX_RUNS &&
-           (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < seconds)) {
-        const int64_t start = clock_now_ns();
-        TRY(c->row->call(dev->ops, dev, p->t, c, err));
-        TRY(dev->ops->sync(dev, err));
-        times[runs++] = (double)(clock_now_ns() - start) * 1e-9;
+           (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < how->seconds)) {
+        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        times[runs++] = took / calls;
         if (cli_interrupted()) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }
@@ -205,7 +352,7 @@ static enum status measure(struct result *out,
                            struct device *dev,
                            enum dtype type,
                            const struct shape *shape,
-                           double seconds,
+                           const struct timing *how,
                            struct error *err) {
     static struct op_case c;
     struct op_data d = {0};
@@ -215,7 +362,7 @@ static enum status measure(struct result *out,
     TRY_OR_FAIL(s, op_data_create(&d, &c, 0, err));
     TRY_OR_FAIL(s, op_data_fill(&d, &c, 1, dev, err));
     TRY_OR_FAIL(s, op_place(&placed, dev, &c, &d, err));
-    TRY_OR_FAIL(s, time_calls(out, dev, &c, &placed, seconds, err));
+    TRY_OR_FAIL(s, time_calls(out, dev, &c, &placed, how, err));
 fail:
     op_placed_free(&placed, dev);
     op_data_destroy(&d);
@@ -228,7 +375,10 @@ struct machine {
     double product_flops, copy_bytes; /* per second */
 };
 
-static void json_result(struct json_writer *w, const struct shape *shape, const struct result *r) {
+static void json_result(struct json_writer *w,
+                        const struct shape *shape,
+                        const struct result *r,
+                        const struct machine *m) {
     json_open_object(w, NULL);
     json_string(w, "op", shape->row);
     json_string(w, "shape", shape->what);
@@ -236,6 +386,8 @@ static void json_result(struct json_writer *w, const struct shape *shape, const 
     json_double(w, "best_ms", r->fastest_s * 1e3);
     json_double(w, "gflops", r->flops / r->median_s * 1e-9);
     json_double(w, "gb_per_s", r->bytes / r->median_s * 1e-9);
+    json_double(w, "of_matmul", r->flops / r->median_s / m->product_flops);
+    json_double(w, "of_copy", r->bytes / r->median_s / m->copy_bytes);
     json_close_object(w);
 }
 
@@ -278,43 +430,45 @@ static bool chosen(const struct shape *shape, const char *only) {
 static enum status measure_machine(struct machine *m,
                                    struct device *dev,
                                    enum dtype type,
-                                   double seconds,
+                                   const struct shape_list *list,
+                                   const struct timing *how,
                                    struct error *err) {
-    static const struct shape square = {"matmul", "", {{1536, 1536, 1536}}, 0};
-    static const struct shape rows_of_4k = {"gather_rows", "", {{16384, 16384, 1024}}, 0};
+    const struct timing twice = {2 * how->seconds, how->pipelined};
     struct result r;
-    TRY(measure(&r, dev, type, &square, 2 * seconds, err));
+    TRY(measure(&r, dev, type, &list->product, &twice, err));
     m->product_flops = r.flops / r.fastest_s;
-    TRY(measure(&r, dev, DTYPE_F32, &rows_of_4k, 2 * seconds, err));
+    TRY(measure(&r, dev, DTYPE_F32, &list->rows, &twice, err));
     m->copy_bytes = r.bytes / r.fastest_s;
     return STATUS_OK;
 }
 
 static enum status
 measure_all(struct device *dev, const struct options *o, struct json_writer *w, struct error *err) {
-    const double seconds = (double)o->seconds_ms * 1e-3;
+    const struct shape_list list = shape_list(o);
+    const struct timing how = {(double)o->seconds_ms * 1e-3, list.pipelined};
     struct machine m;
-    TRY(measure_machine(&m, dev, types[o->type], seconds, err));
+    TRY(measure_machine(&m, dev, types[o->type], &list, &how, err));
     if (o->json) {
         json_double(w, "matmul_gflops", m.product_flops * 1e-9);
         json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
         json_open_array(w, "ops");
     } else {
-        printf("device %s, %s: matrix product of 1536: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
-               type_names[o->type], m.product_flops * 1e-9, m.copy_bytes * 1e-9);
+        printf("device %s, %s: matrix product of %lld: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
+               type_names[o->type], (long long)list.product.size.v[0], m.product_flops * 1e-9,
+               m.copy_bytes * 1e-9);
         printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
                "GFLOP/s", "%", "GB/s", "%");
     }
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+    for (size_t i = 0; i < list.count; i++) {
         struct result r;
-        if (!chosen(&shapes[i], o->only)) {
+        if (!chosen(&list.items[i], o->only)) {
             continue;
         }
-        TRY(measure(&r, dev, types[o->type], &shapes[i], seconds, err));
+        TRY(measure(&r, dev, types[o->type], &list.items[i], &how, err));
         if (o->json) {
-            json_result(w, &shapes[i], &r);
+            json_result(w, &list.items[i], &r, &m);
         } else {
-            print_result(&shapes[i], &r, &m);
+            print_result(&list.items[i], &r, &m);
             TRY(flush(err));
         }
     }
@@ -324,13 +478,14 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
     return STATUS_OK;
 }
 
-static enum status check_only(const char *only, struct error *err) {
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        if (chosen(&shapes[i], only)) {
+static enum status check_only(const struct options *o, struct error *err) {
+    const struct shape_list list = shape_list(o);
+    for (size_t i = 0; i < list.count; i++) {
+        if (chosen(&list.items[i], o->only)) {
             return STATUS_OK;
         }
     }
-    return error_set(err, STATUS_USAGE, "--only %s: no op's name begins so", only);
+    return error_set(err, STATUS_USAGE, "--only %s: no op's name begins so", o->only);
 }
 
 static enum status run_ops(struct device *dev, const struct options *o, struct error *err) {
@@ -343,6 +498,7 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
     json_string(&w, "device", o->device);
     json_u64(&w, "threads", o->threads);
     json_string(&w, "type", type_names[o->type]);
+    json_bool(&w, "autotune", o->autotune);
     const enum status s = measure_all(dev, o, &w, err);
     if (s != STATUS_OK) {
         json_writer_fini(&w);
@@ -384,11 +540,16 @@ static enum status run_convolutions(const struct options *o, struct error *err) 
 
 static enum status run(const struct options *o, struct error *err) {
     struct device *dev;
-    TRY(check_only(o->only, err));
+    TRY(check_only(o, err));
     if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
         return error_set(err, STATUS_USAGE, "--convolutions measures oneDNN: --device is cpu");
     }
-    TRY(device_open(&dev, o->device, (int32_t)o->threads, err));
+    struct device_options how;
+    device_options_default(&how);
+    how.threads_count = (int32_t)o->threads;
+    how.autotune = o->autotune;
+    how.plan_cache = o->plan_cache;
+    TRY(device_open_with(&dev, o->device, &how, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);
     if (s == STATUS_OK) {
         s = o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err);

@@ -8,7 +8,8 @@ ops() { # ops OPTION...
 
 ops --only l2_normalize --json
 lines out.txt 1
-for key in device threads type matmul_gflops copy_gb_per_s ops median_ms best_ms gflops gb_per_s; do
+for key in device threads type autotune matmul_gflops copy_gb_per_s ops median_ms best_ms gflops gb_per_s of_matmul \
+    of_copy; do
     has out.txt "\"$key\":"
 done
 has out.txt '"op":"l2_normalize_bwd"'
@@ -18,10 +19,17 @@ has out.txt 'matrix product of 1536'
 has out.txt 'segment_mean_bwd'
 lines out.txt 4
 
-# No op of the table is left out.
+# No op of the table is left out of either set of sizes.
+sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench_ops.c" | tr -s ' \n' ' ' >small.txt
+sed -n '/ large_shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench_ops.c" | tr -s ' \n' ' ' >large.txt
 for op in $(sed -n 's/.*{ROW(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/rows/op_rows.c"); do
-    has "$SRC/tools/ccbench_ops.c" "{\"$op\","
+    has small.txt "{\"$op\","
+    has large.txt "{\"$op\","
 done
+# auto is small on a processor
+ops --only normalize_u8
+has out.txt '64 px'
+hasnt out.txt '224 px'
 
 ops --convolutions resnet18 --size 32 --batch 1 --json
 lines out.txt 1

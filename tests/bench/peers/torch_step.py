@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
-"""Training steps of PyTorch on the CPU, as `ccbench step` takes them: the same towers (timm's ResNets,
-transformers' DistilBERT), batch, threads and precision, channels_last, AdamW; one JSON line.
+"""Training steps of PyTorch as `ccbench step` takes them: the same towers (timm's ResNets, transformers'
+DistilBERT), batch, threads and precision, channels_last, fused AdamW, the same contrastive loss; one JSON line.
 
     python3 torch_step.py --tower image --image-tower resnet50 --image-size 224 --batch 16
+    python3 torch_step.py --device cuda --batch 512 --precision bf16 --full --compile max-autotune
+
+bf16 and fp16 are autocast, fp16 with a GradScaler. Pixels go to the device as bytes with every step and are
+normalised there; on CUDA from pinned memory on a stream of their own, while the step before runs. Times are
+those of whole runs of steps, with one wait at the end of each run.
 """
 import argparse
+import contextlib
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -14,6 +21,7 @@ import torch
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 TEXT = {"tiny": (2, 192, 3, 768), "small": (4, 384, 6, 1536), "distil": (6, 768, 12, 3072)}
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def options():
@@ -25,10 +33,16 @@ def options():
     p.add_argument("--batch", type=int, default=16)
     p.add_argument("--tokens", type=int, default=32)
     p.add_argument("--vocab", type=int, default=30522)
-    p.add_argument("--precision", choices=("f32", "bf16"), default="f32")
+    p.add_argument("--precision", choices=TYPES, default="f32")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    p.add_argument("--compile", choices=("no", "default", "max-autotune"), default="no",
+                   help="torch.compile of towers and loss; max-autotune also records CUDA graphs")
+    p.add_argument("--no-dropout", action="store_true")
     p.add_argument("--threads", type=int, default=0)
-    p.add_argument("--steps", type=int, default=5)
-    p.add_argument("--full", action="store_true")
+    p.add_argument("--steps", type=int, default=5, help="in a run; the median of the runs counts")
+    p.add_argument("--runs", type=int, default=0, help="0: cpu a run for each step, cuda 5")
+    p.add_argument("--full", action="store_true", help="every caption has all tokens")
+    p.add_argument("--json", action="store_true", help="it always does")
     return p.parse_args()
 
 
@@ -38,69 +52,136 @@ class Model(torch.nn.Module):
         if o.tower != "text":
             import timm
             self.image = timm.create_model(o.image_tower, pretrained=False, num_classes=0)
-            self.image = self.image.to(memory_format=torch.channels_last)
         if o.tower != "image":
             from transformers import DistilBertConfig, DistilBertModel
             layers, dim, heads, hidden = TEXT[o.text_tower]
+            drop = 0.0 if o.no_dropout else 0.1
             self.text = DistilBertModel(DistilBertConfig(
                 vocab_size=o.vocab, n_layers=layers, dim=dim, n_heads=heads, hidden_dim=hidden,
-                max_position_embeddings=512))
+                max_position_embeddings=512, dropout=drop, attention_dropout=drop))
         if o.tower == "both":
             self.image_proj = torch.nn.Linear(self.image.num_features, 256)
             self.text_proj = torch.nn.Linear(TEXT[o.text_tower][1], 256)
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
+        self.o = o
 
     def images(self, pixels):
         x = pixels.permute(0, 3, 1, 2).float().div(255)
-        return self.image((x - self.mean) / self.std)
+        return self.image(((x - self.mean) / self.std).contiguous(memory_format=torch.channels_last))
 
     def texts(self, tokens, mask):
         return self.text(input_ids=tokens, attention_mask=mask).last_hidden_state[:, 0]
 
+    def forward(self, pixels, tokens, mask):
+        """The loss."""
+        normal = torch.nn.functional.normalize
+        if self.o.tower == "image":
+            return self.images(pixels).float().mean()
+        if self.o.tower == "text":
+            return self.texts(tokens, mask).float().mean()
+        x = normal(self.image_proj(self.images(pixels)).float())
+        t = normal(self.text_proj(self.texts(tokens, mask)).float())
+        with torch.autocast(self.o.device, enabled=False):
+            s = x @ t.T / 0.01
+            own = torch.arange(self.o.batch, device=s.device)
+            cross = torch.nn.functional.cross_entropy
+            return (cross(s, own) + cross(s.T, own)) / 2
 
-def loss_of(model, o, pixels, tokens, mask):
-    normal = torch.nn.functional.normalize
-    if o.tower == "image":
-        return model.images(pixels).float().mean()
-    if o.tower == "text":
-        return model.texts(tokens, mask).float().mean()
-    x = normal(model.image_proj(model.images(pixels)).float())
-    t = normal(model.text_proj(model.texts(tokens, mask)).float())
-    s = x @ t.T / 0.01
-    own = torch.arange(o.batch)
-    cross = torch.nn.functional.cross_entropy
-    return (cross(s, own) + cross(s.T, own)) / 2
+
+class Feeder:
+    """One batch after another as it would come from a loader: in host memory, and on CUDA copied while the
+    step before runs."""
+
+    def __init__(self, o, batch):
+        self.cuda = o.device == "cuda"
+        self.batch = [b.pin_memory() for b in batch] if self.cuda else batch
+        self.stream = torch.cuda.Stream() if self.cuda else None
+        self.next = None
+        self.fetch()
+
+    def fetch(self):
+        if self.cuda:
+            with torch.cuda.stream(self.stream):
+                self.next = [b.to("cuda", non_blocking=True) for b in self.batch]
+
+    def take(self):
+        if not self.cuda:
+            return self.batch
+        torch.cuda.current_stream().wait_stream(self.stream)
+        now = self.next
+        for b in now:
+            b.record_stream(torch.cuda.current_stream())
+        self.fetch()
+        return now
 
 
-def main():
-    o = options()
-    if o.threads > 0:
-        torch.set_num_threads(o.threads)
-    torch.manual_seed(1)
-    model = Model(o).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.02, fused=True)
-    pixels = torch.randint(0, 256, (o.batch, o.image_size, o.image_size, 3), dtype=torch.uint8)
+def captions(o):
     tokens = torch.randint(0, o.vocab, (o.batch, o.tokens))
     lengths = torch.randint((o.tokens + 2) // 3, o.tokens + 1, (o.batch,))
     lengths[0] = o.tokens
     if o.full:
         lengths[:] = o.tokens
     mask = (torch.arange(o.tokens)[None, :] < lengths[:, None]).long()
-    times = []
-    for step in range(o.steps + 2):
-        start = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=o.precision == "bf16"):
-            loss = loss_of(model, o, pixels, tokens, mask)
+    return tokens, mask, int(lengths.sum())
+
+
+def main():
+    o = options()
+    if o.device == "cuda" and not torch.cuda.is_available():
+        print("torch_step: this PyTorch sees no CUDA device", file=sys.stderr)
+        return 77
+    if o.threads > 0:
+        torch.set_num_threads(o.threads)
+    torch.manual_seed(1)
+    torch.backends.cudnn.benchmark = True
+    cuda = o.device == "cuda"
+    model = Model(o).train().to(o.device, memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.02, fused=True)
+    scaler = torch.amp.GradScaler(o.device, enabled=o.precision == "fp16")
+    run_model = model if o.compile == "no" else torch.compile(
+        model, mode=None if o.compile == "default" else o.compile)
+    pixels = torch.randint(0, 256, (o.batch, o.image_size, o.image_size, 3), dtype=torch.uint8)
+    tokens, mask, token_count = captions(o)
+    feeder = Feeder(o, [pixels, tokens, mask])
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    amp = (torch.autocast(o.device, dtype=TYPES[o.precision]) if o.precision != "f32"
+           else contextlib.nullcontext())
+
+    def step():
+        batch = feeder.take()
+        with amp:
+            loss = run_model(*batch)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        if step >= 2:
-            times.append(time.perf_counter() - start)
-    print(json.dumps({"pairs_per_s": o.batch / statistics.median(times),
-                      "fastest_pairs_per_s": o.batch / min(times), "threads": torch.get_num_threads(),
-                      "caption_tokens": int(lengths.sum()), "torch": torch.__version__}))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    begin = time.perf_counter()
+    for _ in range(5 if cuda else 2):
+        last = step()
+    wait()
+    warm_s = time.perf_counter() - begin
+    runs = o.runs or (5 if cuda else o.steps)
+    length = o.steps if o.runs or cuda else 1
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        for _ in range(length):
+            last = step()
+        wait()
+        times.append((time.perf_counter() - begin) / length)
+    print(json.dumps({
+        "pairs_per_s": o.batch / statistics.median(times), "fastest_pairs_per_s": o.batch / min(times),
+        "step_ms": statistics.median(times) * 1e3, "warm_s": warm_s, "loss": last.item(),
+        "peak_bytes": torch.cuda.max_memory_allocated() if cuda else 0,
+        "device": torch.cuda.get_device_name() if cuda else "cpu", "precision": o.precision,
+        "compile": o.compile, "batch": o.batch, "image_size": o.image_size, "tokens": o.tokens,
+        "caption_tokens": token_count, "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version() if cuda else None}))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
