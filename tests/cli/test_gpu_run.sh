@@ -3,7 +3,7 @@
 . "$SRC/tests/support/expect.sh"
 
 expect 0 "$SRC/tests/gpu/run" --help
-has out.txt "compute-sanitizer"
+has out.txt "memcheck and racecheck"
 expect 64 "$SRC/tests/gpu/run" --unknown
 has err.txt "--unknown"
 
