@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda_internal.h"
-#include "kernels/rows/op_rows.h"
 #include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/op_cases.h"
 #include "tests/support/test.h"
 
 static struct device *open_emulated(void) {
@@ -72,17 +72,6 @@ static const struct {
     {"normalize_u8", {{3, 19, 17}}},
 };
 enum { MORE_COUNT = sizeof more / sizeof more[0] };
-
-static const char *case_name(const struct op_case *c) {
-    static char text[200];
-    int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name,
-                        c->real == DTYPE_BF16 ? "bf16" : "f32");
-    for (int i = 0; i < 8; i++) {
-        used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
-    }
-    (void)snprintf(text + used, sizeof text - (size_t)used, ", flags %u", c->flags);
-    return text;
-}
 
 /* The plain kernel of a weight's gradient takes a block for each weight: here too slow for many. */
 static bool is_heavy(const struct op_case *c) {
@@ -146,7 +135,7 @@ static void compare_operand(const struct op_case *c,
         const double bar =
             tolerance * size + (got->dtype == DTYPE_BF16 ? bf16_step * fabs(y) : 0.0);
         if (!(fabs(x - y) <= bar)) {
-            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", case_name(c),
+            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", op_cases_name(c),
                      name, (int)e, x, y, bar);
         }
     }
@@ -157,16 +146,6 @@ static void compare(const struct op_case *c, const struct op_data *got, const st
         const struct op_operand *o = &c->operands[i];
         if (got->t[i].data != NULL && o->role != ROLE_IN && o->role != ROLE_SCRATCH) {
             compare_operand(c, o->name, &got->t[i], &ref->t[i]);
-        }
-    }
-}
-
-static void same_bits(const struct op_case *c, const struct op_data *a, const struct op_data *b) {
-    for (int i = 0; i < c->count; i++) {
-        if (a->t[i].data != NULL && c->operands[i].role != ROLE_SCRATCH &&
-            memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
-            fail_msg("%s: %s depends on the order in which threads run", case_name(c),
-                     c->operands[i].name);
         }
     }
 }
@@ -189,19 +168,11 @@ static void run_emulated(struct device *dev,
     emulation_backwards(backwards);
     const enum status s = op_run(dev, c, out, &err);
     if (s != STATUS_OK) {
-        fail_msg("%s: %s", case_name(c), err.text);
+        fail_msg("%s: %s", op_cases_name(c), err.text);
     }
     assert_ok(dev->ops->sync(dev, &err), err);
-    const char *broken = op_data_broken_guard(out, c);
-    if (broken != NULL) {
-        fail_msg("%s: memory beside %s was written", case_name(c), broken);
-    }
-    for (int i = 0; i < c->count; i++) {
-        if (out->raw[i] != NULL && c->operands[i].role == ROLE_IN &&
-            memcmp(out->t[i].data, start->t[i].data, tensor_size_bytes(&out->t[i])) != 0) {
-            fail_msg("%s: input %s was written", case_name(c), c->operands[i].name);
-        }
-    }
+    op_cases_check_guards(out, c);
+    op_cases_check_inputs(out, start, c);
 }
 
 static void agree(struct op_case *c, void *cookie) {
@@ -220,7 +191,7 @@ static void agree(struct op_case *c, void *cookie) {
     run_emulated(p->emulated, c, &forward, &start, 0, false);
     compare(c, &forward, &ref);
     run_emulated(p->emulated, c, &other, &start, 0, true);
-    same_bits(c, &forward, &other);
+    op_cases_same_bits(c, &forward, &other, "depends on the order in which threads run");
     op_data_destroy(&other);
     run_emulated(p->emulated, c, &other, &start, 1, false);
     compare(c, &other, &ref);

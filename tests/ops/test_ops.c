@@ -1,80 +1,16 @@
 /*
- * Every row of kernels/rows/op_rows.c, asked six questions: does cpu agree with the reference, is
- * the gradient one, does anything write beside its outputs, are the bits the same twice, is every
- * member of every table there and described, and is a wrong call refused before it writes.
+ * Every row of kernels/rows/op_rows.c, asked five questions: does cpu agree with the reference, is
+ * the gradient one, does anything write beside its outputs, are the bits the same twice, and is
+ * every member of every table there and described. What is refused: test_refusals.c.
  * test-timeout: 240
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/ops.h"
-#include "kernels/rows/op_rows.h"
+#include "tests/support/op_cases.h"
 #include "tests/support/test.h"
-
-static const char *const devices[] = {"cpu-ref", "cpu"};
-enum { DEVICES_COUNT = sizeof devices / sizeof devices[0] };
-
-static struct device *open_device(const char *name) {
-    struct device *dev;
-    struct error err = {0};
-    assert_ok(device_open(&dev, name, 2, &err), err);
-    return dev;
-}
-
-/* The GPU; a case without one is skipped with the reason. */
-static struct device *open_cuda(void) {
-    struct device *dev;
-    struct error err = {0};
-    if (device_open(&dev, "cuda", 2, &err) != STATUS_OK) {
-        test_skip("%s", err.text);
-    }
-    return dev;
-}
-
-/* False, with a word about it, where the machine lacks the type. */
-static bool computes(struct device *dev, enum dtype dtype) {
-    struct error err = {0};
-    const enum status s = dev->ops->supports(dev, dtype, &err);
-    if (s == STATUS_OK) {
-        return true;
-    }
-    assert_status(s, STATUS_UNSUPPORTED, err);
-    print_message("%s\n", err.text);
-    return false;
-}
-
-/* "conv_bn 2x5x7 flags 4" for messages. */
-static const char *case_name(const struct op_case *c) {
-    static char text[160];
-    int used = snprintf(text, sizeof text, "%s, size", c->row->name);
-    for (int i = 0; i < 8; i++) {
-        used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
-    }
-    (void)snprintf(text + used, sizeof text - (size_t)used, ", flags %u", c->flags);
-    return text;
-}
-
-/* Calls `visit` for every row, size and variant. */
-static void
-each_case(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie) {
-    static struct op_case c;
-    for (int r = 0; r < op_rows_count; r++) {
-        for (int s = 0; s < op_rows[r].sizes_count; s++) {
-            for (int v = 0; v < op_rows[r].variants_count; v++) {
-                op_describe(&c, &op_rows[r], &op_rows[r].sizes[s], op_rows[r].variants[v], real);
-                visit(&c, cookie);
-            }
-        }
-    }
-}
-
-static void make(struct op_data *d, const struct op_case *c, int shift, struct device *dev) {
-    struct error err = {0};
-    assert_ok(op_data_create(d, c, shift, &err), err);
-    assert_ok(op_data_fill(d, c, test_seed(), dev, &err), err);
-}
 
 static double largest(const struct tensor *t) {
     double most = 0.0;
@@ -82,24 +18,6 @@ static double largest(const struct tensor *t) {
         most = fmax(most, fabs(op_value(t, i)));
     }
     return most;
-}
-
-static void check_guards(const struct op_data *d, const struct op_case *c) {
-    const char *broken = op_data_broken_guard(d, c);
-    if (broken != NULL) {
-        fail_msg("%s: memory beside %s was written", case_name(c), broken);
-    }
-}
-
-/* Inputs are as they were. */
-static void
-check_inputs(const struct op_data *d, const struct op_data *before, const struct op_case *c) {
-    for (int i = 0; i < c->count; i++) {
-        if (d->raw[i] != NULL && c->operands[i].role == ROLE_IN &&
-            memcmp(d->t[i].data, before->t[i].data, tensor_size_bytes(&d->t[i])) != 0) {
-            fail_msg("%s: input %s was written", case_name(c), c->operands[i].name);
-        }
-    }
 }
 
 /* ---- (a) agreement ---- */
@@ -124,7 +42,7 @@ static void compare_elements(const struct op_case *c,
         const double bar =
             tolerance * size + (got->dtype == DTYPE_BF16 ? bf16_step * fabs(y) : 0.0);
         if (!(fabs(x - y) <= bar)) {
-            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", case_name(c),
+            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", op_cases_name(c),
                      name, (int)e, x, y, bar);
         }
     }
@@ -144,7 +62,7 @@ static void compare_norms(const struct op_case *c,
     }
     size = fmax(size, (double)tensor_count(got));
     if (!(sqrt(difference) <= tolerance * sqrt(size))) {
-        fail_msg("%s: %s differs by %.3g of its norm, allowed %.3g", case_name(c), name,
+        fail_msg("%s: %s differs by %.3g of its norm, allowed %.3g", op_cases_name(c), name,
                  sqrt(difference / size), tolerance);
     }
 }
@@ -169,7 +87,7 @@ static void agree(struct op_case *c, void *cookie) {
     struct op_data ref;
     struct op_data got;
     struct error err = {0};
-    make(&ref, c, 0, p->ref);
+    op_cases_make(&ref, c, 0, p->ref);
     assert_ok(op_data_create(&got, c, 0, &err), err);
     op_data_copy(&got, &ref, c);
     assert_ok(op_run(p->ref, c, &ref, &err), err);
@@ -180,28 +98,28 @@ static void agree(struct op_case *c, void *cookie) {
 }
 
 static void check_agreement(struct device *other, enum dtype real) {
-    struct pair p = {open_device("cpu-ref"), other};
-    if (computes(other, real)) {
-        each_case(real, agree, &p);
+    struct pair p = {op_cases_open("cpu-ref"), other};
+    if (op_cases_computes(other, real)) {
+        op_cases_each(real, agree, &p);
     }
     device_close(p.ref);
     device_close(other);
 }
 
 TEST(cpu_agrees_with_the_reference) {
-    check_agreement(open_device("cpu"), DTYPE_F32);
+    check_agreement(op_cases_open("cpu"), DTYPE_F32);
 }
 
 TEST(cpu_agrees_with_the_reference_in_bf16) {
-    check_agreement(open_device("cpu"), DTYPE_BF16);
+    check_agreement(op_cases_open("cpu"), DTYPE_BF16);
 }
 
 TEST(cuda_agrees_with_the_reference) {
-    check_agreement(open_cuda(), DTYPE_F32);
+    check_agreement(op_cases_open_cuda(), DTYPE_F32);
 }
 
 TEST(cuda_agrees_with_the_reference_in_bf16) {
-    check_agreement(open_cuda(), DTYPE_BF16);
+    check_agreement(op_cases_open_cuda(), DTYPE_BF16);
 }
 
 /* ---- (b) gradients ---- */
@@ -252,7 +170,7 @@ static void check_gradient(const struct op_case *c,
     struct error err = {0};
     op_describe(&f, op_row_find(c->row->forward), &c->size, c->flags & ~(unsigned)OP_ALIAS,
                 DTYPE_F64);
-    make(&start, &f, 0, dev);
+    op_cases_make(&start, &f, 0, dev);
     assert_ok(op_data_create(&work, &f, 0, &err), err);
     const int x = op_operand_find(&f, o->gradient_of);
     assert_true(x >= 0 && start.t[x].data != NULL);
@@ -262,7 +180,7 @@ static void check_gradient(const struct op_case *c,
         const double base = o->added ? op_value(&before->t[operand], e) : 0.0;
         const double expected = base + slope(&f, &work, &start, x, e, dout, dev);
         if (!(fabs(op_value(got, e) - expected) <= bar)) {
-            fail_msg("%s: %s[%d] is %.12g, differences say %.12g, allowed %.3g", case_name(c),
+            fail_msg("%s: %s[%d] is %.12g, differences say %.12g, allowed %.3g", op_cases_name(c),
                      o->name, (int)e, op_value(got, e), expected, bar);
         }
     }
@@ -278,7 +196,7 @@ static void gradients(struct op_case *c, void *cookie) {
     if (c->row->forward == NULL) {
         return;
     }
-    make(&before, c, 0, dev);
+    op_cases_make(&before, c, 0, dev);
     assert_ok(op_data_create(&after, c, 0, &err), err);
     op_data_copy(&after, &before, c);
     assert_ok(op_run(dev, c, &after, &err), err);
@@ -292,8 +210,8 @@ static void gradients(struct op_case *c, void *cookie) {
 }
 
 TEST(gradients_match_finite_differences) {
-    struct device *ref = open_device("cpu-ref");
-    each_case(DTYPE_F64, gradients, ref);
+    struct device *ref = op_cases_open("cpu-ref");
+    op_cases_each(DTYPE_F64, gradients, ref);
     device_close(ref);
 }
 
@@ -310,52 +228,43 @@ static void guarded(struct op_case *c, void *cookie) {
         struct op_data d;
         struct op_data before;
         struct error err = {0};
-        make(&d, c, shift, dev);
+        op_cases_make(&d, c, shift, dev);
         assert_ok(op_data_create(&before, c, shift, &err), err);
         op_data_copy(&before, &d, c);
         assert_ok(op_run(dev, c, &d, &err), err);
-        check_guards(&d, c);
-        check_inputs(&d, &before, c);
+        op_cases_check_guards(&d, c);
+        op_cases_check_inputs(&d, &before, c);
         op_data_destroy(&d);
         op_data_destroy(&before);
     }
 }
 
 static void check_surroundings(struct device *dev) {
-    each_case(DTYPE_F32, guarded, dev);
-    if (computes(dev, DTYPE_BF16)) {
-        each_case(DTYPE_BF16, guarded, dev);
+    op_cases_each(DTYPE_F32, guarded, dev);
+    if (op_cases_computes(dev, DTYPE_BF16)) {
+        op_cases_each(DTYPE_BF16, guarded, dev);
     }
     device_close(dev);
 }
 
 TEST(nothing_is_written_beside_the_outputs) {
-    for (int i = 0; i < DEVICES_COUNT; i++) {
-        check_surroundings(open_device(devices[i]));
+    for (int i = 0; i < OP_CASES_DEVICES; i++) {
+        check_surroundings(op_cases_open(op_cases_devices[i]));
     }
 }
 
 TEST(cuda_writes_nothing_beside_the_outputs) {
-    check_surroundings(open_cuda());
+    check_surroundings(op_cases_open_cuda());
 }
 
 /* ---- (d) the same bits ---- */
-
-static void same_bits(const struct op_case *c, const struct op_data *a, const struct op_data *b) {
-    for (int i = 0; i < c->count; i++) {
-        if (a->raw[i] != NULL && c->operands[i].role != ROLE_SCRATCH &&
-            memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
-            fail_msg("%s: %s differs from run to run", case_name(c), c->operands[i].name);
-        }
-    }
-}
 
 static void repeat(struct op_case *c, struct device *dev) {
     enum { RUNS = 3 };
     struct op_data start;
     struct op_data first;
     struct error err = {0};
-    make(&start, c, 0, dev);
+    op_cases_make(&start, c, 0, dev);
     for (int run = 0; run < RUNS; run++) {
         struct op_data d;
         assert_ok(op_data_create(&d, c, 0, &err), err);
@@ -364,7 +273,7 @@ static void repeat(struct op_case *c, struct device *dev) {
         if (run == 0) {
             first = d;
         } else {
-            same_bits(c, &first, &d);
+            op_cases_same_bits(c, &first, &d, "differs from run to run");
             op_data_destroy(&d);
         }
     }
@@ -400,21 +309,21 @@ static void repeat_large(struct device *dev, enum dtype real) {
 }
 
 static void check_bits(struct device *dev) {
-    each_case(DTYPE_F32, repeat_case, dev);
+    op_cases_each(DTYPE_F32, repeat_case, dev);
     repeat_large(dev, DTYPE_F32);
-    if (computes(dev, DTYPE_BF16)) {
-        each_case(DTYPE_BF16, repeat_case, dev);
+    if (op_cases_computes(dev, DTYPE_BF16)) {
+        op_cases_each(DTYPE_BF16, repeat_case, dev);
         repeat_large(dev, DTYPE_BF16);
     }
     device_close(dev);
 }
 
 TEST(the_same_call_gives_the_same_bits) {
-    check_bits(open_device("cpu"));
+    check_bits(op_cases_open("cpu"));
 }
 
 TEST(the_same_call_gives_the_same_bits_on_cuda) {
-    check_bits(open_cuda());
+    check_bits(op_cases_open_cuda());
 }
 
 /* ---- (e) tables and rows are complete ---- */
@@ -422,7 +331,7 @@ TEST(the_same_call_gives_the_same_bits_on_cuda) {
 TEST(no_member_of_a_table_is_missing) {
     const struct ops *tables[] = {ops_cpu_ref(), ops_cpu()};
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
-        assert_string_equal(tables[t]->name, devices[t]);
+        assert_string_equal(tables[t]->name, op_cases_devices[t]);
         for (size_t at = 0; at < sizeof *tables[t]; at += sizeof(void *)) {
             void *member;
             memcpy(&member, (const char *)tables[t] + at, sizeof member);
@@ -482,290 +391,11 @@ static void check_memory(struct device *dev) {
 }
 
 TEST(memory_comes_zeroed_aligned_and_copies) {
-    for (int i = 0; i < DEVICES_COUNT; i++) {
-        check_memory(open_device(devices[i]));
+    for (int i = 0; i < OP_CASES_DEVICES; i++) {
+        check_memory(op_cases_open(op_cases_devices[i]));
     }
 }
 
 TEST(memory_of_cuda_comes_zeroed_aligned_and_copies) {
-    check_memory(open_cuda());
-}
-
-/* ---- (f) refusals ---- */
-
-enum damage { OTHER_SHAPE, OTHER_DTYPE, NO_DATA, FEWER_DIMENSIONS, DAMAGE_COUNT };
-
-/* False where the damage would leave a correct call. */
-static bool damage(struct tensor *t, const struct op_case *c, int operand, enum damage kind) {
-    const struct op_operand *o = &c->operands[operand];
-    if (t->data == NULL || o->on_host) {
-        return false;
-    }
-    switch (kind) {
-    case OTHER_SHAPE:
-        t->shape[t->ndim - 1]++;
-        return !c->row->any_shape;
-    case OTHER_DTYPE:
-        t->dtype = t->dtype == DTYPE_I32 ? DTYPE_F32 : DTYPE_I32;
-        return true;
-    case NO_DATA:
-        t->data = NULL;
-        return !o->optional;
-    default:
-        t->ndim--;
-        return !c->row->any_shape;
-    }
-}
-
-static void refuse(struct op_case *c, void *cookie) {
-    struct device *dev = cookie;
-    struct op_data start;
-    struct op_data d;
-    struct error err = {0};
-    make(&start, c, 0, dev);
-    assert_ok(op_data_create(&d, c, 0, &err), err);
-    for (int i = 0; i < c->count; i++) {
-        for (int kind = 0; kind < DAMAGE_COUNT; kind++) {
-            const struct tensor whole = d.t[i];
-            op_data_copy(&d, &start, c);
-            if (damage(&d.t[i], c, i, (enum damage)kind)) {
-                const enum status s = op_run(dev, c, &d, &err);
-                if (s != STATUS_INVALID && s != STATUS_UNSUPPORTED) {
-                    fail_msg("%s on %s: damage %d of %s was answered %s", case_name(c),
-                             dev->ops->name, kind, c->operands[i].name, status_name(s));
-                }
-            }
-            d.t[i] = whole;
-            for (int k = 0; k < c->count; k++) {
-                if (d.raw[k] != NULL &&
-                    memcmp(d.t[k].data, start.t[k].data, tensor_size_bytes(&d.t[k])) != 0) {
-                    fail_msg("%s on %s: a refused call (damage %d of %s) wrote %s", case_name(c),
-                             dev->ops->name, kind, c->operands[i].name, c->operands[k].name);
-                }
-            }
-        }
-    }
-    op_data_destroy(&start);
-    op_data_destroy(&d);
-}
-
-static void check_refusals(struct device *dev) {
-    each_case(DTYPE_F32, refuse, dev);
-    if (computes(dev, DTYPE_BF16)) {
-        each_case(DTYPE_BF16, refuse, dev);
-    }
-    device_close(dev);
-}
-
-TEST(wrong_tensors_are_refused_before_anything_is_written) {
-    for (int i = 0; i < DEVICES_COUNT; i++) {
-        check_refusals(open_device(devices[i]));
-    }
-}
-
-TEST(cuda_refuses_wrong_tensors_before_anything_is_written) {
-    check_refusals(open_cuda());
-}
-
-TEST(cpu_refuses_doubles) {
-    struct device *ref = open_device("cpu-ref");
-    struct device *cpu = open_device("cpu");
-    for (int r = 0; r < op_rows_count; r++) {
-        static struct op_case c;
-        struct op_data d;
-        struct error err = {0};
-        op_describe(&c, &op_rows[r], &op_rows[r].sizes[0], op_rows[r].variants[0], DTYPE_F64);
-        if (op_rows[r].member == offsetof(struct ops, cast)) {
-            continue; /* its two types are always the same */
-        }
-        make(&d, &c, 0, ref);
-        assert_status(op_run(cpu, &c, &d, &err), STATUS_UNSUPPORTED, err);
-        op_data_destroy(&d);
-    }
-    device_close(ref);
-    device_close(cpu);
-}
-
-/* One call with a wrong parameter or a wrong number in an integer operand. */
-static void
-refused_after(const char *row, unsigned flags, void (*spoil)(struct op_case *, struct op_data *)) {
-    for (int i = 0; i < DEVICES_COUNT; i++) {
-        struct device *dev = open_device(devices[i]);
-        static struct op_case c;
-        struct op_data d;
-        struct op_data before;
-        struct error err = {0};
-        op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], flags, DTYPE_F32);
-        make(&d, &c, 0, dev);
-        spoil(&c, &d);
-        assert_ok(op_data_create(&before, &c, 0, &err), err);
-        op_data_copy(&before, &d, &c);
-        assert_status(op_run(dev, &c, &d, &err), STATUS_INVALID, err);
-        same_bits(&c, &before, &d);
-        op_data_destroy(&before);
-        op_data_destroy(&d);
-        device_close(dev);
-    }
-}
-
-static int32_t *integers_of(const struct op_case *c, struct op_data *d, const char *name) {
-    return d->t[op_operand_find(c, name)].data;
-}
-
-static void negative_token(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "tokens")[0] = -1;
-}
-
-static void token_too_large(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "tokens")[0] = (int32_t)c->size.v[3];
-}
-
-static void empty_text(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "lengths")[1] = 0;
-}
-
-static void text_too_long(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "lengths")[0] = (int32_t)(c->size.v[0] * c->size.v[1]) + 1;
-}
-
-static void captions_overlap(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "starts")[1] = integers_of(c, d, "starts")[0];
-}
-
-static void starts_before(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "starts")[0] = -1;
-}
-
-static void ends_behind(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "starts")[c->size.v[0] - 1] = (int32_t)(c->size.v[0] * c->size.v[1]);
-}
-
-static void row_too_large(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "rows")[0] = (int32_t)c->size.v[1];
-}
-
-static void negative_row(struct op_case *c, struct op_data *d) {
-    integers_of(c, d, "rows")[1] = -1;
-}
-
-static void no_stride(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->conv.stride = c->pool.stride = 0;
-}
-
-static void negative_pad(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->conv.pad = c->pool.pad = -1;
-}
-
-static void pad_beyond_half(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->pool.pad = c->pool.kernel;
-}
-
-static void wrong_activation(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->conv.act = ACTIVATION_GELU;
-    c->act = ACTIVATION_RELU;
-}
-
-static void inference(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->conv.training = false;
-}
-
-static void too_many_heads(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->attention.heads = 2; /* width 5 */
-}
-
-static void all_dropped(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->dropout.p = 1.0f;
-}
-
-static void nobody_named(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->dropout.sample_ids = NULL;
-}
-
-static void step_zero(struct op_case *c, struct op_data *d) {
-    (void)d;
-    c->adamw.step = 0;
-}
-
-TEST(wrong_numbers_are_refused_before_anything_is_written) {
-    refused_after("embedding", 0, negative_token);
-    refused_after("embedding", 0, token_too_large);
-    refused_after("embedding_bwd", 0, token_too_large);
-    static const char *const by_caption[] = {"embedding",       "embedding_bwd", "attention",
-                                             "attention_bwd",   "dropout",       "segment_mean",
-                                             "segment_mean_bwd"};
-    for (size_t i = 0; i < sizeof by_caption / sizeof by_caption[0]; i++) {
-        refused_after(by_caption[i], 0, empty_text);
-        refused_after(by_caption[i], 0, text_too_long);
-        refused_after(by_caption[i], 0, captions_overlap);
-        refused_after(by_caption[i], 0, starts_before);
-        refused_after(by_caption[i], 0, ends_behind);
-    }
-    refused_after("attention", 0, too_many_heads);
-    refused_after("attention_bwd", 0, too_many_heads);
-    refused_after("attention", OP_DROP, all_dropped);
-    refused_after("attention_bwd", OP_DROP, nobody_named);
-    refused_after("gather_rows", 0, row_too_large);
-    refused_after("gather_rows", 0, negative_row);
-    refused_after("scatter_rows", 0, row_too_large);
-    refused_after("scatter_rows", 0, negative_row);
-    refused_after("conv_bn", 0, no_stride);
-    refused_after("conv_bn", 0, negative_pad);
-    refused_after("conv_bn", 0, wrong_activation);
-    refused_after("conv_bn_bwd", 0, inference);
-    refused_after("maxpool", 0, no_stride);
-    refused_after("maxpool_bwd", 0, negative_pad);
-    refused_after("maxpool", 0, pad_beyond_half);
-    refused_after("avgpool", 0, no_stride);
-    refused_after("avgpool_bwd", 0, pad_beyond_half);
-    refused_after("linear", 0, wrong_activation);
-    refused_after("linear_bwd", 0, wrong_activation);
-    refused_after("dropout", 0, all_dropped);
-    refused_after("dropout", 0, nobody_named);
-    refused_after("adamw", 0, step_zero);
-}
-
-/* Indices lie on the device there: what is wrong with them is told when the results are fetched,
- * and once. */
-static void told_later(const char *row, void (*spoil)(struct op_case *, struct op_data *)) {
-    struct device *dev = open_cuda();
-    static struct op_case c;
-    struct op_data d;
-    struct error err = {0};
-    op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], 0, DTYPE_F32);
-    make(&d, &c, 0, dev);
-    spoil(&c, &d);
-    assert_status(op_run(dev, &c, &d, &err), STATUS_INVALID, err);
-    check_guards(&d, &c);
-    err = (struct error){0};
-    assert_ok(dev->ops->sync(dev, &err), err);
-    op_data_destroy(&d);
-    device_close(dev);
-}
-
-TEST(cuda_tells_of_wrong_indices_when_it_is_waited_for) {
-    told_later("embedding", negative_token);
-    told_later("embedding", token_too_large);
-    told_later("embedding_bwd", token_too_large);
-    told_later("embedding", text_too_long);
-    told_later("attention", text_too_long);
-    told_later("attention_bwd", starts_before);
-    told_later("segment_mean", ends_behind);
-    told_later("gather_rows", row_too_large);
-    told_later("gather_rows", negative_row);
-    told_later("scatter_rows", row_too_large);
-}
-
-TEST(an_unknown_device_is_refused_with_the_names) {
-    struct device *dev;
-    struct error err = {0};
-    assert_status(device_open(&dev, "abacus", 1, &err), STATUS_UNSUPPORTED, err);
-    assert_non_null(strstr(err.text, "cpu-ref"));
+    check_memory(op_cases_open_cuda());
 }

@@ -1,0 +1,287 @@
+/*
+ * Every row of kernels/rows/op_rows.c, called wrongly: tensors of another shape or type, numbers
+ * and indices out of range. The call is refused and has written nothing. test-timeout: 240
+ */
+#include <string.h>
+
+#include "kernels/ops.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/test.h"
+
+enum damage { OTHER_SHAPE, OTHER_DTYPE, NO_DATA, FEWER_DIMENSIONS, DAMAGE_COUNT };
+
+/* False where the damage would leave a correct call. */
+static bool damage(struct tensor *t, const struct op_case *c, int operand, enum damage kind) {
+    const struct op_operand *o = &c->operands[operand];
+    if (t->data == NULL || o->on_host) {
+        return false;
+    }
+    switch (kind) {
+    case OTHER_SHAPE:
+        t->shape[t->ndim - 1]++;
+        return !c->row->any_shape;
+    case OTHER_DTYPE:
+        t->dtype = t->dtype == DTYPE_I32 ? DTYPE_F32 : DTYPE_I32;
+        return true;
+    case NO_DATA:
+        t->data = NULL;
+        return !o->optional;
+    default:
+        t->ndim--;
+        return !c->row->any_shape;
+    }
+}
+
+static void refuse(struct op_case *c, void *cookie) {
+    struct device *dev = cookie;
+    struct op_data start;
+    struct op_data d;
+    struct error err = {0};
+    op_cases_make(&start, c, 0, dev);
+    assert_ok(op_data_create(&d, c, 0, &err), err);
+    for (int i = 0; i < c->count; i++) {
+        for (int kind = 0; kind < DAMAGE_COUNT; kind++) {
+            const struct tensor whole = d.t[i];
+            op_data_copy(&d, &start, c);
+            if (damage(&d.t[i], c, i, (enum damage)kind)) {
+                const enum status s = op_run(dev, c, &d, &err);
+                if (s != STATUS_INVALID && s != STATUS_UNSUPPORTED) {
+                    fail_msg("%s on %s: damage %d of %s was answered %s", op_cases_name(c),
+                             dev->ops->name, kind, c->operands[i].name, status_name(s));
+                }
+            }
+            d.t[i] = whole;
+            for (int k = 0; k < c->count; k++) {
+                if (d.raw[k] != NULL &&
+                    memcmp(d.t[k].data, start.t[k].data, tensor_size_bytes(&d.t[k])) != 0) {
+                    fail_msg("%s on %s: a refused call (damage %d of %s) wrote %s",
+                             op_cases_name(c), dev->ops->name, kind, c->operands[i].name,
+                             c->operands[k].name);
+                }
+            }
+        }
+    }
+    op_data_destroy(&start);
+    op_data_destroy(&d);
+}
+
+static void check_refusals(struct device *dev) {
+    op_cases_each(DTYPE_F32, refuse, dev);
+    if (op_cases_computes(dev, DTYPE_BF16)) {
+        op_cases_each(DTYPE_BF16, refuse, dev);
+    }
+    device_close(dev);
+}
+
+TEST(wrong_tensors_are_refused_before_anything_is_written) {
+    for (int i = 0; i < OP_CASES_DEVICES; i++) {
+        check_refusals(op_cases_open(op_cases_devices[i]));
+    }
+}
+
+TEST(cuda_refuses_wrong_tensors_before_anything_is_written) {
+    check_refusals(op_cases_open_cuda());
+}
+
+TEST(cpu_refuses_doubles) {
+    struct device *ref = op_cases_open("cpu-ref");
+    struct device *cpu = op_cases_open("cpu");
+    for (int r = 0; r < op_rows_count; r++) {
+        static struct op_case c;
+        struct op_data d;
+        struct error err = {0};
+        op_describe(&c, &op_rows[r], &op_rows[r].sizes[0], op_rows[r].variants[0], DTYPE_F64);
+        if (op_rows[r].member == offsetof(struct ops, cast)) {
+            continue; /* its two types are always the same */
+        }
+        op_cases_make(&d, &c, 0, ref);
+        assert_status(op_run(cpu, &c, &d, &err), STATUS_UNSUPPORTED, err);
+        op_data_destroy(&d);
+    }
+    device_close(ref);
+    device_close(cpu);
+}
+
+/* One call with a wrong parameter or a wrong number in an integer operand. */
+static void
+refused_after(const char *row, unsigned flags, void (*spoil)(struct op_case *, struct op_data *)) {
+    for (int i = 0; i < OP_CASES_DEVICES; i++) {
+        struct device *dev = op_cases_open(op_cases_devices[i]);
+        static struct op_case c;
+        struct op_data d;
+        struct op_data before;
+        struct error err = {0};
+        op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], flags, DTYPE_F32);
+        op_cases_make(&d, &c, 0, dev);
+        spoil(&c, &d);
+        assert_ok(op_data_create(&before, &c, 0, &err), err);
+        op_data_copy(&before, &d, &c);
+        assert_status(op_run(dev, &c, &d, &err), STATUS_INVALID, err);
+        op_cases_same_bits(&c, &before, &d, "was written by a refused call");
+        op_data_destroy(&before);
+        op_data_destroy(&d);
+        device_close(dev);
+    }
+}
+
+static int32_t *integers_of(const struct op_case *c, struct op_data *d, const char *name) {
+    return d->t[op_operand_find(c, name)].data;
+}
+
+static void negative_token(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "tokens")[0] = -1;
+}
+
+static void token_too_large(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "tokens")[0] = (int32_t)c->size.v[3];
+}
+
+static void empty_text(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "lengths")[1] = 0;
+}
+
+static void text_too_long(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "lengths")[0] = (int32_t)(c->size.v[0] * c->size.v[1]) + 1;
+}
+
+static void captions_overlap(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "starts")[1] = integers_of(c, d, "starts")[0];
+}
+
+static void starts_before(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "starts")[0] = -1;
+}
+
+static void ends_behind(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "starts")[c->size.v[0] - 1] = (int32_t)(c->size.v[0] * c->size.v[1]);
+}
+
+static void row_too_large(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "rows")[0] = (int32_t)c->size.v[1];
+}
+
+static void negative_row(struct op_case *c, struct op_data *d) {
+    integers_of(c, d, "rows")[1] = -1;
+}
+
+static void no_stride(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->conv.stride = c->pool.stride = 0;
+}
+
+static void negative_pad(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->conv.pad = c->pool.pad = -1;
+}
+
+static void pad_beyond_half(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->pool.pad = c->pool.kernel;
+}
+
+static void wrong_activation(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->conv.act = ACTIVATION_GELU;
+    c->act = ACTIVATION_RELU;
+}
+
+static void inference(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->conv.training = false;
+}
+
+static void too_many_heads(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->attention.heads = 2; /* width 5 */
+}
+
+static void all_dropped(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->dropout.p = 1.0f;
+}
+
+static void nobody_named(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->dropout.sample_ids = NULL;
+}
+
+static void step_zero(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->adamw.step = 0;
+}
+
+TEST(wrong_numbers_are_refused_before_anything_is_written) {
+    refused_after("embedding", 0, negative_token);
+    refused_after("embedding", 0, token_too_large);
+    refused_after("embedding_bwd", 0, token_too_large);
+    static const char *const by_caption[] = {"embedding",       "embedding_bwd", "attention",
+                                             "attention_bwd",   "dropout",       "segment_mean",
+                                             "segment_mean_bwd"};
+    for (size_t i = 0; i < sizeof by_caption / sizeof by_caption[0]; i++) {
+        refused_after(by_caption[i], 0, empty_text);
+        refused_after(by_caption[i], 0, text_too_long);
+        refused_after(by_caption[i], 0, captions_overlap);
+        refused_after(by_caption[i], 0, starts_before);
+        refused_after(by_caption[i], 0, ends_behind);
+    }
+    refused_after("attention", 0, too_many_heads);
+    refused_after("attention_bwd", 0, too_many_heads);
+    refused_after("attention", OP_DROP, all_dropped);
+    refused_after("attention_bwd", OP_DROP, nobody_named);
+    refused_after("gather_rows", 0, row_too_large);
+    refused_after("gather_rows", 0, negative_row);
+    refused_after("scatter_rows", 0, row_too_large);
+    refused_after("scatter_rows", 0, negative_row);
+    refused_after("conv_bn", 0, no_stride);
+    refused_after("conv_bn", 0, negative_pad);
+    refused_after("conv_bn", 0, wrong_activation);
+    refused_after("conv_bn_bwd", 0, inference);
+    refused_after("maxpool", 0, no_stride);
+    refused_after("maxpool_bwd", 0, negative_pad);
+    refused_after("maxpool", 0, pad_beyond_half);
+    refused_after("avgpool", 0, no_stride);
+    refused_after("avgpool_bwd", 0, pad_beyond_half);
+    refused_after("linear", 0, wrong_activation);
+    refused_after("linear_bwd", 0, wrong_activation);
+    refused_after("dropout", 0, all_dropped);
+    refused_after("dropout", 0, nobody_named);
+    refused_after("adamw", 0, step_zero);
+}
+
+/* Indices lie on the device there: what is wrong with them is told when the results are fetched,
+ * and once. */
+static void told_later(const char *row, void (*spoil)(struct op_case *, struct op_data *)) {
+    struct device *dev = op_cases_open_cuda();
+    static struct op_case c;
+    struct op_data d;
+    struct error err = {0};
+    op_describe(&c, op_row_find(row), &op_row_find(row)->sizes[1], 0, DTYPE_F32);
+    op_cases_make(&d, &c, 0, dev);
+    spoil(&c, &d);
+    assert_status(op_run(dev, &c, &d, &err), STATUS_INVALID, err);
+    op_cases_check_guards(&d, &c);
+    err = (struct error){0};
+    assert_ok(dev->ops->sync(dev, &err), err);
+    op_data_destroy(&d);
+    device_close(dev);
+}
+
+TEST(cuda_tells_of_wrong_indices_when_it_is_waited_for) {
+    told_later("embedding", negative_token);
+    told_later("embedding", token_too_large);
+    told_later("embedding_bwd", token_too_large);
+    told_later("embedding", text_too_long);
+    told_later("attention", text_too_long);
+    told_later("attention_bwd", starts_before);
+    told_later("segment_mean", ends_behind);
+    told_later("gather_rows", row_too_large);
+    told_later("gather_rows", negative_row);
+    told_later("scatter_rows", row_too_large);
+}
+
+TEST(an_unknown_device_is_refused_with_the_names) {
+    struct device *dev;
+    struct error err = {0};
+    assert_status(device_open(&dev, "abacus", 1, &err), STATUS_UNSUPPORTED, err);
+    assert_non_null(strstr(err.text, "cpu-ref"));
+}

@@ -1,0 +1,94 @@
+#include "tests/support/op_cases.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/test.h"
+
+const char *const op_cases_devices[OP_CASES_DEVICES] = {"cpu-ref", "cpu"};
+
+struct device *op_cases_open(const char *name) {
+    struct device *dev;
+    struct error err = {0};
+    assert_ok(device_open(&dev, name, 2, &err), err);
+    return dev;
+}
+
+struct device *op_cases_open_cuda(void) {
+    struct device *dev;
+    struct error err = {0};
+    if (device_open(&dev, "cuda", 2, &err) != STATUS_OK) {
+        test_skip("%s", err.text);
+    }
+    return dev;
+}
+
+bool op_cases_computes(struct device *dev, enum dtype dtype) {
+    struct error err = {0};
+    const enum status s = dev->ops->supports(dev, dtype, &err);
+    if (s == STATUS_OK) {
+        return true;
+    }
+    assert_status(s, STATUS_UNSUPPORTED, err);
+    print_message("%s\n", err.text);
+    return false;
+}
+
+const char *op_cases_name(const struct op_case *c) {
+    static char text[200];
+    const char *real = c->real == DTYPE_BF16 ? "bf16" : c->real == DTYPE_F64 ? "f64" : "f32";
+    int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name, real);
+    for (int i = 0; i < 8; i++) {
+        used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
+    }
+    (void)snprintf(text + used, sizeof text - (size_t)used, ", flags %u", c->flags);
+    return text;
+}
+
+void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie) {
+    static struct op_case c;
+    for (int r = 0; r < op_rows_count; r++) {
+        for (int s = 0; s < op_rows[r].sizes_count; s++) {
+            for (int v = 0; v < op_rows[r].variants_count; v++) {
+                op_describe(&c, &op_rows[r], &op_rows[r].sizes[s], op_rows[r].variants[v], real);
+                visit(&c, cookie);
+            }
+        }
+    }
+}
+
+void op_cases_make(struct op_data *d, const struct op_case *c, int shift, struct device *dev) {
+    struct error err = {0};
+    assert_ok(op_data_create(d, c, shift, &err), err);
+    assert_ok(op_data_fill(d, c, test_seed(), dev, &err), err);
+}
+
+void op_cases_check_guards(const struct op_data *d, const struct op_case *c) {
+    const char *broken = op_data_broken_guard(d, c);
+    if (broken != NULL) {
+        fail_msg("%s: memory beside %s was written", op_cases_name(c), broken);
+    }
+}
+
+void op_cases_check_inputs(const struct op_data *d,
+                           const struct op_data *before,
+                           const struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        if (d->raw[i] != NULL && c->operands[i].role == ROLE_IN &&
+            memcmp(d->t[i].data, before->t[i].data, tensor_size_bytes(&d->t[i])) != 0) {
+            fail_msg("%s: input %s was written", op_cases_name(c), c->operands[i].name);
+        }
+    }
+}
+
+void op_cases_same_bits(const struct op_case *c,
+                        const struct op_data *a,
+                        const struct op_data *b,
+                        const char *how) {
+    for (int i = 0; i < c->count; i++) {
+        if (a->raw[i] != NULL && c->operands[i].role != ROLE_SCRATCH &&
+            memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
+            fail_msg("%s: %s %s", op_cases_name(c), c->operands[i].name, how);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+/*
+ * op_cases: what tests of operators do with the rows of kernels/rows: open a device, visit every
+ * case, fill its operands, compare what a call left.
+ *
+ * Threading : single-owner.
+ */
+#ifndef TESTS_SUPPORT_OP_CASES_H
+#define TESTS_SUPPORT_OP_CASES_H
+
+#include <stdbool.h>
+
+#include "kernels/rows/op_rows.h"
+
+enum { OP_CASES_DEVICES = 2 };
+
+/* The devices that are always there: the reference and the CPU. */
+extern const char *const op_cases_devices[OP_CASES_DEVICES];
+
+/* With two threads; it must open. */
+struct device *op_cases_open(const char *name);
+
+/* The GPU; a case without one is skipped with the reason. */
+struct device *op_cases_open_cuda(void);
+
+/* False, with a word about it, where the machine lacks the type. */
+bool op_cases_computes(struct device *dev, enum dtype dtype);
+
+/* "conv_bn, f32, size 2 5 7 ..., flags 4" for messages; valid until the next call. */
+const char *op_cases_name(const struct op_case *c);
+
+/* Calls `visit` for every row, size and variant. */
+void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie);
+
+/* Filled operands, `shift` elements off the 64-byte boundary. */
+void op_cases_make(struct op_data *d, const struct op_case *c, int shift, struct device *dev);
+
+/* Fails where memory beside an operand was written. */
+void op_cases_check_guards(const struct op_data *d, const struct op_case *c);
+
+/* Fails where an input is not as it was. */
+void op_cases_check_inputs(const struct op_data *d,
+                           const struct op_data *before,
+                           const struct op_case *c);
+
+/* Fails where an operand that is no scratch differs; `how` ends the message. */
+void op_cases_same_bits(const struct op_case *c,
+                        const struct op_data *a,
+                        const struct op_data *b,
+                        const char *how);
+
+#endif
