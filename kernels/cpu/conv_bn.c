@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/cpu/conv_gradients.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/im2col.h"
 #include "kernels/cpu/onednn.h"
@@ -437,47 +438,6 @@ static void set_factors(double *sums,
     }
 }
 
-static enum status weight_gradient(struct device *dev,
-                                   const struct conv_shape *shape,
-                                   const struct tensor *dweight,
-                                   enum write_mode mode,
-                                   const struct tensor *dpre,
-                                   const struct tensor *in,
-                                   struct error *err) {
-    struct onednn *onednn = cpu_device_of(dev)->onednn;
-    if (im2col_pays(shape, CONV_BACKWARD_WEIGHT)) {
-        return im2col_backward_weight(dev, shape, dweight->data, mode, dpre->data, in->data, err);
-    }
-    if (mode == WRITE_SET) {
-        return convolve_backward_weight(onednn, shape, dweight->data, dpre->data, in->data, err);
-    }
-    void *scratch;
-    TRY(cpu_scratch(dev, tensor_size_bytes(dweight), &scratch, err));
-    TRY(convolve_backward_weight(onednn, shape, scratch, dpre->data, in->data, err));
-    cpu_add_to(dweight->data, scratch, tensor_count(dweight), 1.0f);
-    return STATUS_OK;
-}
-
-static enum status input_gradient(struct device *dev,
-                                  const struct conv_shape *shape,
-                                  const struct tensor *din,
-                                  enum write_mode mode,
-                                  const struct tensor *dpre,
-                                  const struct tensor *weight,
-                                  struct error *err) {
-    struct onednn *onednn = cpu_device_of(dev)->onednn;
-    if (im2col_pays(shape, CONV_BACKWARD_DATA)) {
-        return im2col_backward_data(dev, shape, din->data, mode, dpre->data, weight->data, err);
-    }
-    if (mode == WRITE_SET) {
-        return convolve_backward_data(onednn, shape, din->data, dpre->data, weight->data, err);
-    }
-    struct tensor added = *din;
-    TRY(cpu_scratch(dev, tensor_size_bytes(din), &added.data, err));
-    TRY(convolve_backward_data(onednn, shape, added.data, dpre->data, weight->data, err));
-    return cpu_add(dev, din, &added, 1.0f, err);
-}
-
 static void sum_gradient_moments(double *sums,
                                  const struct rows *how,
                                  const struct tensor *dout,
@@ -578,7 +538,7 @@ enum status cpu_conv_bn_bwd(struct device *dev,
     set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, rstd, gamma);
     spread_gradient(&how, dpre, dresidual, dresidual_mode, dout, out, pre);
     const struct conv_shape shape = shape_of(pre, in, weight, p);
-    TRY(weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
-    return tensor_wanted(din) ? input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
+    TRY(conv_weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
+    return tensor_wanted(din) ? conv_input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
                               : STATUS_OK;
 }

@@ -91,6 +91,7 @@ struct geometry {
     descriptor src, weight, dst; /* weight: any layout */
     descriptor dweight;          /* the same in f32 */
     dnnl_dims_t strides, dilates, pads;
+    dnnl_primitive_attr_t how; /* of the forward pass; NULL: nothing special */
 };
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -102,7 +103,7 @@ static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t s = dnnl_convolution_forward_primitive_desc_create(
         &hint, engine, dnnl_forward_training, dnnl_convolution_direct, g->src, g->weight, NULL,
-        g->dst, g->strides, g->dilates, g->pads, g->pads, NULL);
+        g->dst, g->strides, g->dilates, g->pads, g->pads, d == CONV_FORWARD ? g->how : NULL);
     if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
         return s;
@@ -132,7 +133,7 @@ static dnnl_status_t make_primitive_desc(dnnl_primitive_desc_t *pd,
         &op, dnnl_forward_training, dnnl_convolution_direct, &g->src, &g->weight, NULL, &g->dst,
         g->strides, g->pads, g->pads);
     if (s == dnnl_success) {
-        s = dnnl_primitive_desc_create(&hint, &op, NULL, engine, NULL);
+        s = dnnl_primitive_desc_create(&hint, &op, d == CONV_FORWARD ? g->how : NULL, engine, NULL);
     }
     if (s != dnnl_success || d == CONV_FORWARD) {
         *pd = hint;
@@ -264,6 +265,20 @@ static enum status make_geometry(struct geometry *g,
         what, err);
 }
 
+/* Attributes of a primitive that adds to what its output holds. */
+static enum status make_adding(dnnl_primitive_attr_t *out, struct error *err) {
+    static const char what[] = "describing a sum";
+    dnnl_post_ops_t ops = NULL;
+    enum status s = STATUS_OK;
+    TRY_OR_FAIL(s, check(dnnl_primitive_attr_create(out), what, err));
+    TRY_OR_FAIL(s, check(dnnl_post_ops_create(&ops), what, err));
+    TRY_OR_FAIL(s, check(append_sum(ops), what, err));
+    TRY_OR_FAIL(s, check(dnnl_primitive_attr_set_post_ops(*out, ops), what, err));
+fail:
+    (void)dnnl_post_ops_destroy(ops);
+    return s;
+}
+
 static enum status make_memory(dnnl_memory_t *out,
                                descriptor_view d,
                                dnnl_engine_t engine,
@@ -315,6 +330,9 @@ static enum status make_pass(struct onednn *o,
     memset(&g, 0, sizeof g);
     memset(&our_weight, 0, sizeof our_weight);
     enum status s = make_geometry(&g, &our_weight, d, shape, err);
+    if (s == STATUS_OK && shape->add != 0) {
+        s = make_adding(&g.how, err);
+    }
     if (s == STATUS_OK) {
         s = check(make_primitive_desc(&pd, d, &g, o->engine), "describing a convolution", err);
     }
@@ -322,6 +340,7 @@ static enum status make_pass(struct onednn *o,
         s = fill_pass(p, d, &g, &our_weight, pd, o->engine, err);
         (void)dnnl_primitive_desc_destroy(pd);
     }
+    (void)dnnl_primitive_attr_destroy(g.how);
     forget(&g.src);
     forget(&g.weight);
     forget(&g.dweight);
@@ -531,15 +550,11 @@ fill_product(struct onednn *o, struct product_entry *e, bool open, struct error 
     struct matrices m;
     memset(&m, 0, sizeof m);
     dnnl_primitive_attr_t attr = NULL;
-    dnnl_post_ops_t ops = NULL;
     dnnl_primitive_desc_t pd = NULL;
     enum status s = STATUS_OK;
     TRY_OR_FAIL(s, describe_matrices(&m, &e->shape, k, err));
-    TRY_OR_FAIL(s, check(dnnl_primitive_attr_create(&attr), what, err));
     if (e->shape.add != 0) {
-        TRY_OR_FAIL(s, check(dnnl_post_ops_create(&ops), what, err));
-        TRY_OR_FAIL(s, check(append_sum(ops), what, err));
-        TRY_OR_FAIL(s, check(dnnl_primitive_attr_set_post_ops(attr, ops), what, err));
+        TRY_OR_FAIL(s, make_adding(&attr, err));
     }
     TRY_OR_FAIL(
         s, check(make_product_desc(&pd, &m, e->shape.biased != 0, attr, o->engine), what, err));
@@ -548,7 +563,6 @@ fill_product(struct onednn *o, struct product_entry *e, bool open, struct error 
     TRY_OR_FAIL(s, make_memory(&e->out, view_of(&m.out), o->engine, NULL, err));
 fail:
     (void)dnnl_primitive_desc_destroy(pd);
-    (void)dnnl_post_ops_destroy(ops);
     (void)dnnl_primitive_attr_destroy(attr);
     forget_matrices(&m);
     return s;

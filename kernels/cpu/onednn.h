@@ -27,6 +27,7 @@ enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 struct conv_shape {
     int64_t n, h, w, in, out, kernel_h, kernel_w, stride, pad, out_h, out_w;
     int64_t dtype; /* enum dtype, F32 or BF16; gradients of weights are F32 */
+    int64_t add;   /* forward: 0: dst = convolution; 1: dst += convolution, rounded once */
 };
 
 enum status onednn_create(struct onednn **out, struct error *err);

@@ -1,0 +1,30 @@
+/*
+ * conv_gradients: what a convolution passes back, to its weights and to its input, each by the way
+ * that is fastest for the shape.
+ *
+ * Threading : as the device.
+ */
+#ifndef KERNELS_CPU_CONV_GRADIENTS_H
+#define KERNELS_CPU_CONV_GRADIENTS_H
+
+#include "kernels/cpu/onednn.h"
+#include "kernels/ops.h"
+
+/* Tensors are those of conv_bn_bwd. Each may use the device's scratch. Returns what onednn.h says.
+ */
+enum status conv_weight_gradient(struct device *dev,
+                                 const struct conv_shape *shape,
+                                 const struct tensor *dweight,
+                                 enum write_mode mode,
+                                 const struct tensor *dpre,
+                                 const struct tensor *in,
+                                 struct error *err);
+enum status conv_input_gradient(struct device *dev,
+                                const struct conv_shape *shape,
+                                const struct tensor *din,
+                                enum write_mode mode,
+                                const struct tensor *dpre,
+                                const struct tensor *weight,
+                                struct error *err);
+
+#endif
