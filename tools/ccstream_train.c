@@ -117,7 +117,7 @@ static enum status dry_run(const struct trainer_options *t, struct error *err) {
     if (t->task == TRAINER_VIEWS) {
         TRY(trainer_plan(&memory, t, 0, err));
         print_memory(stdout, &memory);
-        return STATUS_OK;
+        return print_batches(stdout, t, 0, err);
     }
     const char *data = t->sources[0].directory;
     TRY(manifest_read(&manifest, file_posix(), data, err));

@@ -207,8 +207,10 @@ static const struct cli_option rows[] = {
      .metavar = "N", .group = "Optimiser", .help = "global batch"},
     {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
      .metavar = "N", .group = "Optimiser",
-     .help = "pairs that the towers hold at a time, to save memory: the same loss over the whole "
-             "batch for one more forward pass; batch norm goes by N pairs; 0: the batch"},
+     .help =
+         "pairs (with --task simclr: images, both views of each) that the towers hold at a time, "
+         "to save memory: the same loss over the whole batch for one more forward pass; batch "
+         "norm goes by N of them; 0: the batch"},
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
      .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
     {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",

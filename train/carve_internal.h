@@ -41,4 +41,11 @@ static inline struct tensor first_rows(struct tensor t, int64_t n) {
     return t;
 }
 
+/* Rows [start, start + n) of a tensor. */
+static inline struct tensor rows_from(struct tensor t, int64_t start, int64_t n) {
+    const struct tensor before = first_rows(t, start);
+    t.data = (uint8_t *)t.data + tensor_size_bytes(&before);
+    return first_rows(t, n);
+}
+
 #endif

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "train/carve_internal.h"
+#include "train/encoder_internal.h"
 
 /* Longest captions and rows of captions are rounded up to these, so that few different shapes are
  * met. */
@@ -43,7 +44,7 @@ struct dual_encoder {
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */
-    void *kept, *scratch, *input;
+    struct encoder_blocks blocks;
     struct tensor z;               /* (micro_batch, E) before the norm, and its gradient */
     struct tensor dfeatures;       /* (micro_batch, F of the wider tower) as one row of numbers */
     struct tensor images;          /* (micro_batch, S, S, 3) u8 */
@@ -129,21 +130,15 @@ static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
 
 static void plan_memory(struct dual_encoder *m) {
     struct tower_bytes b = tower_bytes(m);
-    struct params_bytes p = params_plan(m->params, m->opt.dtype, m->opt.training);
     struct carve heads = {0};
     struct carve input = {0};
     place_heads(m, &heads);
     place_input(m, &input);
     struct dual_encoder_memory *u = &m->memory;
-    u->values_bytes = p.value_bytes + p.working_bytes;
-    u->gradients_bytes = p.grad_bytes;
-    u->moments_bytes = p.moments_bytes;
     u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
     u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
     u->input_bytes = input.used_bytes;
-    u->total_bytes = u->values_bytes + u->gradients_bytes + u->moments_bytes +
-                     u->activations_bytes + u->scratch_bytes + u->input_bytes;
-    u->parameter_count = params_element_count(m->params, PARAM_TRAINED);
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
 }
 
 /* Everything but device memory. */
@@ -201,16 +196,14 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
 
 static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
     m->dev = dev;
-    TRY(params_alloc(m->params, dev, m->opt.dtype, m->opt.training, err));
-    TRY(dev->ops->alloc(dev, m->memory.activations_bytes, &m->kept, err));
-    TRY(dev->ops->alloc(dev, m->memory.scratch_bytes, &m->scratch, err));
-    TRY(dev->ops->alloc(dev, m->memory.input_bytes, &m->input, err));
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
+                            err));
     struct tower_bytes b = tower_bytes(m);
-    uint8_t *at = m->kept;
-    resnet_attach(m->image, dev, m->opt.dtype, at, m->scratch);
-    transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->scratch);
+    uint8_t *at = m->blocks.kept;
+    resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
+    transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->blocks.scratch);
     struct carve heads = {.base = at + b.image_kept + b.text_kept};
-    struct carve input = {.base = m->input};
+    struct carve input = {.base = m->blocks.input};
     place_heads(m, &heads);
     place_input(m, &input);
     return STATUS_OK;
@@ -244,11 +237,7 @@ void dual_encoder_destroy(struct dual_encoder *m) {
     if (m == NULL) {
         return;
     }
-    if (m->dev != NULL) {
-        m->dev->ops->free(m->dev, m->input);
-        m->dev->ops->free(m->dev, m->scratch);
-        m->dev->ops->free(m->dev, m->kept);
-    }
+    encoder_blocks_free(&m->blocks, m->dev);
     free(m->host_tokens);
     free(m->host_starts);
     transformer_destroy(m->text);
@@ -303,11 +292,7 @@ static struct part part_of(const struct dual_encoder *m,
 
 /* The part's rows of a tensor of the whole batch. */
 static struct tensor part_rows(const struct part *p, const struct tensor *whole) {
-    struct tensor t = *whole;
-    size_t row_bytes = (size_t)t.shape[1] * dtype_size_bytes(t.dtype);
-    t.data = (uint8_t *)whole->data + (size_t)p->start * row_bytes;
-    t.shape[0] = p->batch.count;
-    return t;
+    return rows_from(*whole, p->start, p->batch.count);
 }
 
 /* ---- heads ---- */

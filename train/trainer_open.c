@@ -61,6 +61,8 @@ static enum status view_options(struct view_encoder_options *out,
                                 struct error *err) {
     TRY(model_config_view_options(c, out, err));
     out->max_batch = 2 * (int32_t)o->batch_count;
+    out->micro_batch = (int32_t)o->micro_batch_count;
+    out->dtype = o->dtype;
     out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
 }
@@ -70,10 +72,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
                         : o->init_text != NULL   ? "--init-text"
-                        : o->micro_batch_count != 0 && o->micro_batch_count != o->batch_count
-                            ? "--micro-batch"
-                        : o->dtype != DTYPE_F32 ? "--precision other than f32"
-                                                : NULL;
+                                                 : NULL;
     return wrong == NULL
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,

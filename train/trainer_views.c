@@ -12,9 +12,10 @@ enum status trainer_views_pass(struct trainer *t,
     const struct ops *ops = t->dev->ops;
     struct pair_matrix *p = &t->pairs[PAIR_CROSS];
     const size_t size_bytes = tensor_size_bytes(&t->s);
+    const struct view_encoder_batch views = {
+        .count = (int32_t)batch->count, .first = batch->images, .second = batch->images2};
     struct tensor x;
-    TRY(view_encoder_forward(t->views, &x, batch->images, batch->images2, (int32_t)batch->count,
-                             err));
+    TRY(view_encoder_forward(t->views, &x, &views, err));
     TRY(ops->matmul(t->dev, &t->s, WRITE_SET, &x, false, &x, true, 1.0f, err));
     TRY(ops->download(t->dev, p->similarity, t->s.data, size_bytes, err));
     const struct loss_input in = trainer_loss_input(t, r, batch);
@@ -26,5 +27,5 @@ enum status trainer_views_pass(struct trainer *t,
     TRY(ops->upload(t->dev, t->s.data, out.gradient, size_bytes, err));
     TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, &t->s, false, &x, false, 1.0f, err));
     TRY(ops->matmul(t->dev, &t->dx, WRITE_ADD, &t->s, true, &x, false, 1.0f, err));
-    return view_encoder_backward(t->views, &t->dx, WRITE_SET, err);
+    return view_encoder_backward(t->views, &t->dx, &views, WRITE_SET, err);
 }

@@ -6,6 +6,10 @@
  *   kept         image tower | head
  *   scratch      of the tower
  *   input        the views
+ *
+ * all for the views of one micro-batch, but for the embeddings, which are those of the whole batch:
+ * a part's first views go to the embeddings' first half, its second ones to the second. The order
+ * of the passes is dual_encoder's.
  */
 #include "train/view_encoder.h"
 
@@ -13,25 +17,28 @@
 #include <stdlib.h>
 
 #include "train/carve_internal.h"
+#include "train/encoder_internal.h"
 
 struct view_encoder {
     struct view_encoder_options opt;
     struct params *params;
     struct resnet *image;
     int32_t feature_count;
-    int32_t hidden_weight, gamma, beta, running_mean, running_var; /* (H, F), (H) */
-    int32_t weight, bias;                                          /* (E, H), (E) */
+    int32_t held_count; /* H: images that the tower holds, both views counted */
+    int32_t hidden_weight, gamma, beta, running_mean, running_var; /* (D, F), (D) */
+    int32_t weight, bias;                                          /* (E, D), (E) */
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */
-    void *kept, *scratch, *input;
-    struct tensor images;            /* (max_batch, S, S, 3) u8 */
-    struct tensor features;          /* (N, F) of the last forward, in the tower's memory */
-    struct tensor pre, hidden;       /* (max_batch, 1, 1, H) */
-    struct tensor mean, rstd;        /* (H) */
-    struct tensor z, out, norm;      /* (max_batch, E), (max_batch, E), (max_batch) */
+    struct encoder_blocks blocks;
+    struct tensor images;            /* (H, S, S, 3) u8 */
+    struct tensor features;          /* (n, F) of the last forward, in the tower's memory */
+    struct tensor pre, hidden;       /* (H, 1, 1, D) */
+    struct tensor mean, rstd;        /* (D) */
+    struct tensor z, norm;           /* (H, E), (H) */
+    struct tensor out;               /* (max_batch, E) */
     struct tensor dpre, dhidden;     /* as pre and hidden */
-    struct tensor dfeatures;         /* (max_batch, F) */
+    struct tensor dfeatures;         /* (H, F) */
     struct conv_bn_params hidden_op; /* .training is set by each pass */
 };
 
@@ -77,14 +84,15 @@ static enum status add_head(struct view_encoder *m, struct error *err) {
 
 static void place_head(struct view_encoder *m, struct carve *kept) {
     const struct view_encoder_options *o = &m->opt;
-    const int64_t n = o->max_batch;
+    const enum dtype exact = statistics_dtype(o->dtype);
+    const int64_t n = m->held_count;
     m->pre = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
     m->hidden = carve_take(kept, m->pre);
-    m->mean = carve_take(kept, tensor_1d(NULL, o->dtype, o->hidden_dim));
+    m->mean = carve_take(kept, tensor_1d(NULL, exact, o->hidden_dim));
     m->rstd = carve_take(kept, m->mean);
     m->z = carve_take(kept, tensor_2d(NULL, o->dtype, n, o->embed_dim));
-    m->out = carve_take(kept, m->z);
-    m->norm = carve_take(kept, tensor_1d(NULL, o->dtype, n));
+    m->out = carve_take(kept, tensor_2d(NULL, exact, o->max_batch, o->embed_dim));
+    m->norm = carve_take(kept, tensor_1d(NULL, exact, n));
     if (o->training) {
         m->dpre = carve_take(kept, m->pre);
         m->dhidden = carve_take(kept, m->pre);
@@ -94,11 +102,10 @@ static void place_head(struct view_encoder *m, struct carve *kept) {
 
 static void place_input(struct view_encoder *m, struct carve *input) {
     const int64_t px = m->opt.image.image_px;
-    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, m->opt.max_batch, px, px, 3));
+    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, m->held_count, px, px, 3));
 }
 
 static void plan_memory(struct view_encoder *m) {
-    const struct params_bytes p = params_plan(m->params, m->opt.dtype, m->opt.training);
     struct dual_encoder_memory *u = &m->memory;
     struct carve head = {0};
     struct carve input = {0};
@@ -106,14 +113,9 @@ static void plan_memory(struct view_encoder *m) {
     resnet_memory(m->image, m->opt.dtype, &tower_bytes, &u->scratch_bytes);
     place_head(m, &head);
     place_input(m, &input);
-    u->values_bytes = p.value_bytes;
-    u->gradients_bytes = p.grad_bytes;
-    u->moments_bytes = p.moments_bytes;
     u->activations_bytes = tower_bytes + head.used_bytes;
     u->input_bytes = input.used_bytes;
-    u->total_bytes = u->values_bytes + u->gradients_bytes + u->moments_bytes +
-                     u->activations_bytes + u->scratch_bytes + u->input_bytes;
-    u->parameter_count = params_element_count(m->params, PARAM_TRAINED);
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
 }
 
 /* Everything but device memory. */
@@ -127,13 +129,18 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
                          (int)opt->embed_dim, (int)opt->hidden_dim);
     }
     REQUIRE(opt->moments == 1 || opt->moments == 2);
+    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
+        return error_set(err, STATUS_USAGE, "micro-batch of %d images is not in 0-%d, the batch",
+                         (int)opt->micro_batch, (int)(opt->max_batch / 2));
+    }
     enum status s = STATUS_OK;
     struct view_encoder *m = calloc(1, sizeof *m);
     if (m == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the model");
     }
     m->opt = *opt;
-    m->opt.image.max_batch = opt->max_batch;
+    m->held_count = opt->micro_batch == 0 ? opt->max_batch : 2 * opt->micro_batch;
+    m->opt.image.max_batch = m->held_count;
     m->opt.image.training = opt->training;
     m->hidden_op = (struct conv_bn_params){
         .stride = 1, .act = ACTIVATION_RELU, .eps = 1e-5f, .momentum = 0.1f};
@@ -166,14 +173,12 @@ static enum status take_memory(struct view_encoder *m, struct device *dev, struc
     size_t tower_bytes;
     size_t scratch_bytes;
     m->dev = dev;
-    TRY(params_alloc(m->params, dev, m->opt.dtype, m->opt.training, err));
-    TRY(dev->ops->alloc(dev, m->memory.activations_bytes, &m->kept, err));
-    TRY(dev->ops->alloc(dev, m->memory.scratch_bytes, &m->scratch, err));
-    TRY(dev->ops->alloc(dev, m->memory.input_bytes, &m->input, err));
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
+                            err));
     resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
-    resnet_attach(m->image, dev, m->opt.dtype, m->kept, m->scratch);
-    struct carve head = {.base = (uint8_t *)m->kept + tower_bytes};
-    struct carve input = {.base = m->input};
+    resnet_attach(m->image, dev, m->opt.dtype, m->blocks.kept, m->blocks.scratch);
+    struct carve head = {.base = (uint8_t *)m->blocks.kept + tower_bytes};
+    struct carve input = {.base = m->blocks.input};
     place_head(m, &head);
     place_input(m, &input);
     return STATUS_OK;
@@ -185,6 +190,7 @@ enum status view_encoder_create(struct view_encoder **out,
                                 struct error *err) {
     struct view_encoder *m = NULL;
     *out = NULL;
+    TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, err));
     const enum status s = take_memory(m, dev, err);
     if (s != STATUS_OK) {
@@ -199,11 +205,7 @@ void view_encoder_destroy(struct view_encoder *m) {
     if (m == NULL) {
         return;
     }
-    if (m->dev != NULL) {
-        m->dev->ops->free(m->dev, m->input);
-        m->dev->ops->free(m->dev, m->scratch);
-        m->dev->ops->free(m->dev, m->kept);
-    }
+    encoder_blocks_free(&m->blocks, m->dev);
     resnet_destroy(m->image);
     params_destroy(m->params);
     free(m);
@@ -236,47 +238,93 @@ static struct tensor as_rows(const struct tensor *t) {
     return tensor_2d(t->data, t->dtype, t->shape[0], t->shape[3]);
 }
 
-/* The first n images through tower and head -> *x (n, E). */
-static enum status
-run(struct view_encoder *m, struct tensor *x, int32_t n, bool training, struct error *err) {
+/* One micro-batch of a batch. */
+struct part {
+    int32_t start, count; /* its images */
+    int32_t view_count;   /* of each: 2, or 1 for evaluation */
+    int32_t whole_count;  /* images of the batch */
+    enum resnet_pass pass;
+};
+
+static struct part part_of(const struct view_encoder *m,
+                           const struct view_encoder_batch *whole,
+                           int32_t start,
+                           enum resnet_pass pass) {
+    const int32_t left = whole->count - start;
+    const int32_t most = m->held_count / 2;
+    return (struct part){.start = start,
+                         .count = left < most ? left : most,
+                         .view_count = 2,
+                         .whole_count = whole->count,
+                         .pass = pass};
+}
+
+/* The part's rows of one view in a tensor of all embeddings. */
+static struct tensor view_rows(const struct part *p, const struct tensor *whole, int32_t view) {
+    return rows_from(*whole, (int64_t)view * p->whole_count + p->start, p->count);
+}
+
+/* The part's views, uploaded, through tower and head -> its rows of m->out, of length 1 */
+static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
+    const int32_t n = p->count * p->view_count;
     const struct tensor images = first_rows(m->images, n);
-    TRY(resnet_forward(m->image, &m->features, &images, training, err));
+    TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
     const struct tensor flat = params_tensor(m->params, m->hidden_weight);
     const struct tensor hidden_weight = as_pixels(&flat);
     const struct tensor gamma = params_tensor(m->params, m->gamma);
     const struct tensor beta = params_tensor(m->params, m->beta);
-    const struct tensor running_mean = params_tensor(m->params, m->running_mean);
-    const struct tensor running_var = params_tensor(m->params, m->running_var);
+    const bool replay = p->pass == RESNET_REPLAY; /* it leaves the running statistics */
+    const struct tensor running_mean =
+        replay ? NOT_WANTED : params_tensor(m->params, m->running_mean);
+    const struct tensor running_var =
+        replay ? NOT_WANTED : params_tensor(m->params, m->running_var);
     const struct tensor in = as_pixels(&m->features);
     const struct tensor pre = first_rows(m->pre, n);
     const struct tensor hidden = first_rows(m->hidden, n);
-    m->hidden_op.training = training;
+    m->hidden_op.training = p->pass != RESNET_INFERENCE;
     TRY(ops->conv_bn(m->dev, &hidden, &pre, &m->mean, &m->rstd, &running_mean, &running_var, &in,
                      &hidden_weight, &gamma, &beta, &NOT_WANTED, &m->hidden_op, err));
     const struct tensor rows = as_rows(&hidden);
     const struct tensor weight = params_tensor(m->params, m->weight);
     const struct tensor bias = params_tensor(m->params, m->bias);
     const struct tensor z = first_rows(m->z, n);
-    const struct tensor norm = first_rows(m->norm, n);
-    *x = first_rows(m->out, n);
     TRY(ops->linear(m->dev, &z, &NOT_WANTED, &rows, &weight, &bias, ACTIVATION_NONE, err));
-    return ops->l2_normalize(m->dev, x, &norm, &z, err);
+    for (int32_t v = 0; v < p->view_count; v++) {
+        const struct tensor out = view_rows(p, &m->out, v);
+        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
+        const struct tensor z_view = rows_from(m->z, v * p->count, p->count);
+        TRY(ops->l2_normalize(m->dev, &out, &norm, &z_view, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status part_forward(struct view_encoder *m,
+                                const struct view_encoder_batch *batch,
+                                const struct part *p,
+                                struct error *err) {
+    const uint8_t *const views[2] = {batch->first, batch->second};
+    for (int32_t v = 0; v < 2; v++) {
+        const struct tensor to = rows_from(m->images, v * p->count, p->count);
+        const size_t size_bytes = tensor_size_bytes(&to);
+        const size_t image_bytes = size_bytes / (size_t)p->count;
+        TRY(m->dev->ops->upload(m->dev, to.data, views[v] + (size_t)p->start * image_bytes,
+                                size_bytes, err));
+    }
+    return part_run(m, p, err);
 }
 
 enum status view_encoder_forward(struct view_encoder *m,
                                  struct tensor *x,
-                                 const uint8_t *first,
-                                 const uint8_t *second,
-                                 int32_t count,
+                                 const struct view_encoder_batch *batch,
                                  struct error *err) {
-    REQUIRE(m->opt.training && count >= 1 && 2 * count <= m->opt.max_batch);
-    const struct ops *ops = m->dev->ops;
-    const struct tensor half = first_rows(m->images, count);
-    const size_t half_bytes = tensor_size_bytes(&half);
-    TRY(ops->upload(m->dev, half.data, first, half_bytes, err));
-    TRY(ops->upload(m->dev, (uint8_t *)half.data + half_bytes, second, half_bytes, err));
-    return run(m, x, 2 * count, true, err);
+    REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        TRY(part_forward(m, batch, &p, err));
+    }
+    *x = first_rows(m->out, 2 * batch->count);
+    return STATUS_OK;
 }
 
 enum status view_encoder_encode(struct view_encoder *m,
@@ -285,26 +333,37 @@ enum status view_encoder_encode(struct view_encoder *m,
                                 const uint8_t *images,
                                 int32_t count,
                                 struct error *err) {
-    REQUIRE(count >= 1 && count <= m->opt.max_batch);
+    REQUIRE(count >= 1 && count <= m->held_count);
+    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     const struct tensor in = first_rows(m->images, count);
+    const struct part p = {
+        .count = count, .view_count = 1, .whole_count = count, .pass = RESNET_INFERENCE};
     TRY(m->dev->ops->upload(m->dev, in.data, images, tensor_size_bytes(&in), err));
-    TRY(run(m, x, count, false, err));
+    TRY(part_run(m, &p, err));
+    *x = first_rows(m->out, count);
     if (features != NULL) {
         *features = m->features;
     }
     return STATUS_OK;
 }
 
-enum status view_encoder_backward(struct view_encoder *m,
-                                  const struct tensor *dx,
-                                  enum write_mode mode,
-                                  struct error *err) {
-    const int64_t n = dx->shape[0];
-    REQUIRE(m->opt.training && n == m->features.shape[0]);
+/* dX -> m->dhidden (n, 1, 1, D), and the gradients of the second linear layer. */
+static enum status output_backward(struct view_encoder *m,
+                                   const struct tensor *dx,
+                                   const struct part *p,
+                                   enum write_mode mode,
+                                   struct error *err) {
     const struct ops *ops = m->dev->ops;
-    const struct tensor out = first_rows(m->out, n);
-    const struct tensor norm = first_rows(m->norm, n);
-    const struct tensor dz = first_rows(m->z, n); /* z is not needed any more */
+    const int64_t n = 2 * p->count;
+    for (int32_t v = 0; v < 2; v++) {
+        const struct tensor out = view_rows(p, &m->out, v);
+        const struct tensor dout = view_rows(p, dx, v);
+        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
+        /* z is not needed any more */
+        const struct tensor dz = rows_from(m->z, v * p->count, p->count);
+        TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout, &out, &norm, err));
+    }
+    const struct tensor dz = first_rows(m->z, n);
     const struct tensor hidden = first_rows(m->hidden, n);
     const struct tensor dhidden = first_rows(m->dhidden, n);
     const struct tensor rows = as_rows(&hidden);
@@ -312,10 +371,18 @@ enum status view_encoder_backward(struct view_encoder *m,
     const struct tensor weight = params_tensor(m->params, m->weight);
     const struct tensor dweight = params_grad(m->params, m->weight);
     const struct tensor dbias = params_grad(m->params, m->bias);
-    TRY(ops->l2_normalize_bwd(m->dev, &dz, dx, &out, &norm, err));
-    TRY(ops->linear_bwd(m->dev, &drows, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz, &rows,
-                        &weight, &NOT_WANTED, ACTIVATION_NONE, err));
+    return ops->linear_bwd(m->dev, &drows, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
+                           &rows, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+}
 
+/* Backward of the part whose forward was the last one. */
+static enum status part_backward(struct view_encoder *m,
+                                 const struct tensor *dx,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    const int64_t n = 2 * p->count;
+    TRY(output_backward(m, dx, p, mode, err));
     const struct tensor flat = params_tensor(m->params, m->hidden_weight);
     const struct tensor dflat = params_grad(m->params, m->hidden_weight);
     const struct tensor hidden_weight = as_pixels(&flat);
@@ -326,11 +393,32 @@ enum status view_encoder_backward(struct view_encoder *m,
     const struct tensor in = as_pixels(&m->features);
     const struct tensor dfeatures = first_rows(m->dfeatures, n);
     const struct tensor din = as_pixels(&dfeatures);
+    const struct tensor hidden = first_rows(m->hidden, n);
+    const struct tensor dhidden = first_rows(m->dhidden, n);
     const struct tensor pre = first_rows(m->pre, n);
     const struct tensor dpre = first_rows(m->dpre, n);
     m->hidden_op.training = true;
-    TRY(ops->conv_bn_bwd(m->dev, &din, WRITE_SET, &NOT_WANTED, WRITE_SET, &dhidden_weight, &dgamma,
-                         &dbeta, mode, &dpre, &dhidden, &hidden, &pre, &m->mean, &m->rstd, &in,
-                         &hidden_weight, &gamma, &m->hidden_op, err));
+    TRY(m->dev->ops->conv_bn_bwd(m->dev, &din, WRITE_SET, &NOT_WANTED, WRITE_SET, &dhidden_weight,
+                                 &dgamma, &dbeta, mode, &dpre, &dhidden, &hidden, &pre, &m->mean,
+                                 &m->rstd, &in, &hidden_weight, &gamma, &m->hidden_op, err));
     return resnet_backward(m->image, &dfeatures, mode, err);
+}
+
+enum status view_encoder_backward(struct view_encoder *m,
+                                  const struct tensor *dx,
+                                  const struct view_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err) {
+    REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    REQUIRE(dx->shape[0] == 2 * (int64_t)batch->count);
+    const int32_t most = m->held_count / 2;
+    const int32_t last = (batch->count - 1) / most * most;
+    struct part p = part_of(m, batch, last, RESNET_TRAINING);
+    TRY(part_backward(m, dx, &p, mode, err));
+    for (int32_t start = 0; start < last; start += most) {
+        p = part_of(m, batch, start, RESNET_REPLAY);
+        TRY(part_forward(m, batch, &p, err));
+        TRY(part_backward(m, dx, &p, WRITE_ADD, err));
+    }
+    return STATUS_OK;
 }

@@ -5,10 +5,11 @@
  *   views u8 (2N, S, S, 3) -> resnet -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
  *                                                            -> (2N, E) -> / norm -> X (2N, E)
  *
- * Both views go through as one batch: batch statistics are over all 2N. What evaluation looks at is
- * F, in front of the head. Names in the table and in checkpoints, in this order: "image." + timm's,
- * proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as PyTorch's Sequential would
- * have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
+ * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
+ * over the 2M views of a micro-batch of M images, and backward runs each forward once more. What
+ * evaluation looks at is F, in front of the head. Names in the table and in checkpoints, in this
+ * order: "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as
+ * PyTorch's Sequential would have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
  *
  * All memory is planned and taken at create; later calls allocate nothing.
  *
@@ -36,10 +37,14 @@ struct view_encoder_options {
     struct resnet_options image; /* max_batch and training are taken from below */
     int32_t hidden_dim;          /* H, [1, 65536] */
     int32_t embed_dim;           /* E, [1, 65536] */
-    int32_t max_batch;           /* images of one pass at most: 2N for training */
+    int32_t max_batch;           /* images of one call at most: 2N for training */
+    int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
+                                    0: all of max_batch */
     bool training;               /* gradients, moments and a backward pass */
     int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
-    enum dtype dtype;            /* F32; F64 where the device has it */
+    enum dtype dtype;            /* of activations: F32; F64 and BF16 where the device has them. A
+                                    bf16 model gives embeddings, and keeps values and gradients, in
+                                    f32 */
 };
 
 /* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
@@ -50,7 +55,7 @@ enum status view_encoder_plan(struct dual_encoder_memory *out,
 struct view_encoder;
 
 /* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
- * OK, NOMEM, USAGE (an option out of range) or what the device says. */
+ * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device says. */
 enum status view_encoder_create(struct view_encoder **out,
                                 struct device *dev,
                                 const struct view_encoder_options *opt,
@@ -62,24 +67,31 @@ const struct view_encoder_options *view_encoder_get_options(const struct view_en
 int32_t view_encoder_feature_count(const struct view_encoder *m); /* F */
 struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m);
 
-/* Training: batch statistics, and what backward needs is kept. first, second (count, S, S, 3) in
- * host memory, unchanged until the next download or sync; 2 count <= max_batch. *x (2 count, E) has
- * rows of length 1: the first views, then the second ones. Returns OK or what the device says. */
+/* Two views of every image, in host memory. A device may read the arrays until the next download or
+ * sync after the last call that takes the batch. */
+struct view_encoder_batch {
+    int32_t count;                 /* N; 2N in [2, max_batch] */
+    const uint8_t *first, *second; /* (N, S, S, 3) */
+};
+
+/* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1: the
+ * first views, then the second ones. Returns OK or what the device says. */
 enum status view_encoder_forward(struct view_encoder *m,
                                  struct tensor *x,
-                                 const uint8_t *first,
-                                 const uint8_t *second,
-                                 int32_t count,
+                                 const struct view_encoder_batch *batch,
                                  struct error *err);
 
-/* After forward: gradients of all parameters from dL/dX (2 count, E), set or added by mode. */
+/* After forward with the same batch (its arrays still unchanged): gradients of all parameters from
+ * dL/dX (2N, E), set or added by mode. */
 enum status view_encoder_backward(struct view_encoder *m,
                                   const struct tensor *dx,
+                                  const struct view_encoder_batch *batch,
                                   enum write_mode mode,
                                   struct error *err);
 
-/* For evaluation: running statistics. count in [1, max_batch]; *x (count, E); *features (count, F),
- * where wanted (may be NULL), is what the tower gives. */
+/* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
+ * 0; *x (count, E); *features (count, F), where wanted (may be NULL; not of a bf16 model), is what
+ * the tower gives. Not between forward and backward. */
 enum status view_encoder_encode(struct view_encoder *m,
                                 struct tensor *x,
                                 struct tensor *features,

@@ -45,6 +45,42 @@ for loss in simclr dcl hcl rince sogclr isogclr emc2; do
 done
 "$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
 
+# Micro-batches (12 does not divide 64: the last part is smaller) and bf16 resume in the same bytes too; one
+# micro-batch is the batch.
+resumes() { # resumes NAME OPTIONS...: leaves NAME
+    local name=$1
+    shift
+    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 "$@" --out "$name"
+    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 "$@" --out "$name-parts" --steps 2
+    "$BIN/ccstream-train" -q --resume "$name-parts"
+    cmp "$name/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
+    rm -r "$name-parts"
+}
+losses() {
+    grep '"loss":' "$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'
+}
+near() { # near A B TOLERANCE: the losses of two runs
+    paste <(losses "$1") <(losses "$2") |
+        awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (d > t) exit 1; n++ } END { if (n == 0) exit 1 }' ||
+        fail "losses of $1 and $2: $(paste <(losses "$1") <(losses "$2"))"
+}
+resumes micro --loss sogclr --micro-batch 12
+if cmp -s micro/last sogclr-whole/last; then
+    fail "micro-batches of 12 images end in the bytes of the whole batch"
+fi
+"$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss sogclr --micro-batch 64 --out one
+cmp one/last sogclr-whole/last || fail "one micro-batch is not the batch"
+code=0
+"$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss simclr --precision bf16 --out fast 2>err.txt || code=$?
+if [ "$code" -eq 0 ]; then
+    near fast simclr-whole 0.1
+    ! cmp -s fast/last simclr-whole/last || fail "bf16 ends in the bytes of f32"
+    resumes bf16 --loss simclr --precision bf16 --micro-batch 12
+else
+    [ "$code" -eq 69 ] || fail "bf16: exit code $code: $(cat err.txt)"
+    [ ! -e fast ] || fail "a refused run left a directory"
+fi
+
 # The two views of a picture come closer together than those of others, and the tower's neighbours are
 # of the same class more often than by chance (33 %). Under sanitizers there is time for one epoch.
 epochs=12
@@ -78,8 +114,13 @@ refused() { # refused WORDS COMMAND...
 train="$BIN/ccstream-train -q"
 refused 'of images with texts' $train $options --loss nuclr --out refused
 refused 'has no tokenizer' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
+refused 'micro-batch of 65 images' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'no reference code' $train $options --loss sogclr --parity reference --out refused
 refused 'no captions to validate' $train $options --loss simclr --val test --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test
 refused 'need a tokenizer' "$BIN/ccstream-eval" embed trained --data test --texts -o x
-"$BIN/ccstream-train" $options --loss simclr --dry-run --out planned | grep -q '^total ' || fail "no memory plan"
+"$BIN/ccstream-train" $options --loss simclr --micro-batch 16 --dry-run --out planned >plan.txt
+grep -q '^total ' plan.txt || fail "no memory plan: $(cat plan.txt)"
+for line in " 16           16" " 64           16" "256           16"; do
+    grep -q "^ *$line " plan.txt || fail "no line '$line': $(cat plan.txt)"
+done
