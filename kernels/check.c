@@ -485,9 +485,10 @@ enum status check_attention(const struct tensor *out,
 
 enum status
 check_dropout_params(const char *op, const struct dropout_params *p, struct error *err) {
-    if (!(p->p >= 0.0f && p->p < 1.0f) || p->sample_ids == NULL) {
-        return error_set(err, STATUS_INVALID, "%s: dropout of %g outside [0, 1), or no sample ids",
-                         op, (double)p->p);
+    if (!(p->p >= 0.0f && p->p < 1.0f) || p->sample_ids == NULL || p->values == NULL) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: dropout of %g outside [0, 1), or no sample ids or step values", op,
+                         (double)p->p);
     }
     return STATUS_OK;
 }
@@ -589,6 +590,11 @@ static enum status check_update(const char *op,
     return check_like(op, "m", m, value, err);
 }
 
+static enum status
+check_values(const char *op, const struct step_values *values, struct error *err) {
+    return values != NULL ? STATUS_OK : error_set(err, STATUS_INVALID, "%s: no step values", op);
+}
+
 enum status check_adamw(const struct tensor *value,
                         const struct tensor *working,
                         const struct tensor *grad,
@@ -599,17 +605,28 @@ enum status check_adamw(const struct tensor *value,
     static const char op[] = "adamw";
     TRY(check_update(op, value, working, grad, m, err));
     TRY(check_like(op, "v", v, value, err));
-    if (p->step < 1) {
-        return error_set(err, STATUS_INVALID, "%s: step %lld, the first is 1", op,
-                         (long long)p->step);
-    }
-    return STATUS_OK;
+    return check_values(op, p->values, err);
 }
 
 enum status check_sgdm(const struct tensor *value,
                        const struct tensor *working,
                        const struct tensor *grad,
                        const struct tensor *m,
+                       const struct sgdm_params *p,
                        struct error *err) {
-    return check_update("sgdm", value, working, grad, m, err);
+    TRY(check_update("sgdm", value, working, grad, m, err));
+    return check_values("sgdm", p->values, err);
+}
+
+enum status check_grad_scale(const struct step_values *values,
+                             int32_t count,
+                             double clip_norm,
+                             struct error *err) {
+    TRY(check_values("grad_scale", values, err));
+    if (count < 1 || count > 2 || !(clip_norm >= 0.0)) {
+        return error_set(err, STATUS_INVALID,
+                         "grad_scale: %d sums, expected 1 or 2, or a norm of %g to clip to",
+                         (int)count, clip_norm);
+    }
+    return STATUS_OK;
 }

@@ -88,31 +88,51 @@ struct attention_params {
     const struct dropout_params *dropout; /* on the probabilities; NULL: none */
 };
 
+/* What changes from one training step to the next, in device memory: a step is a function of it and
+ * of its batch, so it can be recorded once and replayed. The host sets the fields before
+ * `grad_norm` for every step (STEP_VALUES_SET_BYTES of them) and the whole once, with sound = 1;
+ * the device sets the others. Multiples of 8 bytes, no padding. */
+struct step_values {
+    uint64_t step;  /* done before this one: 0 in the first; keys dropout, counts bias correction */
+    uint64_t epoch; /* from 0 */
+    double lr;      /* of the parameters */
+    double zeta_lr_image, zeta_lr_text; /* of the losses that learn a temperature per sample */
+    double grad_norm;                   /* grad_scale: before clipping */
+    double grad_scale;                  /* grad_scale: gradients are multiplied by this */
+    double squares[2];                  /* room for the sums that grad_scale takes */
+    double loss, objective, tau;        /* of the step, where the device computes the loss */
+    uint64_t sound; /* 1; 0 from the first step on whose loss or gradient is not finite: from then
+                       on optimisers change nothing */
+};
+#define STEP_VALUES_SET_BYTES offsetof(struct step_values, grad_norm)
+
 /* Mask element e of sample n in layer l: keep when the counter generator keyed by (seed, step,
  * sample id, layer, e) draws >= p; kept values are scaled by 1/(1 - p). So ranks, micro-batches and
  * resumed runs drop the same elements (rng.h, RNG_DROPOUT). Exact mapping: kernels/dropout_mask.h.
  */
 struct dropout_params {
     float p; /* [0, 1) */
-    uint64_t seed, step;
+    uint64_t seed;
     uint32_t layer;
-    const uint64_t *sample_ids; /* (N), HOST memory, borrowed for the call */
+    const struct step_values *values; /* on the device; `step` is read */
+    const uint64_t *sample_ids;       /* (N), on the device */
 };
 
+/* lr, grad_scale and the step of the values are rounded to f32 where they meet f32. Bias correction
+ * is that of step + 1. */
 struct adamw_params {
-    float lr, beta1, beta2, eps;
+    float beta1, beta2, eps;
     float weight_decay; /* decoupled: value *= 1 - lr * weight_decay, before the Adam step */
-    float grad_scale;   /* gradients are multiplied by this first (clipping); 1 = as they are */
-    int64_t step;       /* from 1, for bias correction */
+    const struct step_values *values; /* on the device; nothing is changed where sound is 0 */
 };
 
 /* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
  * value -= lr (nesterov ? g + momentum m : m). m starts at zero. */
 struct sgdm_params {
-    float lr, momentum;
+    float momentum;
     float weight_decay; /* L2: added to the gradient */
-    float grad_scale;   /* as adamw's */
     bool nesterov;
+    const struct step_values *values; /* as adamw's */
 };
 
 struct device;
@@ -395,11 +415,19 @@ struct ops {
                        const struct tensor *in,
                        float alpha,
                        struct error *);
-    /* *out (host) = sum of squares of in, accumulated in double; waits. */
+    /* *out (on the device) = sum of squares of in, accumulated in double. */
     enum status (*sum_squares)(struct device *,
                                double *out,
                                const struct tensor *in,
                                struct error *);
+    /* grad_norm = sqrt of the sum of the first `count` (1 or 2) squares of values; grad_scale =
+     * clip_norm / grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where
+     * grad_norm is not finite. values: on the device. */
+    enum status (*grad_scale)(struct device *,
+                              struct step_values *values,
+                              int32_t count,
+                              double clip_norm,
+                              struct error *);
 
     /* ---- optimiser, over flat ranges of equal count ----
      * working (BF16, or not wanted) receives the new value, rounded: the copy that BF16 calls read.

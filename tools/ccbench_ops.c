@@ -309,7 +309,7 @@ static enum status call_in_a_row(double *seconds,
                                  struct error *err) {
     const int64_t start = clock_now_ns();
     for (int i = 0; i < calls; i++) {
-        TRY(c->row->call(dev->ops, dev, p->t, c, err));
+        TRY(c->row->call(dev->ops, dev, p->t, &p->on_device, err));
     }
     TRY(dev->ops->sync(dev, err));
     *seconds = (double)(clock_now_ns() - start) * 1e-9;

@@ -101,6 +101,7 @@ struct bench {
     struct resnet *image;
     struct transformer *text;
     void *kept, *scratch, *input;
+    size_t ids_at;           /* bytes from `input` to the sample ids */
     struct tensor dfeatures; /* (N, F) */
     struct transformer_batch captions;
     struct tensor images;
@@ -114,6 +115,7 @@ struct bench {
     struct loss *loss;
     float *similarity, *gradient; /* (N, N) */
     struct tensor s, dx, dt;      /* (N, N), (N, E), (N, E) */
+    struct step_values *values;   /* of the step, on the device */
     uint64_t step;
     double loss_value;
 };
@@ -201,7 +203,7 @@ static enum status step_both(struct bench *b, struct error *err) {
                                              .lengths = b->lengths,
                                              .sample_ids = b->ids,
                                              .seed = 1,
-                                             .step = b->step};
+                                             .values = b->values};
     struct tensor x, t;
     TRY(dual_encoder_forward(b->both, &x, &t, &batch, true, err));
     TRY(ops->matmul(b->dev, &b->s, WRITE_SET, &x, false, &t, true, 1.0f, err));
@@ -233,7 +235,9 @@ static enum status upload_tower_input(struct bench *b, int64_t token_rows, struc
     b->captions.tokens = tensor_1d(at, DTYPE_I32, token_rows);
     b->captions.starts = tensor_1d(at + token_rows, DTYPE_I32, n);
     b->captions.lengths = tensor_1d(at + token_rows + n, DTYPE_I32, n);
-    b->captions.sample_ids = b->ids;
+    uint64_t *ids = (uint64_t *)((uint8_t *)b->input + b->ids_at);
+    b->captions.sample_ids = ids;
+    TRY(ops->upload(b->dev, ids, b->ids, (size_t)n * sizeof *ids, err));
     b->captions.longest = (int64_t)b->o->tokens;
     int32_t start = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -265,7 +269,8 @@ static enum status open_tower(struct bench *b, struct error *err) {
     } else {
         TRY(transformer_create(&b->text, b->params, &b->model.text, err));
         transformer_memory(b->text, dtype, &kept, &scratch);
-        input = (size_t)(token_rows + 2 * n) * sizeof(int32_t);
+        b->ids_at = ((size_t)(token_rows + 2 * n) * sizeof(int32_t) + 7) / 8 * 8;
+        input = b->ids_at + (size_t)n * sizeof(uint64_t);
     }
     TRY(params_alloc(b->params, b->dev, dtype, true, err));
     TRY(params_init(b->params, 1, err));
@@ -292,7 +297,7 @@ static enum status step_tower(struct bench *b, struct error *err) {
         return resnet_backward(b->image, &b->dfeatures, WRITE_SET, err);
     }
     b->captions.seed = 1;
-    b->captions.step = b->step;
+    b->captions.values = b->values;
     TRY(transformer_forward(b->text, &features, &b->captions, true, err));
     return transformer_backward(b->text, &b->dfeatures, &b->captions, WRITE_SET, err);
 }
@@ -302,12 +307,13 @@ static enum status step_tower(struct bench *b, struct error *err) {
 static enum status one_step(struct bench *b, double *seconds, struct error *err) {
     struct optimizer_options how;
     struct params *p = b->both != NULL ? dual_encoder_params(b->both) : b->params;
-    double norm;
+    const struct step_values values = {.step = b->step, .lr = 1e-5, .grad_scale = 1.0, .sound = 1};
     optimizer_options_default(&how);
     const int64_t start_ns = clock_now_ns();
+    TRY(b->dev->ops->upload(b->dev, b->values, &values, sizeof values, err));
     TRY(b->both != NULL ? step_both(b, err) : step_tower(b, err));
     b->step++;
-    TRY(optimizer_step(p, b->dev, &norm, &how, 1e-5, b->step, err));
+    TRY(optimizer_step(p, b->dev, b->values, &how, err));
     TRY(b->dev->ops->sync(b->dev, err));
     *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
     return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
@@ -559,8 +565,8 @@ static void close_bench(struct bench *b) {
     resnet_destroy(b->image);
     transformer_destroy(b->text);
     params_destroy(b->params);
-    void *const blocks[] = {b->kept,   b->scratch, b->input,  b->dfeatures.data,
-                            b->s.data, b->dx.data, b->dt.data};
+    void *const blocks[] = {b->kept,   b->scratch, b->input,   b->dfeatures.data,
+                            b->s.data, b->dx.data, b->dt.data, b->values};
     for (size_t i = 0; b->dev != NULL && i < CLI_COUNT(blocks); i++) {
         b->dev->ops->free(b->dev, blocks[i]);
     }
@@ -586,6 +592,11 @@ static enum status run(const struct options *o, struct error *err) {
     }
     if (s == STATUS_OK) {
         s = make_input(&b, err);
+    }
+    if (s == STATUS_OK) {
+        void *values;
+        s = take(&b, sizeof *b.values, &values, err);
+        b.values = s == STATUS_OK ? values : NULL;
     }
     if (s == STATUS_OK) {
         s = o->tower == TOWER_BOTH ? open_both(&b, err) : open_tower(&b, err);

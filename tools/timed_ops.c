@@ -361,6 +361,14 @@ TIMED(sum_squares,
       (struct device * dev, double *out, view *in, struct error *err),
       (dev, out, in, err),
       2.0 * count(in))
+TIMED(grad_scale,
+      (struct device * dev,
+       struct step_values *values,
+       int32_t sums,
+       double clip_norm,
+       struct error *err),
+      (dev, values, sums, clip_norm, err),
+      0.0)
 TIMED(adamw,
       (struct device * dev,
        view *value,
@@ -419,6 +427,7 @@ void timed_ops_install(struct device *dev) {
     USE(l2_normalize_bwd);
     USE(add);
     USE(sum_squares);
+    USE(grad_scale);
     USE(adamw);
     USE(sgdm);
     dev->ops = &timed.table;

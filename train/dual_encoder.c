@@ -50,6 +50,7 @@ struct dual_encoder {
     struct tensor images;          /* (micro_batch, S, S, 3) u8 */
     struct tensor tokens;          /* (micro_batch max_tokens) i32 */
     struct tensor starts, lengths; /* (micro_batch) i32 */
+    struct tensor sample_ids;      /* (micro_batch) u64 */
     int32_t *host_tokens;          /* of the whole batch, laid out as the tower takes them */
     int32_t *host_starts;          /* (max_batch) */
 };
@@ -114,6 +115,7 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
     m->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
     m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+    m->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
 }
 
 /* Bytes of the towers, as `memory` needs them and attach cuts them. */
@@ -285,7 +287,7 @@ static struct part part_of(const struct dual_encoder *m,
         p.batch.images += at * image_bytes;
         p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
         p.batch.lengths += at;
-        p.batch.sample_ids += at;
+        p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;
     }
     return p;
 }
@@ -394,9 +396,9 @@ captions_on_device(const struct dual_encoder *m, const struct part *p, const str
         .starts = first_rows(m->starts, b->count),
         .lengths = first_rows(m->lengths, b->count),
         .longest = l->longest,
-        .sample_ids = b->sample_ids,
+        .sample_ids = m->sample_ids.data,
+        .values = b->values,
         .seed = b->seed,
-        .step = b->step,
     };
 }
 
@@ -434,6 +436,10 @@ static enum status upload_captions(struct dual_encoder *m,
     const struct ops *ops = m->dev->ops;
     TRY(ops->upload(m->dev, out->tokens.data, tokens, tensor_size_bytes(&out->tokens), err));
     TRY(ops->upload(m->dev, out->starts.data, starts, tensor_size_bytes(&out->starts), err));
+    if (p->batch.sample_ids != NULL) {
+        const size_t ids_bytes = (size_t)p->batch.count * sizeof(*p->batch.sample_ids);
+        TRY(ops->upload(m->dev, m->sample_ids.data, p->batch.sample_ids, ids_bytes, err));
+    }
     return ops->upload(m->dev, out->lengths.data, p->batch.lengths,
                        tensor_size_bytes(&out->lengths), err);
 }

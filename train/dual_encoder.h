@@ -99,8 +99,9 @@ struct dual_encoder_batch {
     const uint8_t *images;      /* (N, S, S, 3) */
     const int32_t *tokens;      /* (N, max_tokens), each in [0, vocab_count) */
     const int32_t *lengths;     /* (N), each in [1, max_tokens] */
-    const uint64_t *sample_ids; /* (N) keys of dropout; borrowed until the backward pass is done */
-    uint64_t seed, step;        /* keys of dropout */
+    const uint64_t *sample_ids; /* (N) keys of dropout, and of the state; NULL in evaluation */
+    uint64_t seed;              /* key of dropout */
+    const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
 };
 
 /* training: batch statistics, dropout, and what backward needs is kept; else running statistics

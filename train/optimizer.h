@@ -34,15 +34,14 @@ struct optimizer_options {
 
 void optimizer_options_default(struct optimizer_options *opt);
 
-/* One step along the table's gradients; `step` counts from 1. *grad_norm is that before clipping.
- * Returns OK, CORRUPT when the norm is not finite (nothing is changed then), or what the device
- * says. */
+/* One step along the table's gradients with the rate, the step and the soundness of *values, which
+ * lie on the device. There it leaves grad_norm, that before clipping, and grad_scale; where the
+ * norm is not finite it clears `sound` and changes nothing. Waits for nothing. Returns OK or what
+ * the device says. */
 enum status optimizer_step(struct params *p,
                            struct device *dev,
-                           double *grad_norm,
+                           struct step_values *values,
                            const struct optimizer_options *opt,
-                           double lr,
-                           uint64_t step,
                            struct error *err);
 
 #endif

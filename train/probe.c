@@ -21,6 +21,7 @@ struct probe {
     int64_t row_count, batch_count;
     int32_t class_count;
     void *weight, *bias, *x, *z; /* device: BLOCKS blocks each, a batch, its logits */
+    struct step_values *values;  /* of the step, on the device */
     float *host_x, *host_z;      /* a batch and its logits, then their gradient */
     int32_t *host_labels;
     uint64_t steps, total_steps;
@@ -67,6 +68,9 @@ static enum status take_memory(struct probe *p, float *weight, struct error *err
     TRY(ops->alloc(p->dev, BLOCKS * bias_bytes, &p->bias, err));
     TRY(ops->alloc(p->dev, x_bytes, &p->x, err));
     TRY(ops->alloc(p->dev, z_bytes, &p->z, err));
+    void *values;
+    TRY(ops->alloc(p->dev, sizeof *p->values, &values, err));
+    p->values = values;
     p->host_x = malloc(x_bytes);
     p->host_z = malloc(z_bytes);
     p->host_labels = calloc((size_t)p->batch_count, sizeof *p->host_labels);
@@ -109,21 +113,27 @@ static double cross_entropy(float *z, const int32_t *labels, int64_t rows, int32
     return total;
 }
 
+static enum status put_values(struct probe *p, struct error *err) {
+    static const double pi = 3.14159265358979323846;
+    const double done = (double)p->steps / (double)p->total_steps;
+    const struct step_values values = {.step = p->steps,
+                                       .lr = p->opt->lr * 0.5 * (1.0 + cos(pi * done)),
+                                       .grad_scale = 1.0,
+                                       .sound = 1};
+    return p->dev->ops->upload(p->dev, p->values, &values, sizeof values, err);
+}
+
 static enum status step_parameter(struct probe *p,
                                   void *base,
                                   int64_t rows,
                                   int64_t width,
                                   double decay,
                                   struct error *err) {
-    static const double pi = 3.14159265358979323846;
-    const double done = (double)(p->steps - 1) / (double)p->total_steps;
-    const struct adamw_params how = {.lr = (float)(p->opt->lr * 0.5 * (1.0 + cos(pi * done))),
-                                     .beta1 = 0.9f,
+    const struct adamw_params how = {.beta1 = 0.9f,
                                      .beta2 = 0.999f,
                                      .eps = 1e-8f,
                                      .weight_decay = (float)decay,
-                                     .grad_scale = 1.0f,
-                                     .step = (int64_t)p->steps};
+                                     .values = p->values};
     const struct tensor value = block(base, 0, rows, width);
     const struct tensor grad = block(base, 1, rows, width);
     const struct tensor m = block(base, 2, rows, width);
@@ -162,6 +172,7 @@ static enum status one_batch(struct probe *p,
     TRY(ops->upload(p->dev, p->z, p->host_z, tensor_size_bytes(&z), err));
     TRY(ops->linear_bwd(p->dev, &not_wanted, WRITE_SET, &dweight, &dbias, WRITE_SET, &not_wanted,
                         &z, &x, &weight, &not_wanted, ACTIVATION_NONE, err));
+    TRY(put_values(p, err));
     p->steps++;
     TRY(step_parameter(p, p->weight, p->class_count, dim, p->opt->weight_decay, err));
     return step_parameter(p, p->bias, 1, p->class_count, 0.0, err);
@@ -217,6 +228,7 @@ fail:
     dev->ops->free(dev, p.bias);
     dev->ops->free(dev, p.x);
     dev->ops->free(dev, p.z);
+    dev->ops->free(dev, p.values);
     free(p.rows);
     free(p.host_x);
     free(p.host_z);

@@ -78,6 +78,7 @@ void trainer_destroy(struct trainer *t) {
         t->dev->ops->free(t->dev, t->s.data);
         t->dev->ops->free(t->dev, t->dx.data);
         t->dev->ops->free(t->dev, t->dt.data);
+        t->dev->ops->free(t->dev, t->values);
     }
     device_close(t->dev);
     for (int i = 0; i < PAIR_COUNT; i++) {

@@ -27,8 +27,9 @@ struct trainer {
     struct pair_matrix {
         float *similarity, *gradient; /* (B, B) or (2B, 2B), host */
     } pairs[PAIR_COUNT];
-    struct tensor s;      /* one of them on the device */
-    struct tensor dx, dt; /* (B, E); with two views dx (2B, E) alone */
+    struct tensor s;            /* one of them on the device */
+    struct tensor dx, dt;       /* (B, E); with two views dx (2B, E) alone */
+    struct step_values *values; /* of the step under way, on the device */
 
     uint64_t step; /* done */
     uint64_t resumed_step;

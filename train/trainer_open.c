@@ -138,6 +138,14 @@ static enum status alloc_matrix(struct trainer *t,
     return STATUS_OK;
 }
 
+static enum status open_values(struct trainer *t, struct error *err) {
+    static const struct step_values first = {.grad_scale = 1.0, .sound = 1};
+    void *data = NULL;
+    TRY(t->dev->ops->alloc(t->dev, sizeof first, &data, err));
+    t->values = data;
+    return t->dev->ops->upload(t->dev, t->values, &first, sizeof first, err);
+}
+
 /* A run that goes on has its weights in its checkpoint, whatever it began with. */
 static enum status load_towers(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
@@ -180,6 +188,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(load_towers(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
+    TRY(open_values(t, err));
     TRY(alloc_matrix(t, &t->s, rows, rows, err));
     TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
     if (o->task == TRAINER_PAIRS) {

@@ -103,7 +103,7 @@ static enum status pairs_pass(struct trainer *t,
                                              .lengths = batch->lengths,
                                              .sample_ids = batch->sample_ids,
                                              .seed = t->options.seed,
-                                             .step = t->step};
+                                             .values = t->values};
     struct tensor x;
     struct tensor text;
     TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
@@ -111,14 +111,38 @@ static enum status pairs_pass(struct trainer *t,
     return dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err);
 }
 
+/* What the step is to know, to the device. */
+static enum status put_values(struct trainer *t,
+                              const struct step_report *r,
+                              const struct loader_batch *batch,
+                              struct error *err) {
+    const struct step_values values = {.step = t->step,
+                                       .epoch = batch->epoch,
+                                       .lr = r->lr,
+                                       .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio,
+                                       .zeta_lr_text = r->zeta_lr};
+    return t->dev->ops->upload(t->dev, t->values, &values, STEP_VALUES_SET_BYTES, err);
+}
+
+/* What became of it. */
+static enum status get_values(struct trainer *t, struct step_report *r, struct error *err) {
+    struct step_values values;
+    TRY(t->dev->ops->download(t->dev, &values, t->values, sizeof values, err));
+    r->grad_norm = values.grad_norm;
+    return values.sound != 0 ? STATUS_OK
+                             : error_set(err, STATUS_CORRUPT,
+                                         "gradients are not finite; lower the learning rate");
+}
+
 static enum status train_batch(struct trainer *t,
                                struct step_report *r,
                                const struct loader_batch *batch,
                                struct error *err) {
     set_rates(t, r, batch);
+    TRY(put_values(t, r, batch, err));
     TRY((t->views != NULL ? trainer_views_pass : pairs_pass)(t, r, batch, err));
-    TRY(optimizer_step(trainer_params(t), t->dev, &r->grad_norm, &t->options.optimizer, r->lr,
-                       t->step + 1, err));
+    TRY(optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err));
+    TRY(get_values(t, r, err));
     t->step++;
     r->step = t->step;
     r->epoch = batch->epoch;

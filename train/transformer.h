@@ -85,13 +85,14 @@ void transformer_attach(struct transformer *t,
 
 /* A batch of captions. */
 struct transformer_batch {
-    struct tensor tokens;       /* (R) i32 on the device, N <= R <= max_batch max_tokens */
-    struct tensor starts;       /* (N) i32 on the device, first row of each, N <= max_batch */
-    struct tensor lengths;      /* (N) i32 on the device, each in [1, T]; see struct segments */
-    int64_t longest;            /* T <= max_tokens, no shorter than any */
-    const uint64_t *sample_ids; /* (N) in host memory: keys of dropout; read when it is active.
-                                 * Borrowed until the backward pass is done */
-    uint64_t seed, step;        /* keys of dropout */
+    struct tensor tokens;  /* (R) i32 on the device, N <= R <= max_batch max_tokens */
+    struct tensor starts;  /* (N) i32 on the device, first row of each, N <= max_batch */
+    struct tensor lengths; /* (N) i32 on the device, each in [1, T]; see struct segments */
+    int64_t longest;       /* T <= max_tokens, no shorter than any */
+    /* Keys of dropout, on the device; read where it is active, in the backward pass too. */
+    const uint64_t *sample_ids; /* (N) */
+    const struct step_values *values;
+    uint64_t seed;
 };
 
 /* training: dropout is active; needs options.training. *features (N, D) is a view until the next

@@ -52,7 +52,7 @@ static struct segments captions(const struct pass *p) {
 static struct dropout_params mask(const struct pass *p, int32_t layer) {
     return (struct dropout_params){.p = p->training ? p->t->opt.dropout : 0.0f,
                                    .seed = p->batch->seed,
-                                   .step = p->batch->step,
+                                   .values = p->batch->values,
                                    .layer = (uint32_t)layer,
                                    .sample_ids = p->batch->sample_ids};
 }

@@ -377,7 +377,8 @@ static struct heads heads_of(const struct tensor *qkv,
         h.sample_ids = p->dropout->sample_ids;
         h.threshold = dropout_threshold(p->dropout->p);
         h.kept_scale = (float)(1.0 / (1.0 - (double)p->dropout->p));
-        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->step, p->dropout->layer);
+        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->values->step,
+                            p->dropout->layer);
     }
     return h;
 }

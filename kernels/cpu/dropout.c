@@ -114,7 +114,7 @@ enum status cpu_dropout(struct device *dev,
         TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
     }
     struct dropout_stream stream;
-    dropout_stream_init(&stream, p->seed, p->step, p->layer);
+    dropout_stream_init(&stream, p->seed, p->values->step, p->layer);
     const int64_t width = in->shape[1];
     const int64_t samples = seg != NULL ? seg->starts->shape[0] : in->shape[0];
     const int32_t *starts = seg != NULL ? seg->starts->data : NULL;

@@ -379,16 +379,21 @@ enum status cpu_adamw(struct device *dev,
     (void)dev;
     TRY(cpu_real("adamw", value, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
-    const double correction1 = 1.0 - pow((double)p->beta1, (double)p->step);
-    const double correction2 = 1.0 - pow((double)p->beta2, (double)p->step);
+    const struct step_values *now = p->values;
+    if (now->sound == 0) {
+        return STATUS_OK;
+    }
+    const double lr = (double)(float)now->lr;
+    const double correction1 = 1.0 - pow((double)p->beta1, (double)(now->step + 1));
+    const double correction2 = 1.0 - pow((double)p->beta2, (double)(now->step + 1));
     const struct adamw_factors f = {.beta1 = p->beta1,
                                     .beta2 = p->beta2,
                                     .rest1 = (float)(1.0 - (double)p->beta1),
                                     .rest2 = (float)(1.0 - (double)p->beta2),
                                     .eps = p->eps,
-                                    .grad_scale = p->grad_scale,
-                                    .keep = (float)(1.0 - (double)p->lr * (double)p->weight_decay),
-                                    .rate = (float)((double)p->lr / correction1),
+                                    .grad_scale = (float)now->grad_scale,
+                                    .keep = (float)(1.0 - lr * (double)p->weight_decay),
+                                    .rate = (float)(lr / correction1),
                                     .root2 = (float)(1.0 / sqrt(correction2))};
     const int64_t count = tensor_count(value);
     const int64_t pieces = pieces_of(count);
@@ -411,12 +416,14 @@ CPU_CLONES static void sgdm_piece(float *restrict value,
                                   int64_t count,
                                   const struct sgdm_params *p) {
     const struct sgdm_params k = *p;
+    const float lr = (float)p->values->lr;
+    const float scale = (float)p->values->grad_scale;
     const float fresh = k.nesterov ? 1.0f : 0.0f; /* value -= lr (fresh g + along m) */
     const float along = k.nesterov ? k.momentum : 1.0f;
     for (int64_t i = 0; i < count; i++) {
-        const float g = grad[i] * k.grad_scale + k.weight_decay * value[i];
+        const float g = grad[i] * scale + k.weight_decay * value[i];
         m[i] = k.momentum * m[i] + g;
-        value[i] -= k.lr * (fresh * g + along * m[i]);
+        value[i] -= lr * (fresh * g + along * m[i]);
     }
 }
 
@@ -429,7 +436,10 @@ enum status cpu_sgdm(struct device *dev,
                      struct error *err) {
     (void)dev;
     TRY(cpu_real("sgdm", value, err));
-    TRY(check_sgdm(value, working, grad, m, err));
+    TRY(check_sgdm(value, working, grad, m, p, err));
+    if (p->values->sound == 0) {
+        return STATUS_OK;
+    }
     const int64_t count = tensor_count(value);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)

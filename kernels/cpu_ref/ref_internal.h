@@ -260,6 +260,11 @@ enum status ref_add(struct device *dev,
                     struct error *err);
 enum status
 ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
+enum status ref_grad_scale(struct device *dev,
+                           struct step_values *values,
+                           int32_t count,
+                           double clip_norm,
+                           struct error *err);
 enum status ref_adamw(struct device *dev,
                       const struct tensor *value,
                       const struct tensor *working,

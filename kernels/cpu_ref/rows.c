@@ -117,6 +117,20 @@ ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
     return STATUS_OK;
 }
 
+enum status ref_grad_scale(struct device *dev,
+                           struct step_values *values,
+                           int32_t count,
+                           double clip_norm,
+                           struct error *err) {
+    (void)dev;
+    TRY(check_grad_scale(values, count, clip_norm, err));
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0));
+    values->grad_norm = norm;
+    values->grad_scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
+    values->sound = isfinite(norm) ? values->sound : 0;
+    return STATUS_OK;
+}
+
 /* Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2, in PyTorch's form:
  * eps is added to sqrt(v / (1 - beta2^t)). */
 enum status ref_adamw(struct device *dev,
@@ -130,20 +144,23 @@ enum status ref_adamw(struct device *dev,
     (void)dev;
     TRY(ref_real("adamw", value, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
+    const struct step_values *now = p->values;
     const double b1 = (double)p->beta1;
     const double b2 = (double)p->beta2;
-    const double correction1 = 1.0 - pow(b1, (double)p->step);
-    const double correction2 = 1.0 - pow(b2, (double)p->step);
-    const int64_t count = tensor_count(value);
+    const double lr = (double)(float)now->lr;
+    const double scale = (double)(float)now->grad_scale;
+    const double correction1 = 1.0 - pow(b1, (double)(now->step + 1));
+    const double correction2 = 1.0 - pow(b2, (double)(now->step + 1));
+    const int64_t count = now->sound != 0 ? tensor_count(value) : 0;
     for (int64_t i = 0; i < count; i++) {
-        const double g = get(grad, i) * (double)p->grad_scale;
+        const double g = get(grad, i) * scale;
         const double m_new = b1 * get(m, i) + (1.0 - b1) * g;
         const double v_new = b2 * get(v, i) + (1.0 - b2) * g * g;
         put(m, i, m_new);
         put(v, i, v_new);
-        const double decayed = get(value, i) * (1.0 - (double)p->lr * (double)p->weight_decay);
+        const double decayed = get(value, i) * (1.0 - lr * (double)p->weight_decay);
         const double step =
-            (double)p->lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)p->eps);
+            lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)p->eps);
         put(value, i, decayed - step);
         if (tensor_wanted(working)) {
             put(working, i, get(value, i));
@@ -161,15 +178,17 @@ enum status ref_sgdm(struct device *dev,
                      struct error *err) {
     (void)dev;
     TRY(ref_real("sgdm", value, err));
-    TRY(check_sgdm(value, working, grad, m, err));
+    TRY(check_sgdm(value, working, grad, m, p, err));
+    const struct step_values *now = p->values;
     const double momentum = (double)p->momentum;
-    const int64_t count = tensor_count(value);
+    const double lr = (double)(float)now->lr;
+    const double scale = (double)(float)now->grad_scale;
+    const int64_t count = now->sound != 0 ? tensor_count(value) : 0;
     for (int64_t i = 0; i < count; i++) {
-        const double g =
-            get(grad, i) * (double)p->grad_scale + (double)p->weight_decay * get(value, i);
+        const double g = get(grad, i) * scale + (double)p->weight_decay * get(value, i);
         const double m_new = momentum * get(m, i) + g;
         put(m, i, m_new);
-        put(value, i, get(value, i) - (double)p->lr * (p->nesterov ? g + momentum * m_new : m_new));
+        put(value, i, get(value, i) - lr * (p->nesterov ? g + momentum * m_new : m_new));
         if (tensor_wanted(working)) {
             put(working, i, get(value, i));
         }

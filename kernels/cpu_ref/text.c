@@ -333,7 +333,8 @@ static enum status attention_walk(const struct tensor *out,
                      .dropout = p->dropout};
     h.scale = 1.0 / sqrt((double)h.head_width);
     if (p->dropout != NULL) {
-        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->step, p->dropout->layer);
+        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->values->step,
+                            p->dropout->layer);
     }
     h.gradient = calloc((size_t)(probs->shape[2] * 3 * h.head_width), sizeof *h.gradient);
     if (h.gradient == NULL) {
@@ -391,7 +392,7 @@ enum status ref_dropout(struct device *dev,
         TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
     }
     struct dropout_stream stream;
-    dropout_stream_init(&stream, p->seed, p->step, p->layer);
+    dropout_stream_init(&stream, p->seed, p->values->step, p->layer);
     const uint32_t threshold = dropout_threshold(p->p);
     const int64_t width = in->shape[1];
     for (int64_t r = 0; r < in->shape[0]; r++) {

@@ -185,6 +185,7 @@ static __device__ __forceinline__ void store_probs(struct tile<ROWS> &p,
 
 template <typename T, int ROWS>
 static __global__ void short_forward(struct attention_operands<T> a) {
+    attention_begin(a);
     constexpr int STEPS = ROWS / SIDE;
     __shared__ struct tile<ROWS> first;
     __shared__ struct tile<ROWS> second;
@@ -269,6 +270,7 @@ static __device__ __forceinline__ void softmax_row_bwd(float (&dp)[STEPS],
 
 template <typename T, int ROWS>
 static __global__ void short_backward(struct attention_operands<T> a) {
+    attention_begin(a);
     constexpr int STEPS = ROWS / SIDE;
     __shared__ struct tile<ROWS> first;
     __shared__ struct tile<ROWS> second;

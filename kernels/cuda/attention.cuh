@@ -58,6 +58,14 @@ static __device__ __forceinline__ int64_t probs_row(const struct attention_opera
     return ((h.n * a.heads + h.head) * a.tokens + query) * a.tokens;
 }
 
+/* First in every kernel that asks for kept_keys, on its own copy of the operands. */
+template <typename T>
+static __device__ __forceinline__ void attention_begin(struct attention_operands<T> &a) {
+    if (a.drop) {
+        dropout_begin(a.dropout);
+    }
+}
+
 /* 0 or the scale of kept ones, for keys [4 group, 4 group + 4) of a query: elements as
  * dropout_attention_element numbers them. */
 template <typename T>

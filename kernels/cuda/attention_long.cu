@@ -59,6 +59,7 @@ static __device__ __forceinline__ void weighted_rows(T *to,
 
 /* One block per query. */
 template <typename T> static __global__ void long_forward(struct attention_operands<T> a) {
+    attention_begin(a);
     __shared__ float scores[DROPOUT_MAX_TOKENS];
     int64_t query;
     const struct head_place h = long_place(a, &query);
@@ -119,6 +120,7 @@ template cudaError_t run_long_attention(cudaStream_t, const struct attention_ope
 
 /* One block per query: dq = ds k, and weighted for the keys' turn. */
 template <typename T> static __global__ void long_backward_query(struct attention_operands<T> a) {
+    attention_begin(a);
     __shared__ float da[DROPOUT_MAX_TOKENS];
     __shared__ float room[WARPS];
     int64_t query;
@@ -158,6 +160,7 @@ template <typename T> static __global__ void long_backward_query(struct attentio
 
 /* One block per key: dk = ds^T q, dv = (P kept)^T dout. */
 template <typename T> static __global__ void long_backward_key(struct attention_operands<T> a) {
+    attention_begin(a);
     __shared__ float ds[DROPOUT_MAX_TOKENS];
     __shared__ float pk[DROPOUT_MAX_TOKENS];
     int64_t key;

@@ -5,6 +5,7 @@
 #ifndef KERNELS_CUDA_CAPTIONS_CUH
 #define KERNELS_CUDA_CAPTIONS_CUH
 
+#include "formats/base/rng.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/dropout_mask.h"
 
@@ -71,6 +72,17 @@ static __device__ __forceinline__ void philox(uint32_t (&out)[4],
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
+}
+
+/* dropout_stream_init, for this thread's copy; before any factors are asked for. */
+static __device__ __forceinline__ void dropout_begin(struct launch_dropout &d) {
+    const uint64_t step = *d.step;
+    uint32_t words[4];
+    philox(words, d.seed[0], d.seed[1], (uint32_t)step, (uint32_t)(step >> 32), d.layer,
+           RNG_DROPOUT);
+    d.key[0] = words[0];
+    d.key[1] = words[1];
+    d.tweak = words[2];
 }
 
 /* Factors of elements [4 block, 4 block + 4) of a sample: 0 or `scale`. dropout_draw's numbers. */

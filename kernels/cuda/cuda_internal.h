@@ -37,7 +37,6 @@ enum scratch {
     SCRATCH_DNN,  /* cuDNN's workspace */
     SCRATCH_SUM,  /* a gradient that is added afterwards */
     SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt wants it */
-    SCRATCH_IDS,  /* sample ids of dropout */
     SCRATCH_COUNT
 };
 
@@ -78,11 +77,6 @@ struct cuda_device {
 
     int32_t *fault; /* pinned, mapped: seen by both sides; an enum fault */
     int32_t *fault_on_device;
-    double *scalar; /* pinned: where sum_squares lands */
-    double *scalar_on_device;
-
-    uint64_t *ids_on_host; /* last ids uploaded for dropout, and how many */
-    int64_t ids_count, ids_room;
 };
 
 static inline struct cuda_device *cuda_of(struct device *dev) {
@@ -139,20 +133,9 @@ cuda_workspace(struct cuda_device *dev, size_t size_bytes, void **out, struct er
     return cuda_scratch(dev, SCRATCH_WORK, size_bytes, out, err);
 }
 
-/* Sample ids of dropout on the device; uploaded again only when they changed. */
-enum status cuda_dropout_ids(struct cuda_device *dev,
-                             const uint64_t **out,
-                             const uint64_t *host,
-                             int64_t count,
-                             struct error *err);
-/* Dropout over `count` samples as launchers want it: *out is `room`, filled, or NULL where p is
- * NULL or drops nothing. */
-enum status cuda_dropout_ready(struct cuda_device *dev,
-                               const struct launch_dropout **out,
-                               struct launch_dropout *room,
-                               const struct dropout_params *p,
-                               int64_t count,
-                               struct error *err);
+/* Dropout as launchers want it: `room`, filled, or NULL where p is NULL. */
+const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
+                                                const struct dropout_params *p);
 
 struct launch_segments
 cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows);

@@ -71,8 +71,6 @@ static void close_memory(struct cuda_device *dev) {
         (void)cudaFreeHost(dev->staging[i].host);
     }
     (void)cudaFreeHost(dev->fault);
-    (void)cudaFreeHost(dev->scalar);
-    free(dev->ids_on_host);
 }
 
 static void cuda_close(struct device *device) {
@@ -100,10 +98,6 @@ static enum status open_memory(struct cuda_device *dev, struct error *err) {
     dev->fault = fault;
     *dev->fault = FAULT_NONE;
     TRY_CUDA(cudaHostGetDevicePointer((void **)&dev->fault_on_device, fault, 0));
-    void *scalar = NULL;
-    TRY_CUDA(cudaHostAlloc(&scalar, sizeof *dev->scalar, cudaHostAllocMapped));
-    dev->scalar = scalar;
-    TRY_CUDA(cudaHostGetDevicePointer((void **)&dev->scalar_on_device, scalar, 0));
     return STATUS_OK;
 }
 

@@ -26,6 +26,7 @@ static __global__ void dropout(T *out,
                                int64_t width,
                                struct launch_segments segments,
                                struct launch_dropout mask) {
+    dropout_begin(mask);
     const int lane = threadIdx.x % WARP;
     const int64_t step = (int64_t)gridDim.x * WARPS;
     for (int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP; row < rows; row += step) {

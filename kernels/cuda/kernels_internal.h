@@ -42,10 +42,14 @@ struct launch_segments {
     int32_t *fault; /* FAULT_SEGMENT when a caption leaves the rows or is longer than allowed */
 };
 
-/* struct dropout_params made ready: key and tweak of dropout_stream_init, dropout_threshold. */
+/* struct dropout_params made ready. Kernels make key and tweak of dropout_stream_init themselves,
+ * once in each thread (dropout_begin): the step lies on the device. */
 struct launch_dropout {
-    uint32_t key[2], tweak, threshold;
-    float scale;                /* 1 / (1 - p) */
+    uint32_t seed[2], layer;
+    uint32_t threshold; /* dropout_threshold */
+    float scale;        /* 1 / (1 - p) */
+    uint32_t key[2], tweak;
+    const uint64_t *step;       /* on the device */
     const uint64_t *sample_ids; /* (N), on the device */
 };
 
@@ -398,6 +402,9 @@ cudaError_t launch_sgdm(cudaStream_t stream,
                         float *m,
                         int64_t count,
                         const struct sgdm_params *p);
+/* grad_norm, grad_scale and sound of the values from their first `count` squares. */
+cudaError_t
+launch_grad_scale(cudaStream_t stream, struct step_values *values, int32_t count, double clip_norm);
 /* *out = sum of squares, in double; two stages. */
 size_t launch_sum_squares_workspace_bytes(int64_t count);
 cudaError_t launch_sum_squares(cudaStream_t stream,

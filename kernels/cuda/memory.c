@@ -149,54 +149,18 @@ static enum status cuda_download(struct device *device,
     return cuda_sync(device, err);
 }
 
-/* Copied only when they differ from the last ones: one upload per step. */
-enum status cuda_dropout_ids(struct cuda_device *dev,
-                             const uint64_t **out,
-                             const uint64_t *host,
-                             int64_t count,
-                             struct error *err) {
-    const size_t size = (size_t)count * sizeof *host;
-    void *data;
-    TRY(cuda_scratch(dev, SCRATCH_IDS, size, &data, err));
-    *out = data;
-    if (dev->ids_count == count && memcmp(dev->ids_on_host, host, size) == 0) {
-        return STATUS_OK;
+const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
+                                                const struct dropout_params *p) {
+    if (p == NULL) {
+        return NULL;
     }
-    dev->ids_count = 0; /* until the copy is on its way */
-    if (dev->ids_room < count) {
-        uint64_t *grown = realloc(dev->ids_on_host, size);
-        if (grown == NULL) {
-            return error_set(err, STATUS_NOMEM, "cuda: no memory for %lld sample ids",
-                             (long long)count);
-        }
-        dev->ids_on_host = grown;
-        dev->ids_room = count;
-    }
-    memcpy(dev->ids_on_host, host, size);
-    TRY(cuda_upload(&dev->base, data, dev->ids_on_host, size, err));
-    dev->ids_count = count;
-    return STATUS_OK;
-}
-
-enum status cuda_dropout_ready(struct cuda_device *dev,
-                               const struct launch_dropout **out,
-                               struct launch_dropout *room,
-                               const struct dropout_params *p,
-                               int64_t count,
-                               struct error *err) {
-    struct dropout_stream stream;
-    *out = NULL;
-    if (p == NULL || p->p == 0.0f) {
-        return STATUS_OK;
-    }
-    dropout_stream_init(&stream, p->seed, p->step, p->layer);
-    *room = (struct launch_dropout){.key = {stream.key[0], stream.key[1]},
-                                    .tweak = stream.tweak,
+    *room = (struct launch_dropout){.seed = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)},
+                                    .layer = p->layer,
                                     .threshold = dropout_threshold(p->p),
-                                    .scale = 1.0f / (1.0f - p->p)};
-    TRY(cuda_dropout_ids(dev, &room->sample_ids, p->sample_ids, count, err));
-    *out = room;
-    return STATUS_OK;
+                                    .scale = 1.0f / (1.0f - p->p),
+                                    .step = &p->values->step,
+                                    .sample_ids = p->sample_ids};
+    return room;
 }
 
 struct launch_segments

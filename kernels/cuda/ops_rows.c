@@ -30,7 +30,6 @@ static enum status cuda_add(struct device *device,
                     "add", err);
 }
 
-/* The kernel writes straight into host memory that the device sees. */
 static enum status
 cuda_sum_squares(struct device *device, double *out, const struct tensor *in, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
@@ -38,13 +37,19 @@ cuda_sum_squares(struct device *device, double *out, const struct tensor *in, st
     TRY(cuda_real("sum_squares", in, err));
     const int64_t count = tensor_count(in);
     TRY(cuda_workspace(dev, launch_sum_squares_workspace_bytes(count), &work, err));
-    TRY(launched(
-        dev,
-        launch_sum_squares(dev->stream, in->dtype, dev->scalar_on_device, in->data, count, work),
-        "sum_squares", err));
-    TRY(dev->base.ops->sync(device, err));
-    *out = *dev->scalar;
-    return STATUS_OK;
+    return launched(dev, launch_sum_squares(dev->stream, in->dtype, out, in->data, count, work),
+                    "sum_squares", err);
+}
+
+static enum status cuda_grad_scale(struct device *device,
+                                   struct step_values *values,
+                                   int32_t count,
+                                   double clip_norm,
+                                   struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(check_grad_scale(values, count, clip_norm, err));
+    return launched(dev, launch_grad_scale(dev->stream, values, count, clip_norm), "grad_scale",
+                    err);
 }
 
 /* check_rows looks at the indices too, which lie on the device here; the kernels do that. */
@@ -127,23 +132,16 @@ static enum status cuda_dropout(struct device *device,
                                 struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     struct launch_dropout room;
-    const struct launch_dropout *dropout;
     TRY(cuda_real("dropout", in, err));
     TRY(check_dropout(out, in, seg, p, err));
-    const int64_t samples = seg != NULL ? seg->starts->shape[0] : in->shape[0];
-    TRY(cuda_dropout_ready(dev, &dropout, &room, p, samples, err));
-    if (dropout == NULL) { /* p = 0 keeps all; rows of no caption are still cleared */
-        room = (struct launch_dropout){.scale = 1.0f};
-        TRY(cuda_dropout_ids(dev, &room.sample_ids, p->sample_ids, samples, err));
-        dropout = &room;
-    }
     struct launch_segments segments = {0};
     if (seg != NULL) {
         segments = cuda_segments(dev, seg, in->shape[0]);
     }
     return launched(dev,
                     launch_dropout(dev->stream, in->dtype, out->data, in->data, in->shape[0],
-                                   in->shape[1], seg != NULL ? &segments : NULL, dropout),
+                                   in->shape[1], seg != NULL ? &segments : NULL,
+                                   cuda_dropout_ready(&room, p)),
                     "dropout", err);
 }
 
@@ -213,7 +211,7 @@ static enum status cuda_sgdm(struct device *device,
                              struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY(check_master("sgdm", value, err));
-    TRY(check_sgdm(value, working, grad, m, err));
+    TRY(check_sgdm(value, working, grad, m, p, err));
     return launched(dev,
                     launch_sgdm(dev->stream, value->data,
                                 tensor_wanted(working) ? working->data : NULL, grad->data, m->data,
@@ -225,6 +223,7 @@ void cuda_put_rows(struct ops *t) {
     t->cast = cuda_cast;
     t->add = cuda_add;
     t->sum_squares = cuda_sum_squares;
+    t->grad_scale = cuda_grad_scale;
     t->gather_rows = cuda_gather_rows;
     t->scatter_rows = cuda_scatter_rows;
     t->l2_normalize = cuda_l2_normalize;

@@ -103,10 +103,9 @@ static enum status cuda_attention(struct device *device,
                                   struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     struct launch_dropout room;
-    const struct launch_dropout *dropout;
     TRY(cuda_real("attention", qkv, err));
     TRY(check_attention(out, probs, qkv, seg, p, err));
-    TRY(cuda_dropout_ready(dev, &dropout, &room, p->dropout, probs->shape[0], err));
+    const struct launch_dropout *dropout = cuda_dropout_ready(&room, p->dropout);
     const struct launch_segments segments = cuda_segments(dev, seg, out->shape[0]);
     return launched(dev,
                     launch_attention(dev->stream, qkv->dtype, out->data, probs->data, qkv->data,
@@ -125,12 +124,11 @@ static enum status cuda_attention_bwd(struct device *device,
                                       struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     struct launch_dropout room;
-    const struct launch_dropout *dropout;
     void *work;
     TRY(cuda_real("attention_bwd", qkv, err));
     TRY(check_attention(dout, probs, qkv, seg, p, err));
     TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-    TRY(cuda_dropout_ready(dev, &dropout, &room, p->dropout, probs->shape[0], err));
+    const struct launch_dropout *dropout = cuda_dropout_ready(&room, p->dropout);
     const struct launch_segments segments = cuda_segments(dev, seg, dout->shape[0]);
     const int64_t head_width = dout->shape[1] / p->heads;
     TRY(cuda_workspace(dev,

@@ -10,7 +10,28 @@ struct adamw_scales {
     float step_size;                  /* lr / (1 - beta1^t) */
     float v_scale;                    /* 1 / (1 - beta2^t) */
     float eps, grad_scale;
+    bool sound;
 };
+
+/* What the step asks for: worked out by one thread of each block and read by the others. */
+static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
+                                                   const struct adamw_params &p) {
+    if (threadIdx.x == 0) {
+        const double step = (double)(p.values->step + 1);
+        const double lr = (double)(float)p.values->lr;
+        s.beta1 = p.beta1;
+        s.beta2 = p.beta2;
+        s.rest1 = (float)(1.0 - (double)p.beta1);
+        s.rest2 = (float)(1.0 - (double)p.beta2);
+        s.decay = (float)(1.0 - lr * (double)p.weight_decay);
+        s.step_size = (float)(lr / (1.0 - pow((double)p.beta1, step)));
+        s.v_scale = (float)(1.0 / (1.0 - pow((double)p.beta2, step)));
+        s.eps = p.eps;
+        s.grad_scale = (float)p.values->grad_scale;
+        s.sound = p.values->sound != 0;
+    }
+    __syncthreads();
+}
 
 static __device__ __forceinline__ void
 adamw_one(float *value, float *m, float *v, float grad, const struct adamw_scales &s) {
@@ -55,7 +76,13 @@ static __global__ void adamw(float *value,
                              float *m,
                              float *v,
                              int64_t count,
-                             struct adamw_scales s) {
+                             struct adamw_params p) {
+    __shared__ struct adamw_scales shared;
+    adamw_begin(shared, p);
+    const struct adamw_scales s = shared;
+    if (!s.sound) {
+        return;
+    }
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
@@ -79,23 +106,12 @@ cudaError_t launch_adamw(cudaStream_t stream,
     if (count == 0) {
         return cudaSuccess;
     }
-    const double correction1 = 1.0 - pow((double)p->beta1, (double)p->step);
-    const double correction2 = 1.0 - pow((double)p->beta2, (double)p->step);
-    const struct adamw_scales s = {p->beta1,
-                                   p->beta2,
-                                   (float)(1.0 - (double)p->beta1),
-                                   (float)(1.0 - (double)p->beta2),
-                                   (float)(1.0 - (double)p->lr * (double)p->weight_decay),
-                                   (float)((double)p->lr / correction1),
-                                   (float)(1.0 / correction2),
-                                   p->eps,
-                                   p->grad_scale};
     if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
         return launch(stream, blocks_for(ceil_div(count, 4)), adamw<4>, value, (bf16 *)working,
-                      grad, m, v, count, s);
+                      grad, m, v, count, *p);
     }
     return launch(stream, blocks_for(count), adamw<1>, value, (bf16 *)working, grad, m, v, count,
-                  s);
+                  *p);
 }
 
 template <int V>
@@ -104,6 +120,8 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
                                                   const float *grad,
                                                   float *m,
                                                   int64_t i,
+                                                  float lr,
+                                                  float scale,
                                                   const struct sgdm_params &p) {
     float x[V];
     float g[V];
@@ -113,9 +131,9 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
     load(momentum, m + i);
 #pragma unroll
     for (int k = 0; k < V; k++) {
-        const float slope = g[k] * p.grad_scale + p.weight_decay * x[k];
+        const float slope = g[k] * scale + p.weight_decay * x[k];
         momentum[k] = p.momentum * momentum[k] + slope;
-        x[k] -= p.lr * (p.nesterov ? slope + p.momentum * momentum[k] : momentum[k]);
+        x[k] -= lr * (p.nesterov ? slope + p.momentum * momentum[k] : momentum[k]);
     }
     store(value + i, x);
     store(m + i, momentum);
@@ -131,14 +149,19 @@ static __global__ void sgdm(float *value,
                             float *m,
                             int64_t count,
                             struct sgdm_params p) {
+    if (p.values->sound == 0) {
+        return;
+    }
+    const float lr = (float)p.values->lr;
+    const float scale = (float)p.values->grad_scale;
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
-            sgdm_piece<V>(value, working, grad, m, i, p);
+            sgdm_piece<V>(value, working, grad, m, i, lr, scale, p);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            sgdm_piece<1>(value, working, grad, m, e, p);
+            sgdm_piece<1>(value, working, grad, m, e, lr, scale, p);
         }
     }
 }
@@ -230,4 +253,25 @@ cudaError_t launch_sum_squares(cudaStream_t stream,
                                int64_t count,
                                void *workspace) {
     return BY_TYPE(real, is_aligned(in), run_sum_squares, stream, out, in, count, workspace);
+}
+
+/* ---- from sums to the factor of the gradients ---- */
+
+static __global__ void grad_scale(struct step_values *values, int32_t count, double clip_norm) {
+    if (threadIdx.x != 0) {
+        return;
+    }
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0));
+    values->grad_norm = norm;
+    values->grad_scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
+    if (!isfinite(norm)) {
+        values->sound = 0;
+    }
+}
+
+cudaError_t launch_grad_scale(cudaStream_t stream,
+                              struct step_values *values,
+                              int32_t count,
+                              double clip_norm) {
+    return launch(stream, dim3(1), grad_scale, values, count, clip_norm);
 }

@@ -38,8 +38,9 @@ void op_describe(struct op_case *c,
     for (uint64_t i = 0; i < OP_MAX_SAMPLES; i++) {
         c->sample_ids[i] = 1000003 * i + (i << 33);
     }
+    c->values = (struct step_values){.step = 77, .lr = 1e-3, .grad_scale = 0.5, .sound = 1};
     c->dropout = (struct dropout_params){
-        .p = 0.3f, .seed = 5, .step = 77, .layer = 2, .sample_ids = c->sample_ids};
+        .p = 0.3f, .seed = 5, .layer = 2, .values = &c->values, .sample_ids = c->sample_ids};
     row->describe(c, c->size.v);
 }
 
@@ -289,15 +290,39 @@ double op_value(const struct tensor *t, int64_t index) {
 
 /* ---- on a device ---- */
 
+/* The parameters' memory: step values, then sample ids. What a case lacks stays lacking. */
+static enum status place_parameters(struct op_placed *p,
+                                    struct device *dev,
+                                    const struct op_case *c,
+                                    struct error *err) {
+    struct op_case *to = &p->on_device;
+    *to = *c;
+    TRY(dev->ops->alloc(dev, sizeof c->values + sizeof c->sample_ids, &p->values, err));
+    uint64_t *ids = (uint64_t *)((char *)p->values + sizeof c->values);
+    TRY(dev->ops->upload(dev, p->values, &c->values, sizeof c->values, err));
+    TRY(dev->ops->upload(dev, ids, c->sample_ids, sizeof c->sample_ids, err));
+    to->dropout.values = c->dropout.values != NULL ? p->values : NULL;
+    to->dropout.sample_ids = c->dropout.sample_ids != NULL ? ids : NULL;
+    to->attention.dropout = c->attention.dropout != NULL ? &to->dropout : NULL;
+    to->adamw.values = c->adamw.values != NULL ? p->values : NULL;
+    to->sgdm.values = c->sgdm.values != NULL ? p->values : NULL;
+    return STATUS_OK;
+}
+
 enum status op_place(struct op_placed *p,
                      struct device *dev,
                      const struct op_case *c,
                      const struct op_data *d,
                      struct error *err) {
     memset(p, 0, sizeof *p);
+    const enum status placed = place_parameters(p, dev, c, err);
+    if (placed != STATUS_OK) {
+        op_placed_free(p, dev);
+        return placed;
+    }
     for (int i = 0; i < c->count; i++) {
         p->t[i] = d->t[i];
-        if (d->raw[i] == NULL || c->operands[i].on_host) {
+        if (d->raw[i] == NULL) {
             continue;
         }
         enum status s = dev->ops->alloc(dev, d->raw_bytes[i], &p->raw[i], err);
@@ -338,6 +363,7 @@ void op_placed_free(struct op_placed *p, struct device *dev) {
             dev->ops->free(dev, p->raw[i]);
         }
     }
+    dev->ops->free(dev, p->values);
     memset(p, 0, sizeof *p);
 }
 
@@ -348,7 +374,7 @@ op_run(struct device *dev, const struct op_case *c, const struct op_data *d, str
     }
     struct op_placed p;
     TRY(op_place(&p, dev, c, d, err));
-    enum status s = c->row->call(dev->ops, dev, p.t, c, err);
+    enum status s = c->row->call(dev->ops, dev, p.t, &p.on_device, err);
     if (s == STATUS_OK || s == STATUS_INVALID || s == STATUS_UNSUPPORTED) {
         struct error lost = {0};
         const enum status back = op_fetch(&p, dev, c, d, s == STATUS_OK ? err : &lost);

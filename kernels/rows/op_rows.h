@@ -66,7 +66,7 @@ struct op_operand {
     int32_t limit;
     bool optional;           /* may be not wanted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
-    bool on_host;            /* the op takes a host pointer */
+    bool plain;              /* the op takes its address alone: there is no wrong shape */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
@@ -96,6 +96,7 @@ struct op_case {
     struct attention_params attention;
     struct adamw_params adamw;
     struct sgdm_params sgdm;
+    struct step_values values; /* what the parameters above point to, */
     uint64_t sample_ids[OP_MAX_SAMPLES];
 };
 
@@ -162,10 +163,13 @@ double op_value(const struct tensor *t, int64_t index);
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err);
 
-/* Operands in the memory of a device, whichever it is, for calls that are timed. */
+/* Operands in the memory of a device, whichever it is, for calls that are timed: those of
+ * on_device. Not to be copied. */
 struct op_placed {
     struct tensor t[OP_MAX_OPERANDS];
     void *raw[OP_MAX_OPERANDS];
+    struct op_case on_device; /* the case whose parameters point to the device's memory */
+    void *values;             /* step values and sample ids there */
 };
 
 /* Copies the operands there. Returns OK, or what alloc and upload answer. */

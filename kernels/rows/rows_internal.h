@@ -153,6 +153,8 @@ OP_DESCRIBE(add);
 OP_CALL(add);
 OP_DESCRIBE(sum_squares);
 OP_CALL(sum_squares);
+OP_DESCRIBE(grad_scale);
+OP_CALL(grad_scale);
 OP_DESCRIBE(adamw);
 OP_CALL(adamw);
 OP_DESCRIBE(sgdm);

@@ -81,7 +81,7 @@ enum status call_add(const struct ops *ops,
 
 void describe_sum_squares(struct op_case *c, const int64_t *s) {
     operand(c, "in", ROLE_IN, v1(c, s[0]));
-    operand(c, "sum", ROLE_OUT, tensor_1d(NULL, DTYPE_F64, 1))->on_host = true;
+    operand(c, "sum", ROLE_OUT, tensor_1d(NULL, DTYPE_F64, 1))->plain = true;
 }
 
 enum status call_sum_squares(const struct ops *ops,
@@ -93,6 +93,24 @@ enum status call_sum_squares(const struct ops *ops,
     return ops->sum_squares(dev, t[1].data, &t[0], err);
 }
 
+/* The values as numbers, whatever they mean; all but the sums may be anything. */
+void describe_grad_scale(struct op_case *c, const int64_t *s) {
+    const int64_t numbers = (int64_t)(sizeof(struct step_values) / sizeof(double));
+    struct op_operand *o = operand(c, "values", ROLE_BOTH, tensor_1d(NULL, DTYPE_F64, numbers));
+    o->content = CONTENT_POSITIVE;
+    o->plain = true;
+    (void)s;
+}
+
+/* s: sums, and a hundredth of the norm to clip to. */
+enum status call_grad_scale(const struct ops *ops,
+                            struct device *dev,
+                            const struct tensor *t,
+                            const struct op_case *c,
+                            struct error *err) {
+    return ops->grad_scale(dev, t[0].data, (int32_t)c->size.v[0], (double)c->size.v[1] * 0.01, err);
+}
+
 static void update_operands(struct op_case *c, const int64_t *s) {
     operand(c, "value", ROLE_BOTH, p1(c, s[0]));
     maybe(c, "working", ROLE_OUT, tensor_1d(NULL, DTYPE_BF16, s[0]), OP_UNWANTED);
@@ -101,13 +119,9 @@ static void update_operands(struct op_case *c, const int64_t *s) {
 }
 
 void describe_adamw(struct op_case *c, const int64_t *s) {
-    c->adamw = (struct adamw_params){.lr = 1e-3f,
-                                     .beta1 = 0.9f,
-                                     .beta2 = 0.999f,
-                                     .eps = 1e-8f,
-                                     .weight_decay = 0.1f,
-                                     .grad_scale = 0.5f,
-                                     .step = s[1]};
+    c->values.step = (uint64_t)s[1] - 1;
+    c->adamw = (struct adamw_params){
+        .values = &c->values, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f};
     update_operands(c, s);
     operand(c, "v", ROLE_BOTH, p1(c, s[0]))->content = CONTENT_POSITIVE;
 }
@@ -121,10 +135,10 @@ enum status call_adamw(const struct ops *ops,
 }
 
 void describe_sgdm(struct op_case *c, const int64_t *s) {
-    c->sgdm = (struct sgdm_params){.lr = 0.1f,
+    c->values.lr = 0.1;
+    c->sgdm = (struct sgdm_params){.values = &c->values,
                                    .momentum = 0.9f,
                                    .weight_decay = 0.01f,
-                                   .grad_scale = 0.5f,
                                    .nesterov = (c->flags & OP_ALT) != 0};
     update_operands(c, s);
 }

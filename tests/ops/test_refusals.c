@@ -13,7 +13,7 @@ enum damage { OTHER_SHAPE, OTHER_DTYPE, NO_DATA, FEWER_DIMENSIONS, DAMAGE_COUNT 
 /* False where the damage would leave a correct call. */
 static bool damage(struct tensor *t, const struct op_case *c, int operand, enum damage kind) {
     const struct op_operand *o = &c->operands[operand];
-    if (t->data == NULL || o->on_host) {
+    if (t->data == NULL || o->plain) {
         return false;
     }
     switch (kind) {
@@ -205,9 +205,16 @@ static void nobody_named(struct op_case *c, struct op_data *d) {
     c->dropout.sample_ids = NULL;
 }
 
-static void step_zero(struct op_case *c, struct op_data *d) {
+static void no_step(struct op_case *c, struct op_data *d) {
     (void)d;
-    c->adamw.step = 0;
+    c->adamw.values = NULL;
+    c->sgdm.values = NULL;
+    c->dropout.values = NULL;
+}
+
+static void three_sums(struct op_case *c, struct op_data *d) {
+    (void)d;
+    c->size.v[0] = 3;
 }
 
 TEST(wrong_numbers_are_refused_before_anything_is_written) {
@@ -245,7 +252,10 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("linear_bwd", 0, wrong_activation);
     refused_after("dropout", 0, all_dropped);
     refused_after("dropout", 0, nobody_named);
-    refused_after("adamw", 0, step_zero);
+    refused_after("adamw", 0, no_step);
+    refused_after("sgdm", 0, no_step);
+    refused_after("dropout", 0, no_step);
+    refused_after("grad_scale", 0, three_sums);
 }
 
 /* Indices lie on the device there: what is wrong with them is told when the results are fetched,

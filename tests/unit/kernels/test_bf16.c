@@ -91,12 +91,14 @@ TEST(working_copies_are_the_new_values_rounded) {
             }
         }
         const struct tensor working = tensor_1d(copy, DTYPE_BF16, N);
-        const struct adamw_params adamw = {1e-2f, 0.9f, 0.999f, 1e-8f, 0.1f, 1.0f, 1};
+        struct step_values values = {.lr = 1e-2, .grad_scale = 1.0, .sound = 1};
+        const struct adamw_params adamw = {0.9f, 0.999f, 1e-8f, 0.1f, &values};
         assert_ok(dev->ops->adamw(dev, &t[0], &working, &t[1], &t[2], &t[3], &adamw, &err), err);
         for (int i = 0; i < N; i++) {
             assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
         }
-        const struct sgdm_params sgdm = {0.1f, 0.9f, 0.01f, 1.0f, true};
+        values.lr = 0.1;
+        const struct sgdm_params sgdm = {0.9f, 0.01f, true, &values};
         assert_ok(dev->ops->sgdm(dev, &t[0], &working, &t[1], &t[2], &sgdm, &err), err);
         for (int i = 0; i < N; i++) {
             assert_int_equal(copy[i], bf16_from_f32(data[0][i]));

@@ -97,8 +97,9 @@ static void compute(struct run *r, struct device *dev, enum dtype type) {
     const struct tensor dout = tensor_2d(r->data[DOUT], type, r->rows, WIDTH);
     const struct tensor probs = tensor_4d(r->data[PROBS], type, N, HEADS, T, T);
     const struct tensor mean = tensor_2d(r->data[MEAN], type, N, WIDTH);
+    const struct step_values values = {.step = 9};
     const struct dropout_params drop = {
-        .p = 0.2f, .seed = 3, .step = 9, .layer = 1, .sample_ids = sample_ids};
+        .p = 0.2f, .seed = 3, .layer = 1, .values = &values, .sample_ids = sample_ids};
     const struct attention_params attention = {.heads = HEADS, .dropout = &drop};
     assert_ok(ops->embedding(dev, &embedded, &tokens, &seg, &table, &positions, &err), err);
     assert_ok(ops->dropout(dev, &embedded, &embedded, &seg, &drop, &err), err);
@@ -184,8 +185,9 @@ TEST(without_segments_each_row_is_the_first_of_its_sample) {
         const struct tensor x = tensor_2d(in, DTYPE_F32, N, WIDTH);
         const struct tensor a = tensor_2d(alone, DTYPE_F32, N, WIDTH);
         const struct tensor b = tensor_2d(first, DTYPE_F32, N, WIDTH);
+        const struct step_values values = {.step = 2};
         const struct dropout_params p = {
-            .p = 0.5f, .seed = 1, .step = 2, .layer = 3, .sample_ids = sample_ids};
+            .p = 0.5f, .seed = 1, .layer = 3, .values = &values, .sample_ids = sample_ids};
         assert_ok(dev->ops->dropout(dev, &a, &x, NULL, &p, &err), err);
         assert_ok(dev->ops->dropout(dev, &b, &x, &seg, &p, &err), err);
         assert_memory_equal(alone, first, sizeof alone);

@@ -27,6 +27,7 @@ struct fixture {
     int32_t lengths[BATCH];
     uint64_t ids[BATCH];
     struct dual_encoder_batch batch;
+    struct step_values values;        /* the host's memory is the device's */
     double weights[2][BATCH * EMBED]; /* the loss is the sum of embeddings times these */
     void *dweights[2];                /* the same on the device */
 };
@@ -102,7 +103,8 @@ static void set_up(struct fixture *f, const char *device, const struct dual_enco
                                            .lengths = f->lengths,
                                            .sample_ids = f->ids,
                                            .seed = 3,
-                                           .step = 4};
+                                           .values = &f->values};
+    f->values = (struct step_values){.step = 4, .lr = 3e-3, .grad_scale = 1.0, .sound = 1};
 }
 
 static void tear_down(struct fixture *f) {
@@ -367,7 +369,7 @@ TEST(training_moves_statistics_and_drops_by_step) {
     embed(&f, true, x[2], t[2]);
     assert_memory_equal(t[1], t[2], sizeof(t[1])); /* same step, same masks */
     assert_memory_equal(x[1], x[2], sizeof(x[1])); /* batch statistics do not depend on running */
-    f.batch.step++;
+    f.values.step++;
     embed(&f, true, x[2], t[2]);
     assert_true(memcmp(t[1], t[2], sizeof(t[1])) != 0);
     embed(&f, false, x[2], t[2]);
@@ -590,7 +592,7 @@ static double train_step(struct fixture *f, int64_t step) {
     const struct ops *ops = f->dev->ops;
     double out[2][BATCH * EMBED];
     struct tensor d[2];
-    f->batch.step = (uint64_t)step;
+    f->values.step = (uint64_t)step - 1;
     embed(f, true, out[0], out[1]);
     double value = match_loss(out[0], out[1], f->weights[0], f->weights[1]);
     for (int side = 0; side < 2; side++) {
@@ -605,13 +607,11 @@ static double train_step(struct fixture *f, int64_t step) {
         for (int slot = 0; slot < 4; slot++) {
             range[slot] = params_range(f->params, (enum param_slot)slot, decayed != 0);
         }
-        struct adamw_params p = {.lr = 3e-3f,
+        struct adamw_params p = {.values = &f->values,
                                  .beta1 = 0.9f,
                                  .beta2 = 0.999f,
                                  .eps = 1e-8f,
-                                 .weight_decay = decayed != 0 ? 0.02f : 0.0f,
-                                 .grad_scale = 1.0f,
-                                 .step = step};
+                                 .weight_decay = decayed != 0 ? 0.02f : 0.0f};
         struct tensor no_copy = {.ndim = 0};
         assert_ok(
             ops->adamw(f->dev, &range[0], &no_copy, &range[1], &range[2], &range[3], &p, &err),

@@ -24,6 +24,7 @@ struct input {
     int32_t tokens[BATCH * TOKENS];
     int32_t lengths[BATCH];
     uint64_t ids[BATCH];
+    struct step_values values; /* the host's memory is the device's */
 };
 
 struct side {
@@ -33,6 +34,7 @@ struct side {
 };
 
 static void draw_input(struct input *in) {
+    in->values = (struct step_values){.step = 9};
     static const int32_t lengths[BATCH] = {2, 6, 3, 3, 5};
     struct rng r;
     rng_init(&r, test_seed(), RNG_INIT, 7, 0);
@@ -120,7 +122,7 @@ static struct dual_encoder_batch rows(const struct input *in, int start, int cou
                                        .lengths = in->lengths + start,
                                        .sample_ids = in->ids + start,
                                        .seed = 3,
-                                       .step = 9};
+                                       .values = &in->values};
 }
 
 struct embeddings {
@@ -532,7 +534,7 @@ TEST(working_copies_follow_their_values) {
     struct side s;
     const struct dual_encoder_options o = real_options(DTYPE_BF16, 0);
     struct optimizer_options how;
-    double grad_norm;
+    struct step_values values = {.lr = 1e-2, .sound = 1};
     optimizer_options_default(&how);
     open_side(&s, &o);
     for (int step = 0; step < 3; step++) {
@@ -544,8 +546,8 @@ TEST(working_copies_follow_their_values) {
                              bf16_from_f32(((const float *)value.data)[k]));
         }
         free(one_step(&s, &e, &d, true));
-        assert_ok(optimizer_step(s.params, s.dev, &grad_norm, &how, 1e-2, (uint64_t)step + 1, &err),
-                  err);
+        assert_ok(optimizer_step(s.params, s.dev, &values, &how, &err), err);
+        values.step++;
     }
     close_side(&s);
 }
@@ -569,7 +571,7 @@ TEST(sgd_with_momentum_moves_as_by_hand) {
     struct side s;
     struct dual_encoder_options o = options(BATCH, 0);
     struct optimizer_options how;
-    double grad_norm;
+    struct step_values values = {.lr = 0.1, .sound = 1};
     optimizer_options_default(&how);
     how.kind = OPTIMIZER_SGDM;
     o.moments = optimizer_moments(how.kind);
@@ -582,7 +584,8 @@ TEST(sgd_with_momentum_moves_as_by_hand) {
         free(one_step(&s, &e, &d, true));
         m = 0.9 * m + ((const double *)grad.data)[5] + 0.02 * v;
         v -= 0.1 * m;
-        assert_ok(optimizer_step(s.params, s.dev, &grad_norm, &how, 0.1, step, &err), err);
+        values.step = step - 1;
+        assert_ok(optimizer_step(s.params, s.dev, &values, &how, &err), err);
         assert_true(fabs(((const double *)value.data)[5] - v) < 1e-7);
     }
     const struct dual_encoder_memory one = dual_encoder_memory_used(s.model);

@@ -359,7 +359,7 @@ static void compare_model(const struct golden *g) {
     double first = 0.0;
     for (int step = 0; step < STEPS; step++) {
         struct tensor x, t;
-        double norm;
+        struct step_values values = {.step = (uint64_t)step, .lr = 2e-4, .sound = 1};
         if (g->way->dtype == DTYPE_F64 && step >= g->way->steps) {
             check_loss(g, step, value); /* goes on to the next line */
             continue;
@@ -372,7 +372,7 @@ static void compare_model(const struct golden *g) {
             check_first_step(g, &m, &x, &t);
         }
         check_loss(g, step, value);
-        assert_ok(optimizer_step(m.params, m.dev, &norm, &oo, 2e-4, (uint64_t)step + 1, &err), err);
+        assert_ok(optimizer_step(m.params, m.dev, &values, &oo, &err), err);
     }
     assert_true(g->way->dtype == DTYPE_F64 || value < 0.3 * first);
     loss_destroy(loss);
