@@ -41,9 +41,36 @@ static bool take(struct scan *s, uint8_t c) {
     return false;
 }
 
+/* Passes over bytes of a string that stand for themselves, eight at a time. */
+static void pass_plain(struct scan *s) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
+    uint64_t beyond = 0;
+    while (s->end - s->p >= 8) {
+        uint64_t v;
+        memcpy(&v, s->p, sizeof(v));
+        uint64_t quote = v ^ ones * '"';
+        uint64_t slash = v ^ ones * '\\';
+        /* The top bit of each byte that is a quote, a backslash or below a space; and perhaps of
+         * some behind the first of these, which is why the rest is looked at one by one. */
+        uint64_t special = (quote - ones) & ~quote;
+        special |= (slash - ones) & ~slash;
+        special |= (v - ones * ' ') & ~v;
+        if ((special & tops) != 0) {
+            break;
+        }
+        beyond |= v & tops;
+        s->p += 8;
+    }
+    s->beyond_ascii = s->beyond_ascii || beyond != 0;
+}
+
 /* The opening quote is taken. `hash` NULL: no key. */
 static bool scan_string(struct scan *s, uint32_t *hash) {
     uint32_t h = 2166136261U;
+    if (!hash) {
+        pass_plain(s);
+    }
     while (s->p < s->end) {
         uint8_t c = *s->p++;
         if (c == '"') {
@@ -60,6 +87,9 @@ static bool scan_string(struct scan *s, uint32_t *hash) {
                 return false;
             }
             s->p++;
+            if (!hash) {
+                pass_plain(s);
+            }
         }
         s->beyond_ascii = s->beyond_ascii || c >= 0x80;
         h = (h ^ c) * 16777619U;

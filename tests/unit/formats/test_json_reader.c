@@ -178,3 +178,27 @@ TEST(plain_text_is_known_at_a_look) {
     strcat(keys, "}");
     assert_false(json_text_is_plain(keys, strlen(keys)));
 }
+
+/* Strings are looked at eight bytes at a time: what ends one is found at every place. */
+TEST(a_plain_look_sees_every_byte_of_a_string) {
+    enum { LENGTH = 40 };
+    static const uint8_t wrong[] = {0, 1, 0x1F, '"', '\\', 0x80, 0xC3, 0xFF};
+    char text[LENGTH + 2];
+    for (size_t at = 1; at <= LENGTH; at++) {
+        memset(text, 'x', sizeof(text));
+        text[0] = '"';
+        text[LENGTH + 1] = '"';
+        assert_true(json_text_is_plain(text, sizeof(text)));
+        for (size_t i = 0; i < sizeof(wrong); i++) {
+            text[at] = (char)wrong[i];
+            assert_false(json_text_is_plain(text, sizeof(text)));
+        }
+        text[at] = 'x';
+        if (at < LENGTH) {
+            memcpy(text + at, "\\n", 2);
+            assert_true(json_text_is_plain(text, sizeof(text)));
+            memcpy(text + at, "\xC3\xA9", 2);
+            assert_true(json_text_is_plain(text, sizeof(text)));
+        }
+    }
+}
