@@ -170,17 +170,14 @@ shard_sample_tar(struct byte_buffer *out, const struct shard_sample *sample, str
     return byte_buffer_append(out, zeros, tar_padding((uint32_t)sample->image_bytes), err);
 }
 
-/* Raw blocks over `data`; the last one says so when `last`. */
-static enum status put_raw(struct byte_buffer *out,
-                           const uint8_t *data,
-                           size_t size_bytes,
-                           bool last,
-                           struct error *err) {
+/* Raw blocks over `data`, none of them the frame's last. */
+static enum status
+put_raw(struct byte_buffer *out, const uint8_t *data, size_t size_bytes, struct error *err) {
     for (size_t done = 0; done < size_bytes;) {
         size_t piece =
             size_bytes - done < SHARD_BLOCK_BYTES ? size_bytes - done : SHARD_BLOCK_BYTES;
         uint8_t header[SHARD_BLOCK_HEADER_BYTES];
-        block_header(header, last && piece == size_bytes - done, BLOCK_RAW, (uint32_t)piece);
+        block_header(header, false, BLOCK_RAW, (uint32_t)piece);
         TRY(byte_buffer_append(out, header, sizeof(header), err));
         TRY(byte_buffer_append(out, data + done, piece, err));
         done += piece;
@@ -203,7 +200,16 @@ put_head_blocks(struct shard_frame_builder *b, struct byte_buffer *out, struct e
         }
         out->size_bytes = at;
     }
-    return put_raw(out, head->data, head->size_bytes, false, err);
+    return put_raw(out, head->data, head->size_bytes, err);
+}
+
+/* Of the raw block that holds the image from `offset` on: the frame's last one where nothing is
+ * behind the image. */
+static void image_block_header(uint8_t *out, size_t image_bytes, size_t offset) {
+    size_t left = image_bytes - offset;
+    bool last = left <= SHARD_BLOCK_BYTES;
+    block_header(out, last && tar_padding(image_bytes) == 0, BLOCK_RAW,
+                 last ? (uint32_t)left : SHARD_BLOCK_BYTES);
 }
 
 static uint64_t content_hash(struct shard_frame_builder *b, const struct shard_sample *s) {
@@ -224,8 +230,9 @@ static enum status put_frame(struct shard_frame_builder *b,
     uint32_t padding = tar_padding(s->image_bytes);
     TRY(byte_buffer_append(bytes, header, frame_header(header, out->content_bytes), err));
     TRY(put_head_blocks(b, bytes, err));
-    out->record.image_offset = bytes->size_bytes + SHARD_BLOCK_HEADER_BYTES;
-    TRY(put_raw(bytes, s->image, s->image_bytes, padding == 0, err));
+    image_block_header(header, s->image_bytes, 0);
+    TRY(byte_buffer_append(bytes, header, SHARD_BLOCK_HEADER_BYTES, err));
+    out->image_at = bytes->size_bytes;
     if (padding > 0) {
         uint8_t block[SHARD_BLOCK_HEADER_BYTES + 1] = {0};
         block_header(block, true, BLOCK_RLE, padding);
@@ -239,11 +246,33 @@ static enum status put_members(struct shard_frame_builder *b,
                                const struct shard_sample *s,
                                struct error *err) {
     static const uint8_t zeros[TAR_BLOCK_BYTES];
-    out->record.image_offset = b->head.size_bytes;
-    TRY(byte_buffer_reserve(&out->bytes, out->content_bytes, err));
     TRY(byte_buffer_append(&out->bytes, b->head.data, b->head.size_bytes, err));
-    TRY(byte_buffer_append(&out->bytes, s->image, s->image_bytes, err));
+    out->image_at = out->bytes.size_bytes;
     return byte_buffer_append(&out->bytes, zeros, tar_padding(s->image_bytes), err);
+}
+
+/* Head, image block, header and image block again and again, what is behind the image. */
+bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece *out) {
+    bool blocks = f->container == SHARD_CONTAINER_TAR_ZSTD;
+    size_t image_bytes = f->record.image_bytes;
+    size_t last = blocks ? 2 * ((image_bytes - 1) / SHARD_BLOCK_BYTES + 1) : 2;
+    size_t offset = blocks ? i / 2 * SHARD_BLOCK_BYTES : 0;
+    size_t left = image_bytes - (i < last ? offset : 0);
+    if (i == 0) {
+        out->data = f->bytes.data;
+        out->size_bytes = f->image_at;
+    } else if (i == last) {
+        out->data = f->bytes.data + f->image_at;
+        out->size_bytes = f->bytes.size_bytes - f->image_at;
+    } else if (i % 2 == 1) {
+        out->data = f->image + offset;
+        out->size_bytes = blocks && left > SHARD_BLOCK_BYTES ? SHARD_BLOCK_BYTES : left;
+    } else {
+        image_block_header(out->header, image_bytes, offset);
+        out->data = out->header;
+        out->size_bytes = SHARD_BLOCK_HEADER_BYTES;
+    }
+    return i <= last;
 }
 
 static enum status
@@ -285,6 +314,9 @@ enum status shard_frame_build(struct shard_frame_builder *b,
     out->bytes.size_bytes = 0;
     TRY(b->container == SHARD_CONTAINER_TAR ? put_members(b, out, sample, err)
                                             : put_frame(b, out, sample, err));
-    out->record.frame_bytes = (uint32_t)out->bytes.size_bytes;
+    out->image = sample->image;
+    out->record.image_offset = out->image_at;
+    out->record.frame_bytes = (uint32_t)out->bytes.size_bytes +
+                              shard_image_span_bytes(b->container, out->record.image_bytes);
     return STATUS_OK;
 }

@@ -16,7 +16,7 @@
 
 /* Frames go to the file in pieces of this size: a system call for each would cost as much again as
  * what it copies, and a piece is still in the cache when its hash is taken. */
-enum { STAGE_BYTES = 256 << 10 };
+enum { STAGE_BYTES = 64 << 10 };
 
 struct shard_writer {
     const struct file_system *fs;
@@ -148,15 +148,37 @@ static enum status flush_stage(struct shard_writer *w, struct error *err) {
     return STATUS_OK;
 }
 
-/* Everything that goes into the file goes through here. */
+/* Everything that goes into the file goes through here. The stage is filled to its last byte, so
+ * that most of what is written begins and ends with a page. */
 static enum status
 put(struct shard_writer *w, const void *data, size_t size_bytes, struct error *err) {
-    if (size_bytes > STAGE_BYTES - w->stage.size_bytes) {
-        TRY(flush_stage(w, err));
+    const uint8_t *from = data;
+    size_t left = size_bytes;
+    while (left > 0) {
+        size_t room = STAGE_BYTES - w->stage.size_bytes;
+        size_t piece = left < room ? left : room;
+        if (piece == STAGE_BYTES) { /* large enough by itself */
+            TRY(write_out(w, from, left, err));
+            break;
+        }
+        memcpy(w->stage.data + w->stage.size_bytes, from, piece);
+        w->stage.size_bytes += piece;
+        from += piece;
+        left -= piece;
+        if (piece == room) {
+            TRY(flush_stage(w, err));
+        }
     }
-    TRY(size_bytes < STAGE_BYTES ? byte_buffer_append(&w->stage, data, size_bytes, err)
-                                 : write_out(w, data, size_bytes, err));
     w->summary.size_bytes += size_bytes;
+    return STATUS_OK;
+}
+
+static enum status
+put_frame(struct shard_writer *w, const struct shard_frame *f, struct error *err) {
+    struct shard_piece piece;
+    for (size_t i = 0; shard_frame_piece(f, i, &piece); i++) {
+        TRY(put(w, piece.data, piece.size_bytes, err));
+    }
     return STATUS_OK;
 }
 
@@ -225,7 +247,7 @@ shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct err
     struct shard_record record = f->record;
     record.frame_offset += w->summary.size_bytes;
     record.image_offset += w->summary.size_bytes;
-    TRY(put(w, f->bytes.data, f->bytes.size_bytes, err));
+    TRY(put_frame(w, f, err));
     if (w->container == SHARD_CONTAINER_TAR_ZSTD) {
         TRY(put_seek_entry(w, f->record.frame_bytes, f->content_bytes, err));
     }

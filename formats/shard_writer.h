@@ -46,10 +46,13 @@ struct shard_sample {
 };
 
 /* The bytes of one sample, and what the index will say about it; filled by shard_frame_build, read
- * by shard_writer_add. Zero-initialise; reuse keeps the memory. */
+ * by shard_writer_add. The image is not copied: it must stay where it is until the frame has been
+ * added. Zero-initialise; reuse keeps the memory. */
 struct shard_frame {
     enum shard_container container;
-    struct byte_buffer bytes;   /* the zstd frame, or the tar members */
+    struct byte_buffer bytes;   /* the zstd frame, or the tar members, without the image's span */
+    size_t image_at;            /* where the span belongs in them */
+    const uint8_t *image;       /* borrowed */
     struct byte_buffer texts;   /* captions end to end */
     struct byte_buffer sizes;   /* u32 of each caption */
     struct shard_record record; /* offsets count from the frame's start */
@@ -84,6 +87,16 @@ enum status shard_frame_build(struct shard_frame_builder *b,
                               struct shard_frame *out,
                               const struct shard_sample *sample,
                               struct error *err);
+
+/* A run of the frame's bytes as they come in the file. */
+struct shard_piece {
+    const uint8_t *data; /* of the frame, or of `header` below */
+    size_t size_bytes;   /* may be 0 */
+    uint8_t header[SHARD_BLOCK_HEADER_BYTES];
+};
+
+/* Piece i of a frame that has been built, from 0 on; false behind the last. */
+bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece *out);
 
 struct shard_writer; /* opaque */
 

@@ -261,7 +261,7 @@ static bool takes(const struct pack_commit *c, const struct shard_frame *f) {
     uint64_t held = shard_writer_data_bytes(c->writer);
     return shard_writer_sample_count(c->writer) < c->opt->shard_samples &&
            held < c->opt->shard_size_bytes &&
-           f->bytes.size_bytes <= c->opt->shard_size_bytes - held &&
+           f->record.frame_bytes <= c->opt->shard_size_bytes - held &&
            shard_writer_caption_bytes(c->writer) + f->texts.size_bytes <= MAX_CAPTION_BYTES &&
            shard_writer_fits(c->writer, f);
 }

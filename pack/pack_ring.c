@@ -29,8 +29,8 @@ enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
 /* A batch is full with so many rows, or bytes of them. */
 enum { BATCH_ROWS = 16, BATCH_BYTES = 256 << 10 };
 
-/* Pictures, captions and JSON of the rows in the ring; their frames are as much again, and so may
- * be the buffers that wait for the next ones. */
+/* Pictures, captions and JSON of the rows in the ring; the buffers that wait for the next ones may
+ * be as much again. */
 enum { RING_BYTES = 4 << 20, RING_JOB_BYTES = 8 << 20 };
 
 struct slot {
@@ -291,19 +291,14 @@ static uint64_t file_bytes(const struct source_row *row) {
     return (uint64_t)info.st_size;
 }
 
-/* What the row will hold, and large buffers for it where there are some. */
-static void get_buffers(struct ring *r, uint64_t row, struct pack_item *item) {
+/* What a row will hold that is still in its file, and a large buffer for it where there is one. */
+static void get_buffer(struct ring *r, uint64_t row, struct pack_item *item) {
     uint64_t bytes = file_bytes(&item->row);
     if (bytes > 0) {
         pthread_mutex_lock(&r->mutex);
         take_memory(r, row, bytes);
         pthread_mutex_unlock(&r->mutex);
         pack_pool_take(&r->pool, &item->row.image, bytes);
-    } else {
-        bytes = item->row.image.size_bytes;
-    }
-    if (r->opt->resize.kind == PACK_RESIZE_NONE) {
-        pack_pool_take(&r->pool, &item->frame.bytes, bytes + bytes / 16);
     }
 }
 
@@ -348,7 +343,7 @@ static void *worker_main(void *cookie) {
         pthread_mutex_unlock(&r->mutex);
         for (uint64_t row = begin; row < end; row++) {
             struct pack_item *item = &r->slots[row % r->slot_count].item;
-            get_buffers(r, row, item);
+            get_buffer(r, row, item);
             pack_worker_run(t->worker, item);
         }
         pthread_mutex_lock(&r->mutex);

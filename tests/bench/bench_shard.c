@@ -177,7 +177,7 @@ static int measure_frames(const char *directory, int level) {
         bytes = 0;
         for (size_t k = 0; k < s.count; k++) {
             must(shard_frame_build(b, &frame, &s.items[k], &err));
-            bytes += frame.bytes.size_bytes - s.items[k].image_bytes;
+            bytes += frame.record.frame_bytes - s.items[k].image_bytes;
         }
         double seconds = processor_seconds() - start;
         best = seconds < best ? seconds : best;

@@ -76,11 +76,11 @@ static void make_foreign(struct sound *out, const struct sound *plain) {
         struct shard_record r;
         make_sample_sized(&made, i, 1, 40);
         demand(shard_frame_build(b, &frame, &made.sample, NULL) == STATUS_OK);
-        made_sample_fini(&made);
         demand(shard_index_record(&index, i, &r, NULL) == STATUS_OK);
         const struct shard_foreign_place place = {r.frame_offset, out->shard.data + r.frame_offset,
                                                   r.frame_bytes, r.image_offset};
         demand(shard_foreign_add(x, &frame, &place, NULL) == STATUS_OK);
+        made_sample_fini(&made);
     }
     demand(shard_foreign_finish(x, &out->index, &summary, out->shard.size_bytes, 0, 0, NULL) ==
            STATUS_OK);

@@ -90,9 +90,11 @@ static enum status fill_shard(struct shard_writer *w,
         struct made_sample s;
         make_sample_sized(&s, how->first_id + i * how->step, how->seed, how->image_bytes);
         enum status status = shard_frame_build(b, frame, &s.sample, err);
+        if (status == STATUS_OK) {
+            status = shard_writer_add(w, frame, err);
+        }
         made_sample_fini(&s);
         TRY(status);
-        TRY(shard_writer_add(w, frame, err));
     }
     return STATUS_OK;
 }
@@ -127,6 +129,15 @@ static enum status make_one(struct manifest *m,
     shard_frame_builder_destroy(b);
     shard_writer_close(w);
     return s;
+}
+
+enum status
+made_frame_bytes(struct byte_buffer *out, const struct shard_frame *f, struct error *err) {
+    struct shard_piece piece;
+    for (size_t i = 0; shard_frame_piece(f, i, &piece); i++) {
+        TRY(byte_buffer_append(out, piece.data, piece.size_bytes, err));
+    }
+    return STATUS_OK;
 }
 
 enum status make_shards_into(struct manifest *m,

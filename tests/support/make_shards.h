@@ -29,6 +29,10 @@ void make_sample(struct made_sample *out, uint64_t id, uint64_t seed);
 void make_sample_sized(struct made_sample *out, uint64_t id, uint64_t seed, size_t image_bytes);
 void made_sample_fini(struct made_sample *s);
 
+/* Appends the bytes that stand for the frame in a file. Returns OK or NOMEM. */
+enum status
+made_frame_bytes(struct byte_buffer *out, const struct shard_frame *f, struct error *err);
+
 struct make_shards {
     const char *name;           /* "made" */
     uint64_t samples;           /* ids 0, step, 2 * step, ... */

@@ -70,8 +70,11 @@ static void draw_picture(struct byte_buffer *jpeg, int32_t *width, int32_t *heig
     free(pixels);
 }
 
-static void
-build_frame(struct shard_frame_builder *b, struct shard_frame *frame, uint64_t i, uint64_t step) {
+static void add_picture(struct shard_writer *w,
+                        struct shard_frame_builder *b,
+                        struct shard_frame *frame,
+                        uint64_t i,
+                        uint64_t step) {
     char key[32];
     char text[MAX_CAPTIONS][CAPTION_BYTES];
     struct shard_text captions[MAX_CAPTIONS];
@@ -99,6 +102,7 @@ build_frame(struct shard_frame_builder *b, struct shard_frame *frame, uint64_t i
         .caption_count = caption_count(i),
     };
     MUST(shard_frame_build(b, frame, &sample, &err));
+    MUST(shard_writer_add(w, frame, &err));
     byte_buffer_fini(&jpeg);
 }
 
@@ -117,8 +121,7 @@ static void make_shard(struct manifest *m,
                            &err));
     MUST(shard_frame_builder_create(&b, how->container, 1, &err));
     for (uint64_t i = from; i < to; i++) {
-        build_frame(b, &frame, i, how->id_step);
-        MUST(shard_writer_add(w, &frame, &err));
+        add_picture(w, b, &frame, i, how->id_step);
     }
     MUST(shard_writer_finish(w, &summary, &err));
     MUST(manifest_add_shard(m, &summary, &err));

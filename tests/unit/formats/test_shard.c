@@ -343,14 +343,17 @@ TEST(zstd_reads_frames_on_both_sides_of_the_short_form) {
     assert_ok(zstd_unpacker_create(&u, &err), err);
     for (size_t image_bytes = 62000; image_bytes < 67000; image_bytes += 256) {
         struct made_sample made;
+        struct byte_buffer bytes = {0};
         uint32_t content = 0;
         make_sample_sized(&made, 7, 1, image_bytes);
         assert_ok(shard_frame_build(b, &frame, &made.sample, &err), err);
+        assert_ok(made_frame_bytes(&bytes, &frame, &err), err);
         made_sample_fini(&made);
-        assert_true(frame_content_bytes(frame.bytes.data, frame.bytes.size_bytes, &content));
+        assert_int_equal(bytes.size_bytes, frame.record.frame_bytes);
+        assert_true(frame_content_bytes(bytes.data, bytes.size_bytes, &content));
         assert_int_equal(content, frame.content_bytes);
-        assert_ok(zstd_unpack(u, out, content, frame.bytes.data, frame.bytes.size_bytes, "x", &err),
-                  err);
+        assert_ok(zstd_unpack(u, out, content, bytes.data, bytes.size_bytes, "x", &err), err);
+        byte_buffer_fini(&bytes);
         assert_int_equal((uint32_t)hash64(out, content), frame.content_check);
         forms |= frame.bytes.data[4] == FRAME_DESCRIPTOR_SHORT ? 1 : 2;
     }

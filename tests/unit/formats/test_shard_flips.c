@@ -11,6 +11,7 @@
 #include "formats/shard_foreign.h"
 #include "formats/shard_reader.h"
 #include "formats/shard_writer.h"
+#include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 
 enum { SAMPLE_COUNT = 3 };
@@ -82,9 +83,8 @@ static void write_shard(const struct file_system *fs,
         assert_ok(shard_writer_add(w, &frame, &err), err);
         if (foreign) {
             size_t at = tar.size_bytes;
-            assert_ok(byte_buffer_append(&tar, frame.bytes.data, frame.bytes.size_bytes, &err),
-                      err);
-            const struct shard_foreign_place place = {at, frame.bytes.data, frame.bytes.size_bytes,
+            assert_ok(made_frame_bytes(&tar, &frame, &err), err);
+            const struct shard_foreign_place place = {at, tar.data + at, tar.size_bytes - at,
                                                       at + frame.record.image_offset};
             assert_ok(shard_foreign_add(x, &frame, &place, &err), err);
         }
