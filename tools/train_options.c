@@ -53,7 +53,8 @@ static const struct cli_option rows[] = {
      .help = "dataset for retrieval between epochs and at the end"},
     {"eval-every", 0, CLI_U64, FIELD(eval_every), .min = "0", .max = "1000000", .default_text = "1",
      .metavar = "N", .group = "Run",
-     .help = "evaluate on --val every N epochs; 0: only at the end"},
+     .help = "evaluate on --val every N epochs, and where the run ends; 0: only there. --resume "
+             "makes up one that was due when the run was stopped"},
     {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
      .default_text = "0", .metavar = "N", .group = "Run",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},

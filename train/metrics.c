@@ -16,28 +16,43 @@
 enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 16 };
 
 static const char step_prefix[] = "{\"step\":";
+static const char evaluation_name[] = "retrieval";
 
 struct metrics {
     FILE *file;
+    bool has_evaluation; /* of the step it was opened for */
     struct json_writer line;
     char path[PATH_MAX_BYTES];
 };
 
-/* The part of `text` whose lines are whole, begin with a step and do not lie behind `step`. */
-static size_t kept_size(const char *text, uint64_t step) {
+/* Whether `rest`, a line behind its step, is an evaluation. */
+static bool is_evaluation(const char *rest) {
+    const size_t length = sizeof evaluation_name - 1;
+    return strncmp(rest, ",\"", 2) == 0 && strncmp(rest + 2, evaluation_name, length) == 0 &&
+           rest[2 + length] == '"';
+}
+
+/* The part of `text` whose lines are whole, begin with a step and do not lie behind `step`;
+ * *evaluated: one of them is an evaluation of `step`. */
+static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
     size_t kept = 0;
     for (;;) {
         const char *line = text + kept;
         const char *end = strchr(line, '\n');
-        if (end == NULL || strncmp(line, step_prefix, sizeof step_prefix - 1) != 0 ||
-            strtoull(line + sizeof step_prefix - 1, NULL, 10) > step) {
+        if (end == NULL || strncmp(line, step_prefix, sizeof step_prefix - 1) != 0) {
             return kept;
         }
+        char *rest;
+        const uint64_t found = strtoull(line + sizeof step_prefix - 1, &rest, 10);
+        if (found > step) {
+            return kept;
+        }
+        *evaluated |= found == step && is_evaluation(rest);
         kept += (size_t)(end - line) + 1;
     }
 }
 
-static enum status cut_behind(const char *path, uint64_t step, struct error *err) {
+static enum status cut_behind(const char *path, uint64_t step, bool *evaluated, struct error *err) {
     struct byte_buffer old;
     const struct file_system *fs = file_posix();
     struct error ignored = {0};
@@ -48,7 +63,7 @@ static enum status cut_behind(const char *path, uint64_t step, struct error *err
     if (s != STATUS_OK) {
         return error_set(err, s, "%s", ignored.text);
     }
-    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step) : 0;
+    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, evaluated) : 0;
     s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
     byte_buffer_fini(&old);
     return s;
@@ -64,7 +79,7 @@ enum status metrics_open(struct metrics **out, const char *run, uint64_t step, s
     enum status s;
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
-    TRY_OR_FAIL(s, cut_behind(m->path, step, err));
+    TRY_OR_FAIL(s, cut_behind(m->path, step, &m->has_evaluation, err));
     m->file = fopen(m->path, "ae");
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);
@@ -75,6 +90,10 @@ enum status metrics_open(struct metrics **out, const char *run, uint64_t step, s
 fail:
     metrics_close(m);
     return s;
+}
+
+bool metrics_has_evaluation(const struct metrics *m) {
+    return m->has_evaluation;
 }
 
 /* Ends the object and writes it as one line. */
@@ -116,7 +135,7 @@ enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
                               struct error *err) {
-    retrieval_write_json(begin_line(m, step), "retrieval", r);
+    retrieval_write_json(begin_line(m, step), evaluation_name, r);
     return write_line(m, err);
 }
 

@@ -10,6 +10,7 @@
 #ifndef TRAIN_METRICS_H
 #define TRAIN_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"
@@ -34,6 +35,9 @@ struct step_report {
 /* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. Returns OK, IO, NOMEM or LIMIT.
  */
 enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err);
+
+/* Whether a kept line is the evaluation of the step that open was given. */
+bool metrics_has_evaluation(const struct metrics *m);
 
 /* Each writes one whole line. Returns OK or IO. */
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);

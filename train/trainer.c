@@ -143,10 +143,35 @@ static enum status stopped(const struct trainer *t, struct error *err) {
                      t->step, trainer_last_step(t), t->options.run);
 }
 
+/* Whether there is an evaluation after the step that was the last one. */
+static bool evaluation_is_due(const struct trainer *t) {
+    const struct trainer_options *o = &t->options;
+    const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
+    const bool epoch_ended = t->step % t->data.steps_per_epoch == 0;
+    const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
+    return o->val != NULL && (due || t->step == trainer_last_step(t));
+}
+
+/* What the epoch did is saved already. */
+static enum status
+evaluate_when_due(struct trainer *t, struct retrieval_result *result, struct error *err) {
+    const enum status s = evaluation_is_due(t) ? trainer_evaluate(t, result, err) : STATUS_OK;
+    return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
+}
+
+/* A run that was stopped between a checkpoint and the evaluation behind it makes that up. Not one
+ * whose data have changed: its step is not the one that was saved. */
+static bool owes_evaluation(const struct trainer *t) {
+    return t->step > 0 && t->step == t->resumed_step && !metrics_has_evaluation(t->metrics);
+}
+
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err) {
     REQUIRE(t != NULL && result != NULL);
     const struct trainer_options *o = &t->options;
     *result = (struct retrieval_result){0};
+    if (owes_evaluation(t)) {
+        TRY(evaluate_when_due(t, result, err));
+    }
     while (t->step < trainer_last_step(t)) {
         bool epoch_ended = false;
         TRY(trainer_one_step(t, &epoch_ended, err));
@@ -159,15 +184,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         if (stop) {
             return stopped(t, err);
         }
-        const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
-        const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
-        if (o->val != NULL && (due || at_end)) {
-            const enum status s = trainer_evaluate(t, result, err);
-            if (s == STATUS_INTERRUPTED) { /* what the epoch did is saved already */
-                return stopped(t, err);
-            }
-            TRY(s);
-        }
+        TRY(evaluate_when_due(t, result, err));
     }
     return metrics_sync(t->metrics, err);
 }

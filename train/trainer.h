@@ -130,7 +130,7 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
 /* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
  * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
  * as it was. The last retrieval result is left in *result when `val` is given (images == 0: none
- * was made). */
+ * was made). An evaluation that was due when the run was stopped comes first. */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
 
 /* Memory alone, without data or run: vocab_count as the tokenizer would have it. */

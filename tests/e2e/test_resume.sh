@@ -59,6 +59,31 @@ wait "$pid" 2>/dev/null || true
 "$BIN/ccstream-train" -q --resume killed
 cmp whole/last killed/last || fail "a killed run does not end as the uninterrupted one"
 
+# An evaluation that was due when a run was stopped is made up: its evaluation lines are those of a run that was
+# not. Stopped just behind the checkpoint of an epoch, wherever that meets it, and cut between checkpoint and line.
+evaluations() {
+    grep '"retrieval":' "$1/metrics.jsonl"
+}
+"$BIN/ccstream-train" -q $options --epochs 2 --val data --out judged
+[ "$(evaluations judged | cut -d, -f1 | tr '\n' ' ')" = '{"step":8 {"step":16 ' ] || fail "$(evaluations judged)"
+"$BIN/ccstream-train" -q $options --epochs 2 --val data --out cut &
+pid=$!
+for _ in $(seq 2000); do
+    grep -qs '"state":' cut/metrics.jsonl && break
+    sleep 0.01
+done
+kill -INT "$pid"
+wait "$pid" || fail "SIGINT: exit code $?"
+"$BIN/ccstream-train" -q --resume cut
+cmp <(evaluations judged) <(evaluations cut) || fail "evaluations of a stopped run: $(evaluations cut)"
+"$BIN/ccstream-train" -q $options --epochs 2 --val data --out owing --steps 8
+grep -v '"retrieval":' owing/metrics.jsonl >left.jsonl
+mv left.jsonl owing/metrics.jsonl
+"$BIN/ccstream-train" -q --resume owing
+cmp <(evaluations judged) <(evaluations owing) || fail "an evaluation was not made up: $(evaluations owing)"
+"$BIN/ccstream-train" -q --resume owing
+cmp <(evaluations judged) <(evaluations owing) || fail "a finished run was evaluated again: $(evaluations owing)"
+
 # A run without checkpoint starts at step 0; a finished one is left as it is.
 mkdir fresh
 cp whole/config.json fresh/

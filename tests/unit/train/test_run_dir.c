@@ -110,3 +110,31 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     struct metrics *m = NULL;
     assert_status(metrics_open(&m, test_temp_path("nowhere"), 0, &err), STATUS_NOTFOUND, err);
 }
+
+/* Only a whole line of that very step counts. */
+TEST(metrics_know_whether_a_step_was_evaluated) {
+    static const struct {
+        const char *end;
+        uint64_t step;
+        bool evaluated;
+    } cases[] = {
+        {"{\"step\":4,\"state\":{}}\n", 4, false},
+        {"{\"step\":4,\"retrieval\":{}}\n", 4, true},
+        {"{\"step\":4,\"retrieval\":{}}\n", 5, false},
+        {"{\"step\":4,\"retrieval\":{}}\n", 3, false},
+        {"{\"step\":4,\"retrieval\":{", 4, false},
+        {"{\"step\":4,\"retrievals\":{}}\n", 4, false},
+        {"{\"step\":4", 4, false},
+        {"", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error err = {0};
+        struct metrics *m = NULL;
+        test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
+        assert_ok(metrics_open(&m, test_temp_dir(), cases[i].step, &err), err);
+        if (metrics_has_evaluation(m) != cases[i].evaluated) {
+            fail_msg("step %d behind '%s'", (int)cases[i].step, cases[i].end);
+        }
+        metrics_close(m);
+    }
+}
