@@ -52,6 +52,25 @@ enum status bench_limit_run(struct bench_limit *b,
                             uint64_t pairs_count,
                             struct error *err);
 
+/* What a machine does at best, measured through its operators. */
+struct bench_machine {
+    double product_flops; /* per second, of a square matrix product */
+    int64_t product_side;
+    double copy_bytes; /* per second, read and written, of rows of 4 KB in random order */
+};
+
+/* large: a product of 8192 and a copy of 1 GiB, calls in a row without a wait; else of 1536 and
+ * 64 MiB. Each for `seconds`. Returns OK, INTERRUPTED or what the device says. */
+enum status bench_machine(struct bench_machine *out,
+                          struct device *dev,
+                          enum dtype type,
+                          bool large,
+                          double seconds,
+                          struct error *err);
+
+/* Whether a name is that of a device whose calls compute before they return. */
+bool bench_is_host(const char *device);
+
 /* What the convolutions alone of a training step cost on the CPU. */
 struct bench_convolutions {
     double images_per_s;

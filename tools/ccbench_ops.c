@@ -269,19 +269,20 @@ static const struct shape large_shapes[] = {
 struct shape_list {
     const struct shape *items;
     size_t count;
-    struct shape product, rows; /* what this machine does at best */
-    bool pipelined;             /* calls follow each other without a wait */
+    bool large;
+    bool pipelined; /* calls follow each other without a wait */
 };
 
+bool bench_is_host(const char *device) {
+    return strcmp(device, "cpu") == 0 || strcmp(device, "cpu-ref") == 0;
+}
+
 static struct shape_list shape_list(const struct options *o) {
-    const bool host = strcmp(o->device, "cpu") == 0 || strcmp(o->device, "cpu-ref") == 0;
+    const bool host = bench_is_host(o->device);
     const bool large = o->sizes == SIZES_LARGE || (o->sizes == SIZES_AUTO && !host);
-    const int64_t side = large ? 8192 : 1536;
-    const int64_t rows_count = large ? 262144 : 16384;
     return (struct shape_list){.items = large ? large_shapes : shapes,
                                .count = large ? CLI_COUNT(large_shapes) : CLI_COUNT(shapes),
-                               .product = {"matmul", "", {{side, side, side}}, 0},
-                               .rows = {"gather_rows", "", {{rows_count, rows_count, 1024}}, 0},
+                               .large = large,
                                .pipelined = !host};
 }
 
@@ -371,14 +372,10 @@ fail:
 
 /* ---- results ---- */
 
-struct machine {
-    double product_flops, copy_bytes; /* per second */
-};
-
 static void json_result(struct json_writer *w,
                         const struct shape *shape,
                         const struct result *r,
-                        const struct machine *m) {
+                        const struct bench_machine *m) {
     json_open_object(w, NULL);
     json_string(w, "op", shape->row);
     json_string(w, "shape", shape->what);
@@ -392,7 +389,7 @@ static void json_result(struct json_writer *w,
 }
 
 static void
-print_result(const struct shape *shape, const struct result *r, const struct machine *m) {
+print_result(const struct shape *shape, const struct result *r, const struct bench_machine *m) {
     const double speed = r->flops / r->median_s;
     const double flow = r->bytes / r->median_s;
     printf("%-18s %-34s %9.3f %9.3f ", shape->row, shape->what, r->median_s * 1e3,
@@ -427,17 +424,22 @@ static bool chosen(const struct shape *shape, const char *only) {
     return only == NULL || strncmp(shape->row, only, strlen(only)) == 0;
 }
 
-static enum status measure_machine(struct machine *m,
-                                   struct device *dev,
-                                   enum dtype type,
-                                   const struct shape_list *list,
-                                   const struct timing *how,
-                                   struct error *err) {
-    const struct timing twice = {2 * how->seconds, how->pipelined};
+enum status bench_machine(struct bench_machine *m,
+                          struct device *dev,
+                          enum dtype type,
+                          bool large,
+                          double seconds,
+                          struct error *err) {
+    const int64_t side = large ? 8192 : 1536;
+    const int64_t rows_count = large ? 262144 : 16384;
+    const struct shape product = {"matmul", "", {{side, side, side}}, 0};
+    const struct shape copy = {"gather_rows", "", {{rows_count, rows_count, 1024}}, 0};
+    const struct timing how = {seconds, large};
     struct result r;
-    TRY(measure(&r, dev, type, &list->product, &twice, err));
+    TRY(measure(&r, dev, type, &product, &how, err));
     m->product_flops = r.flops / r.fastest_s;
-    TRY(measure(&r, dev, DTYPE_F32, &list->rows, &twice, err));
+    m->product_side = side;
+    TRY(measure(&r, dev, DTYPE_F32, &copy, &how, err));
     m->copy_bytes = r.bytes / r.fastest_s;
     return STATUS_OK;
 }
@@ -446,15 +448,15 @@ static enum status
 measure_all(struct device *dev, const struct options *o, struct json_writer *w, struct error *err) {
     const struct shape_list list = shape_list(o);
     const struct timing how = {(double)o->seconds_ms * 1e-3, list.pipelined};
-    struct machine m;
-    TRY(measure_machine(&m, dev, types[o->type], &list, &how, err));
+    struct bench_machine m;
+    TRY(bench_machine(&m, dev, types[o->type], list.large, 2 * how.seconds, err));
     if (o->json) {
         json_double(w, "matmul_gflops", m.product_flops * 1e-9);
         json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
         json_open_array(w, "ops");
     } else {
         printf("device %s, %s: matrix product of %lld: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
-               type_names[o->type], (long long)list.product.size.v[0], m.product_flops * 1e-9,
+               type_names[o->type], (long long)m.product_side, m.product_flops * 1e-9,
                m.copy_bytes * 1e-9);
         printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
                "GFLOP/s", "%", "GB/s", "%");

@@ -17,8 +17,12 @@ static struct {
     size_t convolution_count;
 } timed;
 
-static enum status
-finish(struct device *dev, const char *name, int64_t start_ns, double flops, enum status s) {
+static enum status finish(struct device *dev,
+                          const char *name,
+                          int64_t start_ns,
+                          double flops,
+                          double bytes,
+                          enum status s) {
     if (s == STATUS_OK) {
         s = timed.real->sync(dev, NULL);
     }
@@ -37,6 +41,7 @@ finish(struct device *dev, const char *name, int64_t start_ns, double flops, enu
     timed.times[i].calls++;
     timed.times[i].ns += ns;
     timed.times[i].flops += flops;
+    timed.times[i].bytes += bytes;
     return s;
 }
 
@@ -47,6 +52,16 @@ static double count(const struct tensor *t) {
 static bool wanted(const struct tensor *t) {
     return t->data != NULL;
 }
+
+/* Bytes of all that are wanted. */
+static double moved(const struct tensor *const *list) {
+    double bytes = 0.0;
+    for (; *list != NULL; list++) {
+        bytes += wanted(*list) ? (double)tensor_size_bytes(*list) : 0.0;
+    }
+    return bytes;
+}
+#define MOVED(...) moved((const struct tensor *const[]){__VA_ARGS__, NULL})
 
 static double conv_flops(const struct tensor *pre, const struct tensor *weight) {
     return 2.0 * count(pre) * count(weight) / (double)weight->shape[0];
@@ -78,12 +93,12 @@ static void note_convolution(const struct tensor *pre,
 }
 
 /* The fixed name of a wrapper is also what its times are found by. */
-#define TIMED(name, parameters, arguments, flops)                                                  \
+#define TIMED(name, parameters, arguments, flops, bytes)                                           \
     static enum status timed_##name parameters {                                                   \
         static const char own[] = #name;                                                           \
         const int64_t start_ns = clock_now_ns();                                                   \
         const enum status s = timed.real->name arguments;                                          \
-        return finish(dev, own, start_ns, flops, s);                                               \
+        return finish(dev, own, start_ns, flops, bytes, s);                                        \
     }
 
 /* What operators take, in one word: the lists below are long enough. */
@@ -92,16 +107,23 @@ static void note_convolution(const struct tensor *pre,
 TIMED(fill,
       (struct device * dev, view *out, double value, struct error *err),
       (dev, out, value, err),
-      0.0)
-TIMED(cast, (struct device * dev, view *out, view *in, struct error *err), (dev, out, in, err), 0.0)
+      0.0,
+      MOVED(out))
+TIMED(cast,
+      (struct device * dev, view *out, view *in, struct error *err),
+      (dev, out, in, err),
+      0.0,
+      MOVED(out, in))
 TIMED(upload,
       (struct device * dev, void *dst, const void *host, size_t size, struct error *err),
       (dev, dst, host, size, err),
-      0.0)
+      0.0,
+      (double)size)
 TIMED(download,
       (struct device * dev, void *host, const void *src, size_t size, struct error *err),
       (dev, host, src, size, err),
-      0.0)
+      0.0,
+      (double)size)
 TIMED(normalize_u8,
       (struct device * dev,
        view *out,
@@ -110,7 +132,8 @@ TIMED(normalize_u8,
        const float std[3],
        struct error *err),
       (dev, out, in, mean, std, err),
-      0.0)
+      0.0,
+      MOVED(out, in))
 
 static enum status timed_conv_bn(struct device *dev,
                                  view *out,
@@ -131,7 +154,8 @@ static enum status timed_conv_bn(struct device *dev,
     const enum status s = timed.real->conv_bn(dev, out, pre, mean, rstd, running_mean, running_var,
                                               in, weight, gamma, beta, residual, p, err);
     note_convolution(pre, in, weight, p, false, false);
-    return finish(dev, own, start_ns, conv_flops(pre, weight), s);
+    return finish(dev, own, start_ns, conv_flops(pre, weight),
+                  MOVED(out, pre, in, weight, residual), s);
 }
 
 static enum status timed_conv_bn_bwd(struct device *dev,
@@ -160,7 +184,8 @@ static enum status timed_conv_bn_bwd(struct device *dev,
                                                   dweight, dgamma, dbeta, param_mode, dpre, dout,
                                                   out, pre, mean, rstd, in, weight, gamma, p, err);
     note_convolution(pre, in, weight, p, true, wanted(din));
-    return finish(dev, own, start_ns, (wanted(din) ? 2.0 : 1.0) * conv_flops(pre, weight), s);
+    return finish(dev, own, start_ns, (wanted(din) ? 2.0 : 1.0) * conv_flops(pre, weight),
+                  MOVED(din, dresidual, dweight, dpre, dout, out, pre, in, weight), s);
 }
 
 TIMED(maxpool,
@@ -171,7 +196,8 @@ TIMED(maxpool,
        const struct pool_params *p,
        struct error *err),
       (dev, out, argmax, in, p, err),
-      0.0)
+      0.0,
+      MOVED(out, argmax, in))
 TIMED(maxpool_bwd,
       (struct device * dev,
        view *din,
@@ -181,11 +207,13 @@ TIMED(maxpool_bwd,
        const struct pool_params *p,
        struct error *err),
       (dev, din, mode, dout, argmax, p, err),
-      0.0)
+      0.0,
+      MOVED(din, dout, argmax))
 TIMED(avgpool,
       (struct device * dev, view *out, view *in, const struct pool_params *p, struct error *err),
       (dev, out, in, p, err),
-      0.0)
+      0.0,
+      MOVED(out, in))
 TIMED(avgpool_bwd,
       (struct device * dev,
        view *din,
@@ -194,15 +222,18 @@ TIMED(avgpool_bwd,
        const struct pool_params *p,
        struct error *err),
       (dev, din, mode, dout, p, err),
-      0.0)
+      0.0,
+      MOVED(din, dout))
 TIMED(global_avgpool,
       (struct device * dev, view *out, view *in, struct error *err),
       (dev, out, in, err),
-      0.0)
+      0.0,
+      MOVED(out, in))
 TIMED(global_avgpool_bwd,
       (struct device * dev, view *din, enum write_mode mode, view *dout, struct error *err),
       (dev, din, mode, dout, err),
-      0.0)
+      0.0,
+      MOVED(din, dout))
 TIMED(linear,
       (struct device * dev,
        view *out,
@@ -213,7 +244,8 @@ TIMED(linear,
        enum activation act,
        struct error *err),
       (dev, out, pre, in, weight, bias, act, err),
-      2.0 * count(in) * (double)weight->shape[0])
+      2.0 * count(in) * (double)weight->shape[0],
+      MOVED(out, pre, in, weight, bias))
 TIMED(linear_bwd,
       (struct device * dev,
        view *din,
@@ -229,7 +261,8 @@ TIMED(linear_bwd,
        enum activation act,
        struct error *err),
       (dev, din, din_mode, dweight, dbias, param_mode, dpre, dout, in, weight, pre, act, err),
-      (wanted(din) ? 4.0 : 2.0) * count(in) * (double)weight->shape[0])
+      (wanted(din) ? 4.0 : 2.0) * count(in) * (double)weight->shape[0],
+      MOVED(din, dweight, dbias, dpre, dout, in, weight, pre))
 TIMED(matmul,
       (struct device * dev,
        view *out,
@@ -241,7 +274,8 @@ TIMED(matmul,
        float alpha,
        struct error *err),
       (dev, out, mode, a, transpose_a, b, transpose_b, alpha, err),
-      2.0 * count(out) * (double)a->shape[transpose_a ? 0 : 1])
+      2.0 * count(out) * (double)a->shape[transpose_a ? 0 : 1],
+      MOVED(out, a, b))
 TIMED(embedding,
       (struct device * dev,
        view *out,
@@ -251,7 +285,8 @@ TIMED(embedding,
        view *positions,
        struct error *err),
       (dev, out, tokens, seg, table, positions, err),
-      0.0)
+      0.0,
+      MOVED(out, out, tokens))
 TIMED(embedding_bwd,
       (struct device * dev,
        view *dtable,
@@ -262,7 +297,8 @@ TIMED(embedding_bwd,
        const struct segments *seg,
        struct error *err),
       (dev, dtable, dpositions, mode, dout, tokens, seg, err),
-      0.0)
+      0.0,
+      MOVED(dtable, dpositions, dout, tokens))
 TIMED(layernorm,
       (struct device * dev,
        view *out,
@@ -276,7 +312,8 @@ TIMED(layernorm,
        float eps,
        struct error *err),
       (dev, out, sum, mean, rstd, a, b, gamma, beta, eps, err),
-      0.0)
+      0.0,
+      MOVED(out, sum, mean, rstd, a, b, gamma, beta))
 TIMED(layernorm_bwd,
       (struct device * dev,
        view *dsum,
@@ -291,7 +328,8 @@ TIMED(layernorm_bwd,
        view *gamma,
        struct error *err),
       (dev, dsum, dsum_mode, dgamma, dbeta, param_mode, dout, sum, mean, rstd, gamma, err),
-      0.0)
+      0.0,
+      MOVED(dsum, dgamma, dbeta, dout, sum, mean, rstd, gamma))
 /* Two products of (T, Dh) with (T, Dh) a head, all T x T; four in the backward pass. */
 TIMED(attention,
       (struct device * dev,
@@ -302,7 +340,8 @@ TIMED(attention,
        const struct attention_params *p,
        struct error *err),
       (dev, out, probs, qkv, seg, p, err),
-      4.0 * count(probs) * (double)out->shape[1] / (double)p->heads)
+      4.0 * count(probs) * (double)out->shape[1] / (double)p->heads,
+      MOVED(out, probs, qkv))
 TIMED(attention_bwd,
       (struct device * dev,
        view *dqkv,
@@ -313,7 +352,8 @@ TIMED(attention_bwd,
        const struct attention_params *p,
        struct error *err),
       (dev, dqkv, dout, probs, qkv, seg, p, err),
-      8.0 * count(probs) * (double)dout->shape[1] / (double)p->heads)
+      8.0 * count(probs) * (double)dout->shape[1] / (double)p->heads,
+      MOVED(dqkv, dout, probs, qkv))
 TIMED(dropout,
       (struct device * dev,
        view *out,
@@ -322,11 +362,13 @@ TIMED(dropout,
        const struct dropout_params *p,
        struct error *err),
       (dev, out, in, seg, p, err),
-      0.0)
+      0.0,
+      MOVED(out, in))
 TIMED(segment_mean,
       (struct device * dev, view *out, view *in, const struct segments *seg, struct error *err),
       (dev, out, in, seg, err),
-      0.0)
+      0.0,
+      MOVED(out, in))
 TIMED(segment_mean_bwd,
       (struct device * dev,
        view *din,
@@ -335,32 +377,39 @@ TIMED(segment_mean_bwd,
        const struct segments *seg,
        struct error *err),
       (dev, din, mode, dout, seg, err),
-      0.0)
+      0.0,
+      MOVED(din, dout))
 TIMED(gather_rows,
       (struct device * dev, view *out, view *in, view *rows, struct error *err),
       (dev, out, in, rows, err),
-      0.0)
+      0.0,
+      MOVED(out, out, rows))
 TIMED(
     scatter_rows,
     (struct device * dev, view *out, enum write_mode mode, view *in, view *rows, struct error *err),
     (dev, out, mode, in, rows, err),
-    0.0)
+    0.0,
+    MOVED(in, in, rows))
 TIMED(l2_normalize,
       (struct device * dev, view *out, view *norm, view *in, struct error *err),
       (dev, out, norm, in, err),
-      0.0)
+      0.0,
+      MOVED(out, norm, in))
 TIMED(l2_normalize_bwd,
       (struct device * dev, view *din, view *dout, view *out, view *norm, struct error *err),
       (dev, din, dout, out, norm, err),
-      0.0)
+      0.0,
+      MOVED(din, dout, out, norm))
 TIMED(add,
       (struct device * dev, view *out, view *in, float alpha, struct error *err),
       (dev, out, in, alpha, err),
-      0.0)
+      0.0,
+      MOVED(out, out, in))
 TIMED(sum_squares,
       (struct device * dev, double *out, view *in, struct error *err),
       (dev, out, in, err),
-      2.0 * count(in))
+      2.0 * count(in),
+      MOVED(in))
 TIMED(grad_scale,
       (struct device * dev,
        struct step_values *values,
@@ -368,6 +417,7 @@ TIMED(grad_scale,
        double clip_norm,
        struct error *err),
       (dev, values, sums, clip_norm, err),
+      0.0,
       0.0)
 TIMED(adamw,
       (struct device * dev,
@@ -379,7 +429,8 @@ TIMED(adamw,
        const struct adamw_params *p,
        struct error *err),
       (dev, value, working, grad, m, v, p, err),
-      0.0)
+      0.0,
+      MOVED(value, value, working, grad, m, m, v, v))
 TIMED(sgdm,
       (struct device * dev,
        view *value,
@@ -389,7 +440,8 @@ TIMED(sgdm,
        const struct sgdm_params *p,
        struct error *err),
       (dev, value, working, grad, m, p, err),
-      0.0)
+      0.0,
+      MOVED(value, value, working, grad, m, m))
 
 void timed_ops_install(struct device *dev) {
     memset(&timed, 0, sizeof timed);

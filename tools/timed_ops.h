@@ -20,6 +20,7 @@ struct op_time {
     uint64_t calls;
     int64_t ns;
     double flops; /* two for a multiplication with its addition; 0 for what is not counted */
+    double bytes; /* of operands, each read once and written once */
 };
 
 /* A convolution of the model, forward or backward. */

@@ -35,8 +35,8 @@ def options():
     p.add_argument("--vocab", type=int, default=30522)
     p.add_argument("--precision", choices=TYPES, default="f32")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    p.add_argument("--compile", choices=("no", "default", "max-autotune"), default="no",
-                   help="torch.compile of towers and loss; max-autotune also records CUDA graphs")
+    p.add_argument("--compile", choices=("no", "default", "reduce-overhead", "max-autotune"), default="no",
+                   help="torch.compile of towers and loss; the last two also record CUDA graphs")
     p.add_argument("--no-dropout", action="store_true")
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--steps", type=int, default=5, help="in a run; the median of the runs counts")
