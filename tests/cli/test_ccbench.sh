@@ -158,26 +158,3 @@ has out.txt "per core"
 expect 66 "$BIN/ccbench" decode nowhere
 expect 64 "$BIN/ccbench" decode
 expect 64 "$BIN/ccbench" decode d --seconds 0
-
-# step: its keys, its towers, what it refuses
-step() { # step OPTION...
-    expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch 4 \
-        --tokens 8 --vocab 50 --steps 1 --threads 1 "$@"
-}
-step --json --micro-batch 3
-[ "$(wc -l <out.txt)" = 1 ] || fail "one line of JSON"
-for key in pairs_per_s gflops step_ms conv_only_pairs_per_s conv_only_ratio ops caption_tokens micro_batch; do
-    has out.txt "\"$key\":"
-done
-for op in conv_bn conv_bn_bwd linear linear_bwd attention_bwd embedding_bwd l2_normalize adamw matmul; do
-    has out.txt "{\"name\":\"$op\",\"calls\":"
-done
-step --tower image
-has out.txt "convolutions alone"
-grep -q "attention" out.txt && fail "an image tower has no attention"
-step --tower text --captions padded --full
-has out.txt "texts/s"
-grep -q "conv" out.txt && fail "a text tower has no convolutions"
-expect 64 "$BIN/ccbench" step --tower text --micro-batch 2
-expect 64 "$BIN/ccbench" step --image-tower resnet51
-expect 69 "$BIN/ccbench" step --device none

@@ -1,0 +1,44 @@
+# ccbench step: its keys, its towers, steps fed by the loader, what it refuses.
+# test-timeout: 240
+set -eu
+. "$SRC/tests/support/expect.sh"
+step() { # step OPTION...
+    expect 0 "$BIN/ccbench" step --image-tower resnet10t --text-tower tiny --stem small --image-size 16 --batch 4 \
+        --tokens 8 --vocab 50 --steps 1 --threads 1 "$@"
+}
+step --json --micro-batch 3
+lines out.txt 1
+for key in pairs_per_s gflops step_ms conv_only_pairs_per_s conv_only_ratio ops caption_tokens micro_batch \
+    matmul_gflops copy_gb_per_s planned_bytes loss_value gb_per_s of_matmul of_copy; do
+    has out.txt "\"$key\":"
+done
+hasnt out.txt '"fed_ratio":' # nothing was fed
+for op in conv_bn conv_bn_bwd linear linear_bwd attention_bwd embedding_bwd l2_normalize adamw matmul; do
+    has out.txt "{\"name\":\"$op\",\"calls\":"
+done
+step --tower image
+has out.txt "convolutions alone"
+hasnt out.txt attention # an image tower has none
+step --tower text --captions padded --full
+has out.txt "texts/s"
+hasnt out.txt conv # a text tower has none
+
+# fed by the loader
+"$TESTBIN/make_scenes" train 64 3 32 d.tar
+expect 0 "$BIN/ccpack" -q -o d d.tar
+expect 66 "$BIN/ccbench" step --data nowhere
+expect 64 "$BIN/ccbench" step --image-size 16 --batch 4 --data d
+has err.txt "ccpack tokenizer d"
+expect 0 "$BIN/ccpack" tokenizer d --vocab-size 300
+step --json --data d --vocab 1000 --loss nuclr
+for key in fed_ratio held_pairs_per_s stall_fraction; do
+    has out.txt "\"$key\":"
+done
+has out.txt '"loss":"nuclr"'
+expect 64 "$BIN/ccbench" step --data d --vocab 2 --batch 4
+has err.txt "give --vocab"
+expect 64 "$BIN/ccbench" step --tower image --data d
+expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower resnet10t --batch 2
+expect 64 "$BIN/ccbench" step --image-tower resnet51
+expect 69 "$BIN/ccbench" step --device none
+expect 64 "$BIN/ccbench" step --tower text --micro-batch 2

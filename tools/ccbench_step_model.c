@@ -1,0 +1,328 @@
+/*
+ * ccbench step, the step itself: a batch that is made up or comes from the loader, the model or one
+ * tower, the loss, the optimiser.
+ */
+#include <stdlib.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/rng.h"
+#include "tools/ccbench_step_internal.h"
+
+/* ---- made-up pairs ---- */
+
+static enum status make_input(struct bench_step *b, struct error *err) {
+    const struct step_options *o = b->o;
+    const size_t n = (size_t)o->batch;
+    const size_t bytes = n * (size_t)o->image_size * (size_t)o->image_size * 3;
+    struct rng r;
+    b->pixels = malloc(bytes);
+    b->tokens = calloc(n * (size_t)o->tokens, sizeof *b->tokens);
+    b->lengths = calloc(n, sizeof *b->lengths);
+    b->starts = calloc(n, sizeof *b->starts);
+    b->ids = calloc(n, sizeof *b->ids);
+    if (b->pixels == NULL || b->tokens == NULL || b->lengths == NULL || b->starts == NULL ||
+        b->ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for a batch of %zu", n);
+    }
+    rng_init(&r, 1, RNG_INIT, 0, 0);
+    for (size_t i = 0; i < bytes; i++) {
+        b->pixels[i] = (uint8_t)rng_below(&r, 256);
+    }
+    for (size_t i = 0; i < n * (size_t)o->tokens; i++) {
+        b->tokens[i] = (int32_t)rng_below(&r, (uint32_t)o->vocab);
+    }
+    const uint32_t least = (uint32_t)(o->tokens + 2) / 3;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t more = (uint32_t)o->tokens - least;
+        b->lengths[i] = (int32_t)(o->full || i == 0 ? o->tokens : least + rng_below(&r, more + 1));
+        b->token_count += (uint64_t)b->lengths[i];
+        b->ids[i] = (uint64_t)i;
+    }
+    return STATUS_OK;
+}
+
+/* ---- pairs of a dataset ---- */
+
+static enum status open_loader(struct bench_step *b, struct loader_info *info, struct error *err) {
+    const struct step_options *o = b->o;
+    struct loader_options lo;
+    loader_options_default(&lo);
+    lo.batch_count = (uint32_t)o->batch;
+    lo.image_size_px = (uint32_t)o->image_size;
+    lo.augment = AUGMENT_TRAIN;
+    lo.seed = 1;
+    lo.max_tokens = (uint32_t)o->tokens;
+    lo.threads = (uint32_t)o->loader_threads;
+    TRY(loader_open(&b->loader, o->data, &lo, err));
+    loader_info(b->loader, info);
+    if (info->vocab_count == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", o->data,
+                         o->data);
+    }
+    if (info->vocab_count > o->vocab) {
+        return error_set(err, STATUS_USAGE, "%s has %u pieces: give --vocab %u or more", o->data,
+                         (unsigned)info->vocab_count, (unsigned)info->vocab_count);
+    }
+    return STATUS_OK;
+}
+
+/* The next batch, or the one that is held. */
+static enum status take_batch(struct bench_step *b, struct error *err) {
+    if (b->loader == NULL || (b->hold && b->held_used)) {
+        return STATUS_OK;
+    }
+    const int64_t start_ns = clock_now_ns();
+    if (b->held_used) {
+        loader_release(b->loader, &b->held);
+        b->held_used = false;
+    }
+    TRY(loader_acquire(b->loader, &b->held, err));
+    b->held_used = true;
+    b->waited_s += (double)(clock_now_ns() - start_ns) * 1e-9;
+    b->token_count = 0;
+    for (uint32_t i = 0; i < b->held.count; i++) {
+        b->token_count += (uint64_t)b->held.lengths[i];
+    }
+    return STATUS_OK;
+}
+
+/* ---- the whole model ---- */
+
+static enum status take(struct bench_step *b, size_t size_bytes, void **out, struct error *err) {
+    return b->dev->ops->alloc(b->dev, size_bytes, out, err);
+}
+
+static enum status
+open_both(struct bench_step *b, const struct loader_info *data_info, struct error *err) {
+    const int64_t n = (int64_t)b->o->batch;
+    const int64_t e = b->model.embed_dim;
+    struct loss_options lo;
+    void *data[3];
+    TRY(dual_encoder_create(&b->both, b->dev, &b->model, err));
+    TRY(params_init(dual_encoder_params(b->both), 1, err));
+    loss_options_default(&lo);
+    lo.name = b->o->loss;
+    TRY(sample_state_create(&b->state, data_info->id_space, err));
+    TRY(loss_create(&b->loss, &lo, b->state, data_info->sample_count, n, err));
+    if (loss_uses_self(b->loss)) {
+        return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
+    }
+    b->similarity = calloc((size_t)(n * n), sizeof(float));
+    b->gradient = calloc((size_t)(n * n), sizeof(float));
+    if (b->similarity == NULL || b->gradient == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
+    }
+    TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
+    b->s = tensor_2d(data[0], DTYPE_F32, n, n);
+    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[1], err));
+    b->dx = tensor_2d(data[1], DTYPE_F32, n, e);
+    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[2], err));
+    b->dt = tensor_2d(data[2], DTYPE_F32, n, e);
+    return STATUS_OK;
+}
+
+static enum status step_both(struct bench_step *b, struct error *err) {
+    const struct ops *ops = b->dev->ops;
+    const size_t size = tensor_size_bytes(&b->s);
+    struct dual_encoder_batch batch = {.count = (int32_t)b->o->batch,
+                                       .images = b->pixels,
+                                       .tokens = b->tokens,
+                                       .lengths = b->lengths,
+                                       .sample_ids = b->ids,
+                                       .seed = 1,
+                                       .values = b->values};
+    if (b->held_used) {
+        batch.images = b->held.images;
+        batch.tokens = b->held.tokens;
+        batch.lengths = b->held.lengths;
+        batch.sample_ids = b->held.sample_ids;
+    }
+    struct tensor x, t;
+    TRY(dual_encoder_forward(b->both, &x, &t, &batch, true, err));
+    TRY(ops->matmul(b->dev, &b->s, WRITE_SET, &x, false, &t, true, 1.0f, err));
+    TRY(ops->download(b->dev, b->similarity, b->s.data, size, err));
+    const struct loss_input in = {.similarity = b->similarity,
+                                  .sample_ids = batch.sample_ids,
+                                  .batch_count = batch.count,
+                                  .step = b->step};
+    struct loss_output out = {.gradient = b->gradient};
+    TRY(loss_step(b->loss, &in, &out, err));
+    b->loss_value = out.value;
+    TRY(ops->upload(b->dev, b->s.data, b->gradient, size, err));
+    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &b->s, false, &t, false, 1.0f, err));
+    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &b->s, true, &x, false, 1.0f, err));
+    return dual_encoder_backward(b->both, &b->dx, &b->dt, &batch, WRITE_SET, err);
+}
+
+/* ---- one tower ---- */
+
+static enum status upload_tower_input(struct bench_step *b, int64_t token_rows, struct error *err) {
+    const struct ops *ops = b->dev->ops;
+    const int64_t n = (int64_t)b->o->batch;
+    if (b->image != NULL) {
+        const int64_t px = (int64_t)b->o->image_size;
+        b->images = tensor_4d(b->input, DTYPE_U8, n, px, px, 3);
+        return ops->upload(b->dev, b->input, b->pixels, tensor_size_bytes(&b->images), err);
+    }
+    int32_t *at = b->input;
+    b->captions.tokens = tensor_1d(at, DTYPE_I32, token_rows);
+    b->captions.starts = tensor_1d(at + token_rows, DTYPE_I32, n);
+    b->captions.lengths = tensor_1d(at + token_rows + n, DTYPE_I32, n);
+    uint64_t *ids = (uint64_t *)((uint8_t *)b->input + b->ids_at);
+    b->captions.sample_ids = ids;
+    TRY(ops->upload(b->dev, ids, b->ids, (size_t)n * sizeof *ids, err));
+    b->captions.longest = (int64_t)b->o->tokens;
+    int32_t start = 0;
+    for (int64_t i = 0; i < n; i++) {
+        b->starts[i] = start;
+        start += b->o->captions == 1 ? (int32_t)b->o->tokens : b->lengths[i];
+    }
+    TRY(ops->upload(b->dev, at, b->tokens, (size_t)token_rows * sizeof *at, err));
+    TRY(ops->upload(b->dev, at + token_rows, b->starts, (size_t)n * sizeof *at, err));
+    return ops->upload(b->dev, at + token_rows + n, b->lengths, (size_t)n * sizeof *at, err);
+}
+
+static enum status open_tower(struct bench_step *b, struct error *err) {
+    const int64_t n = (int64_t)b->o->batch;
+    const enum dtype dtype = b->model.dtype;
+    const bool image = b->o->tower == STEP_IMAGE;
+    const int64_t token_rows =
+        b->o->captions == 1 ? n * (int64_t)b->o->tokens : (int64_t)b->token_count;
+    size_t kept;
+    size_t scratch;
+    size_t input;
+    b->model.image.max_batch = (int32_t)n;
+    b->model.text.max_batch = (int32_t)n;
+    TRY(b->dev->ops->supports(b->dev, dtype, err));
+    TRY(params_create(&b->params, err));
+    if (image) {
+        TRY(resnet_create(&b->image, b->params, &b->model.image, err));
+        resnet_memory(b->image, dtype, &kept, &scratch);
+        input = (size_t)n * (size_t)b->o->image_size * (size_t)b->o->image_size * 3;
+    } else {
+        TRY(transformer_create(&b->text, b->params, &b->model.text, err));
+        transformer_memory(b->text, dtype, &kept, &scratch);
+        b->ids_at = ((size_t)(token_rows + 2 * n) * sizeof(int32_t) + 7) / 8 * 8;
+        input = b->ids_at + (size_t)n * sizeof(uint64_t);
+    }
+    TRY(params_alloc(b->params, b->dev, dtype, true, err));
+    TRY(params_init(b->params, 1, err));
+    TRY(take(b, kept, &b->kept, err));
+    TRY(take(b, scratch, &b->scratch, err));
+    TRY(take(b, input, &b->input, err));
+    const int64_t f = image ? resnet_feature_count(b->image) : b->model.text.dim;
+    void *data;
+    TRY(take(b, (size_t)(n * f) * dtype_size_bytes(dtype), &data, err));
+    b->dfeatures = tensor_2d(data, dtype, n, f);
+    TRY(b->dev->ops->fill(b->dev, &b->dfeatures, 1.0 / (double)(n * f), err));
+    if (image) {
+        resnet_attach(b->image, b->dev, dtype, b->kept, b->scratch);
+    } else {
+        transformer_attach(b->text, b->dev, dtype, b->kept, b->scratch);
+    }
+    return upload_tower_input(b, token_rows, err);
+}
+
+static enum status step_tower(struct bench_step *b, struct error *err) {
+    struct tensor features;
+    if (b->image != NULL) {
+        TRY(resnet_forward(b->image, &features, &b->images, RESNET_TRAINING, err));
+        return resnet_backward(b->image, &b->dfeatures, WRITE_SET, err);
+    }
+    b->captions.seed = 1;
+    b->captions.values = b->values;
+    TRY(transformer_forward(b->text, &features, &b->captions, true, err));
+    return transformer_backward(b->text, &b->dfeatures, &b->captions, WRITE_SET, err);
+}
+
+/* ---- all of it ---- */
+
+enum status bench_step_run(struct bench_step *b, double *seconds, struct error *err) {
+    struct optimizer_options how;
+    struct params *p = b->both != NULL ? dual_encoder_params(b->both) : b->params;
+    const struct step_values values = {.step = b->step, .lr = 1e-5, .grad_scale = 1.0, .sound = 1};
+    optimizer_options_default(&how);
+    const int64_t start_ns = clock_now_ns();
+    TRY(take_batch(b, err));
+    TRY(b->dev->ops->upload(b->dev, b->values, &values, sizeof values, err));
+    TRY(b->both != NULL ? step_both(b, err) : step_tower(b, err));
+    b->step++;
+    TRY(optimizer_step(p, b->dev, b->values, &how, err));
+    TRY(b->dev->ops->sync(b->dev, err));
+    *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
+    return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
+}
+
+static enum status model_of(struct bench_step *b, struct error *err) {
+    const struct step_options *o = b->o;
+    struct dual_encoder_options *m = &b->model;
+    TRY(dual_encoder_preset(m, o->image_tower, o->text_tower, err));
+    m->image.image_px = (int32_t)o->image_size;
+    m->image.stem = o->stem == 1 ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    m->text.max_tokens = (int32_t)o->tokens;
+    m->text.vocab_count = (int32_t)o->vocab;
+    m->text.dropout = (float)o->dropout;
+    m->max_batch = (int32_t)o->batch;
+    m->micro_batch = (int32_t)o->micro_batch;
+    m->padded = o->captions == 1;
+    m->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
+    return STATUS_OK;
+}
+
+void bench_step_close(struct bench_step *b) {
+    loss_destroy(b->loss);
+    sample_state_destroy(b->state);
+    dual_encoder_destroy(b->both);
+    resnet_destroy(b->image);
+    transformer_destroy(b->text);
+    params_destroy(b->params);
+    void *const blocks[] = {b->kept,   b->scratch, b->input,   b->dfeatures.data,
+                            b->s.data, b->dx.data, b->dt.data, b->values};
+    for (size_t i = 0; b->dev != NULL && i < CLI_COUNT(blocks); i++) {
+        b->dev->ops->free(b->dev, blocks[i]);
+    }
+    loader_close(b->loader);
+    device_close(b->dev);
+    free(b->pixels);
+    free(b->tokens);
+    free(b->lengths);
+    free(b->starts);
+    free(b->ids);
+    free(b->similarity);
+    free(b->gradient);
+}
+
+static enum status open_device(struct bench_step *b, struct error *err) {
+    const struct step_options *o = b->o;
+    struct device_options how;
+    void *values;
+    device_options_default(&how);
+    how.threads_count = (int32_t)o->threads;
+    how.autotune = o->autotune;
+    how.plan_cache = o->plan_cache;
+    TRY(device_open_with(&b->dev, o->device, &how, err));
+    TRY(take(b, sizeof *b->values, &values, err));
+    b->values = values;
+    return STATUS_OK;
+}
+
+enum status bench_step_open(struct bench_step *b, struct error *err) {
+    const struct step_options *o = b->o;
+    struct loader_info data = {.sample_count = o->batch, .id_space = o->batch};
+    TRY(model_of(b, err));
+    if (o->tower != STEP_BOTH && (o->micro_batch > 0 || o->data != NULL)) {
+        return error_set(err, STATUS_USAGE, "--micro-batch and --data go with --tower both");
+    }
+    TRY(open_device(b, err));
+    if (o->data != NULL) {
+        TRY(open_loader(b, &data, err));
+    } else {
+        TRY(make_input(b, err));
+    }
+    return o->tower == STEP_BOTH ? open_both(b, &data, err) : open_tower(b, err);
+}
+
+size_t bench_step_planned_bytes(const struct bench_step *b) {
+    return b->both != NULL ? dual_encoder_memory_used(b->both).total_bytes : 0;
+}
