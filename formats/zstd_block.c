@@ -6,9 +6,9 @@
  *     modes               the standard's own tables; one that fits better for the offsets
  *     sequences           (literals in front, offset, length) each, written from the last one on
  *
- * A match is looked for at the last two offsets first, which cost least: in tar headers one
- * after the other most things stand 512 or so bytes behind their like. A match found by its hash
- * waits for one byte whether the next position has a longer one.
+ * A match is looked for at the last two offsets first, which cost least, and then at the last
+ * place that had the same hash. Where the caller knows what
+ * repeats, nothing is looked for.
  */
 #include "formats/zstd_block_internal.h"
 
@@ -18,10 +18,10 @@
 enum {
     HASH_LOG = 11,
     MIN_REPEAT = 3,   /* of a match at a repeated offset */
+    MIN_FOLLOWED = 6, /* at another one, of a repeat that is known */
     FIRST_AT = 8,     /* of a match: behind the offsets that a frame begins with */
     REPEATS = 2,      /* offsets at which a match is looked for; the third is worth 3 bytes */
-    GOOD_ENOUGH = 12, /* then none is looked for a byte later, */
-    LONG_ENOUGH = 32, /* and none at another place */
+    LONG_ENOUGH = 32, /* then none is looked for at another place */
     OFFSET_CODES = 29,
     LITERAL_CODES = 36,
     LENGTH_CODES = 53,
@@ -31,7 +31,8 @@ enum {
     LENGTH_BASE = 3,
     OFFSET_BASE = 3, /* what is added to an offset that is none of the last three */
     MAX_SEQUENCES = ZSTD_BLOCK_MAX_BYTES / MIN_REPEAT + 1,
-    PAD_BYTES = 8,
+    WORD_BYTES = 8, /* that are looked at together */
+    PAD_BYTES = 16, /* that may be read, and of the literals written, behind the end */
 };
 
 struct sequence {
@@ -51,10 +52,9 @@ struct zstd_block_encoder {
     uint8_t log_16[(1 << OFFSET_LOG) + 1]; /* 16 times the logarithm of 0 (none), 1, 2, ... */
     struct code_book literal_book, length_book;
     uint8_t small_literals[64], small_lengths[128]; /* codes of the first values */
-    /* Where what has the hash came last, and in the high half the time before. */
-    uint32_t places[1 << HASH_LOG];
+    uint16_t places[1 << HASH_LOG]; /* where what has the hash came last; 0: perhaps nowhere */
     struct sequence sequences[MAX_SEQUENCES];
-    uint8_t data[ZSTD_BLOCK_MAX_BYTES + PAD_BYTES]; /* so that 8 bytes can be read anywhere */
+    uint8_t data[ZSTD_BLOCK_MAX_BYTES + PAD_BYTES];
     uint8_t literals[ZSTD_BLOCK_MAX_BYTES + PAD_BYTES];
 };
 
@@ -198,9 +198,9 @@ static int gain_of(size_t length, unsigned offset_bits) {
     return (int)length * 5 - 13 - (int)offset_bits;
 }
 
-/* The best of the matches at the last offsets, and at one or two places. */
+/* The best of the matches at the last offsets and at a place before. */
 static inline __attribute__((always_inline)) struct match
-choose_match(const struct search *s, size_t at, uint32_t places) {
+choose_match(const struct search *s, size_t at, size_t place) {
     const uint32_t bytes = load_le32(s->data + at);
     struct match best = {.at = at};
     for (int i = 0; i < REPEATS; i++) {
@@ -212,41 +212,38 @@ choose_match(const struct search *s, size_t at, uint32_t places) {
             best = (struct match){at, length, s->offsets[i], gain_of(length, 0)};
         }
     }
-    for (int i = 0; i < 2 && best.length < LONG_ENOUGH; i++, places >>= 16) {
-        size_t place = places & 0xFFFF; /* 0 is one like the others */
-        if (load_le32(s->data + place) == bytes) {
-            uint32_t offset = (uint32_t)(at - place);
-            size_t length = common_bytes(s, place, at);
-            int gain = gain_of(length, 31u - (unsigned)__builtin_clz(offset + OFFSET_BASE));
-            if (gain > best.gain) {
-                best = (struct match){at, length, offset, gain};
-            }
+    if (best.length < LONG_ENOUGH && load_le32(s->data + place) == bytes) {
+        uint32_t offset = (uint32_t)(at - place);
+        size_t length = common_bytes(s, place, at);
+        int gain = gain_of(length, 31u - (unsigned)__builtin_clz(offset + OFFSET_BASE));
+        if (gain > best.gain) {
+            best = (struct match){at, length, offset, gain};
         }
     }
     return best;
 }
 
-/* `at` becomes the latest place of its four bytes. Returns those before. */
-static inline uint32_t take_place(uint32_t *places, const uint8_t *data, size_t at) {
-    uint32_t *slot = &places[hash4(load_le32(data + at))];
-    uint32_t before = *slot;
-    *slot = before << 16 | (uint32_t)at;
+/* `at` becomes the latest place of its four bytes. Returns the one before. */
+static inline size_t take_place(uint16_t *places, const uint8_t *data, size_t at) {
+    uint16_t *slot = &places[hash4(load_le32(data + at))];
+    size_t before = *slot;
+    *slot = (uint16_t)at;
     return before;
 }
 
 /* Passes over places where there is no match at all: three looks and one branch, because that is
  * the most common case. Returns the place where one is, or `end`. */
-static size_t pass_literals(uint32_t *places, const struct search *s, size_t at, size_t end) {
+static size_t pass_literals(uint16_t *places, const struct search *s, size_t at, size_t end) {
     const uint8_t *data = s->data;
     for (; at < end; at++) {
         const uint8_t *here = data + at;
         uint32_t bytes = load_le32(here);
-        uint32_t *slot = &places[hash4(bytes)];
+        uint16_t *slot = &places[hash4(bytes)];
         if (has_repeat(bytes, here - s->offsets[0]) | has_repeat(bytes, here - s->offsets[1]) |
-            (bytes == load_le32(data + (*slot & 0xFFFF)))) {
+            (bytes == load_le32(data + *slot))) {
             break;
         }
-        *slot = *slot << 16 | (uint32_t)at;
+        *slot = (uint16_t)at;
     }
     return at;
 }
@@ -274,11 +271,20 @@ static uint32_t offset_value(struct search *s, uint32_t offset, bool literals) {
     return value;
 }
 
+/* Those from the anchor on; in steps, because most are few. */
+static inline void take_literals(struct zstd_block_encoder *e, struct search *s, size_t count) {
+    const uint8_t *from = s->data + s->anchor;
+    uint8_t *to = e->literals + s->literal_count;
+    for (size_t done = 0; done < count; done += PAD_BYTES) {
+        memcpy(to + done, from + done, PAD_BYTES);
+    }
+    s->literal_count += count;
+}
+
 static void take_match(struct zstd_block_encoder *e, struct search *s, const struct match *m) {
     size_t literals = m->at - s->anchor;
     struct sequence *q = &e->sequences[s->sequence_count++];
-    memcpy(e->literals + s->literal_count, s->data + s->anchor, literals);
-    s->literal_count += literals;
+    take_literals(e, s, literals);
     q->literals = (uint16_t)literals;
     q->length = (uint16_t)m->length;
     q->offset = (uint16_t)offset_value(s, m->offset, literals > 0);
@@ -294,26 +300,48 @@ static void extend_back(const struct search *s, struct match *m) {
     }
 }
 
-static void find_matches(struct zstd_block_encoder *e, struct search *s) {
-    size_t end = s->size_bytes < PAD_BYTES ? 0 : s->size_bytes - PAD_BYTES + 1;
-    struct match m, next;
+/* Takes the matches at one offset, from `at` to the end of the repeat or beyond it. Returns where
+ * that is. */
+static size_t
+follow(struct zstd_block_encoder *e, struct search *s, const struct zstd_repeat *r, size_t at) {
+    while (at < r->end) {
+        struct match m = {.at = at, .offset = r->offset};
+        m.length = common_bytes(s, at - r->offset, at);
+        size_t least = r->offset == s->offsets[0] ? MIN_REPEAT : MIN_FOLLOWED;
+        if (m.length >= least) {
+            take_match(e, s, &m);
+        }
+        at += m.length + (m.length < least);
+    }
+    return at;
+}
+
+static void find_matches(struct zstd_block_encoder *e,
+                         struct search *s,
+                         const struct zstd_repeat *repeats,
+                         size_t repeat_count) {
+    size_t end = s->size_bytes < WORD_BYTES ? 0 : s->size_bytes - WORD_BYTES + 1;
     memset(e->places, 0, sizeof(e->places));
     for (size_t at = 1; at < FIRST_AT && at < end; at++) {
         take_place(e->places, s->data, at);
     }
     for (size_t at = FIRST_AT; at < end;) {
-        at = pass_literals(e->places, s, at, end);
-        if (at == end) {
-            break;
+        for (; repeat_count > 0 && repeats->end <= at; repeat_count--) {
+            repeats++;
         }
-        m = choose_match(s, at, take_place(e->places, s->data, at));
+        if (repeat_count > 0 && repeats->begin <= at) {
+            at = follow(e, s, repeats, at);
+            continue;
+        }
+        size_t stop = repeat_count > 0 && repeats->begin < end ? repeats->begin : end;
+        at = pass_literals(e->places, s, at, stop);
+        if (at == stop) {
+            continue;
+        }
+        struct match m = choose_match(s, at, take_place(e->places, s->data, at));
         if (m.gain <= 0) {
             at++;
             continue;
-        }
-        if (m.length < GOOD_ENOUGH && at + 1 < end) {
-            next = choose_match(s, at + 1, take_place(e->places, s->data, at + 1));
-            m = next.gain > m.gain ? next : m;
         }
         extend_back(s, &m);
         take_match(e, s, &m);
@@ -322,9 +350,7 @@ static void find_matches(struct zstd_block_encoder *e, struct search *s) {
             take_place(e->places, s->data, at - 2);
         }
     }
-    size_t literals = s->size_bytes - s->anchor;
-    memcpy(e->literals + s->literal_count, s->data + s->anchor, literals);
-    s->literal_count += literals;
+    take_literals(e, s, s->size_bytes - s->anchor);
 }
 
 /* ---- sequences --------------------------------------------------------------------------------
@@ -450,14 +476,16 @@ write_sequences(struct zstd_block_encoder *e, size_t count, uint8_t *at, uint8_t
 size_t zstd_block_encode(struct zstd_block_encoder *e,
                          uint8_t *out,
                          const uint8_t *data,
-                         size_t size_bytes) {
+                         size_t size_bytes,
+                         const struct zstd_repeat *repeats,
+                         size_t repeat_count) {
     struct search s = {.data = e->data, .size_bytes = size_bytes, .offsets = {1, 4, 8}};
     if (size_bytes == 0 || size_bytes >= ZSTD_BLOCK_MAX_BYTES) {
         return 0;
     }
     memcpy(e->data, data, size_bytes);
     memset(e->data + size_bytes, 0, PAD_BYTES);
-    find_matches(e, &s);
+    find_matches(e, &s, repeats, repeat_count);
     size_t literals = literals_encode(out, size_bytes - 1, e->literals, s.literal_count);
     if (literals == 0) {
         return 0;

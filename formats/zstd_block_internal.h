@@ -20,6 +20,12 @@
 
 enum { ZSTD_BLOCK_MAX_BYTES = 16 << 10 };
 
+/* A part of the data that is, but for a few bytes, what stands `offset` bytes before it: known
+ * beforehand of tar headers and padding, and so not searched for. */
+struct zstd_repeat {
+    uint32_t begin, end, offset;
+};
+
 struct zstd_block_encoder;
 
 /* Returns OK or NOMEM. */
@@ -28,12 +34,15 @@ void zstd_block_encoder_destroy(struct zstd_block_encoder *e); /* accepts NULL *
 
 /* The content of a compressed block, without its header, that stands for `data` when it is the
  * first block of a frame. Returns its size, less than size_bytes; 0 when it would be as large as
- * the data. Requires 1 <= size_bytes < ZSTD_BLOCK_MAX_BYTES and room for size_bytes + 8 at `out`.
- */
+ * the data. `repeats` (may be NULL with 0) ascend and do not overlap; they only make it faster and
+ * smaller, whatever is said there. Requires 1 <= offset <= begin <= end <= size_bytes of each,
+ * 1 <= size_bytes < ZSTD_BLOCK_MAX_BYTES and room for size_bytes + 8 at `out`. */
 size_t zstd_block_encode(struct zstd_block_encoder *e,
                          uint8_t *out,
                          const uint8_t *data,
-                         size_t size_bytes);
+                         size_t size_bytes,
+                         const struct zstd_repeat *repeats,
+                         size_t repeat_count);
 
 /* ---- entropy coding: zstd_entropy.c -----------------------------------------------------------
  */

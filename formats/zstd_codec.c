@@ -170,13 +170,16 @@ static enum status small_block(struct zstd_packer *p,
                                size_t *block_bytes,
                                const void *data,
                                size_t size_bytes,
+                               const struct zstd_repeat *repeats,
+                               size_t repeat_count,
                                struct error *err) {
     enum { BEYOND_BYTES = 8 };
     if (!p->small) {
         TRY(zstd_block_encoder_create(&p->small, err));
     }
     TRY(byte_buffer_reserve(out, size_bytes + BEYOND_BYTES, err));
-    *block_bytes = zstd_block_encode(p->small, out->data + out->size_bytes, data, size_bytes);
+    *block_bytes = zstd_block_encode(p->small, out->data + out->size_bytes, data, size_bytes,
+                                     repeats, repeat_count);
     out->size_bytes += *block_bytes;
     return STATUS_OK;
 }
@@ -186,12 +189,14 @@ enum status zstd_packer_block(struct zstd_packer *p,
                               size_t *block_bytes,
                               const void *data,
                               size_t size_bytes,
+                              const struct zstd_repeat *repeats,
+                              size_t repeat_count,
                               struct error *err) {
     REQUIRE(p && out && block_bytes && data && size_bytes <= 128 * 1024);
     int levels[2] = {p->level, LEVEL_ONE_BLOCK};
     *block_bytes = 0;
     if (p->level <= LEVEL_OWN_MAX && size_bytes > 0 && size_bytes < ZSTD_BLOCK_MAX_BYTES) {
-        return small_block(p, out, block_bytes, data, size_bytes, err);
+        return small_block(p, out, block_bytes, data, size_bytes, repeats, repeat_count, err);
     }
     for (int i = 0; i < 2; i++) {
         size_t frame_bytes = 0;

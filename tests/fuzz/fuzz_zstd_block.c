@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
-enum { BEHIND_BYTES = 8, HEADER_BYTES = 12 };
+enum { BEHIND_BYTES = 8, HEADER_BYTES = 12, REPEATS = 4 };
 
 static void demand(bool holds) {
     if (!holds) {
@@ -21,7 +21,25 @@ static void demand(bool holds) {
     }
 }
 
+/* Four repeats that the data's first bytes choose, true or not. */
+static size_t
+choose_repeats(struct zstd_repeat out[REPEATS], const uint8_t *data, size_t size_bytes) {
+    size_t n = 0;
+    uint32_t at = 1;
+    for (size_t i = 0; i < REPEATS && 3 * i + 2 < size_bytes; i++) {
+        uint32_t begin = at + data[3 * i];
+        uint32_t end = begin + 4U * data[3 * i + 1];
+        if (end > size_bytes) {
+            break;
+        }
+        out[n++] = (struct zstd_repeat){begin, end, 1 + data[3 * i + 2] % begin};
+        at = end;
+    }
+    return n;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
+    struct zstd_repeat repeats[REPEATS];
     static struct zstd_block_encoder *encoder;
     static uint8_t frame[HEADER_BYTES + ZSTD_BLOCK_MAX_BYTES + BEHIND_BYTES];
     static uint8_t again[ZSTD_BLOCK_MAX_BYTES + BEHIND_BYTES];
@@ -30,9 +48,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     if (size_bytes == 0 || size_bytes >= ZSTD_BLOCK_MAX_BYTES) {
         return 0;
     }
-    size_t n = zstd_block_encode(encoder, frame + HEADER_BYTES, data, size_bytes);
-    zstd_block_encode(encoder, again, data, size_bytes / 2);
-    demand(zstd_block_encode(encoder, again, data, size_bytes) == n);
+    size_t count = choose_repeats(repeats, data, size_bytes);
+    size_t n = zstd_block_encode(encoder, frame + HEADER_BYTES, data, size_bytes, repeats, count);
+    zstd_block_encode(encoder, again, data, size_bytes / 2, NULL, 0);
+    demand(zstd_block_encode(encoder, again, data, size_bytes, repeats, count) == n);
     demand(memcmp(again, frame + HEADER_BYTES, n) == 0);
     if (n == 0) {
         return 0;
