@@ -63,6 +63,7 @@ static const struct cli_program tokenizer_program = {
             "tokenizer and the cleaning are those it was made with, gives the same batches, and "
             "may "
             "be removed.",
+            "While another run writes to DIR it is refused, as others are while it is at work.",
             "Ctrl-C leaves DIR as it was; while SentencePiece learns, press it twice.", NULL},
     .options = tokenizer_rows,
     .option_count = CLI_COUNT(tokenizer_rows),
@@ -237,7 +238,9 @@ int ccpack_tokenizer_main(int argc, char **argv) {
         return cli_exit(&tokenizer_program, s, &err);
     }
     cli_signals_install();
+    const struct file_system *fs = file_posix();
     struct dataset *d = NULL;
+    struct file *lock = NULL;
     struct outcome r = {0};
     bool learning_asked = cli_given(&tokenizer_program, &a, "vocab-size") ||
                           cli_given(&tokenizer_program, &a, "model-type");
@@ -245,6 +248,9 @@ int ccpack_tokenizer_main(int argc, char **argv) {
         s = error_set(&err, STATUS_USAGE,
                       "--tokenizer brings a tokenizer, --vocab-size, --model-type and --no-clean "
                       "are about learning one: give one of the two");
+    }
+    if (s == STATUS_OK) { /* a run that packs may be about to replace what is read here */
+        s = fs->lock_directory(fs->context, &lock, a.items[0], &err);
     }
     if (s == STATUS_OK) {
         s = dataset_open(&d, a.items[0], NULL, &err);
@@ -254,6 +260,7 @@ int ccpack_tokenizer_main(int argc, char **argv) {
     }
     tokenizer_close(r.tokenizer);
     dataset_close(d);
+    fs->close(lock);
     cli_arguments_fini(&a);
     return cli_exit(&tokenizer_program, s, &err);
 }

@@ -74,10 +74,23 @@ before=$(ls d/shard-*.cci | wc -l)
 begin d --append
 refused "$BIN/ccpack" --append -o d b.tar
 refused "$BIN/ccpack" --append --resume -o d b.tar
+refused "$BIN/ccpack" tokenizer --vocab-size 100 d
+[ ! -e d/tokenizer.model ] || fail "a tokenizer was written into a directory at work"
 refused "$BIN/ccpack" --overwrite -o d b.tar
 end INT
 "$BIN/ccpack" -q --append -o d b.tar 2>err.txt || fail "after an append: $(cat err.txt)"
 "$BIN/ccdump" verify d >/dev/null || fail "the grown dataset is not whole"
+
+# --- a tokenizer, for a dataset that nobody writes to
+exec 4<d
+if flock -n 4; then
+    pid=0
+    refused "$BIN/ccpack" tokenizer --vocab-size 100 d
+    [ ! -e d/tokenizer.model ] || fail "a tokenizer was written into a locked directory"
+    flock -u 4
+fi
+exec 4<&-
+"$BIN/ccpack" tokenizer -q --vocab-size 100 d 2>err.txt || fail "tokenizer: $(cat err.txt)"
 
 # --- tars in place
 mkdir tars
