@@ -13,6 +13,7 @@
 
 struct options {
     struct eval_options common;
+    struct cli_list also;
     double tau;
 };
 
@@ -20,6 +21,8 @@ struct options {
 
 static const struct cli_option rows[] = {
     EVAL_ROWS("dataset with captions; pairs are each image and its first caption"),
+    {"also", 0, CLI_LIST, FIELD(also), .metavar = "DIR",
+     .help = "another dataset, as of a mix: the losses are over all pairs together"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .help = "temperature; 0: that of the run"},
 };
@@ -28,11 +31,14 @@ static const struct cli_program program = {
     .name = "ccstream-eval objective",
     .purpose = "computes the global losses over a whole dataset",
     .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
-    .examples = (const char *const[]){"ccstream-eval objective runs/a --data train --json", NULL},
+    .examples =
+        (const char *const[]){"ccstream-eval objective runs/a --data train --json",
+                              "ccstream-eval objective runs/mix --data cc3m --also coco", NULL},
     .notes =
         (const char *const[]){
             "gcl is what sogclr minimises, nuclr what nuclr does with the zeta of the checkpoint "
-            "(given on the dataset it was trained on), clip InfoNCE with the dataset as its batch. "
+            "(given where it was trained on all of the datasets), clip InfoNCE with the dataset as "
+            "its batch. "
             "The work grows with the square of the number of samples.",
             NULL},
     .options = rows,
@@ -45,7 +51,8 @@ static const struct cli_program program = {
 struct pairs {
     float *images, *texts;
     float *zeta_image, *zeta_text; /* NULL: the checkpoint has none for this dataset */
-    uint64_t *ids;
+    uint64_t *ids;                 /* in the state, where known_ids */
+    bool known_ids;
     int64_t count;
 };
 
@@ -57,14 +64,25 @@ static void pairs_fini(struct pairs *p) {
     free(p->ids);
 }
 
-static enum status take_pairs(struct pairs *p, const struct embeddings *e, struct error *err) {
+/* Room for `count` pairs. */
+static enum status grow(struct pairs *p, int64_t count, int64_t dim, struct error *err) {
+    const size_t row_bytes = (size_t)dim * sizeof(float);
+    float *images = realloc(p->images, (size_t)count * row_bytes);
+    p->images = images != NULL ? images : p->images;
+    float *texts = realloc(p->texts, (size_t)count * row_bytes);
+    p->texts = texts != NULL ? texts : p->texts;
+    uint64_t *ids = realloc(p->ids, (size_t)count * sizeof *ids);
+    p->ids = ids != NULL ? ids : p->ids;
+    return images != NULL && texts != NULL && ids != NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_NOMEM, "no memory for %lld pairs", (long long)count);
+}
+
+/* Adds those of one dataset. */
+static enum status
+add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struct error *err) {
     const size_t row_bytes = (size_t)e->embed_dim * sizeof(float);
-    p->images = calloc((size_t)e->texts_count, row_bytes);
-    p->texts = calloc((size_t)e->texts_count, row_bytes);
-    p->ids = calloc((size_t)e->texts_count, sizeof *p->ids);
-    if (p->images == NULL || p->texts == NULL || p->ids == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for %lld pairs", (long long)e->texts_count);
-    }
+    TRY(grow(p, p->count + e->texts_count, e->embed_dim, err));
     for (int64_t t = 0; t < e->texts_count; t++) {
         if (t > 0 && e->owner[t] == e->owner[t - 1]) {
             continue; /* captions of an image stand together */
@@ -72,26 +90,42 @@ static enum status take_pairs(struct pairs *p, const struct embeddings *e, struc
         memcpy(p->images + p->count * e->embed_dim, e->images + e->owner[t] * e->embed_dim,
                row_bytes);
         memcpy(p->texts + p->count * e->embed_dim, e->texts + t * e->embed_dim, row_bytes);
-        p->ids[p->count++] = e->sample_ids[e->owner[t]];
+        p->ids[p->count++] = id_offset + e->sample_ids[e->owner[t]];
     }
-    return p->count >= 2 ? STATUS_OK
-                         : error_set(err, STATUS_USAGE, "fewer than two images have a caption");
+    return STATUS_OK;
 }
 
-/* zeta of the pairs, where the checkpoint was trained by nuclr on this very dataset. */
-static enum status
-take_zeta(struct pairs *p, const struct eval *e, const char *dataset_dir, struct error *err) {
+/* Where the ids of a dataset begin in the checkpoint's state; *known false: it has none of it. */
+static enum status find_ids(uint64_t *id_offset,
+                            bool *known,
+                            const struct checkpoint *c,
+                            const char *dataset_dir,
+                            struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
     struct dataset *d = NULL;
     TRY(dataset_open(&d, dataset_dir, NULL, err));
-    const bool same = dataset_fingerprint(d) == checkpoint_position(e->checkpoint)->fingerprint;
-    const uint64_t id_space = dataset_id_space(d);
+    const uint64_t fingerprint = dataset_fingerprint(d);
+    const uint64_t space = dataset_id_space(d);
     dataset_close(d);
-    if (!same || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
+    *known = false;
+    *id_offset = 0;
+    for (uint32_t i = 0; i < p->source_count && !*known; i++) {
+        const uint64_t end =
+            i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
+        *known = p->sources[i].fingerprint == fingerprint && space <= end - p->sources[i].id_offset;
+        *id_offset = *known ? p->sources[i].id_offset : 0;
+    }
+    return STATUS_OK;
+}
+
+/* zeta of the pairs, where the checkpoint was trained by nuclr on all of their datasets. */
+static enum status take_zeta(struct pairs *p, const struct eval *e, struct error *err) {
+    if (!p->known_ids || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
         return STATUS_OK;
     }
     struct sample_state *state = NULL;
     int32_t columns[2];
-    TRY(sample_state_create(&state, id_space, err));
+    TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, err));
     enum status s = sample_state_add(state, "image.zeta", 0.0f, &columns[0], err);
     if (s == STATUS_OK) {
         s = sample_state_add(state, "text.zeta", 0.0f, &columns[1], err);
@@ -145,20 +179,39 @@ static enum status report(const struct options *o,
     return eval_print_json(&w, err);
 }
 
+static enum status embed_pairs(struct pairs *p,
+                               struct eval *e,
+                               const struct options *o,
+                               const char *dataset_dir,
+                               struct error *err) {
+    struct embeddings found;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    uint64_t id_offset;
+    bool known;
+    how.texts = true;
+    TRY(find_ids(&id_offset, &known, e->checkpoint, dataset_dir, err));
+    TRY(embed_dataset(&found, &e->encoder, e->dev, dataset_dir, &how, err));
+    const enum status s = add_pairs(p, &found, id_offset, err);
+    embeddings_fini(&found);
+    p->known_ids = p->known_ids && known;
+    return s;
+}
+
 static enum status compute(struct objective_result *out,
                            struct pairs *p,
                            struct eval *e,
                            const struct options *o,
                            struct error *err) {
-    struct embeddings found;
-    struct embed_options how = eval_embed_options(e, &o->common);
-    how.texts = true;
-    TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
-    const int64_t dim = found.embed_dim;
-    enum status s = take_pairs(p, &found, err);
-    embeddings_fini(&found);
-    TRY(s);
-    TRY(take_zeta(p, e, o->common.data, err));
+    p->known_ids = true;
+    TRY(embed_pairs(p, e, o, o->common.data, err));
+    for (size_t i = 0; i < o->also.count; i++) {
+        TRY(embed_pairs(p, e, o, o->also.items[i], err));
+    }
+    if (p->count < 2) {
+        return error_set(err, STATUS_USAGE, "fewer than two images have a caption");
+    }
+    TRY(take_zeta(p, e, err));
+    const int64_t dim = dual_encoder_get_options(e->model)->embed_dim;
     return objective_compute(out, e->dev, p->images, p->texts, p->count, dim, o->tau, p->zeta_image,
                              p->zeta_text, err);
 }

@@ -250,7 +250,7 @@ static enum status train_on(struct data_list *data,
     t.cookie = &live;
     const struct file_system *fs = file_posix();
     const bool fresh = o->resume == NULL;
-    if (fresh && o->remap_state != NULL) {
+    if (fresh && o->remap_state.count > 0) {
         return error_set(err, STATUS_USAGE,
                          "--remap-state needs a run to go on with: --resume RUN");
     }
@@ -263,7 +263,7 @@ static enum status train_on(struct data_list *data,
     struct trainer *trainer = NULL;
     struct retrieval_result result = {0};
     enum status s = trainer_create(&trainer, &t, err);
-    if (s == STATUS_OK && (fresh || o->remap_state != NULL)) { /* then it names the new data */
+    if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
         const struct train_options kept = train_options_kept(o);
         s = run_config_write(&train_program, &kept, run, err);
     }

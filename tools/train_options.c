@@ -38,10 +38,12 @@ static const struct cli_option rows[] = {
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
      .help = "go on with a run: from its newest checkpoint, or from step 0 when it has none; "
              "a finished run is left as it is"},
-    {"remap-state", 0, CLI_STRING, FIELD(remap_state), .metavar = "DIR", .group = "Run",
+    {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR", .group = "Run",
      .help =
-         "with --resume and another --data: the dataset that the run was trained on; the state of "
-         "samples is taken over by the hash of their images, and the epoch begins anew"},
+         "with --resume and other --data: the dataset that the run was trained on, once for each "
+         "of "
+         "a mix, in its order; the state of samples is taken over by the hash of their images, and "
+         "the epoch begins anew"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
      .metavar = "NAME", .group = "Run",
      .help = "settings that later options change: the paper's of NUCLR on CC3M or CC12M, or a "
@@ -321,7 +323,8 @@ const struct cli_program train_program = {
                               "An epoch of a mix has as many samples as all its datasets "
                               "together. Each dataset's sample ids begin behind those of the "
                               "one before, in the order given; --resume takes the same "
-                              "datasets and weights in that order, and a mix cannot grow.",
+                              "datasets and weights in that order. What ccpack --append adds to "
+                              "one of them joins with the epoch that --resume begins anew.",
                               "Losses and where their defaults are from: clip (Radford, ICML "
                               "2021), siglip (Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl "
                               "(Chuang, NeurIPS 2020), hcl (Robinson, ICLR 2021), rince (Chuang, "
@@ -385,7 +388,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
     t->padded_captions = o->captions == 1;
     t->clean_captions = !o->no_clean;
-    t->remap_state = o->remap_state;
+    t->remap_state = o->remap_state.items;
+    t->remap_count = (uint32_t)o->remap_state.count;
     t->go_on_unsaved = o->on_full_disk == 1;
     t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
     t->hidden_dim = (uint32_t)o->hidden_dim;
@@ -423,6 +427,9 @@ enum status train_options_apply(struct trainer_options *t,
         return error_set(err, STATUS_USAGE, "--warmup-steps takes a whole number or auto, not '%s'",
                          o->warmup_steps);
     }
+    if (o->remap_state.count > LOADER_MAX_SOURCES) {
+        return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
+    }
     if (o->min_lr > o->lr) {
         return error_set(err, STATUS_USAGE, "--min-lr %g lies above --lr %g", o->min_lr, o->lr);
     }
@@ -451,7 +458,7 @@ struct train_options train_options_kept(const struct train_options *o) {
     struct train_options kept = *o;
     kept.out = NULL;
     kept.resume = NULL;
-    kept.remap_state = NULL;
+    kept.remap_state = (struct cli_list){0};
     kept.config = NULL;
     kept.preset = 0;
     kept.json = false;

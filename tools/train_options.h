@@ -12,7 +12,8 @@
 
 struct train_options {
     struct cli_list data;
-    const char *val, *out, *resume, *remap_state, *config;
+    struct cli_list remap_state;
+    const char *val, *out, *resume, *config;
     int preset;
     int on_full_disk;
     const char *image_tower, *text_tower;

@@ -235,7 +235,8 @@ static enum status read_sources(struct checkpoint *c, struct error *err) {
         checkpoint_source_key(key, i, "fingerprint");
         TRY(get_hash(c, key, &p->sources[i].fingerprint, err));
         checkpoint_source_key(key, i, "id_offset");
-        TRY(get_number(c, key, 0, p->id_space_count, &p->sources[i].id_offset, err));
+        TRY(get_number(c, key, i == 0 ? 0 : p->sources[i - 1].id_offset,
+                       i == 0 ? 0 : p->id_space_count, &p->sources[i].id_offset, err));
     }
     return STATUS_OK;
 }

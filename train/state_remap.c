@@ -1,5 +1,5 @@
 /*
- * state_remap: the old dataset's hashes, sorted, and one search for every sample of the new one.
+ * state_remap: the old datasets' hashes, sorted, and one search for every sample of the new ones.
  */
 #include "train/state_remap.h"
 
@@ -35,41 +35,86 @@ static struct known *find(struct known *all, uint64_t count, uint64_t hash) {
     return low < count && all[low].hash == hash ? &all[low] : NULL;
 }
 
-enum status state_remap_ids(uint64_t *old_ids,
-                            struct state_remap_counts *counts,
-                            const struct dataset *now,
-                            const struct dataset *before,
-                            struct error *err) {
-    REQUIRE(old_ids != NULL && counts != NULL && now != NULL && before != NULL);
-    const uint64_t old_count = dataset_sample_count(before);
-    *counts = (struct state_remap_counts){0};
-    struct known *all = calloc((size_t)old_count + 1, sizeof *all);
+/* (*count) all samples of the datasets, by hash. */
+static enum status list_known(struct known **out,
+                              uint64_t *count,
+                              const struct state_remap_data *before,
+                              uint32_t before_count,
+                              struct error *err) {
+    uint64_t all_count = 0;
+    for (uint32_t d = 0; d < before_count; d++) {
+        all_count += dataset_sample_count(before[d].dataset);
+    }
+    struct known *all = calloc((size_t)all_count + 1, sizeof *all);
     if (all == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for the hashes of %llu images",
-                         (unsigned long long)old_count);
+                         (unsigned long long)all_count);
     }
     enum status s = STATUS_OK;
-    struct dataset_sample sample;
-    for (uint64_t i = 0; i < old_count && s == STATUS_OK; i++) {
-        s = dataset_sample_at(before, i, &sample, err);
-        all[i] = (struct known){.hash = sample.image_hash, .id = sample.sample_id};
+    uint64_t at = 0;
+    for (uint32_t d = 0; d < before_count && s == STATUS_OK; d++) {
+        const uint64_t samples = dataset_sample_count(before[d].dataset);
+        for (uint64_t i = 0; i < samples && s == STATUS_OK; i++) {
+            struct dataset_sample sample;
+            s = dataset_sample_at(before[d].dataset, i, &sample, err);
+            if (s == STATUS_OK) {
+                all[at++] = (struct known){.hash = sample.image_hash,
+                                           .id = before[d].id_offset + sample.sample_id};
+            }
+        }
     }
-    qsort(all, (size_t)old_count, sizeof *all, by_hash);
-    for (uint64_t i = 0; i < dataset_id_space(now); i++) {
-        old_ids[i] = SAMPLE_STATE_NO_ID;
+    if (s != STATUS_OK) {
+        free(all);
+        return s;
     }
-    for (uint64_t i = 0; i < dataset_sample_count(now) && s == STATUS_OK; i++) {
-        s = dataset_sample_at(now, i, &sample, err);
-        struct known *k = s == STATUS_OK ? find(all, old_count, sample.image_hash) : NULL;
+    qsort(all, (size_t)all_count, sizeof *all, by_hash);
+    *out = all;
+    *count = all_count;
+    return STATUS_OK;
+}
+
+static enum status match(uint64_t *old_ids,
+                         struct state_remap_counts *counts,
+                         const struct state_remap_data *now,
+                         struct known *all,
+                         uint64_t all_count,
+                         struct error *err) {
+    for (uint64_t i = 0; i < dataset_sample_count(now->dataset); i++) {
+        struct dataset_sample sample;
+        TRY(dataset_sample_at(now->dataset, i, &sample, err));
+        struct known *k = find(all, all_count, sample.image_hash);
         if (k != NULL) {
-            old_ids[sample.sample_id] = k->id;
+            old_ids[now->id_offset + sample.sample_id] = k->id;
             k->taken = true;
             counts->matched_count++;
         } else {
             counts->unmatched_count++;
         }
     }
-    for (uint64_t i = 0; i < old_count; i++) {
+    return STATUS_OK;
+}
+
+enum status state_remap_ids(uint64_t *old_ids,
+                            uint64_t id_space_count,
+                            struct state_remap_counts *counts,
+                            const struct state_remap_data *now,
+                            uint32_t now_count,
+                            const struct state_remap_data *before,
+                            uint32_t before_count,
+                            struct error *err) {
+    REQUIRE(old_ids != NULL && counts != NULL && now != NULL && before != NULL);
+    struct known *all = NULL;
+    uint64_t all_count = 0;
+    *counts = (struct state_remap_counts){0};
+    TRY(list_known(&all, &all_count, before, before_count, err));
+    for (uint64_t i = 0; i < id_space_count; i++) {
+        old_ids[i] = SAMPLE_STATE_NO_ID;
+    }
+    enum status s = STATUS_OK;
+    for (uint32_t d = 0; d < now_count && s == STATUS_OK; d++) {
+        s = match(old_ids, counts, &now[d], all, all_count, err);
+    }
+    for (uint64_t i = 0; i < all_count; i++) {
         counts->forgotten_count += all[i].taken ? 0 : 1;
     }
     free(all);

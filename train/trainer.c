@@ -41,7 +41,8 @@ void trainer_options_default(struct trainer_options *opt) {
 enum status
 trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err) {
     REQUIRE(out != NULL && opt != NULL && opt->sources != NULL && opt->source_count >= 1 &&
-            opt->source_count <= LOADER_MAX_SOURCES && opt->run != NULL && opt->keep_count >= 1);
+            opt->source_count <= LOADER_MAX_SOURCES && opt->remap_count <= LOADER_MAX_SOURCES &&
+            opt->run != NULL && opt->keep_count >= 1);
     REQUIRE(opt->batch_count >= 2 && opt->batch_count <= LOSS_MAX_BATCH && opt->epochs >= 1);
     *out = NULL;
     struct trainer *t = calloc(1, sizeof *t);
@@ -169,6 +170,9 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
     REQUIRE(t != NULL && result != NULL);
     const struct trainer_options *o = &t->options;
     *result = (struct retrieval_result){0};
+    if (t->resumed_step > 0 && t->saved_step == nothing_saved) { /* on other data */
+        TRY(save_when_due(t, false, err));
+    }
     if (owes_evaluation(t)) {
         TRY(evaluate_when_due(t, result, err));
     }

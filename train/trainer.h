@@ -39,9 +39,10 @@ struct trainer_options {
     const char *val; /* dataset for retrieval after epochs; NULL: none */
     const char *run; /* directory, must exist; goes on from RUN/last when that is there */
 
-    const char *remap_state; /* the dataset that RUN/last was trained on, where the run goes on with
-                                another: samples are found again by the hashes of their images;
-                                NULL */
+    /* (remap_count) the datasets that RUN/last was trained on, in its order, where the run goes on
+     * with others: samples are found again by the hashes of their images; NULL and 0 */
+    const char *const *remap_state;
+    uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
     struct loss_options loss;
     double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */

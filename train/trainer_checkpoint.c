@@ -1,47 +1,21 @@
 /*
- * trainer_checkpoint: what a run saves, and what must agree before it goes on from there.
+ * trainer_checkpoint: what a run saves, and what must agree before it goes on from there. With
+ * other data than before: trainer_remap.
  */
 #include "train/trainer_internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "formats/dataset.h"
 #include "formats/tokenizer.h"
 #include "train/run_dir.h"
-#include "train/state_remap.h"
 
-static bool is_single(const struct trainer *t, const struct train_position *p) {
-    return t->options.source_count == 1 && p->source_count == 1;
-}
-
-/* Whether the dataset was once, before something was appended, what the checkpoint was trained on.
- * A mix may not grow: a dataset's share, and the ids behind it, depend on its size. */
-static bool has_grown_from(const struct trainer *t, const struct train_position *p) {
-    if (!is_single(t, p)) {
-        return false;
-    }
-    const struct manifest *m = dataset_manifest(loader_dataset(t->loader, 0));
-    for (size_t g = 0; g < m->generation_count; g++) {
-        if (m->generations[g].fingerprint == p->fingerprint) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether the run goes on with another dataset than before. */
-static bool remaps(const struct trainer *t, const struct train_position *p) {
-    return t->options.remap_state != NULL && is_single(t, p) &&
-           p->fingerprint != t->data.fingerprint;
-}
-
-/* Where a restored run goes on: where it was, or, on a dataset that has grown, at the beginning of
- * the epoch it was in, because an epoch is another order of other samples now. Steps then count as
- * if earlier epochs had been as long. */
+/* Where a restored run goes on: where it was, or, with other data, at the beginning of the epoch it
+ * was in, because an epoch is another order of other samples now. Steps then count as if earlier
+ * epochs had been as long. */
 static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
+    const enum trainer_data data = trainer_compare_data(t, p);
     struct loader_state place = {.fingerprint = p->fingerprint,
                                  .seed = p->seed,
                                  .epoch = p->epoch,
@@ -52,16 +26,13 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
         place.sources[i].fingerprint = p->sources[i].fingerprint;
         place.sources[i].id_offset = p->sources[i].id_offset;
     }
-    if (remaps(t, p)) {
-        place.fingerprint = t->data.fingerprint;
+    if (data == TRAINER_DATA_GROWN || data == TRAINER_DATA_REMAPPED) {
+        place = loader_state(t->loader);
+        place.epoch = p->epoch;
         place.step = 0;
-    } else if (p->fingerprint != t->data.fingerprint && has_grown_from(t, p)) {
-        place.fingerprint = t->data.fingerprint;
-        place.step = 0;
-        log_write(
-            t->options.log, LOG_LEVEL_INFO,
-            "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64 " begins anew",
-            t->options.sources[0].directory, p->samples_count, t->data.sample_count, p->epoch + 1);
+    }
+    if (data == TRAINER_DATA_GROWN) {
+        place.mix = p->mix; /* datasets that grow keep their weights */
     }
     return place;
 }
@@ -98,9 +69,9 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
                          what);
     }
-    /* What differs between mixes is for loader_seek to say. */
-    if (!remaps(t, p) && is_single(t, p) && p->fingerprint != t->data.fingerprint &&
-        !has_grown_from(t, p)) {
+    /* What differs between mixes is for seek to say. */
+    if (p->source_count == 1 && t->options.source_count == 1 &&
+        trainer_compare_data(t, p) == TRAINER_DATA_OTHER) {
         return error_set(
             err, STATUS_MISMATCH,
             "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s is %016" PRIx64
@@ -123,78 +94,19 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     return STATUS_OK;
 }
 
-/* The state of the checkpoint's dataset, in columns like those of the run. */
-static enum status load_old_state(struct sample_state **out,
-                                  const struct trainer *t,
-                                  const struct checkpoint *c,
-                                  struct error *err) {
-    struct sample_state *old = NULL;
-    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, err));
-    enum status s = STATUS_OK;
-    for (int32_t i = 0; i < sample_state_count(t->state) && s == STATUS_OK; i++) {
-        const enum sample_state_kind kind = sample_state_kind(t->state, i);
-        const char *name = sample_state_name(t->state, i);
-        int32_t column;
-        s = kind == SAMPLE_STATE_F32
-                ? sample_state_add(old, name, SAMPLE_STATE_UNVISITED, &column, err)
-                : sample_state_add_u64(old, name, kind, &column, err);
-    }
+/* Brings the loader to where the run goes on. */
+static enum status seek(struct trainer *t, const struct train_position *p, struct error *err) {
+    const struct loader_state place = restored_place(t, p);
+    struct error why = {0};
+    const enum status s = loader_seek(t->loader, &place, &why);
     if (s == STATUS_OK) {
-        s = checkpoint_load_state(c, old, NULL, 0, err);
-    }
-    if (s != STATUS_OK) {
-        sample_state_destroy(old);
-        return s;
-    }
-    *out = old;
-    return STATUS_OK;
-}
-
-static enum status open_old_data(struct dataset **out,
-                                 const struct trainer *t,
-                                 const struct checkpoint *c,
-                                 struct error *err) {
-    const struct train_position *p = checkpoint_position(c);
-    const char *directory = t->options.remap_state;
-    TRY(dataset_open(out, directory, file_posix(), err));
-    if (dataset_fingerprint(*out) == p->fingerprint) {
         return STATUS_OK;
     }
-    const uint64_t found = dataset_fingerprint(*out);
-    dataset_close(*out);
-    return error_set(err, STATUS_MISMATCH,
-                     "%s was trained on dataset %016" PRIx64 ", --remap-state %s is %016" PRIx64
-                     ": it takes the directory of the former",
-                     checkpoint_path(c), p->fingerprint, directory, found);
-}
-
-/* The state of every sample whose image the checkpoint's dataset had too. */
-static enum status remap_state(struct trainer *t, const struct checkpoint *c, struct error *err) {
-    struct dataset *before = NULL;
-    struct sample_state *old = NULL;
-    struct state_remap_counts counts;
-    TRY(open_old_data(&before, t, c, err));
-    uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
-    enum status s = old_ids != NULL ? load_old_state(&old, t, c, err)
-                                    : error_set(err, STATUS_NOMEM, "no memory to renumber samples");
-    if (s == STATUS_OK) {
-        s = state_remap_ids(old_ids, &counts, loader_dataset(t->loader, 0), before, err);
-    }
-    if (s == STATUS_OK) {
-        s = sample_state_remap(t->state, old, old_ids, err);
-    }
-    if (s == STATUS_OK) {
-        log_write(t->options.log, LOG_LEVEL_INFO,
-                  "state of %" PRIu64 " samples taken over by image, %" PRIu64
-                  " begin anew, %" PRIu64 " of %s are not there any more; epoch %" PRIu64
-                  " begins anew",
-                  counts.matched_count, counts.unmatched_count, counts.forgotten_count,
-                  t->options.remap_state, checkpoint_position(c)->epoch + 1);
-    }
-    free(old_ids);
-    sample_state_destroy(old);
-    dataset_close(before);
-    return s;
+    const bool other = s == STATUS_MISMATCH && trainer_compare_data(t, p) == TRAINER_DATA_OTHER;
+    return error_set(err, s, "%s%s", why.text,
+                     other ? "; --remap-state, once for each dataset of the run, takes over what "
+                             "they share"
+                           : "");
 }
 
 enum status trainer_restore(struct trainer *t, struct error *err) {
@@ -208,28 +120,25 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     const struct loss_scalar *scalars;
     const int32_t scalar_count = loss_scalars(t->loss, &scalars);
     const struct train_position *p = checkpoint_position(c);
-    struct loader_state place = {0};
     enum status s = check_same_run(t, c, err);
     if (s == STATUS_OK) {
-        place = restored_place(t, p);
-        s = loader_seek(t->loader, &place, err);
+        s = seek(t, p, err);
     }
     if (s == STATUS_OK) {
         s = checkpoint_load_params(c, trainer_params(t), true, err);
     }
     if (s == STATUS_OK) {
-        /* Of a remapped run the scalars alone. */
-        s = remaps(t, p) ? checkpoint_load_scalars(c, scalars, scalar_count, err)
-                         : checkpoint_load_state(c, t->state, scalars, scalar_count, err);
-    }
-    if (s == STATUS_OK && remaps(t, p)) {
-        s = remap_state(t, c, err);
-    }
-    if (s == STATUS_OK) {
-        t->step =
-            p->fingerprint == t->data.fingerprint ? p->step : place.epoch * t->data.steps_per_epoch;
+        const bool same = trainer_compare_data(t, p) == TRAINER_DATA_SAME;
+        s = same ? checkpoint_load_state(c, t->state, scalars, scalar_count, err)
+                 : checkpoint_load_scalars(c, scalars, scalar_count, err);
+        if (s == STATUS_OK && !same) {
+            s = trainer_remap_state(t, c, err);
+        }
+        t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
         t->resumed_step = p->step;
-        t->saved_step = p->step;
+        if (same) { /* else the state is not what the file holds */
+            t->saved_step = p->step;
+        }
     }
     checkpoint_close(c);
     return s;

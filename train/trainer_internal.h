@@ -46,6 +46,17 @@ void trainer_make_schedule(struct trainer *t);
 enum status trainer_restore(struct trainer *t, struct error *err);
 enum status trainer_save(struct trainer *t, struct error *err);
 
+/* trainer_remap.c: how the data of the run are to those of its checkpoint; and the state of samples
+ * where they are not the same (grown or remapped). */
+enum trainer_data {
+    TRAINER_DATA_SAME,
+    TRAINER_DATA_GROWN,    /* the same datasets, with something appended to at least one */
+    TRAINER_DATA_REMAPPED, /* others, as --remap-state allows */
+    TRAINER_DATA_OTHER,
+};
+enum trainer_data trainer_compare_data(const struct trainer *t, const struct train_position *p);
+enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, struct error *err);
+
 /* trainer_eval.c: whether `val` can be evaluated on, before any work; and doing so. */
 enum status trainer_check_val(const struct trainer *t, struct error *err);
 enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result, struct error *err);

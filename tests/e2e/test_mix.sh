@@ -59,17 +59,72 @@ expect 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
 expect 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 
-# From one dataset to two, and a dataset of a mix that has grown, in front or behind.
-"$train" -q $small --data a --out single --steps 2
-expect 65 "belongs to 1 dataset" "$train" --resume single --data a --data b
-"$TESTBIN/make_scenes" train 32 5 32 c.tar
-cp -r b grown
-"$BIN/ccpack" -q --append -o grown c.tar
-expect 65 "grown: .*fingerprint" "$train" --resume whole --data a:0.7 --data grown:0.3
-cp -r a front
-"$BIN/ccpack" -q --append -o front c.tar
-expect 65 "front: .*fingerprint" "$train" --resume whole --data front:0.7 --data b:0.3
-
 # Without weights: by size, every sample once an epoch.
-"$train" -q $small --data a --data b --epochs 1 --out sized
+"$train" -q $small --data a --data b --steps 5 --out sized
 grep -q '"image.log_u":{"visited":160,' sized/metrics.jsonl || fail "$(grep '"state"' sized/metrics.jsonl | tail -n 1)"
+cp -r sized grows
+cp -r sized moved
+"$train" -q --resume sized
+
+# What the state of a mix says: of both datasets by their own ids, and of one alone.
+"$TESTBIN/make_scenes" train 32 5 32 c.tar
+"$BIN/ccpack" -q -o c c.tar
+"$BIN/ccdump" popularity sized a b --top 200 --json --html page.html >both.jsonl
+"$BIN/ccdump" popularity sized b --top 200 --json >b.jsonl
+[ "$(wc -l <both.jsonl)" -eq 320 ] && [ "$(wc -l <b.jsonl)" -eq 128 ] || fail "popularity: $(wc -l both.jsonl b.jsonl)"
+grep '"dataset":"b"' both.jsonl | head -n 64 | cmp - <(head -n 64 b.jsonl) || fail "popularity of b beside a is another"
+grep -q '"dataset":"a","id":95,' both.jsonl || fail "$(head -n 3 both.jsonl)"
+[ "$(grep -o '<figure>' page.html | wc -l)" -eq 320 ] || fail "page.html has not all figures"
+"$BIN/ccdump" popularity sized a b --top 2 | grep -q ' [ab] ' || fail "the table does not name the datasets"
+expect 65 "was not trained on c" "$BIN/ccdump" popularity sized a c
+expect 64 "named twice" "$BIN/ccdump" popularity sized a a
+objective() {
+    "$BIN/ccstream-eval" objective sized --threads 1 --json -q "$@"
+}
+objective --data a --also b >both.json
+objective --data b >b.json
+objective --data a --also c >other.json
+grep -q '"pairs":160,' both.json && grep -q '"nuclr":' both.json || fail "objective of the mix: $(cat both.json)"
+grep -q '"pairs":64,' b.json && grep -q '"nuclr":' b.json || fail "objective of b: $(cat b.json)"
+if grep -q '"nuclr":' other.json; then
+    fail "zeta of a dataset that the run never saw: $(cat other.json)"
+fi
+
+# State goes with its sample when datasets grow: after one epoch all have one visit, after the second what came with
+# it one and the others two. The ids of b move from 96 to 128.
+visits() { # IDS VISITED MIN MAX
+    "$BIN/ccdump" state "$1" --json |
+        sed 's/.*"visits":{"ids":\([0-9]*\),"visited":\([0-9]*\),"min":\([0-9]*\),.*"max":\([0-9]*\),.*/\1 \2 \3 \4/'
+}
+[ "$(visits grows)" = "160 160 1 1" ] || fail "visits before: $(visits grows)"
+for set in a b; do
+    cp -r $set $set-before
+    "$BIN/ccpack" -q --append -o $set c.tar
+done
+"$train" --resume grows --steps 7 2>log.txt
+grep -q 'the mix has grown from 160 to 224 samples; epoch 2 begins anew' log.txt || fail "$(cat log.txt)"
+[ "$(visits grows)" = "224 160 1 1" ] || fail "visits of what has grown: $(visits grows)"
+"$train" -q --resume grows
+[ "$(visits grows)" = "224 224 1 2" ] || fail "visits after: $(visits grows)"
+cmp grows/config.json moved/config.json || fail "growing changed the configuration"
+expect 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
+"$train" -q --resume whole --data a:0.7 --data b:0.3 || fail "a weighted mix does not grow"
+
+# The same state by images: b alone, in another place, with what never was.
+expect 64 "was trained on 2 datasets, --remap-state names 1" \
+    "$train" --resume moved --data b-before --data c --remap-state a-before
+expect 65 "those of a mix in its order" "$train" --resume moved --data b-before --data c \
+    --remap-state b-before --remap-state a-before
+cp a/tokenizer.model c/
+"$BIN/ccpack" tokenizer -q c --overwrite --tokenizer a/tokenizer.model
+"$train" --resume moved --data c --data b-before --remap-state a-before --remap-state b-before --steps 3 2>log.txt
+grep -q 'state of 64 samples taken over by image, 32 begin anew, 96 of a-before and the others' log.txt || fail "$(cat log.txt)"
+[ "$(visits moved)" = "96 64 1 1" ] || fail "visits after: $(visits moved)"
+"$train" -q --resume moved || fail "a remapped mix does not go on by itself"
+[ "$(visits moved)" = "96 96 1 2" ] || fail "visits at the end: $(visits moved)"
+
+# From one dataset to two.
+"$train" -q $small --data a-before --out single --steps 3
+expect 65 "belongs to 1 dataset.*--remap-state" "$train" --resume single --data a-before --data c
+"$train" -q --resume single --data a-before --data c --remap-state a-before --steps 5 || fail "one dataset does not become two"
+[ "$(visits single | cut -d' ' -f1)" = 128 ] || fail "visits: $(visits single)"
