@@ -38,6 +38,35 @@ class Draws:
         return 1.0 if self.next() >> 63 else -1.0
 
 
+def philox(key, counter):
+    """Philox4x32-10 (Salmon et al., SC 2011)"""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(q >> 32) ^ c[1] ^ k[0], q & 0xFFFFFFFF, (p >> 32) ^ c[3] ^ k[1], p & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+class Uniform:
+    """formats/base/rng.h: the stream (seed 0, purpose, a, b), as numbers in [0, 1) of 53 bits"""
+
+    def __init__(self, purpose, a, b):
+        derived = philox((0, 0), (purpose, 0, a & 0xFFFFFFFF, a >> 32))
+        self.key, self.word, self.b, self.index, self.left = derived[:2], derived[2], b, 0, []
+
+    def next(self):
+        if not self.left:
+            words = philox(self.key, (self.index, self.word, self.b & 0xFFFFFFFF, self.b >> 32))
+            self.left = [words[0] | words[1] << 32, words[2] | words[3] << 32]
+            self.index += 1
+        return (self.left.pop(0) >> 11) * 2.0**-53
+
+
+def sample_id(i):
+    return 5 + 3 * i
+
+
 def matrix(draws, b, extreme):
     """extreme: own pairs at 1, the others at -1, but for one hard negative an anchor."""
     m = torch.tensor([[draws.similarity() for _ in range(b)] for _ in range(b)])
@@ -66,7 +95,7 @@ class Case:
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
                       rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, zeta_lr=0.0, unbiased=False)
         self.o.update(options)
-        self.columns, self.scalars = {}, {}
+        self.columns, self.scalars, self.chains = {}, {}, {}
         self.learned = {}
         self.steps = 0
 
@@ -315,6 +344,58 @@ class Case:
         value.backward()
         return value
 
+    # ---- emc2: plain Metropolis-Hastings with the draws of the C code; scores are kept in f32
+
+    def walk(self, scores, proposals, state, score, draws):
+        """The chain's new state and score, and the states after each recorded proposal."""
+        skipped, recorded = int(0.5 * len(proposals)), []
+        if state is not None:
+            score = torch.tensor(scores[state]).float().item()
+        for i, c in enumerate(proposals):
+            u = draws.next()
+            if state is None or math.log(u) < scores[c] - score:
+                state, score = c, torch.tensor(scores[c]).float().item()
+            if i >= skipped:
+                recorded.append(state)
+        return state, score, recorded
+
+    def chain(self, side):
+        """Per sample: the sample that its chain stands on, and the score there."""
+        return self.chains.setdefault(side, [(None, math.nan)] * self.b)
+
+    def keep_chains(self, side):
+        self.columns[side + ".chain_log_score"] = torch.tensor([score for _, score in self.chains[side]])
+
+    def emc2(self, s, xx, tt, epoch):
+        value = 0.0
+        for index, (side, _, m) in enumerate(self.sides(s)):
+            chains = self.chain(side)
+            for a in range(self.b):
+                scores = (m[a].detach() / self.tau).tolist()
+                draws = Uniform(16, self.steps - 1, 2 * sample_id(a) + index)
+                state, score, recorded = self.walk(scores, [c for c in range(self.b) if c != a], *chains[a], draws)
+                chains[a] = (state, score)
+                value = value + 0.5 / self.b / self.tau * (m[a][recorded].mean() - m[a, a])
+            self.keep_chains(side)
+        value.backward()
+        return value
+
+    def views_emc2(self, s):
+        b, value, chains = self.b, 0.0, self.chain("image")
+        for i in range(b):
+            state, score = chains[i]
+            for view in range(2):
+                a, own = i + view * b, i + (1 - view) * b
+                scores = (s[a].detach() / self.tau).tolist()
+                draws = Uniform(16, self.steps - 1, 2 * sample_id(i) + view)
+                proposals = [c for c in range(2 * b) if c % b != i]
+                state, score, recorded = self.walk(scores, proposals, state, score, draws)
+                value = value + 0.5 / b / self.tau * (s[a][recorded].mean() - s[a, own])
+            chains[i] = (state % b, score)
+        self.keep_chains("image")
+        value.backward()
+        return value
+
     # ---- the published code
 
     def reference_sums(self, s, epoch, individual):
@@ -416,6 +497,8 @@ def run(index, case):
         if name.endswith(".u"):
             name, values = name[:-1] + "log_u", torch.log(values)
         print("column", name, *map(number, values.tolist()))
+    for name in sorted(case.chains):
+        print("ids", name + ".chain_id", *(sample_id(state) for state, _ in case.chains[name]))
     for name in sorted(case.scalars):
         value = case.scalars[name]
         if name == "tau":
@@ -449,6 +532,10 @@ def main():
                 cases.append(Case(name, b, tau, views=True, extreme=extreme, q=0.4 if tau >= 0.1 else 0.1,
                                   tau_plus=0.05 if b == 17 else 0.1, beta=0.7 if b == 5 else 1.0))
     cases.append(Case("simclr", 6, 0.07, views=True, temperature=2, tau_lr=0.01))
+    for views in (False, True):
+        for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0), (16, 0.005)):
+            for extreme in (False, True):
+                cases.append(Case("emc2", b, tau, views=views, extreme=extreme))
     for index, case in enumerate(cases):
         run(index, case)
 

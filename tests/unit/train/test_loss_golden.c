@@ -176,10 +176,12 @@ static void one_step(const struct golden *g, struct run *r, struct draws *d, int
     }
 }
 
-static const float *find_column(const struct run *r, const char *name) {
+static const void *find_column(const struct run *r, const char *name, enum sample_state_kind kind) {
     for (int32_t i = 0; i < sample_state_count(r->state); i++) {
         if (strcmp(sample_state_name(r->state, i), name) == 0) {
-            return sample_state_column(r->state, i);
+            size_t size_bytes;
+            assert_int_equal(sample_state_kind(r->state, i), kind);
+            return sample_state_values(r->state, i, &size_bytes);
         }
     }
     fail_msg("no column %s", name);
@@ -198,7 +200,7 @@ static double find_scalar(const struct run *r, const char *name) {
     return 0.0;
 }
 
-/* Lines "column NAME ..." and "scalar NAME x" up to the next case. */
+/* Lines "column NAME ...", "ids NAME ..." and "scalar NAME x" up to the next case. */
 static void check_state(const struct golden *g, const struct run *r) {
     char word[16];
     char name[64];
@@ -208,9 +210,14 @@ static void check_state(const struct golden *g, const struct run *r) {
         if (strcmp(word, "scalar") == 0) {
             const double want = read_number(g);
             check_near(g, name, find_scalar(r, name), want, 1e-6 * fmax(1.0, fabs(want)));
+        } else if (strcmp(word, "ids") == 0) {
+            const uint64_t *column = find_column(r, name, SAMPLE_STATE_ID);
+            for (int i = 0; i < g->b; i++) {
+                check_near(g, name, (double)column[r->ids[i]], read_number(g), 0.0);
+            }
         } else {
             assert_string_equal(word, "column");
-            const float *column = find_column(r, name);
+            const float *column = find_column(r, name, SAMPLE_STATE_F32);
             for (int i = 0; i < g->b; i++) {
                 const double want = read_number(g);
                 const double scale = ldexp(1.0, -22) / g->tau + 1e-6;
@@ -246,6 +253,6 @@ TEST(losses_are_those_of_the_float64_reference) {
         sample_state_destroy(r.state);
         cases++;
     }
-    assert_true(cases > 150);
+    assert_true(cases > 250);
     fclose(g.file);
 }
