@@ -168,33 +168,38 @@ sort_symbols(uint8_t order[SYMBOLS], const uint32_t counts[SYMBOLS], unsigned la
 }
 
 /* How many codes of each length the best tree has, over counts that ascend: the two smallest nodes
- * of leaves and inner nodes join, again and again; both queues ascend by themselves. */
-static void tree_lengths(uint16_t lengths[SYMBOLS], const uint32_t *leaves, unsigned n) {
-    uint32_t inner[SYMBOLS];
-    uint16_t parent_of_leaf[SYMBOLS], parent_of_inner[SYMBOLS];
+ * of leaves and inner nodes join, again and again; both queues ascend by themselves. Which of the
+ * two is next cannot be foretold, so nothing branches on it: behind the last of each is one that is
+ * never taken. */
+static void tree_lengths(uint16_t lengths[SYMBOLS], uint32_t leaves[SYMBOLS + 1], unsigned n) {
+    uint32_t inner[SYMBOLS + 1];
+    uint16_t parents[2 * SYMBOLS]; /* of inner nodes, of leaves */
     uint8_t depth[SYMBOLS];
     unsigned leaf = 0;
     unsigned node = 0;
+    leaves[n] = UINT32_MAX;
+    inner[0] = UINT32_MAX;
     for (unsigned made = 0; made < n - 1; made++) {
         uint32_t sum = 0;
         for (int i = 0; i < 2; i++) {
-            if (leaf < n && (node == made || leaves[leaf] <= inner[node])) {
-                parent_of_leaf[leaf] = (uint16_t)made;
-                sum += leaves[leaf++];
-            } else {
-                parent_of_inner[node] = (uint16_t)made;
-                sum += inner[node++];
-            }
+            uint32_t a = leaves[leaf];
+            uint32_t b = inner[node];
+            unsigned takes_leaf = a <= b;
+            sum += takes_leaf ? a : b;
+            parents[takes_leaf ? SYMBOLS + leaf : node] = (uint16_t)made;
+            leaf += takes_leaf;
+            node += 1 - takes_leaf;
         }
         inner[made] = sum;
+        inner[made + 1] = UINT32_MAX;
     }
     depth[n - 2] = 0;
     for (unsigned i = n - 2; i-- > 0;) {
-        depth[i] = (uint8_t)(depth[parent_of_inner[i]] + 1);
+        depth[i] = (uint8_t)(depth[parents[i]] + 1);
     }
     memset(lengths, 0, SYMBOLS * sizeof(*lengths));
     for (unsigned i = 0; i < n; i++) {
-        lengths[depth[parent_of_leaf[i]] + 1]++;
+        lengths[depth[parents[SYMBOLS + i]] + 1]++;
     }
 }
 
@@ -243,7 +248,7 @@ static void assign_codes(struct huffman *h, const uint16_t lengths[SYMBOLS]) {
 /* False: fewer than two symbols come. */
 static bool huffman_build(struct huffman *h, const uint32_t counts[SYMBOLS], unsigned last) {
     uint8_t order[SYMBOLS];
-    uint32_t sorted[SYMBOLS];
+    uint32_t sorted[SYMBOLS + 1];
     uint16_t lengths[SYMBOLS];
     unsigned n = sort_symbols(order, counts, last);
     if (n < 2) {

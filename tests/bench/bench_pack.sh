@@ -20,7 +20,8 @@ short=${SHORT:-112}
 mkdir -p "$work/in"
 trap 'rm -rf "$work/in" "$work/out"' EXIT
 
-# The tars again and again, under names of their own, until there is 1 GB.
+# The tars again and again, under names of their own, until there is 1 GB. So most keys of a shard
+# come more than once, as with tars that number their samples from 0 each.
 size=0 n=0
 while [ "$size" -lt 1000000000 ]; do
     for tar in "$@"; do
