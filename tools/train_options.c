@@ -31,8 +31,9 @@ static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
-     .help = "dataset made by ccpack, with a tokenizer; several are mixed: by size, or each by its "
-             "weight, and all use the tokenizer of the first"},
+     .help = "dataset made by ccpack, with a tokenizer (not for --task simclr); several "
+             "are mixed: by size, or each by its weight, and all use the tokenizer of the "
+             "first"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
@@ -46,8 +47,8 @@ static const struct cli_option rows[] = {
          "the epoch begins anew"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
      .metavar = "NAME", .group = "Run",
-     .help = "settings that later options change: the paper's of NUCLR on CC3M or CC12M, or a "
-             "small model that a CPU trains in minutes"},
+     .help = "settings that later options change, see below: the paper's of NUCLR on CC3M "
+             "or CC12M, or a small model that a CPU trains in minutes"},
     {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE", .group = "Run",
      .help = "options from a file, as RUN/config.json holds them; the command line counts before "
              "it, it before --preset"},
@@ -65,7 +66,7 @@ static const struct cli_option rows[] = {
      .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
              "one. The checkpoints before stay either way; the last one of a run must succeed"},
     {"keep", 0, CLI_U64, FIELD(keep), .min = "1", .max = "1000", .default_text = "2",
-     .metavar = "N", .group = "Run", .help = "checkpoints that stay"},
+     .metavar = "N", .group = "Run", .help = "newest checkpoints that stay in RUN/checkpoints"},
     {"steps", 0, CLI_U64, FIELD(steps), .min = "0", .max = "1000000000000", .default_text = "0",
      .metavar = "N", .group = "Run",
      .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
@@ -124,87 +125,101 @@ static const struct cli_option rows[] = {
 
     {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
      .metavar = "NAME", .group = "Loss",
-     .help = "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr (ICLR "
-             "2025, Algorithm 1), emc2: of the whole dataset; nuclr-frozen, nuclr-noxi: ablations; "
-             "simclr: InfoNCE of --task simclr"},
+     .help = "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr "
+             "(Algorithm 1), emc2: of the whole dataset; nuclr-frozen (zeta stays), "
+             "nuclr-noxi (each sample's own zeta for xi): ablations; simclr: InfoNCE of "
+             "--task simclr. Their papers are named below"},
     {"parity", 0, CLI_ENUM, FIELD(parity), .default_text = "algorithm", .choices = parity_choices,
      .metavar = "KIND", .group = "Loss",
-     .help = "sogclr, isogclr, nuclr: the published algorithm, or what the published code "
-             "computes, its learning rates included"},
+     .help = "sogclr, isogclr, nuclr: the published algorithm, or what Wang's published "
+             "code computes (reference), its learning rates included"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "temperature, or where a learned one begins; 0: 0.01, siglip 0.1, emc2 0.07; "
-             "with --task simclr 0.5, rince, sogclr and isogclr 0.1, emc2 0.07"},
+     .help = "temperature, or where a learned one begins; 0: 0.01 (Wang's comparison on "
+             "CC3M), siglip 0.1 (Zhai), emc2 0.07 (Yau); with --task simclr 0.5 (Chuang "
+             "2020), rince, sogclr and isogclr 0.1, emc2 0.07"},
     {"temperature", 0, CLI_ENUM, FIELD(temperature), .default_text = "own",
      .choices = temperature_choices, .metavar = "KIND", .group = "Loss",
      .help = "own: as published; constant; global: learned, for clip, cyclip, siglip and sogclr "
              "(FastCLIP v3); individual: learned for every sample, that is isogclr"},
     {"tau-min", 0, CLI_DOUBLE, FIELD(tau_min), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "least learned temperature; 0: 0.01, isogclr 0.005, with --task simclr 0.05"},
+     .help = "least learned temperature; 0: 0.01 (OpenCLIP, FastCLIP), isogclr 0.005 "
+             "(Wang's comparison), with --task simclr 0.05 (Qiu)"},
     {"tau-max", 0, CLI_DOUBLE, FIELD(tau_max), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "largest learned temperature; 0: 1, isogclr 0.05, with --task simclr 1"},
+     .help = "largest learned temperature; 0: 1 (OpenCLIP, FastCLIP), isogclr 0.05 "
+             "(Wang's comparison), with --task simclr 1 (Qiu)"},
     {"tau-lr", 0, CLI_DOUBLE, FIELD(tau_lr), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "its step size; 0: the model's learning rate, isogclr 0.001, with --task simclr 0.03"},
+     .help = "its step size; 0: the model's learning rate (FastCLIP: 2e-4 on CC3M), "
+             "isogclr 0.001 (Wang's comparison), with --task simclr 0.03 (Qiu)"},
     {"tau-momentum", 0, CLI_DOUBLE, FIELD(tau_momentum), .min = "0.000001", .max = "1",
      .default_text = "0.9", .metavar = "X", .group = "Loss",
-     .help = "isogclr: weight of the new gradient of a temperature"},
+     .help = "isogclr: weight of the new gradient of a temperature (Qiu: 0.9 for pairs, "
+             "0.5 for two views)"},
     {"rho", 0, CLI_DOUBLE, FIELD(rho), .min = "0", .max = "1000", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "isogclr, sogclr with learned temperature: weight of the temperature itself; 0: 8, "
-             "6.5; isogclr with --task simclr 0.4"},
+     .help = "weight of the temperature itself; 0: isogclr 8 (Wang's comparison; Qiu: 6), "
+             "with --task simclr 0.4 (Qiu); sogclr with --temperature global 6.5 "
+             "(FastCLIP on CC3M; 8.5 on CC12M)"},
     {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0.000001", .max = "1", .default_text = "0.8",
      .metavar = "X", .group = "Loss",
-     .help = "sogclr, isogclr, nuclr: weight of the new value in the running sums u (papers: 0.8)"},
+     .help = "sogclr, isogclr, nuclr: weight of the new value in the running sums u "
+             "(Wang, Qiu: 0.8; FastCLIP ends at 0.2)"},
     {"zeta0", 0, CLI_DOUBLE, FIELD(zeta0), .min = "-10", .max = "10", .default_text = "-0.05",
      .metavar = "X", .group = "Loss",
-     .help = "nuclr: first zeta (paper: -0.05 on CC3M, 0 on CC12M)"},
+     .help = "nuclr: first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     {"xi0", 0, CLI_DOUBLE, FIELD(xi0), .min = "-10", .max = "10", .default_text = "0",
-     .metavar = "X", .group = "Loss", .help = "nuclr: first xi; --zeta0 where that is larger"},
+     .metavar = "X", .group = "Loss",
+     .help = "nuclr: first xi; --zeta0 where that is larger (Wang: 0)"},
     {"zeta-lr", 0, CLI_DOUBLE, FIELD(zeta_lr), .min = "0", .max = "100", .default_text = "0.000005",
      .metavar = "X", .group = "Loss",
-     .help = "nuclr: peak step size of zeta of texts, for n-scaled gradients (paper: 5e-6 with 2.8 "
-             "million samples)"},
+     .help = "nuclr: peak step size of zeta of texts, for n-scaled gradients (Wang: 5e-6 "
+             "with 2.8 million samples)"},
     {"zeta-lr-image-ratio", 0, CLI_DOUBLE, FIELD(zeta_lr_image_ratio), .min = "0", .max = "1000",
      .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "nuclr: that of images relative to it"},
+     .help = "nuclr: that of images relative to it (Wang's code: 0.1)"},
     {"zeta-momentum", 0, CLI_DOUBLE, FIELD(zeta_momentum), .min = "0.000001", .max = "1",
      .default_text = "0.9", .metavar = "X", .group = "Loss",
-     .help = "nuclr: weight of the new gradient in zeta's momentum"},
+     .help = "nuclr: weight of the new gradient in zeta's momentum (Wang's code: 0.9)"},
     {"zeta-freeze-epochs", 0, CLI_U64, FIELD(zeta_freeze_epochs), .min = "0", .max = "1000000",
      .default_text = "5", .metavar = "N", .group = "Loss",
-     .help = "nuclr: zeta stays at --zeta0 in the first N epochs"},
+     .help = "nuclr: zeta stays at --zeta0 in the first N epochs (Wang: 5; the ablation "
+             "without: 0)"},
     {"zeta-gradient", 0, CLI_ENUM, FIELD(zeta_gradient), .default_text = "paper",
      .choices = gradient_choices, .metavar = "KIND", .group = "Loss",
-     .help = "nuclr: as published, or unbiased given that the sample is in the batch"},
+     .help = "nuclr: as published (paper), or unbiased given that the sample is in the "
+             "batch"},
 
     {"tau-plus", 0, CLI_DOUBLE, FIELD(tau_plus), .min = "0", .max = "0.999", .default_text = "0.1",
      .metavar = "X", .group = "Loss",
-     .help = "dcl, hcl: share of negatives that are positives (papers: 0.1; 0.01 and less with "
-             "many classes)"},
+     .help = "dcl, hcl: share of negatives that are positives (Chuang 2020, Robinson: "
+             "0.1; 0.01 and less with many classes)"},
     {"beta", 0, CLI_DOUBLE, FIELD(beta), .min = "0", .max = "100", .default_text = "0.5",
      .metavar = "X", .group = "Loss",
-     .help = "hcl: how much more hard negatives weigh (paper: 1 for two views)"},
+     .help = "hcl: how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
+             "comparison on pairs: 0.5)"},
     {"q", 0, CLI_DOUBLE, FIELD(q), .min = "0.0000001", .max = "1", .default_text = "0.1",
      .metavar = "X", .group = "Loss",
-     .help = "rince: 1 is the most robust, 0 InfoNCE (paper: 0.1 to 0.5, with --tau 0.1)"},
+     .help = "rince: 1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 "
+             "to 0.5 elsewhere, with --tau 0.1)"},
     {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0.0000001", .max = "1", .default_text = "0.01",
      .metavar = "X", .group = "Loss",
-     .help = "rince: weight of the sum over all pairs (paper: 0.01)"},
+     .help = "rince: weight of the sum over all pairs (Chuang 2022: 0.01)"},
     {"cyclic-self", 0, CLI_DOUBLE, FIELD(cyclic_self), .min = "0", .max = "1000",
      .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "cyclip: weight of images' similarities against texts' (paper: 0.25; NUCLR's "
+     .help = "cyclip: weight of images' similarities against texts' (Goel: 0.25; Wang's "
              "comparison: 0.1)"},
     {"cyclic-cross", 0, CLI_DOUBLE, FIELD(cyclic_cross), .min = "0", .max = "1000",
      .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "cyclip: weight of the similarity matrix against its transpose"},
+     .help = "cyclip: weight of the similarity matrix against its transpose (Goel: 0.25; "
+             "Wang's comparison: 0.1)"},
     {"bias0", 0, CLI_DOUBLE, FIELD(bias0), .min = "-100", .max = "100", .default_text = "-10",
-     .metavar = "X", .group = "Loss", .help = "siglip: where its learned bias begins"},
+     .metavar = "X", .group = "Loss", .help = "siglip: where its learned bias begins (Zhai: -10)"},
     {"burn-in", 0, CLI_DOUBLE, FIELD(burn_in), .min = "0", .max = "0.999", .default_text = "0.5",
      .metavar = "X", .group = "Loss",
-     .help = "emc2: share of a step's proposals that are not recorded (paper: half)"},
+     .help = "emc2: share of a step's proposals that are not recorded (Yau: half)"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
      .metavar = "N", .group = "Optimiser", .help = "global batch"},
@@ -218,13 +233,14 @@ static const struct cli_option rows[] = {
      .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
     {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",
      .choices = optimizer_choices, .metavar = "NAME", .group = "Optimiser",
-     .help = "sgdm: SGD with --momentum, where decay is part of the gradient"},
+     .help = "adamw, or sgdm: SGD with --momentum, where decay is part of the gradient"},
     {"momentum", 0, CLI_DOUBLE, FIELD(momentum), .min = "0", .max = "0.9999999",
      .default_text = "0.9", .metavar = "X", .group = "Optimiser", .help = "of sgdm"},
     {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.0002",
-     .metavar = "X", .group = "Optimiser", .help = "peak learning rate of AdamW"},
+     .metavar = "X", .group = "Optimiser", .help = "peak learning rate (Wang: 2e-4)"},
     {"min-lr", 0, CLI_DOUBLE, FIELD(min_lr), .min = "0", .max = "100", .default_text = "0.000001",
-     .metavar = "X", .group = "Optimiser", .help = "learning rate at the end of the cosine"},
+     .metavar = "X", .group = "Optimiser",
+     .help = "learning rate at the end of the cosine (Wang: 1e-6)"},
     {"warmup", 0, CLI_ENUM, FIELD(warmup), .default_text = "linear", .choices = warmup_choices,
      .metavar = "KIND", .group = "Optimiser",
      .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
@@ -233,7 +249,8 @@ static const struct cli_option rows[] = {
      .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X", .group = "Optimiser",
-     .help = "decoupled; not for biases and other one-dimensional tensors"},
+     .help = "of AdamW decoupled; not for biases and other one-dimensional tensors (Wang: "
+             "0.02)"},
     {"beta1", 0, CLI_DOUBLE, FIELD(beta1), .min = "0", .max = "0.9999999", .default_text = "0.9",
      .metavar = "X", .group = "Optimiser", .help = "AdamW"},
     {"beta2", 0, CLI_DOUBLE, FIELD(beta2), .min = "0", .max = "0.9999999", .default_text = "0.999",
@@ -317,21 +334,30 @@ const struct cli_program train_program = {
                                       "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
                                       "ccstream-train --resume runs/a", NULL},
     .notes =
-        (const char *const[]){"SIGINT and SIGTERM finish the step, save a checkpoint and end the "
-                              "run with exit code 0; --resume goes on exactly there. A second "
-                              "one ends it at once.",
-                              "An epoch of a mix has as many samples as all its datasets "
-                              "together. Each dataset's sample ids begin behind those of the "
-                              "one before, in the order given; --resume takes the same "
-                              "datasets and weights in that order. What ccpack --append adds to "
-                              "one of them joins with the epoch that --resume begins anew.",
-                              "Losses and where their defaults are from: clip (Radford, ICML "
-                              "2021), siglip (Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl "
-                              "(Chuang, NeurIPS 2020), hcl (Robinson, ICLR 2021), rince (Chuang, "
-                              "CVPR 2022), sogclr (Yuan, ICML 2022), isogclr (Qiu, ICML 2023), "
-                              "nuclr (Wang, ICLR 2025), emc2 (Yau, ICML 2024), simclr (Chen, ICML "
-                              "2020), a global temperature of sogclr (FastCLIP: Wei, 2024).",
-                              NULL},
+        (const char *const[]){
+            "SIGINT and SIGTERM finish the step, save a checkpoint and end the "
+            "run with exit code 0; --resume goes on exactly there. A second "
+            "one ends it at once.",
+            "An epoch of a mix has as many samples as all its datasets "
+            "together. Each dataset's sample ids begin behind those of the "
+            "one before, in the order given; --resume takes the same "
+            "datasets and weights in that order. What ccpack --append adds to "
+            "one of them joins with the epoch that --resume begins anew.",
+            "Presets. nuclr-cc3m: resnet50 at 256 px and distil with 30 tokens, "
+            "256 dimensions; batch 512, 30 epochs, AdamW at 2e-4 after a plateau "
+            "of 500 steps, cosine to 1e-6, decay 0.02; nuclr with tau 0.01, gamma "
+            "0.8, zeta from -0.05, frozen for 5 epochs, 5e-6 with a ratio of 0.1 "
+            "(Wang's appendix G and script). nuclr-cc12m: zeta from 0. Wang began "
+            "with towers trained before: --init-image, --init-text. cpu-demo: "
+            "resnet10t at 64 px and tiny, batch 64, 20 epochs, tau 0.05.",
+            "Losses, and whom defaults are by: clip (Radford, ICML 2021), siglip "
+            "(Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl (Chuang, NeurIPS "
+            "2020), hcl (Robinson, ICLR 2021), rince (Chuang, CVPR 2022), sogclr "
+            "(Yuan, ICML 2022), isogclr (Qiu, ICML 2023), nuclr (Wang, ICLR 2025, "
+            "whose comparison set the others' on pairs), emc2 (Yau, ICML 2024), "
+            "simclr (Chen, ICML 2020), a global temperature of sogclr (FastCLIP "
+            "v3: Wei, 2024; OpenCLIP for clip).",
+            NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
 };
@@ -471,12 +497,14 @@ struct train_options train_options_kept(const struct train_options *o) {
 
 /* What both settings of the paper share (Wang et al., ICLR 2025, appendix G; its CC3M script). */
 #define NUCLR_WORDS                                                                                \
-    "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil", "--image-size=256",           \
-        "--stem=standard", "--max-tokens=30", "--embed-dim=256", "--dropout=0.1",                  \
-        "--augment=paper", "--batch=512", "--epochs=30", "--lr=2e-4", "--min-lr=1e-6",             \
-        "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--tau=0.01",             \
-        "--gamma=0.8", "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
-        "--zeta-momentum=0.9", "--zeta-freeze-epochs=5"
+    "--task=pair", "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil",                \
+        "--image-size=256", "--stem=standard", "--max-tokens=30", "--embed-dim=256",               \
+        "--dropout=0.1", "--text-pool=first", "--augment=paper", "--normalize=clip",               \
+        "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
+        "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
+        "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
+        "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1", "--zeta-momentum=0.9",           \
+        "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
 
 const char *const *train_options_preset(const struct train_options *o, int *count) {
     static const char *const none[] = {NULL};
