@@ -157,16 +157,18 @@ void tar_member_name(char out[TAR_NAME_BYTES],
                      enum tar_member member,
                      uint32_t k,
                      enum image_format format) {
-    if (member == TAR_CAPTION && k == 0) {
-        snprintf(out, TAR_NAME_BYTES, "%.*s.txt", SHARD_MAX_KEY_BYTES, key);
-    } else if (member == TAR_CAPTION) {
-        snprintf(out, TAR_NAME_BYTES, "%.*s.%u.txt", SHARD_MAX_KEY_BYTES, key, k);
-    } else if (member == TAR_JSON) {
-        snprintf(out, TAR_NAME_BYTES, "%.*s.json", SHARD_MAX_KEY_BYTES, key);
-    } else {
-        snprintf(out, TAR_NAME_BYTES, "%.*s.%s", SHARD_MAX_KEY_BYTES, key,
-                 image_format_extension(format));
+    /* Three for every sample: printf would take as long as all else about a header. */
+    size_t n = strnlen(key, SHARD_MAX_KEY_BYTES);
+    memcpy(out, key, n);
+    out[n++] = '.';
+    if (member == TAR_CAPTION && k > 0) {
+        snprintf(out + n, TAR_NAME_BYTES - n, "%u.txt", k);
+        return;
     }
+    const char *extension = member == TAR_CAPTION ? "txt"
+                            : member == TAR_JSON  ? "json"
+                                                  : image_format_extension(format);
+    memcpy(out + n, extension, strlen(extension) + 1);
 }
 
 /* ---- zstd framing ---------------------------------------------------------------------------- */
