@@ -65,13 +65,6 @@ struct device_loss_constants {
     bool own_xi;        /* nuclr: the anchor's own zeta in the place of xi */
 };
 
-/* What differs from step to step. */
-struct device_loss_step {
-    uint64_t step; /* from 0 */
-    double lr;     /* of the model: of learned scalars without a rate of their own */
-    double zeta_lr[DEVICE_LOSS_SIDES]; /* by side of the zeta; 0: frozen in this step */
-};
-
 /* A scalar that Adam learns. */
 struct device_loss_learned {
     double value, m, v;
@@ -84,17 +77,12 @@ struct device_loss_scalars {
     double xi[DEVICE_LOSS_SIDES];
 };
 
+/* Why a step was not sound. */
 enum device_loss_fault {
     DEVICE_LOSS_SOUND,
     DEVICE_LOSS_BAD_SIMILARITY, /* a similarity that is not finite */
     DEVICE_LOSS_BAD_ID,         /* an id outside the id space */
     DEVICE_LOSS_BAD_GRADIENT    /* a gradient, value or new state that is not finite */
-};
-
-struct device_loss_report {
-    double value, objective, tau; /* as struct loss_output; NaN where not sound */
-    int32_t sound;                /* 1; 0: state and scalars are untouched, gradients are NaN */
-    int32_t fault;                /* enum device_loss_fault */
 };
 
 /* One step. "On the device" below is memory that its kernels reach: that of ops->alloc or of
@@ -112,9 +100,13 @@ struct device_loss {
     const float *image_similarity, *text_similarity; /* (B, B), cyclip; NULL otherwise */
     float *image_gradient, *text_gradient;           /* the same */
     const uint64_t *sample_ids;                      /* (B) */
-    const struct device_loss_step *step;
+    /* Read: step, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau (as struct
+     * loss_output; NaN where not sound), and sound = 0 where something is not finite: then state
+     * and scalars are as they were, and gradients of no use. Where sound was 0 before, so it is
+     * too. */
+    struct step_values *values;
+    int32_t *fault; /* enum device_loss_fault of this step; kept where sound was 0 before it */
     struct device_loss_scalars *scalars;
-    struct device_loss_report *report;
     /* (id_space) each; NULL: the loss has no such column */
     float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
     uint64_t *chain_id[DEVICE_LOSS_SIDES];

@@ -8,16 +8,20 @@
 #include <string.h>
 
 #include "formats/base/checked.h"
+#include "kernels/device_loss.h"
 
 struct column {
     char name[SAMPLE_STATE_NAME_BYTES];
     enum sample_state_kind kind;
-    void *values; /* (id space) of float or uint64_t */
+    void *values;    /* (id space) of float or uint64_t */
+    void *on_device; /* the same for kernels; NULL: not placed */
 };
 
 struct sample_state {
     uint64_t id_space_count;
     int32_t column_count;
+    struct device *dev; /* NULL: on the host alone */
+    enum sample_state_place place;
     struct column columns[SAMPLE_STATE_MAX_COLUMNS];
 };
 
@@ -36,12 +40,26 @@ sample_state_create(struct sample_state **out, uint64_t id_space_count, struct e
     return STATUS_OK;
 }
 
+static enum device_memory memory_of(enum sample_state_place place) {
+    return place == SAMPLE_STATE_DEVICE ? DEVICE_MEMORY_OWN : DEVICE_MEMORY_PINNED;
+}
+
+static void release(struct device *dev, enum sample_state_place place, void *data, void *host) {
+    dev->losses->free(dev, memory_of(place), data, place == SAMPLE_STATE_PINNED ? host : NULL);
+}
+
 void sample_state_destroy(struct sample_state *s) {
     if (s == NULL) {
         return;
     }
     for (int32_t i = 0; i < s->column_count; i++) {
-        free(s->columns[i].values);
+        struct column *c = &s->columns[i];
+        if (c->on_device != NULL) {
+            release(s->dev, s->place, c->on_device, c->values);
+        }
+        if (c->on_device == NULL || s->place == SAMPLE_STATE_DEVICE) {
+            free(c->values);
+        }
     }
     free(s);
 }
@@ -154,6 +172,83 @@ void *sample_state_values(const struct sample_state *s, int32_t column, size_t *
     *size_bytes = (size_t)s->id_space_count * entry_bytes(s->columns[column].kind);
     return s->columns[column].values;
 }
+
+/* ---- columns that kernels reach ---- */
+
+enum status sample_state_choose_place(enum sample_state_place *out,
+                                      const struct sample_state *s,
+                                      struct device *dev,
+                                      struct error *err) {
+    size_t free_bytes;
+    REQUIRE(out != NULL && s != NULL && dev != NULL && dev->losses != NULL);
+    TRY(dev->losses->free_bytes(dev, &free_bytes, err));
+    *out = sample_state_bytes(s) <= free_bytes / 10 ? SAMPLE_STATE_DEVICE : SAMPLE_STATE_PINNED;
+    return STATUS_OK;
+}
+
+enum status sample_state_place(struct sample_state *s,
+                               struct device *dev,
+                               enum sample_state_place place,
+                               struct error *err) {
+    REQUIRE(s != NULL && dev != NULL && dev->losses != NULL && place != SAMPLE_STATE_HOST);
+    REQUIRE(s->dev == NULL);
+    void *data[SAMPLE_STATE_MAX_COLUMNS] = {0};
+    void *host[SAMPLE_STATE_MAX_COLUMNS] = {0};
+    for (int32_t i = 0; i < s->column_count; i++) {
+        size_t size_bytes;
+        (void)sample_state_values(s, i, &size_bytes);
+        const enum status got =
+            dev->losses->alloc(dev, memory_of(place), size_bytes, &data[i], &host[i], err);
+        if (got != STATUS_OK) {
+            while (i-- > 0) {
+                release(dev, place, data[i], host[i]);
+            }
+            return got;
+        }
+    }
+    for (int32_t i = 0; i < s->column_count; i++) {
+        struct column *c = &s->columns[i];
+        c->on_device = data[i];
+        if (place == SAMPLE_STATE_PINNED) {
+            size_t size_bytes;
+            void *before = sample_state_values(s, i, &size_bytes);
+            memcpy(host[i], before, size_bytes);
+            c->values = host[i];
+            free(before);
+        }
+    }
+    s->dev = dev;
+    s->place = place;
+    return sample_state_send(s, err);
+}
+
+enum sample_state_place sample_state_where(const struct sample_state *s) {
+    return s->place;
+}
+
+void *sample_state_on_device(const struct sample_state *s, int32_t column) {
+    return s->columns[column].on_device;
+}
+
+enum status sample_state_send(struct sample_state *s, struct error *err) {
+    for (int32_t i = 0; i < s->column_count && s->place == SAMPLE_STATE_DEVICE; i++) {
+        size_t size_bytes;
+        const void *values = sample_state_values(s, i, &size_bytes);
+        TRY(s->dev->ops->upload(s->dev, s->columns[i].on_device, values, size_bytes, err));
+    }
+    return s->dev != NULL ? s->dev->ops->sync(s->dev, err) : STATUS_OK;
+}
+
+enum status sample_state_fetch(struct sample_state *s, struct error *err) {
+    for (int32_t i = 0; i < s->column_count && s->place == SAMPLE_STATE_DEVICE; i++) {
+        size_t size_bytes;
+        void *values = sample_state_values(s, i, &size_bytes);
+        TRY(s->dev->ops->download(s->dev, values, s->columns[i].on_device, size_bytes, err));
+    }
+    return s->dev != NULL ? s->dev->ops->sync(s->dev, err) : STATUS_OK;
+}
+
+/* ---- columns on the host ---- */
 
 void sample_state_gather(const struct sample_state *s,
                          int32_t column,

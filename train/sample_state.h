@@ -2,8 +2,12 @@
  * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
  * for every single sample (running sums, zeta, its momentum, where a chain stands, visits).
  *
+ * Columns begin in host memory. sample_state_place gives them an address for a device's kernels
+ * too: then the device's copy is the one that steps change, until sample_state_fetch.
+ *
  * Threading : single-owner.
- * Ownership : the state owns its columns; pointers from sample_state_column live as long as it.
+ * Ownership : the state owns its columns; pointers from sample_state_column live as long as it,
+ *             or until sample_state_place. A state is destroyed before the device it is placed on.
  * Size      : 4 bytes per id and f32 column, 8 per id and u64 column. Columns are addressed by
  *             sample id, never by position.
  */
@@ -17,6 +21,7 @@
 
 #include "formats/base/status.h"
 
+struct device;
 struct sample_state;
 
 enum { SAMPLE_STATE_MAX_COLUMNS = 16, SAMPLE_STATE_NAME_BYTES = 48 };
@@ -32,6 +37,12 @@ enum sample_state_kind {
     SAMPLE_STATE_F32,   /* a number; NaN: unvisited */
     SAMPLE_STATE_COUNT, /* u64 that counts; 0: unvisited, because that is how often it was */
     SAMPLE_STATE_ID,    /* u64, another sample's id; SAMPLE_STATE_NO_ID: none */
+};
+
+enum sample_state_place {
+    SAMPLE_STATE_HOST,   /* in host memory alone */
+    SAMPLE_STATE_DEVICE, /* in the device's memory, with a copy in host memory */
+    SAMPLE_STATE_PINNED, /* in host memory that kernels reach through the bus */
 };
 
 /* No dataset has this id: its id space would not fit in a u64. */
@@ -71,6 +82,36 @@ int32_t sample_state_find(const struct sample_state *s, const char *name);
 float *sample_state_column(const struct sample_state *s, int32_t column);
 uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
 void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);
+
+/* ---- columns that kernels reach ---- */
+
+/* DEVICE where all columns fit in a tenth of what is free there, else PINNED. dev has losses.
+ * Returns OK or DEVICE. */
+enum status sample_state_choose_place(enum sample_state_place *out,
+                                      const struct sample_state *s,
+                                      struct device *dev,
+                                      struct error *err);
+
+/* Gives every column, as it is now, a place that kernels of dev (which has losses, and is borrowed
+ * for the life of the state) reach. Once only, after the last column was added; not HOST. Returns
+ * OK, NOMEM or DEVICE; after a failure the state serves the host as before. */
+enum status sample_state_place(struct sample_state *s,
+                               struct device *dev,
+                               enum sample_state_place place,
+                               struct error *err);
+
+enum sample_state_place sample_state_where(const struct sample_state *s);
+
+/* A column's address for kernels; NULL before sample_state_place. */
+void *sample_state_on_device(const struct sample_state *s, int32_t column);
+
+/* All columns from host memory to where kernels see them, after the host changed them; and back,
+ * before the host looks at them. Both wait; neither does anything where columns are on the host
+ * alone. Return OK or DEVICE. */
+enum status sample_state_send(struct sample_state *s, struct error *err);
+enum status sample_state_fetch(struct sample_state *s, struct error *err);
+
+/* ---- columns on the host ---- */
 
 /* values (count) = column[ids]. Requires every id below the id space. */
 void sample_state_gather(const struct sample_state *s,

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/conv_plan_internal.h"
 #include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/loss_internal.h"
 #include "kernels/cuda/matmul_internal.h"
 
 static enum status no_device(cudaError_t code, struct error *err) {
@@ -130,6 +131,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
         return error_set(err, STATUS_NOMEM, "cuda: no memory for the device");
     }
     dev->base.ops = ops_cuda();
+    dev->base.losses = &cuda_losses;
     dev->base.close = cuda_close;
     dev->index = index;
     dev->options = *opt;
