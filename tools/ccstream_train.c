@@ -218,6 +218,10 @@ static void say_start(const struct trainer *t,
               cli_format_bytes(memory, sum.memory.total_bytes),
               cli_format_count(samples, sum.samples_count), sum.steps_per_epoch, sum.loss,
               sum.device, sum.engine);
+    if (strcmp(sum.state, "host") != 0) {
+        log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
+                  strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
+    }
     if (sum.device_note[0] != '\0') {
         log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
     }

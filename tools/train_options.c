@@ -20,6 +20,7 @@ static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m"
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
+static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const pool_choices[] = {"first", "mean", NULL};
 static const char *const precision_choices[] = {"f32", "bf16", NULL};
@@ -269,6 +270,13 @@ static const struct cli_option rows[] = {
      .help =
          "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line that says "
          "why; cpu-ref (plain loops, for checking only)"},
+    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
+     .metavar = "PLACE", .group = "Machine",
+     .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
+             "bits. cuda: in the device's memory, or pinned: in the host's, of which only the "
+             "batch's entries travel; auto: device where they fit in a tenth of what is free. "
+             "host: there, and the loss is computed there too, as it is on every other device and "
+             "with --parity reference"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices), .group = "Machine",
      .help = "name every device, or what is missing for it, and end"},
     {"any-kernels", 0, CLI_FLAG, FIELD(any_kernels), .group = "Machine",
@@ -313,6 +321,7 @@ static const char *const changeable[] = {"data",
                                          "json",
                                          "quiet",
                                          "device",
+                                         "state",
                                          "threads",
                                          "loader-threads",
                                          "engine",
@@ -438,6 +447,7 @@ enum status train_options_apply(struct trainer_options *t,
                                    .clip_norm = o->clip_norm};
     t->seed = o->seed;
     t->device = o->device;
+    t->state = (enum trainer_state)o->state;
     t->device_options.deterministic = !o->any_kernels;
     t->device_options.tf32 = o->tf32;
     t->device_options.autotune = o->autotune;

@@ -42,6 +42,7 @@ struct train_options {
     uint64_t seed;
 
     const char *device;
+    int state;
     uint64_t threads, loader_threads;
     int engine;
     uint64_t checkpoint_every, keep, eval_every;

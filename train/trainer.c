@@ -71,6 +71,7 @@ void trainer_destroy(struct trainer *t) {
     }
     metrics_close(t->metrics);
     loader_close(t->loader);
+    loss_device_destroy(t->loss_device);
     loss_destroy(t->loss);
     sample_state_destroy(t->state);
     dual_encoder_destroy(t->model);
@@ -95,6 +96,13 @@ uint64_t trainer_last_step(const struct trainer *t) {
     return t->options.max_steps > 0 && t->options.max_steps < total ? t->options.max_steps : total;
 }
 
+static const char *state_text(const struct trainer *t) {
+    static const char *const names[] = {[SAMPLE_STATE_HOST] = "host",
+                                        [SAMPLE_STATE_DEVICE] = "device",
+                                        [SAMPLE_STATE_PINNED] = "pinned"};
+    return names[sample_state_where(t->state)];
+}
+
 struct trainer_summary trainer_summary(const struct trainer *t) {
     return (struct trainer_summary){.step = t->step,
                                     .total_steps = trainer_last_step(t),
@@ -108,7 +116,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .engine = t->data.engine,
                                     .device = t->dev->ops->name,
                                     .device_note = t->dev->note,
-                                    .loss = t->options.loss.name};
+                                    .loss = t->options.loss.name,
+                                    .state = state_text(t)};
 }
 
 struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {

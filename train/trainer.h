@@ -31,6 +31,16 @@ enum trainer_task {
     TRAINER_VIEWS, /* two views of every image; captions, if any, are not looked at */
 };
 
+/* Where the state of samples is kept, and with it who computes the loss: a device that has losses,
+ * or the host. The same numbers but for last bits. */
+enum trainer_state {
+    TRAINER_STATE_AUTO, /* on such a device, in its memory where a tenth of what is free there holds
+                           it, else pinned; elsewhere host */
+    TRAINER_STATE_DEVICE, /* in the device's memory */
+    TRAINER_STATE_PINNED, /* in host memory that the device reads and writes */
+    TRAINER_STATE_HOST    /* on the host, loss and all */
+};
+
 struct trainer_options {
     enum trainer_task task;
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
@@ -76,6 +86,7 @@ struct trainer_options {
     uint64_t seed;
 
     const char *device;                   /* a name of device_open */
+    enum trainer_state state;             /* TRAINER_STATE_AUTO */
     struct device_options device_options; /* how to open it; its threads_count is `threads` */
     uint32_t threads;                     /* of the device; 0 = all */
     uint32_t loader_threads;              /* 0 = one per CPU */
@@ -105,6 +116,7 @@ struct trainer_summary {
     const char *device;      /* that computes: what "auto" became */
     const char *device_note; /* why auto did not give its first choice; "" otherwise */
     const char *loss;
+    const char *state; /* where it is: "host", "device" or "pinned" */
 };
 
 /* One dataset of the run. */

@@ -134,6 +134,9 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
         if (s == STATUS_OK && !same) {
             s = trainer_remap_state(t, c, err);
         }
+        if (s == STATUS_OK && t->loss_device != NULL) {
+            s = loss_device_send(t->loss_device, err);
+        }
         t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
         t->resumed_step = p->step;
         if (same) { /* else the state is not what the file holds */
@@ -165,6 +168,9 @@ static struct train_position position_of(const struct trainer *t) {
 enum status trainer_save(struct trainer *t, struct error *err) {
     if (t->saved_step == t->step) {
         return STATUS_OK;
+    }
+    if (t->loss_device != NULL) {
+        TRY(loss_device_fetch(t->loss_device, err));
     }
     const struct train_position position = position_of(t);
     struct checkpoint_content content = {.model = &t->config,

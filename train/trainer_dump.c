@@ -61,12 +61,27 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
     return s;
 }
 
+static enum status put_similarity(struct json_writer *w, struct trainer *t, struct error *err) {
+    const int64_t rows = t->dx.shape[0];
+    float *values = malloc((size_t)(rows * rows) * sizeof *values);
+    if (values == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    const enum status s = trainer_read_similarity(t, values, err);
+    if (s == STATUS_OK) {
+        json_open_object(w, "similarity");
+        put_range(w, values, rows * rows);
+        json_close_object(w);
+    }
+    free(values);
+    return s;
+}
+
 enum status trainer_dump(struct trainer *t,
                          const struct step_report *r,
                          const struct loader_batch *batch,
                          const char *why,
                          struct error *err) {
-    const int64_t rows = t->s.shape[0];
     char path[PATH_MAX_BYTES];
     struct json_writer w;
     TRY(path_join(path, sizeof path, t->options.run, "nonfinite.json", err));
@@ -83,11 +98,9 @@ enum status trainer_dump(struct trainer *t,
         json_u64(&w, NULL, batch->sample_ids[i]);
     }
     json_close_array(&w);
-    json_open_object(&w, "similarity");
-    put_range(&w, t->pairs[PAIR_CROSS].similarity, rows * rows);
-    json_close_object(&w);
+    enum status s = put_similarity(&w, t, err);
     json_open_object(&w, "parameters_not_finite");
-    enum status s = put_tensors(&w, t, PARAM_VALUE, err);
+    s = s == STATUS_OK ? put_tensors(&w, t, PARAM_VALUE, err) : s;
     json_close_object(&w);
     json_open_object(&w, "gradients_not_finite");
     s = s == STATUS_OK ? put_tensors(&w, t, PARAM_GRAD, err) : s;

@@ -5,9 +5,11 @@
 #define TRAIN_TRAINER_INTERNAL_H
 
 #include "train/checkpoint.h"
+#include "train/loss_device.h"
 #include "train/schedule.h"
 #include "train/trainer.h"
 
+/* In the order of enum loss_device_matrix_kind. */
 enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
 
 struct trainer {
@@ -20,10 +22,12 @@ struct trainer {
     struct view_encoder *views; /* of two views */
     struct sample_state *state;
     struct loss *loss;
+    struct loss_device *loss_device; /* NULL: the host computes the loss */
     struct metrics *metrics;
     struct schedule schedule;
 
-    /* S, of images and of texts with themselves where the loss asks for it, and their gradients. */
+    /* Where the host computes the loss: S, of images and of texts with themselves where the loss
+     * asks for it, and their gradients. */
     struct pair_matrix {
         float *similarity, *gradient; /* (B, B) or (2B, 2B), host */
     } pairs[PAIR_COUNT];
@@ -64,9 +68,24 @@ enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result,
 /* trainer_step.c: one batch through everything; *epoch_ended: it was the epoch's last. */
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
 
-struct loss_input trainer_loss_input(const struct trainer *t,
-                                     const struct step_report *r,
-                                     const struct loader_batch *batch);
+/* trainer_contrast.c: where loss and state are, and their memory there. */
+enum status trainer_open_contrast(struct trainer *t, struct error *err);
+
+/* From embeddings to their gradients: x and text (B, E) to dx and dt; x (2B, E) to dx. */
+enum status trainer_contrast_pairs(struct trainer *t,
+                                   struct step_report *r,
+                                   const struct tensor *x,
+                                   const struct tensor *text,
+                                   const struct loader_batch *batch,
+                                   struct error *err);
+enum status trainer_contrast_views(struct trainer *t,
+                                   struct step_report *r,
+                                   const struct tensor *x,
+                                   const struct loader_batch *batch,
+                                   struct error *err);
+
+/* The last step's similarities, (B, B) or (2B, 2B), to the host. */
+enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err);
 
 /* trainer_views.c: forward, loss and backward of two views. */
 enum status trainer_views_pass(struct trainer *t,

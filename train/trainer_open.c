@@ -189,21 +189,11 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
     TRY(open_values(t, err));
-    TRY(alloc_matrix(t, &t->s, rows, rows, err));
     TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
     if (o->task == TRAINER_PAIRS) {
         TRY(alloc_matrix(t, &t->dt, rows, o->embed_dim, err));
     }
-    for (int i = 0; i < (loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
-        struct pair_matrix *p = &t->pairs[i];
-        p->similarity = calloc((size_t)(rows * rows), sizeof *p->similarity);
-        p->gradient = calloc((size_t)(rows * rows), sizeof *p->gradient);
-        if (p->similarity == NULL || p->gradient == NULL) {
-            return error_set(err, STATUS_NOMEM,
-                             "no memory for a batch of %lld; use a smaller --batch", (long long)b);
-        }
-    }
-    return STATUS_OK;
+    return trainer_open_contrast(t, err);
 }
 
 void trainer_make_schedule(struct trainer *t) {

@@ -8,76 +8,6 @@
 
 #include "formats/base/clock.h"
 
-/* a b^T to the host. */
-static enum status multiply(struct trainer *t,
-                            enum pair_kind kind,
-                            const struct tensor *a,
-                            const struct tensor *b,
-                            struct error *err) {
-    const struct ops *ops = t->dev->ops;
-    TRY(ops->matmul(t->dev, &t->s, WRITE_SET, a, false, b, true, 1.0f, err));
-    return ops->download(t->dev, t->pairs[kind].similarity, t->s.data, tensor_size_bytes(&t->s),
-                         err);
-}
-
-/* The gradient of the embeddings from that of a matrix between one kind and itself: += 2 G x. */
-static enum status add_self(struct trainer *t,
-                            enum pair_kind kind,
-                            const struct tensor *dx,
-                            const struct tensor *x,
-                            struct error *err) {
-    const struct ops *ops = t->dev->ops;
-    TRY(ops->upload(t->dev, t->s.data, t->pairs[kind].gradient, tensor_size_bytes(&t->s), err));
-    return ops->matmul(t->dev, dx, WRITE_ADD, &t->s, false, x, false, 2.0f, err);
-}
-
-struct loss_input trainer_loss_input(const struct trainer *t,
-                                     const struct step_report *r,
-                                     const struct loader_batch *batch) {
-    return (struct loss_input){.similarity = t->pairs[PAIR_CROSS].similarity,
-                               .sample_ids = batch->sample_ids,
-                               .batch_count = t->options.batch_count,
-                               .step = t->step,
-                               .epoch = batch->epoch,
-                               .lr = r->lr,
-                               .zeta_lr_text = r->zeta_lr,
-                               .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio};
-}
-
-/* S to the host, loss and state there, G back, and from it the gradients of both embeddings. */
-static enum status contrast(struct trainer *t,
-                            struct step_report *r,
-                            const struct tensor *x,
-                            const struct tensor *text,
-                            const struct loader_batch *batch,
-                            struct error *err) {
-    const struct ops *ops = t->dev->ops;
-    const bool self = loss_uses_self(t->loss);
-    TRY(multiply(t, PAIR_CROSS, x, text, err));
-    if (self) {
-        TRY(multiply(t, PAIR_IMAGES, x, x, err));
-        TRY(multiply(t, PAIR_TEXTS, text, text, err));
-    }
-    struct loss_input in = trainer_loss_input(t, r, batch);
-    in.image_similarity = t->pairs[PAIR_IMAGES].similarity;
-    in.text_similarity = t->pairs[PAIR_TEXTS].similarity;
-    struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
-                              .image_gradient = t->pairs[PAIR_IMAGES].gradient,
-                              .text_gradient = t->pairs[PAIR_TEXTS].gradient};
-    TRY(loss_step(t->loss, &in, &out, err));
-    r->loss = out.value;
-    r->global_loss = out.objective;
-    r->tau = out.tau;
-    TRY(ops->upload(t->dev, t->s.data, out.gradient, tensor_size_bytes(&t->s), err));
-    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, &t->s, false, text, false, 1.0f, err));
-    TRY(ops->matmul(t->dev, &t->dt, WRITE_SET, &t->s, true, x, false, 1.0f, err));
-    if (self) {
-        TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
-        TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
-    }
-    return STATUS_OK;
-}
-
 /* Learning rates of the step: by steps, or by epochs as the published code has it. */
 static void
 set_rates(const struct trainer *t, struct step_report *r, const struct loader_batch *batch) {
@@ -107,7 +37,7 @@ static enum status pairs_pass(struct trainer *t,
     struct tensor x;
     struct tensor text;
     TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
-    TRY(contrast(t, r, &x, &text, batch, err));
+    TRY(trainer_contrast_pairs(t, r, &x, &text, batch, err));
     return dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err);
 }
 
@@ -121,6 +51,9 @@ static enum status put_values(struct trainer *t,
                                        .lr = r->lr,
                                        .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio,
                                        .zeta_lr_text = r->zeta_lr};
+    if (t->loss_device != NULL) {
+        TRY(loss_device_put_ids(t->loss_device, batch->sample_ids, err));
+    }
     return t->dev->ops->upload(t->dev, t->values, &values, STEP_VALUES_SET_BYTES, err);
 }
 
@@ -129,9 +62,18 @@ static enum status get_values(struct trainer *t, struct step_report *r, struct e
     struct step_values values;
     TRY(t->dev->ops->download(t->dev, &values, t->values, sizeof values, err));
     r->grad_norm = values.grad_norm;
-    return values.sound != 0 ? STATUS_OK
-                             : error_set(err, STATUS_CORRUPT,
-                                         "gradients are not finite; lower the learning rate");
+    if (t->loss_device != NULL) {
+        r->loss = values.loss;
+        r->global_loss = values.objective;
+        r->tau = values.tau;
+    }
+    if (values.sound != 0) {
+        return STATUS_OK;
+    }
+    if (t->loss_device != NULL) {
+        TRY(loss_device_fault(t->loss_device, err));
+    }
+    return error_set(err, STATUS_CORRUPT, "gradients are not finite; lower the learning rate");
 }
 
 static enum status train_batch(struct trainer *t,

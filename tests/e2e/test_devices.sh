@@ -56,6 +56,24 @@ else
     cmp by-auto/last by-cpu/last || fail "auto is not the cpu"
 fi
 
+# The state of samples: the host's on the CPU, whatever was not asked for; another place is an error
+# that says why, as it is for published code on every device.
+train 64 none --state device
+has err.txt "--state device cannot be had: the device cpu computes no losses itself"
+train 64 none --state pinned
+has err.txt "--state pinned"
+train 0 by-host --state host
+train 0 by-default
+cmp by-host/last by-default/last || fail "--state auto is not the host's on the CPU"
+if [ "$gpu" = yes ]; then
+    for place in device pinned; do
+        train 0 "on-$place" --device cuda --state "$place"
+    done
+    cmp on-device/last on-pinned/last || fail "the place of the state has a say in the numbers"
+    train 64 none --device cuda --state device --loss sogclr --parity reference
+    has err.txt "--parity reference"
+fi
+
 # A module that cannot be loaded is a reason too, not a crash.
 echo "not a library" >broken.so
 CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-devices
