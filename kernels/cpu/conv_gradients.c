@@ -17,6 +17,7 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/im2col.h"
 
@@ -28,6 +29,9 @@ enum status conv_weight_gradient(struct device *dev,
                                  const struct tensor *in,
                                  struct error *err) {
     struct onednn *onednn = cpu_device_of(dev)->onednn;
+    if (shape->dtype == DTYPE_BF16 && amx_works()) {
+        return amx_weight_gradient(dev, shape, dweight->data, mode, dpre->data, in->data, err);
+    }
     if (im2col_pays(shape, CONV_BACKWARD_WEIGHT)) {
         return im2col_backward_weight(dev, shape, dweight->data, mode, dpre->data, in->data, err);
     }

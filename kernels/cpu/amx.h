@@ -1,0 +1,26 @@
+/*
+ * amx: gradients of convolution weights in bf16 on Intel's tile registers (AMX), which 2.6's
+ * kernels for it leave idle most of the time.
+ *
+ * Threading : as the device.
+ */
+#ifndef KERNELS_CPU_AMX_H
+#define KERNELS_CPU_AMX_H
+
+#include "kernels/cpu/onednn.h"
+#include "kernels/ops.h"
+
+/* Whether the processor has the tiles and the system lends them. */
+bool amx_works(void);
+
+/* As convolve_backward_weight, of a BF16 shape; set or added. Called where amx_works() says so.
+ * Uses the device's scratch. Returns OK or NOMEM. */
+enum status amx_weight_gradient(struct device *dev,
+                                const struct conv_shape *shape,
+                                float *dweight,
+                                enum write_mode mode,
+                                const void *ddst,
+                                const void *src,
+                                struct error *err);
+
+#endif
