@@ -182,11 +182,22 @@ TEST(the_datasets_of_a_mix_come_back) {
     assert_memory_equal(checkpoint_position(c), &f.position, sizeof f.position);
     checkpoint_close(c);
 
-    /* Ids cannot begin behind the last one. */
-    f.position.sources[3].id_offset = 41;
-    assert_ok(checkpoint_save(file_posix(), path, &f.content, &err), err);
-    assert_status(checkpoint_open(&c, file_posix(), path, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "dataset.3.id_offset"));
+    /* Ids begin at 0, behind those of the dataset before, and not behind the last one. */
+    static const struct {
+        uint32_t index;
+        uint64_t id_offset;
+    } wrong[] = {{3, 41}, {3, 3}, {0, 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct error why = {0};
+        char key[64];
+        const uint64_t right = f.position.sources[wrong[i].index].id_offset;
+        (void)snprintf(key, sizeof key, "dataset.%u.id_offset", (unsigned)wrong[i].index);
+        f.position.sources[wrong[i].index].id_offset = wrong[i].id_offset;
+        assert_ok(checkpoint_save(file_posix(), path, &f.content, &why), why);
+        assert_status(checkpoint_open(&c, file_posix(), path, &why), STATUS_CORRUPT, why);
+        assert_non_null(strstr(why.text, key));
+        f.position.sources[wrong[i].index].id_offset = right;
+    }
     close_fixture(&f);
 }
 
