@@ -9,7 +9,7 @@
 #include "tools/ccbench_internal.h"
 #include "tools/timed_ops.h"
 #include "train/dual_encoder.h"
-#include "train/loss.h"
+#include "train/loss_device.h"
 #include "train/optimizer.h"
 
 enum step_tower { STEP_BOTH, STEP_IMAGE, STEP_TEXT };
@@ -50,9 +50,10 @@ struct bench_step {
 
     struct sample_state *state;
     struct loss *loss;
-    float *similarity, *gradient; /* (N, N) */
-    struct tensor s, dx, dt;      /* (N, N), (N, E), (N, E) */
-    struct step_values *values;   /* of the step, on the device */
+    struct loss_device *loss_device; /* NULL: the host computes the loss, */
+    float *similarity, *gradient;    /* (N, N), of these */
+    struct tensor s, dx, dt;         /* (N, N), (N, E), (N, E) */
+    struct step_values *values;      /* of the step, on the device */
     uint64_t step;
     double loss_value;
     double waited_s; /* for batches, so far */

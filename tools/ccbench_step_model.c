@@ -93,12 +93,33 @@ static enum status take(struct bench_step *b, size_t size_bytes, void **out, str
     return b->dev->ops->alloc(b->dev, size_bytes, out, err);
 }
 
+/* On the device where it has losses, as a training run has it. */
+static enum status open_loss(struct bench_step *b, struct error *err) {
+    const int64_t n = (int64_t)b->o->batch;
+    const size_t size_bytes = (size_t)(n * n) * sizeof(float);
+    void *data;
+    if (loss_device_offered(b->loss, b->dev, NULL)) {
+        enum sample_state_place place;
+        TRY(sample_state_choose_place(&place, b->state, b->dev, err));
+        return loss_device_create(&b->loss_device, b->loss, b->state, b->dev, place, n, b->values,
+                                  err);
+    }
+    b->similarity = malloc(size_bytes);
+    b->gradient = malloc(size_bytes);
+    if (b->similarity == NULL || b->gradient == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
+    }
+    TRY(take(b, size_bytes, &data, err));
+    b->s = tensor_2d(data, DTYPE_F32, n, n);
+    return STATUS_OK;
+}
+
 static enum status
 open_both(struct bench_step *b, const struct loader_info *data_info, struct error *err) {
     const int64_t n = (int64_t)b->o->batch;
     const int64_t e = b->model.embed_dim;
     struct loss_options lo;
-    void *data[3];
+    void *data[2];
     TRY(dual_encoder_create(&b->both, b->dev, &b->model, err));
     TRY(params_init(dual_encoder_params(b->both), 1, err));
     loss_options_default(&lo);
@@ -108,23 +129,34 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     if (loss_uses_self(b->loss)) {
         return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
     }
-    b->similarity = calloc((size_t)(n * n), sizeof(float));
-    b->gradient = calloc((size_t)(n * n), sizeof(float));
-    if (b->similarity == NULL || b->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
-    }
-    TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
-    b->s = tensor_2d(data[0], DTYPE_F32, n, n);
+    TRY(open_loss(b, err));
+    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[0], err));
+    b->dx = tensor_2d(data[0], DTYPE_F32, n, e);
     TRY(take(b, (size_t)(n * e) * sizeof(float), &data[1], err));
-    b->dx = tensor_2d(data[1], DTYPE_F32, n, e);
-    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[2], err));
-    b->dt = tensor_2d(data[2], DTYPE_F32, n, e);
+    b->dt = tensor_2d(data[1], DTYPE_F32, n, e);
     return STATUS_OK;
+}
+
+/* From S to G, in place where the host computes the loss. */
+static enum status step_loss(struct bench_step *b, const uint64_t *sample_ids, struct error *err) {
+    const struct ops *ops = b->dev->ops;
+    const size_t size = tensor_size_bytes(&b->s);
+    if (b->loss_device != NULL) {
+        return loss_device_step(b->loss_device, err);
+    }
+    TRY(ops->download(b->dev, b->similarity, b->s.data, size, err));
+    const struct loss_input in = {.similarity = b->similarity,
+                                  .sample_ids = sample_ids,
+                                  .batch_count = (int64_t)b->o->batch,
+                                  .step = b->step};
+    struct loss_output out = {.gradient = b->gradient};
+    TRY(loss_step(b->loss, &in, &out, err));
+    b->loss_value = out.value;
+    return ops->upload(b->dev, b->s.data, b->gradient, size, err);
 }
 
 static enum status step_both(struct bench_step *b, struct error *err) {
     const struct ops *ops = b->dev->ops;
-    const size_t size = tensor_size_bytes(&b->s);
     struct dual_encoder_batch batch = {.count = (int32_t)b->o->batch,
                                        .images = b->pixels,
                                        .tokens = b->tokens,
@@ -138,20 +170,19 @@ static enum status step_both(struct bench_step *b, struct error *err) {
         batch.lengths = b->held.lengths;
         batch.sample_ids = b->held.sample_ids;
     }
+    if (b->loss_device != NULL) {
+        TRY(loss_device_put_ids(b->loss_device, batch.sample_ids, err));
+    }
     struct tensor x, t;
     TRY(dual_encoder_forward(b->both, &x, &t, &batch, true, err));
-    TRY(ops->matmul(b->dev, &b->s, WRITE_SET, &x, false, &t, true, 1.0f, err));
-    TRY(ops->download(b->dev, b->similarity, b->s.data, size, err));
-    const struct loss_input in = {.similarity = b->similarity,
-                                  .sample_ids = batch.sample_ids,
-                                  .batch_count = batch.count,
-                                  .step = b->step};
-    struct loss_output out = {.gradient = b->gradient};
-    TRY(loss_step(b->loss, &in, &out, err));
-    b->loss_value = out.value;
-    TRY(ops->upload(b->dev, b->s.data, b->gradient, size, err));
-    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &b->s, false, &t, false, 1.0f, err));
-    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &b->s, true, &x, false, 1.0f, err));
+    const struct loss_device_matrix *m =
+        b->loss_device != NULL ? loss_device_matrix(b->loss_device, LOSS_DEVICE_CROSS) : NULL;
+    const struct tensor *similarity = m != NULL ? &m->similarity : &b->s;
+    const struct tensor *gradient = m != NULL ? &m->gradient : &b->s;
+    TRY(ops->matmul(b->dev, similarity, WRITE_SET, &x, false, &t, true, 1.0f, err));
+    TRY(step_loss(b, batch.sample_ids, err));
+    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, gradient, false, &t, false, 1.0f, err));
+    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, gradient, true, &x, false, 1.0f, err));
     return dual_encoder_backward(b->both, &b->dx, &b->dt, &batch, WRITE_SET, err);
 }
 
@@ -241,7 +272,7 @@ static enum status step_tower(struct bench_step *b, struct error *err) {
 enum status bench_step_run(struct bench_step *b, double *seconds, struct error *err) {
     struct optimizer_options how;
     struct params *p = b->both != NULL ? dual_encoder_params(b->both) : b->params;
-    const struct step_values values = {.step = b->step, .lr = 1e-5, .grad_scale = 1.0, .sound = 1};
+    struct step_values values = {.step = b->step, .lr = 1e-5, .grad_scale = 1.0, .sound = 1};
     optimizer_options_default(&how);
     const int64_t start_ns = clock_now_ns();
     TRY(take_batch(b, err));
@@ -251,6 +282,10 @@ enum status bench_step_run(struct bench_step *b, double *seconds, struct error *
     TRY(optimizer_step(p, b->dev, b->values, &how, err));
     TRY(b->dev->ops->sync(b->dev, err));
     *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
+    if (b->loss_device != NULL) {
+        TRY(b->dev->ops->download(b->dev, &values, b->values, sizeof values, err));
+        b->loss_value = values.loss;
+    }
     return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
 }
 
@@ -271,6 +306,7 @@ static enum status model_of(struct bench_step *b, struct error *err) {
 }
 
 void bench_step_close(struct bench_step *b) {
+    loss_device_destroy(b->loss_device);
     loss_destroy(b->loss);
     sample_state_destroy(b->state);
     dual_encoder_destroy(b->both);
