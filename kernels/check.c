@@ -189,6 +189,28 @@ enum status check_conv_bn(const struct tensor *out,
     return tensor_wanted(residual) ? check_like(op, "residual", residual, out, err) : STATUS_OK;
 }
 
+static enum status check_handoffs(const char *op,
+                                  const struct tensor *din,
+                                  const struct tensor *dout,
+                                  const struct tensor *in,
+                                  const struct conv_bn_params *p,
+                                  struct error *err) {
+    const struct conv_bn_handoff *give = p->give;
+    if (p->take != NULL && p->take->given) {
+        TRY(check_like(op, "take->pre", p->take->pre, dout, err));
+    }
+    if (give == NULL) {
+        return STATUS_OK;
+    }
+    if (!tensor_wanted(din)) {
+        return error_set(err, STATUS_INVALID, "%s: give goes with din, which is not wanted", op);
+    }
+    const enum dtype param = param_dtype(in->dtype);
+    TRY(check_like(op, "give->pre", give->pre, in, err));
+    TRY(check_tensor(op, "give->mean", give->mean, param, 1, in->shape[3], 0, 0, 0, err));
+    return check_tensor(op, "give->rstd", give->rstd, param, 1, in->shape[3], 0, 0, 0, err);
+}
+
 enum status check_conv_bn_bwd(const struct tensor *din,
                               const struct tensor *dresidual,
                               const struct tensor *dweight,
@@ -230,7 +252,7 @@ enum status check_conv_bn_bwd(const struct tensor *din,
         TRY(check_tensor(op, vectors[i].name, vectors[i].t, param_dtype(in->dtype), 1, channels, 0,
                          0, 0, err));
     }
-    return STATUS_OK;
+    return check_handoffs(op, din, dout, in, p, err);
 }
 
 enum status check_pool(const char *op,

@@ -100,9 +100,36 @@ enum status resnet_forward(struct resnet *r,
 
 /* ---- backward ---- */
 
-/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be not wanted. */
-static enum status unit_backward(const struct resnet *r,
+/* Takes what was given for this unit, and gives to `before`, whose output is `in`; NULL: to none.
+ */
+static void hand_over(struct resnet *r,
+                      struct conv_bn_params *p,
+                      const struct unit *u,
+                      const struct unit *before,
+                      int64_t n) {
+    struct handoffs *h = &r->handoffs;
+    const int32_t taken = 1 - h->next;
+    if (h->to[taken] == u) {
+        p->take = &h->at[taken];
+        h->to[taken] = NULL;
+    }
+    if (before != NULL) {
+        h->pre[h->next] = first_rows(before->pre, n);
+        h->at[h->next] = (struct conv_bn_handoff){.pre = &h->pre[h->next],
+                                                  .mean = &before->mean,
+                                                  .rstd = &before->rstd,
+                                                  .act = before->act};
+        h->to[h->next] = before;
+        p->give = &h->at[h->next];
+        h->next = taken;
+    }
+}
+
+/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be not wanted. `before`:
+ * the unit whose backward pass comes with din as it is then, or NULL. */
+static enum status unit_backward(struct resnet *r,
                                  const struct unit *u,
+                                 const struct unit *before,
                                  const struct tensor *in,
                                  const struct tensor *din,
                                  enum write_mode din_mode,
@@ -120,13 +147,14 @@ static enum status unit_backward(const struct resnet *r,
     struct tensor dgamma = params_grad(r->params, u->gamma);
     struct tensor dbeta = params_grad(r->params, u->beta);
     struct conv_bn_params p = unit_params(u, RESNET_TRAINING);
+    hand_over(r, &p, u, before, n);
     return r->dev->ops->conv_bn_bwd(r->dev, din, din_mode, dresidual, WRITE_SET, &dweight, &dgamma,
                                     &dbeta, mode, &dpre, dout, &out, &pre, &u->mean, &u->rstd, in,
                                     &weight, &gamma, &p, err);
 }
 
 /* dshortcut (N, P', P', O) -> dx (N, P, P, I), set. `spare` is free memory. */
-static enum status shortcut_backward(const struct resnet *r,
+static enum status shortcut_backward(struct resnet *r,
                                      const struct block *b,
                                      const struct tensor *x,
                                      const struct tensor *dx,
@@ -135,19 +163,22 @@ static enum status shortcut_backward(const struct resnet *r,
                                      enum write_mode mode,
                                      struct error *err) {
     if (!b->has_average) {
-        return unit_backward(r, &b->shortcut, x, dx, WRITE_SET, &NOT_WANTED, dshortcut, mode, err);
+        return unit_backward(r, &b->shortcut, NULL, x, dx, WRITE_SET, &NOT_WANTED, dshortcut, mode,
+                             err);
     }
     int64_t n = x->shape[0];
     struct tensor averaged = first_rows(b->averaged, n);
     struct tensor daveraged = shaped(spare, n, b->shortcut.in_px, b->shortcut.in_channels);
-    TRY(unit_backward(r, &b->shortcut, &averaged, &daveraged, WRITE_SET, &NOT_WANTED, dshortcut,
-                      mode, err));
+    TRY(unit_backward(r, &b->shortcut, NULL, &averaged, &daveraged, WRITE_SET, &NOT_WANTED,
+                      dshortcut, mode, err));
     return r->dev->ops->avgpool_bwd(r->dev, dx, WRITE_SET, &daveraged, &AVERAGE_POOL, err);
 }
 
-/* x is the block's input. *at: in, the slot of dL/d(output); out, that of dL/dx. */
-static enum status block_backward(const struct resnet *r,
+/* x is the block's input, and the output of `before` (NULL: not of a unit). *at: in, the slot of
+ * dL/d(output); out, that of dL/dx. */
+static enum status block_backward(struct resnet *r,
                                   const struct block *b,
+                                  const struct unit *before,
                                   const struct tensor *x,
                                   int32_t *at,
                                   enum write_mode mode,
@@ -165,28 +196,27 @@ static enum status block_backward(const struct resnet *r,
 
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
     struct tensor in = first_rows(last[-1].out, n);
-    TRY(unit_backward(r, last, &in, &inner, WRITE_SET, b->has_shortcut ? &dshortcut : &dx, &dout,
-                      mode, err));
+    TRY(unit_backward(r, last, last - 1, &in, &inner, WRITE_SET, b->has_shortcut ? &dshortcut : &dx,
+                      &dout, mode, err));
     if (b->has_shortcut) {
         TRY(shortcut_backward(r, b, x, &dx, &dshortcut, free_slot, mode, err));
     }
     if (b->unit_count == 3) {
         const struct unit *middle = &b->units[1];
-        struct tensor before = shaped(free_slot, n, middle->in_px, middle->in_channels);
+        struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
-        TRY(unit_backward(r, middle, &in, &before, WRITE_SET, &NOT_WANTED, &inner, mode, err));
-        inner = before;
+        TRY(unit_backward(r, middle, &b->units[0], &in, &din, WRITE_SET, &NOT_WANTED, &inner, mode,
+                          err));
+        inner = din;
     }
     *at = x_at;
-    return unit_backward(r, &b->units[0], x, &dx, WRITE_ADD, &NOT_WANTED, &inner, mode, err);
+    return unit_backward(r, &b->units[0], before, x, &dx, WRITE_ADD, &NOT_WANTED, &inner, mode,
+                         err);
 }
 
 /* Backward through pool and stem from the slot of dL/d(first block's input). */
-static enum status stem_backward(const struct resnet *r,
-                                 int64_t n,
-                                 int32_t at,
-                                 enum write_mode mode,
-                                 struct error *err) {
+static enum status
+stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, struct error *err) {
     const struct unit *last = &r->stem[r->stem_count - 1];
     struct tensor dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
     if (r->has_pool) {
@@ -201,12 +231,12 @@ static enum status stem_backward(const struct resnet *r,
         struct tensor in = first_rows(r->stem[i - 1].out, n);
         at = (at + 1) % SLOT_COUNT;
         struct tensor din = shaped(&r->slots[at], n, u->in_px, u->in_channels);
-        TRY(unit_backward(r, u, &in, &din, WRITE_SET, &NOT_WANTED, &dout, mode, err));
+        TRY(unit_backward(r, u, u - 1, &in, &din, WRITE_SET, &NOT_WANTED, &dout, mode, err));
         dout = din;
     }
     struct tensor input = first_rows(r->input, n);
-    return unit_backward(r, &r->stem[0], &input, &NOT_WANTED, WRITE_SET, &NOT_WANTED, &dout, mode,
-                         err);
+    return unit_backward(r, &r->stem[0], NULL, &input, &NOT_WANTED, WRITE_SET, &NOT_WANTED, &dout,
+                         mode, err);
 }
 
 enum status resnet_backward(struct resnet *r,
@@ -219,17 +249,21 @@ enum status resnet_backward(struct resnet *r,
     const struct block *b = &r->blocks[r->block_count - 1];
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
+    r->handoffs = (struct handoffs){0};
     struct tensor dx = shaped(&r->slots[at], n, end->out_px, end->out_channels);
     TRY(r->dev->ops->global_avgpool_bwd(r->dev, &dx, WRITE_SET, dfeatures, err));
     for (int32_t k = r->block_count - 1; k >= 0; k--) {
-        struct tensor x; /* the block's input */
+        struct tensor x;           /* the block's input */
+        const struct unit *before; /* and where it came from */
         if (k > 0) {
-            const struct block *before = &r->blocks[k - 1];
-            x = first_rows(before->units[before->unit_count - 1].out, n);
+            const struct block *up = &r->blocks[k - 1];
+            before = &up->units[up->unit_count - 1];
+            x = first_rows(before->out, n);
         } else {
-            x = first_rows(r->has_pool ? r->pooled : r->stem[r->stem_count - 1].out, n);
+            before = r->has_pool ? NULL : &r->stem[r->stem_count - 1];
+            x = first_rows(r->has_pool ? r->pooled : before->out, n);
         }
-        TRY(block_backward(r, &r->blocks[k], &x, &at, mode, err));
+        TRY(block_backward(r, &r->blocks[k], before, &x, &at, mode, err));
     }
     return stem_backward(r, n, at, mode, err);
 }

@@ -40,32 +40,67 @@ struct running {
     float momentum;
 };
 
+struct statistics_results {
+    float *mean, *rstd;
+    struct running running;
+    int64_t rows, channels;
+    float eps;
+};
+
+/* From sums of x - shift and (x - shift)^2 over all rows. */
+static __device__ __forceinline__ void finish_statistics(const struct statistics_results &r,
+                                                         int64_t c,
+                                                         float shift,
+                                                         const double (&sum)[2]) {
+    const double offset = sum[0] / (double)r.rows;
+    const double m = (double)shift + offset;
+    const double squares = fmax(sum[1] - sum[0] * offset, 0.0);
+    const double variance = squares / (double)r.rows;
+    r.mean[c] = (float)m;
+    r.rstd[c] = (float)(1.0 / sqrt(variance + (double)r.eps));
+    if (r.running.mean != NULL) {
+        const double unbiased = r.rows > 1 ? squares / (double)(r.rows - 1) : variance;
+        const double weight = (double)r.running.momentum;
+        r.running.mean[c] = (float)((1.0 - weight) * (double)r.running.mean[c] + weight * m);
+        r.running.var[c] = (float)((1.0 - weight) * (double)r.running.var[c] + weight * unbiased);
+    }
+}
+
 template <typename T>
-static __global__ void statistics_merge(float *mean,
-                                        float *rstd,
-                                        struct running running,
-                                        const float *partials,
-                                        const T *pre,
-                                        int64_t rows,
-                                        int64_t channels,
-                                        int32_t chunks,
-                                        float eps) {
+static __global__ void
+statistics_merge(struct statistics_results r, const float *partials, const T *pre, int32_t chunks) {
     double sum[PASS_PARTIALS];
     int64_t c;
-    if (!merge_columns(sum, &c, partials, channels, chunks)) {
-        return;
+    if (merge_columns(sum, &c, partials, r.channels, chunks)) {
+        finish_statistics(r, c, to_f32(pre[c]), sum);
     }
-    const double offset = sum[0] / (double)rows;
-    const double m = (double)to_f32(pre[c]) + offset;
-    const double squares = fmax(sum[1] - sum[0] * offset, 0.0);
-    const double variance = squares / (double)rows;
-    mean[c] = (float)m;
-    rstd[c] = (float)(1.0 / sqrt(variance + (double)eps));
-    if (running.mean != NULL) {
-        const double unbiased = rows > 1 ? squares / (double)(rows - 1) : variance;
-        const double weight = (double)running.momentum;
-        running.mean[c] = (float)((1.0 - weight) * (double)running.mean[c] + weight * m);
-        running.var[c] = (float)((1.0 - weight) * (double)running.var[c] + weight * unbiased);
+}
+
+/* The same of chunks of rows that each have their first row for a shift: what they hold is brought
+ * to the shift of the first chunk, in double. */
+template <typename T>
+static __global__ void statistics_merge_chunks(struct statistics_results r,
+                                               const float *partials,
+                                               const T *pre,
+                                               int64_t rows_per_chunk,
+                                               int32_t chunks) {
+    double sum[PASS_PARTIALS];
+    int64_t c;
+    const bool goes_on = merge_chunks(
+        sum, &c, r.channels, chunks,
+        [=](double(&to)[PASS_PARTIALS], int32_t chunk, int64_t column) {
+            const float *mine = partials + (int64_t)chunk * PASS_PARTIALS * r.channels + column;
+            const int64_t first = (int64_t)chunk * rows_per_chunk;
+            const int64_t left = r.rows - first;
+            const double count = (double)(left < rows_per_chunk ? left : rows_per_chunk);
+            const double mean = (double)mine[0] / count; /* beyond the chunk's shift */
+            const double offset = (double)to_f32(pre[first * r.channels + column]) -
+                                  (double)to_f32(pre[column]) + mean;
+            to[0] += count * offset;
+            to[1] += (double)mine[r.channels] - (double)mine[0] * mean + count * offset * offset;
+        });
+    if (goes_on) {
+        finish_statistics(r, c, to_f32(pre[c]), sum);
     }
 }
 
@@ -87,8 +122,9 @@ static cudaError_t run_statistics(cudaStream_t stream,
     float *partials = (float *)workspace;
     TRY_LAUNCH(
         launch(stream, walk_blocks(w), statistics_partials<T, V>, partials, (const T *)pre, w));
-    return launch(stream, merge_blocks(channels), statistics_merge<T>, mean, rstd, running,
-                  (const float *)partials, (const T *)pre, rows, channels, w.chunks, eps);
+    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
+    return launch(stream, merge_blocks(channels), statistics_merge<T>, r, (const float *)partials,
+                  (const T *)pre, w.chunks);
 }
 
 cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
@@ -109,6 +145,25 @@ cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
     const struct running running = {running_mean, running_var, momentum};
     return BY_TYPE(real, wide(real, channels, pre, workspace), run_statistics, stream, mean, rstd,
                    running, pre, rows, channels, eps, workspace);
+}
+
+cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
+                                               float *mean,
+                                               float *rstd,
+                                               float *running_mean,
+                                               float *running_var,
+                                               const void *pre,
+                                               int64_t rows,
+                                               int64_t channels,
+                                               float eps,
+                                               float momentum,
+                                               const float *partials,
+                                               int64_t rows_per_chunk,
+                                               int32_t chunks) {
+    const struct running running = {running_mean, running_var, momentum};
+    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
+    return launch(stream, merge_blocks(channels), statistics_merge_chunks<bf16>, r, partials,
+                  (const bf16 *)pre, rows_per_chunk, chunks);
 }
 
 static __global__ void running_statistics(float *mean,
@@ -343,12 +398,57 @@ static __global__ void backward_apply(struct backward_operands<T> b, struct walk
     }
 }
 
-static size_t means_bytes(int64_t channels) {
-    return (size_t)ceil_div(2 * channels * (int64_t)sizeof(float), 16) * 16;
+size_t launch_batch_norm_bwd_sums_bytes(int64_t rows, int64_t channels) {
+    return walk_partials_bytes(rows, channels, PASS_PARTIALS);
 }
 
-size_t launch_batch_norm_bwd_workspace_bytes(int64_t rows, int64_t channels) {
-    return means_bytes(channels) + walk_partials_bytes(rows, channels, PASS_PARTIALS);
+template <typename T, int V>
+static cudaError_t run_backward_sums(cudaStream_t stream,
+                                     float *partials,
+                                     int32_t *chunks,
+                                     const void *dout,
+                                     const void *out,
+                                     const void *pre,
+                                     const float *mean,
+                                     const float *rstd,
+                                     int64_t rows,
+                                     int64_t channels) {
+    const struct walk w = walk_of(rows, channels, V);
+    struct backward_operands<T> b = {};
+    b.dout = (const T *)dout;
+    b.out = (const T *)out;
+    b.pre = (const T *)pre;
+    b.mean = mean;
+    b.rstd = rstd;
+    b.partials = partials;
+    *chunks = w.chunks;
+    return launch(stream, walk_blocks(w), backward_partials<T, V>, b, w);
+}
+
+cudaError_t launch_batch_norm_bwd_sums(cudaStream_t stream,
+                                       enum dtype real,
+                                       float *partials,
+                                       int32_t *chunks,
+                                       const void *dout,
+                                       const void *out,
+                                       const void *pre,
+                                       const float *mean,
+                                       const float *rstd,
+                                       enum activation act,
+                                       int64_t rows,
+                                       int64_t channels) {
+    *chunks = 0;
+    if (rows == 0 || channels == 0) {
+        return cudaSuccess;
+    }
+    const bool vectors = is_aligned(mean) && is_aligned(rstd) && is_aligned(partials);
+    return BY_TYPE(real, vectors && wide(real, channels, dout, out, pre), run_backward_sums, stream,
+                   partials, chunks, dout, act == ACTIVATION_RELU ? out : NULL, pre, mean, rstd,
+                   rows, channels);
+}
+
+size_t launch_batch_norm_bwd_workspace_bytes(int64_t channels) {
+    return (size_t)ceil_div(2 * channels * (int64_t)sizeof(float), 16) * 16;
 }
 
 template <typename T, int V>
@@ -367,17 +467,17 @@ static cudaError_t run_backward(cudaStream_t stream,
                                 const float *gamma,
                                 int64_t rows,
                                 int64_t channels,
+                                const float *partials,
+                                int32_t chunks,
                                 void *workspace) {
     const struct walk w = walk_of(rows, channels, V);
     float *means = (float *)workspace;
-    float *partials = (float *)((char *)workspace + means_bytes(channels));
     struct backward_operands<T> b = {
         (T *)dpre, (T *)dresidual, add_residual, (const T *)dout, (const T *)out,
-            (const T *)pre, mean, rstd, gamma, partials, means
+            (const T *)pre, mean, rstd, gamma, NULL, means
     };
-    TRY_LAUNCH(launch(stream, walk_blocks(w), backward_partials<T, V>, b, w));
     TRY_LAUNCH(launch(stream, merge_blocks(channels), backward_merge, dgamma, dbeta, add, means,
-                      partials, rows, channels, w.chunks));
+                      partials, rows, channels, chunks));
     return launch(stream, walk_blocks(w), backward_apply<T, V>, b, w);
 }
 
@@ -398,6 +498,8 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   enum activation act,
                                   int64_t rows,
                                   int64_t channels,
+                                  const float *partials,
+                                  int32_t chunks,
                                   void *workspace) {
     if (rows == 0 || channels == 0) {
         return cudaSuccess;
@@ -407,5 +509,5 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
     return BY_TYPE(real, vectors && wide(real, channels, dpre, dresidual, dout, out, pre),
                    run_backward, stream, dpre, dresidual, dresidual_mode == WRITE_ADD, dgamma,
                    dbeta, param_mode == WRITE_ADD, dout, act == ACTIVATION_RELU ? out : NULL, pre,
-                   mean, rstd, gamma, rows, channels, workspace);
+                   mean, rstd, gamma, rows, channels, partials, chunks, workspace);
 }

@@ -3,6 +3,7 @@
  *
  *     ccstream-conv-plans 1
  *     <key>\t<engine>[ <knob type>=<value>]...
+ *     variant <form> <key>\t<number of conv_variant_internal.h>
  *
  * The key holds every number that decides (pass, types, shape, options, chip, cuDNN's version), so
  * a file may serve several machines. Lines that do not parse are passed over: what is lost is a
@@ -23,10 +24,19 @@ struct entry {
     struct conv_choice choice;
 };
 
+/* A variant that was looked up before: by comparing numbers, not by writing a key. */
+struct variant {
+    struct conv_problem problem;
+    char form[CONV_FORM_CHARS];
+    int32_t number;
+};
+
 struct conv_choices {
     struct entry *entries;
     int32_t count, room;
     bool changed;
+    int32_t variants_count;
+    struct variant variants[CONV_MAX_VARIANTS];
 };
 
 void conv_key(char out[CONV_KEY_CHARS],
@@ -46,6 +56,17 @@ void conv_key(char out[CONV_KEY_CHARS],
                    (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
                    opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
+}
+
+void conv_variant_key(char out[CONV_KEY_CHARS],
+                      const struct conv_problem *p,
+                      const char *form,
+                      const struct conv_chip *chip,
+                      const struct device_options *opt) {
+    char key[CONV_KEY_CHARS];
+    conv_key(key, p, chip, opt);
+    (void)snprintf(out, CONV_KEY_CHARS, "variant %.*s own%d %.*s", CONV_FORM_CHARS, form,
+                   CONV_OWN_GENERATION, CONV_KEY_CHARS - CONV_FORM_CHARS - 16, key);
 }
 
 /* Decimal digits at *at, at most 18 of them, moved past; -1: none. */
@@ -173,10 +194,18 @@ enum status conv_choices_open(struct conv_choices **out,
     struct byte_buffer text;
     *out = NULL;
     *passed_over = 0;
-    TRY(path_join(path, sizeof path, folder, file_name, err));
     struct conv_choices *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for the plan cache");
+    }
+    if (folder == NULL) {
+        *out = c;
+        return STATUS_OK;
+    }
+    const enum status joined = path_join(path, sizeof path, folder, file_name, err);
+    if (joined != STATUS_OK) {
+        conv_choices_close(c);
+        return joined;
     }
     byte_buffer_init(&text, CONV_CHOICES_MAX_BYTES);
     enum status s = file_read_all(file_posix(), &text, path, CONV_CHOICES_MAX_BYTES, err);
@@ -240,4 +269,72 @@ enum status conv_choices_save(struct conv_choices *c, const char *folder, struct
     byte_buffer_fini(&text);
     c->changed = c->changed && s != STATUS_OK;
     return s;
+}
+
+/* ---- variants ---- */
+
+bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b) {
+    return a->pass == b->pass && a->dtype == b->dtype && a->n == b->n && a->h == b->h &&
+           a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r && a->s == b->s &&
+           a->stride == b->stride && a->pad == b->pad;
+}
+
+static struct variant *
+find_variant(struct conv_choices *c, const struct conv_problem *p, const char *form) {
+    for (int32_t i = 0; i < c->variants_count; i++) {
+        if (conv_same_problem(&c->variants[i].problem, p) &&
+            strcmp(c->variants[i].form, form) == 0) {
+            return &c->variants[i];
+        }
+    }
+    return NULL;
+}
+
+static void keep_variant(struct conv_choices *c,
+                         const struct conv_problem *p,
+                         const char *form,
+                         int32_t number) {
+    struct variant *v = find_variant(c, p, form);
+    if (v == NULL && c->variants_count < CONV_MAX_VARIANTS) {
+        v = &c->variants[c->variants_count++];
+    }
+    if (v != NULL) {
+        v->problem = *p;
+        (void)snprintf(v->form, sizeof v->form, "%s", form);
+        v->number = number;
+    }
+}
+
+int32_t conv_variant_recall(struct conv_choices *c,
+                            const struct conv_problem *p,
+                            const char *form,
+                            const struct conv_chip *chip,
+                            const struct device_options *opt) {
+    char key[CONV_KEY_CHARS];
+    const struct variant *kept = find_variant(c, p, form);
+    if (kept != NULL) {
+        return kept->number;
+    }
+    conv_variant_key(key, p, form, chip, opt);
+    const struct conv_choice *known = conv_choices_find(c, key);
+    if (known == NULL || known->knobs_count != 0 || known->engine >= VARIANTS_COUNT) {
+        return -1;
+    }
+    keep_variant(c, p, form, (int32_t)known->engine);
+    return (int32_t)known->engine;
+}
+
+enum status conv_variant_remember(struct conv_choices *c,
+                                  const struct conv_problem *p,
+                                  const char *form,
+                                  const struct conv_chip *chip,
+                                  const struct device_options *opt,
+                                  int32_t variant,
+                                  struct error *err) {
+    char key[CONV_KEY_CHARS];
+    const struct conv_choice choice = {.engine = variant};
+    REQUIRE(strlen(form) < CONV_FORM_CHARS && variant >= 0 && variant < VARIANTS_COUNT);
+    keep_variant(c, p, form, variant);
+    conv_variant_key(key, p, form, chip, opt);
+    return conv_choices_put(c, key, &choice, err);
 }

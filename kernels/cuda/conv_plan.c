@@ -51,16 +51,15 @@ enum status conv_plans_create(struct conv_plans **out,
     p->chip = *chip;
     p->options = *opt;
     p->options.plan_cache = NULL;
-    if (cache_folder != NULL) {
-        int32_t passed_over;
-        p->folder = strdup(cache_folder);
-        const enum status s = p->folder == NULL
-                                  ? error_set(err, STATUS_NOMEM, "no memory for a path")
-                                  : conv_choices_open(&p->choices, cache_folder, &passed_over, err);
-        if (s != STATUS_OK) {
-            conv_plans_destroy(p);
-            return s;
-        }
+    int32_t passed_over;
+    if (cache_folder != NULL && (p->folder = strdup(cache_folder)) == NULL) {
+        conv_plans_destroy(p);
+        return error_set(err, STATUS_NOMEM, "no memory for a path");
+    }
+    const enum status s = conv_choices_open(&p->choices, cache_folder, &passed_over, err);
+    if (s != STATUS_OK) {
+        conv_plans_destroy(p);
+        return s;
     }
     *out = p;
     return STATUS_OK;
@@ -70,10 +69,10 @@ void conv_plans_destroy(struct conv_plans *p) {
     if (p == NULL) {
         return;
     }
-    if (p->choices != NULL) {
+    if (p->choices != NULL && p->folder != NULL) {
         (void)conv_choices_save(p->choices, p->folder, NULL);
-        conv_choices_close(p->choices);
     }
+    conv_choices_close(p->choices);
     for (int32_t i = 0; i < p->count; i++) {
         destroy(&p->plans[i].plan);
     }
@@ -225,8 +224,7 @@ static bool
 recall(struct conv_plans *plans, struct plan *out, const struct conv_graph *g, const char *key) {
     struct error why = {0};
     cudnnBackendDescriptor_t config;
-    const struct conv_choice *known =
-        plans->choices != NULL ? conv_choices_find(plans->choices, key) : NULL;
+    const struct conv_choice *known = conv_choices_find(plans->choices, key);
     if (known == NULL || conv_config_of(g, &plans->chip, known, &config, &why) != STATUS_OK) {
         return false;
     }
@@ -248,7 +246,7 @@ static enum status search(struct cuda_device *dev,
     propose(&p, g, &plans->chip);
     enum status s = choose(dev, out, &chosen, &p, data, err);
     out->none = s == STATUS_OK && chosen < 0;
-    if (s == STATUS_OK && chosen >= 0 && plans->choices != NULL) {
+    if (s == STATUS_OK && chosen >= 0) {
         struct conv_choice choice;
         struct error why = {0}; /* one that cannot be remembered is searched for again */
         if (conv_choice_of(p.configs[chosen], &choice, &why) == STATUS_OK) {
@@ -257,12 +255,6 @@ static enum status search(struct cuda_device *dev,
     }
     drop_proposals(&p);
     return s;
-}
-
-static bool same_problem(const struct conv_problem *a, const struct conv_problem *b) {
-    return a->pass == b->pass && a->dtype == b->dtype && a->n == b->n && a->h == b->h &&
-           a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad;
 }
 
 static enum status find_plan(struct cuda_device *dev,
@@ -274,7 +266,7 @@ static enum status find_plan(struct cuda_device *dev,
     struct conv_graph g;
     char key[CONV_KEY_CHARS];
     for (int32_t i = 0; i < plans->count; i++) {
-        if (same_problem(&plans->plans[i].problem, p)) {
+        if (conv_same_problem(&plans->plans[i].problem, p)) {
             *out = &plans->plans[i];
             return STATUS_OK;
         }
@@ -323,4 +315,20 @@ enum status conv_run(struct cuda_device *dev,
     }
     TRY(find_plan(dev, &plan, p, data, err));
     return plan->none ? refuse(p, err) : execute(dev, plan, data, err);
+}
+
+/* ---- variants ---- */
+
+int32_t
+conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form) {
+    return conv_variant_recall(plans->choices, p, form, &plans->chip, &plans->options);
+}
+
+void conv_plans_remember(struct conv_plans *plans,
+                         const struct conv_problem *p,
+                         const char *form,
+                         int32_t variant) {
+    struct error why = {0}; /* one that cannot be remembered is timed again */
+    (void)conv_variant_remember(plans->choices, p, form, &plans->chip, &plans->options, variant,
+                                &why);
 }

@@ -118,7 +118,7 @@ enum status conv_plan_of(cudnnBackendDescriptor_t config,
 /* ---- choices on disk (conv_choices.c) ---- */
 
 enum {
-    CONV_KEY_CHARS = 192,
+    CONV_KEY_CHARS = 224,
     CONV_MAX_CHOICES = 4096,
     CONV_CHOICES_MAX_BYTES = 4 << 20 /* of the file */
 };
@@ -132,7 +132,8 @@ void conv_key(char out[CONV_KEY_CHARS],
               const struct device_options *opt);
 
 /* Reads <folder>/conv-plans.txt where there is one. A file that is not ours, too large, or damaged
- * costs only time: `passed_over` counts lines that were not taken. Returns OK, NOMEM or IO. */
+ * costs only time: `passed_over` counts lines that were not taken. folder NULL: there is no file.
+ * Returns OK, NOMEM or IO. */
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
                               int32_t *passed_over,
@@ -148,6 +149,38 @@ enum status conv_choices_put(struct conv_choices *c,
 /* Writes <folder>/conv-plans.txt if something was put: temporary name, fsync, rename. Returns OK or
  * IO. */
 enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
+
+/* Ways to run a convolution with what belongs to it (conv_variant.c). */
+/* Numbers stand in the plan cache: they keep their meaning. */
+enum conv_variant { VARIANT_LIBRARY = 0, VARIANT_OWN = 1, VARIANTS_COUNT };
+
+/* The key of a problem in a form (conv_variant_internal.h), under the options and the generation of
+ * our own kernels. */
+enum {
+    CONV_MAX_VARIANTS = 512,
+    CONV_FORM_CHARS = 16,
+    CONV_OWN_GENERATION = 1 /* raised when the speed of our kernels changes */
+};
+void conv_variant_key(char out[CONV_KEY_CHARS],
+                      const struct conv_problem *p,
+                      const char *form,
+                      const struct conv_chip *chip,
+                      const struct device_options *opt);
+/* Which variant was the fastest, -1: not known. */
+int32_t conv_variant_recall(struct conv_choices *c,
+                            const struct conv_problem *p,
+                            const char *form,
+                            const struct conv_chip *chip,
+                            const struct device_options *opt);
+/* Returns OK, NOMEM or LIMIT (kept, but not for the file). */
+enum status conv_variant_remember(struct conv_choices *c,
+                                  const struct conv_problem *p,
+                                  const char *form,
+                                  const struct conv_chip *chip,
+                                  const struct device_options *opt,
+                                  int32_t variant,
+                                  struct error *err);
+bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b);
 
 /* ---- plans (conv_plan.c) ---- */
 
@@ -173,10 +206,67 @@ enum status conv_run(struct cuda_device *dev,
                      void *y,
                      struct error *err);
 
+/* conv_variant_recall and _remember of a device's plans. */
+int32_t conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form);
+void conv_plans_remember(struct conv_plans *plans,
+                         const struct conv_problem *p,
+                         const char *form,
+                         int32_t variant);
+
 /* conv_direct.cu: the same by plain loops on the device, for any shape. Returns that of the launch.
  */
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);
+
+/* ---- conv_1x1.cu: 1x1 convolutions in bf16 on tensor cores, with what comes after them ---- */
+
+/* Whether these take the problem at these addresses: bf16, 1x1, no padding, channels in multiples
+ * of 8, 16-byte alignment. */
+bool conv_1x1_fits(const struct conv_problem *p, const void *x, const void *w, const void *y);
+
+/* Whether a handoff's memory can be read as these read it. */
+bool conv_1x1_handoff_fits(const void *out, const void *pre, const float *mean, const float *rstd);
+
+/* The forward pass and the data gradient leave partial sums of their result (count, 2, channels), a
+ * pair per chunk of rows_per_chunk rows of y. */
+struct conv_1x1_chunks {
+    int64_t rows_per_chunk;
+    int32_t count;
+};
+struct conv_1x1_chunks conv_1x1_chunks_of(const struct conv_problem *p);
+size_t conv_1x1_partials_bytes(const struct conv_problem *p);
+
+/* partials: sums of y - s and (y - s)^2, s being y in the chunk's first row; NULL: none. */
+cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
+                                    const struct conv_problem *p,
+                                    void *y,
+                                    const void *x,
+                                    const void *w,
+                                    float *partials);
+
+/* Whose batch norm x came out of: out (the mask; NULL: no ReLU), pre like x, mean, rstd (c). */
+struct launch_handoff {
+    const void *out, *pre;
+    const float *mean, *rstd;
+};
+/* x = or += the gradient. With a handoff x is then masked, and partials get the sums of x and of
+ * x (pre - mean) rstd. */
+cudaError_t launch_conv_1x1_data(cudaStream_t stream,
+                                 const struct conv_problem *p,
+                                 void *x,
+                                 bool add,
+                                 const void *y,
+                                 const void *w,
+                                 const struct launch_handoff *handoff,
+                                 float *partials);
+size_t launch_conv_1x1_weight_workspace_bytes(const struct conv_problem *p);
+cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
+                                   const struct conv_problem *p,
+                                   float *w,
+                                   bool add,
+                                   const void *y,
+                                   const void *x,
+                                   void *workspace);
 
 #ifdef __cplusplus
 }

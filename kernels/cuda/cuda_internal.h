@@ -33,10 +33,11 @@ struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
 /* Scratch by purpose: what may be in use at the same time has a purpose of its own. */
 enum scratch {
-    SCRATCH_WORK, /* the workspace of a launcher */
-    SCRATCH_DNN,  /* cuDNN's workspace */
-    SCRATCH_SUM,  /* a gradient that is added afterwards */
-    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt wants it */
+    SCRATCH_WORK,    /* the workspace of a launcher */
+    SCRATCH_DNN,     /* cuDNN's workspace */
+    SCRATCH_SUM,     /* a gradient that is added afterwards */
+    SCRATCH_HANDOFF, /* sums of a gradient that was given, until it is taken */
+    SCRATCH_BIAS,    /* a bias in bf16, as cuBLASLt wants it */
     SCRATCH_COUNT
 };
 
@@ -150,6 +151,7 @@ enum status cuda_aligned(const char *op, const void *data, struct error *err);
 const struct ops *ops_cuda(void);
 void cuda_put_memory(struct ops *t);
 void cuda_put_image(struct ops *t);
+void cuda_put_conv(struct ops *t);
 void cuda_put_linear(struct ops *t);
 void cuda_put_text(struct ops *t);
 void cuda_put_rows(struct ops *t);

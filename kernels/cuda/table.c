@@ -12,6 +12,7 @@ static void make_table(void) {
     table.name = "cuda";
     cuda_put_memory(&table);
     cuda_put_image(&table);
+    cuda_put_conv(&table);
     cuda_put_linear(&table);
     cuda_put_text(&table);
     cuda_put_rows(&table);

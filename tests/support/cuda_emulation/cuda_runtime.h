@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/cuda_emulation/tensor_core.h"
 #include <cuda_runtime_api.h>
 
 #define __global__
@@ -87,7 +88,8 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
     const struct emulation_size block = {config->blockDim.x, config->blockDim.y,
                                          config->blockDim.z};
     const bool ran = emulation_launch(
-        &grid, &block, [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+        &grid, &block, config->dynamicSmemBytes,
+        [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
     return ran ? cudaSuccess : cudaErrorInvalidValue;
 }
 

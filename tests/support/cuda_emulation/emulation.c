@@ -9,11 +9,28 @@
 #include "tests/support/cuda_emulation/emulation.h"
 
 #include <setjmp.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
 
-enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 128 << 10 };
+enum {
+    WARP = 32,
+    MAX_THREADS = 1024,
+    STACK_BYTES = 128 << 10,
+    MAX_COPIES = 256,             /* of a thread, on their way */
+    MAX_SHARED_BYTES = 227 << 10, /* of a block on Hopper */
+    GUARD_BYTES = 128,
+    DIRT = 0xFF,
+    GUARD = 0xA5
+};
+
+struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+    size_t size_bytes;
+};
 
 struct fiber {
     jmp_buf place; /* where it waits */
@@ -22,6 +39,9 @@ struct fiber {
     enum emulation_meeting meeting; /* what it waits for */
     struct emulation_size index;
     uint64_t given; /* to emulation_exchange */
+    struct copy copies[MAX_COPIES];
+    unsigned copies_count, groups_count;
+    unsigned groups[MAX_COPIES]; /* how many copies were asked for when each group ended */
 };
 
 struct emulation_size threadIdx, blockIdx, blockDim, gridDim;
@@ -35,6 +55,14 @@ static struct {
     void (*body)(void *cookie);
     void *cookie;
 } state;
+
+static struct {
+    unsigned char before[GUARD_BYTES];
+    alignas(1024) unsigned char at[MAX_SHARED_BYTES];
+    unsigned char after[GUARD_BYTES];
+    size_t size_bytes;
+    const void *shared_pointers[MAX_THREADS];
+} shared;
 
 static void stop(const char *what) {
     (void)fprintf(stderr, "emulation: block (%u,%u,%u), thread %u: %s\n", blockIdx.x, blockIdx.y,
@@ -107,6 +135,103 @@ uint64_t emulation_exchange(uint64_t value, unsigned from_lane) {
     return taken;
 }
 
+const void *const *emulation_share(const void *mine) {
+    const unsigned first = state.running / WARP * WARP;
+    shared.shared_pointers[state.running] = mine;
+    emulation_wait(EMULATION_WARP);
+    return shared.shared_pointers + first;
+}
+
+/* ---- shared memory and copies into it ---- */
+
+unsigned char *emulation_shared_of_launch(void) {
+    return shared.at;
+}
+
+void emulation_check_shared(const void *p, size_t size_bytes) {
+    const uintptr_t at = (uintptr_t)p;
+    const uintptr_t begin = (uintptr_t)shared.at;
+    if (at % size_bytes != 0 || at < begin || at + size_bytes > begin + shared.size_bytes) {
+        stop("an address that is not the block's shared memory, or not aligned");
+    }
+}
+
+static void land(const struct copy *c) {
+    if (c->from != NULL) {
+        memcpy(c->to, c->from, c->size_bytes);
+    } else {
+        memset(c->to, 0, c->size_bytes);
+    }
+}
+
+void emulation_copy(void *to, const void *from, size_t size_bytes) {
+    struct fiber *f = &state.fibers[state.running];
+    const struct copy c = {to, from, size_bytes};
+    emulation_check_shared(to, size_bytes);
+    if ((uintptr_t)from % size_bytes != 0) {
+        stop("an asynchronous copy from an address that is not aligned");
+    }
+    if (state.backwards) {
+        land(&c);
+    } else if (f->copies_count < MAX_COPIES) {
+        f->copies[f->copies_count++] = c;
+    } else {
+        stop("too many asynchronous copies on their way");
+    }
+}
+
+void emulation_copy_group(void) {
+    struct fiber *f = &state.fibers[state.running];
+    if (f->groups_count == MAX_COPIES) {
+        stop("too many groups of asynchronous copies on their way");
+    }
+    f->groups[f->groups_count++] = f->copies_count;
+}
+
+void emulation_copy_wait(unsigned left) {
+    struct fiber *f = &state.fibers[state.running];
+    if (f->groups_count <= left) {
+        return;
+    }
+    const unsigned done = f->groups_count - left;
+    const unsigned landed = f->groups[done - 1];
+    for (unsigned i = 0; i < landed; i++) {
+        land(&f->copies[i]);
+    }
+    f->copies_count -= landed;
+    memmove(f->copies, f->copies + landed, f->copies_count * sizeof f->copies[0]);
+    f->groups_count = left;
+    memmove(f->groups, f->groups + done, left * sizeof f->groups[0]);
+    for (unsigned i = 0; i < left; i++) {
+        f->groups[i] -= landed;
+    }
+}
+
+static void shared_begin(void) {
+    memset(shared.at, DIRT, shared.size_bytes);
+    memset(shared.before, GUARD, GUARD_BYTES);
+    memset(shared.at + shared.size_bytes, GUARD,
+           shared.size_bytes + GUARD_BYTES <= MAX_SHARED_BYTES ? GUARD_BYTES : 0);
+    memset(shared.after, GUARD, GUARD_BYTES);
+}
+
+static bool is_guard(const unsigned char *p) {
+    for (unsigned i = 0; i < GUARD_BYTES; i++) {
+        if (p[i] != GUARD) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void shared_end(void) {
+    const bool inside = shared.size_bytes + GUARD_BYTES <= MAX_SHARED_BYTES;
+    if (!is_guard(shared.before) || !is_guard(shared.after) ||
+        (inside && !is_guard(shared.at + shared.size_bytes))) {
+        stop("memory beside the block's shared memory was written");
+    }
+}
+
 /* The i-th of `count` in the order that was asked for. */
 static unsigned in_order(unsigned i, unsigned count) {
     return state.backwards ? count - 1 - i : i;
@@ -141,7 +266,10 @@ static void block_run(const struct emulation_size *size) {
             (struct emulation_size){i % size->x, i / size->x % size->y, i / (size->x * size->y)};
         state.fibers[i].done = false;
         state.fibers[i].meeting = EMULATION_NONE;
+        state.fibers[i].copies_count = 0;
+        state.fibers[i].groups_count = 0;
     }
+    shared_begin();
     unsigned left = state.count;
     while (left > 0) {
         for (unsigned i = 0; i < state.count / WARP; i++) {
@@ -157,6 +285,7 @@ static void block_run(const struct emulation_size *size) {
             stop("a barrier that not all threads of the block reach");
         }
     }
+    shared_end();
 }
 
 void emulation_backwards(bool backwards) {
@@ -169,16 +298,19 @@ uint64_t emulation_launches_count(void) {
 
 bool emulation_launch(const struct emulation_size *grid,
                       const struct emulation_size *block,
+                      size_t shared_bytes,
                       void (*body)(void *cookie),
                       void *cookie) {
     const uint64_t threads = (uint64_t)block->x * block->y * block->z;
     const uint64_t blocks = (uint64_t)grid->x * grid->y * grid->z;
     if (threads == 0 || threads > MAX_THREADS || threads % WARP != 0 || blocks == 0 ||
-        grid->x > 0x7fffffffu || grid->y > 65535 || grid->z > 65535) {
+        shared_bytes > MAX_SHARED_BYTES || grid->x > 0x7fffffffu || grid->y > 65535 ||
+        grid->z > 65535) {
         return false;
     }
     state.launches_count++;
     state.count = (unsigned)threads;
+    shared.size_bytes = shared_bytes;
     state.body = body;
     state.cookie = cookie;
     blockDim = *block;

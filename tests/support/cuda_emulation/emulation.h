@@ -9,6 +9,9 @@
  * not all of the others come (a shuffle in a branch, an early return before it) ends the program
  * with a message.
  *
+ * Shared memory whose size the launch says lies between guards, is dirty at the start of each
+ * block, and what lands in it by asynchronous copy is told at tensor_core.h.
+ *
  * What it cannot show: memory that two blocks share, the chip's rounding of expf and erff, speed.
  *
  * Threading : one host thread. Kernels do not launch kernels.
@@ -17,6 +20,7 @@
 #define TESTS_SUPPORT_CUDA_EMULATION_EMULATION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -37,6 +41,19 @@ void emulation_wait(enum emulation_meeting meeting);
 void emulation_full_warp(unsigned mask); /* ends the program unless all 32 lanes are named */
 uint64_t emulation_exchange(uint64_t value, unsigned from_lane); /* the value lane `from` gave */
 
+/* Gives `mine` to the warp and returns what each of its 32 lanes gave. The caller reads what that
+ * points to, then waits for its warp. */
+const void *const *emulation_share(const void *mine);
+
+unsigned char *emulation_shared_of_launch(void);
+/* Ends the program unless [p, p + size_bytes) is that memory and p a multiple of size_bytes. */
+void emulation_check_shared(const void *p, size_t size_bytes);
+/* A copy into shared memory (from NULL: zeros), a group of them, a wait for all but `left` groups.
+ */
+void emulation_copy(void *shared, const void *from, size_t size_bytes);
+void emulation_copy_group(void);
+void emulation_copy_wait(unsigned left);
+
 /* From now on, run everything from the last to the first. */
 void emulation_backwards(bool backwards);
 /* Kernels launched since the program began. */
@@ -46,6 +63,7 @@ uint64_t emulation_launches_count(void);
  * refuse the sizes: none or too many, or a block that is not whole warps (a rule of ours). */
 bool emulation_launch(const struct emulation_size *grid,
                       const struct emulation_size *block,
+                      size_t shared_bytes,
                       void (*body)(void *cookie),
                       void *cookie);
 

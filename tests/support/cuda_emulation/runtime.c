@@ -10,6 +10,13 @@
 
 enum { DIRT = 0xFF };
 
+/* What one block may have on every chip of compute capability 8.0 and later. */
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
+    (void)kernel;
+    (void)attribute;
+    return value <= 99 << 10 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 cudaError_t cudaGetLastError(void) {
     return cudaSuccess;
 }
@@ -131,6 +138,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     (void)flags;
     *out = NULL;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
+    return cudaEventCreateWithFlags(out, 0);
+}
+
+/* Every stretch takes a little less than the one before, so that all that is timed is also chosen.
+ */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+    static float last = 1e6f;
+    (void)begin;
+    (void)end;
+    last *= 0.999f;
+    *ms = last;
     return cudaSuccess;
 }
 

@@ -218,3 +218,101 @@ TEST(more_choices_than_the_limit_are_refused) {
     assert_ok(conv_choices_put(c, "key 0", &choice, &err), err);
     conv_choices_close(c);
 }
+
+/* ---- which variant is the faster one (conv_variant.c) ---- */
+
+static struct device_options timed(void) {
+    struct device_options opt;
+    device_options_default(&opt);
+    opt.autotune = true;
+    return opt;
+}
+
+static const struct conv_chip h200 = {.sm = 90, .name = "NVIDIA H200"};
+
+static void
+remember(struct conv_choices *c, const struct conv_problem *p, const char *form, int32_t variant) {
+    const struct device_options opt = timed();
+    struct error err = {0};
+    assert_ok(conv_variant_remember(c, p, form, &h200, &opt, variant, &err), err);
+}
+
+static int32_t recall(struct conv_choices *c, const struct conv_problem *p, const char *form) {
+    const struct device_options opt = timed();
+    return conv_variant_recall(c, p, form, &h200, &opt);
+}
+
+TEST(variants_are_remembered_by_shape_form_chip_and_options) {
+    const struct conv_chip a100 = {.sm = 80, .name = "NVIDIA A100-SXM4-80GB"};
+    const char *folder = test_temp_dir();
+    struct conv_problem other = base;
+    struct device_options tf32 = timed();
+    const struct device_options opt = timed();
+    struct error err = {0};
+    int32_t passed_over;
+    tf32.tf32 = true;
+    other.n++;
+    struct conv_choices *c = open_choices(folder, &passed_over);
+    assert_int_equal(recall(c, &base, "set"), -1);
+    remember(c, &base, "set", 1);
+    remember(c, &base, "added,given", 0);
+    remember(c, &other, "set", 1);
+    remember(c, &other, "set", 0); /* measured anew */
+    assert_int_equal(recall(c, &base, "set"), 1);
+    assert_ok(conv_choices_save(c, folder, &err), err);
+    conv_choices_close(c);
+
+    c = open_choices(folder, &passed_over);
+    assert_int_equal(passed_over, 0);
+    assert_int_equal(conv_variant_recall(c, &base, "set", &a100, &opt), -1);
+    assert_int_equal(conv_variant_recall(c, &base, "set", &h200, &tf32), -1);
+    for (int i = 0; i < 2; i++) { /* from the file, then from memory */
+        assert_int_equal(recall(c, &base, "set"), 1);
+        assert_int_equal(recall(c, &base, "added,given"), 0);
+        assert_int_equal(recall(c, &other, "set"), 0);
+        assert_int_equal(recall(c, &base, "added"), -1);
+    }
+    conv_choices_close(c);
+}
+
+TEST(variants_are_kept_without_a_folder) {
+    int32_t passed_over;
+    struct conv_choices *c = open_choices(NULL, &passed_over);
+    remember(c, &base, "set", 1);
+    assert_int_equal(recall(c, &base, "set"), 1);
+    conv_choices_close(c);
+}
+
+TEST(a_variant_that_does_not_exist_is_measured_again) {
+    static const char *const choices[] = {"2", "99999", "1 2=3"};
+    const char *folder = test_temp_dir();
+    const struct device_options opt = timed();
+    char key[CONV_KEY_CHARS];
+    char text[512];
+    int32_t passed_over;
+    conv_variant_key(key, &base, "set", &h200, &opt);
+    assert_null(strpbrk(key, "\t\n"));
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        (void)snprintf(text, sizeof text, "ccstream-conv-plans 1\n%s\t%s\n", key, choices[i]);
+        write_file(folder, text, strlen(text));
+        struct conv_choices *c = open_choices(folder, &passed_over);
+        assert_int_equal(passed_over, 0);
+        assert_int_equal(recall(c, &base, "set"), -1);
+        conv_choices_close(c);
+    }
+}
+
+/* The longest numbers: a key still says all of them. */
+TEST(keys_of_variants_are_not_cut_off) {
+    const struct conv_chip chip = {
+        .sm = 100, .name = "a chip with a name as long as names of chips may be ------------"};
+    struct conv_problem large = base;
+    struct device_options opt = timed();
+    char key[CONV_KEY_CHARS];
+    char version[32];
+    opt.tf32 = true;
+    large.n = large.h = large.w = large.c = large.k = 1 << 30;
+    conv_variant_key(key, &large, "added,given", &chip, &opt);
+    (void)snprintf(version, sizeof version, "cudnn%zu", cudnnGetVersion());
+    assert_string_equal(key + strlen(key) - strlen(version), version);
+}

@@ -1,0 +1,98 @@
+/*
+ * conv_variant: the choice between cuDNN and our own products. See conv_variant_internal.h.
+ */
+#include "kernels/cuda/conv_variant_internal.h"
+
+enum { TIMED_RUNS = 5 };
+
+static bool is_open(const struct cuda_device *dev, bool fits) {
+    return fits && dev->options.own_convolutions == OWN_WHERE_FASTER && dev->options.autotune;
+}
+
+bool conv_variant_to_time(struct cuda_device *dev,
+                          const struct conv_problem *p,
+                          const char *form,
+                          bool fits) {
+    return is_open(dev, fits) && conv_plans_recall(dev->convs, p, form) < 0;
+}
+
+static float time_once(struct cuda_device *dev,
+                       enum conv_variant variant,
+                       conv_variant_run *run,
+                       const void *cookie,
+                       cudaEvent_t begin,
+                       cudaEvent_t end) {
+    struct error why = {0};
+    float ms = -1.0f;
+    if (cudaEventRecord(begin, dev->stream) != cudaSuccess ||
+        run(dev, variant, cookie, &why) != STATUS_OK ||
+        cudaEventRecord(end, dev->stream) != cudaSuccess ||
+        cudaEventSynchronize(end) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -1.0f;
+    }
+    return ms;
+}
+
+static float time_variant(struct cuda_device *dev,
+                          enum conv_variant variant,
+                          conv_variant_run *run,
+                          const void *cookie,
+                          cudaEvent_t begin,
+                          cudaEvent_t end) {
+    float best = time_once(dev, variant, run, cookie, begin, end); /* finds plans, loads code */
+    for (int i = 0; i < TIMED_RUNS && best >= 0.0f; i++) {
+        const float ms = time_once(dev, variant, run, cookie, begin, end);
+        best = i == 0 || ms < best ? ms : best;
+    }
+    return best;
+}
+
+static enum status measure(struct cuda_device *dev,
+                           enum conv_variant *out,
+                           conv_variant_run *run,
+                           const void *cookie,
+                           struct error *err) {
+    cudaEvent_t begin;
+    cudaEvent_t end;
+    float best = -1.0f;
+    TRY_CUDA(cudaEventCreate(&begin));
+    if (cudaEventCreate(&end) != cudaSuccess) {
+        (void)cudaEventDestroy(begin);
+        return cuda_failed(cudaGetLastError(), "cudaEventCreate", err);
+    }
+    for (int v = 0; v < VARIANTS_COUNT; v++) {
+        const float ms = time_variant(dev, (enum conv_variant)v, run, cookie, begin, end);
+        if (ms >= 0.0f && (best < 0.0f || ms < best)) {
+            *out = (enum conv_variant)v;
+            best = ms;
+        }
+    }
+    (void)cudaEventDestroy(begin);
+    (void)cudaEventDestroy(end);
+    return STATUS_OK;
+}
+
+enum status conv_variant_choose(struct cuda_device *dev,
+                                enum conv_variant *out,
+                                const struct conv_problem *p,
+                                const char *form,
+                                bool fits,
+                                conv_variant_run *run,
+                                const void *cookie,
+                                struct error *err) {
+    *out = VARIANT_LIBRARY;
+    if (!is_open(dev, fits)) {
+        *out = fits && dev->options.own_convolutions == OWN_ALWAYS ? VARIANT_OWN : VARIANT_LIBRARY;
+        return STATUS_OK;
+    }
+    const int32_t known = conv_plans_recall(dev->convs, p, form);
+    if (known >= 0) {
+        *out = (enum conv_variant)known;
+        return STATUS_OK;
+    }
+    TRY(measure(dev, out, run, cookie, err));
+    conv_plans_remember(dev->convs, p, form, *out);
+    return STATUS_OK;
+}

@@ -1,0 +1,447 @@
+/*
+ * ops_conv: convolution with batch norm, residual and ReLU, and the way back. Each arrow is one
+ * pass over activations:
+ *
+ *     forward    in --convolution--> pre --statistics--> mean, rstd;  pre --apply--> out
+ *     backward   dout, out, pre --sums--> dgamma, dbeta;  dout, out, pre --apply--> dpre, dresidual
+ *                dpre, in --convolution--> dweight;  dpre, weight --convolution--> din
+ *
+ * cuDNN runs the convolutions. A 1x1 convolution in bf16 can also run on our own products
+ * (conv_1x1.cu): they take the statistics, and with a handoff the sums of the unit before, while
+ * they write; they add to din, and write dweight in f32. conv_variant.c says which runs. Where
+ * cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
+ *
+ * With cuDNN a gradient that is added is computed beside and added after: cuDNN's own beta keeps
+ * most engines away.
+ */
+#include "kernels/cuda/conv_plan_internal.h"
+#include "kernels/cuda/conv_variant_internal.h"
+#include "kernels/cuda/cuda_internal.h"
+
+static struct conv_problem problem_of(enum conv_pass pass,
+                                      const struct tensor *in,
+                                      const struct tensor *weight,
+                                      const struct tensor *pre,
+                                      const struct conv_bn_params *p) {
+    return (struct conv_problem){.pass = pass,
+                                 .dtype = in->dtype,
+                                 .n = in->shape[0],
+                                 .h = in->shape[1],
+                                 .w = in->shape[2],
+                                 .c = in->shape[3],
+                                 .k = weight->shape[0],
+                                 .r = weight->shape[1],
+                                 .s = weight->shape[2],
+                                 .oh = pre->shape[1],
+                                 .ow = pre->shape[2],
+                                 .stride = p->stride,
+                                 .pad = p->pad};
+}
+
+/* cuDNN, or the plain kernels where it has nothing. */
+static enum status convolve(struct cuda_device *dev,
+                            const struct conv_problem *p,
+                            void *x,
+                            void *w,
+                            void *y,
+                            struct error *err) {
+    struct error why = {0};
+    const enum status s = conv_run(dev, p, x, w, y, &why);
+    if (s != STATUS_UNSUPPORTED) {
+        return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
+    }
+    return launched(dev, launch_conv_direct(dev->stream, p, x, w, y), "conv_direct", err);
+}
+
+/* ---- forward: pre, and in training mean and rstd from it ---- */
+
+struct forward {
+    struct conv_problem problem;
+    const struct tensor *in, *weight, *pre, *mean, *rstd, *running_mean, *running_var;
+    const struct conv_bn_params *params;
+};
+
+static enum status
+forward_library(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    const int64_t channels = f->pre->shape[3];
+    const int64_t rows = tensor_count(f->pre) / channels;
+    const bool moves = tensor_wanted(f->running_mean);
+    void *work;
+    TRY(convolve(dev, &f->problem, f->in->data, f->weight->data, f->pre->data, err));
+    if (!f->params->training) {
+        return STATUS_OK;
+    }
+    TRY(cuda_workspace(dev, launch_batch_norm_statistics_workspace_bytes(rows, channels), &work,
+                       err));
+    return launched(dev,
+                    launch_batch_norm_statistics(
+                        dev->stream, f->pre->dtype, f->mean->data, f->rstd->data,
+                        moves ? f->running_mean->data : NULL, moves ? f->running_var->data : NULL,
+                        f->pre->data, rows, channels, f->params->eps, f->params->momentum, work),
+                    "batch_norm_statistics", err);
+}
+
+static enum status
+forward_own(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    const int64_t channels = f->pre->shape[3];
+    const struct conv_1x1_chunks chunks = conv_1x1_chunks_of(&f->problem);
+    const bool moves = tensor_wanted(f->running_mean);
+    void *partials = NULL;
+    if (f->params->training) {
+        TRY(cuda_workspace(dev, conv_1x1_partials_bytes(&f->problem), &partials, err));
+    }
+    TRY(launched(dev,
+                 launch_conv_1x1_forward(dev->stream, &f->problem, f->pre->data, f->in->data,
+                                         f->weight->data, partials),
+                 "conv_1x1_forward", err));
+    if (!f->params->training) {
+        return STATUS_OK;
+    }
+    return launched(dev,
+                    launch_batch_norm_statistics_merge(
+                        dev->stream, f->mean->data, f->rstd->data,
+                        moves ? f->running_mean->data : NULL, moves ? f->running_var->data : NULL,
+                        f->pre->data, tensor_count(f->pre) / channels, channels, f->params->eps,
+                        f->params->momentum, partials, chunks.rows_per_chunk, chunks.count),
+                    "batch_norm_statistics_merge", err);
+}
+
+static enum status forward_variant(struct cuda_device *dev,
+                                   enum conv_variant variant,
+                                   const void *cookie,
+                                   struct error *err) {
+    return variant == VARIANT_OWN ? forward_own(dev, cookie, err)
+                                  : forward_library(dev, cookie, err);
+}
+
+static enum status forward(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    static const struct tensor none = {0};
+    struct forward trial = *f; /* which moves no running statistics */
+    enum conv_variant variant;
+    trial.running_mean = &none;
+    trial.running_var = &none;
+    const bool fits = conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data);
+    TRY(conv_variant_choose(dev, &variant, &f->problem,
+                            f->params->training ? "statistics" : "inference", fits, forward_variant,
+                            &trial, err));
+    TRY(forward_variant(dev, variant, f, err));
+    return f->params->training
+               ? STATUS_OK
+               : launched(dev,
+                          launch_batch_norm_running(dev->stream, f->mean->data, f->rstd->data,
+                                                    f->running_mean->data, f->running_var->data,
+                                                    f->pre->shape[3], f->params->eps),
+                          "batch_norm_running", err);
+}
+
+static enum status cuda_conv_bn(struct device *device,
+                                const struct tensor *out,
+                                const struct tensor *pre,
+                                const struct tensor *mean,
+                                const struct tensor *rstd,
+                                const struct tensor *running_mean,
+                                const struct tensor *running_var,
+                                const struct tensor *in,
+                                const struct tensor *weight,
+                                const struct tensor *gamma,
+                                const struct tensor *beta,
+                                const struct tensor *residual,
+                                const struct conv_bn_params *p,
+                                struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_real("conv_bn", in, err));
+    TRY(check_conv_bn(out, pre, mean, rstd, running_mean, running_var, in, weight, gamma, beta,
+                      residual, p, err));
+    const struct forward f = {problem_of(CONV_FORWARD, in, weight, pre, p),
+                              in,
+                              weight,
+                              pre,
+                              mean,
+                              rstd,
+                              running_mean,
+                              running_var,
+                              p};
+    TRY(forward(dev, &f, err));
+    const int64_t channels = pre->shape[3];
+    return launched(dev,
+                    launch_batch_norm_apply(dev->stream, pre->dtype, out->data, pre->data,
+                                            mean->data, rstd->data, gamma->data, beta->data,
+                                            tensor_wanted(residual) ? residual->data : NULL, p->act,
+                                            tensor_count(pre) / channels, channels),
+                    "batch_norm_apply", err);
+}
+
+/* ---- backward: a gradient of the convolution, `to` = or += ---- */
+
+struct gradient {
+    struct conv_problem problem;
+    void *to;
+    int64_t count; /* its elements */
+    enum dtype dtype;
+    bool add;
+    const struct tensor *in, *weight, *dpre;
+    struct conv_bn_handoff *give; /* of the data gradient; NULL: none */
+};
+
+static size_t gradient_bytes(const struct gradient *g) {
+    return (size_t)g->count * dtype_size_bytes(g->dtype);
+}
+
+/* What the taker of din would do, that the own variant does while it writes: for a fair timing. */
+static enum status
+sums_of_taker(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    const struct tensor *pre = g->give->pre;
+    const int64_t channels = pre->shape[3];
+    const int64_t rows = tensor_count(pre) / channels;
+    void *sums;
+    int32_t count;
+    TRY(cuda_scratch(dev, SCRATCH_HANDOFF, launch_batch_norm_bwd_sums_bytes(rows, channels), &sums,
+                     err));
+    return launched(dev,
+                    launch_batch_norm_bwd_sums(dev->stream, pre->dtype, sums, &count, g->to,
+                                               g->in->data, pre->data, g->give->mean->data,
+                                               g->give->rstd->data, g->give->act, rows, channels),
+                    "batch_norm_bwd_sums", err);
+}
+
+static enum status
+data_library(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    void *sum = g->to;
+    if (g->add) {
+        TRY(cuda_scratch(dev, SCRATCH_SUM, gradient_bytes(g), &sum, err));
+    }
+    TRY(convolve(dev, &g->problem, sum, g->weight->data, g->dpre->data, err));
+    return g->add
+               ? launched(dev,
+                          launch_add(dev->stream, g->dtype, g->to, g->dtype, sum, g->count, 1.0f),
+                          "add", err)
+               : STATUS_OK;
+}
+
+static enum status data_own(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    struct launch_handoff handoff = {0};
+    void *partials = NULL;
+    if (g->give != NULL) {
+        handoff =
+            (struct launch_handoff){.out = g->give->act == ACTIVATION_RELU ? g->in->data : NULL,
+                                    .pre = g->give->pre->data,
+                                    .mean = g->give->mean->data,
+                                    .rstd = g->give->rstd->data};
+        TRY(cuda_scratch(dev, SCRATCH_HANDOFF, conv_1x1_partials_bytes(&g->problem), &partials,
+                         err));
+    }
+    return launched(dev,
+                    launch_conv_1x1_data(dev->stream, &g->problem, g->to, g->add, g->dpre->data,
+                                         g->weight->data, g->give != NULL ? &handoff : NULL,
+                                         partials),
+                    "conv_1x1_data", err);
+}
+
+/* cuDNN 9 has no engine that writes f32 from bf16, so there the sum is rounded once, as in other
+ * frameworks, and widened. */
+static enum status
+weight_library(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    const enum dtype narrow = g->problem.dtype;
+    void *sum = g->to;
+    if (g->add || narrow == DTYPE_BF16) {
+        TRY(cuda_scratch(dev, SCRATCH_SUM, (size_t)g->count * dtype_size_bytes(narrow), &sum, err));
+    }
+    TRY(convolve(dev, &g->problem, g->in->data, sum, g->dpre->data, err));
+    if (g->add) {
+        return launched(dev, launch_add(dev->stream, DTYPE_F32, g->to, narrow, sum, g->count, 1.0f),
+                        "add", err);
+    }
+    return sum == g->to
+               ? STATUS_OK
+               : launched(dev, launch_cast(dev->stream, DTYPE_F32, g->to, narrow, sum, g->count),
+                          "cast", err);
+}
+
+static enum status
+weight_own(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    void *work;
+    TRY(cuda_workspace(dev, launch_conv_1x1_weight_workspace_bytes(&g->problem), &work, err));
+    return launched(dev,
+                    launch_conv_1x1_weight(dev->stream, &g->problem, g->to, g->add, g->dpre->data,
+                                           g->in->data, work),
+                    "conv_1x1_weight", err);
+}
+
+static enum status gradient_variant(struct cuda_device *dev,
+                                    enum conv_variant variant,
+                                    const void *cookie,
+                                    struct error *err) {
+    const struct gradient *g = cookie;
+    if (g->problem.pass == CONV_WEIGHT) {
+        return variant == VARIANT_OWN ? weight_own(dev, g, err) : weight_library(dev, g, err);
+    }
+    return variant == VARIANT_OWN ? data_own(dev, g, err) : data_library(dev, g, err);
+}
+
+static enum status gradient_trial(struct cuda_device *dev,
+                                  enum conv_variant variant,
+                                  const void *cookie,
+                                  struct error *err) {
+    const struct gradient *g = cookie;
+    TRY(gradient_variant(dev, variant, g, err));
+    return g->give != NULL && variant == VARIANT_LIBRARY ? sums_of_taker(dev, g, err) : STATUS_OK;
+}
+
+/* Trials write beside what is added to. */
+static enum status choose_gradient(struct cuda_device *dev,
+                                   enum conv_variant *out,
+                                   const struct gradient *g,
+                                   const char *form,
+                                   bool fits,
+                                   struct error *err) {
+    struct gradient trial = *g;
+    *out = VARIANT_LIBRARY;
+    if (!conv_variant_to_time(dev, &g->problem, form, fits)) {
+        return conv_variant_choose(dev, out, &g->problem, form, fits, gradient_trial, &trial, err);
+    }
+    if (g->add) {
+        TRY(cuda_memory(dev, gradient_bytes(g), &trial.to, err));
+    }
+    const enum status s =
+        conv_variant_choose(dev, out, &g->problem, form, fits, gradient_trial, &trial, err);
+    if (g->add) {
+        (void)cudaFree(trial.to);
+    }
+    return s;
+}
+
+static enum status weight_gradient(struct cuda_device *dev,
+                                   const struct tensor *dweight,
+                                   enum write_mode mode,
+                                   const struct tensor *dpre,
+                                   const struct tensor *in,
+                                   const struct conv_bn_params *params,
+                                   struct error *err) {
+    enum conv_variant variant;
+    const struct gradient g = {.problem = problem_of(CONV_WEIGHT, in, dweight, dpre, params),
+                               .to = dweight->data,
+                               .count = tensor_count(dweight),
+                               .dtype = dweight->dtype,
+                               .add = mode == WRITE_ADD,
+                               .in = in,
+                               .dpre = dpre};
+    const bool fits = conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data);
+    TRY(choose_gradient(dev, &variant, &g, g.add ? "added" : "set", fits, err));
+    return gradient_variant(dev, variant, &g, err);
+}
+
+static enum status data_gradient(struct cuda_device *dev,
+                                 const struct tensor *din,
+                                 enum write_mode mode,
+                                 const struct tensor *dpre,
+                                 const struct tensor *in,
+                                 const struct tensor *weight,
+                                 const struct conv_bn_params *params,
+                                 struct error *err) {
+    enum conv_variant variant;
+    struct conv_bn_handoff *give = params->give;
+    const struct gradient g = {.problem = problem_of(CONV_DATA, din, weight, dpre, params),
+                               .to = din->data,
+                               .count = tensor_count(din),
+                               .dtype = din->dtype,
+                               .add = mode == WRITE_ADD,
+                               .in = in,
+                               .weight = weight,
+                               .dpre = dpre,
+                               .give = give};
+    const char *const form = g.add          ? give != NULL ? "added,given" : "added"
+                             : give != NULL ? "set,given"
+                                            : "set";
+    const bool fits = conv_1x1_fits(&g.problem, din->data, weight->data, dpre->data) &&
+                      (give == NULL || conv_1x1_handoff_fits(in->data, give->pre->data,
+                                                             give->mean->data, give->rstd->data));
+    TRY(choose_gradient(dev, &variant, &g, form, fits, err));
+    TRY(gradient_variant(dev, variant, &g, err));
+    if (give != NULL) {
+        give->given = variant == VARIANT_OWN;
+        give->sums_count = give->given ? conv_1x1_chunks_of(&g.problem).count : 0;
+    }
+    return STATUS_OK;
+}
+
+/* The batch norm's part: dgamma, dbeta, dpre, dresidual. */
+static enum status backward_norm(struct cuda_device *dev,
+                                 const struct tensor *dresidual,
+                                 enum write_mode dresidual_mode,
+                                 const struct tensor *dgamma,
+                                 const struct tensor *dbeta,
+                                 enum write_mode param_mode,
+                                 const struct tensor *dpre,
+                                 const struct tensor *dout,
+                                 const struct tensor *out,
+                                 const struct tensor *pre,
+                                 const struct tensor *mean,
+                                 const struct tensor *rstd,
+                                 const struct tensor *gamma,
+                                 const struct conv_bn_params *p,
+                                 struct error *err) {
+    const int64_t channels = pre->shape[3];
+    const int64_t rows = tensor_count(pre) / channels;
+    const bool taken = p->take != NULL && p->take->given;
+    const enum activation act = taken ? ACTIVATION_NONE : p->act;
+    const size_t work_bytes = launch_batch_norm_bwd_workspace_bytes(channels);
+    const size_t sums_bytes = taken ? 0 : launch_batch_norm_bwd_sums_bytes(rows, channels);
+    void *work;
+    float *sums = dev->scratch[SCRATCH_HANDOFF].data;
+    int32_t sums_count = taken ? p->take->sums_count : 0;
+    TRY(cuda_workspace(dev, work_bytes + sums_bytes, &work, err));
+    if (!taken) {
+        sums = (float *)((char *)work + work_bytes);
+        TRY(launched(dev,
+                     launch_batch_norm_bwd_sums(dev->stream, pre->dtype, sums, &sums_count,
+                                                dout->data, out->data, pre->data, mean->data,
+                                                rstd->data, act, rows, channels),
+                     "batch_norm_bwd_sums", err));
+    }
+    if (p->take != NULL) {
+        p->take->given = false;
+    }
+    return launched(dev,
+                    launch_batch_norm_bwd(dev->stream, pre->dtype, dpre->data,
+                                          tensor_wanted(dresidual) ? dresidual->data : NULL,
+                                          dresidual_mode, dgamma->data, dbeta->data, param_mode,
+                                          dout->data, out->data, pre->data, mean->data, rstd->data,
+                                          gamma->data, act, rows, channels, sums, sums_count, work),
+                    "batch_norm_bwd", err);
+}
+
+static enum status cuda_conv_bn_bwd(struct device *device,
+                                    const struct tensor *din,
+                                    enum write_mode din_mode,
+                                    const struct tensor *dresidual,
+                                    enum write_mode dresidual_mode,
+                                    const struct tensor *dweight,
+                                    const struct tensor *dgamma,
+                                    const struct tensor *dbeta,
+                                    enum write_mode param_mode,
+                                    const struct tensor *dpre,
+                                    const struct tensor *dout,
+                                    const struct tensor *out,
+                                    const struct tensor *pre,
+                                    const struct tensor *mean,
+                                    const struct tensor *rstd,
+                                    const struct tensor *in,
+                                    const struct tensor *weight,
+                                    const struct tensor *gamma,
+                                    const struct conv_bn_params *p,
+                                    struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_real("conv_bn_bwd", in, err));
+    TRY(check_conv_bn_bwd(din, dresidual, dweight, dgamma, dbeta, dpre, dout, out, pre, mean, rstd,
+                          in, weight, gamma, p, err));
+    TRY(backward_norm(dev, dresidual, dresidual_mode, dgamma, dbeta, param_mode, dpre, dout, out,
+                      pre, mean, rstd, gamma, p, err));
+    TRY(weight_gradient(dev, dweight, param_mode, dpre, in, p, err));
+    return tensor_wanted(din) ? data_gradient(dev, din, din_mode, dpre, in, weight, p, err)
+                              : STATUS_OK;
+}
+
+void cuda_put_conv(struct ops *t) {
+    t->conv_bn = cuda_conv_bn;
+    t->conv_bn_bwd = cuda_conv_bn_bwd;
+}
