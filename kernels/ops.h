@@ -483,6 +483,8 @@ enum own_convolutions {
     OWN_NEVER,
     OWN_ALWAYS
 };
+#define OWN_CONVOLUTIONS_NAMES                                                                     \
+    { "faster", "never", "always", NULL }
 
 struct device_options {
     int32_t threads_count; /* of a CPU device; 0 = all that the process may use */

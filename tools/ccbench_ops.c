@@ -21,6 +21,7 @@ struct options {
     int type;
     int sizes;
     bool autotune;
+    int own_convolutions;
     const char *plan_cache;
     const char *only;
     const char *convolutions;
@@ -32,6 +33,7 @@ struct options {
 
 static const char *const type_names[] = {"f32", "bf16", NULL};
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
 static const char *const size_names[] = {"auto", "small", "large", NULL};
 enum { SIZES_AUTO, SIZES_SMALL, SIZES_LARGE };
 
@@ -50,6 +52,10 @@ static const struct cli_option rows[] = {
              "at 224 px and 32 tokens, far beyond a GPU's cache; auto: small on cpu and cpu-ref"},
     {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
      .help = "cuda: time the kernels of every shape once, take the fastest"},
+    {"own-convolutions", 0, CLI_ENUM, CLI_FIELD(struct options, own_convolutions),
+     .choices = own_names, .default_text = "faster", .metavar = "WHEN",
+     .help = "cuda: our own kernels for 1x1 convolutions in bf16: faster (where --autotune finds "
+             "them so; without it never), never, always"},
     {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
@@ -74,6 +80,8 @@ static const struct cli_program program = {
     .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
                                       "ccbench ops --type bf16 --json",
                                       "ccbench ops --device cuda --type bf16 --autotune",
+                                      "ccbench ops --device cuda --type bf16 --autotune --only "
+                                      "conv_bn --own-convolutions always",
                                       "ccbench ops --convolutions resnet50 --type bf16", NULL},
     .notes =
         (const char *const[]){
@@ -193,6 +201,11 @@ static const struct shape large_shapes[] = {
     {"conv_bn", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
     {"conv_bn", "3x3, 128, stride 2, 56 px", {{64, 56, 56, 128, 128, 3, 2, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn", "1x1, 256 -> 512, stride 2, 56 px", {{64, 56, 56, 256, 512, 1, 2, 0}}, OP_PLAIN},
+    {"conv_bn", "1x1, 512 -> 1024, stride 2, 28 px", {{128, 28, 28, 512, 1024, 1, 2, 0}}, OP_PLAIN},
+    {"conv_bn",
+     "1x1, 1024 -> 2048, stride 2, 14 px",
+     {{256, 14, 14, 1024, 2048, 1, 2, 0}},
+     OP_PLAIN},
     {"conv_bn", "1x1, 512 -> 128, 28 px", {{128, 28, 28, 512, 128, 1, 1, 0}}, OP_PLAIN | OP_ACT},
     {"conv_bn", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
@@ -218,13 +231,25 @@ static const struct shape large_shapes[] = {
      "1x1, 256 -> 512, stride 2, 56 px",
      {{64, 56, 56, 256, 512, 1, 2, 0}},
      OP_PLAIN},
+    {"conv_bn_bwd",
+     "1x1, 512 -> 128, 28 px, added",
+     {{128, 28, 28, 512, 128, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
     {"conv_bn_bwd", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 1024 -> 256, 14 px, added",
+     {{256, 14, 14, 1024, 256, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
     {"conv_bn_bwd", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd",
      "1x1, 256 -> 1024, 14 px, residual",
      {{256, 14, 14, 256, 1024, 1, 1, 0}},
      OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 2048 -> 512, 7 px, added",
+     {{512, 7, 7, 2048, 512, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
     {"conv_bn_bwd", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
     {"maxpool", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
@@ -501,6 +526,7 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
     json_u64(&w, "threads", o->threads);
     json_string(&w, "type", type_names[o->type]);
     json_bool(&w, "autotune", o->autotune);
+    json_string(&w, "own_convolutions", own_names[o->own_convolutions]);
     const enum status s = measure_all(dev, o, &w, err);
     if (s != STATUS_OK) {
         json_writer_fini(&w);
@@ -550,6 +576,7 @@ static enum status run(const struct options *o, struct error *err) {
     device_options_default(&how);
     how.threads_count = (int32_t)o->threads;
     how.autotune = o->autotune;
+    how.own_convolutions = (enum own_convolutions)o->own_convolutions;
     how.plan_cache = o->plan_cache;
     TRY(device_open_with(&dev, o->device, &how, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);

@@ -20,6 +20,7 @@ struct step_options {
     uint64_t image_size, batch, micro_batch, tokens, vocab, threads, loader_threads, steps;
     double dropout;
     bool full, autotune, json;
+    int own_convolutions;
 };
 
 struct bench_step {

@@ -48,6 +48,7 @@ struct train_options {
     uint64_t checkpoint_every, keep, eval_every;
     bool dry_run, json, quiet;
     bool list_devices, any_kernels, tf32, autotune;
+    int own_convolutions;
     const char *plan_cache;
 };
 

@@ -50,10 +50,10 @@ void conv_key(char out[CONV_KEY_CHARS],
         *c = (unsigned char)*c <= ' ' || (unsigned char)*c > '~' ? '_' : *c;
     }
     (void)snprintf(out, CONV_KEY_CHARS,
-                   "%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
-                   passes[p->pass], p->dtype == DTYPE_BF16 ? "bf16" : "f32", (long long)p->n,
-                   (long long)p->h, (long long)p->w, (long long)p->c, (long long)p->k,
-                   (long long)p->r, (long long)p->s, p->stride, p->pad,
+                   "%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
+                   passes[p->pass], p->add ? "+" : "", p->dtype == DTYPE_BF16 ? "bf16" : "f32",
+                   (long long)p->n, (long long)p->h, (long long)p->w, (long long)p->c,
+                   (long long)p->k, (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
                    opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
 }
@@ -274,9 +274,9 @@ enum status conv_choices_save(struct conv_choices *c, const char *folder, struct
 /* ---- variants ---- */
 
 bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b) {
-    return a->pass == b->pass && a->dtype == b->dtype && a->n == b->n && a->h == b->h &&
-           a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad;
+    return a->pass == b->pass && a->add == b->add && a->dtype == b->dtype && a->n == b->n &&
+           a->h == b->h && a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r &&
+           a->s == b->s && a->stride == b->stride && a->pad == b->pad;
 }
 
 static struct variant *

@@ -104,7 +104,7 @@ static const struct {
 static enum status
 make_operation(struct conv_graph *g, const struct conv_problem *p, struct error *err) {
     const float one = 1.0f;
-    const float zero = 0.0f;
+    const float beta = p->add ? 1.0f : 0.0f;
     const cudnnBackendAttributeType_t descriptor = CUDNN_TYPE_BACKEND_DESCRIPTOR;
     TRY_DNN(cudnnBackendCreateDescriptor(passes[p->pass].type, &g->operation));
     TRY(set(g->operation, passes[p->pass].x, descriptor, 1, &g->tensors[0], err));
@@ -112,7 +112,7 @@ make_operation(struct conv_graph *g, const struct conv_problem *p, struct error 
     TRY(set(g->operation, passes[p->pass].y, descriptor, 1, &g->tensors[2], err));
     TRY(set(g->operation, passes[p->pass].convolution, descriptor, 1, &g->convolution, err));
     TRY(set(g->operation, passes[p->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one, err));
-    TRY(set(g->operation, passes[p->pass].beta, CUDNN_TYPE_FLOAT, 1, &zero, err));
+    TRY(set(g->operation, passes[p->pass].beta, CUDNN_TYPE_FLOAT, 1, &beta, err));
     TRY_DNN(cudnnBackendFinalize(g->operation));
     return STATUS_OK;
 }

@@ -174,7 +174,8 @@ static float time_plan(struct cuda_device *dev,
 }
 
 /* The first configuration that builds, or of the first few the fastest. `chosen` is its index, -1:
- * none. Timed runs overwrite the output with the result that the caller is about to compute. */
+ * none. Timed runs overwrite the output with the result that the caller is about to compute; where
+ * that is added, `data` names another output. */
 static enum status choose(struct cuda_device *dev,
                           struct plan *out,
                           int64_t *chosen,
@@ -243,8 +244,16 @@ static enum status search(struct cuda_device *dev,
     struct conv_plans *plans = dev->convs;
     struct proposals p;
     int64_t chosen;
+    void *spare = NULL;
+    if (plans->options.autotune && out->problem.add) {
+        const struct conv_problem *q = &out->problem;
+        TRY(cuda_memory(dev, (size_t)(q->n * q->h * q->w * q->c) * dtype_size_bytes(q->dtype),
+                        &spare, err));
+    }
+    void *const timed[3] = {spare != NULL ? spare : data[0], data[1], data[2]};
     propose(&p, g, &plans->chip);
-    enum status s = choose(dev, out, &chosen, &p, data, err);
+    enum status s = choose(dev, out, &chosen, &p, timed, err);
+    (void)cudaFree(spare);
     out->none = s == STATUS_OK && chosen < 0;
     if (s == STATUS_OK && chosen >= 0) {
         struct conv_choice choice;

@@ -40,6 +40,7 @@ struct conv_problem {
     enum dtype dtype; /* of x, y and weight: F32 or BF16 */
     int64_t n, h, w, c, k, r, s, oh, ow;
     int32_t stride, pad;
+    bool add; /* CONV_DATA for cuDNN: x += the gradient, rounded once */
 };
 
 /* What a plan is for beside its shape. */

@@ -11,8 +11,8 @@
  * they write; they add to din, and write dweight in f32. conv_variant.c says which runs. Where
  * cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
  *
- * With cuDNN a gradient that is added is computed beside and added after: cuDNN's own beta keeps
- * most engines away.
+ * A din that is added is added by the convolution (cuDNN's beta); where cuDNN has no engine for
+ * that, and for dweight, the gradient is computed beside and added after.
  */
 #include "kernels/cuda/conv_plan_internal.h"
 #include "kernels/cuda/conv_variant_internal.h"
@@ -208,6 +208,13 @@ static enum status
 data_library(struct cuda_device *dev, const struct gradient *g, struct error *err) {
     void *sum = g->to;
     if (g->add) {
+        struct conv_problem adding = g->problem;
+        struct error why = {0};
+        adding.add = true;
+        const enum status s = conv_run(dev, &adding, g->to, g->weight->data, g->dpre->data, &why);
+        if (s != STATUS_UNSUPPORTED) {
+            return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
+        }
         TRY(cuda_scratch(dev, SCRATCH_SUM, gradient_bytes(g), &sum, err));
     }
     TRY(convolve(dev, &g->problem, sum, g->weight->data, g->dpre->data, err));

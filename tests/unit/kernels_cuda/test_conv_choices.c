@@ -40,14 +40,14 @@ static struct conv_choices *open_choices(const char *folder, int32_t *passed_ove
 }
 
 TEST(keys_tell_apart_all_that_matters) {
-    enum { VARIANTS = 16 };
+    enum { VARIANTS = 17 };
     const struct conv_chip h200 = {.sm = 90, .name = "NVIDIA H200"};
     const struct conv_chip a100 = {.sm = 80, .name = "NVIDIA A100-SXM4-80GB"};
     struct device_options opt;
     char keys[VARIANTS][CONV_KEY_CHARS];
     int count = 0;
     device_options_default(&opt);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 13; i++) {
         struct conv_problem p = base;
         int64_t *const sizes[] = {&p.n, &p.h, &p.w, &p.c, &p.k, &p.r, &p.s};
         if (i < 7) {
@@ -57,6 +57,7 @@ TEST(keys_tell_apart_all_that_matters) {
         p.pad += i == 8;
         p.pass = i == 9 ? CONV_DATA : p.pass;
         p.dtype = i == 10 ? DTYPE_F32 : p.dtype;
+        p.add = i == 11;
         conv_key(keys[count++], &p, &h200, &opt);
     }
     conv_key(keys[count++], &base, &a100, &opt);

@@ -117,14 +117,15 @@ static void count_plans(const struct conv_problem *p,
     conv_graph_destroy(&g);
 }
 
-static void check_every_shape(enum conv_pass pass, enum dtype dtype) {
+static void check_every_shape(enum conv_pass pass, enum dtype dtype, bool add) {
     struct conv_chip chip = open_chip();
     struct device_options opt;
     device_options_default(&opt);
     for (int i = 0; i < SHAPES_COUNT; i++) {
-        const struct conv_problem p = problem(pass, dtype, shapes[i]);
+        struct conv_problem p = problem(pass, dtype, shapes[i]);
         int allowed;
         int plans;
+        p.add = add;
         count_plans(&p, &opt, &chip, &allowed, &plans);
         if (plans < 1) {
             fail_msg("shape %d, pass %d: %d engines allowed, but no plan", i, (int)pass, allowed);
@@ -134,27 +135,35 @@ static void check_every_shape(enum conv_pass pass, enum dtype dtype) {
 }
 
 TEST(forward_passes_have_plans_in_bf16) {
-    check_every_shape(CONV_FORWARD, DTYPE_BF16);
+    check_every_shape(CONV_FORWARD, DTYPE_BF16, false);
 }
 
 TEST(forward_passes_have_plans_in_exact_f32) {
-    check_every_shape(CONV_FORWARD, DTYPE_F32);
+    check_every_shape(CONV_FORWARD, DTYPE_F32, false);
 }
 
 TEST(data_gradients_have_plans_in_bf16) {
-    check_every_shape(CONV_DATA, DTYPE_BF16);
+    check_every_shape(CONV_DATA, DTYPE_BF16, false);
 }
 
 TEST(data_gradients_have_plans_in_exact_f32) {
-    check_every_shape(CONV_DATA, DTYPE_F32);
+    check_every_shape(CONV_DATA, DTYPE_F32, false);
+}
+
+TEST(data_gradients_that_are_added_have_plans_in_bf16) {
+    check_every_shape(CONV_DATA, DTYPE_BF16, true);
+}
+
+TEST(data_gradients_that_are_added_have_plans_in_exact_f32) {
+    check_every_shape(CONV_DATA, DTYPE_F32, true);
 }
 
 TEST(weight_gradients_have_plans_in_bf16) {
-    check_every_shape(CONV_WEIGHT, DTYPE_BF16);
+    check_every_shape(CONV_WEIGHT, DTYPE_BF16, false);
 }
 
 TEST(weight_gradients_have_plans_in_exact_f32) {
-    check_every_shape(CONV_WEIGHT, DTYPE_F32);
+    check_every_shape(CONV_WEIGHT, DTYPE_F32, false);
 }
 
 TEST(a_chip_without_all_its_properties_is_refused) {
