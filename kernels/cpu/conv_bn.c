@@ -438,62 +438,115 @@ static void set_factors(double *sums,
     }
 }
 
+/* Rows taken at once where a second loop shall find them in the cache: whole groups. */
+static int64_t step_rows(int64_t c) {
+    const int64_t rows = STEP_ELEMENTS / c / GROUP * GROUP;
+    return rows > GROUP ? rows : GROUP;
+}
+
+/* Rows [r, r + count) of the tensors of a backward pass. */
+static struct rows rows_from(const struct rows *how,
+                             int64_t r,
+                             int64_t count,
+                             const struct tensor *dresidual,
+                             const struct tensor *dout,
+                             const struct tensor *out,
+                             const struct tensor *pre) {
+    struct rows w = *how;
+    w.count = count;
+    w.dresidual = row_of(dresidual, r, how->c);
+    w.dout = row_of(dout, r, how->c);
+    w.out = row_of(out, r, how->c);
+    w.x = row_of(pre, r, how->c);
+    return w;
+}
+
+/* The sums; and dresidual = dy where it is wanted. */
 static void sum_gradient_moments(double *sums,
                                  const struct rows *how,
+                                 const struct tensor *dresidual,
                                  const struct tensor *dout,
                                  const struct tensor *out,
                                  const struct tensor *pre) {
     const int64_t c = how->c;
-    rows_function *const run =
-        pre->dtype == DTYPE_F32 ? gradient_moments_f32 : gradient_moments_bf16;
+    const bool f32 = pre->dtype == DTYPE_F32;
+    rows_function *const run = f32 ? gradient_moments_f32 : gradient_moments_bf16;
+    rows_function *const aside = f32 ? residual_f32 : residual_bf16;
     memset(sums, 0, (size_t)(BLOCKS * 2 * c) * sizeof *sums);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
-        struct rows w = *how;
-        w.sums = sums + b * 2 * c;
-        w.count = block_rows(tensor_count(pre) / c, b, &from);
-        w.dout = row_of(dout, from, c);
-        w.out = row_of(out, from, c);
-        w.x = row_of(pre, from, c);
-        run(&w);
-    }
-    add_blocks(sums, c);
-}
-
-/* dpre, and dresidual where it is wanted. */
-static void spread_gradient(const struct rows *how,
-                            const struct tensor *dpre,
-                            const struct tensor *dresidual,
-                            enum write_mode mode,
-                            const struct tensor *dout,
-                            const struct tensor *out,
-                            const struct tensor *pre) {
-    const int64_t c = how->c;
-    const bool f32 = pre->dtype == DTYPE_F32;
-    const bool add = mode == WRITE_ADD;
-    rows_function *const run = f32 ? gradient_f32 : gradient_bf16;
-    rows_function *const aside = f32 ? (add ? added_residual_f32 : residual_f32)
-                                     : (add ? added_residual_bf16 : residual_bf16);
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < BLOCKS; b++) {
-        int64_t from;
         const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
-        /* a few rows at a time, so that the second loop finds dout and out in the cache */
-        const int64_t step = c < STEP_ELEMENTS ? STEP_ELEMENTS / c : 1;
+        const int64_t step = tensor_wanted(dresidual) ? step_rows(c) : rows;
         for (int64_t r = from; r < from + rows; r += step) {
-            struct rows w = *how;
-            w.count = from + rows - r < step ? from + rows - r : step;
-            w.to = row_of(dpre, r, c);
-            w.dresidual = row_of(dresidual, r, c);
-            w.dout = row_of(dout, r, c);
-            w.out = row_of(out, r, c);
-            w.x = row_of(pre, r, c);
+            const int64_t count = from + rows - r < step ? from + rows - r : step;
+            struct rows w = rows_from(how, r, count, dresidual, dout, out, pre);
+            w.sums = sums + b * 2 * c;
             run(&w);
             if (w.dresidual != NULL) {
                 aside(&w);
             }
         }
+    }
+    add_blocks(sums, c);
+}
+
+/* dpre, and what is added to dresidual where that is wanted. */
+static void spread_gradient(const struct rows *how,
+                            const struct tensor *dpre,
+                            const struct tensor *dresidual,
+                            const struct tensor *dout,
+                            const struct tensor *out,
+                            const struct tensor *pre) {
+    const int64_t c = how->c;
+    const bool f32 = pre->dtype == DTYPE_F32;
+    rows_function *const run = f32 ? gradient_f32 : gradient_bf16;
+    rows_function *const aside = f32 ? added_residual_f32 : added_residual_bf16;
+#pragma omp parallel for schedule(static)
+    for (int64_t b = 0; b < BLOCKS; b++) {
+        int64_t from;
+        const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
+        const int64_t step = step_rows(c);
+        for (int64_t r = from; r < from + rows; r += step) {
+            const int64_t count = from + rows - r < step ? from + rows - r : step;
+            struct rows w = rows_from(how, r, count, dresidual, dout, out, pre);
+            w.to = row_of(dpre, r, c);
+            run(&w);
+            if (w.dresidual != NULL) {
+                aside(&w);
+            }
+        }
+    }
+}
+
+/* Both passes over dout. Each tensor is read no more often than it must be: without an activation
+ * pre, which is needed anyway, stands for out; and dy, once stored as dresidual, for both. */
+static void backward_batch_norm(double *sums,
+                                float *factors,
+                                const struct rows *how,
+                                const struct tensor *dresidual,
+                                enum write_mode dresidual_mode,
+                                const struct tensor *dgamma,
+                                const struct tensor *dbeta,
+                                enum write_mode param_mode,
+                                const struct tensor *dpre,
+                                const struct tensor *dout,
+                                const struct tensor *out,
+                                const struct tensor *pre,
+                                const struct tensor *rstd,
+                                const struct tensor *gamma) {
+    const struct tensor none = {.ndim = 0};
+    const bool stored = tensor_wanted(dresidual) && dresidual_mode == WRITE_SET;
+    const struct tensor *mask = how->floor < 0.0f ? pre : out;
+    sum_gradient_moments(sums, how, stored ? dresidual : &none, dout, mask, pre);
+    set_factors(sums, factors, tensor_count(pre) / how->c, how->c, dgamma, dbeta, param_mode, rstd,
+                gamma);
+    if (stored) {
+        struct rows plain = *how;
+        plain.floor = -INFINITY;
+        spread_gradient(&plain, dpre, &none, dresidual, pre, pre);
+    } else {
+        spread_gradient(how, dpre, dresidual, dout, mask, pre);
     }
 }
 
@@ -521,7 +574,6 @@ enum status cpu_conv_bn_bwd(struct device *dev,
     TRY(check_conv_bn_bwd(din, dresidual, dweight, dgamma, dbeta, dpre, dout, out, pre, mean, rstd,
                           in, weight, gamma, p, err));
     const int64_t c = pre->shape[3];
-    const int64_t m = tensor_count(pre) / c;
     void *scratch;
     TRY(cpu_scratch(dev,
                     (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)(3 * c) * sizeof(float),
@@ -534,9 +586,8 @@ enum status cpu_conv_bn_bwd(struct device *dev,
                              .k = factors + 2 * c,
                              .c = c,
                              .floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY};
-    sum_gradient_moments(sums, &how, dout, out, pre);
-    set_factors(sums, factors, m, c, dgamma, dbeta, param_mode, rstd, gamma);
-    spread_gradient(&how, dpre, dresidual, dresidual_mode, dout, out, pre);
+    backward_batch_norm(sums, factors, &how, dresidual, dresidual_mode, dgamma, dbeta, param_mode,
+                        dpre, dout, out, pre, rstd, gamma);
     const struct conv_shape shape = shape_of(pre, in, weight, p);
     TRY(conv_weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
     return tensor_wanted(din) ? conv_input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
