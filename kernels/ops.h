@@ -468,11 +468,13 @@ struct ops {
 };
 
 struct device_losses; /* device_loss.h */
+struct device_stream; /* device_stream.h */
 
 /* What every backend's device begins with. */
 struct device {
     const struct ops *ops;
     const struct device_losses *losses; /* NULL: losses run on the host */
+    const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
     void (*close)(struct device *);
     char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };

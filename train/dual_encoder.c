@@ -20,12 +20,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/hash.h"
+#include "kernels/device_stream.h"
 #include "train/carve_internal.h"
 #include "train/encoder_internal.h"
 
 /* Longest captions and rows of captions are rounded up to these, so that few different shapes are
  * met. */
 enum { TOKEN_STEP = 4, ROW_STEP = 64 };
+
+/* What the tower is given for a part's captions. */
+struct layout {
+    int64_t rows;    /* R */
+    int64_t longest; /* T */
+};
+
+/* A whole batch on the device, its parts one behind the other. */
+struct input_slot {
+    struct tensor images, tokens, starts, lengths, sample_ids;
+    int32_t *host_tokens, *host_starts; /* of alloc_host: what is on its way there */
+    struct layout *layouts;             /* by part */
+    int32_t count;                      /* pairs; 0: nothing was put yet */
+};
 
 /* One side's head: z = features W^T + b, out = z / |z|. */
 struct head {
@@ -51,8 +67,9 @@ struct dual_encoder {
     struct tensor tokens;          /* (micro_batch max_tokens) i32 */
     struct tensor starts, lengths; /* (micro_batch) i32 */
     struct tensor sample_ids;      /* (micro_batch) u64 */
-    int32_t *host_tokens;          /* of the whole batch, laid out as the tower takes them */
-    int32_t *host_starts;          /* (max_batch) */
+    struct input_slot slots[DUAL_ENCODER_MAX_SLOTS];
+    int32_t *host_tokens; /* of the whole batch, laid out as the tower takes them */
+    int32_t *host_starts; /* (max_batch) */
 };
 
 enum status dual_encoder_preset(struct dual_encoder_options *opt,
@@ -116,6 +133,15 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     m->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
     m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
     m->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
+    const int64_t all = m->opt.max_batch;
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        struct input_slot *s = &m->slots[i];
+        s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, all, px, px, 3));
+        s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, all * m->opt.text.max_tokens));
+        s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
+        s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
+        s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, all));
+    }
 }
 
 /* Bytes of the towers, as `memory` needs them and attach cuts them. */
@@ -152,6 +178,7 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
                          (int)opt->embed_dim);
     }
     REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
         return error_set(err, STATUS_USAGE, "micro-batch of %d pairs is not in 0-%d, the batch",
                          (int)opt->micro_batch, (int)opt->max_batch);
@@ -211,6 +238,26 @@ static enum status take_memory(struct dual_encoder *m, struct device *dev, struc
     return STATUS_OK;
 }
 
+/* What slots have on the host. */
+static enum status take_slots(struct dual_encoder *m, struct error *err) {
+    const struct device_stream *stream = m->dev->stream;
+    const size_t parts = (size_t)((m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch);
+    REQUIRE(m->opt.slots == 0 || stream != NULL);
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        struct input_slot *s = &m->slots[i];
+        void *data;
+        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->tokens), &data, err));
+        s->host_tokens = data;
+        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->starts), &data, err));
+        s->host_starts = data;
+        s->layouts = calloc(parts, sizeof *s->layouts);
+        if (s->layouts == NULL) {
+            return error_set(err, STATUS_NOMEM, "out of memory for %zu parts of a batch", parts);
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status dual_encoder_create(struct dual_encoder **out,
                                 struct device *dev,
                                 const struct dual_encoder_options *opt,
@@ -228,6 +275,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
         goto fail;
     }
     TRY_OR_FAIL(s, take_memory(m, dev, err));
+    TRY_OR_FAIL(s, take_slots(m, err));
     *out = m;
     return STATUS_OK;
 fail:
@@ -238,6 +286,13 @@ fail:
 void dual_encoder_destroy(struct dual_encoder *m) {
     if (m == NULL) {
         return;
+    }
+    for (int32_t i = 0; i < DUAL_ENCODER_MAX_SLOTS; i++) {
+        if (m->slots[i].host_tokens != NULL) {
+            m->dev->stream->free_host(m->dev, m->slots[i].host_tokens);
+            m->dev->stream->free_host(m->dev, m->slots[i].host_starts);
+        }
+        free(m->slots[i].layouts);
     }
     encoder_blocks_free(&m->blocks, m->dev);
     free(m->host_tokens);
@@ -273,18 +328,21 @@ struct part {
     enum resnet_pass pass;
 };
 
+static size_t image_bytes(const struct dual_encoder *m) {
+    return (size_t)m->opt.image.image_px * (size_t)m->opt.image.image_px * 3;
+}
+
 static struct part part_of(const struct dual_encoder *m,
                            const struct dual_encoder_batch *whole,
                            int32_t start,
                            enum resnet_pass pass) {
     struct part p = {.start = start, .batch = *whole, .pass = pass};
     size_t at = (size_t)start;
-    size_t image_bytes = (size_t)m->opt.image.image_px * (size_t)m->opt.image.image_px * 3;
     int32_t left = whole->count - start;
     p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
     /* one side alone has no arrays of the other, and is never cut */
-    if (start > 0) {
-        p.batch.images += at * image_bytes;
+    if (start > 0 && p.batch.images != NULL) {
+        p.batch.images += at * image_bytes(m);
         p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
         p.batch.lengths += at;
         p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;
@@ -338,18 +396,20 @@ static enum status head_backward(struct dual_encoder *m,
 
 /* ---- sides ---- */
 
+static const struct input_slot *slot_of(const struct dual_encoder *m, const struct part *p) {
+    return &m->slots[p->batch.slot - 1];
+}
+
 static enum status image_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
     struct tensor in = first_rows(m->images, p->batch.count); /* (N, S, S, 3) */
-    TRY(m->dev->ops->upload(m->dev, in.data, p->batch.images, tensor_size_bytes(&in), err));
+    if (p->batch.slot > 0) {
+        in.data = (uint8_t *)slot_of(m, p)->images.data + (size_t)p->start * image_bytes(m);
+    } else {
+        TRY(m->dev->ops->upload(m->dev, in.data, p->batch.images, tensor_size_bytes(&in), err));
+    }
     TRY(resnet_forward(m->image, &m->image_head.features, &in, p->pass, err));
     return head_forward(m, &m->image_head, p, err);
 }
-
-/* What the tower is given for a part's captions. */
-struct layout {
-    int64_t rows;    /* R */
-    int64_t longest; /* T */
-};
 
 static int64_t round_up(int64_t n, int64_t step, int64_t most) {
     n = (n + step - 1) / step * step;
@@ -421,6 +481,24 @@ static void lay_captions(const struct dual_encoder *m,
 
 /* Every part has its own place on the host, because a device may still read that of the one before.
  */
+/* A part of what dual_encoder_put left in a slot. */
+static struct transformer_batch captions_in_slot(const struct dual_encoder *m,
+                                                 const struct part *p) {
+    const struct input_slot *s = slot_of(m, p);
+    const struct layout *l = &s->layouts[p->start / m->opt.micro_batch];
+    const int64_t n = p->batch.count;
+    int32_t *tokens = (int32_t *)s->tokens.data + (int64_t)p->start * m->opt.text.max_tokens;
+    return (struct transformer_batch){
+        .tokens = tensor_1d(tokens, DTYPE_I32, l->rows),
+        .starts = tensor_1d((int32_t *)s->starts.data + p->start, DTYPE_I32, n),
+        .lengths = tensor_1d((int32_t *)s->lengths.data + p->start, DTYPE_I32, n),
+        .longest = l->longest,
+        .sample_ids = (uint64_t *)s->sample_ids.data + p->start,
+        .values = p->batch.values,
+        .seed = p->batch.seed,
+    };
+}
+
 static enum status upload_captions(struct dual_encoder *m,
                                    struct transformer_batch *out,
                                    const struct part *p,
@@ -446,7 +524,11 @@ static enum status upload_captions(struct dual_encoder *m,
 
 static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
     struct transformer_batch captions;
-    TRY(upload_captions(m, &captions, p, err));
+    if (p->batch.slot > 0) {
+        captions = captions_in_slot(m, p);
+    } else {
+        TRY(upload_captions(m, &captions, p, err));
+    }
     TRY(transformer_forward(m->text, &m->text_head.features, &captions, p->pass != RESNET_INFERENCE,
                             err));
     return head_forward(m, &m->text_head, p, err);
@@ -457,6 +539,38 @@ static enum status text_forward(struct dual_encoder *m, const struct part *p, st
 static enum status part_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
     TRY(text_forward(m, p, err));
     return image_forward(m, p, err);
+}
+
+enum status dual_encoder_put(struct dual_encoder *m,
+                             const struct dual_encoder_batch *batch,
+                             struct error *err) {
+    REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots && batch->sample_ids != NULL);
+    REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
+    const struct device_stream *stream = m->dev->stream;
+    struct input_slot *s = &m->slots[batch->slot - 1];
+    const size_t n = (size_t)batch->count;
+    s->count = batch->count;
+    for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        struct layout *l = &s->layouts[start / m->opt.micro_batch];
+        TRY(check_captions(m, l, &p, err));
+        const size_t at = (size_t)start * (size_t)m->opt.text.max_tokens;
+        lay_captions(m, s->host_tokens + at, s->host_starts + start, &p, l);
+        TRY(stream->copy_in(m->dev, (int32_t *)s->tokens.data + at, s->host_tokens + at,
+                            (size_t)l->rows * sizeof(int32_t), err));
+    }
+    TRY(stream->copy_in(m->dev, s->starts.data, s->host_starts, n * sizeof(int32_t), err));
+    TRY(stream->copy_in(m->dev, s->lengths.data, batch->lengths, n * sizeof(int32_t), err));
+    TRY(stream->copy_in(m->dev, s->sample_ids.data, batch->sample_ids, n * sizeof(uint64_t), err));
+    return stream->copy_in(m->dev, s->images.data, batch->images, n * image_bytes(m), err);
+}
+
+uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot) {
+    const struct input_slot *s = &m->slots[slot - 1];
+    const int32_t parts = (s->count + m->opt.micro_batch - 1) / m->opt.micro_batch;
+    const uint64_t numbers[3] = {(uint64_t)slot, (uint64_t)s->count,
+                                 hash64(s->layouts, (size_t)parts * sizeof *s->layouts)};
+    return hash64(numbers, sizeof numbers);
 }
 
 enum status dual_encoder_forward(struct dual_encoder *m,
@@ -519,9 +633,14 @@ static enum status part_backward(struct dual_encoder *m,
     TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
     TRY(resnet_backward(m->image, &dfeatures, mode, err));
 
-    struct layout l;
-    TRY(check_captions(m, &l, p, err));
-    struct transformer_batch captions = captions_on_device(m, p, &l);
+    struct transformer_batch captions;
+    if (p->batch.slot > 0) {
+        captions = captions_in_slot(m, p);
+    } else {
+        struct layout l;
+        TRY(check_captions(m, &l, p, err));
+        captions = captions_on_device(m, p, &l);
+    }
     TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
     return transformer_backward(m->text, &dfeatures, &captions, mode, err);
 }

@@ -38,6 +38,8 @@
 extern "C" {
 #endif
 
+enum { DUAL_ENCODER_MAX_SLOTS = 2 };
+
 struct dual_encoder_options {
     struct resnet_options image;     /* max_batch and training are taken from below */
     struct transformer_options text; /* max_batch and training are taken from below */
@@ -51,6 +53,8 @@ struct dual_encoder_options {
     bool padded;      /* captions as the batch has them, padded to the longest; false: packed. The
                          same numbers, for more work */
     int32_t moments;  /* of the optimiser: 2, or 1 (optimizer_moments) */
+    int32_t slots;    /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
+                         dual_encoder_put; 0 */
 };
 
 /* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,
@@ -67,7 +71,7 @@ struct dual_encoder_memory {
     size_t moments_bytes;     /* of the optimiser: m, and v where it has one */
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
-    size_t input_bytes;       /* one micro-batch of images, tokens, lengths */
+    size_t input_bytes;       /* one micro-batch of images, tokens, lengths; whole ones in slots */
     size_t total_bytes;
     int64_t parameter_count; /* trained elements */
 };
@@ -102,7 +106,21 @@ struct dual_encoder_batch {
     const uint64_t *sample_ids; /* (N) keys of dropout, and of the state; NULL in evaluation */
     uint64_t seed;              /* key of dropout */
     const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
+    int32_t slot; /* 0: forward and backward take the arrays to the device; from 1: they lie there
+                     already, in this slot, since dual_encoder_put */
 };
+
+/* Needs options.slots and a device with a stream. Looks the batch over and takes it to slot
+ * batch->slot, in [1, slots], on the queue of copies: passes over that slot must follow a mark put
+ * behind it, and the slot's last passes must be over. images, lengths and sample_ids must be memory
+ * of the device's alloc_host, unchanged until that mark has been passed. Returns OK, INVALID (a
+ * token or length out of range, which one) or what the device says. */
+enum status
+dual_encoder_put(struct dual_encoder *m, const struct dual_encoder_batch *batch, struct error *err);
+
+/* Two batches in slots of equal shape give the same ops over the same addresses: equal numbers of a
+ * slot mean equal shapes, but for one chance in 2^64. */
+uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot);
 
 /* training: batch statistics, dropout, and what backward needs is kept; else running statistics
  * and no dropout. *image, *text (N, E) have rows of length 1. Returns OK, INVALID (a token or

@@ -22,6 +22,7 @@ extern "C" {
 
 #include "kernels/check.h"
 #include "kernels/cuda/kernels_internal.h"
+#include "kernels/device_stream.h"
 #include "kernels/ops.h"
 
 /* The oldest cuDNN whose graphs have all that is used here, as cudnnGetVersion counts; CMake reads
@@ -45,7 +46,8 @@ enum {
     BLAS_WORKSPACE_BYTES = 32 << 20, /* what Hopper's kernels ask for */
     STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
     STAGING_COUNT = 2,
-    ALIGNMENT_BYTES = 16 /* of every tensor: the width of a vector load */
+    ALIGNMENT_BYTES = 16,  /* of every tensor: the width of a vector load */
+    OLD_SCRATCH_COUNT = 64 /* grown out of while recordings may name it */
 };
 
 struct staging {
@@ -62,7 +64,11 @@ struct cuda_device {
     struct device_options options;
     char plan_cache[1024]; /* "" : none */
 
-    cudaStream_t stream;
+    cudaStream_t stream, copies;
+    cudaEvent_t marks[DEVICE_MARK_COUNT];
+    bool recording;     /* between record_begin and record_end */
+    bool keeps_scratch; /* there may be recordings */
+    struct device_counters counters;
     cublasLtHandle_t blas;
     void *blas_workspace;
     cudnnHandle_t dnn;
@@ -73,6 +79,8 @@ struct cuda_device {
         void *data;
         size_t size_bytes;
     } scratch[SCRATCH_COUNT];
+    void *old_scratch[OLD_SCRATCH_COUNT];
+    int32_t old_scratch_count;
     struct staging staging[STAGING_COUNT];
     int32_t next_staging;
 
@@ -127,6 +135,16 @@ enum status cuda_scratch(struct cuda_device *dev,
 
 /* Device memory; on failure says what was asked for, what is free, and what to change. */
 enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);
+
+/* ---- stream.c ---- */
+
+extern const struct device_stream cuda_device_stream;
+enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
+void cuda_stream_close(struct cuda_device *dev); /* half-opened ones too */
+/* UNSUPPORTED while a step is recorded: `what` it cannot do then. */
+enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
+/* What kernels found wrong with indices since the last look: OK, INVALID or DEVICE. */
+enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
 
 /* The workspace of a launcher. */
 static inline enum status

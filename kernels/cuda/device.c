@@ -81,6 +81,7 @@ static void cuda_close(struct device *device) {
         (void)cudaStreamSynchronize(dev->stream);
     }
     cuda_libraries_close(dev);
+    cuda_stream_close(dev);
     close_memory(dev);
     if (dev->stream != NULL) {
         (void)cudaStreamDestroy(dev->stream);
@@ -115,6 +116,7 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
                          dev->index, dev->name, prop.major, prop.minor);
     }
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
+    TRY(cuda_stream_open(dev, err));
     TRY(open_memory(dev, err));
     TRY(cuda_libraries_open(dev, err));
     /* The first kernel says whether this module holds code for this chip at all. */
@@ -133,6 +135,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     dev->base.ops = ops_cuda();
     dev->base.losses = &cuda_losses;
     dev->base.close = cuda_close;
+    dev->base.stream = &cuda_device_stream;
     dev->index = index;
     dev->options = *opt;
     dev->options.plan_cache = NULL;

@@ -31,7 +31,7 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) 
 
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {
 #ifndef NDEBUG
-    if (code == cudaSuccess) {
+    if (code == cudaSuccess && !dev->recording) {
         code = cudaStreamSynchronize(dev->stream);
     }
 #else

@@ -35,6 +35,8 @@ enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, 
 static enum status
 cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
+    *out = NULL;
+    TRY(cuda_not_recorded(dev, "allocate", err));
     TRY(cuda_memory(dev, size_bytes, out, err));
     const cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
     if (code != cudaSuccess) {
@@ -50,6 +52,22 @@ static void cuda_free(struct device *device, void *data) {
     (void)cudaFree(data); /* waits for the device; accepts NULL */
 }
 
+/* Recordings go on reading what they were made with. */
+static enum status leave_scratch(struct cuda_device *dev, void *data, struct error *err) {
+    if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
+        dev->old_scratch[dev->old_scratch_count++] = data;
+        return STATUS_OK;
+    }
+    if (data != NULL && dev->keeps_scratch) {
+        return error_set(err, STATUS_LIMIT,
+                         "cuda: scratch has grown %d times; switch recording off",
+                         OLD_SCRATCH_COUNT);
+    }
+    TRY_CUDA(cudaStreamSynchronize(dev->stream)); /* it may still be read */
+    TRY_CUDA(cudaFree(data));
+    return STATUS_OK;
+}
+
 enum status cuda_scratch(struct cuda_device *dev,
                          enum scratch which,
                          size_t size_bytes,
@@ -59,8 +77,8 @@ enum status cuda_scratch(struct cuda_device *dev,
     if (dev->scratch[which].size_bytes >= size_bytes) {
         return STATUS_OK;
     }
-    TRY_CUDA(cudaStreamSynchronize(dev->stream)); /* the old one may still be read */
-    TRY_CUDA(cudaFree(dev->scratch[which].data));
+    TRY(cuda_not_recorded(dev, "allocate", err));
+    TRY(leave_scratch(dev, dev->scratch[which].data, err));
     dev->scratch[which].data = NULL;
     dev->scratch[which].size_bytes = 0;
     TRY(cuda_memory(dev, size_bytes, &dev->scratch[which].data, err));
@@ -95,6 +113,7 @@ static enum status cuda_upload(struct device *device,
                                size_t size_bytes,
                                struct error *err) {
     struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "copy from the host", err));
     if (size_bytes == 0) {
         return STATUS_OK;
     }
@@ -112,7 +131,7 @@ static enum status cuda_upload(struct device *device,
 }
 
 /* What kernels found wrong with indices since the last look. */
-static enum status check_fault(struct cuda_device *dev, struct error *err) {
+enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
     const int32_t fault = *dev->fault;
     *dev->fault = FAULT_NONE;
     switch ((enum fault)fault) {
@@ -133,8 +152,9 @@ static enum status check_fault(struct cuda_device *dev, struct error *err) {
 
 static enum status cuda_sync(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "wait for the device", err));
     TRY_CUDA(cudaStreamSynchronize(dev->stream));
-    return check_fault(dev, err);
+    return cuda_check_fault(dev, err);
 }
 
 static enum status cuda_download(struct device *device,
@@ -143,6 +163,7 @@ static enum status cuda_download(struct device *device,
                                  size_t size_bytes,
                                  struct error *err) {
     struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "copy to the host", err));
     if (size_bytes > 0) {
         TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
     }

@@ -7,6 +7,9 @@
 
 #include <stddef.h>
 
+#define CUBLAS_VER_MAJOR 13
+#define CUBLAS_VER_MINOR 0
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <tuple>
 
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/tensor_core.h"
@@ -83,6 +84,20 @@ template <typename... Parameters, typename... Arguments>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                              void (*kernel)(Parameters...),
                                              Arguments &&...arguments) {
+    if (emulation_is_recording()) { /* with copies of the arguments, as a graph has them */
+        auto later = [config = *config, kernel,
+                      copies = std::tuple<Parameters...>(arguments...)]() {
+            std::apply(
+                [&](auto... a) {
+                    (void)cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(a)...);
+                },
+                copies);
+        };
+        typedef decltype(later) noted;
+        emulation_note([](void *cookie) { (*static_cast<noted *>(cookie))(); },
+                       [](void *cookie) { delete static_cast<noted *>(cookie); }, new noted(later));
+        return cudaSuccess;
+    }
     auto body = [&]() { kernel(arguments...); };
     const struct emulation_size grid = {config->gridDim.x, config->gridDim.y, config->gridDim.z};
     const struct emulation_size block = {config->blockDim.x, config->blockDim.y,

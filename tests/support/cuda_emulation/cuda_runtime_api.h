@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#define CUDART_VERSION 13000
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,12 +18,16 @@ typedef enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100
 } cudaError_t;
 
 typedef struct emulation_stream *cudaStream_t;
 typedef struct emulation_event *cudaEvent_t;
+typedef struct emulation_graph *cudaGraph_t;
+typedef struct emulation_graph *cudaGraphExec_t;
+typedef void *cudaGraphNode_t;
 
 struct cudaDeviceProp {
     char name[256];
@@ -35,7 +41,14 @@ struct cudaPointerAttributes {
     enum cudaMemoryType type;
 };
 
-enum { cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1, cudaHostAllocMapped = 2 };
+enum {
+    cudaEventDefault = 0,
+    cudaEventDisableTiming = 2,
+    cudaStreamNonBlocking = 1,
+    cudaHostAllocDefault = 0,
+    cudaHostAllocMapped = 2
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -73,6 +86,16 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+
+/* Kernels, copies and fills between the two are noted instead of done. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 #ifdef __cplusplus
 }

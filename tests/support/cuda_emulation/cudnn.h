@@ -12,8 +12,8 @@ extern "C" {
 #endif
 
 #define CUDNN_MAJOR   9
-#define CUDNN_MINOR   1
-#define CUDNN_VERSION 90100
+#define CUDNN_MINOR   8
+#define CUDNN_VERSION 90800
 
 typedef enum { CUDNN_STATUS_SUCCESS = 0 } cudnnStatus_t;
 typedef enum { CUDNN_HEUR_MODE_A = 3 } cudnnBackendHeurMode_t;

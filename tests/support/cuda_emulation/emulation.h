@@ -54,6 +54,11 @@ void emulation_copy(void *shared, const void *from, size_t size_bytes);
 void emulation_copy_group(void);
 void emulation_copy_wait(unsigned left);
 
+/* Whether work is to be noted instead of done, and noting it: run(cookie) once per replay, then
+ * drop(cookie). */
+bool emulation_is_recording(void);
+void emulation_note(void (*run)(void *cookie), void (*drop)(void *cookie), void *cookie);
+
 /* From now on, run everything from the last to the first. */
 void emulation_backwards(bool backwards);
 /* Kernels launched since the program began. */

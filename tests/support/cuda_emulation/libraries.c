@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/conv_plan_internal.h"
 #include "kernels/cuda/matmul_internal.h"
+#include "tests/support/cuda_emulation/emulation.h"
 
 size_t cudnnGetVersion(void) {
     return CUDNN_VERSION;
@@ -116,6 +117,39 @@ void matmul_plans_destroy(struct matmul_plans *p) {
     (void)p;
 }
 
+/* One product by the reference. */
+struct emulated_product {
+    struct cuda_device *dev;
+    struct product p;
+    void *out;
+    const void *a, *b, *bias;
+    float alpha;
+};
+
+static enum status multiply(const struct emulated_product *e, struct error *err) {
+    const struct ops *ref = ops_cpu_ref();
+    const struct product *p = &e->p;
+    struct device *dev = &e->dev->base;
+    const struct tensor to = tensor_2d(e->out, p->out, p->m, p->n);
+    const struct tensor left = tensor_2d(
+        (void *)(uintptr_t)e->a, p->in, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k);
+    const struct tensor right = tensor_2d(
+        (void *)(uintptr_t)e->b, p->in, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n);
+    TRY(ref->matmul(dev, &to, p->add ? WRITE_ADD : WRITE_SET, &left, p->transpose_a, &right,
+                    p->transpose_b, e->alpha, err));
+    for (int64_t row = 0; p->bias && row < p->m; row++) {
+        char *begin = (char *)e->out + (size_t)(row * p->n) * dtype_size_bytes(p->out);
+        const struct tensor line = tensor_1d(begin, p->out, p->n);
+        const struct tensor addend = tensor_1d((void *)(uintptr_t)e->bias, p->out, p->n);
+        TRY(ref->add(dev, &line, &addend, 1.0f, err));
+    }
+    return STATUS_OK;
+}
+
+static void multiply_later(void *cookie) {
+    (void)multiply(cookie, NULL);
+}
+
 enum status matmul_run(struct cuda_device *dev,
                        const struct product *p,
                        void *out,
@@ -124,19 +158,16 @@ enum status matmul_run(struct cuda_device *dev,
                        const void *bias,
                        float alpha,
                        struct error *err) {
-    const struct ops *ref = ops_cpu_ref();
-    const struct tensor to = tensor_2d(out, p->out, p->m, p->n);
-    const struct tensor left = tensor_2d((void *)(uintptr_t)a, p->in, p->transpose_a ? p->k : p->m,
-                                         p->transpose_a ? p->m : p->k);
-    const struct tensor right = tensor_2d((void *)(uintptr_t)b, p->in, p->transpose_b ? p->n : p->k,
-                                          p->transpose_b ? p->k : p->n);
-    TRY(ref->matmul(&dev->base, &to, p->add ? WRITE_ADD : WRITE_SET, &left, p->transpose_a, &right,
-                    p->transpose_b, alpha, err));
-    for (int64_t row = 0; p->bias && row < p->m; row++) {
-        char *begin = (char *)out + (size_t)(row * p->n) * dtype_size_bytes(p->out);
-        const struct tensor line = tensor_1d(begin, p->out, p->n);
-        const struct tensor addend = tensor_1d((void *)(uintptr_t)bias, p->out, p->n);
-        TRY(ref->add(&dev->base, &line, &addend, 1.0f, err));
+    const struct emulated_product e = {
+        .dev = dev, .p = *p, .out = out, .a = a, .b = b, .bias = bias, .alpha = alpha};
+    if (!emulation_is_recording()) {
+        return multiply(&e, err);
     }
+    struct emulated_product *noted = malloc(sizeof *noted);
+    if (noted == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a noted product");
+    }
+    *noted = e;
+    emulation_note(multiply_later, free, noted);
     return STATUS_OK;
 }

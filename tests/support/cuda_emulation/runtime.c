@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/cuda_emulation/emulation.h"
+
 enum { DIRT = 0xFF };
 
 /* What one block may have on every chip of compute capability 8.0 and later. */
@@ -102,10 +104,40 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
     return cudaSuccess;
 }
 
+/* A fill or a copy, now or noted. */
+struct transfer {
+    void *out;
+    const void *in; /* NULL: a fill */
+    int value;
+    size_t size_bytes;
+};
+
+static void run_transfer(void *cookie) {
+    const struct transfer *t = cookie;
+    if (t->in != NULL) {
+        memcpy(t->out, t->in, t->size_bytes);
+    } else {
+        memset(t->out, t->value, t->size_bytes);
+    }
+}
+
+static cudaError_t transfer(struct transfer t) {
+    if (!emulation_is_recording()) {
+        run_transfer(&t);
+        return cudaSuccess;
+    }
+    struct transfer *noted = malloc(sizeof *noted);
+    if (noted == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    *noted = t;
+    emulation_note(run_transfer, free, noted);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void *out, int value, size_t size_bytes, cudaStream_t stream) {
     (void)stream;
-    memset(out, value, size_bytes);
-    return cudaSuccess;
+    return transfer((struct transfer){.out = out, .value = value, .size_bytes = size_bytes});
 }
 
 cudaError_t cudaMemcpyAsync(void *out,
@@ -115,8 +147,7 @@ cudaError_t cudaMemcpyAsync(void *out,
                             cudaStream_t stream) {
     (void)kind;
     (void)stream;
-    memcpy(out, in, size_bytes);
-    return cudaSuccess;
+    return transfer((struct transfer){.out = out, .in = in, .size_bytes = size_bytes});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
@@ -127,7 +158,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     (void)stream;
-    return cudaSuccess;
+    return emulation_is_recording() ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -170,4 +201,100 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     (void)event;
     return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    (void)stream;
+    (void)event;
+    (void)flags;
+    return cudaSuccess;
+}
+
+/* ---- graphs: lists of what was noted ---- */
+
+struct emulation_graph {
+    struct item {
+        void (*run)(void *cookie);
+        void (*drop)(void *cookie);
+        void *cookie;
+        struct item *next;
+    } * first, **end;
+    size_t count;
+    int owners; /* the graph and its executable forms */
+};
+
+static struct emulation_graph *recording;
+
+bool emulation_is_recording(void) {
+    return recording != NULL;
+}
+
+void emulation_note(void (*run)(void *cookie), void (*drop)(void *cookie), void *cookie) {
+    struct item *i = malloc(sizeof *i);
+    if (i == NULL) {
+        abort();
+    }
+    *i = (struct item){.run = run, .drop = drop, .cookie = cookie};
+    *recording->end = i;
+    recording->end = &i->next;
+    recording->count++;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    (void)stream;
+    (void)mode;
+    recording = recording == NULL ? calloc(1, sizeof *recording) : NULL;
+    if (recording == NULL) {
+        return cudaErrorInvalidValue;
+    }
+    recording->end = &recording->first;
+    recording->owners = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
+    (void)stream;
+    *out = recording;
+    recording = NULL;
+    return *out != NULL ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+    (void)nodes;
+    *count = graph->count;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    graph->owners++;
+    *out = graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    (void)stream;
+    for (struct item *i = exec->first; i != NULL; i = i->next) {
+        i->run(i->cookie);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    if (--graph->owners > 0) {
+        return cudaSuccess;
+    }
+    while (graph->first != NULL) {
+        struct item *i = graph->first;
+        graph->first = i->next;
+        i->drop(i->cookie);
+        free(i);
+    }
+    free(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    return cudaGraphDestroy(exec);
 }

@@ -1,0 +1,171 @@
+/*
+ * Recordings on the emulated GPU: what is between begin and end is noted, not done; repeated, it
+ * reads what lies on the device by then (step, rate, soundness, inputs) and gives the bits of the
+ * same calls made one by one; and what waits or copies cannot be recorded.
+ */
+#include <string.h>
+
+#include "kernels/cuda/cuda_internal.h"
+#include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/test.h"
+
+enum { ROWS = 6, WIDTH = 32, COUNT = ROWS * WIDTH, STEPS = 5 };
+enum buffer { VALUE, GRAD, M, V, DROPPED, PRODUCT, BUFFERS };
+
+struct side {
+    struct device *dev;
+    struct step_values *values; /* on the device, as the next */
+    uint64_t *ids;
+    struct tensor flat[BUFFERS], matrix[BUFFERS];
+    struct step_values *sent; /* of alloc_host */
+    float *input;
+    struct recording *steps;
+};
+
+static void open_side(struct side *s) {
+    static const struct step_values first = {.grad_scale = 1.0, .sound = 1};
+    static const uint64_t ids[ROWS] = {5, 1, 4, 1, 5, 9};
+    struct error err = {0};
+    struct device_options how;
+    void *data;
+    memset(s, 0, sizeof *s);
+    device_options_default(&how);
+    assert_ok(cuda_open(&s->dev, 0, &how, &err), err);
+    const struct ops *ops = s->dev->ops;
+    assert_ok(ops->alloc(s->dev, sizeof first, &data, &err), err);
+    s->values = data;
+    assert_ok(ops->upload(s->dev, data, &first, sizeof first, &err), err);
+    assert_ok(ops->alloc(s->dev, sizeof ids, &data, &err), err);
+    s->ids = data;
+    assert_ok(ops->upload(s->dev, data, ids, sizeof ids, &err), err);
+    for (int i = 0; i < BUFFERS; i++) {
+        assert_ok(ops->alloc(s->dev, COUNT * sizeof(float), &data, &err), err);
+        s->flat[i] = tensor_1d(data, DTYPE_F32, COUNT);
+        s->matrix[i] = tensor_2d(data, DTYPE_F32, ROWS, WIDTH);
+    }
+    s->matrix[PRODUCT] = tensor_2d(s->matrix[PRODUCT].data, DTYPE_F32, ROWS, ROWS);
+    assert_ok(s->dev->stream->alloc_host(s->dev, sizeof *s->sent, &data, &err), err);
+    s->sent = data;
+    assert_ok(s->dev->stream->alloc_host(s->dev, COUNT * sizeof(float), &data, &err), err);
+    s->input = data;
+}
+
+static void close_side(struct side *s) {
+    s->dev->stream->record_free(s->dev, s->steps);
+    s->dev->stream->free_host(s->dev, s->sent);
+    s->dev->stream->free_host(s->dev, s->input);
+    for (int i = 0; i < BUFFERS; i++) {
+        s->dev->ops->free(s->dev, s->flat[i].data);
+    }
+    s->dev->ops->free(s->dev, s->values);
+    s->dev->ops->free(s->dev, s->ids);
+    device_close(s->dev);
+}
+
+/* grad += dropout(grad) + a product's trace of it; then clipping and AdamW. */
+static enum status compute(struct side *s, struct error *err) {
+    static const struct tensor no_copy = {.ndim = 0};
+    const struct ops *ops = s->dev->ops;
+    const struct dropout_params drop = {
+        .p = 0.3f, .seed = 3, .layer = 1, .values = s->values, .sample_ids = s->ids};
+    const struct adamw_params adamw = {0.9f, 0.999f, 1e-8f, 0.1f, s->values};
+    TRY(ops->dropout(s->dev, &s->matrix[DROPPED], &s->matrix[GRAD], NULL, &drop, err));
+    TRY(ops->matmul(s->dev, &s->matrix[PRODUCT], WRITE_SET, &s->matrix[DROPPED], false,
+                    &s->matrix[GRAD], true, 0.5f, err));
+    TRY(ops->matmul(s->dev, &s->matrix[GRAD], WRITE_ADD, &s->matrix[PRODUCT], false,
+                    &s->matrix[DROPPED], false, 1.0f, err));
+    TRY(ops->sum_squares(s->dev, &s->values->squares[0], &s->flat[GRAD], err));
+    TRY(ops->grad_scale(s->dev, s->values, 1, 2.0, err));
+    return ops->adamw(s->dev, &s->flat[VALUE], &no_copy, &s->flat[GRAD], &s->flat[M], &s->flat[V],
+                      &adamw, err);
+}
+
+static void one_step(struct side *s, int step, bool records) {
+    const struct device_stream *stream = s->dev->stream;
+    struct error err = {0};
+    for (int i = 0; i < COUNT; i++) {
+        s->input[i] = (float)((i * 7 + step * 13) % 23) * 0.1f - 1.1f;
+    }
+    assert_ok(stream->copy_in(s->dev, s->flat[GRAD].data, s->input, COUNT * sizeof(float), &err),
+              err);
+    assert_ok(stream->mark(s->dev, QUEUE_COPY, 0, &err), err);
+    assert_ok(stream->follow(s->dev, QUEUE_COMPUTE, 0, &err), err);
+    *s->sent = (struct step_values){.step = (uint64_t)step, .lr = 1e-2 / (step + 1)};
+    assert_ok(s->dev->ops->upload(s->dev, s->values, s->sent, STEP_VALUES_SET_BYTES, &err), err);
+    if (records && step == 1) {
+        const uint64_t before = emulation_launches_count();
+        assert_ok(stream->record_begin(s->dev, &err), err);
+        assert_ok(compute(s, &err), err);
+        assert_ok(stream->record_end(s->dev, &s->steps, &err), err);
+        assert_int_equal(emulation_launches_count(), before); /* noted, not done */
+        assert_int_equal(stream->counters(s->dev).recorded_launches, 7);
+    }
+    assert_ok(s->steps != NULL ? stream->replay(s->dev, s->steps, &err) : compute(s, &err), err);
+    assert_ok(stream->mark(s->dev, QUEUE_COMPUTE, 1, &err), err);
+    assert_ok(stream->wait(s->dev, 1, &err), err);
+}
+
+static void same(struct side *a, struct side *b) {
+    struct error err = {0};
+    struct step_values x;
+    struct step_values y;
+    assert_ok(a->dev->ops->download(a->dev, &x, a->values, sizeof x, &err), err);
+    assert_ok(b->dev->ops->download(b->dev, &y, b->values, sizeof y, &err), err);
+    assert_memory_equal(&x, &y, sizeof x);
+    assert_int_equal(x.sound, 1);
+    assert_true(x.grad_norm > 2.0 && x.grad_scale < 1.0);
+    for (int i = 0; i < BUFFERS; i++) {
+        float p[COUNT];
+        float q[COUNT];
+        assert_ok(a->dev->ops->download(a->dev, p, a->flat[i].data, sizeof p, &err), err);
+        assert_ok(b->dev->ops->download(b->dev, q, b->flat[i].data, sizeof q, &err), err);
+        assert_memory_equal(p, q, sizeof p);
+    }
+}
+
+TEST(recorded_steps_give_the_same_bits) {
+    static struct side eager;
+    static struct side recorded;
+    open_side(&eager);
+    open_side(&recorded);
+    for (int step = 0; step < STEPS; step++) {
+        one_step(&eager, step, false);
+        one_step(&recorded, step, true);
+        same(&eager, &recorded);
+    }
+    const struct device_counters c = recorded.dev->stream->counters(recorded.dev);
+    assert_true(c.recordings == 1 && c.replays == STEPS - 1);
+    assert_int_equal(eager.dev->stream->counters(eager.dev).recordings, 0);
+    close_side(&eager);
+    close_side(&recorded);
+}
+
+TEST(what_waits_or_copies_cannot_be_recorded) {
+    static struct side s;
+    struct error err = {0};
+    void *more = NULL;
+    float host = 0.0f;
+    open_side(&s);
+    const struct ops *ops = s.dev->ops;
+    assert_ok(s.dev->stream->record_begin(s.dev, &err), err);
+    assert_status(ops->sync(s.dev, &err), STATUS_UNSUPPORTED, err);
+    assert_status(ops->download(s.dev, &host, s.values, 4, &err), STATUS_UNSUPPORTED, err);
+    assert_status(ops->upload(s.dev, s.values, &host, 4, &err), STATUS_UNSUPPORTED, err);
+    assert_status(ops->alloc(s.dev, 4, &more, &err), STATUS_UNSUPPORTED, err);
+    assert_ok(s.dev->stream->record_end(s.dev, NULL, &err), err);
+    assert_ok(ops->sync(s.dev, &err), err);
+    assert_int_equal(s.dev->stream->counters(s.dev).recordings, 0);
+    close_side(&s);
+}
+
+TEST(marks_have_numbers) {
+    static struct side s;
+    struct error err = {0};
+    double seconds;
+    open_side(&s);
+    const struct device_stream *stream = s.dev->stream;
+    assert_status(stream->mark(s.dev, QUEUE_COPY, DEVICE_MARK_COUNT, &err), STATUS_INVALID, err);
+    assert_status(stream->wait(s.dev, -1, &err), STATUS_INVALID, err);
+    assert_status(stream->seconds(s.dev, &seconds, 0, 99, &err), STATUS_INVALID, err);
+    close_side(&s);
+}
