@@ -19,6 +19,7 @@ static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_PAPER, 
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
+static const char *const switch_choices[] = {"on", "off", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
@@ -281,6 +282,11 @@ static const struct cli_option rows[] = {
              "with --parity reference"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices), .group = "Machine",
      .help = "name every device, or what is missing for it, and end"},
+    {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON", .group = "Machine",
+     .help = "cuda: on: a step of a shape that was met before is recorded once and then started as "
+             "one graph, where the device computes the loss too; off: operator by operator. The "
+             "same bits"},
     {"any-kernels", 0, CLI_FLAG, FIELD(any_kernels), .group = "Machine",
      .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
     {"tf32", 0, CLI_FLAG, FIELD(tf32), .group = "Machine",
@@ -332,6 +338,7 @@ static const char *const changeable[] = {"data",
                                          "loader-threads",
                                          "engine",
                                          "any-kernels",
+                                         "cuda-graph",
                                          "autotune",
                                          "own-convolutions",
                                          "plan-cache"};
@@ -455,6 +462,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->seed = o->seed;
     t->device = o->device;
     t->state = (enum trainer_state)o->state;
+    t->record_steps = o->cuda_graph == 0;
     t->device_options.deterministic = !o->any_kernels;
     t->device_options.tf32 = o->tf32;
     t->device_options.autotune = o->autotune;

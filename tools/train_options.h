@@ -47,6 +47,7 @@ struct train_options {
     int engine;
     uint64_t checkpoint_every, keep, eval_every;
     bool dry_run, json, quiet;
+    int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
     int own_convolutions;
     const char *plan_cache;

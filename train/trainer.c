@@ -30,6 +30,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .min_lr = 1e-6,
                                     .warmup_steps = UINT64_MAX,
                                     .device = "cpu",
+                                    .record_steps = true,
                                     .engine = LOADER_ENGINE_AUTO,
                                     .keep_count = 2,
                                     .eval_epochs = 1};
@@ -69,6 +70,7 @@ void trainer_destroy(struct trainer *t) {
     if (t == NULL) {
         return;
     }
+    trainer_overlap_close(t);
     metrics_close(t->metrics);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
@@ -192,6 +194,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         const bool periodic = o->checkpoint_steps > 0 && t->step % o->checkpoint_steps == 0;
         const bool stop = stop_asked(t);
         if (epoch_ended || periodic || at_end || stop) {
+            TRY(trainer_drain(t, err));
             TRY(save_when_due(t, at_end || stop, err));
         }
         if (stop) {

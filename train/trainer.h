@@ -88,6 +88,7 @@ struct trainer_options {
     const char *device;                   /* a name of device_open */
     enum trainer_state state;             /* TRAINER_STATE_AUTO */
     struct device_options device_options; /* how to open it; its threads_count is `threads` */
+    bool record_steps;                    /* cuda: repeated steps as CUDA graphs; true */
     uint32_t threads;                     /* of the device; 0 = all */
     uint32_t loader_threads;              /* 0 = one per CPU */
     enum loader_engine engine;

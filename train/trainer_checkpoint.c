@@ -148,7 +148,7 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
 }
 
 static struct train_position position_of(const struct trainer *t) {
-    const struct loader_state place = loader_state(t->loader);
+    const struct loader_state place = trainer_place(t);
     struct train_position p = {.step = t->step,
                                .seed = place.seed,
                                .epoch = place.epoch,

@@ -12,6 +12,32 @@
 /* In the order of enum loss_device_matrix_kind. */
 enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
 
+enum {
+    TRAINER_FLIGHTS = DUAL_ENCODER_MAX_SLOTS, /* steps that are under way at a time */
+    TRAINER_RECORDINGS = 64                   /* of different shapes, kept */
+};
+
+/* A step of trainer_overlap: from the loader to its report. */
+struct step_flight {
+    int32_t slot;  /* of dual_encoder_put */
+    bool held;     /* the batch is the loader's and not yet given back */
+    bool launched; /* the device has it, its report is not read */
+    bool follows;  /* the step before was under way when it was launched */
+    struct loader_batch batch;
+    struct loader_state place; /* the loader's, before the batch was taken */
+    double waited_s;           /* for the loader */
+    int64_t start_ns;
+    uint64_t step; /* done before it */
+    struct step_report report;
+    struct step_values *sent, *came_back; /* of alloc_host */
+};
+
+struct step_recording {
+    uint64_t shape;          /* dual_encoder_shape */
+    uint64_t used;           /* steps done, with it; 0: empty */
+    struct recording *steps; /* NULL: the shape was met once */
+};
+
 struct trainer {
     struct trainer_options options;
     struct model_config config;
@@ -35,7 +61,12 @@ struct trainer {
     struct tensor dx, dt;       /* (B, E); with two views dx (2B, E) alone */
     struct step_values *values; /* of the step under way, on the device */
 
-    uint64_t step; /* done */
+    struct step_flight flights[TRAINER_FLIGHTS]; /* see trainer_overlap.c */
+    int flight;                                  /* the next one to be launched */
+    struct step_recording recordings[TRAINER_RECORDINGS];
+    bool records; /* steps are recorded */
+
+    uint64_t step; /* done; with steps that overlap, launched */
     uint64_t resumed_step;
     uint64_t saved_step; /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
@@ -67,6 +98,49 @@ enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result,
 
 /* trainer_step.c: one batch through everything; *epoch_ended: it was the epoch's last. */
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
+
+/* The parts of a step: its rates (t->step is that of the step), what it is to know, that and the
+ * sample ids to the device, everything that is computed (a function of device memory where the
+ * device computes the loss), and what became of it: OK, or CORRUPT where it was not sound. */
+void trainer_rates(const struct trainer *t,
+                   struct step_report *r,
+                   const struct loader_batch *batch);
+struct step_values trainer_values(const struct trainer *t,
+                                  const struct step_report *r,
+                                  const struct loader_batch *batch);
+enum status trainer_put_values(struct trainer *t,
+                               const struct step_values *values,
+                               const struct loader_batch *batch,
+                               struct error *err);
+struct dual_encoder_batch
+trainer_encoder_batch(const struct trainer *t, const struct loader_batch *batch, int32_t slot);
+enum status trainer_compute(struct trainer *t,
+                            struct step_report *r,
+                            const struct loader_batch *batch,
+                            int32_t slot, /* 0, or where dual_encoder_put left the batch */
+                            struct error *err);
+enum status trainer_read_values(struct trainer *t,
+                                struct step_report *r,
+                                const struct step_values *values,
+                                struct error *err);
+/* Metrics and callback of a step; the dump of one that was not sound, and a line about it. */
+enum status trainer_tell_step(struct trainer *t, const struct step_report *r, struct error *err);
+void trainer_tell_unsound(struct trainer *t,
+                          const struct step_report *r,
+                          const struct loader_batch *batch,
+                          const struct error *why);
+
+/* trainer_overlap.c: steps on a device that computes while the host goes on. Open is after the
+ * model's; close comes before loader and device are closed. */
+bool trainer_overlaps(const struct trainer *t);
+enum status trainer_overlap_open(struct trainer *t, struct error *err);
+void trainer_overlap_close(struct trainer *t);
+/* As trainer_one_step; the report may be that of the step before. */
+enum status trainer_overlapped_step(struct trainer *t, bool *epoch_ended, struct error *err);
+/* Waits for what is under way and reports it: before anything of the run is saved or evaluated. */
+enum status trainer_drain(struct trainer *t, struct error *err);
+/* Where the loader goes on after the last step that was launched. */
+struct loader_state trainer_place(const struct trainer *t);
 
 /* trainer_contrast.c: where loss and state are, and their memory there. */
 enum status trainer_open_contrast(struct trainer *t, struct error *err);

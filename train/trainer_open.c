@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
+#include "kernels/device_stream.h"
 #include "train/pretrained.h"
 #include "train/run_dir.h"
 
@@ -96,13 +97,33 @@ enum status trainer_plan(struct dual_encoder_memory *out,
         return view_encoder_plan(out, &views, err);
     }
     TRY(model_options(&model, &config, opt, err));
+    model.slots = strncmp(opt->device, "cuda", 4) == 0 ? TRAINER_FLIGHTS : 0;
     return dual_encoder_plan(out, &model, err);
+}
+
+/* Batches lie where copies to the device reach them. */
+static void *alloc_pinned(void *cookie, size_t size_bytes) {
+    struct device *dev = cookie;
+    void *data;
+    return dev->stream->alloc_host(dev, size_bytes, &data, NULL) == STATUS_OK ? data : NULL;
+}
+
+static void free_pinned(void *cookie, void *data) {
+    struct device *dev = cookie;
+    dev->stream->free_host(dev, data);
+}
+
+static enum status open_device(struct trainer *t, struct error *err) {
+    struct device_options how = t->options.device_options;
+    how.threads_count = (int32_t)t->options.threads;
+    return device_open_with(&t->dev, t->options.device, &how, err);
 }
 
 enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct loader_options lo;
     TRY(check_task(o, err));
+    TRY(open_device(t, err));
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
     lo.image_size_px = o->image_size_px;
@@ -117,6 +138,10 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.threads = o->loader_threads;
     lo.engine = o->engine;
     lo.log = o->log;
+    if (t->dev->stream != NULL) {
+        lo.host_memory =
+            (struct host_memory){.alloc = alloc_pinned, .release = free_pinned, .cookie = t->dev};
+    }
     TRY(loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
     loader_info(t->loader, &t->data);
     if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
@@ -171,6 +196,7 @@ static enum status create_model(struct trainer *t, struct error *err) {
         return view_encoder_create(&t->views, t->dev, &views, err);
     }
     TRY(model_options(&model, &t->config, o, err));
+    model.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
     return dual_encoder_create(&t->model, t->dev, &model, err);
 }
 
@@ -180,10 +206,8 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
-    struct device_options how = o->device_options;
-    how.threads_count = (int32_t)o->threads;
-    TRY(device_open_with(&t->dev, o->device, &how, err));
     TRY(create_model(t, err));
+    TRY(trainer_overlap_open(t, err));
     TRY(params_init(trainer_params(t), o->seed, err));
     TRY(load_towers(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));

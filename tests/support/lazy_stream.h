@@ -1,0 +1,32 @@
+/*
+ * lazy_stream: gives devices whose memory is the host's a stream that does what it is asked as late
+ * as it may: a copy in when the compute queue is told to follow a mark behind it, a copy out when
+ * the host waits for one. What does not wait reads old bytes. So that what the trainer does with a
+ * GPU is tested, to the bit, on the CPU. Steps cannot be recorded there.
+ *
+ * A test program linked with --wrap=device_open_with gets it for every device that it opens while
+ * lazy_stream_on.
+ *
+ * Threading : one device at a time.
+ */
+#ifndef TESTS_SUPPORT_LAZY_STREAM_H
+#define TESTS_SUPPORT_LAZY_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/device_stream.h"
+
+extern bool lazy_stream_on;
+
+struct lazy_counts {
+    uint64_t copies_in, copies_out;
+    uint64_t late_in; /* most that were asked for and not yet done */
+    uint64_t records_begun;
+    int64_t allocations; /* of alloc_host, not yet given back */
+};
+extern struct lazy_counts lazy_counts;
+
+extern const struct device_stream lazy_stream;
+
+#endif
