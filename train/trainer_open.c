@@ -172,15 +172,19 @@ static enum status open_values(struct trainer *t, struct error *err) {
 }
 
 /* A run that goes on has its weights in its checkpoint, whatever it began with. */
-static enum status load_towers(struct trainer *t, struct error *err) {
+static enum status first_values(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct params *p = trainer_params(t);
     bool goes_on = false;
     TRY(run_dir_has_checkpoint(o->run, &goes_on, err));
-    if (!goes_on && o->init_image != NULL) {
+    if (goes_on) { /* the checkpoint holds every value */
+        return STATUS_OK;
+    }
+    TRY(params_init(p, o->seed, err));
+    if (o->init_image != NULL) {
         TRY(pretrained_load(p, "image.", file_posix(), o->init_image, o->log, err));
     }
-    if (!goes_on && o->init_text != NULL) {
+    if (o->init_text != NULL) {
         TRY(pretrained_load(p, "text.", file_posix(), o->init_text, o->log, err));
     }
     return STATUS_OK;
@@ -208,8 +212,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     loss.views = o->task == TRAINER_VIEWS;
     TRY(create_model(t, err));
     TRY(trainer_overlap_open(t, err));
-    TRY(params_init(trainer_params(t), o->seed, err));
-    TRY(load_towers(t, err));
+    TRY(first_values(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
     TRY(open_values(t, err));
