@@ -122,6 +122,18 @@ TEST(cuda_agrees_with_the_reference_in_bf16) {
     check_agreement(op_cases_open_cuda(), DTYPE_BF16);
 }
 
+/* Sums may be split otherwise: what another number of threads gives lies as near as the reference.
+ */
+TEST(cpu_with_other_numbers_of_threads_agrees_with_the_reference) {
+    static const int threads[] = {1, 3};
+    for (size_t i = 0; i < sizeof threads / sizeof threads[0]; i++) {
+        struct device *dev;
+        struct error err = {0};
+        assert_ok(device_open(&dev, "cpu", threads[i], &err), err);
+        check_agreement(dev, DTYPE_F32);
+    }
+}
+
 /* ---- (b) gradients ---- */
 
 /* d/dx of sum dout * out at element `e` of forward operand `x`, by a central difference. */
