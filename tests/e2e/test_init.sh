@@ -11,7 +11,7 @@ fail() {
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
     --batch 16 --epochs 1 --threads 1"
 
 train() { # train OUT OPTIONS...

@@ -18,7 +18,7 @@ train="$BIN/ccstream-train"
 cp a/tokenizer.model b/
 
 mix="--data a:0.7 --data b:0.3"
-small="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
     --batch 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
 
 # An epoch has as many samples as both: 5 steps. Stopped in both, and gone on with on other threads and another engine.

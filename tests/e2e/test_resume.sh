@@ -11,7 +11,7 @@ fail() {
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-model="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12
+model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
     --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
 options="--data data $model"
 

@@ -28,7 +28,7 @@ labelled() { # labelled COUNT SEED NAME
 labelled 256 3 train
 labelled 128 5 test
 
-options="--data train --task simclr --image-tower resnet10t --image-size 12 --stem small --embed-dim 32 --hidden-dim 64
+options="--data train --task simclr --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64
     --batch 64 --threads 1"
 
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do

@@ -16,7 +16,7 @@ option() { # option NAME RUN: its value in RUN/config.json
 "$BIN/ccpack" -q -o data first.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-small="--image-tower resnet10t --text-tower tiny --image-size 16 --stem small --max-tokens 12 --batch 32 --threads 1"
+small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 32 --threads 1"
 
 # A preset is what options change.
 "$BIN/ccstream-train" -q --data data --out preset --preset cpu-demo $small --epochs 1

@@ -38,7 +38,8 @@ struct fiber {
     bool done;
     enum emulation_meeting meeting; /* what it waits for */
     struct emulation_size index;
-    uint64_t given; /* to emulation_exchange */
+    unsigned turn;     /* of emulation_exchange, 0 or 1 */
+    uint64_t given[2]; /* to it, by turn */
     struct copy copies[MAX_COPIES];
     unsigned copies_count, groups_count;
     unsigned groups[MAX_COPIES]; /* how many copies were asked for when each group ended */
@@ -127,12 +128,14 @@ void emulation_full_warp(unsigned mask) {
 }
 
 uint64_t emulation_exchange(uint64_t value, unsigned from_lane) {
+    struct fiber *f = &state.fibers[state.running];
+    /* Two places in turn: who gives anew leaves alone what others have not taken yet, and the third
+     * time all have met in between. */
+    const unsigned turn = f->turn ^= 1;
+    f->given[turn] = value;
     const unsigned first = state.running / WARP * WARP;
-    state.fibers[state.running].given = value;
     emulation_wait(EMULATION_WARP);
-    const uint64_t taken = state.fibers[first + from_lane].given;
-    emulation_wait(EMULATION_WARP); /* nobody gives anew before all have taken */
-    return taken;
+    return state.fibers[first + from_lane].given[turn];
 }
 
 const void *const *emulation_share(const void *mine) {
@@ -265,6 +268,7 @@ static void block_run(const struct emulation_size *size) {
         state.fibers[i].index =
             (struct emulation_size){i % size->x, i / size->x % size->y, i / (size->x * size->y)};
         state.fibers[i].done = false;
+        state.fibers[i].turn = 0;
         state.fibers[i].meeting = EMULATION_NONE;
         state.fibers[i].copies_count = 0;
         state.fibers[i].groups_count = 0;
