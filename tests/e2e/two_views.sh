@@ -6,7 +6,7 @@
 # usage: BIN=build/release/bin tests/e2e/two_views.sh DATA [DIR [LOSS...]]
 #   DATA/zeroshot/cifar10.tar: class folders with 200 pictures each
 #   EPOCHS=N THREADS=N SEED=N  change the runs
-# Ten minutes of one core. With the same DIR it goes on where it was cut; the table is in
+# About eight minutes of one core. With the same DIR it goes on where it was cut; the table is in
 # DIR/table.txt, too.
 set -eu
 data=$(readlink -f "$1")
