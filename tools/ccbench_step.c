@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "formats/base/json_writer.h"
+#include "kernels/device_stream.h"
 #include "tools/ccbench_step_internal.h"
 
 enum { MAX_STEPS = 1000 };
@@ -21,6 +22,8 @@ static const char *const tower_choices[] = {"both", "image", "text", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const precision_choices[] = {"f32", "bf16", NULL};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
+static const char *const switch_choices[] = {"on", "off", NULL};
 
 #define FIELD(name) CLI_FIELD(struct step_options, name)
 
@@ -56,6 +59,12 @@ static const struct cli_option rows[] = {
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
      .help = "a dataset, read by the loader: random crops, all captions' pieces below --vocab; "
              "without it pairs are made up once"},
+    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
+     .metavar = "PLACE", .help = "of the numbers that the loss keeps, as that of ccstream-train"},
+    {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON",
+     .help = "cuda: on: a step of a shape that was met before is recorded once and repeated; off: "
+             "operator by operator"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
@@ -72,6 +81,9 @@ static const struct cli_option rows[] = {
              "them so; without it never), never, always"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
+    {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON",
+     .help = "measure a matrix product and a copy too, which take up to 2 GiB of memory"},
     {"steps", 's', CLI_U64, FIELD(steps), .min = "1", .max = "1000", .default_text = "5",
      .metavar = "N", .help = "measured steps, after two that are not"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
@@ -94,6 +106,9 @@ static const struct cli_program program = {
             "operand once. matmul and copy: a square product and a copy in the same run. "
             "conv_only: the image tower's convolutions alone, forward and backward, in the same "
             "run; its ratio is what the rest of the step leaves of it.",
+            "On cuda steps follow each other without a wait, the next batch travels meanwhile, and "
+            "the rate is that of runs of --steps steps; launches are those of a recorded step, "
+            "copies and fills counted.",
             "With --data the rate is that of all steps together, waits for the loader counted; "
             "stall_fraction is their share. Beside it stands the rate with one batch again and "
             "again while the loader rests; fed_ratio is the first over the second.",
@@ -112,6 +127,8 @@ struct result {
     double conv_only_s; /* the median of conv_s; 0: not measured */
     struct bench_machine machine;
     double fed_s, stalled_s; /* --data: the mean step, and its wait for the loader */
+    double idle_fraction;    /* of the compute queue where steps overlap with copies; -1: unknown */
+    struct device_counters counters; /* of the device at the end; all 0: it has none */
 };
 
 static int by_value(const void *a, const void *b) {
@@ -139,11 +156,29 @@ static double median(double *values, size_t count) {
     return values[count / 2];
 }
 
+/* Where steps overlap: the mean step of several runs of them. */
+static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
+    enum { WINDOWS = 5 };
+    double took;
+    TRY(bench_step_overlapped(b, 3 * BENCH_FLIGHTS, &took, err)); /* records */
+    for (int i = 0; i < WINDOWS; i++) {
+        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
+        r->step_s[i] = took / (double)b->o->steps;
+    }
+    r->idle_fraction = b->idle_fraction;
+    r->median_s = median(r->step_s, WINDOWS);
+    r->fastest_s = r->step_s[0];
+    return STATUS_OK;
+}
+
 /* Step and bare convolutions in turn, so that both meet the machine in the same state. */
 static enum status
 in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, struct error *err) {
     const size_t steps = (size_t)b->o->steps;
     double unused;
+    if (bench_step_overlaps(b)) {
+        return in_windows(b, r, err);
+    }
     if (bare != NULL) {
         TRY(bare_convolutions_run(bare, &unused, err)); /* makes the library's kernels */
     }
@@ -163,13 +198,17 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
 static enum status fed(struct bench_step *b, struct result *r, struct error *err) {
     enum { READY = 4 };
     double took;
-    for (int i = 0; i < READY; i++) {
-        TRY(bench_step_run(b, &took, err));
-    }
-    b->waited_s = 0.0;
-    for (uint64_t i = 0; i < b->o->steps; i++) {
-        TRY(bench_step_run(b, &took, err));
-        r->fed_s += took / (double)b->o->steps;
+    if (bench_step_overlaps(b)) {
+        TRY(bench_step_overlapped(b, READY + BENCH_FLIGHTS, &took, err));
+        b->waited_s = 0.0;
+        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
+        r->fed_s = took / (double)b->o->steps;
+    } else {
+        for (uint64_t i = 0; i < READY + b->o->steps; i++) {
+            b->waited_s = i < READY ? 0.0 : b->waited_s;
+            TRY(bench_step_run(b, &took, err));
+            r->fed_s += i < READY ? 0.0 : took / (double)b->o->steps;
+        }
     }
     r->stalled_s = b->waited_s / (double)b->o->steps;
     b->hold = true;
@@ -189,9 +228,14 @@ static enum status measure(struct bench_step *b, struct result *r, struct error 
     if (strcmp(b->o->device, "cpu") == 0 && b->o->tower != STEP_TEXT && b->o->data == NULL) {
         TRY(bare_convolutions_create(&bare, err));
     }
+    r->idle_fraction = -1.0;
     const enum status s = in_turn(b, r, bare, err);
     bare_convolutions_destroy(bare);
-    return s;
+    TRY(s);
+    if (b->dev->stream != NULL) {
+        r->counters = b->dev->stream->counters(b->dev);
+    }
+    return bench_step_finish(b, err);
 }
 
 /* ---- results ---- */
@@ -207,6 +251,8 @@ static void json_settings(struct json_writer *w, const struct bench_step *b) {
     json_string(w, "image_tower", o->image_tower);
     json_string(w, "text_tower", o->text_tower);
     json_string(w, "loss", o->loss);
+    json_string(w, "state", b->state_place != NULL ? b->state_place : "host");
+    json_string(w, "cuda_graph", switch_choices[o->cuda_graph]);
     json_string(w, "precision", precision_choices[o->precision]);
     json_string(w, "captions", captions_choices[o->captions]);
     json_string(w, "device", o->device);
@@ -232,8 +278,10 @@ static void json_operators(struct json_writer *w, const struct result *r) {
         json_double(w, "ms", (double)t->ns * 1e-6);
         json_double(w, "gflops", t->flops / ns);
         json_double(w, "gb_per_s", t->bytes / ns);
-        json_double(w, "of_matmul", t->flops / ns * 1e9 / r->machine.product_flops);
-        json_double(w, "of_copy", t->bytes / ns * 1e9 / r->machine.copy_bytes);
+        if (r->machine.product_flops > 0.0) {
+            json_double(w, "of_matmul", t->flops / ns * 1e9 / r->machine.product_flops);
+            json_double(w, "of_copy", t->bytes / ns * 1e9 / r->machine.copy_bytes);
+        }
         json_close_object(w);
     }
     json_close_array(w);
@@ -249,10 +297,20 @@ print_json(const struct bench_step *b, const struct result *r, struct error *err
     json_double(&w, "fastest_pairs_per_s", n / r->fastest_s);
     json_double(&w, "gflops", r->flops / r->median_s * 1e-9);
     json_double(&w, "step_ms", (r->fed_s > 0.0 ? r->fed_s : r->median_s) * 1e3);
-    json_double(&w, "matmul_gflops", r->machine.product_flops * 1e-9);
-    json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);
+    if (r->machine.product_flops > 0.0) {
+        json_double(&w, "matmul_gflops", r->machine.product_flops * 1e-9);
+        json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);
+    }
     json_double(&w, "loss_value", b->loss_value);
     json_u64(&w, "planned_bytes", bench_step_planned_bytes(b));
+    if (b->dev->stream != NULL) {
+        json_u64(&w, "used_bytes", r->counters.memory_bytes);
+        json_u64(&w, "launches", r->counters.recorded_launches);
+        json_u64(&w, "recordings", r->counters.recordings);
+    }
+    if (r->idle_fraction >= 0.0) {
+        json_double(&w, "idle_fraction", r->idle_fraction);
+    }
     if (r->conv_only_s > 0.0) {
         json_double(&w, "conv_only_pairs_per_s", n / r->conv_only_s);
         json_double(&w, "conv_only_ratio", r->conv_only_s / r->median_s);
@@ -279,15 +337,22 @@ static void print_operators(const struct result *r) {
     for (size_t i = 0; i < r->op_count; i++) {
         sum += (double)r->ops[i].ns * 1e-6;
     }
+    const bool known = r->machine.product_flops > 0.0;
     printf("  %-20s %6s %10s %7s %9s %6s %8s %6s\n", "operator", "calls", "ms", "share", "GFLOP/s",
-           "%", "GB/s", "%");
+           known ? "%" : "", "GB/s", known ? "%" : "");
     for (size_t i = 0; i < r->op_count; i++) {
         const struct op_time *t = &r->ops[i];
         const double ns = (double)(t->ns > 0 ? t->ns : 1);
-        printf("  %-20s %6" PRIu64 " %10.2f %6.1f%% %9.0f %6.1f %8.1f %6.1f\n", t->name, t->calls,
-               (double)t->ns * 1e-6, (double)t->ns * 1e-4 / sum, t->flops / ns,
-               t->flops / ns * 1e11 / r->machine.product_flops, t->bytes / ns,
-               t->bytes / ns * 1e11 / r->machine.copy_bytes);
+        char shares[2][16] = {"", ""};
+        if (known) {
+            (void)snprintf(shares[0], sizeof shares[0], "%.1f",
+                           t->flops / ns * 1e11 / r->machine.product_flops);
+            (void)snprintf(shares[1], sizeof shares[1], "%.1f",
+                           t->bytes / ns * 1e11 / r->machine.copy_bytes);
+        }
+        printf("  %-20s %6" PRIu64 " %10.2f %6.1f%% %9.0f %6s %8.1f %6s\n", t->name, t->calls,
+               (double)t->ns * 1e-6, (double)t->ns * 1e-4 / sum, t->flops / ns, shares[0],
+               t->bytes / ns, shares[1]);
     }
 }
 
@@ -305,8 +370,20 @@ static void print_text(const struct bench_step *b, const struct result *r) {
     printf("%s, %" PRIu64 " %s a step: %.1f ms, %.2f %s/s (fastest %.2f), %.0f GFLOP/s\n",
            precision_choices[o->precision], o->batch, what, r->median_s * 1e3, n / r->median_s,
            what, n / r->fastest_s, r->flops / r->median_s * 1e-9);
-    printf("matrix product of %" PRId64 ": %.0f GFLOP/s; copy: %.1f GB/s\n",
-           r->machine.product_side, r->machine.product_flops * 1e-9, r->machine.copy_bytes * 1e-9);
+    if (r->machine.product_flops > 0.0) {
+        printf("matrix product of %" PRId64 ": %.0f GFLOP/s; copy: %.1f GB/s\n",
+               r->machine.product_side, r->machine.product_flops * 1e-9,
+               r->machine.copy_bytes * 1e-9);
+    }
+    if (b->dev->stream != NULL) {
+        printf("%.1f GiB of the device in use; %" PRIu64 " launches in a recorded step, state %s\n",
+               (double)r->counters.memory_bytes / (1024.0 * 1024.0 * 1024.0),
+               r->counters.recorded_launches, b->state_place != NULL ? b->state_place : "host");
+    }
+    if (r->idle_fraction >= 0.0) {
+        printf("the queue of kernels had nothing to do for %.2f %% of the time\n",
+               100 * r->idle_fraction);
+    }
     if (r->conv_only_s > 0.0) {
         printf("convolutions alone: %.1f ms, %.2f images/s; the step reaches %.2f of it\n",
                r->conv_only_s * 1e3, n / r->conv_only_s, r->conv_only_s / r->median_s);
@@ -321,7 +398,7 @@ static enum status run(const struct step_options *o, struct error *err) {
     struct bench_step b = {.o = o};
     static struct result r;
     enum status s = bench_step_open(&b, err);
-    if (s == STATUS_OK) {
+    if (s == STATUS_OK && o->machine == STEP_ON) {
         s = bench_machine(&r.machine, b.dev, b.model.dtype, !bench_is_host(o->device), seconds,
                           err);
     }

@@ -8,6 +8,9 @@
 #include "formats/base/rng.h"
 #include "tools/ccbench_step_internal.h"
 
+static const double RATE = 1e-5;
+static const double ZETA_RATE = 5e-6;
+
 /* ---- made-up pairs ---- */
 
 static enum status make_input(struct bench_step *b, struct error *err) {
@@ -15,11 +18,12 @@ static enum status make_input(struct bench_step *b, struct error *err) {
     const size_t n = (size_t)o->batch;
     const size_t bytes = n * (size_t)o->image_size * (size_t)o->image_size * 3;
     struct rng r;
-    b->pixels = malloc(bytes);
+    b->host = bench_step_host_memory(b->dev);
+    b->pixels = b->host.alloc(b->host.cookie, bytes);
+    b->lengths = b->host.alloc(b->host.cookie, n * sizeof *b->lengths);
+    b->ids = b->host.alloc(b->host.cookie, n * sizeof *b->ids);
     b->tokens = calloc(n * (size_t)o->tokens, sizeof *b->tokens);
-    b->lengths = calloc(n, sizeof *b->lengths);
     b->starts = calloc(n, sizeof *b->starts);
-    b->ids = calloc(n, sizeof *b->ids);
     if (b->pixels == NULL || b->tokens == NULL || b->lengths == NULL || b->starts == NULL ||
         b->ids == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for a batch of %zu", n);
@@ -53,6 +57,7 @@ static enum status open_loader(struct bench_step *b, struct loader_info *info, s
     lo.seed = 1;
     lo.max_tokens = (uint32_t)o->tokens;
     lo.threads = (uint32_t)o->loader_threads;
+    lo.host_memory = bench_step_host_memory(b->dev);
     TRY(loader_open(&b->loader, o->data, &lo, err));
     loader_info(b->loader, info);
     if (info->vocab_count == 0) {
@@ -67,24 +72,37 @@ static enum status open_loader(struct bench_step *b, struct loader_info *info, s
     return STATUS_OK;
 }
 
-/* The next batch, or the one that is held. */
-static enum status take_batch(struct bench_step *b, struct error *err) {
-    if (b->loader == NULL || (b->hold && b->held_used)) {
+enum status bench_step_take_batch(struct bench_step *b,
+                                  struct loader_batch *held,
+                                  bool *held_used,
+                                  struct error *err) {
+    if (b->loader == NULL || (b->hold && *held_used)) {
         return STATUS_OK;
     }
     const int64_t start_ns = clock_now_ns();
-    if (b->held_used) {
-        loader_release(b->loader, &b->held);
-        b->held_used = false;
+    if (*held_used) {
+        loader_release(b->loader, held);
+        *held_used = false;
     }
-    TRY(loader_acquire(b->loader, &b->held, err));
-    b->held_used = true;
+    TRY(loader_acquire(b->loader, held, err));
+    *held_used = true;
     b->waited_s += (double)(clock_now_ns() - start_ns) * 1e-9;
     b->token_count = 0;
-    for (uint32_t i = 0; i < b->held.count; i++) {
-        b->token_count += (uint64_t)b->held.lengths[i];
+    for (uint32_t i = 0; i < held->count; i++) {
+        b->token_count += (uint64_t)held->lengths[i];
     }
     return STATUS_OK;
+}
+
+struct dual_encoder_batch bench_step_batch(const struct bench_step *b,
+                                           const struct loader_batch *held) {
+    return (struct dual_encoder_batch){.count = (int32_t)b->o->batch,
+                                       .images = held != NULL ? held->images : b->pixels,
+                                       .tokens = held != NULL ? held->tokens : b->tokens,
+                                       .lengths = held != NULL ? held->lengths : b->lengths,
+                                       .sample_ids = held != NULL ? held->sample_ids : b->ids,
+                                       .seed = 1,
+                                       .values = b->values};
 }
 
 /* ---- the whole model ---- */
@@ -93,25 +111,26 @@ static enum status take(struct bench_step *b, size_t size_bytes, void **out, str
     return b->dev->ops->alloc(b->dev, size_bytes, out, err);
 }
 
-/* On the device where it has losses, as a training run has it. */
-static enum status open_loss(struct bench_step *b, struct error *err) {
-    const int64_t n = (int64_t)b->o->batch;
-    const size_t size_bytes = (size_t)(n * n) * sizeof(float);
-    void *data;
-    if (loss_device_offered(b->loss, b->dev, NULL)) {
-        enum sample_state_place place;
+/* The loss to where its state is to be. */
+static enum status place_loss(struct bench_step *b, struct error *err) {
+    static const char *const names[] = {"host", "device", "pinned"};
+    enum sample_state_place place = SAMPLE_STATE_HOST;
+    struct error why = {0};
+    b->state_place = names[SAMPLE_STATE_HOST];
+    const int wanted = b->o->state;
+    if (wanted == STEP_STATE_HOST || !loss_device_offered(b->loss, b->dev, &why)) {
+        return wanted == STEP_STATE_DEVICE || wanted == STEP_STATE_PINNED
+                   ? error_set(err, STATUS_UNSUPPORTED, "--state: %s", why.text)
+                   : STATUS_OK;
+    }
+    if (wanted == STEP_STATE_AUTO) {
         TRY(sample_state_choose_place(&place, b->state, b->dev, err));
-        return loss_device_create(&b->loss_device, b->loss, b->state, b->dev, place, n, b->values,
-                                  err);
+    } else {
+        place = wanted == STEP_STATE_DEVICE ? SAMPLE_STATE_DEVICE : SAMPLE_STATE_PINNED;
     }
-    b->similarity = malloc(size_bytes);
-    b->gradient = malloc(size_bytes);
-    if (b->similarity == NULL || b->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
-    }
-    TRY(take(b, size_bytes, &data, err));
-    b->s = tensor_2d(data, DTYPE_F32, n, n);
-    return STATUS_OK;
+    b->state_place = names[place];
+    return loss_device_create(&b->loss_device, b->loss, b->state, b->dev, place,
+                              (int64_t)b->o->batch, b->values, err);
 }
 
 static enum status
@@ -119,7 +138,7 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     const int64_t n = (int64_t)b->o->batch;
     const int64_t e = b->model.embed_dim;
     struct loss_options lo;
-    void *data[2];
+    void *data[3];
     TRY(dual_encoder_create(&b->both, b->dev, &b->model, err));
     TRY(params_init(dual_encoder_params(b->both), 1, err));
     loss_options_default(&lo);
@@ -129,61 +148,54 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     if (loss_uses_self(b->loss)) {
         return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
     }
-    TRY(open_loss(b, err));
-    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[0], err));
-    b->dx = tensor_2d(data[0], DTYPE_F32, n, e);
+    TRY(place_loss(b, err));
+    b->similarity = calloc((size_t)(n * n), sizeof(float));
+    b->gradient = calloc((size_t)(n * n), sizeof(float));
+    if (b->similarity == NULL || b->gradient == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
+    }
+    TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
+    b->s = tensor_2d(data[0], DTYPE_F32, n, n);
     TRY(take(b, (size_t)(n * e) * sizeof(float), &data[1], err));
-    b->dt = tensor_2d(data[1], DTYPE_F32, n, e);
+    b->dx = tensor_2d(data[1], DTYPE_F32, n, e);
+    TRY(take(b, (size_t)(n * e) * sizeof(float), &data[2], err));
+    b->dt = tensor_2d(data[2], DTYPE_F32, n, e);
     return STATUS_OK;
 }
 
-/* From S to G, in place where the host computes the loss. */
-static enum status step_loss(struct bench_step *b, const uint64_t *sample_ids, struct error *err) {
+/* S to the host, the loss there, its gradient to b->s. */
+static enum status
+loss_on_host(struct bench_step *b, const struct dual_encoder_batch *batch, struct error *err) {
     const struct ops *ops = b->dev->ops;
     const size_t size = tensor_size_bytes(&b->s);
-    if (b->loss_device != NULL) {
-        return loss_device_step(b->loss_device, err);
-    }
-    TRY(ops->download(b->dev, b->similarity, b->s.data, size, err));
     const struct loss_input in = {.similarity = b->similarity,
-                                  .sample_ids = sample_ids,
-                                  .batch_count = (int64_t)b->o->batch,
-                                  .step = b->step};
+                                  .sample_ids = batch->sample_ids,
+                                  .batch_count = batch->count,
+                                  .step = b->step,
+                                  .lr = RATE,
+                                  .zeta_lr_text = ZETA_RATE,
+                                  .zeta_lr_image = ZETA_RATE};
     struct loss_output out = {.gradient = b->gradient};
+    TRY(ops->download(b->dev, b->similarity, b->s.data, size, err));
     TRY(loss_step(b->loss, &in, &out, err));
     b->loss_value = out.value;
     return ops->upload(b->dev, b->s.data, b->gradient, size, err);
 }
 
-static enum status step_both(struct bench_step *b, struct error *err) {
+static enum status
+step_both(struct bench_step *b, const struct dual_encoder_batch *batch, struct error *err) {
     const struct ops *ops = b->dev->ops;
-    struct dual_encoder_batch batch = {.count = (int32_t)b->o->batch,
-                                       .images = b->pixels,
-                                       .tokens = b->tokens,
-                                       .lengths = b->lengths,
-                                       .sample_ids = b->ids,
-                                       .seed = 1,
-                                       .values = b->values};
-    if (b->held_used) {
-        batch.images = b->held.images;
-        batch.tokens = b->held.tokens;
-        batch.lengths = b->held.lengths;
-        batch.sample_ids = b->held.sample_ids;
-    }
-    if (b->loss_device != NULL) {
-        TRY(loss_device_put_ids(b->loss_device, batch.sample_ids, err));
-    }
-    struct tensor x, t;
-    TRY(dual_encoder_forward(b->both, &x, &t, &batch, true, err));
+    const struct loss_device_matrix here = {b->s, b->s};
     const struct loss_device_matrix *m =
-        b->loss_device != NULL ? loss_device_matrix(b->loss_device, LOSS_DEVICE_CROSS) : NULL;
-    const struct tensor *similarity = m != NULL ? &m->similarity : &b->s;
-    const struct tensor *gradient = m != NULL ? &m->gradient : &b->s;
-    TRY(ops->matmul(b->dev, similarity, WRITE_SET, &x, false, &t, true, 1.0f, err));
-    TRY(step_loss(b, batch.sample_ids, err));
-    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, gradient, false, &t, false, 1.0f, err));
-    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, gradient, true, &x, false, 1.0f, err));
-    return dual_encoder_backward(b->both, &b->dx, &b->dt, &batch, WRITE_SET, err);
+        b->loss_device != NULL ? loss_device_matrix(b->loss_device, LOSS_DEVICE_CROSS) : &here;
+    struct tensor x, t;
+    TRY(dual_encoder_forward(b->both, &x, &t, batch, true, err));
+    TRY(ops->matmul(b->dev, &m->similarity, WRITE_SET, &x, false, &t, true, 1.0f, err));
+    TRY(b->loss_device != NULL ? loss_device_step(b->loss_device, err)
+                               : loss_on_host(b, batch, err));
+    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &m->gradient, false, &t, false, 1.0f, err));
+    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &m->gradient, true, &x, false, 1.0f, err));
+    return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, err);
 }
 
 /* ---- one tower ---- */
@@ -269,23 +281,40 @@ static enum status step_tower(struct bench_step *b, struct error *err) {
 
 /* ---- all of it ---- */
 
-enum status bench_step_run(struct bench_step *b, double *seconds, struct error *err) {
+enum status bench_step_put_values(struct bench_step *b,
+                                  const struct dual_encoder_batch *batch,
+                                  struct error *err) {
+    const struct step_values values = {.step = b->step,
+                                       .lr = RATE,
+                                       .zeta_lr_image = ZETA_RATE,
+                                       .zeta_lr_text = ZETA_RATE,
+                                       .grad_scale = 1.0,
+                                       .sound = 1};
+    TRY(b->dev->ops->upload(b->dev, b->values, &values, sizeof values, err));
+    return b->loss_device != NULL ? loss_device_put_ids(b->loss_device, batch->sample_ids, err)
+                                  : STATUS_OK;
+}
+
+enum status bench_step_compute(struct bench_step *b,
+                               const struct dual_encoder_batch *batch,
+                               struct error *err) {
     struct optimizer_options how;
     struct params *p = b->both != NULL ? dual_encoder_params(b->both) : b->params;
-    struct step_values values = {.step = b->step, .lr = 1e-5, .grad_scale = 1.0, .sound = 1};
     optimizer_options_default(&how);
+    TRY(b->both != NULL ? step_both(b, batch, err) : step_tower(b, err));
+    return optimizer_step(p, b->dev, b->values, &how, err);
+}
+
+enum status bench_step_run(struct bench_step *b, double *seconds, struct error *err) {
+    struct bench_flight *f = &b->flights[0];
     const int64_t start_ns = clock_now_ns();
-    TRY(take_batch(b, err));
-    TRY(b->dev->ops->upload(b->dev, b->values, &values, sizeof values, err));
-    TRY(b->both != NULL ? step_both(b, err) : step_tower(b, err));
+    TRY(bench_step_take_batch(b, &f->held, &f->held_used, err));
+    const struct dual_encoder_batch batch = bench_step_batch(b, f->held_used ? &f->held : NULL);
+    TRY(bench_step_put_values(b, &batch, err));
+    TRY(bench_step_compute(b, &batch, err));
     b->step++;
-    TRY(optimizer_step(p, b->dev, b->values, &how, err));
     TRY(b->dev->ops->sync(b->dev, err));
     *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
-    if (b->loss_device != NULL) {
-        TRY(b->dev->ops->download(b->dev, &values, b->values, sizeof values, err));
-        b->loss_value = values.loss;
-    }
     return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
 }
 
@@ -306,6 +335,7 @@ static enum status model_of(struct bench_step *b, struct error *err) {
 }
 
 void bench_step_close(struct bench_step *b) {
+    bench_step_overlap_close(b);
     loss_device_destroy(b->loss_device);
     loss_destroy(b->loss);
     sample_state_destroy(b->state);
@@ -319,12 +349,13 @@ void bench_step_close(struct bench_step *b) {
         b->dev->ops->free(b->dev, blocks[i]);
     }
     loader_close(b->loader);
+    void *const host[] = {b->pixels, b->lengths, b->ids};
+    for (size_t i = 0; b->host.release != NULL && i < CLI_COUNT(host); i++) {
+        b->host.release(b->host.cookie, host[i]);
+    }
     device_close(b->dev);
-    free(b->pixels);
     free(b->tokens);
-    free(b->lengths);
     free(b->starts);
-    free(b->ids);
     free(b->similarity);
     free(b->gradient);
 }
@@ -352,12 +383,25 @@ enum status bench_step_open(struct bench_step *b, struct error *err) {
         return error_set(err, STATUS_USAGE, "--micro-batch and --data go with --tower both");
     }
     TRY(open_device(b, err));
+    b->model.slots = b->dev->stream != NULL && o->tower == STEP_BOTH ? BENCH_FLIGHTS : 0;
     if (o->data != NULL) {
         TRY(open_loader(b, &data, err));
     } else {
         TRY(make_input(b, err));
     }
     return o->tower == STEP_BOTH ? open_both(b, &data, err) : open_tower(b, err);
+}
+
+enum status bench_step_finish(struct bench_step *b, struct error *err) {
+    struct step_values values;
+    TRY(b->dev->ops->download(b->dev, &values, b->values, sizeof values, err));
+    if (values.sound == 0) {
+        return error_set(err, STATUS_CORRUPT, "a measured step was not finite");
+    }
+    if (b->loss_device != NULL) {
+        b->loss_value = values.loss;
+    }
+    return STATUS_OK;
 }
 
 size_t bench_step_planned_bytes(const struct bench_step *b) {

@@ -9,17 +9,18 @@ step() { # step OPTION...
 step --json --micro-batch 3
 lines out.txt 1
 for key in pairs_per_s gflops step_ms conv_only_pairs_per_s conv_only_ratio ops caption_tokens micro_batch \
-    matmul_gflops copy_gb_per_s planned_bytes loss_value gb_per_s of_matmul of_copy; do
+    matmul_gflops copy_gb_per_s planned_bytes loss_value gb_per_s of_matmul of_copy state cuda_graph; do
     has out.txt "\"$key\":"
 done
 hasnt out.txt '"fed_ratio":' # nothing was fed
 for op in conv_bn conv_bn_bwd linear linear_bwd attention_bwd embedding_bwd l2_normalize adamw matmul; do
     has out.txt "{\"name\":\"$op\",\"calls\":"
 done
-step --tower image
+step --tower image --machine off
+hasnt out.txt "matrix product"
 has out.txt "convolutions alone"
 hasnt out.txt attention # an image tower has none
-step --tower text --captions padded --full
+step --tower text --captions padded --full --machine off
 has out.txt "texts/s"
 hasnt out.txt conv # a text tower has none
 
@@ -30,7 +31,8 @@ expect 66 "$BIN/ccbench" step --data nowhere
 expect 64 "$BIN/ccbench" step --image-size 16 --batch 4 --data d
 has err.txt "ccpack tokenizer d"
 expect 0 "$BIN/ccpack" tokenizer d --vocab-size 300
-step --json --data d --vocab 1000 --loss nuclr
+step --json --data d --vocab 1000 --loss nuclr --machine off
+hasnt out.txt matmul_gflops
 for key in fed_ratio held_pairs_per_s stall_fraction; do
     has out.txt "\"$key\":"
 done
@@ -41,4 +43,6 @@ expect 64 "$BIN/ccbench" step --tower image --data d
 expect 64 "$BIN/ccbench" step --loss nothing --text-tower tiny --image-tower resnet10t --batch 2
 expect 64 "$BIN/ccbench" step --image-tower resnet51
 expect 69 "$BIN/ccbench" step --device none
+expect 69 "$BIN/ccbench" step --state pinned --text-tower tiny --image-tower resnet10t --batch 2
+has err.txt "--state"
 expect 64 "$BIN/ccbench" step --tower text --micro-batch 2
