@@ -113,7 +113,7 @@ tar cf stopped/a.tar --format=ustar -C source $(cd source && ls *.jpg *.txt | gr
 for k in 1 2 3 4 5 6; do cp stopped/a.tar stopped/a$k.tar; done
 for delay in 0.02 0.05 0.1 0.2; do
     code=0
-    timeout -s INT $delay "$BIN/ccpack" index -q --max-bad 90% stopped/*.tar 2>err.txt || code=$?
+    timeout --foreground -s INT $delay "$BIN/ccpack" index -q --max-bad 90% stopped/*.tar 2>err.txt || code=$?
     ls stopped | grep -v '\.tar$' >left.txt || true
     if [ -e stopped/dataset.json ]; then
         expect 0 "$BIN/ccdump" verify stopped
