@@ -113,7 +113,8 @@ check_tree() {
         if (target in libc || target ~ /^(sys|linux)\// || target ~ /intrin\.h$/) {
             return
         }
-        if (file ~ /\.cpp$/ && target ~ /^[a-z_]+$/) {
+        # The C++ library: in C++, and in what the .cu files compile against as C++.
+        if (file ~ /\.cpp$|^tests\/support\/cuda_emulation\// && target ~ /^[a-z_]+$/) {
             return
         }
         complain("unknown header <" target ">: not libc, and in no row of tests/check_includes.sh")

@@ -185,6 +185,7 @@ static const struct shape {
     {"cast", "8 M, from bf16", {{8000000}}, OP_ALT},
     {"add", "8 M", {{8000000}}, 0},
     {"sum_squares", "8 M", {{8000000}}, 0},
+    {"grad_scale", "two sums", {{2, 100}}, 0},
     {"adamw", "8 M", {{8000000, 10}}, OP_UNWANTED},
     {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
     {"sgdm", "8 M", {{8000000, 1}}, OP_UNWANTED},
@@ -287,6 +288,7 @@ static const struct shape large_shapes[] = {
     {"cast", "90 M, from bf16", {{90000000}}, OP_ALT},
     {"add", "90 M", {{90000000}}, 0},
     {"sum_squares", "90 M", {{90000000}}, 0},
+    {"grad_scale", "two sums", {{2, 100}}, 0},
     {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
     {"sgdm", "90 M", {{90000000, 1}}, OP_UNWANTED},
 };
