@@ -34,7 +34,7 @@ enum { PARALLEL_MIN_COUNT = 16384 };
 
 /* Compiled for wider vectors too; the right one is picked when the program starts. */
 #if defined(__x86_64__)
-#define CPU_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define CPU_CLONES
 #endif
