@@ -7,8 +7,7 @@
  *     sequences           (literals in front, offset, length) each, written from the last one on
  *
  * A match is looked for at the last two offsets first, which cost least, and then at the last
- * place that had the same hash. Where the caller knows what
- * repeats, nothing is looked for.
+ * place that had the same hash. Where the caller knows what repeats, nothing is looked for.
  */
 #include "formats/zstd_block_internal.h"
 
