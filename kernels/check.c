@@ -155,6 +155,28 @@ static enum status check_conv_shapes(const char *op,
     return check_like(op, "pre", pre, out, err);
 }
 
+static enum status check_deferrals(const char *op,
+                                   const struct tensor *in,
+                                   const struct tensor *residual,
+                                   const struct conv_bn_params *p,
+                                   struct error *err) {
+    const struct conv_bn_deferral *take = p->take_residual;
+    if (p->defer != NULL && (!p->training || tensor_wanted(residual))) {
+        return error_set(err, STATUS_INVALID, "%s: defer is for training without a residual", op);
+    }
+    if (p->take_in != NULL && p->take_in->given) {
+        TRY(check_like(op, "take_in->pre", &p->take_in->pre, in, err));
+    }
+    if (take == NULL || !take->given) {
+        return STATUS_OK;
+    }
+    if (!tensor_wanted(residual) || take->act != ACTIVATION_NONE) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: take_residual comes with a residual that has no activation", op);
+    }
+    return check_like(op, "take_residual->pre", &take->pre, residual, err);
+}
+
 enum status check_conv_bn(const struct tensor *out,
                           const struct tensor *pre,
                           const struct tensor *mean,
@@ -186,7 +208,10 @@ enum status check_conv_bn(const struct tensor *out,
         TRY(check_tensor(op, vectors[i].name, vectors[i].t, param_dtype(in->dtype), 1, channels, 0,
                          0, 0, err));
     }
-    return tensor_wanted(residual) ? check_like(op, "residual", residual, out, err) : STATUS_OK;
+    if (tensor_wanted(residual)) {
+        TRY(check_like(op, "residual", residual, out, err));
+    }
+    return check_deferrals(op, in, residual, p, err);
 }
 
 static enum status check_handoffs(const char *op,

@@ -85,6 +85,24 @@ struct conv_bn_handoff {
     int32_t sums_count;                     /* the device's own */
 };
 
+/* An out on its way from the conv_bn that gives it to the one call that reads it, as its in or its
+ * residual. Giving, a device leaves out unwritten and says so in `given`; taking, it computes what
+ * out would hold, rounded as it would be stored, so that the bits are the same either way. An in
+ * is then written as well, for the backward pass; a residual is not: only a unit with
+ * ACTIVATION_NONE, whose backward pass does not read its out, may give that. Otherwise the device
+ * leaves `given` false and does nothing.
+ *
+ * In training and without a residual of the giver's own. Between the two calls the giver's pre,
+ * mean, rstd, gamma and beta are neither moved nor changed, and nothing else reads out. The taker
+ * sets `given` back.
+ */
+struct conv_bn_deferral {
+    bool given;        /* set by the device, false at first */
+    struct tensor pre; /* the device's own, of the giver, from here on */
+    const float *mean, *rstd, *gamma, *beta;
+    enum activation act;
+};
+
 struct conv_bn_params {
     int32_t stride;      /* >= 1, both directions */
     int32_t pad;         /* zeros on every side */
@@ -95,6 +113,9 @@ struct conv_bn_params {
     /* Backward only, NULL: none. `take` comes with dout, `give` goes with din, which is then wanted
      * and complete with this call. */
     struct conv_bn_handoff *take, *give;
+    /* Forward only, NULL: none. `defer` goes with out, `take_in` and `take_residual` come with in
+     * and residual. */
+    struct conv_bn_deferral *defer, *take_in, *take_residual;
 };
 
 struct pool_params {
