@@ -185,20 +185,21 @@ static __device__ __forceinline__ void put_tile(const struct rows_product &g,
 
 /* Shared memory: the stages of the product, and later the result and the sums in the same place;
  * behind them the shifts. */
-template <int TILE_N, enum product WHAT>
+template <typename BY, int TILE_N, enum product WHAT>
 struct rows_kernel_types {
-    typedef struct shares<TILE_M, TILE_N> shares; typedef loader<TILE_M, true> a;
-    typedef loader<TILE_N, WHAT == FORWARD> b;
+    typedef typename BY::template shares<TILE_M, TILE_N> shares;
+    typedef typename BY::template loader<TILE_M, true> a;
+    typedef typename BY::template loader<TILE_N, WHAT == FORWARD> b;
     typedef result_tile<shares> out;
-    static constexpr int ROOM_BYTES = stages_bytes<a, b>();
+    static constexpr int ROOM_BYTES = BY::template room_bytes<a, b>();
     static constexpr int SHARED_BYTES = ROOM_BYTES + TILE_N * (int)sizeof(float);
     static_assert(out::BYTES + 2 * out::ROWS_AT_ONCE * TILE_N * (int)sizeof(float) <= ROOM_BYTES,
                   "the result and its sums fit where the operands were");
 };
 
-template <int TILE_N, enum product WHAT>
+template <typename BY, int TILE_N, enum product WHAT>
 static __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct rows_product g) {
-    typedef rows_kernel_types<TILE_N, WHAT> types;
+    typedef rows_kernel_types<BY, TILE_N, WHAT> types;
     typedef typename types::out out;
     SHARED_OF_LAUNCH(room);
     float *const shifts = reinterpret_cast<float *>(room + types::ROOM_BYTES);
@@ -215,7 +216,7 @@ static __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct rows_pro
             typename types::b b;
             a.begin(g.a, tile * TILE_M);
             b.begin(g.b, first_n);
-            multiply<typename types::shares>(sums, room, a, b, 0, g.k);
+            BY::template multiply<typename types::shares>(sums, room, a, b, 0, g.k);
         }
         out::put(room, sums);
         __syncthreads();
@@ -243,9 +244,9 @@ struct weight_product {
     float *partials; /* (chunks, m, n) */
 };
 
-template <int TILE_K, int TILE_C>
+template <typename BY, int TILE_K, int TILE_C>
 static __global__ void __launch_bounds__(THREADS, 2) weight_kernel(struct weight_product g) {
-    typedef struct shares<TILE_K, TILE_C> shares;
+    typedef typename BY::template shares<TILE_K, TILE_C> shares;
     SHARED_OF_LAUNCH(room);
     const uint32_t chunk = blockIdx.x / g.tiles;
     const uint32_t tile = blockIdx.x % g.tiles;
@@ -253,12 +254,12 @@ static __global__ void __launch_bounds__(THREADS, 2) weight_kernel(struct weight
     const uint32_t first_n = tile % g.strips * TILE_C;
     const uint32_t begin = chunk * g.k_per_chunk;
     const uint32_t end = begin + g.k_per_chunk < g.k ? begin + g.k_per_chunk : g.k;
-    loader<TILE_K, false> a;
-    loader<TILE_C, false> b;
+    typename BY::template loader<TILE_K, false> a;
+    typename BY::template loader<TILE_C, false> b;
     typename shares::sums sums;
     a.begin(g.a, first_m);
     b.begin(g.b, first_n);
-    multiply<shares>(sums, room, a, b, begin, end);
+    BY::template multiply<shares>(sums, room, a, b, begin, end);
     const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < shares::DOWN; i++) {
@@ -331,15 +332,15 @@ static struct operand operand_of(const void *data, int64_t rows, int64_t width) 
     return o;
 }
 
-template <int TILE_N, enum product WHAT>
+template <typename BY, int TILE_N, enum product WHAT>
 static cudaError_t
 run_rows(cudaStream_t stream, const struct rows_product &g, const struct conv_1x1_chunks &chunks) {
     return launch_shared(stream, dim3(g.strips * (unsigned)chunks.count),
-                         rows_kernel_types<TILE_N, WHAT>::SHARED_BYTES, rows_kernel<TILE_N, WHAT>,
-                         g);
+                         rows_kernel_types<BY, TILE_N, WHAT>::SHARED_BYTES,
+                         rows_kernel<BY, TILE_N, WHAT>, g);
 }
 
-template <enum product WHAT>
+template <typename BY, enum product WHAT>
 static cudaError_t
 run_rows_any(cudaStream_t stream, const struct conv_problem *p, struct rows_product &g) {
     const struct conv_1x1_chunks chunks = conv_1x1_chunks_of(p);
@@ -347,8 +348,8 @@ run_rows_any(cudaStream_t stream, const struct conv_problem *p, struct rows_prod
     g.pixels = pixels_of(p);
     g.strips = (uint32_t)ceil_div(g.n, tile_of(g.n));
     g.tiles_per_chunk = (uint32_t)(chunks.rows_per_chunk / TILE_M);
-    return tile_of(g.n) == 64 ? run_rows<64, WHAT>(stream, g, chunks)
-                              : run_rows<128, WHAT>(stream, g, chunks);
+    return tile_of(g.n) == 64 ? run_rows<BY, 64, WHAT>(stream, g, chunks)
+                              : run_rows<BY, 128, WHAT>(stream, g, chunks);
 }
 
 cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
@@ -365,7 +366,7 @@ cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
     g.k = (uint32_t)p->c;
     g.result = (bf16 *)y;
     g.partials = partials;
-    return run_rows_any<FORWARD>(stream, p, g);
+    return run_rows_any<by_warps, FORWARD>(stream, p, g);
 }
 
 cudaError_t launch_conv_1x1_data(cudaStream_t stream,
@@ -387,7 +388,7 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
         g.handoff = *handoff;
         g.partials = partials;
     }
-    return run_rows_any<DATA>(stream, p, g);
+    return run_rows_any<by_warps, DATA>(stream, p, g);
 }
 
 /* Chunks of the batch for a weight's gradient: enough blocks for two on each of 132 processors, no
@@ -405,12 +406,12 @@ size_t launch_conv_1x1_weight_workspace_bytes(const struct conv_problem *p) {
            sizeof(float);
 }
 
-template <int TILE_K, int TILE_C>
+template <typename BY, int TILE_K, int TILE_C>
 static cudaError_t run_weight(cudaStream_t stream, const struct weight_product &g, int64_t chunks) {
-    typedef loader<TILE_K, false> a;
-    typedef loader<TILE_C, false> b;
-    return launch_shared(stream, dim3(g.tiles * (unsigned)chunks), stages_bytes<a, b>(),
-                         weight_kernel<TILE_K, TILE_C>, g);
+    typedef typename BY::template loader<TILE_K, false> a;
+    typedef typename BY::template loader<TILE_C, false> b;
+    return launch_shared(stream, dim3(g.tiles * (unsigned)chunks), BY::template room_bytes<a, b>(),
+                         weight_kernel<BY, TILE_K, TILE_C>, g);
 }
 
 cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
@@ -435,9 +436,9 @@ cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
     g.partials = (float *)workspace;
     const int64_t chunks = ceil_div(g.k, g.k_per_chunk);
     cudaError_t (*const run)(cudaStream_t, const struct weight_product &, int64_t) =
-        narrow_k   ? narrow_c ? run_weight<64, 64> : run_weight<64, 128>
-          : narrow_c ? run_weight<128, 64>
-                   : run_weight<128, 128>;
+        narrow_k   ? narrow_c ? run_weight<by_warps, 64, 64> : run_weight<by_warps, 64, 128>
+          : narrow_c ? run_weight<by_warps, 128, 64>
+                   : run_weight<by_warps, 128, 128>;
     TRY_LAUNCH(run(stream, g, chunks));
     return launch_merge_one(stream, w, add, g.partials, p->k * p->c, (int32_t)chunks);
 }

@@ -54,23 +54,31 @@ struct operand {
     struct pixels pixels; /* which row of memory is row m */
 };
 
-/* A thread's part in copying the tiles of one operand. */
-template <int EXTENT_, bool ALONG_> struct loader {
+/* Where a chunk of a tile lies in shared memory, as told above. */
+template <int EXTENT_, bool ALONG_> struct warp_layout {
     static constexpr int EXTENT = EXTENT_;
     static constexpr bool ALONG = ALONG_;
-    static constexpr int CHUNKS = (ALONG ? STEP : EXTENT) / CHUNK; /* of a row */
-    static constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
-    static constexpr int PIECES = (ALONG ? EXTENT : STEP) / ROWS_AT_ONCE;
-    static constexpr int BYTES = EXTENT * STEP * (int)sizeof(bf16);
-
-    struct operand from;
-    uint32_t column;          /* of this thread's chunk, at step 0 */
-    const bf16 *rows[PIECES]; /* ALONG: of this tile; NULL: beyond the last */
+    static constexpr int DEPTH = STEP; /* of K in a tile */
 
     static __device__ __forceinline__ int place(int row, int chunk) {
         return ALONG ? row * (STEP * (int)sizeof(bf16)) + (chunk ^ (row / 2 % 4)) * 16
                      : row * (EXTENT * (int)sizeof(bf16)) + (chunk ^ (row % 8)) * 16;
     }
+};
+
+/* A thread's part in copying the tiles of one operand. */
+template <typename LAYOUT> struct loader : LAYOUT {
+    static constexpr int EXTENT = LAYOUT::EXTENT;
+    static constexpr int DEPTH = LAYOUT::DEPTH;
+    static constexpr bool ALONG = LAYOUT::ALONG;
+    static constexpr int CHUNKS = (ALONG ? DEPTH : EXTENT) / CHUNK; /* of a row */
+    static constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
+    static constexpr int PIECES = (ALONG ? EXTENT : DEPTH) / ROWS_AT_ONCE;
+    static constexpr int BYTES = EXTENT * DEPTH * (int)sizeof(bf16);
+
+    struct operand from;
+    uint32_t column;          /* of this thread's chunk, at step 0 */
+    const bf16 *rows[PIECES]; /* ALONG: of this tile; NULL: beyond the last */
 
     /* The tile that begins at `first` of M or N. */
     __device__ __forceinline__ void begin(const struct operand &o, uint32_t first) {
@@ -87,12 +95,12 @@ template <int EXTENT_, bool ALONG_> struct loader {
         }
     }
 
-    /* Starts copying step k, k + 1, ... k + STEP - 1 of K. */
+    /* Starts copying step k, k + 1, ... k + DEPTH - 1 of K. */
     __device__ __forceinline__ void copy(unsigned char *tile, uint32_t k) const {
 #pragma unroll
         for (int i = 0; i < PIECES; i++) {
             const int row = threadIdx.x / CHUNKS + i * ROWS_AT_ONCE;
-            unsigned char *to = tile + place(row, threadIdx.x % CHUNKS);
+            unsigned char *to = tile + LAYOUT::place(row, threadIdx.x % CHUNKS);
             if (ALONG) {
                 const bool there = rows[i] != NULL && k + column < from.width;
                 copy_async(to, there ? rows[i] + k : from.data, there);
@@ -216,6 +224,27 @@ static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
     copy_wait<0>();
     __syncthreads();
 }
+
+/* The product of a tile as a type that kernels take: by warps, everywhere. */
+struct by_warps {
+    static constexpr bool HERE = true; /* on the chip that is compiled for */
+    template <int EXTENT, bool ALONG> using loader = ::loader<warp_layout<EXTENT, ALONG>>;
+    template <int TILE_M, int TILE_N> using shares = ::shares<TILE_M, TILE_N>;
+
+    template <typename A, typename B> static constexpr int room_bytes() {
+        return stages_bytes<A, B>();
+    }
+
+    template <typename SHARES, typename A, typename B>
+    static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
+                                                    unsigned char *room,
+                                                    const A &a,
+                                                    const B &b,
+                                                    uint32_t k_begin,
+                                                    uint32_t k_end) {
+        ::multiply<SHARES>(c, room, a, b, k_begin, k_end);
+    }
+};
 
 /* The result on its way out, in bf16: from the registers in pieces, to be read again in rows. */
 template <typename SHARES> struct result_tile {
