@@ -10,8 +10,8 @@
 
 #include "kernels/ops.h"
 
-/* Type of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else the same.
- */
+/* Type of a parameter's vector or gradient in a call of type `real`: F32 for a half type, else
+ * the same. */
 enum dtype param_dtype(enum dtype real);
 
 /* A shape entry that may be anything. */

@@ -7,15 +7,16 @@
  * Order     : calls on one device run in order; only download and sync wait.
  * Layout    : dense row-major. Images are (N, H, W, C); convolution weights (O, KH, KW, I); linear
  *             weights (OUT, IN).
- * Types     : One real type per call, that of its main input: F32, BF16, or F64 (cpu-ref alone,
- *             which makes finite differences sharp). In a BF16 call activations and their gradients
- *             (in, out, pre, residual, sum, qkv, probs, din, dout, ...) are BF16, and so are
- * weight, table and positions, which are working copies; vectors of parameters and statistics
- *             (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of parameters are
- *             F32. Sums are taken in f32 or wider; a result is rounded once, when it is stored, to
- *             nearest even; what a later stage reads back (pre, sum, probs, dpre) it reads as
- *             stored. Ops that differ say so. A table answers UNSUPPORTED to a type it lacks;
- *             `supports` says so beforehand.
+ * Types     : One real type per call, that of its main input: F32, BF16 or F16 (the half types), or
+ *             F64 (cpu-ref alone, which makes finite differences sharp). In a call of a half type
+ *             activations and their gradients (in, out, pre, residual, sum, qkv, probs, din, dout,
+ *             ...) are of that type, and so are weight, table and positions, which are working
+ *             copies; vectors of parameters and statistics (gamma, beta, bias, mean, rstd,
+ *             running_*, norm) and all gradients of parameters are F32. Sums are taken in f32 or
+ *             wider; a result is rounded once, when it is stored, to nearest even; what a later
+ *             stage reads back (pre, sum, probs, dpre) it reads as stored. An F16 result of 65520
+ *             or more is stored as infinity: nothing saturates. Ops that differ say so. A table
+ *             answers UNSUPPORTED to a type it lacks; `supports` says so beforehand.
  * Shapes    : every entry checks them and answers INVALID with both shapes in the message.
  * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there; always said at the call.
  *             Reductions have a fixed order: the same call gives the same bits.
@@ -29,9 +30,10 @@
 
 #include "formats/base/status.h"
 
-enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16 };
+enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16, DTYPE_F16 };
 
 size_t dtype_size_bytes(enum dtype t);
+bool dtype_is_half(enum dtype t); /* BF16 or F16: the real types of 16 bits */
 
 enum write_mode { WRITE_SET, WRITE_ADD };
 
@@ -194,7 +196,7 @@ struct ops {
      * line, such as what the processor lacks. */
     enum status (*supports)(struct device *, enum dtype, struct error *);
     enum status (*fill)(struct device *, const struct tensor *out, double value, struct error *);
-    /* out = in, rounded to nearest even: F32 to BF16 or BF16 to F32. */
+    /* out = in, rounded to nearest even: from F32 to a half type or back. */
     enum status (*cast)(struct device *,
                         const struct tensor *out,
                         const struct tensor *in,
@@ -321,8 +323,8 @@ struct ops {
                               enum activation act,
                               struct error *);
 
-    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a BF16 call out
-     * may be F32 too. */
+    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a call of a
+     * half type out may be F32 too. */
     enum status (*matmul)(struct device *,
                           const struct tensor *out,
                           enum write_mode,
@@ -344,7 +346,7 @@ struct ops {
                              const struct tensor *positions,
                              struct error *);
     /* Contributions of equal tokens are added in order of their rows. dtable and dpositions are F32
-     * in a BF16 call. */
+     * in a call of a half type. */
     enum status (*embedding_bwd)(struct device *,
                                  const struct tensor *dtable,
                                  const struct tensor *dpositions,
@@ -434,14 +436,15 @@ struct ops {
                                 const struct tensor *in,
                                 const struct tensor *rows,
                                 struct error *);
-    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a BF16 call: the loss
-     * reads it. */
+    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a call of a half
+     * type: the loss reads it. */
     enum status (*l2_normalize)(struct device *,
                                 const struct tensor *out,
                                 const struct tensor *norm,
                                 const struct tensor *in,
                                 struct error *);
-    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be BF16, the rest is F32. */
+    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be of a half type, the rest
+     * is F32. */
     enum status (*l2_normalize_bwd)(struct device *,
                                     const struct tensor *din,
                                     const struct tensor *dout,
@@ -469,8 +472,8 @@ struct ops {
                               struct error *);
 
     /* ---- optimiser, over flat ranges of equal count ----
-     * working (BF16, or not wanted) receives the new value, rounded: the copy that BF16 calls read.
-     */
+     * working (of a half type, or not wanted) receives the new value, rounded: the copy that calls
+     * of that type read. */
     enum status (*adamw)(struct device *,
                          const struct tensor *value,
                          const struct tensor *working,

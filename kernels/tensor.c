@@ -12,11 +12,16 @@ size_t dtype_size_bytes(enum dtype t) {
     case DTYPE_U64:
         return 8;
     case DTYPE_BF16:
+    case DTYPE_F16:
         return 2;
     case DTYPE_U8:
         return 1;
     }
     return 0;
+}
+
+bool dtype_is_half(enum dtype t) {
+    return t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
 int64_t tensor_count(const struct tensor *t) {

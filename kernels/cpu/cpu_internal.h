@@ -28,6 +28,8 @@ enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struc
 
 /* Answers UNSUPPORTED unless `t` is f32, or bf16 where the processor has it. */
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err);
+/* Of an operand beside the main one: UNSUPPORTED where it is f16; NULL is none. */
+enum status cpu_no_f16(const char *op, const struct tensor *t, struct error *err);
 
 /* Loops over many elements are worth threads from here on. */
 enum { PARALLEL_MIN_COUNT = 16384 };

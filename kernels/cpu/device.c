@@ -70,23 +70,28 @@ enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err
     if (dtype == DTYPE_F32 || (dtype == DTYPE_BF16 && has_bf16())) {
         return STATUS_OK;
     }
-    return error_set(err, STATUS_UNSUPPORTED,
-                     dtype == DTYPE_BF16
-                         ? "device cpu: this processor has no bf16 instructions (avx512_bf16)"
-                         : "device cpu computes in f32 and bf16");
+    const char *reason = dtype == DTYPE_F16 ? "fp16 trains on a GPU; use bf16 or f32 here"
+                         : dtype == DTYPE_BF16
+                             ? "this processor has no bf16 instructions (avx512_bf16)"
+                             : "computes in f32 and bf16";
+    return error_set(err, STATUS_UNSUPPORTED, "device cpu: %s", reason);
 }
 
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err) {
     if (t == NULL || (t->dtype != DTYPE_F32 && !(t->dtype == DTYPE_BF16 && has_bf16()))) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: device cpu computes in f32, and in bf16 where the processor has "
-                         "avx512_bf16",
+                         "avx512_bf16; fp16 trains on a GPU",
                          op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
     }
     return STATUS_OK;
+}
+
+enum status cpu_no_f16(const char *op, const struct tensor *t, struct error *err) {
+    return t != NULL && t->dtype == DTYPE_F16 ? cpu_real(op, t, err) : STATUS_OK;
 }
 
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err) {

@@ -97,6 +97,8 @@ cpu_fill(struct device *dev, const struct tensor *out, double value, struct erro
 enum status
 cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
     (void)dev;
+    TRY(cpu_no_f16("cast", in, err));
+    TRY(cpu_no_f16("cast", out, err));
     TRY(check_cast(out, in, err));
     const int64_t count = tensor_count(in);
     const int64_t pieces = pieces_of(count);
@@ -378,6 +380,7 @@ enum status cpu_adamw(struct device *dev,
                       struct error *err) {
     (void)dev;
     TRY(cpu_real("adamw", value, err));
+    TRY(cpu_no_f16("adamw", working, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
     const struct step_values *now = p->values;
     if (now->sound == 0) {
@@ -436,6 +439,7 @@ enum status cpu_sgdm(struct device *dev,
                      struct error *err) {
     (void)dev;
     TRY(cpu_real("sgdm", value, err));
+    TRY(cpu_no_f16("sgdm", working, err));
     TRY(check_sgdm(value, working, grad, m, p, err));
     if (p->values->sound == 0) {
         return STATUS_OK;

@@ -1,12 +1,13 @@
 /*
  * ref_internal: how the reference reads and writes elements: every value is a double, whatever the
- * tensor stores, so each op is written once for F32, F64 and BF16 and accumulates in double.
+ * tensor stores, so each op is written once for all of them and accumulates in double.
  */
 #ifndef KERNELS_CPU_REF_REF_INTERNAL_H
 #define KERNELS_CPU_REF_REF_INTERNAL_H
 
 #include "kernels/bf16.h"
 #include "kernels/check.h"
+#include "kernels/f16.h"
 #include "kernels/ops.h"
 
 static inline double get(const struct tensor *t, int64_t i) {
@@ -15,6 +16,8 @@ static inline double get(const struct tensor *t, int64_t i) {
         return ((const double *)t->data)[i];
     case DTYPE_BF16:
         return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case DTYPE_F16:
+        return (double)f16_to_f32(((const uint16_t *)t->data)[i]);
     default:
         return (double)((const float *)t->data)[i];
     }
@@ -28,13 +31,16 @@ static inline void put(const struct tensor *t, int64_t i, double value) {
     case DTYPE_BF16:
         ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
         break;
+    case DTYPE_F16:
+        ((uint16_t *)t->data)[i] = f16_from_f32((float)value);
+        break;
     default:
         ((float *)t->data)[i] = (float)value;
         break;
     }
 }
 
-/* Once per element: a sum that lives in a BF16 tensor would be rounded at every step. */
+/* Once per element: a sum that lives in a half tensor would be rounded at every step. */
 static inline void put_mode(const struct tensor *t, int64_t i, double value, enum write_mode mode) {
     put(t, i, mode == WRITE_ADD ? get(t, i) + value : value);
 }

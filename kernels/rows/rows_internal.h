@@ -73,7 +73,12 @@ v4(const struct op_case *c, int64_t a, int64_t b, int64_t d, int64_t e) {
     return tensor_4d(NULL, c->real, a, b, d, e);
 }
 
-/* Parameters' vectors and gradients: f32 in a bf16 call. */
+/* The half type of a call that has one, else BF16: of what is of a half type in every call. */
+static inline enum dtype half_dtype(const struct op_case *c) {
+    return dtype_is_half(c->real) ? c->real : DTYPE_BF16;
+}
+
+/* Parameters' vectors and gradients: f32 in a call of a half type. */
 static inline struct tensor as_param(const struct op_case *c, struct tensor t) {
     t.dtype = param_dtype(c->real);
     return t;

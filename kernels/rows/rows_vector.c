@@ -113,7 +113,7 @@ enum status call_grad_scale(const struct ops *ops,
 
 static void update_operands(struct op_case *c, const int64_t *s) {
     operand(c, "value", ROLE_BOTH, p1(c, s[0]));
-    maybe(c, "working", ROLE_OUT, tensor_1d(NULL, DTYPE_BF16, s[0]), OP_UNWANTED);
+    maybe(c, "working", ROLE_OUT, tensor_1d(NULL, half_dtype(c), s[0]), OP_UNWANTED);
     operand(c, "grad", ROLE_IN, p1(c, s[0]));
     operand(c, "m", ROLE_BOTH, p1(c, s[0]));
 }

@@ -27,20 +27,19 @@ struct pair {
 };
 
 /* Elements: within the row's tolerance, measured at least against 1, the size of the inputs: a
- * gradient of batch norm over two values is what rounding leaves of a difference of such. A BF16
- * element may besides be rounded to the neighbour. */
+ * gradient of batch norm over two values is what rounding leaves of a difference of such. An
+ * element of a half type may besides be rounded to the neighbour. */
 static void compare_elements(const struct op_case *c,
                              const char *name,
                              const struct tensor *got,
                              const struct tensor *ref,
                              double tolerance) {
-    static const double bf16_step = 0x1p-7;
     const double size = fmax(largest(ref), 1.0);
+    const double step = op_rounding_step(got->dtype);
     for (int64_t e = 0; e < tensor_count(got); e++) {
         const double x = op_value(got, e);
         const double y = op_value(ref, e);
-        const double bar =
-            tolerance * size + (got->dtype == DTYPE_BF16 ? bf16_step * fabs(y) : 0.0);
+        const double bar = tolerance * size + step * fabs(y);
         if (!(fabs(x - y) <= bar)) {
             fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", op_cases_name(c),
                      name, (int)e, x, y, bar);
@@ -73,12 +72,12 @@ static void compare(const struct op_case *c, const struct op_data *got, const st
         if (got->t[i].data == NULL || o->role == ROLE_IN || o->role == ROLE_SCRATCH) {
             continue;
         }
-        if (c->real == DTYPE_BF16) {
-            compare_norms(c, o->name, &got->t[i], &ref->t[i], c->row->tolerance_bf16);
-            compare_elements(c, o->name, &got->t[i], &ref->t[i], 4.0 * c->row->tolerance_bf16);
-        } else {
-            compare_elements(c, o->name, &got->t[i], &ref->t[i], c->row->tolerance_f32);
+        const double tolerance = op_row_tolerance(c->row, c->real);
+        const bool half = dtype_is_half(c->real);
+        if (half) {
+            compare_norms(c, o->name, &got->t[i], &ref->t[i], tolerance);
         }
+        compare_elements(c, o->name, &got->t[i], &ref->t[i], (half ? 4.0 : 1.0) * tolerance);
     }
 }
 
@@ -120,6 +119,58 @@ TEST(cuda_agrees_with_the_reference) {
 
 TEST(cuda_agrees_with_the_reference_in_bf16) {
     check_agreement(op_cases_open_cuda(), DTYPE_BF16);
+}
+
+TEST(cuda_agrees_with_the_reference_in_f16) {
+    check_agreement(op_cases_open_cuda(), DTYPE_F16);
+}
+
+/* The same numbers as doubles, which hold both half types exactly. */
+static void widen_operands(struct op_data *wide, const struct op_data *half, struct op_case *c) {
+    for (int i = 0; i < c->count; i++) {
+        for (int64_t e = 0; half->raw[i] != NULL && e < tensor_count(&half->t[i]); e++) {
+            if (wide->t[i].dtype == DTYPE_F64) {
+                ((double *)wide->t[i].data)[e] = op_value(&half->t[i], e);
+            }
+        }
+        if (wide->raw[i] != NULL && wide->t[i].dtype == half->t[i].dtype) {
+            memcpy(wide->t[i].data, half->t[i].data, tensor_size_bytes(&half->t[i]));
+        }
+    }
+}
+
+/* A step of the norm: the roundings of what is read back as stored, and of the result. Gradients
+ * behind a batch norm over few values are differences of much larger numbers: eight. What a case
+ * writes in a half type of its own (a cast, a working copy) is not asked. */
+static void lies_near_doubles(struct op_case *c, void *cookie) {
+    static struct op_case in_doubles;
+    struct device *ref = cookie;
+    struct op_data half;
+    struct op_data wide;
+    struct error err = {0};
+    const bool differences = c->row->member == offsetof(struct ops, conv_bn_bwd);
+    const double bar = (differences ? 8.0 : 1.0) * op_rounding_step(c->real);
+    op_describe(&in_doubles, c->row, &c->size, c->flags, DTYPE_F64);
+    op_cases_make(&half, c, 0, ref);
+    assert_ok(op_data_create(&wide, &in_doubles, 0, &err), err);
+    widen_operands(&wide, &half, c);
+    assert_ok(op_run(ref, c, &half, &err), err);
+    assert_ok(op_run(ref, &in_doubles, &wide, &err), err);
+    for (int i = 0; i < c->count; i++) {
+        const struct op_operand *o = &c->operands[i];
+        if (half.raw[i] != NULL && o->role != ROLE_IN && wide.t[i].dtype == DTYPE_F64) {
+            compare_norms(c, o->name, &half.t[i], &wide.t[i], bar);
+        }
+    }
+    op_data_destroy(&half);
+    op_data_destroy(&wide);
+}
+
+TEST(the_reference_in_a_half_type_lies_near_doubles) {
+    struct device *ref = op_cases_open("cpu-ref");
+    op_cases_each(DTYPE_BF16, lies_near_doubles, ref);
+    op_cases_each(DTYPE_F16, lies_near_doubles, ref);
+    device_close(ref);
 }
 
 /* Sums may be split otherwise: what another number of threads gives lies as near as the reference.
@@ -253,8 +304,10 @@ static void guarded(struct op_case *c, void *cookie) {
 
 static void check_surroundings(struct device *dev) {
     op_cases_each(DTYPE_F32, guarded, dev);
-    if (op_cases_computes(dev, DTYPE_BF16)) {
-        op_cases_each(DTYPE_BF16, guarded, dev);
+    for (int i = 0; i < OP_CASES_HALVES; i++) {
+        if (op_cases_computes(dev, op_cases_halves[i])) {
+            op_cases_each(op_cases_halves[i], guarded, dev);
+        }
     }
     device_close(dev);
 }
@@ -323,9 +376,11 @@ static void repeat_large(struct device *dev, enum dtype real) {
 static void check_bits(struct device *dev) {
     op_cases_each(DTYPE_F32, repeat_case, dev);
     repeat_large(dev, DTYPE_F32);
-    if (op_cases_computes(dev, DTYPE_BF16)) {
-        op_cases_each(DTYPE_BF16, repeat_case, dev);
-        repeat_large(dev, DTYPE_BF16);
+    for (int i = 0; i < OP_CASES_HALVES; i++) {
+        if (op_cases_computes(dev, op_cases_halves[i])) {
+            op_cases_each(op_cases_halves[i], repeat_case, dev);
+            repeat_large(dev, op_cases_halves[i]);
+        }
     }
     device_close(dev);
 }

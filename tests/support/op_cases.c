@@ -6,6 +6,7 @@
 #include "tests/support/test.h"
 
 const char *const op_cases_devices[OP_CASES_DEVICES] = {"cpu-ref", "cpu"};
+const enum dtype op_cases_halves[OP_CASES_HALVES] = {DTYPE_BF16, DTYPE_F16};
 
 struct device *op_cases_open(const char *name) {
     struct device *dev;
@@ -36,7 +37,10 @@ bool op_cases_computes(struct device *dev, enum dtype dtype) {
 
 const char *op_cases_name(const struct op_case *c) {
     static char text[200];
-    const char *real = c->real == DTYPE_BF16 ? "bf16" : c->real == DTYPE_F64 ? "f64" : "f32";
+    const char *real = c->real == DTYPE_BF16  ? "bf16"
+                       : c->real == DTYPE_F16 ? "f16"
+                       : c->real == DTYPE_F64 ? "f64"
+                                              : "f32";
     int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name, real);
     for (int i = 0; i < 8; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
