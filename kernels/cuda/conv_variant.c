@@ -5,15 +5,20 @@
 
 enum { TIMED_RUNS = 5 };
 
-static bool is_open(const struct cuda_device *dev, bool fits) {
-    return fits && dev->options.own_convolutions == OWN_WHERE_FASTER && dev->options.autotune;
+static bool has(conv_variants takers, enum conv_variant variant) {
+    return (takers & conv_variant_bit(variant, true)) != 0;
+}
+
+static bool is_open(const struct cuda_device *dev, conv_variants takers) {
+    return takers != 0 && dev->options.own_convolutions == OWN_WHERE_FASTER &&
+           dev->options.autotune;
 }
 
 bool conv_variant_to_time(struct cuda_device *dev,
                           const struct conv_problem *p,
                           const char *form,
-                          bool fits) {
-    return is_open(dev, fits) && conv_plans_recall(dev->convs, p, form) < 0;
+                          conv_variants takers) {
+    return is_open(dev, takers) && conv_plans_recall(dev->convs, p, form) < 0;
 }
 
 static float time_once(struct cuda_device *dev,
@@ -51,6 +56,7 @@ static float time_variant(struct cuda_device *dev,
 
 static enum status measure(struct cuda_device *dev,
                            enum conv_variant *out,
+                           conv_variants takers,
                            conv_variant_run *run,
                            const void *cookie,
                            struct error *err) {
@@ -63,6 +69,9 @@ static enum status measure(struct cuda_device *dev,
         return cuda_failed(cudaGetLastError(), "cudaEventCreate", err);
     }
     for (int v = 0; v < VARIANTS_COUNT; v++) {
+        if (v != VARIANT_LIBRARY && !has(takers, (enum conv_variant)v)) {
+            continue;
+        }
         const float ms = time_variant(dev, (enum conv_variant)v, run, cookie, begin, end);
         if (ms >= 0.0f && (best < 0.0f || ms < best)) {
             *out = (enum conv_variant)v;
@@ -78,21 +87,23 @@ enum status conv_variant_choose(struct cuda_device *dev,
                                 enum conv_variant *out,
                                 const struct conv_problem *p,
                                 const char *form,
-                                bool fits,
+                                conv_variants takers,
                                 conv_variant_run *run,
                                 const void *cookie,
                                 struct error *err) {
     *out = VARIANT_LIBRARY;
-    if (!is_open(dev, fits)) {
-        *out = fits && dev->options.own_convolutions == OWN_ALWAYS ? VARIANT_OWN : VARIANT_LIBRARY;
+    if (!is_open(dev, takers)) {
+        const bool own = dev->options.own_convolutions == OWN_ALWAYS && has(takers, VARIANT_OWN);
+        *out = own ? VARIANT_OWN : VARIANT_LIBRARY;
         return STATUS_OK;
     }
     const int32_t known = conv_plans_recall(dev->convs, p, form);
-    if (known >= 0) {
-        *out = (enum conv_variant)known;
+    if (known >= 0) { /* it may not take these addresses */
+        const bool takes = has(takers, (enum conv_variant)known);
+        *out = takes ? (enum conv_variant)known : VARIANT_LIBRARY;
         return STATUS_OK;
     }
-    TRY(measure(dev, out, run, cookie, err));
+    TRY(measure(dev, out, takers, run, cookie, err));
     conv_plans_remember(dev->convs, p, form, *out);
     return STATUS_OK;
 }

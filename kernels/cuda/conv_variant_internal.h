@@ -3,8 +3,9 @@
  * of our own, or our own product that does both (conv_1x1.cu).
  *
  *     own_convolutions   never or always: that.
- *     autotune           both are timed on the device at the first use of a shape; the faster one
- * is kept, and remembered in the plan cache beside cuDNN's engines. else               cuDNN.
+ *     autotune           all are timed on the device at the first use of a shape; the fastest one
+ *                        is kept, and remembered in the plan cache beside cuDNN's engines.
+ *     else               cuDNN.
  *
  * Threading : one owner.
  */
@@ -20,14 +21,21 @@ typedef enum status conv_variant_run(struct cuda_device *dev,
                                      const void *cookie,
                                      struct error *err);
 
-/* `form`: a word for what else the work is, such as what it leaves beside its result. `fits`: the
- * own variant takes it. Returns OK, or DEVICE where events cannot be made; a variant that fails
- * while it is timed is not chosen. */
+/* Variants that take a problem, beside VARIANT_LIBRARY, which always does: a set of
+ * conv_variant_bit. */
+typedef uint32_t conv_variants;
+
+static inline conv_variants conv_variant_bit(enum conv_variant variant, bool fits) {
+    return fits ? 1u << (unsigned)variant : 0u;
+}
+
+/* `form`: a word for what else the work is, such as what it leaves beside its result. Returns OK,
+ * or DEVICE where events cannot be made; a variant that fails while it is timed is not chosen. */
 enum status conv_variant_choose(struct cuda_device *dev,
                                 enum conv_variant *out,
                                 const struct conv_problem *p,
                                 const char *form,
-                                bool fits,
+                                conv_variants takers,
                                 conv_variant_run *run,
                                 const void *cookie,
                                 struct error *err);
@@ -36,6 +44,6 @@ enum status conv_variant_choose(struct cuda_device *dev,
 bool conv_variant_to_time(struct cuda_device *dev,
                           const struct conv_problem *p,
                           const char *form,
-                          bool fits);
+                          conv_variants takers);
 
 #endif

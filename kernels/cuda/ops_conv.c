@@ -120,10 +120,11 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
     enum conv_variant variant;
     trial.running_mean = &none;
     trial.running_var = &none;
-    const bool fits = conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data);
+    const conv_variants takers = conv_variant_bit(
+        VARIANT_OWN, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data));
     TRY(conv_variant_choose(dev, &variant, &f->problem,
-                            f->params->training ? "statistics" : "inference", fits, forward_variant,
-                            &trial, err));
+                            f->params->training ? "statistics" : "inference", takers,
+                            forward_variant, &trial, err));
     TRY(forward_variant(dev, variant, f, err));
     return f->params->training
                ? STATUS_OK
@@ -299,18 +300,19 @@ static enum status choose_gradient(struct cuda_device *dev,
                                    enum conv_variant *out,
                                    const struct gradient *g,
                                    const char *form,
-                                   bool fits,
+                                   conv_variants takers,
                                    struct error *err) {
     struct gradient trial = *g;
     *out = VARIANT_LIBRARY;
-    if (!conv_variant_to_time(dev, &g->problem, form, fits)) {
-        return conv_variant_choose(dev, out, &g->problem, form, fits, gradient_trial, &trial, err);
+    if (!conv_variant_to_time(dev, &g->problem, form, takers)) {
+        return conv_variant_choose(dev, out, &g->problem, form, takers, gradient_trial, &trial,
+                                   err);
     }
     if (g->add) {
         TRY(cuda_memory(dev, gradient_bytes(g), &trial.to, err));
     }
     const enum status s =
-        conv_variant_choose(dev, out, &g->problem, form, fits, gradient_trial, &trial, err);
+        conv_variant_choose(dev, out, &g->problem, form, takers, gradient_trial, &trial, err);
     if (g->add) {
         (void)cudaFree(trial.to);
     }
@@ -332,8 +334,9 @@ static enum status weight_gradient(struct cuda_device *dev,
                                .add = mode == WRITE_ADD,
                                .in = in,
                                .dpre = dpre};
-    const bool fits = conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data);
-    TRY(choose_gradient(dev, &variant, &g, g.add ? "added" : "set", fits, err));
+    const conv_variants takers = conv_variant_bit(
+        VARIANT_OWN, conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data));
+    TRY(choose_gradient(dev, &variant, &g, g.add ? "added" : "set", takers, err));
     return gradient_variant(dev, variant, &g, err);
 }
 
@@ -362,7 +365,7 @@ static enum status data_gradient(struct cuda_device *dev,
     const bool fits = conv_1x1_fits(&g.problem, din->data, weight->data, dpre->data) &&
                       (give == NULL || conv_1x1_handoff_fits(in->data, give->pre->data,
                                                              give->mean->data, give->rstd->data));
-    TRY(choose_gradient(dev, &variant, &g, form, fits, err));
+    TRY(choose_gradient(dev, &variant, &g, form, conv_variant_bit(VARIANT_OWN, fits), err));
     TRY(gradient_variant(dev, variant, &g, err));
     if (give != NULL) {
         give->given = variant == VARIANT_OWN;
