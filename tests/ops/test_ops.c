@@ -140,7 +140,7 @@ static void widen_operands(struct op_data *wide, const struct op_data *half, str
 }
 
 /* A step of the norm: the roundings of what is read back as stored, and of the result. Gradients
- * behind a batch norm over few values are differences of much larger numbers: eight. What a case
+ * behind a batch norm over few values are differences of much larger numbers: sixteen. What a case
  * writes in a half type of its own (a cast, a working copy) is not asked. */
 static void lies_near_doubles(struct op_case *c, void *cookie) {
     static struct op_case in_doubles;
@@ -149,7 +149,7 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     struct op_data wide;
     struct error err = {0};
     const bool differences = c->row->member == offsetof(struct ops, conv_bn_bwd);
-    const double bar = (differences ? 8.0 : 1.0) * op_rounding_step(c->real);
+    const double bar = (differences ? 16.0 : 1.0) * op_rounding_step(c->real);
     op_describe(&in_doubles, c->row, &c->size, c->flags, DTYPE_F64);
     op_cases_make(&half, c, 0, ref);
     assert_ok(op_data_create(&wide, &in_doubles, 0, &err), err);
