@@ -674,6 +674,16 @@ enum status check_sgdm(const struct tensor *value,
     return check_values("sgdm", p->values, err);
 }
 
+enum status check_scale_gradient(const struct tensor *grad,
+                                 const struct step_values *values,
+                                 struct error *err) {
+    static const char op[] = "scale_gradient";
+    if (grad->dtype != DTYPE_F32 && grad->dtype != DTYPE_F64) {
+        return error_set(err, STATUS_INVALID, "%s: expected f32", op);
+    }
+    return check_values(op, values, err);
+}
+
 enum status check_grad_scale(const struct step_values *values,
                              int32_t count,
                              double clip_norm,

@@ -206,6 +206,9 @@ enum status check_sgdm(const struct tensor *value,
                        const struct tensor *m,
                        const struct sgdm_params *p,
                        struct error *err);
+enum status check_scale_gradient(const struct tensor *grad,
+                                 const struct step_values *values,
+                                 struct error *err);
 enum status check_grad_scale(const struct step_values *values,
                              int32_t count,
                              double clip_norm,

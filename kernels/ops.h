@@ -132,18 +132,33 @@ struct attention_params {
 /* What changes from one training step to the next, in device memory: a step is a function of it and
  * of its batch, so it can be recorded once and replayed. The host sets the fields before
  * `grad_norm` for every step (STEP_VALUES_SET_BYTES of them) and the whole once, with sound = 1;
- * the device sets the others. Multiples of 8 bytes, no padding. */
+ * the device sets the others. Multiples of 8 bytes, no padding.
+ *
+ * Loss scaling, for gradients that F16 cannot hold as they are: scale_gradient multiplies those of
+ * the embeddings by loss_scale, and with them all that follow; grad_scale divides by it again.
+ * Where a gradient of a parameter is not finite then, the step is skipped: optimisers leave
+ * parameters and moments alone, loss_scale is halved, and training goes on, unless the last
+ * LOSS_SCALE_MAX_SKIPS steps were all skipped or loss_scale fell below LOSS_SCALE_MIN: then it is
+ * not sound. */
+#define LOSS_SCALE_MIN       0x1p-14
+#define LOSS_SCALE_MAX       0x1p24 /* it grows no further */
+#define LOSS_SCALE_MAX_SKIPS 30
 struct step_values {
     uint64_t step;  /* done before this one: 0 in the first; keys dropout, counts bias correction */
     uint64_t epoch; /* from 0 */
     double lr;      /* of the parameters */
     double zeta_lr_image, zeta_lr_text; /* of the losses that learn a temperature per sample */
-    double grad_norm;                   /* grad_scale: before clipping */
-    double grad_scale;                  /* grad_scale: gradients are multiplied by this */
-    double squares[2];                  /* room for the sums that grad_scale takes */
-    double loss, objective, tau;        /* of the step, where the device computes the loss */
+    double grad_norm;  /* grad_scale: of the gradients without loss_scale, before clipping */
+    double grad_scale; /* grad_scale: gradients are multiplied by this */
+    double squares[2]; /* room for the sums that grad_scale takes */
+    double loss, objective, tau; /* of the step, where the device computes the loss */
     uint64_t sound; /* 1; 0 from the first step on whose loss or gradient is not finite: from then
                        on optimisers change nothing */
+    double loss_scale;       /* 0: no loss scaling; a gradient that is not finite is not sound */
+    uint64_t scale_growth;   /* doubled after so many good steps; 0: it stays what it is */
+    uint64_t scale_good;     /* steps since it was last doubled or a step was skipped */
+    uint64_t skipped;        /* steps so far, with this one */
+    uint64_t skipped_in_row; /* the last ones; not 0: this one is among them */
 };
 #define STEP_VALUES_SET_BYTES offsetof(struct step_values, grad_norm)
 
@@ -160,11 +175,12 @@ struct dropout_params {
 };
 
 /* lr, grad_scale and the step of the values are rounded to f32 where they meet f32. Bias correction
- * is that of step + 1. */
+ * is that of step + 1 - skipped: of updates. */
 struct adamw_params {
     float beta1, beta2, eps;
     float weight_decay; /* decoupled: value *= 1 - lr * weight_decay, before the Adam step */
-    const struct step_values *values; /* on the device; nothing is changed where sound is 0 */
+    const struct step_values *values; /* on the device; nothing is changed where sound is 0 or the
+                                         step is skipped */
 };
 
 /* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
@@ -462,9 +478,16 @@ struct ops {
                                double *out,
                                const struct tensor *in,
                                struct error *);
+    /* grad (F32; F64 too) *= loss_scale of the values, rounded to f32. values: on the device. */
+    enum status (*scale_gradient)(struct device *,
+                                  const struct tensor *grad,
+                                  const struct step_values *values,
+                                  struct error *);
     /* grad_norm = sqrt of the sum of the first `count` (1 or 2) squares of values; grad_scale =
      * clip_norm / grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where
-     * grad_norm is not finite. values: on the device. */
+     * grad_norm is not finite. values: on the device. Where loss_scale is not 0, both are divided
+     * by it, and a grad_norm that is not finite skips the step: see step_values. Once sound is 0,
+     * what belongs to loss scaling stays as it is. */
     enum status (*grad_scale)(struct device *,
                               struct step_values *values,
                               int32_t count,

@@ -291,6 +291,10 @@ enum status cpu_add(struct device *dev,
                     struct error *err);
 enum status
 cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
+enum status cpu_scale_gradient(struct device *dev,
+                               const struct tensor *grad,
+                               const struct step_values *values,
+                               struct error *err);
 enum status cpu_adamw(struct device *dev,
                       const struct tensor *value,
                       const struct tensor *working,

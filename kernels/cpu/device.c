@@ -49,6 +49,7 @@ const struct ops *ops_cpu(void) {
         t.l2_normalize_bwd = cpu_l2_normalize_bwd;
         t.add = cpu_add;
         t.sum_squares = cpu_sum_squares;
+        t.scale_gradient = cpu_scale_gradient;
         t.adamw = cpu_adamw;
         t.sgdm = cpu_sgdm;
         t.name = "cpu";

@@ -266,6 +266,10 @@ enum status ref_add(struct device *dev,
                     struct error *err);
 enum status
 ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
+enum status ref_scale_gradient(struct device *dev,
+                               const struct tensor *grad,
+                               const struct step_values *values,
+                               struct error *err);
 enum status ref_grad_scale(struct device *dev,
                            struct step_values *values,
                            int32_t count,

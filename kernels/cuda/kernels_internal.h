@@ -434,7 +434,13 @@ cudaError_t launch_sgdm(cudaStream_t stream,
                         float *m,
                         int64_t count,
                         const struct sgdm_params *p);
-/* grad_norm, grad_scale and sound of the values from their first `count` squares. */
+/* grad *= loss_scale of the values */
+cudaError_t launch_scale_gradient(cudaStream_t stream,
+                                  float *grad,
+                                  int64_t count,
+                                  const struct step_values *values);
+/* grad_norm, grad_scale and sound of the values from their first `count` squares, and what becomes
+ * of loss_scale. */
 cudaError_t
 launch_grad_scale(cudaStream_t stream, struct step_values *values, int32_t count, double clip_norm);
 /* *out = sum of squares, in double; two stages. */

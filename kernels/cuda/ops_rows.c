@@ -41,6 +41,17 @@ cuda_sum_squares(struct device *device, double *out, const struct tensor *in, st
                     "sum_squares", err);
 }
 
+static enum status cuda_scale_gradient(struct device *device,
+                                       const struct tensor *grad,
+                                       const struct step_values *values,
+                                       struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_real("scale_gradient", grad, err));
+    TRY(check_scale_gradient(grad, values, err));
+    return launched(dev, launch_scale_gradient(dev->stream, grad->data, tensor_count(grad), values),
+                    "scale_gradient", err);
+}
+
 static enum status cuda_grad_scale(struct device *device,
                                    struct step_values *values,
                                    int32_t count,
@@ -223,6 +234,7 @@ void cuda_put_rows(struct ops *t) {
     t->cast = cuda_cast;
     t->add = cuda_add;
     t->sum_squares = cuda_sum_squares;
+    t->scale_gradient = cuda_scale_gradient;
     t->grad_scale = cuda_grad_scale;
     t->gather_rows = cuda_gather_rows;
     t->scatter_rows = cuda_scatter_rows;

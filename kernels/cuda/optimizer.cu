@@ -1,8 +1,12 @@
 /*
- * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, and
- * the sum of squares that clipping needs.
+ * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, the
+ * sum of squares that clipping needs, and loss scaling.
  */
 #include "kernels/cuda/common.cuh"
+
+static __device__ __forceinline__ bool updates(const struct step_values *v) {
+    return v->sound != 0 && v->skipped_in_row == 0;
+}
 
 struct adamw_scales {
     float beta1, beta2, rest1, rest2; /* rest = 1 - beta */
@@ -10,25 +14,25 @@ struct adamw_scales {
     float step_size;                  /* lr / (1 - beta1^t) */
     float v_scale;                    /* 1 / (1 - beta2^t) */
     float eps, grad_scale;
-    bool sound;
+    bool updates;
 };
 
 /* What the step asks for: worked out by one thread of each block and read by the others. */
 static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
                                                    const struct adamw_params &p) {
     if (threadIdx.x == 0) {
-        const double step = (double)(p.values->step + 1);
+        const double update = (double)(p.values->step + 1 - p.values->skipped);
         const double lr = (double)(float)p.values->lr;
         s.beta1 = p.beta1;
         s.beta2 = p.beta2;
         s.rest1 = (float)(1.0 - (double)p.beta1);
         s.rest2 = (float)(1.0 - (double)p.beta2);
         s.decay = (float)(1.0 - lr * (double)p.weight_decay);
-        s.step_size = (float)(lr / (1.0 - pow((double)p.beta1, step)));
-        s.v_scale = (float)(1.0 / (1.0 - pow((double)p.beta2, step)));
+        s.step_size = (float)(lr / (1.0 - pow((double)p.beta1, update)));
+        s.v_scale = (float)(1.0 / (1.0 - pow((double)p.beta2, update)));
         s.eps = p.eps;
         s.grad_scale = (float)p.values->grad_scale;
-        s.sound = p.values->sound != 0;
+        s.updates = updates(p.values);
     }
     __syncthreads();
 }
@@ -80,7 +84,7 @@ static __global__ void adamw(float *value,
     __shared__ struct adamw_scales shared;
     adamw_begin(shared, p);
     const struct adamw_scales s = shared;
-    if (!s.sound) {
+    if (!s.updates) {
         return;
     }
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
@@ -149,7 +153,7 @@ static __global__ void sgdm(float *value,
                             float *m,
                             int64_t count,
                             struct sgdm_params p) {
-    if (p.values->sound == 0) {
+    if (!updates(p.values)) {
         return;
     }
     const float lr = (float)p.values->lr;
@@ -257,14 +261,41 @@ cudaError_t launch_sum_squares(cudaStream_t stream,
 
 /* ---- from sums to the factor of the gradients ---- */
 
+/* A step with loss scaling: whether it is skipped, and the scale of the next one. */
+static __device__ void judge_scale(struct step_values *v) {
+    const bool dynamic = v->scale_growth > 0;
+    if (isfinite(v->grad_norm)) {
+        v->skipped_in_row = 0;
+        v->scale_good++;
+        if (dynamic && v->scale_good >= v->scale_growth) {
+            v->loss_scale *= v->loss_scale < LOSS_SCALE_MAX ? 2.0 : 1.0;
+            v->scale_good = 0;
+        }
+        return;
+    }
+    v->skipped++;
+    v->skipped_in_row++;
+    v->scale_good = 0;
+    if (dynamic) {
+        v->loss_scale *= 0.5;
+    }
+    if (v->skipped_in_row >= LOSS_SCALE_MAX_SKIPS || (dynamic && v->loss_scale < LOSS_SCALE_MIN)) {
+        v->sound = 0;
+    }
+}
+
 static __global__ void grad_scale(struct step_values *values, int32_t count, double clip_norm) {
     if (threadIdx.x != 0) {
         return;
     }
-    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0));
+    const bool scaled = values->loss_scale > 0.0;
+    const double scale = scaled ? values->loss_scale : 1.0;
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0)) / scale;
     values->grad_norm = norm;
-    values->grad_scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
-    if (!isfinite(norm)) {
+    values->grad_scale = (clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0) / scale;
+    if (scaled && values->sound != 0) {
+        judge_scale(values);
+    } else if (!isfinite(norm)) {
         values->sound = 0;
     }
 }
@@ -274,4 +305,21 @@ cudaError_t launch_grad_scale(cudaStream_t stream,
                               int32_t count,
                               double clip_norm) {
     return launch(stream, dim3(1), grad_scale, values, count, clip_norm);
+}
+
+static __global__ void
+scale_gradient(float *grad, int64_t count, const struct step_values *values) {
+    const float scale = (float)values->loss_scale;
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        grad[i] *= scale;
+    }
+}
+
+cudaError_t launch_scale_gradient(cudaStream_t stream,
+                                  float *grad,
+                                  int64_t count,
+                                  const struct step_values *values) {
+    return count == 0 ? cudaSuccess
+                      : launch(stream, blocks_for(count), scale_gradient, grad, count, values);
 }

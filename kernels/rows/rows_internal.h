@@ -158,6 +158,8 @@ OP_DESCRIBE(add);
 OP_CALL(add);
 OP_DESCRIBE(sum_squares);
 OP_CALL(sum_squares);
+OP_DESCRIBE(scale_gradient);
+OP_CALL(scale_gradient);
 OP_DESCRIBE(grad_scale);
 OP_CALL(grad_scale);
 OP_DESCRIBE(adamw);

@@ -266,6 +266,7 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("adamw", 0, no_step);
     refused_after("sgdm", 0, no_step);
     refused_after("dropout", 0, no_step);
+    refused_after("scale_gradient", 0, no_step);
     refused_after("grad_scale", 0, three_sums);
 }
 
