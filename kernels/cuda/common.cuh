@@ -57,8 +57,10 @@ template <> struct access<4> { typedef uint32_t word; };
 template <> struct access<8> { typedef uint2 word; };
 template <> struct access<16> { typedef uint4 word; };
 
-/* Into global memory. Left to itself nvcc takes an assignment of two or four words apart; __stwb is
- * the plain store, whole. */
+/* Into global memory, and that alone. Left to itself nvcc takes an assignment of two or four words
+ * apart; __stwb is the plain store, whole, but the one of the instruction st.global: an address in
+ * shared memory is a fault there. So whatever is built on put_word (store, store_f32, store_mode)
+ * is for global memory; put_shared is for the other. */
 template <typename WORD> static __device__ __forceinline__ void put_word(WORD *to, WORD w) {
     *to = w;
 }
@@ -147,6 +149,15 @@ template <int V> static __device__ __forceinline__ void store_f32(float *to, con
             piece[k] = x[i + k];
         }
         store(to + i, piece);
+    }
+}
+
+/* Into shared memory, at a multiple of 16 bytes. */
+template <int V> static __device__ __forceinline__ void put_shared(float *to, const float (&x)[V]) {
+    static_assert(V % 4 == 0, "pieces of 16 bytes");
+#pragma unroll
+    for (int i = 0; i < V; i += 4) {
+        *reinterpret_cast<float4 *>(to + i) = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
     }
 }
 

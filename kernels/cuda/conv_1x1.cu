@@ -130,8 +130,8 @@ static __device__ __forceinline__ void
 add_sums(float *total, unsigned char *room, const struct columns_of_thread &c) {
     float *sums = reinterpret_cast<float *>(room + OUT::BYTES); /* (2, ROWS_AT_ONCE, TILE_N) */
     float *mine = sums + OUT::first_row() * TILE_N + OUT::group() * CHUNK;
-    store_f32(mine, c.sum);
-    store_f32(mine + OUT::ROWS_AT_ONCE * TILE_N, c.products);
+    put_shared(mine, c.sum);
+    put_shared(mine + OUT::ROWS_AT_ONCE * TILE_N, c.products);
     __syncthreads();
     if (threadIdx.x < 2 * TILE_N) {
         const int which = threadIdx.x / TILE_N;
@@ -161,7 +161,7 @@ static __device__ __forceinline__ void put_tile(const struct rows_product &g,
         if (begins) {
             load(c.shift, OUT::at(room, 0));
             if (OUT::first_row() == 0) {
-                store_f32(shifts + OUT::group() * CHUNK, c.shift);
+                put_shared(shifts + OUT::group() * CHUNK, c.shift);
             }
         } else {
             load_f32(c.shift, shifts + OUT::group() * CHUNK);

@@ -274,10 +274,10 @@ template <typename SHARES> struct result_tile {
                 const int row = SHARES::first_m() + 16 * i + lane / 4;
                 const int column = SHARES::first_n() + 8 * j + lane % 4 * 2;
                 unsigned char *to = room + row * PITCH + column * (int)sizeof(bf16);
-                const float upper[2] = {c[i][j][0], c[i][j][1]};
-                const float lower[2] = {c[i][j][2], c[i][j][3]};
-                store(reinterpret_cast<bf16 *>(to), upper);
-                store(reinterpret_cast<bf16 *>(to + 8 * PITCH), lower);
+                *reinterpret_cast<__nv_bfloat162 *>(to) =
+                    __floats2bfloat162_rn(c[i][j][0], c[i][j][1]);
+                *reinterpret_cast<__nv_bfloat162 *>(to + 8 * PITCH) =
+                    __floats2bfloat162_rn(c[i][j][2], c[i][j][3]);
             }
         }
     }

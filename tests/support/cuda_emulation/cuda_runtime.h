@@ -1,8 +1,9 @@
 /*
  * cuda_runtime, emulated: CUDA C as far as ccstream's kernels use it, over emulation.h.
  *
- * __shared__ is `static`: blocks run one after another, so one copy is enough. It is not cleared
- * between blocks, as on a chip.
+ * __shared__ is `static thread_local`: blocks run one after another, so one copy is enough, and it
+ * lies by itself, so that shared memory can be told from what is not. It is dirty at the start of a
+ * launch and not cleared between blocks, as on a chip.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
@@ -19,7 +20,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __shared__      static
+#define __shared__      static thread_local
 #define __launch_bounds__(...)
 
 struct alignas(8) uint2 {
@@ -52,8 +53,9 @@ struct cudaLaunchConfig_t {
     unsigned numAttrs;
 };
 
-/* A store to global memory. */
+/* A store to global memory, which is all that the instruction can reach. */
 template <typename T> static inline void __stwb(T *to, T value) {
+    emulation_check_global(to, sizeof value);
     *to = value;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "tests/support/cuda_emulation/emulation.h"
 
+#include <link.h>
 #include <setjmp.h>
 #include <stdalign.h>
 #include <stdio.h>
@@ -62,6 +63,7 @@ static struct {
     alignas(1024) unsigned char at[MAX_SHARED_BYTES];
     unsigned char after[GUARD_BYTES];
     size_t size_bytes;
+    unsigned char *variables, *variables_end; /* __shared__ ones of all kernels */
     const void *shared_pointers[MAX_THREADS];
 } shared;
 
@@ -157,6 +159,47 @@ void emulation_check_shared(const void *p, size_t size_bytes) {
     if (at % size_bytes != 0 || at < begin || at + size_bytes > begin + shared.size_bytes) {
         stop("an address that is not the block's shared memory, or not aligned");
     }
+}
+
+static bool is_within(const void *p, const unsigned char *begin, const unsigned char *end) {
+    return (uintptr_t)p >= (uintptr_t)begin && (uintptr_t)p < (uintptr_t)end;
+}
+
+void emulation_check_global(const void *p, size_t size_bytes) {
+    if (is_within(p, shared.at, shared.at + MAX_SHARED_BYTES) ||
+        is_within(p, shared.variables, shared.variables_end)) {
+        stop("a store that is for global memory alone goes to shared memory");
+    }
+    if ((uintptr_t)p % size_bytes != 0) {
+        stop("a store to an address that is not a multiple of its size");
+    }
+}
+
+/* The thread-local memory of the program or module that this file is part of. */
+static int find_in(struct dl_phdr_info *info, size_t size, void *cookie) {
+    bool ours = false;
+    size_t size_bytes = 0;
+    (void)size;
+    (void)cookie;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        const unsigned char *begin = (const unsigned char *)info->dlpi_addr + part->p_vaddr;
+        ours =
+            ours || (part->p_type == PT_LOAD && is_within(&shared, begin, begin + part->p_memsz));
+        size_bytes = part->p_type == PT_TLS ? part->p_memsz : size_bytes;
+    }
+    if (ours && info->dlpi_tls_data != NULL) {
+        shared.variables = info->dlpi_tls_data;
+        shared.variables_end = shared.variables + size_bytes;
+    }
+    return ours;
+}
+
+/* Of this host thread: NULL to NULL in a module whose variables it has not touched yet. */
+static void find_variables(void) {
+    shared.variables = NULL;
+    shared.variables_end = NULL;
+    (void)dl_iterate_phdr(find_in, NULL);
 }
 
 static void land(const struct copy *c) {
@@ -313,6 +356,10 @@ bool emulation_launch(const struct emulation_size *grid,
         return false;
     }
     state.launches_count++;
+    find_variables();
+    if (shared.variables != NULL) {
+        memset(shared.variables, DIRT, (size_t)(shared.variables_end - shared.variables));
+    }
     state.count = (unsigned)threads;
     shared.size_bytes = shared_bytes;
     state.body = body;

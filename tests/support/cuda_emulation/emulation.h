@@ -48,6 +48,9 @@ const void *const *emulation_share(const void *mine);
 unsigned char *emulation_shared_of_launch(void);
 /* Ends the program unless [p, p + size_bytes) is that memory and p a multiple of size_bytes. */
 void emulation_check_shared(const void *p, size_t size_bytes);
+/* Ends the program where [p, p + size_bytes) is shared memory of either kind, or p no multiple of
+ * size_bytes. */
+void emulation_check_global(const void *p, size_t size_bytes);
 /* A copy into shared memory (from NULL: zeros), a group of them, a wait for all but `left` groups.
  */
 void emulation_copy(void *shared, const void *from, size_t size_bytes);
