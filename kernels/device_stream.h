@@ -32,6 +32,7 @@ struct recording; /* opaque: ops, as one thing to start */
 
 struct device_counters {
     size_t memory_bytes;          /* of the device in use, by this process and others */
+    size_t scratch_bytes;         /* of it what the device took for its own work, beside alloc */
     uint64_t recorded_launches;   /* kernels, copies and fills in the newest recording; 0: none */
     uint64_t recordings, replays; /* since the device was opened */
 };
@@ -70,6 +71,10 @@ struct device_stream {
     void (*record_free)(struct device *, struct recording *); /* accepts NULL */
 
     struct device_counters (*counters)(struct device *);
+    /* Kernels, copies and fills that QUEUE_COMPUTE was given since the device was opened, those of
+     * a recording each time that it is repeated. What a library is asked for, a product or a
+     * convolution, counts as one where it is not part of a recording. */
+    uint64_t (*launches)(struct device *);
 };
 
 #ifdef __cplusplus

@@ -247,6 +247,7 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
     config.gridDim = grid;
     config.blockDim = dim3(THREADS);
     config.stream = stream;
+    cuda_count_launch();
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
 }
 

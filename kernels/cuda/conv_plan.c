@@ -105,6 +105,7 @@ execute(struct cuda_device *dev, const struct plan *plan, void *const data[3], s
     enum status s = fill_pack(pack, data, workspace, err);
     if (s == STATUS_OK) {
         const cudnnStatus_t code = cudnnBackendExecute(dev->dnn, plan->plan, pack);
+        cuda_counted(dev);
         s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
                                          : dnn_failed(code, "running a convolution", err);
     }

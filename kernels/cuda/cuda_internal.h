@@ -69,6 +69,7 @@ struct cuda_device {
     bool recording;     /* between record_begin and record_end */
     bool keeps_scratch; /* there may be recordings */
     struct device_counters counters;
+    uint64_t launches_count; /* see device_stream.launches */
     cublasLtHandle_t blas;
     void *blas_workspace;
     cudnnHandle_t dnn;
@@ -81,6 +82,7 @@ struct cuda_device {
     } scratch[SCRATCH_COUNT];
     void *old_scratch[OLD_SCRATCH_COUNT];
     int32_t old_scratch_count;
+    size_t old_scratch_bytes;
     struct staging staging[STAGING_COUNT];
     int32_t next_staging;
 
@@ -121,9 +123,17 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
         }                                                                                          \
     } while (0)
 
+/* Launches that this thread's launchers have counted since the last call. */
+uint64_t cuda_take_launches(void);
+
 /* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong
  * while it ran. Returns OK, NOMEM or DEVICE. */
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err);
+
+/* One call was made that gives the stream something to do. */
+static inline void cuda_counted(struct cuda_device *dev) {
+    dev->launches_count += dev->recording ? 0 : 1;
+}
 
 /* At least size_bytes, aligned to 256; contents undefined. Growing waits for the stream. Returns
  * OK, NOMEM or DEVICE. */
@@ -132,6 +142,9 @@ enum status cuda_scratch(struct cuda_device *dev,
                          size_t size_bytes,
                          void **out,
                          struct error *err);
+
+/* All scratch and workspaces, what was grown out of included. */
+size_t cuda_scratch_bytes(const struct cuda_device *dev);
 
 /* Device memory; on failure says what was asked for, what is free, and what to change. */
 enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);

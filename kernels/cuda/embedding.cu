@@ -241,6 +241,8 @@ cudaError_t launch_embedding_bwd(cudaStream_t stream,
             cudaMemsetAsync(dtable, 0, (size_t)(vocab_count * width) * sizeof(float), stream));
         TRY_LAUNCH(cudaMemsetAsync(dpositions, 0, (size_t)(position_count * width) * sizeof(float),
                                    stream));
+        cuda_count_launch();
+        cuda_count_launch();
     }
     const int64_t rows = segments->rows;
     if (rows == 0 || segments->count == 0 || width == 0) {

@@ -1,5 +1,5 @@
 /*
- * error: from the codes of CUDA, cuBLASLt and cuDNN to a status and one line.
+ * error: from the codes of CUDA, cuBLASLt and cuDNN to a status and one line; launches, counted.
  */
 #include "kernels/cuda/cuda_internal.h"
 
@@ -29,13 +29,26 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) 
                      why[0] != '\0' ? ": " : "", why);
 }
 
+/* Launchers know no device. */
+static _Thread_local uint64_t started_count;
+
+void cuda_count_launch(void) {
+    started_count++;
+}
+
+uint64_t cuda_take_launches(void) {
+    const uint64_t count = started_count;
+    started_count = 0;
+    return count;
+}
+
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {
+    const uint64_t count = cuda_take_launches();
+    dev->launches_count += dev->recording ? 0 : count;
 #ifndef NDEBUG
     if (code == cudaSuccess && !dev->recording) {
         code = cudaStreamSynchronize(dev->stream);
     }
-#else
-    (void)dev;
 #endif
     return code == cudaSuccess ? STATUS_OK : cuda_failed(code, op, err);
 }

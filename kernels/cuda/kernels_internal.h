@@ -33,6 +33,9 @@ extern "C" {
 
 #include "kernels/ops.h"
 
+/* Every launcher calls it for each kernel, copy or fill it starts; per thread, see launched(). */
+void cuda_count_launch(void);
+
 enum fault { FAULT_NONE, FAULT_TOKEN, FAULT_ROW, FAULT_SEGMENT };
 
 /* struct segments on the device: captions in a list of `rows` rows. */

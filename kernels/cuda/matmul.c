@@ -210,5 +210,6 @@ enum status matmul_run(struct cuda_device *dev,
     TRY_BLAS(cublasLtMatmul(dev->blas, plan->operation, &alpha, b, plan->b, a, plan->a, &beta, out,
                             plan->out, out, plan->out, &plan->algorithm, dev->blas_workspace,
                             BLAS_WORKSPACE_BYTES, dev->stream));
+    cuda_counted(dev);
     return STATUS_OK;
 }

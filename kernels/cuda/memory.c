@@ -44,6 +44,7 @@ cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *e
         *out = NULL;
         return cuda_failed(code, "cudaMemsetAsync", err);
     }
+    cuda_counted(dev);
     return STATUS_OK;
 }
 
@@ -53,9 +54,11 @@ static void cuda_free(struct device *device, void *data) {
 }
 
 /* Recordings go on reading what they were made with. */
-static enum status leave_scratch(struct cuda_device *dev, void *data, struct error *err) {
+static enum status
+leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
     if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
         dev->old_scratch[dev->old_scratch_count++] = data;
+        dev->old_scratch_bytes += size_bytes;
         return STATUS_OK;
     }
     if (data != NULL && dev->keeps_scratch) {
@@ -78,13 +81,21 @@ enum status cuda_scratch(struct cuda_device *dev,
         return STATUS_OK;
     }
     TRY(cuda_not_recorded(dev, "allocate", err));
-    TRY(leave_scratch(dev, dev->scratch[which].data, err));
+    TRY(leave_scratch(dev, dev->scratch[which].data, dev->scratch[which].size_bytes, err));
     dev->scratch[which].data = NULL;
     dev->scratch[which].size_bytes = 0;
     TRY(cuda_memory(dev, size_bytes, &dev->scratch[which].data, err));
     dev->scratch[which].size_bytes = size_bytes;
     *out = dev->scratch[which].data;
     return STATUS_OK;
+}
+
+size_t cuda_scratch_bytes(const struct cuda_device *dev) {
+    size_t sum = BLAS_WORKSPACE_BYTES + dev->old_scratch_bytes;
+    for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
+        sum += dev->scratch[i].size_bytes;
+    }
+    return sum;
 }
 
 static bool is_pinned(const void *host) {
@@ -103,6 +114,7 @@ upload_part(struct cuda_device *dev, void *dst, const void *host, size_t size, s
     TRY_CUDA(cudaEventSynchronize(s->read));
     memcpy(s->host, host, size);
     TRY_CUDA(cudaMemcpyAsync(dst, s->host, size, cudaMemcpyHostToDevice, dev->stream));
+    cuda_counted(dev);
     TRY_CUDA(cudaEventRecord(s->read, dev->stream));
     return STATUS_OK;
 }
@@ -119,6 +131,7 @@ static enum status cuda_upload(struct device *device,
     }
     if (is_pinned(host)) {
         TRY_CUDA(cudaMemcpyAsync(dst, host, size_bytes, cudaMemcpyHostToDevice, dev->stream));
+        cuda_counted(dev);
         return STATUS_OK;
     }
     for (size_t done = 0; done < size_bytes;) {
@@ -166,6 +179,7 @@ static enum status cuda_download(struct device *device,
     TRY(cuda_not_recorded(dev, "copy to the host", err));
     if (size_bytes > 0) {
         TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
+        cuda_counted(dev);
     }
     return cuda_sync(device, err);
 }

@@ -10,6 +10,7 @@
 
 struct recording {
     cudaGraphExec_t exec;
+    uint64_t launches_count;
 };
 
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err) {
@@ -52,6 +53,7 @@ copy_out(struct device *device, void *host, const void *src, size_t size_bytes, 
     TRY(cuda_not_recorded(dev, "copy to the host", err));
     if (size_bytes > 0) {
         TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
+        cuda_counted(dev);
     }
     return STATUS_OK;
 }
@@ -124,6 +126,7 @@ static enum status make_recording(struct cuda_device *dev,
         free(r);
         return cuda_failed(code, "cudaGraphInstantiate", err);
     }
+    r->launches_count = nodes;
     dev->counters.recorded_launches = nodes;
     dev->counters.recordings++;
     *out = r;
@@ -154,6 +157,7 @@ static enum status replay(struct device *device, struct recording *r, struct err
     struct cuda_device *dev = cuda_of(device);
     TRY_CUDA(cudaGraphLaunch(r->exec, dev->stream));
     dev->counters.replays++;
+    dev->launches_count += r->launches_count;
     return STATUS_OK;
 }
 
@@ -172,7 +176,12 @@ static struct device_counters counters(struct device *device) {
     if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
         dev->counters.memory_bytes = total_bytes - free_bytes;
     }
+    dev->counters.scratch_bytes = cuda_scratch_bytes(dev);
     return dev->counters;
+}
+
+static uint64_t launches(struct device *device) {
+    return cuda_of(device)->launches_count;
 }
 
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err) {
@@ -212,4 +221,5 @@ const struct device_stream cuda_device_stream = {
     .replay = replay,
     .record_free = record_free,
     .counters = counters,
+    .launches = launches,
 };

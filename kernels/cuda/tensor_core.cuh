@@ -81,6 +81,7 @@ static cudaError_t launch_shared(cudaStream_t stream,
     config.blockDim = dim3(THREADS);
     config.dynamicSmemBytes = (size_t)shared_bytes;
     config.stream = stream;
+    cuda_count_launch();
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
 }
 

@@ -23,6 +23,7 @@ static struct device *open_emulated_with(const struct device_options *opt) {
     if (test_sanitizer()[0] != '\0') {
         test_skip("sanitizers do not follow jumps between the stacks of fibers");
     }
+    emulation_convolutions(false); /* the module's own */
     assert_ok(cuda_open(&dev, 0, opt, &err), err);
     return dev;
 }

@@ -9,6 +9,7 @@
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <tuple>
 
@@ -86,18 +87,23 @@ template <typename... Parameters, typename... Arguments>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                              void (*kernel)(Parameters...),
                                              Arguments &&...arguments) {
-    if (emulation_is_recording()) { /* with copies of the arguments, as a graph has them */
+    if (emulation_is_deferred(config->stream)) { /* with copies of the arguments, as on a GPU */
         auto later = [config = *config, kernel,
                       copies = std::tuple<Parameters...>(arguments...)]() {
             std::apply(
                 [&](auto... a) {
-                    (void)cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(a)...);
+                    if (cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(a)...) !=
+                        cudaSuccess) {
+                        abort(); /* sizes that the launch should have refused */
+                    }
                 },
                 copies);
         };
         typedef decltype(later) noted;
-        emulation_note([](void *cookie) { (*static_cast<noted *>(cookie))(); },
-                       [](void *cookie) { delete static_cast<noted *>(cookie); }, new noted(later));
+        emulation_note(
+            config->stream, [](void *cookie) { (*static_cast<noted *>(cookie))(); },
+            [](void *cookie) { delete static_cast<noted *>(cookie); }, new noted(later),
+            EMULATION_KERNEL_NS);
         return cudaSuccess;
     }
     auto body = [&]() { kernel(arguments...); };
@@ -107,6 +113,7 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
     const bool ran = emulation_launch(
         &grid, &block, config->dynamicSmemBytes,
         [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+    emulation_spend(config->stream, EMULATION_KERNEL_NS);
     return ran ? cudaSuccess : cudaErrorInvalidValue;
 }
 

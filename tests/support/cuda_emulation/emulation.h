@@ -14,7 +14,7 @@
  *
  * What it cannot show: memory that two blocks share, the chip's rounding of expf and erff, speed.
  *
- * Threading : one host thread. Kernels do not launch kernels.
+ * Threading : one host thread, but for memory. Kernels do not launch kernels.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_EMULATION_H
 #define TESTS_SUPPORT_CUDA_EMULATION_EMULATION_H
@@ -57,10 +57,43 @@ void emulation_copy(void *shared, const void *from, size_t size_bytes);
 void emulation_copy_group(void);
 void emulation_copy_wait(unsigned left);
 
-/* Whether work is to be noted instead of done, and noting it: run(cookie) once per replay, then
- * drop(cookie). */
-bool emulation_is_recording(void);
-void emulation_note(void (*run)(void *cookie), void (*drop)(void *cookie), void *cookie);
+/* ---- queues (queue.c) ----
+ *
+ * A stream is a list of things to do. They are done when they are asked for, or, from
+ * emulation_late(true) or with CCSTREAM_EMULATED=late in the environment on, as late as CUDA
+ * allows: when the host waits for them, or something that it waits for waits for them. What is used
+ * too early, or overwritten too early, is then wrong for certain.
+ *
+ * Times of events are those of a machine on which the host takes none: a stream begins a thing when
+ * the one before it is done and the host has asked for it; a kernel takes 2 us, a copy or fill 1 us
+ * and 1 ns for every 32 bytes. */
+struct emulation_stream; /* cudaStream_t */
+
+void emulation_late(bool late);
+/* Whether what the stream is given now is to be noted instead of done; if so, noting it: later
+ * run(cookie), once or, in a graph, as often as that is started, then drop(cookie). */
+bool emulation_is_deferred(const struct emulation_stream *stream);
+void emulation_note(struct emulation_stream *stream,
+                    void (*run)(void *cookie),
+                    void (*drop)(void *cookie),
+                    void *cookie,
+                    size_t took_ns);
+/* Something was done at once. */
+void emulation_spend(struct emulation_stream *stream, size_t took_ns);
+/* Does run(cookie) on a copy of size_bytes, or notes it. */
+void emulation_do(struct emulation_stream *stream,
+                  void (*run)(void *cookie),
+                  const void *cookie,
+                  size_t size_bytes,
+                  size_t took_ns);
+/* Everything that was given to any stream is done. */
+void emulation_finish_all(void);
+enum { EMULATION_KERNEL_NS = 2000, EMULATION_COPY_NS = 1000, EMULATION_BYTES_PER_NS = 32 };
+
+/* Whether the byte lies in what cudaMallocHost or cudaHostAlloc gave (runtime.c). */
+bool emulation_is_pinned(const void *host);
+/* Whether there is a library for convolutions (convolution.c); true. */
+void emulation_convolutions(bool on);
 
 /* From now on, run everything from the last to the first. */
 void emulation_backwards(bool backwards);

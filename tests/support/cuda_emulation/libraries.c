@@ -1,6 +1,6 @@
 /*
- * libraries: what stands for cuDNN and cuBLASLt in the emulated module: no engine for any
- * convolution, which sends the module to its own plain kernels, and the reference's matrix product.
+ * libraries: what stands for cuDNN and cuBLASLt in the emulated module: the reference's matrix
+ * product, and the plain convolutions of convolution.c.
  */
 #include <stdlib.h>
 
@@ -75,20 +75,6 @@ void conv_plans_destroy(struct conv_plans *p) {
     (void)p;
 }
 
-enum status conv_run(struct cuda_device *dev,
-                     const struct conv_problem *p,
-                     void *x,
-                     void *w,
-                     void *y,
-                     struct error *err) {
-    (void)dev;
-    (void)p;
-    (void)x;
-    (void)w;
-    (void)y;
-    return error_set(err, STATUS_UNSUPPORTED, "no convolution library on the emulated device");
-}
-
 int32_t
 conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form) {
     (void)plans;
@@ -126,7 +112,8 @@ struct emulated_product {
     float alpha;
 };
 
-static enum status multiply(const struct emulated_product *e, struct error *err) {
+static enum status multiply(const struct emulated_product *e) {
+    struct error *err = NULL;
     const struct ops *ref = ops_cpu_ref();
     const struct product *p = &e->p;
     struct device *dev = &e->dev->base;
@@ -146,8 +133,10 @@ static enum status multiply(const struct emulated_product *e, struct error *err)
     return STATUS_OK;
 }
 
-static void multiply_later(void *cookie) {
-    (void)multiply(cookie, NULL);
+static void multiply_or_stop(void *cookie) {
+    if (multiply(cookie) != STATUS_OK) {
+        abort(); /* the module has checked the product */
+    }
 }
 
 enum status matmul_run(struct cuda_device *dev,
@@ -160,14 +149,8 @@ enum status matmul_run(struct cuda_device *dev,
                        struct error *err) {
     const struct emulated_product e = {
         .dev = dev, .p = *p, .out = out, .a = a, .b = b, .bias = bias, .alpha = alpha};
-    if (!emulation_is_recording()) {
-        return multiply(&e, err);
-    }
-    struct emulated_product *noted = malloc(sizeof *noted);
-    if (noted == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a noted product");
-    }
-    *noted = e;
-    emulation_note(multiply_later, free, noted);
+    (void)err;
+    cuda_counted(dev);
+    emulation_do(dev->stream, multiply_or_stop, &e, sizeof e, EMULATION_KERNEL_NS);
     return STATUS_OK;
 }

@@ -1,10 +1,14 @@
 /*
- * runtime: the emulated CUDA runtime: memory is the host's, work is done when it is asked for.
+ * runtime: the emulated CUDA runtime: properties and memory, which is the host's; streams, events
+ * and graphs are in queue.c.
  *
  * Memory comes filled with a pattern that is not a number in any type, as a chip's comes filled
  * with what was there before.
  */
 #include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,22 +63,80 @@ cudaError_t cudaSetDevice(int index) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void **out, size_t size_bytes) {
+/* Every block begins with what it is. */
+struct block {
+    size_t size_bytes;
+    bool pinned;
+    struct block *next, *before; /* of all blocks */
+};
+enum { HEAD_BYTES = 256, TOTAL_BYTES = 1 << 30 };
+
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block *blocks;
+static size_t used_bytes; /* of the device */
+
+static cudaError_t take(void **out, size_t size_bytes, bool pinned) {
+    void *data = NULL;
     *out = NULL;
-    if (posix_memalign(out, 256, size_bytes) != 0) {
+    (void)pthread_mutex_lock(&blocks_lock);
+    const bool fits = pinned || size_bytes <= TOTAL_BYTES - used_bytes;
+    if (!fits || posix_memalign(&data, HEAD_BYTES, HEAD_BYTES + size_bytes) != 0) {
+        (void)pthread_mutex_unlock(&blocks_lock);
         return cudaErrorMemoryAllocation;
     }
+    struct block *b = data;
+    *b = (struct block){.size_bytes = size_bytes, .pinned = pinned, .next = blocks};
+    if (blocks != NULL) {
+        blocks->before = b;
+    }
+    blocks = b;
+    used_bytes += pinned ? 0 : size_bytes;
+    (void)pthread_mutex_unlock(&blocks_lock);
+    *out = (char *)data + HEAD_BYTES;
     memset(*out, DIRT, size_bytes);
     return cudaSuccess;
 }
 
+static cudaError_t give_back(void *data) {
+    if (data == NULL) {
+        return cudaSuccess;
+    }
+    struct block *b = (struct block *)(void *)((char *)data - HEAD_BYTES);
+    (void)pthread_mutex_lock(&blocks_lock);
+    *(b->before != NULL ? &b->before->next : &blocks) = b->next;
+    if (b->next != NULL) {
+        b->next->before = b->before;
+    }
+    used_bytes -= b->pinned ? 0 : b->size_bytes;
+    (void)pthread_mutex_unlock(&blocks_lock);
+    memset(data, DIRT, b->size_bytes); /* who still reads it shall see */
+    free(b);
+    return cudaSuccess;
+}
+
+bool emulation_is_pinned(const void *host) {
+    const uintptr_t at = (uintptr_t)host;
+    bool found = false;
+    (void)pthread_mutex_lock(&blocks_lock);
+    for (const struct block *b = blocks; b != NULL && !found; b = b->next) {
+        const uintptr_t begin = (uintptr_t)b + HEAD_BYTES;
+        found = b->pinned && at >= begin && at < begin + b->size_bytes;
+    }
+    (void)pthread_mutex_unlock(&blocks_lock);
+    return found;
+}
+
+cudaError_t cudaMalloc(void **out, size_t size_bytes) {
+    return take(out, size_bytes, false);
+}
+
 cudaError_t cudaMallocHost(void **out, size_t size_bytes) {
-    return cudaMalloc(out, size_bytes);
+    return take(out, size_bytes, true);
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t size_bytes, unsigned flags) {
     (void)flags;
-    return cudaMalloc(out, size_bytes);
+    return take(out, size_bytes, true);
 }
 
 cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) {
@@ -83,218 +145,28 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) {
     return cudaSuccess;
 }
 
+/* As CUDA's, it waits for the device. */
 cudaError_t cudaFree(void *data) {
-    free(data);
-    return cudaSuccess;
+    if (data != NULL) {
+        emulation_finish_all();
+    }
+    return give_back(data);
 }
 
+/* This one does not: what still reads it reads dirt. */
 cudaError_t cudaFreeHost(void *data) {
-    return cudaFree(data);
+    return give_back(data);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
-    *free_bytes = (size_t)1 << 30;
-    *total_bytes = (size_t)1 << 30;
+    (void)pthread_mutex_lock(&blocks_lock);
+    *free_bytes = TOTAL_BYTES - used_bytes;
+    *total_bytes = TOTAL_BYTES;
+    (void)pthread_mutex_unlock(&blocks_lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *data) {
-    (void)data;
-    out->type = cudaMemoryTypeUnregistered; /* so that uploads take the way through staging */
+    out->type = emulation_is_pinned(data) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
     return cudaSuccess;
-}
-
-/* A fill or a copy, now or noted. */
-struct transfer {
-    void *out;
-    const void *in; /* NULL: a fill */
-    int value;
-    size_t size_bytes;
-};
-
-static void run_transfer(void *cookie) {
-    const struct transfer *t = cookie;
-    if (t->in != NULL) {
-        memcpy(t->out, t->in, t->size_bytes);
-    } else {
-        memset(t->out, t->value, t->size_bytes);
-    }
-}
-
-static cudaError_t transfer(struct transfer t) {
-    if (!emulation_is_recording()) {
-        run_transfer(&t);
-        return cudaSuccess;
-    }
-    struct transfer *noted = malloc(sizeof *noted);
-    if (noted == NULL) {
-        return cudaErrorMemoryAllocation;
-    }
-    *noted = t;
-    emulation_note(run_transfer, free, noted);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *out, int value, size_t size_bytes, cudaStream_t stream) {
-    (void)stream;
-    return transfer((struct transfer){.out = out, .value = value, .size_bytes = size_bytes});
-}
-
-cudaError_t cudaMemcpyAsync(void *out,
-                            const void *in,
-                            size_t size_bytes,
-                            enum cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-    (void)kind;
-    (void)stream;
-    return transfer((struct transfer){.out = out, .in = in, .size_bytes = size_bytes});
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
-    (void)flags;
-    *out = NULL;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    (void)stream;
-    return emulation_is_recording() ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    (void)stream;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
-    (void)flags;
-    *out = NULL;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *out) {
-    return cudaEventCreateWithFlags(out, 0);
-}
-
-/* Every stretch takes a little less than the one before, so that all that is timed is also chosen.
- */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
-    static float last = 1e6f;
-    (void)begin;
-    (void)end;
-    last *= 0.999f;
-    *ms = last;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    (void)event;
-    (void)stream;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    (void)event;
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    (void)event;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-    (void)stream;
-    (void)event;
-    (void)flags;
-    return cudaSuccess;
-}
-
-/* ---- graphs: lists of what was noted ---- */
-
-struct emulation_graph {
-    struct item {
-        void (*run)(void *cookie);
-        void (*drop)(void *cookie);
-        void *cookie;
-        struct item *next;
-    } * first, **end;
-    size_t count;
-    int owners; /* the graph and its executable forms */
-};
-
-static struct emulation_graph *recording;
-
-bool emulation_is_recording(void) {
-    return recording != NULL;
-}
-
-void emulation_note(void (*run)(void *cookie), void (*drop)(void *cookie), void *cookie) {
-    struct item *i = malloc(sizeof *i);
-    if (i == NULL) {
-        abort();
-    }
-    *i = (struct item){.run = run, .drop = drop, .cookie = cookie};
-    *recording->end = i;
-    recording->end = &i->next;
-    recording->count++;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    (void)stream;
-    (void)mode;
-    recording = recording == NULL ? calloc(1, sizeof *recording) : NULL;
-    if (recording == NULL) {
-        return cudaErrorInvalidValue;
-    }
-    recording->end = &recording->first;
-    recording->owners = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
-    (void)stream;
-    *out = recording;
-    recording = NULL;
-    return *out != NULL ? cudaSuccess : cudaErrorInvalidValue;
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
-    (void)nodes;
-    *count = graph->count;
-    return cudaSuccess;
-}
-
-cudaError_t
-cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
-    (void)flags;
-    graph->owners++;
-    *out = graph;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-    (void)stream;
-    for (struct item *i = exec->first; i != NULL; i = i->next) {
-        i->run(i->cookie);
-    }
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-    if (--graph->owners > 0) {
-        return cudaSuccess;
-    }
-    while (graph->first != NULL) {
-        struct item *i = graph->first;
-        graph->first = i->next;
-        i->drop(i->cookie);
-        free(i);
-    }
-    free(graph);
-    return cudaSuccess;
-}
-
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-    return cudaGraphDestroy(exec);
 }

@@ -1,0 +1,376 @@
+/*
+ * queue: the emulated streams, events and graphs. See emulation.h.
+ */
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/cuda_emulation/emulation.h"
+
+struct item {
+    void (*run)(void *cookie);
+    void (*drop)(void *cookie);
+    void *cookie;
+    struct item *next;
+};
+
+struct emulation_stream {
+    struct item *first, **end;
+    uint64_t noted_count, done_count;
+    double now_ns; /* when all that it was given is done */
+    struct emulation_stream *next;
+};
+
+struct emulation_event {
+    struct emulation_stream *stream; /* NULL: not recorded */
+    uint64_t place;                  /* of the stream's things, those before it */
+    double at_ns;
+    bool shrinks; /* see cudaEventElapsedTime */
+};
+
+struct emulation_graph {
+    struct item *first, **end;
+    size_t count;
+    double took_ns;
+    int owners; /* the graph, its executable forms and starts that are under way */
+};
+
+static struct emulation_stream legacy; /* NULL's */
+static struct emulation_stream *streams;
+static struct emulation_graph *recording;
+static const struct emulation_stream *recorded;
+static bool is_late, is_running;
+static double host_ns; /* what the host has waited for */
+
+static struct emulation_stream *stream_of(struct emulation_stream *stream) {
+    return stream != NULL ? stream : &legacy;
+}
+
+__attribute__((constructor)) static void read_environment(void) {
+    const char *when = getenv("CCSTREAM_EMULATED");
+    is_late = when != NULL && strcmp(when, "late") == 0;
+}
+
+void emulation_late(bool late) {
+    emulation_finish_all();
+    is_late = late;
+}
+
+static bool is_recorded(const struct emulation_stream *stream) {
+    return recording != NULL && stream == recorded;
+}
+
+bool emulation_is_deferred(const struct emulation_stream *stream) {
+    return !is_running && (is_late || is_recorded(stream));
+}
+
+static struct item *item_of(void (*run)(void *), void (*drop)(void *), void *cookie) {
+    struct item *i = malloc(sizeof *i);
+    if (i == NULL) {
+        abort();
+    }
+    *i = (struct item){.run = run, .drop = drop, .cookie = cookie};
+    return i;
+}
+
+void emulation_spend(struct emulation_stream *stream, size_t took_ns) {
+    struct emulation_stream *s = stream_of(stream);
+    if (!is_running) {
+        s->now_ns = (s->now_ns > host_ns ? s->now_ns : host_ns) + (double)took_ns;
+    }
+}
+
+void emulation_note(struct emulation_stream *stream,
+                    void (*run)(void *cookie),
+                    void (*drop)(void *cookie),
+                    void *cookie,
+                    size_t took_ns) {
+    struct item *i = item_of(run, drop, cookie);
+    if (is_recorded(stream)) {
+        *recording->end = i;
+        recording->end = &i->next;
+        recording->count++;
+        recording->took_ns += (double)took_ns;
+        return;
+    }
+    struct emulation_stream *s = stream_of(stream);
+    if (s->first == NULL) {
+        s->end = &s->first;
+    }
+    *s->end = i;
+    s->end = &i->next;
+    s->noted_count++;
+    emulation_spend(stream, took_ns);
+}
+
+void emulation_do(struct emulation_stream *stream,
+                  void (*run)(void *cookie),
+                  const void *cookie,
+                  size_t size_bytes,
+                  size_t took_ns) {
+    void *copy = malloc(size_bytes);
+    if (copy == NULL) {
+        abort();
+    }
+    memcpy(copy, cookie, size_bytes);
+    if (emulation_is_deferred(stream)) {
+        emulation_note(stream, run, free, copy, took_ns);
+        return;
+    }
+    run(copy);
+    free(copy);
+    emulation_spend(stream, took_ns);
+}
+
+/* The stream's first `place` things are done. One of them may wait for another stream's. */
+static void run_until(struct emulation_stream *s, uint64_t place) {
+    const bool inner = is_running;
+    while (s->done_count < place && s->first != NULL) {
+        struct item *i = s->first;
+        s->first = i->next;
+        s->done_count++;
+        is_running = true;
+        i->run(i->cookie);
+        is_running = inner;
+        i->drop(i->cookie);
+        free(i);
+    }
+}
+
+static void finish(struct emulation_stream *s) {
+    run_until(s, s->noted_count);
+    host_ns = s->now_ns > host_ns ? s->now_ns : host_ns;
+}
+
+void emulation_finish_all(void) {
+    finish(&legacy);
+    for (struct emulation_stream *s = streams; s != NULL; s = s->next) {
+        finish(s);
+    }
+}
+
+/* ---- copies and fills ---- */
+
+struct transfer {
+    void *out;
+    const void *in; /* NULL: a fill */
+    int value;
+    size_t size_bytes;
+};
+
+static void run_transfer(void *cookie) {
+    const struct transfer *t = cookie;
+    if (t->in != NULL) {
+        memcpy(t->out, t->in, t->size_bytes);
+    } else {
+        memset(t->out, t->value, t->size_bytes);
+    }
+}
+
+static void transfer(cudaStream_t stream, struct transfer t) {
+    emulation_do(stream, run_transfer, &t, sizeof t,
+                 EMULATION_COPY_NS + t.size_bytes / EMULATION_BYTES_PER_NS);
+}
+
+cudaError_t cudaMemsetAsync(void *out, int value, size_t size_bytes, cudaStream_t stream) {
+    transfer(stream, (struct transfer){.out = out, .value = value, .size_bytes = size_bytes});
+    return cudaSuccess;
+}
+
+/* Memory of the host that is not pinned has been read or written when the call returns. */
+cudaError_t cudaMemcpyAsync(void *out,
+                            const void *in,
+                            size_t size_bytes,
+                            enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    const bool pinned = emulation_is_pinned(kind == cudaMemcpyHostToDevice ? in : out);
+    if (!pinned && is_recorded(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    transfer(stream, (struct transfer){.out = out, .in = in, .size_bytes = size_bytes});
+    if (!pinned) {
+        finish(stream_of(stream));
+    }
+    return cudaSuccess;
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    if (*out == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    (*out)->next = streams;
+    streams = *out;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (is_recorded(stream)) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    finish(stream_of(stream));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    struct emulation_stream **at = &streams;
+    emulation_finish_all(); /* others may wait for it */
+    while (*at != stream) {
+        at = &(*at)->next;
+    }
+    *at = stream->next;
+    free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
+    (void)flags;
+    *out = calloc(1, sizeof **out);
+    return *out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+/* Made so, events are those by which variants are timed. */
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
+    const cudaError_t code = cudaEventCreateWithFlags(out, cudaEventDefault);
+    if (code == cudaSuccess) {
+        (*out)->shrinks = true;
+    }
+    return code;
+}
+
+/* Of variants every stretch takes a little less than the one before, so that all that is timed is
+ * also chosen. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
+    static float last = 1e6f;
+    if (begin->stream == NULL || end->stream == NULL) {
+        return cudaErrorInvalidValue;
+    }
+    last *= begin->shrinks ? 0.999f : 1.0f;
+    *ms = begin->shrinks ? last : (float)((end->at_ns - begin->at_ns) * 1e-6);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    struct emulation_stream *s = stream_of(stream);
+    event->stream = s;
+    event->place = s->noted_count;
+    emulation_spend(stream, 0);
+    event->at_ns = s->now_ns;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (event->stream != NULL) {
+        run_until(event->stream, event->place);
+        host_ns = event->at_ns > host_ns ? event->at_ns : host_ns;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    free(event);
+    return cudaSuccess;
+}
+
+/* As it is now: it may be recorded again before this is reached. */
+static void run_wait(void *cookie) {
+    const struct emulation_event *event = cookie;
+    run_until(event->stream, event->place);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    struct emulation_stream *s = stream_of(stream);
+    (void)flags;
+    if (event->stream != NULL) {
+        s->now_ns = event->at_ns > s->now_ns ? event->at_ns : s->now_ns;
+        emulation_do(stream, run_wait, event, sizeof *event, 0);
+    }
+    return cudaSuccess;
+}
+
+/* ---- graphs: lists of what was noted ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    if (recording != NULL) {
+        return cudaErrorInvalidValue;
+    }
+    recording = calloc(1, sizeof *recording);
+    if (recording == NULL) {
+        return cudaErrorMemoryAllocation;
+    }
+    recording->end = &recording->first;
+    recording->owners = 1;
+    recorded = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
+    (void)stream;
+    *out = recording;
+    recording = NULL;
+    return *out != NULL ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+    (void)nodes;
+    *count = graph->count;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    graph->owners++;
+    *out = graph;
+    return cudaSuccess;
+}
+
+static void drop_graph(void *cookie) {
+    struct emulation_graph *graph = cookie;
+    if (--graph->owners > 0) {
+        return;
+    }
+    while (graph->first != NULL) {
+        struct item *i = graph->first;
+        graph->first = i->next;
+        i->drop(i->cookie);
+        free(i);
+    }
+    free(graph);
+}
+
+static void run_graph(void *cookie) {
+    const struct emulation_graph *graph = cookie;
+    for (struct item *i = graph->first; i != NULL; i = i->next) {
+        i->run(i->cookie);
+    }
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    exec->owners++;
+    if (emulation_is_deferred(stream)) {
+        emulation_note(stream, run_graph, drop_graph, exec, (size_t)exec->took_ns);
+        return cudaSuccess;
+    }
+    emulation_spend(stream, (size_t)exec->took_ns);
+    is_running = true;
+    run_graph(exec);
+    is_running = false;
+    drop_graph(exec);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    drop_graph(graph);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    drop_graph(exec);
+    return cudaSuccess;
+}
