@@ -20,11 +20,17 @@ static struct conv_bn_params unit_params(const struct unit *u, enum resnet_pass 
                                    .momentum = 0.1f};
 }
 
+/* Results that a unit leaves to the only one that reads them (kernels/ops.h); NULL: none. */
+struct deferrals {
+    struct conv_bn_deferral *defer, *in, *residual;
+};
+
 /* in (N, P, P, I) -> u->out (N, P', P', O) */
 static enum status unit_forward(const struct resnet *r,
                                 const struct unit *u,
                                 const struct tensor *in,
                                 const struct tensor *residual,
+                                const struct deferrals *deferrals,
                                 enum resnet_pass pass,
                                 struct error *err) {
     int64_t n = in->shape[0];
@@ -40,6 +46,9 @@ static enum status unit_forward(const struct resnet *r,
         running_var = params_tensor(r->params, u->running_var);
     }
     struct conv_bn_params p = unit_params(u, pass);
+    p.defer = p.training ? deferrals->defer : NULL; /* without training, units share memory */
+    p.take_in = deferrals->in;
+    p.take_residual = deferrals->residual;
     return r->dev->ops->conv_bn(r->dev, &out, &pre, &u->mean, &u->rstd, &running_mean, &running_var,
                                 in, &weight, &gamma, &beta, residual, &p, err);
 }
@@ -52,18 +61,24 @@ static enum status block_forward(const struct resnet *r,
                                  struct error *err) {
     int64_t n = x->shape[0];
     struct tensor residual = *x;
+    struct conv_bn_deferral shortcut = {0};
+    struct conv_bn_deferral units[BLOCK_MAX_UNITS] = {0};
     if (b->has_shortcut) {
         struct tensor in = *x;
         if (b->has_average) {
             in = first_rows(b->averaged, n);
             TRY(r->dev->ops->avgpool(r->dev, &in, x, &AVERAGE_POOL, err));
         }
-        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, pass, err));
+        const struct deferrals left = {.defer = &shortcut};
+        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, &left, pass, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, pass, err));
+        const struct deferrals left = {.defer = last ? NULL : &units[i],
+                                       .in = i > 0 ? &units[i - 1] : NULL,
+                                       .residual = last ? &shortcut : NULL};
+        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, &left, pass, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -77,12 +92,13 @@ enum status resnet_forward(struct resnet *r,
     REQUIRE(r->dev != NULL && (pass == RESNET_INFERENCE || r->opt.training));
     REQUIRE(images->ndim == 4 && images->shape[0] >= 1 && images->shape[0] <= r->opt.max_batch);
     const struct ops *ops = r->dev->ops;
+    const struct deferrals none = {0};
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
     const struct image_norm *norm = &IMAGE_NORMS[r->opt.norm];
     TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, pass, err));
+        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, &none, pass, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {

@@ -198,45 +198,64 @@ cudaError_t launch_batch_norm_running(cudaStream_t stream,
 template <typename T> struct apply_operands {
     T *out;
     const T *pre, *residual; /* residual NULL: none */
-    const float *mean, *rstd, *gamma, *beta;
+    struct launch_norm norm,
+        residual_norm; /* the latter of a residual that is not normalised yet */
     bool relu;
 };
 
-template <typename T, int V>
+/* What a norm does to V columns: (x - mean) scale + beta. */
+template <int V> struct columns_norm { float mean[V], scale[V], beta[V]; };
+
+template <int V>
+static __device__ __forceinline__ void
+load_norm(columns_norm<V> *to, const struct launch_norm &n, int64_t column) {
+    float rstd[V];
+    load_f32(to->mean, n.mean + column);
+    load_f32(to->beta, n.beta + column);
+    load_f32(to->scale, n.gamma + column);
+    load_f32(rstd, n.rstd + column);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        to->scale[k] *= rstd[k];
+    }
+}
+
+template <int V>
+static __device__ __forceinline__ void normalise(float (&x)[V], const columns_norm<V> &n) {
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        x[k] = (x[k] - n.mean[k]) * n.scale[k] + n.beta[k];
+    }
+}
+
+/* DUAL: the residual is normalised here too, and rounded as it would have been when stored. */
+template <typename T, int V, bool DUAL>
 static __global__ void apply(struct apply_operands<T> a, struct walk w) {
     const struct walk_place p = walk_place_of<V>(w, true);
     if (!p.inside) {
         return;
     }
-    float mean[V];
-    float scale[V];
-    float beta[V];
-    load_f32(mean, a.mean + p.column);
-    load_f32(beta, a.beta + p.column);
-    load_f32(scale, a.gamma + p.column);
-    {
-        float rstd[V];
-        load_f32(rstd, a.rstd + p.column);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            scale[k] *= rstd[k];
-        }
+    columns_norm<V> norm;
+    columns_norm<V> residual_norm;
+    load_norm(&norm, a.norm, p.column);
+    if (DUAL) {
+        load_norm(&residual_norm, a.residual_norm, p.column);
     }
 #pragma unroll 4
     for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
         const int64_t e = row * w.width + p.column;
         float x[V];
         load(x, a.pre + e);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            x[k] = (x[k] - mean[k]) * scale[k] + beta[k];
-        }
-        if (a.residual != NULL) {
+        normalise(x, norm);
+        if (DUAL || a.residual != NULL) {
             float r[V];
             load(r, a.residual + e);
+            if (DUAL) {
+                normalise(r, residual_norm);
+            }
 #pragma unroll
             for (int k = 0; k < V; k++) {
-                x[k] += r[k];
+                x[k] += DUAL ? as_stored<T>(r[k]) : r[k];
             }
         }
 #pragma unroll
@@ -251,40 +270,42 @@ template <typename T, int V>
 static cudaError_t run_apply(cudaStream_t stream,
                              void *out,
                              const void *pre,
-                             const float *mean,
-                             const float *rstd,
-                             const float *gamma,
-                             const float *beta,
+                             const struct launch_norm &norm,
                              const void *residual,
+                             const struct launch_norm *residual_norm,
                              bool relu,
                              int64_t rows,
                              int64_t channels) {
     const struct walk w = walk_of(rows, channels, V);
-    struct apply_operands<T> a = {
-        (T *)out, (const T *)pre, (const T *)residual, mean, rstd, gamma, beta, relu
+    const bool dual = residual_norm != NULL;
+    const struct apply_operands<T> a = {
+        (T *)out, (const T *)pre, (const T *)residual, norm, dual ? *residual_norm : norm, relu
     };
-    return launch(stream, walk_blocks(w), apply<T, V>, a, w);
+    return launch(stream, walk_blocks(w), dual ? apply<T, V, true> : apply<T, V, false>, a, w);
+}
+
+static bool norm_is_aligned(const struct launch_norm *n) {
+    return n == NULL || (is_aligned(n->mean) && is_aligned(n->rstd) && is_aligned(n->gamma) &&
+                         is_aligned(n->beta));
 }
 
 cudaError_t launch_batch_norm_apply(cudaStream_t stream,
                                     enum dtype real,
                                     void *out,
                                     const void *pre,
-                                    const float *mean,
-                                    const float *rstd,
-                                    const float *gamma,
-                                    const float *beta,
+                                    const struct launch_norm *norm,
                                     const void *residual,
+                                    const struct launch_norm *residual_norm,
                                     enum activation act,
                                     int64_t rows,
                                     int64_t channels) {
     if (rows == 0 || channels == 0) {
         return cudaSuccess;
     }
-    const bool vectors = is_aligned(mean) && is_aligned(rstd) && is_aligned(gamma);
-    return BY_TYPE(real, vectors && wide(real, channels, out, pre, residual, beta), run_apply,
-                   stream, out, pre, mean, rstd, gamma, beta, residual, act == ACTIVATION_RELU,
-                   rows, channels);
+    const bool vectors = norm_is_aligned(norm) && norm_is_aligned(residual_norm);
+    return BY_TYPE(real, vectors && wide(real, channels, out, pre, residual), run_apply, stream,
+                   out, pre, *norm, residual, residual_norm, act == ACTIVATION_RELU, rows,
+                   channels);
 }
 
 /* ---- backward: dy = dout behind the activation, xhat = (pre - mean) rstd ---- */

@@ -367,17 +367,21 @@ cudaError_t launch_batch_norm_running(cudaStream_t stream,
                                       const float *running_var,
                                       int64_t channels,
                                       float eps);
+/* What a batch norm does to its channels. */
+struct launch_norm {
+    const float *mean, *rstd, *gamma, *beta; /* (channels) */
+};
 /* out = act((pre - mean) rstd gamma + beta + residual), act NONE or RELU, residual may be NULL; one
- * pass, from the last row to the first: what the statistics read last is still in the cache. */
+ * pass, from the last row to the first: what the statistics read last is still in the cache.
+ * residual_norm: the residual is still the pre of that norm, and is normalised and rounded first;
+ * NULL: it is as it is. */
 cudaError_t launch_batch_norm_apply(cudaStream_t stream,
                                     enum dtype real,
                                     void *out,
                                     const void *pre,
-                                    const float *mean,
-                                    const float *rstd,
-                                    const float *gamma,
-                                    const float *beta,
+                                    const struct launch_norm *norm,
                                     const void *residual,
+                                    const struct launch_norm *residual_norm,
                                     enum activation act,
                                     int64_t rows,
                                     int64_t channels);

@@ -135,6 +135,51 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
                           "batch_norm_running", err);
 }
 
+static struct launch_norm norm_of(const struct conv_bn_deferral *d) {
+    return (struct launch_norm){d->mean, d->rstd, d->gamma, d->beta};
+}
+
+/* Writes an in that was left unwritten. */
+static enum status take_in(struct cuda_device *dev,
+                           const struct tensor *in,
+                           struct conv_bn_deferral *take,
+                           struct error *err) {
+    if (take == NULL || !take->given) {
+        return STATUS_OK;
+    }
+    const struct launch_norm norm = norm_of(take);
+    const int64_t channels = in->shape[3];
+    take->given = false;
+    return launched(dev,
+                    launch_batch_norm_apply(dev->stream, in->dtype, in->data, take->pre.data, &norm,
+                                            NULL, NULL, take->act, tensor_count(in) / channels,
+                                            channels),
+                    "batch_norm_apply", err);
+}
+
+/* out from pre, and from a residual that may be left to this. */
+static enum status apply(struct cuda_device *dev,
+                         const struct tensor *out,
+                         const struct tensor *pre,
+                         const struct launch_norm *norm,
+                         const struct tensor *residual,
+                         const struct conv_bn_params *p,
+                         struct error *err) {
+    struct conv_bn_deferral *take = p->take_residual;
+    const bool taken = take != NULL && take->given;
+    const struct launch_norm residual_norm = taken ? norm_of(take) : *norm;
+    const void *added = taken ? take->pre.data : tensor_wanted(residual) ? residual->data : NULL;
+    const int64_t channels = pre->shape[3];
+    if (taken) {
+        take->given = false;
+    }
+    return launched(dev,
+                    launch_batch_norm_apply(dev->stream, pre->dtype, out->data, pre->data, norm,
+                                            added, taken ? &residual_norm : NULL, p->act,
+                                            tensor_count(pre) / channels, channels),
+                    "batch_norm_apply", err);
+}
+
 static enum status cuda_conv_bn(struct device *device,
                                 const struct tensor *out,
                                 const struct tensor *pre,
@@ -162,14 +207,20 @@ static enum status cuda_conv_bn(struct device *device,
                               running_mean,
                               running_var,
                               p};
+    TRY(take_in(dev, in, p->take_in, err));
     TRY(forward(dev, &f, err));
-    const int64_t channels = pre->shape[3];
-    return launched(dev,
-                    launch_batch_norm_apply(dev->stream, pre->dtype, out->data, pre->data,
-                                            mean->data, rstd->data, gamma->data, beta->data,
-                                            tensor_wanted(residual) ? residual->data : NULL, p->act,
-                                            tensor_count(pre) / channels, channels),
-                    "batch_norm_apply", err);
+    const struct launch_norm norm = {mean->data, rstd->data, gamma->data, beta->data};
+    if (p->defer != NULL) {
+        *p->defer = (struct conv_bn_deferral){.given = true,
+                                              .pre = *pre,
+                                              .mean = norm.mean,
+                                              .rstd = norm.rstd,
+                                              .gamma = norm.gamma,
+                                              .beta = norm.beta,
+                                              .act = p->act};
+        return STATUS_OK;
+    }
+    return apply(dev, out, pre, &norm, residual, p, err);
 }
 
 /* ---- backward: a gradient of the convolution, `to` = or += ---- */

@@ -1,0 +1,287 @@
+/*
+ * Units of convolution and batch norm behind each other on the emulated CUDA device: results that
+ * one leaves to the next (struct conv_bn_deferral). The bits are those of units that write
+ * everything themselves, forward and backward, and near the reference's; what is left to the reader
+ * is not written, and nothing beside the results is.
+ * test-timeout: 120
+ */
+#include <math.h>
+#include <stdalign.h>
+#include <string.h>
+
+#include "kernels/bf16.h"
+#include "kernels/cuda/cuda_internal.h"
+#include "kernels/f16.h"
+#include "tests/support/cuda_emulation/emulation.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/test.h"
+
+enum { ARENA_BYTES = 1 << 19, GUARD_BYTES = 64, POISON = 0x7b };
+
+/* Tensors one after the other, with guard zones between them. */
+struct arena {
+    alignas(64) unsigned char bytes[ARENA_BYTES];
+    size_t used;
+};
+
+struct unit {
+    struct tensor in, weight, pre, out, mean, rstd, gamma, beta, running_mean, running_var;
+    struct tensor dweight, dgamma, dbeta, dpre, dout, din;
+    struct conv_bn_params p;
+};
+
+/* How the second unit reads the first one's out. */
+enum reading { AS_IN, AS_RESIDUAL };
+
+struct shape {
+    int64_t n, h, w, c, k;
+    enum reading reading;
+    enum activation act; /* of the first unit */
+};
+
+static const struct shape shapes[] = {
+    {2, 9, 7, 8, 64, AS_RESIDUAL, ACTIVATION_NONE},  {1, 5, 5, 3, 7, AS_RESIDUAL, ACTIVATION_NONE},
+    {2, 3, 5, 2, 132, AS_RESIDUAL, ACTIVATION_NONE}, {2, 9, 7, 8, 24, AS_IN, ACTIVATION_RELU},
+    {1, 5, 6, 3, 9, AS_IN, ACTIVATION_RELU},         {3, 4, 4, 8, 16, AS_IN, ACTIVATION_NONE}};
+enum { SHAPES_COUNT = sizeof shapes / sizeof shapes[0] };
+
+static void put_value(const struct tensor *t, int64_t i, float x) {
+    switch (t->dtype) {
+    case DTYPE_BF16:
+        ((uint16_t *)t->data)[i] = bf16_from_f32(x);
+        break;
+    case DTYPE_F16:
+        ((uint16_t *)t->data)[i] = f16_from_f32(x);
+        break;
+    default:
+        ((float *)t->data)[i] = x;
+    }
+}
+
+static struct tensor
+carve(struct arena *a, enum dtype t, int32_t ndim, const int64_t *shape, uint32_t seed) {
+    struct tensor out = tensor_view(a->bytes + a->used, t, ndim, shape);
+    const size_t bytes = (tensor_size_bytes(&out) + 63) / 64 * 64;
+    uint32_t draw = seed * 2654435761u + 12345u;
+    assert_true(a->used + bytes + GUARD_BYTES <= sizeof a->bytes);
+    memset(out.data, POISON, bytes + GUARD_BYTES);
+    for (int64_t i = 0; seed != 0 && i < tensor_count(&out); i++) {
+        draw = draw * 1664525u + 1013904223u;
+        put_value(&out, i, (float)(draw >> 8) * 0x1p-23f - 1.0f);
+    }
+    a->used += bytes + GUARD_BYTES;
+    return out;
+}
+
+static bool is_poison(const unsigned char *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != POISON) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void no_guard_is_written(const struct tensor *t) {
+    const size_t bytes = tensor_size_bytes(t);
+    assert_true(
+        is_poison((unsigned char *)t->data + bytes, (bytes + 63) / 64 * 64 - bytes + GUARD_BYTES));
+}
+
+/* 1x1, of stride 1. What is computed starts as poison. */
+static void
+carve_unit(struct arena *a, struct unit *u, const struct tensor *in, int64_t k, uint32_t seed) {
+    const enum dtype real = in->dtype;
+    const int64_t plane[4] = {in->shape[0], in->shape[1], in->shape[2], k};
+    const int64_t weight[4] = {k, 1, 1, in->shape[3]};
+    u->in = *in;
+    u->pre = carve(a, real, 4, plane, 0);
+    u->out = carve(a, real, 4, plane, 0);
+    u->dpre = carve(a, real, 4, plane, 0);
+    u->din = carve(a, real, 4, in->shape, 0);
+    u->dout = carve(a, real, 4, plane, seed);
+    u->weight = carve(a, real, 4, weight, seed + 1);
+    u->dweight = carve(a, DTYPE_F32, 4, weight, 0);
+    struct tensor *const computed[] = {&u->mean, &u->rstd, &u->dgamma, &u->dbeta};
+    struct tensor *const given[] = {&u->gamma, &u->beta, &u->running_mean, &u->running_var};
+    for (int i = 0; i < 4; i++) {
+        *computed[i] = carve(a, DTYPE_F32, 1, &k, 0);
+        *given[i] = carve(a, DTYPE_F32, 1, &k, seed + 2 + (uint32_t)i);
+    }
+    u->p = (struct conv_bn_params){.stride = 1, .training = true, .eps = 1e-5f, .momentum = 0.1f};
+}
+
+static enum status forward(struct device *dev,
+                           const struct unit *u,
+                           const struct tensor *residual,
+                           struct error *err) {
+    return dev->ops->conv_bn(dev, &u->out, &u->pre, &u->mean, &u->rstd, &u->running_mean,
+                             &u->running_var, &u->in, &u->weight, &u->gamma, &u->beta, residual,
+                             &u->p, err);
+}
+
+static void backward(struct device *dev, const struct unit *u, const struct tensor *dresidual) {
+    struct error err = {0};
+    assert_ok(dev->ops->conv_bn_bwd(dev, &u->din, WRITE_SET, dresidual, WRITE_SET, &u->dweight,
+                                    &u->dgamma, &u->dbeta, WRITE_SET, &u->dpre, &u->dout, &u->out,
+                                    &u->pre, &u->mean, &u->rstd, &u->in, &u->weight, &u->gamma,
+                                    &u->p, &err),
+              err);
+}
+
+struct chain {
+    struct unit first, second;
+};
+
+/* Both ways through two units. */
+static void run_chain(struct device *dev,
+                      struct arena *a,
+                      struct chain *c,
+                      const struct shape *s,
+                      enum dtype real,
+                      bool deferred) {
+    static const struct tensor none = {0};
+    struct conv_bn_deferral deferral = {0};
+    struct error err = {0};
+    const int64_t shape[4] = {s->n, s->h, s->w, s->c};
+    const bool as_in = s->reading == AS_IN;
+    a->used = 0;
+    const struct tensor in = carve(a, real, 4, shape, 1);
+    carve_unit(a, &c->first, &in, s->k, 100);
+    carve_unit(a, &c->second, as_in ? &c->first.out : &in, s->k, 200);
+    c->first.p.act = s->act;
+    c->second.p.act = ACTIVATION_RELU;
+    if (deferred) {
+        c->first.p.defer = &deferral;
+        *(as_in ? &c->second.p.take_in : &c->second.p.take_residual) = &deferral;
+    }
+    assert_ok(forward(dev, &c->first, &none, &err), err);
+    assert_int_equal(deferral.given, deferred);
+    assert_int_equal(is_poison(c->first.out.data, tensor_size_bytes(&c->first.out)), deferred);
+    assert_ok(forward(dev, &c->second, as_in ? &none : &c->first.out, &err), err);
+    assert_false(deferral.given);
+    assert_int_equal(is_poison(c->first.out.data, tensor_size_bytes(&c->first.out)),
+                     deferred && !as_in);
+    no_guard_is_written(&c->first.out);
+    no_guard_is_written(&c->second.out);
+    c->first.dout = as_in ? c->second.din : c->first.dout;
+    backward(dev, &c->second, as_in ? &none : &c->first.dout);
+    backward(dev, &c->first, &none);
+}
+
+static void near_in_norm(const struct tensor *got, const struct tensor *ref, double tolerance) {
+    double difference = 0.0;
+    double size = 0.0;
+    for (int64_t i = 0; i < tensor_count(ref); i++) {
+        difference += pow(op_value(got, i) - op_value(ref, i), 2.0);
+        size += pow(op_value(ref, i), 2.0);
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(size))) {
+        fail_msg("off by %.3g of its norm", sqrt(difference / size));
+    }
+}
+
+static void same_bits(const struct tensor *got, const struct tensor *want) {
+    assert_memory_equal(got->data, want->data, tensor_size_bytes(want));
+}
+
+static void same_chain(const struct chain *got, const struct chain *want, enum reading reading) {
+    same_bits(&got->second.out, &want->second.out);
+    same_bits(&got->second.running_var, &want->second.running_var);
+    same_bits(&got->second.dweight, &want->second.dweight);
+    same_bits(&got->first.dweight, &want->first.dweight);
+    same_bits(&got->first.dgamma, &want->first.dgamma);
+    same_bits(&got->first.din, &want->first.din);
+    if (reading == AS_IN) {
+        same_bits(&got->first.out, &want->first.out);
+    }
+}
+
+static struct device *open_emulated(const struct device_options *opt) {
+    struct device *dev;
+    struct error err = {0};
+    if (test_sanitizer()[0] != '\0') {
+        test_skip("sanitizers do not follow jumps between the stacks of fibers");
+    }
+    assert_ok(cuda_open(&dev, 0, opt, &err), err);
+    return dev;
+}
+
+static struct device *open_reference(void) {
+    struct device *dev;
+    struct error err = {0};
+    assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
+    return dev;
+}
+
+static void deferred_is_the_same(enum dtype real, enum own_convolutions own, double tolerance) {
+    static struct arena ours, theirs;
+    struct device_options opt;
+    device_options_default(&opt);
+    opt.own_convolutions = own;
+    struct device *ref = open_reference();
+    struct device *dev = open_emulated(&opt);
+    for (int i = 0; i < SHAPES_COUNT; i++) {
+        for (int backwards = 0; backwards < 2; backwards++) {
+            struct chain got;
+            struct chain want;
+            emulation_backwards(backwards != 0);
+            run_chain(dev, &ours, &got, &shapes[i], real, true);
+            run_chain(dev, &theirs, &want, &shapes[i], real, false);
+            same_chain(&got, &want, shapes[i].reading);
+            run_chain(ref, &theirs, &want, &shapes[i], real, false);
+            near_in_norm(&got.second.out, &want.second.out, tolerance);
+            near_in_norm(&got.first.din, &want.first.din, tolerance);
+            near_in_norm(&got.first.dweight, &want.first.dweight, tolerance);
+        }
+    }
+    device_close(ref);
+    device_close(dev);
+}
+
+TEST(what_is_left_to_the_reader_has_the_same_bits_in_f32) {
+    deferred_is_the_same(DTYPE_F32, OWN_WHERE_FASTER, 1e-5);
+}
+
+TEST(what_is_left_to_the_reader_has_the_same_bits_in_bf16) {
+    deferred_is_the_same(DTYPE_BF16, OWN_WHERE_FASTER, 2e-2);
+}
+
+TEST(what_is_left_to_the_reader_has_the_same_bits_with_own_products) {
+    deferred_is_the_same(DTYPE_BF16, OWN_ALWAYS, 2e-2);
+}
+
+static void refused(struct device *dev, const struct unit *u, const struct tensor *residual) {
+    struct error err = {0};
+    assert_status(forward(dev, u, residual, &err), STATUS_INVALID, err);
+}
+
+TEST(deferrals_that_make_no_sense_are_refused) {
+    static const struct tensor none = {0};
+    static const int64_t shape[4] = {1, 3, 3, 8};
+    static struct arena a;
+    struct conv_bn_deferral left = {0};
+    struct unit u;
+    struct device *dev = open_reference();
+    a.used = 0;
+    const struct tensor in = carve(&a, DTYPE_F32, 4, shape, 1);
+    const struct tensor residual = carve(&a, DTYPE_F32, 4, shape, 2);
+    carve_unit(&a, &u, &in, 8, 100);
+    u.p.defer = &left;
+    refused(dev, &u, &residual); /* the giver has a residual */
+    u.p.training = false;
+    refused(dev, &u, &none);
+    u.p.defer = NULL;
+    u.p.training = true;
+    left = (struct conv_bn_deferral){.given = true, .pre = in, .act = ACTIVATION_RELU};
+    u.p.take_residual = &left;
+    refused(dev, &u, &residual); /* its backward pass would read what was not written */
+    left.act = ACTIVATION_NONE;
+    refused(dev, &u, &none);
+    left.pre.shape[1] = 4;
+    refused(dev, &u, &residual);
+    u.p.take_residual = NULL;
+    u.p.take_in = &left;
+    refused(dev, &u, &none);
+    device_close(dev);
+}
