@@ -100,10 +100,10 @@ struct device_loss {
     const float *image_similarity, *text_similarity; /* (B, B), cyclip; NULL otherwise */
     float *image_gradient, *text_gradient;           /* the same */
     const uint64_t *sample_ids;                      /* (B) */
-    /* Read: step, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau (as struct
-     * loss_output; NaN where not sound), and sound = 0 where something is not finite: then state
-     * and scalars are as they were, and gradients of no use. Where sound was 0 before, so it is
-     * too. */
+    /* Read: step, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau,
+     * batch_log_u, batch_zeta (as struct loss_output; NaN where not sound), and sound = 0 where
+     * something is not finite: then state and scalars are as they were, and gradients of no use.
+     * Where sound was 0 before, so it is too. */
     struct step_values *values;
     int32_t *fault; /* enum device_loss_fault of this step; kept where sound was 0 before it */
     struct device_loss_scalars *scalars;

@@ -151,7 +151,10 @@ struct step_values {
     double grad_norm;  /* grad_scale: of the gradients without loss_scale, before clipping */
     double grad_scale; /* grad_scale: gradients are multiplied by this */
     double squares[2]; /* room for the sums that grad_scale takes */
-    double loss, objective, tau; /* of the step, where the device computes the loss */
+    /* Of the step, where the device computes the loss: the batch's are means of what it left of
+     * the batch's samples, by side; NaN where the loss keeps no such number. */
+    double loss, objective, tau;
+    double batch_log_u[2], batch_zeta[2];
     uint64_t sound; /* 1; 0 from the first step on whose loss or gradient is not finite: from then
                        on optimisers change nothing */
     double loss_scale;       /* 0: no loss scaling; a gradient that is not finite is not sound */

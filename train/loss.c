@@ -214,6 +214,10 @@ enum status loss_create(struct loss **out,
     l->state = state;
     l->samples_count = samples_count;
     l->max_batch_count = max_batch_count;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        l->log_u[side] = -1;
+        l->zeta[side] = -1;
+    }
     enum status s;
     TRY_OR_FAIL(s, allocate_scratch(l, err));
     TRY_OR_FAIL(s, method->create(l, err));
@@ -385,6 +389,19 @@ static enum status check_finite(const struct loss *l,
     return STATUS_OK;
 }
 
+/* Over the `count` distinct samples; NaN without the column. */
+static double batch_mean(const struct loss *l, int32_t column, int64_t count) {
+    if (column < 0) {
+        return (double)NAN;
+    }
+    const float *values = sample_state_column(l->state, column);
+    double sum = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)values[l->ids[i]];
+    }
+    return sum / (double)count;
+}
+
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err) {
     REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
@@ -418,6 +435,10 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         take_step(l, in, out);
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
+    }
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        out->batch.log_u[side] = batch_mean(l, l->log_u[side], count);
+        out->batch.zeta[side] = batch_mean(l, l->zeta[side], count);
     }
     return STATUS_OK;
 }

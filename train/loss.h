@@ -85,6 +85,13 @@ struct loss_input {
     double zeta_lr_image; /*        0 = frozen */
 };
 
+/* What a step left of the batch's distinct samples, as means over them: by side, images first. NaN
+ * where the loss keeps no such number. */
+struct loss_batch_state {
+    double log_u[2]; /* log of the running means */
+    double zeta[2];
+};
+
 struct loss_output {
     /* As similarity: dL/dS, the caller's storage. With two views every element is a variable of its
      * own: the embeddings' gradient is (G + G^T) X. */
@@ -98,6 +105,7 @@ struct loss_output {
     double objective; /* an estimate of the loss over the whole dataset, from the running sums; for
                          losses without them the value itself, for emc2 that of the batch */
     double tau;       /* temperature in this step; isogclr: the mean over the batch */
+    struct loss_batch_state batch;
 };
 
 struct loss;

@@ -63,7 +63,7 @@ struct loss {
     uint64_t samples_count;
     int64_t max_batch_count;
 
-    /* Columns by anchor side; what a method does not add is 0. */
+    /* Columns by anchor side; what a method does not add is 0, of the first two -1. */
     int32_t log_u[SIDE_COUNT]; /* log of the running mean */
     int32_t zeta[SIDE_COUNT];  /* zeta of the samples of a side */
     int32_t zeta_momentum[SIDE_COUNT];

@@ -4,6 +4,7 @@
 #include "train/metrics.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,18 +117,47 @@ static struct json_writer *begin_line(struct metrics *m, uint64_t step) {
     return &m->line;
 }
 
+static void put_peak_rss(struct json_writer *w) {
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        json_u64(w, "peak_rss_bytes", (uint64_t)used.ru_maxrss * 1024);
+    }
+}
+
+static void put_batch(struct json_writer *w, const struct loss_batch_state *b) {
+    const struct {
+        const char *name;
+        double value;
+    } members[] = {{"image.log_u", b->log_u[0]},
+                   {"text.log_u", b->log_u[1]},
+                   {"image.zeta", b->zeta[0]},
+                   {"text.zeta", b->zeta[1]}};
+    json_open_object(w, "batch");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (isfinite(members[i].value)) {
+            json_double(w, members[i].name, members[i].value);
+        }
+    }
+    json_close_object(w);
+}
+
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err) {
     struct json_writer *w = begin_line(m, r->step);
     json_u64(w, "epoch", r->epoch);
     json_double(w, "loss", r->loss);
     json_double(w, "global_loss", r->global_loss);
     json_double(w, "tau", r->tau);
+    put_batch(w, &r->batch);
     json_double(w, "lr", r->lr);
     json_double(w, "zeta_lr", r->zeta_lr);
     json_double(w, "grad_norm", r->grad_norm);
     json_double(w, "pairs_per_s", r->pairs_per_s);
     json_double(w, "stall_fraction", r->stall_fraction);
     json_u64(w, "replaced", r->replaced_count);
+    put_peak_rss(w);
+    if (r->device_bytes > 0) {
+        json_u64(w, "device_bytes", r->device_bytes);
+    }
     return write_line(m, err);
 }
 
@@ -144,7 +174,6 @@ enum status metrics_state(struct metrics *m,
                           const struct sample_state *state,
                           struct error *err) {
     struct json_writer *w = begin_line(m, step);
-    struct rusage used;
     json_open_object(w, "state");
     for (int32_t c = 0; c < sample_state_count(state); c++) {
         size_t size_bytes;
@@ -159,9 +188,7 @@ enum status metrics_state(struct metrics *m,
         json_close_object(w);
     }
     json_close_object(w);
-    if (getrusage(RUSAGE_SELF, &used) == 0) {
-        json_u64(w, "peak_rss_bytes", (uint64_t)used.ru_maxrss * 1024);
-    }
+    put_peak_rss(w);
     return write_line(m, err);
 }
 

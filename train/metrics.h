@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
+#include "train/loss.h"
 #include "train/retrieval.h"
 #include "train/sample_state.h"
 
@@ -25,11 +26,13 @@ struct step_report {
     double loss;        /* what the gradient is of: for global losses a surrogate */
     double global_loss; /* estimate of the loss over the dataset, see loss_output.objective */
     double tau;
+    struct loss_batch_state batch; /* what the step left of the batch's samples */
     double lr, zeta_lr;
     double grad_norm;
     double pairs_per_s;      /* of this step */
     double stall_fraction;   /* of this step's time: waiting for the loader */
     uint32_t replaced_count; /* damaged samples replaced in this batch */
+    uint64_t device_bytes;   /* the most of the device's memory seen in use; 0: it has none */
 };
 
 /* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. Returns OK, IO, NOMEM or LIMIT.
@@ -39,7 +42,9 @@ enum status metrics_open(struct metrics **out, const char *run, uint64_t step, s
 /* Whether a kept line is the evaluation of the step that open was given. */
 bool metrics_has_evaluation(const struct metrics *m);
 
-/* Each writes one whole line. Returns OK or IO. */
+/* Each writes one whole line. That of a step has "batch": {"image.log_u", "text.log_u",
+ * "image.zeta", "text.zeta"}, those of them that the loss keeps, and "peak_rss_bytes" of the
+ * process. Returns OK or IO. */
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,

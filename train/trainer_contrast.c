@@ -137,6 +137,7 @@ static enum status step_loss(struct trainer *t,
     r->loss = out.value;
     r->global_loss = out.objective;
     r->tau = out.tau;
+    r->batch = out.batch;
     return STATUS_OK;
 }
 

@@ -68,7 +68,9 @@ struct trainer {
 
     uint64_t step; /* done; with steps that overlap, launched */
     uint64_t resumed_step;
-    uint64_t saved_step; /* of the newest checkpoint of this process; UINT64_MAX: none */
+    uint64_t told_steps;   /* of this process */
+    uint64_t device_bytes; /* the most of the device's memory seen in use */
+    uint64_t saved_step;   /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
 
 /* trainer_open.c: loader, model, state, loss and schedule. */

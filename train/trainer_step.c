@@ -10,6 +10,7 @@
 #include <inttypes.h>
 
 #include "formats/base/clock.h"
+#include "kernels/device_stream.h"
 
 /* Learning rates of the step: by steps, or by epochs as the published code has it. */
 void trainer_rates(const struct trainer *t,
@@ -91,6 +92,10 @@ enum status trainer_read_values(struct trainer *t,
         r->loss = values->loss;
         r->global_loss = values->objective;
         r->tau = values->tau;
+        for (int side = 0; side < 2; side++) {
+            r->batch.log_u[side] = values->batch_log_u[side];
+            r->batch.zeta[side] = values->batch_zeta[side];
+        }
     }
     if (values->sound != 0) {
         return STATUS_OK;
@@ -114,10 +119,23 @@ void trainer_tell_unsound(struct trainer *t,
     }
 }
 
+/* Asking the driver takes tens of microseconds and memory grows in the first steps, so those are
+ * looked at and one of every 64 behind them. */
+static void watch_memory(struct trainer *t) {
+    if (t->dev->stream != NULL && (t->told_steps < 8 || t->told_steps % 64 == 0)) {
+        const uint64_t now = t->dev->stream->counters(t->dev).memory_bytes;
+        t->device_bytes = now > t->device_bytes ? now : t->device_bytes;
+    }
+    t->told_steps++;
+}
+
 enum status trainer_tell_step(struct trainer *t, const struct step_report *r, struct error *err) {
-    TRY(metrics_step(t->metrics, r, err));
+    struct step_report told = *r;
+    watch_memory(t);
+    told.device_bytes = t->device_bytes;
+    TRY(metrics_step(t->metrics, &told, err));
     if (t->options.on_step != NULL) {
-        t->options.on_step(t->options.cookie, r, trainer_last_step(t));
+        t->options.on_step(t->options.cookie, &told, trainer_last_step(t));
     }
     return STATUS_OK;
 }

@@ -307,6 +307,20 @@ largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side
     return block_max(most, room);
 }
 
+/* Of a column that a step left, the mean over the samples that count; NaN without the column. */
+static __device__ __forceinline__ double
+batch_mean(const struct device_loss &l, const struct loss_scratch &w, const float *column) {
+    __shared__ double room[WARPS];
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x; i < l.batch_count && column != NULL; i += THREADS) {
+        if (w.rank[i] >= 0) {
+            sum += (double)column[i];
+        }
+    }
+    sum = block_sum(sum, room);
+    return column != NULL ? sum / (double)w.head->count : (double)NAN;
+}
+
 struct step_sums {
     double value, objective, extra, scale, bias;
     double zeta[DEVICE_LOSS_SIDES]; /* the largest */
@@ -423,6 +437,14 @@ static __global__ void finish(struct device_loss l, struct loss_scratch w) {
         s = sum_step(l, w);
     }
     const bool sound = s.fault == DEVICE_LOSS_SOUND && !w.head->stopped;
+    for (int side = 0; side < DEVICE_LOSS_SIDES; side++) {
+        const double log_u = batch_mean(l, w, w.columns[DEVICE_LOSS_LOG_U][side]);
+        const double zeta = batch_mean(l, w, w.columns[DEVICE_LOSS_ZETA][side]);
+        if (threadIdx.x == 0) {
+            l.values->batch_log_u[side] = sound ? log_u : (double)NAN;
+            l.values->batch_zeta[side] = sound ? zeta : (double)NAN;
+        }
+    }
     if (sound) {
         put_state(l, w);
     }

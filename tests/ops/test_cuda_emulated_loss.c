@@ -279,6 +279,10 @@ step_on_device(struct side *s, const struct batch *x, struct result *r, struct e
     assert_ok(loss_device_step(s->on_device, err), *err);
     r->out = (struct loss_output){
         .value = s->values.loss, .objective = s->values.objective, .tau = s->values.tau};
+    for (int side = 0; side < 2; side++) {
+        r->out.batch.log_u[side] = s->values.batch_log_u[side];
+        r->out.batch.zeta[side] = s->values.batch_zeta[side];
+    }
     for (int i = 0; i < matrices_of(s); i++) {
         const struct loss_device_matrix *m =
             loss_device_matrix(s->on_device, (enum loss_device_matrix_kind)i);
@@ -337,6 +341,13 @@ static void compare_state(const char *what, struct side *got, struct side *ref) 
     }
 }
 
+/* Of f32 numbers that agree but for last bits; none where the host has none. */
+static void close_mean(const char *what, const char *name, double got, double ref) {
+    if (isnan(got) != isnan(ref) || fabs(got - ref) > 1e-6 * fmax(1.0, fabs(ref))) {
+        fail_msg("%s: %s is %.17g, not %.17g", what, name, got, ref);
+    }
+}
+
 static void compare_results(const char *what,
                             const struct side *s,
                             const struct result *got,
@@ -351,6 +362,10 @@ static void compare_results(const char *what,
     close_f64(what, "value", got->out.value, ref->out.value);
     close_f64(what, "objective", got->out.objective, ref->out.objective);
     close_f64(what, "tau", got->out.tau, ref->out.tau);
+    for (int side = 0; side < 2; side++) {
+        close_mean(what, "mean of log u", got->out.batch.log_u[side], ref->out.batch.log_u[side]);
+        close_mean(what, "mean of zeta", got->out.batch.zeta[side], ref->out.batch.zeta[side]);
+    }
 }
 
 /* Every step against the host; then the same steps with threads run backwards, to the bit. */

@@ -479,6 +479,35 @@ TEST(an_id_met_twice_counts_in_its_first_place) {
     }
 }
 
+/* Means over distinct samples of what the step stored; nothing where the loss keeps nothing. */
+TEST(a_step_sums_up_what_it_left_of_its_batch) {
+    static const char *const names[] = {"clip", "sogclr", "isogclr", "nuclr"};
+    static const char *const columns[] = {"image.log_u", "text.log_u", "image.zeta", "text.zeta"};
+    for (size_t k = 0; k < 4; k++) {
+        struct fixture f;
+        open_fixture(&f, names[k], 0.05, 1000);
+        f.ids[3] = f.ids[1];
+        (void)step_rates(&f, 1e-3);
+        const struct loss_output out = step_rates(&f, 1e-3);
+        const double got[] = {out.batch.log_u[0], out.batch.log_u[1], out.batch.zeta[0],
+                              out.batch.zeta[1]};
+        for (int i = 0; i < 4; i++) {
+            if (sample_state_find(f.state, columns[i]) < 0) {
+                assert_true(isnan(got[i]));
+                assert_true(strstr(columns[i], "zeta") != NULL ? k < 3 : k == 0);
+                continue;
+            }
+            const float *values = column(&f, columns[i]);
+            double sum = 0.0;
+            for (int a = 0; a < B; a++) {
+                sum += a == 3 ? 0.0 : (double)values[f.ids[a]];
+            }
+            assert_true(fabs(got[i] - sum / (B - 1)) <= 1e-12);
+        }
+        close_fixture(&f);
+    }
+}
+
 static void assert_same_step(struct fixture *a, struct fixture *b, double tolerance) {
     step(a);
     step(b);

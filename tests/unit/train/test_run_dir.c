@@ -1,6 +1,7 @@
 /*
  * A run's directory: what a path names, which checkpoints stay, and which lines of the metrics.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,40 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     free(text);
     struct metrics *m = NULL;
     assert_status(metrics_open(&m, test_temp_path("nowhere"), 0, &err), STATUS_NOTFOUND, err);
+}
+
+/* Of the batch's state only what the loss keeps; memory in every line. */
+TEST(a_step_tells_its_batch_and_memory) {
+    struct error err = {0};
+    struct metrics *m = NULL;
+    const double none = (double)NAN;
+    const struct step_report steps[] = {
+        {.step = 1, .batch = {.log_u = {-1.5, 2.25}, .zeta = {none, none}}},
+        {.step = 2, .batch = {.log_u = {0.5, none}, .zeta = {-0.05, 0.125}}, .device_bytes = 77},
+        {.step = 3, .batch = {.log_u = {none, none}, .zeta = {none, none}}},
+    };
+    static const char *const wanted[] = {
+        "\"batch\":{\"image.log_u\":-1.5,\"text.log_u\":2.25},",
+        "\"batch\":{\"image.log_u\":0.5,\"image.zeta\":-0.05,\"text.zeta\":0.125},",
+        "\"batch\":{},",
+    };
+    assert_ok(metrics_open(&m, test_temp_dir(), 0, &err), err);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(metrics_step(m, &steps[i], &err), err);
+    }
+    metrics_close(m);
+    size_t size = 0;
+    char *text = (char *)test_read_file(test_temp_path("metrics.jsonl"), &size);
+    char *line = strtok(text, "\n");
+    for (int i = 0; i < 3; i++, line = strtok(NULL, "\n")) {
+        assert_non_null(line);
+        assert_non_null(strstr(line, wanted[i]));
+        const char *rss = strstr(line, "\"peak_rss_bytes\":");
+        assert_non_null(rss);
+        assert_true(strtoull(rss + sizeof "\"peak_rss_bytes\":" - 1, NULL, 10) > 1 << 20);
+        assert_int_equal(strstr(line, "\"device_bytes\":77}") != NULL, i == 1);
+    }
+    free(text);
 }
 
 /* Only a whole line of that very step counts. */
