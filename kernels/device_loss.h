@@ -34,6 +34,7 @@ enum device_loss_kind {
     DEVICE_LOSS_SOGCLR,
     DEVICE_LOSS_ISOGCLR,
     DEVICE_LOSS_NUCLR,
+    DEVICE_LOSS_FASTCLIP, /* v0 to v3, by the constants */
     DEVICE_LOSS_EMC2
 };
 
@@ -44,6 +45,7 @@ enum device_loss_column {
     DEVICE_LOSS_ZETA_MOMENTUM,
     DEVICE_LOSS_TAU,
     DEVICE_LOSS_TAU_GRADIENT,
+    DEVICE_LOSS_TAU_SQUARE, /* fastclip: of the gradient */
     DEVICE_LOSS_CHAIN,
     DEVICE_LOSS_COLUMN_COUNT
 };
@@ -55,14 +57,20 @@ struct device_loss_constants {
     double samples_count; /* n, live samples of the dataset */
     double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma, zeta_momentum;
+    double
+        slow_tau; /* where the one learned tau is no more, it is learned at a third of its rate */
     double tau_plus, beta, q, lambda;
     double cyclic_self, cyclic_cross;
     double burn_in;
     uint64_t seed;
-    bool global_tau;    /* one temperature, learned */
-    bool zeta_unbiased; /* nuclr */
-    bool zeta_frozen;   /* nuclr: zeta never moves */
-    bool own_xi;        /* nuclr: the anchor's own zeta in the place of xi */
+    uint64_t gamma_epochs; /* gamma is 1 in epoch 0 and falls along half a cosine until this one;
+                              0: it is constant */
+    bool global_tau;       /* one temperature, learned */
+    bool own_tau;          /* fastclip: a temperature for every sample and side, learned */
+    bool times_tau;        /* fastclip: its v3 */
+    bool zeta_unbiased;    /* nuclr */
+    bool zeta_frozen;      /* nuclr: zeta never moves */
+    bool own_xi;           /* nuclr: the anchor's own zeta in the place of xi */
 };
 
 /* A scalar that Adam learns. */
@@ -100,7 +108,7 @@ struct device_loss {
     const float *image_similarity, *text_similarity; /* (B, B), cyclip; NULL otherwise */
     float *image_gradient, *text_gradient;           /* the same */
     const uint64_t *sample_ids;                      /* (B) */
-    /* Read: step, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau,
+    /* Read: step, epoch, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau,
      * batch_log_u, batch_zeta (as struct loss_output; NaN where not sound), and sound = 0 where
      * something is not finite: then state and scalars are as they were, and gradients of no use.
      * Where sound was 0 before, so it is too. */

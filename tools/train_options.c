@@ -6,10 +6,12 @@
 #include <string.h>
 
 /* Those of loss_names; a test compares. */
-static const char *const loss_choices[] = {"clip",         "siglip",     "cyclip",  "dcl",   "hcl",
-                                           "rince",        "sogclr",     "isogclr", "nuclr", "emc2",
-                                           "nuclr-frozen", "nuclr-noxi", "simclr",  NULL};
+static const char *const loss_choices[] = {
+    "clip",   "siglip",      "cyclip",      "dcl",         "hcl",          "rince",
+    "sogclr", "isogclr",     "nuclr",       "emc2",        "nuclr-frozen", "nuclr-noxi",
+    "simclr", "fastclip-v0", "fastclip-v1", "fastclip-v2", "fastclip-v3",  NULL};
 static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
+static const char *const schedule_choices[] = {"own", "constant", "cosine", NULL};
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const task_choices[] = {"pair", "simclr", NULL};
@@ -129,23 +131,28 @@ static const struct cli_option rows[] = {
 
     {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
      .metavar = "NAME", .group = "Loss",
-     .help = "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr "
-             "(Algorithm 1), emc2: of the whole dataset; nuclr-frozen (zeta stays), "
-             "nuclr-noxi (each sample's own zeta for xi): ablations; simclr: InfoNCE of "
-             "--task simclr. Their papers are named below"},
+     .help =
+         "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr "
+         "(Algorithm 1), emc2, fastclip-v0 (one learned temperature), -v1 (a constant one), -v2 "
+         "(one for each sample), -v3 (one, with a price): of the whole dataset; nuclr-frozen (zeta "
+         "stays), "
+         "nuclr-noxi (each sample's own zeta for xi): ablations; simclr: InfoNCE of "
+         "--task simclr. Their papers are named below"},
     {"parity", 0, CLI_ENUM, FIELD(parity), .default_text = "algorithm", .choices = parity_choices,
      .metavar = "KIND", .group = "Loss",
      .help = "sogclr, isogclr, nuclr: the published algorithm, or what Wang's published "
              "code computes (reference), its learning rates included"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "temperature, or where a learned one begins; 0: 0.01 (Wang's comparison on "
-             "CC3M), siglip 0.1 (Zhai), emc2 0.07 (Yau); with --task simclr 0.5 (Chuang "
-             "2020), rince, sogclr and isogclr 0.1, emc2 0.07"},
+     .help =
+         "temperature, or where a learned one begins; 0: 0.01 (Wang's comparison on "
+         "CC3M), siglip 0.1 (Zhai), emc2 0.07 (Yau), fastclip 0.07, -v2 0.03 (Wei); with --task "
+         "simclr 0.5 (Chuang 2020), rince, sogclr and isogclr 0.1, emc2 0.07"},
     {"temperature", 0, CLI_ENUM, FIELD(temperature), .default_text = "own",
      .choices = temperature_choices, .metavar = "KIND", .group = "Loss",
-     .help = "own: as published; constant; global: learned, for clip, cyclip, siglip and sogclr "
-             "(FastCLIP v3); individual: learned for every sample, that is isogclr"},
+     .help = "own: as published; constant; global: learned, for clip, cyclip, siglip, sogclr (on "
+             "the objective of FastCLIP v3), fastclip-v0 and -v3; individual: learned for every "
+             "sample, that is isogclr and fastclip-v2"},
     {"tau-min", 0, CLI_DOUBLE, FIELD(tau_min), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
      .help = "least learned temperature; 0: 0.01 (OpenCLIP, FastCLIP), isogclr 0.005 "
@@ -156,8 +163,10 @@ static const struct cli_option rows[] = {
              "(Wang's comparison), with --task simclr 1 (Qiu)"},
     {"tau-lr", 0, CLI_DOUBLE, FIELD(tau_lr), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "its step size; 0: the model's learning rate (FastCLIP: 2e-4 on CC3M), "
-             "isogclr 0.001 (Wang's comparison), with --task simclr 0.03 (Qiu)"},
+     .help =
+         "its step size; 0: the model's learning rate, fastclip-v2 0.0133, -v3 0.0002 and a third "
+         "of that where tau is 0.03 or less (Wei on CC3M; 0.0001 on CC12M), isogclr 0.001 (Wang's "
+         "comparison), with --task simclr 0.03 (Qiu)"},
     {"tau-momentum", 0, CLI_DOUBLE, FIELD(tau_momentum), .min = "0.000001", .max = "1",
      .default_text = "0.9", .metavar = "X", .group = "Loss",
      .help = "isogclr: weight of the new gradient of a temperature (Qiu: 0.9 for pairs, "
@@ -165,12 +174,21 @@ static const struct cli_option rows[] = {
     {"rho", 0, CLI_DOUBLE, FIELD(rho), .min = "0", .max = "1000", .default_text = "0",
      .metavar = "X", .group = "Loss",
      .help = "weight of the temperature itself; 0: isogclr 8 (Wang's comparison; Qiu: 6), "
-             "with --task simclr 0.4 (Qiu); sogclr with --temperature global 6.5 "
-             "(FastCLIP on CC3M; 8.5 on CC12M)"},
-    {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0.000001", .max = "1", .default_text = "0.8",
+             "with --task simclr 0.4 (Qiu); fastclip-v2 7, -v3 and sogclr with "
+             "--temperature global 6.5 (Wei on CC3M; 8.5 on CC12M)"},
+    {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0", .max = "1", .default_text = "0",
      .metavar = "X", .group = "Loss",
-     .help = "sogclr, isogclr, nuclr: weight of the new value in the running sums u "
-             "(Wang, Qiu: 0.8; FastCLIP ends at 0.2)"},
+     .help = "sogclr, isogclr, nuclr, fastclip: weight of the new value in the running sums u; 0: "
+             "0.8 (Wang, Qiu), fastclip 0.2 (Wei)"},
+    {"gamma-schedule", 0, CLI_ENUM, FIELD(gamma_schedule), .default_text = "own",
+     .choices = schedule_choices, .metavar = "KIND", .group = "Loss",
+     .help =
+         "how gamma goes: constant; cosine: 1 in the first epoch, then down to --gamma along "
+         "half a cosine, by epochs; own: as published, cosine for fastclip (Wei), else constant"},
+    {"gamma-epochs", 0, CLI_U64, FIELD(gamma_epochs), .min = "0", .max = "1000000",
+     .default_text = "0", .metavar = "N", .group = "Loss",
+     .help = "cosine: gamma is --gamma from epoch N on, the first being 0; 0: half of --epochs "
+             "(Wei)"},
     {"zeta0", 0, CLI_DOUBLE, FIELD(zeta0), .min = "-10", .max = "10", .default_text = "-0.05",
      .metavar = "X", .group = "Loss",
      .help = "nuclr: first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
@@ -378,8 +396,9 @@ const struct cli_program train_program = {
             "2020), hcl (Robinson, ICLR 2021), rince (Chuang, CVPR 2022), sogclr "
             "(Yuan, ICML 2022), isogclr (Qiu, ICML 2023), nuclr (Wang, ICLR 2025, "
             "whose comparison set the others' on pairs), emc2 (Yau, ICML 2024), "
-            "simclr (Chen, ICML 2020), a global temperature of sogclr (FastCLIP "
-            "v3: Wei, 2024; OpenCLIP for clip).",
+            "simclr (Chen, ICML 2020), fastclip-v0 to -v3 and a global temperature "
+            "of sogclr (FastCLIP: Wei, 2024; OpenCLIP for clip). --steps shorter "
+            "than --epochs leaves every schedule as --epochs has it.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -403,6 +422,8 @@ enum status train_options_apply(struct trainer_options *t,
                                     .temperature = (enum loss_temperature)o->temperature,
                                     .parity = (enum loss_parity)o->parity,
                                     .gamma = o->gamma,
+                                    .gamma_schedule = (enum loss_gamma_schedule)o->gamma_schedule,
+                                    .gamma_epochs = o->gamma_epochs,
                                     .zeta0 = o->zeta0,
                                     .xi0 = o->xi0,
                                     .zeta_momentum = o->zeta_momentum,

@@ -30,6 +30,8 @@ struct train_options {
     int loss;
     int temperature, parity, zeta_gradient;
     double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
+    int gamma_schedule;
+    uint64_t gamma_epochs;
     double gamma, zeta0, xi0, zeta_lr, zeta_lr_image_ratio, zeta_momentum;
     double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
     uint64_t zeta_freeze_epochs;

@@ -9,12 +9,15 @@
 #include <string.h>
 
 #include "train/loss_internal.h"
+#include "train/schedule.h"
 
 static const struct loss_method *const methods[] = {
-    &loss_method_clip,   &loss_method_siglip, &loss_method_cyclip,       &loss_method_dcl,
-    &loss_method_hcl,    &loss_method_rince,  &loss_method_sogclr,       &loss_method_isogclr,
-    &loss_method_nuclr,  &loss_method_emc2,   &loss_method_nuclr_frozen, &loss_method_nuclr_noxi,
-    &loss_method_simclr,
+    &loss_method_clip,        &loss_method_siglip,       &loss_method_cyclip,
+    &loss_method_dcl,         &loss_method_hcl,          &loss_method_rince,
+    &loss_method_sogclr,      &loss_method_isogclr,      &loss_method_nuclr,
+    &loss_method_emc2,        &loss_method_nuclr_frozen, &loss_method_nuclr_noxi,
+    &loss_method_simclr,      &loss_method_fastclip_v0,  &loss_method_fastclip_v1,
+    &loss_method_fastclip_v2, &loss_method_fastclip_v3,
 };
 
 static const struct loss_method *const references[] = {
@@ -30,7 +33,6 @@ enum {
 
 void loss_options_default(struct loss_options *opt) {
     *opt = (struct loss_options){.name = "nuclr",
-                                 .gamma = 0.8,
                                  .zeta0 = -0.05,
                                  .zeta_momentum = 0.9,
                                  .tau_momentum = 0.9,
@@ -95,6 +97,15 @@ choose_method(const struct loss_method **out, const struct loss_options *o, stru
 static void complete_options(struct loss_options *o, const struct loss_method *m) {
     const bool individual = m->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
     o->name = m->name;
+    o->tau_min = o->tau_min == 0.0 ? m->tau_min : o->tau_min;
+    o->tau_max = o->tau_max == 0.0 ? m->tau_max : o->tau_max;
+    o->tau_lr = o->tau_lr == 0.0 ? m->tau_lr : o->tau_lr;
+    o->rho = o->rho == 0.0 ? m->rho : o->rho;
+    o->gamma = o->gamma == 0.0 ? m->gamma : o->gamma;
+    o->gamma = o->gamma == 0.0 ? 0.8 : o->gamma;
+    if (o->gamma_schedule == LOSS_GAMMA_OWN) {
+        o->gamma_schedule = m->gamma_cosine ? LOSS_GAMMA_COSINE : LOSS_GAMMA_CONSTANT;
+    }
     o->tau = o->tau == 0.0 ? (o->views ? m->views_tau : m->tau) : o->tau;
     o->temperature = o->temperature == LOSS_TEMPERATURE_OWN ? m->temperature : o->temperature;
     const double least = !individual ? 0.01 : o->views ? 0.05 : 0.005;
@@ -118,9 +129,9 @@ check_temperature(const struct loss_options *o, const struct loss_method *m, str
     const bool global = o->temperature == LOSS_TEMPERATURE_GLOBAL && m->may_learn_tau &&
                         !(o->views && m == &loss_method_sogclr);
     if (o->temperature != m->temperature && !constant && !global) {
-        return error_set(err, STATUS_USAGE, "loss %s has no %s temperature%s", o->name,
-                         names[o->temperature],
-                         o->temperature == LOSS_TEMPERATURE_INDIVIDUAL ? "; isogclr has" : "");
+        return error_set(
+            err, STATUS_USAGE, "loss %s has no %s temperature%s", o->name, names[o->temperature],
+            o->temperature == LOSS_TEMPERATURE_INDIVIDUAL ? "; isogclr and fastclip-v2 have" : "");
     }
     if (o->temperature != LOSS_TEMPERATURE_CONSTANT &&
         !(o->tau_min > 0.0 && o->tau_min <= o->tau && o->tau <= o->tau_max)) {
@@ -151,6 +162,9 @@ check_options(const struct loss_options *o, const struct loss_method *m, struct 
                 : "tau-plus must be in [0, 1) and beta not below 0";
     wrong = is_share(o->q) && is_share(o->lambda) ? wrong : "q and lambda must be in (0, 1]";
     wrong = o->burn_in >= 0.0 && o->burn_in < 1.0 ? wrong : "burn-in must be in [0, 1)";
+    wrong = o->parity == LOSS_PARITY_ALGORITHM || o->gamma_schedule == LOSS_GAMMA_CONSTANT
+                ? wrong
+                : "its published code has a constant gamma";
     if (wrong != NULL) {
         return error_set(err, STATUS_USAGE, "loss %s: %s", o->name, wrong);
     }
@@ -478,6 +492,12 @@ double loss_tau(const struct loss *l) {
                                                              : l->options.tau;
 }
 
+double loss_gamma(const struct loss *l, uint64_t epoch) {
+    const struct loss_options *o = &l->options;
+    return o->gamma_schedule == LOSS_GAMMA_COSINE ? schedule_gamma(o->gamma, o->gamma_epochs, epoch)
+                                                  : o->gamma;
+}
+
 double loss_temperature_now(const struct loss *l) {
     return loss_tau(l);
 }
@@ -494,7 +514,8 @@ double loss_scale_gradient(const struct loss *l,
 }
 
 double loss_scalar_lr(const struct loss *l, const struct loss_input *in) {
-    return l->options.tau_lr > 0.0 ? l->options.tau_lr : in->lr;
+    const double lr = l->options.tau_lr > 0.0 ? l->options.tau_lr : in->lr;
+    return loss_tau(l) <= l->method->slow_tau ? lr / 3.0 : lr;
 }
 
 void loss_adam(struct loss_learned *s, double gradient, double lr, double steps) {

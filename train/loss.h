@@ -28,8 +28,16 @@ enum { LOSS_MAX_BATCH = 32768 };
 enum loss_temperature {
     LOSS_TEMPERATURE_OWN,        /* as the loss was published */
     LOSS_TEMPERATURE_CONSTANT,   /* tau stays */
-    LOSS_TEMPERATURE_GLOBAL,     /* one tau, learned: clip, cyclip, siglip, sogclr */
-    LOSS_TEMPERATURE_INDIVIDUAL, /* one per sample and side, learned: isogclr */
+    LOSS_TEMPERATURE_GLOBAL,     /* one tau, learned: clip, cyclip, siglip, sogclr, fastclip-v0
+                                    and -v3 */
+    LOSS_TEMPERATURE_INDIVIDUAL, /* one per sample and side, learned: isogclr, fastclip-v2 */
+};
+
+/* How gamma goes over the run. */
+enum loss_gamma_schedule {
+    LOSS_GAMMA_OWN,      /* as the loss was published: constant, fastclip's cosine */
+    LOSS_GAMMA_CONSTANT, /* gamma stays */
+    LOSS_GAMMA_COSINE,   /* from 1 down to gamma, see schedule_gamma */
 };
 
 enum loss_parity {
@@ -43,21 +51,24 @@ struct loss_options {
     const char *name; /* see loss_names */
     bool views;       /* two views of images instead of pairs: simclr, dcl, hcl, rince, sogclr,
                          isogclr, emc2; false */
-    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1, emc2 0.07; with two views 0.5,
-                         rince, sogclr and isogclr 0.1, emc2 0.07 */
+    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1, emc2 0.07, fastclip 0.07, its
+                         v2 0.03; with two views 0.5, rince, sogclr and isogclr 0.1, emc2 0.07 */
     enum loss_temperature temperature;
     enum loss_parity parity;
-    double gamma;            /* weight of the new value in the running sums u, (0, 1]; 0.8 */
-    double zeta0;            /* nuclr: first zeta of every sample; -0.05 */
-    double xi0;              /* nuclr: first xi; 0 */
+    double gamma; /* weight of the new value in the running sums u, (0, 1]; 0: 0.8, fastclip 0.2 */
+    enum loss_gamma_schedule gamma_schedule; /* LOSS_GAMMA_OWN */
+    uint64_t gamma_epochs;                   /* in which the cosine falls; 0 is 1 */
+    double zeta0;                            /* nuclr: first zeta of every sample; -0.05 */
+    double xi0;                              /* nuclr: first xi; 0 */
     double zeta_momentum;    /* nuclr: weight of the NEW gradient in zeta's momentum, (0, 1]; 0.9 */
     bool zeta_unbiased;      /* nuclr: unbiased zeta gradient instead of the paper's; false */
     double tau_min, tau_max; /* bounds of a learned temperature; 0: 0.01 and 1, isogclr 0.005 and
                                 0.05, with two views 0.05 and 1 */
-    double tau_lr; /* its step size; 0: global the model's, isogclr 0.001, with two views 0.03 */
+    double tau_lr; /* its step size; 0: global the model's, fastclip-v2 0.0133, -v3 2e-4, isogclr
+                      0.001, with two views 0.03 */
     double tau_momentum; /* isogclr: weight of the NEW gradient, (0, 1]; 0.9 */
-    double rho; /* sogclr with learned tau, isogclr: weight of tau itself; 0: 6.5 and 8, with two
-                   views 0.4 */
+    double rho; /* sogclr with learned tau, fastclip-v3, isogclr, fastclip-v2: weight of tau itself;
+                   0: 6.5, 6.5, 8 and 7, with two views 0.4 */
     double tau_plus;     /* dcl, hcl: share of false negatives, [0, 1); 0.1 */
     double beta;         /* hcl: how much harder negatives weigh, >= 0; 0.5 */
     double q;            /* rince: (0, 1]; 0.1 */
@@ -99,12 +110,12 @@ struct loss_output {
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
      * is 2 G X. The caller's storage, written where loss_uses_self says so. */
     float *image_gradient, *text_gradient;
-    double value;     /* what `gradient` is the gradient of. For sogclr, isogclr, nuclr and emc2 a
-                         surrogate whose weights are constants: normally slightly negative, no test
-                         of convergence */
+    double value; /* what `gradient` is the gradient of. For sogclr, isogclr, fastclip, nuclr and
+                     emc2 a surrogate whose weights are constants: normally slightly negative, no
+                     test of convergence */
     double objective; /* an estimate of the loss over the whole dataset, from the running sums; for
                          losses without them the value itself, for emc2 that of the batch */
-    double tau;       /* temperature in this step; isogclr: the mean over the batch */
+    double tau;       /* temperature in this step; individual: the mean over the batch */
     struct loss_batch_state batch;
 };
 

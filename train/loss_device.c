@@ -22,13 +22,23 @@ static const struct {
     const struct loss_method *method;
     enum device_loss_kind kind;
 } known[] = {
-    {&loss_method_clip, DEVICE_LOSS_CLIP},          {&loss_method_simclr, DEVICE_LOSS_CLIP},
-    {&loss_method_siglip, DEVICE_LOSS_SIGLIP},      {&loss_method_cyclip, DEVICE_LOSS_CYCLIP},
-    {&loss_method_dcl, DEVICE_LOSS_DEBIASED},       {&loss_method_hcl, DEVICE_LOSS_DEBIASED},
-    {&loss_method_rince, DEVICE_LOSS_RINCE},        {&loss_method_sogclr, DEVICE_LOSS_SOGCLR},
-    {&loss_method_isogclr, DEVICE_LOSS_ISOGCLR},    {&loss_method_nuclr, DEVICE_LOSS_NUCLR},
-    {&loss_method_nuclr_frozen, DEVICE_LOSS_NUCLR}, {&loss_method_nuclr_noxi, DEVICE_LOSS_NUCLR},
+    {&loss_method_clip, DEVICE_LOSS_CLIP},
+    {&loss_method_simclr, DEVICE_LOSS_CLIP},
+    {&loss_method_siglip, DEVICE_LOSS_SIGLIP},
+    {&loss_method_cyclip, DEVICE_LOSS_CYCLIP},
+    {&loss_method_dcl, DEVICE_LOSS_DEBIASED},
+    {&loss_method_hcl, DEVICE_LOSS_DEBIASED},
+    {&loss_method_rince, DEVICE_LOSS_RINCE},
+    {&loss_method_sogclr, DEVICE_LOSS_SOGCLR},
+    {&loss_method_isogclr, DEVICE_LOSS_ISOGCLR},
+    {&loss_method_nuclr, DEVICE_LOSS_NUCLR},
+    {&loss_method_nuclr_frozen, DEVICE_LOSS_NUCLR},
+    {&loss_method_nuclr_noxi, DEVICE_LOSS_NUCLR},
     {&loss_method_emc2, DEVICE_LOSS_EMC2},
+    {&loss_method_fastclip_v0, DEVICE_LOSS_FASTCLIP},
+    {&loss_method_fastclip_v1, DEVICE_LOSS_FASTCLIP},
+    {&loss_method_fastclip_v2, DEVICE_LOSS_FASTCLIP},
+    {&loss_method_fastclip_v3, DEVICE_LOSS_FASTCLIP},
 };
 enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
 
@@ -67,6 +77,12 @@ static struct device_loss_constants constants_of(const struct loss *l) {
         .tau_momentum = o->tau_momentum,
         .rho = o->rho,
         .gamma = o->gamma,
+        .gamma_epochs = o->gamma_schedule != LOSS_GAMMA_COSINE ? 0
+                        : o->gamma_epochs > 0                  ? o->gamma_epochs
+                                                               : 1,
+        .slow_tau = l->method->slow_tau,
+        .own_tau = l->method == &loss_method_fastclip_v2,
+        .times_tau = l->method == &loss_method_fastclip_v3,
         .zeta_momentum = o->zeta_momentum,
         .tau_plus = o->tau_plus,
         .beta = l->method == &loss_method_dcl ? 0.0 : o->beta,
@@ -89,15 +105,20 @@ static void put_columns(struct loss_device *d) {
     const struct sample_state *s = d->state;
     struct device_loss *step = &d->step;
     const bool estimates = step->kind == DEVICE_LOSS_SOGCLR || step->kind == DEVICE_LOSS_ISOGCLR ||
-                           step->kind == DEVICE_LOSS_NUCLR;
+                           step->kind == DEVICE_LOSS_NUCLR || step->kind == DEVICE_LOSS_FASTCLIP;
+    const bool own_tau = step->kind == DEVICE_LOSS_ISOGCLR || step->constants.own_tau;
     for (int side = 0; side < loss_side_count(l); side++) {
         if (estimates) {
             step->columns[DEVICE_LOSS_LOG_U][side] = sample_state_on_device(s, l->log_u[side]);
         }
-        if (step->kind == DEVICE_LOSS_ISOGCLR) {
+        if (own_tau) {
             step->columns[DEVICE_LOSS_TAU][side] = sample_state_on_device(s, l->tau[side]);
             step->columns[DEVICE_LOSS_TAU_GRADIENT][side] =
                 sample_state_on_device(s, l->tau_gradient[side]);
+        }
+        if (step->constants.own_tau) {
+            step->columns[DEVICE_LOSS_TAU_SQUARE][side] =
+                sample_state_on_device(s, l->tau_square[side]);
         }
         if (step->kind == DEVICE_LOSS_NUCLR) {
             step->columns[DEVICE_LOSS_ZETA][side] = sample_state_on_device(s, l->zeta[side]);

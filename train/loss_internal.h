@@ -22,6 +22,9 @@ struct loss_method {
     double views_tau; /* default, for two views */
     enum loss_temperature temperature;
     bool may_learn_tau; /* LOSS_TEMPERATURE_GLOBAL is allowed beside the default and constant */
+    double tau_min, tau_max, tau_lr, rho, gamma; /* defaults; 0: those of complete_options */
+    bool gamma_cosine;                           /* what LOSS_GAMMA_OWN means */
+    double slow_tau; /* where tau is no more, it is learned at a third of its rate */
     bool uses_self;
     /* Adds columns and scalars. */
     enum status (*create)(struct loss *l, struct error *err);
@@ -39,6 +42,10 @@ extern const struct loss_method loss_method_hcl;
 extern const struct loss_method loss_method_rince;
 extern const struct loss_method loss_method_sogclr;
 extern const struct loss_method loss_method_isogclr;
+extern const struct loss_method loss_method_fastclip_v0;
+extern const struct loss_method loss_method_fastclip_v1;
+extern const struct loss_method loss_method_fastclip_v2;
+extern const struct loss_method loss_method_fastclip_v3;
 extern const struct loss_method loss_method_nuclr;
 extern const struct loss_method loss_method_nuclr_frozen;
 extern const struct loss_method loss_method_nuclr_noxi;
@@ -69,6 +76,7 @@ struct loss {
     int32_t zeta_momentum[SIDE_COUNT];
     int32_t tau[SIDE_COUNT];                    /* temperature of the samples of a side */
     int32_t tau_gradient[SIDE_COUNT];           /* running mean of its gradient */
+    int32_t tau_square[SIDE_COUNT];             /* fastclip-v2: of the gradient's square */
     int32_t visits;                             /* steps that a sample took part in */
     int32_t chain[SIDE_COUNT];                  /* emc2: log score of the chain's state */
     int32_t chain_id[SIDE_COUNT];               /* emc2: the sample that the chain stands on */
@@ -178,6 +186,9 @@ void loss_step_views(struct loss *l,
                                            const struct loss_side *s,
                                            int64_t anchor,
                                            double share));
+
+/* gamma in an epoch. */
+double loss_gamma(const struct loss *l, uint64_t epoch);
 
 /* Adds columns "image.NAME" and "text.NAME"; with two views the first alone. */
 enum status loss_add_columns(struct loss *l,

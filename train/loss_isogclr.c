@@ -41,7 +41,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
             const double log_g = side_log_mean(&s, a, tau, NULL);
-            const double updated = log_running_mean(log_u[a], log_g, o->gamma);
+            const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             const double h = updated + o->rho - value * (double)b / tau;
@@ -82,7 +82,7 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
         for (int view = 0; view < 2; view++) {
             const struct loss_side s = loss_take_view(l, in, i + view * b);
             const double log_g = side_log_mean(&s, 0, tau, NULL);
-            updated[view] = log_running_mean(log_u[i], log_g, o->gamma);
+            updated[view] = log_running_mean(log_u[i], log_g, loss_gamma(l, in->epoch));
             const double value =
                 side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count, share);
             h += 0.5 * (updated[view] + o->rho - value / (share * tau));

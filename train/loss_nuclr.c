@@ -99,7 +99,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
         }
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, zeta);
-            const double updated = log_running_mean(log_u[a], log_g, l->options.gamma);
+            const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double own = (double)zeta[a];
             const double xi = l->method == &loss_method_nuclr_noxi ? own : l->xi[contrasts];
             const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));

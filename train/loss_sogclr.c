@@ -37,7 +37,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
         sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, NULL);
-            const double updated = log_running_mean(log_u[a], log_g, l->options.gamma);
+            const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double value =
                 side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
             out->value += value;
@@ -65,7 +65,7 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
             const struct loss_side s = loss_take_view(l, in, i + view * b);
             const double own = (double)s.similarity[0];
             const double log_g = side_log_mean(&s, 0, tau, NULL) + own / tau;
-            updated[view] = log_running_mean(log_u[i], log_g, l->options.gamma);
+            updated[view] = log_running_mean(log_u[i], log_g, loss_gamma(l, in->epoch));
             /* w exp(S / tau) / ((2B - 2) u), the exponent being Delta / tau here. */
             const double value =
                 side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count - own / tau, share);

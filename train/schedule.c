@@ -35,6 +35,13 @@ double schedule_lr(const struct schedule *s, uint64_t step) {
     return s->final_lr + (s->peak_lr - s->final_lr) * half_cosine(done, left);
 }
 
+double schedule_gamma(double last, uint64_t decay_epochs, uint64_t epoch) {
+    if (epoch == 0) {
+        return 1.0;
+    }
+    return epoch >= decay_epochs ? last : last + (1.0 - last) * half_cosine(epoch, decay_epochs);
+}
+
 double
 schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, uint64_t step) {
     if (step < frozen_steps || total_steps <= frozen_steps) {

@@ -1,6 +1,6 @@
 /*
  * schedule: learning rates as functions of the step: linear warm-up and half a cosine for the
- * model, a frozen phase and half a cosine for zeta.
+ * model, a frozen phase and half a cosine for zeta, half a cosine by epochs for gamma.
  *
  * Threading : pure functions.
  */
@@ -27,6 +27,10 @@ double schedule_lr(const struct schedule *s, uint64_t step);
 /* zeta's rate: 0 below frozen_steps, then peak (1 + cos(pi f))/2 with f the fraction of the steps
  * behind the frozen ones that are done (NUCLR, ICLR 2025, appendix G: cosine after the freeze). */
 double schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, uint64_t step);
+
+/* gamma of the running sums as FastCLIP has it (Wei et al., 2024): 1 in epoch 0, then last +
+ * (1 - last)(1 + cos(pi epoch / decay_epochs))/2, and `last` from epoch decay_epochs on. */
+double schedule_gamma(double last, uint64_t decay_epochs, uint64_t epoch);
 
 /* The learning rate of NUCLR's published code: in epoch 0 a staircase from 1e-5 to the peak, a step
  * every 100 iterations up to 500; then half a cosine by whole epochs down to final_lr, which the

@@ -210,6 +210,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
+    loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
     TRY(create_model(t, err));
     TRY(trainer_overlap_open(t, err));
     TRY(first_values(t, err));

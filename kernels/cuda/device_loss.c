@@ -11,14 +11,19 @@
 enum { MAX_BATCH = 32768 };
 
 /* What a loss keeps per sample; f32 columns as bits of 1 << enum device_loss_column. */
-static unsigned columns_of(enum device_loss_kind kind) {
-    switch (kind) {
+static unsigned columns_of(const struct device_loss *l) {
+    switch (l->kind) {
     case DEVICE_LOSS_SOGCLR:
         return 1u << DEVICE_LOSS_LOG_U;
     case DEVICE_LOSS_ISOGCLR:
         return 1u << DEVICE_LOSS_LOG_U | 1u << DEVICE_LOSS_TAU | 1u << DEVICE_LOSS_TAU_GRADIENT;
     case DEVICE_LOSS_NUCLR:
         return 1u << DEVICE_LOSS_LOG_U | 1u << DEVICE_LOSS_ZETA | 1u << DEVICE_LOSS_ZETA_MOMENTUM;
+    case DEVICE_LOSS_FASTCLIP:
+        return !l->constants.own_tau
+                   ? 1u << DEVICE_LOSS_LOG_U
+                   : 1u << DEVICE_LOSS_LOG_U | 1u << DEVICE_LOSS_TAU |
+                         1u << DEVICE_LOSS_TAU_GRADIENT | 1u << DEVICE_LOSS_TAU_SQUARE;
     case DEVICE_LOSS_EMC2:
         return 1u << DEVICE_LOSS_CHAIN;
     default:
@@ -28,7 +33,7 @@ static unsigned columns_of(enum device_loss_kind kind) {
 
 /* With two views the images' columns alone. */
 static bool has_columns(const struct device_loss *l) {
-    const unsigned wanted = columns_of(l->kind);
+    const unsigned wanted = columns_of(l);
     bool ok = l->visits != NULL;
     for (int side = 0; side < DEVICE_LOSS_SIDES; side++) {
         const bool kept = side == DEVICE_LOSS_IMAGE || !l->views;
@@ -42,7 +47,8 @@ static bool has_columns(const struct device_loss *l) {
 
 /* The pairs' alone. */
 static bool allows_views(enum device_loss_kind kind) {
-    return kind != DEVICE_LOSS_SIGLIP && kind != DEVICE_LOSS_CYCLIP && kind != DEVICE_LOSS_NUCLR;
+    return kind != DEVICE_LOSS_SIGLIP && kind != DEVICE_LOSS_CYCLIP && kind != DEVICE_LOSS_NUCLR &&
+           kind != DEVICE_LOSS_FASTCLIP;
 }
 
 static enum status check_loss(const struct device_loss *l, struct error *err) {

@@ -344,9 +344,11 @@ static __device__ __forceinline__ struct step_sums sum_step(const struct device_
         s.value += sum_of(w.value, 2 * b);
     }
     const bool estimates = l.kind == DEVICE_LOSS_SOGCLR || l.kind == DEVICE_LOSS_ISOGCLR ||
-                           l.kind == DEVICE_LOSS_NUCLR || l.kind == DEVICE_LOSS_EMC2;
+                           l.kind == DEVICE_LOSS_NUCLR || l.kind == DEVICE_LOSS_FASTCLIP ||
+                           l.kind == DEVICE_LOSS_EMC2;
     s.objective = estimates ? sum_of(w.objective, 2 * b) : s.value;
-    if (l.kind == DEVICE_LOSS_SOGCLR || l.kind == DEVICE_LOSS_ISOGCLR) {
+    if (l.kind == DEVICE_LOSS_SOGCLR || l.kind == DEVICE_LOSS_ISOGCLR ||
+        l.kind == DEVICE_LOSS_FASTCLIP) {
         s.extra = sum_of(w.extra, 2 * b);
     }
     for (int side = 0; side < DEVICE_LOSS_SIDES && l.kind == DEVICE_LOSS_NUCLR; side++) {
@@ -357,16 +359,6 @@ static __device__ __forceinline__ struct step_sums sum_step(const struct device_
         s.fault = DEVICE_LOSS_BAD_GRADIENT;
     }
     return s;
-}
-
-/* Adam (0.9, 0.999, 1e-8); steps from 1. */
-static __device__ __forceinline__ void
-adam(struct device_loss_learned *x, double gradient, double lr, double steps) {
-    x->m = 0.9 * x->m + (1.0 - 0.9) * gradient;
-    x->v = 0.999 * x->v + (1.0 - 0.999) * gradient * gradient;
-    const double m = x->m / (1.0 - pow(0.9, steps));
-    const double v = x->v / (1.0 - pow(0.999, steps));
-    x->value -= lr * m / (sqrt(v) + 1e-8);
 }
 
 static __device__ __forceinline__ void
@@ -383,8 +375,14 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
     if (!o.global_tau) {
         return;
     }
-    const double lr = o.tau_lr > 0.0 ? o.tau_lr : l.values->lr;
-    const double gradient = l.kind == DEVICE_LOSS_SOGCLR ? -tau * (2.0 * o.rho + s.extra) : s.scale;
+    double lr = o.tau_lr > 0.0 ? o.tau_lr : l.values->lr;
+    double gradient = s.scale;
+    if (l.kind == DEVICE_LOSS_SOGCLR) {
+        gradient = -tau * (2.0 * o.rho + s.extra);
+    } else if (l.kind == DEVICE_LOSS_FASTCLIP) {
+        lr = tau <= o.slow_tau ? lr / 3.0 : lr;
+        gradient = o.times_tau ? -tau * (o.rho + s.extra) : s.value;
+    }
     scalars->learned_steps += 1.0;
     adam(&scalars->scale, gradient, lr, scalars->learned_steps);
     scalars->scale.value = fmax(-log(o.tau_max), fmin(-log(o.tau_min), scalars->scale.value));
@@ -420,7 +418,8 @@ static __device__ __forceinline__ void put_state(const struct device_loss &l,
 static __device__ __forceinline__ void
 put_values(const struct device_loss &l, const struct loss_head *head, const struct step_sums &s) {
     const bool sound = s.fault == DEVICE_LOSS_SOUND && !head->stopped;
-    const bool individual = l.kind == DEVICE_LOSS_ISOGCLR && head->count >= 2;
+    const bool individual =
+        (l.kind == DEVICE_LOSS_ISOGCLR || l.constants.own_tau) && head->count >= 2;
     l.values->loss = sound ? s.value : (double)NAN;
     l.values->objective = sound ? s.objective : (double)NAN;
     l.values->tau = !sound ? (double)NAN : individual ? s.extra : head->tau;

@@ -46,7 +46,7 @@ struct loss_scratch {
     double *aux;      /* debiased: log m; nuclr: normaliser of p; emc2: states recorded */
     double *diagonal; /* gradient of its own pair */
     double *value, *objective;
-    double *extra; /* sogclr: of dF/dtau; isogclr: tau / (2 B) */
+    double *extra; /* sogclr, fastclip-v3: of dF/dtau; isogclr, fastclip-v2: tau / (2 B) */
     /* (N), by row of S: */
     double *row_value; /* siglip, cyclip */
     double *row_scale; /* sum of dL/dS S */
@@ -132,6 +132,31 @@ static __device__ __forceinline__ double anchor_share(const struct device_loss &
     default:
         return 0.5 / (double)head->count;
     }
+}
+
+/* As schedule_gamma. */
+static __device__ __forceinline__ double gamma_now(const struct device_loss &l) {
+    const struct device_loss_constants &o = l.constants;
+    const uint64_t epoch = l.values->epoch;
+    if (o.gamma_epochs == 0 || epoch >= o.gamma_epochs) {
+        return o.gamma;
+    }
+    if (epoch == 0) {
+        return 1.0;
+    }
+    const double fall =
+        0.5 * (1.0 + cos(3.14159265358979323846 * (double)epoch / (double)o.gamma_epochs));
+    return o.gamma + (1.0 - o.gamma) * fall;
+}
+
+/* Adam (0.9, 0.999, 1e-8); steps from 1. */
+static __device__ __forceinline__ void
+adam(struct device_loss_learned *x, double gradient, double lr, double steps) {
+    x->m = 0.9 * x->m + (1.0 - 0.9) * gradient;
+    x->v = 0.999 * x->v + (1.0 - 0.999) * gradient * gradient;
+    const double m = x->m / (1.0 - pow(0.9, steps));
+    const double v = x->v / (1.0 - pow(0.999, steps));
+    x->value -= lr * m / (sqrt(v) + 1e-8);
 }
 
 /* Step size of the zeta of a side. */

@@ -117,14 +117,14 @@ static __device__ __forceinline__ struct anchor_result sogclr_anchor(const struc
     const double others = l.constants.samples_count - 1.0;
     struct anchor_result r = {};
     if (!l.views) {
-        *updated = log_running_mean(log_u, log_mean(s, count), l.constants.gamma);
+        *updated = log_running_mean(log_u, log_mean(s, count), gamma_now(l));
         put_surrogate(&r, s, *updated + log(count), share);
         r.objective = tau * (*updated + log(others)) * share;
         r.extra = *updated * share - r.value / tau;
         return r;
     }
     const double log_g = log_mean(s, count) + v.own / tau;
-    *updated = log_running_mean(log_u, log_g, l.constants.gamma);
+    *updated = log_running_mean(log_u, log_g, gamma_now(l));
     put_surrogate(&r, s, *updated + log(count) - v.own / tau, share);
     const double weight = exp(log_g - *updated);
     r.diagonal += share * (weight - 1.0);
@@ -145,11 +145,36 @@ static __device__ __forceinline__ struct anchor_result isogclr_anchor(const stru
     const double count = contrasts_count(l, w.head);
     const struct anchor_sums s = anchor_sum(l, w, v, tau, NULL);
     struct anchor_result r = {};
-    *updated = log_running_mean(log_u, log_mean(s, count), l.constants.gamma);
+    *updated = log_running_mean(log_u, log_mean(s, count), gamma_now(l));
     put_surrogate(&r, s, *updated + log(count), share);
     *h = *updated + l.constants.rho - r.value / (share * tau);
     r.objective = share * tau * (*updated + l.constants.rho);
     r.extra = 0.5 * tau / (double)w.head->count;
+    return r;
+}
+
+/* *h: as isogclr_anchor's. */
+static __device__ __forceinline__ struct anchor_result fastclip_anchor(const struct device_loss &l,
+                                                                       const struct loss_scratch &w,
+                                                                       const struct anchor_view &v,
+                                                                       float log_u,
+                                                                       double tau,
+                                                                       double *updated,
+                                                                       double *h) {
+    const struct device_loss_constants &o = l.constants;
+    const double share = anchor_share(l, w.head);
+    const double count = contrasts_count(l, w.head);
+    const double scale = o.times_tau ? share : share / tau;
+    const struct anchor_sums s = anchor_sum(l, w, v, tau, NULL);
+    struct anchor_result r = {};
+    *updated = log_running_mean(log_u, log_mean(s, count), gamma_now(l));
+    put_surrogate(&r, s, *updated + log(count), scale);
+    r.log_norm += o.times_tau ? 0.0 : log(tau); /* the gradient of contrasts has `share` alone */
+    const double mean = r.value / (scale * tau);
+    *h = *updated + o.rho - mean;
+    r.objective = share * (o.times_tau || o.own_tau ? tau * (*updated + o.rho)
+                                                    : *updated + log(o.samples_count - 1.0));
+    r.extra = share * (o.own_tau ? tau : *updated - mean);
     return r;
 }
 
@@ -168,7 +193,7 @@ static __device__ __forceinline__ struct anchor_result nuclr_anchor(const struct
     const double own = (double)zeta[v.anchor];
     const double xi = l.constants.own_xi ? own : l.scalars->xi[contrasts];
     struct anchor_result r = {};
-    *updated = log_running_mean(log_u, log_mean(s, count), l.constants.gamma);
+    *updated = log_running_mean(log_u, log_mean(s, count), gamma_now(l));
     put_surrogate(&r, s, log_add(*updated, -xi / tau - log_n) + log(count), share);
     r.aux = log_add(log_n + *updated, -own / tau);
     r.objective = (tau * r.aux + own) * share;
@@ -202,6 +227,16 @@ static __device__ __forceinline__ void step_tau(const struct device_loss &l,
     const struct device_loss_constants &o = l.constants;
     float *gradient = &w.columns[DEVICE_LOSS_TAU_GRADIENT][side][position];
     const double bounded = fmax(-most, fmin(most, h));
+    if (l.kind == DEVICE_LOSS_FASTCLIP) {
+        float *square = &w.columns[DEVICE_LOSS_TAU_SQUARE][side][position];
+        struct device_loss_learned x = {tau, (double)*gradient, (double)*square};
+        adam(&x, bounded, o.tau_lr, (double)(l.visits[l.sample_ids[position]] + 1));
+        *gradient = (float)x.m;
+        *square = (float)x.v;
+        w.columns[DEVICE_LOSS_TAU][side][position] =
+            (float)fmax(o.tau_min, fmin(o.tau_max, x.value));
+        return;
+    }
     const double v = (1.0 - o.tau_momentum) * (double)*gradient + o.tau_momentum * bounded;
     *gradient = (float)v;
     w.columns[DEVICE_LOSS_TAU][side][position] =
@@ -233,6 +268,9 @@ do_sample(const struct device_loss &l, const struct loss_scratch &w, int side, i
             break;
         case DEVICE_LOSS_ISOGCLR:
             r = isogclr_anchor(l, w, v, log_u, tau, &updated[i], &h[i]);
+            break;
+        case DEVICE_LOSS_FASTCLIP:
+            r = fastclip_anchor(l, w, v, log_u, tau, &updated[i], &h[i]);
             break;
         case DEVICE_LOSS_NUCLR:
             r = nuclr_anchor(l, w, v, DEVICE_LOSS_SIDES - 1 - side, log_u, &updated[i]);

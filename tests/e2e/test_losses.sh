@@ -34,6 +34,10 @@ for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr emc2 nuclr-fro
     [ "$loss" = siglip ] && tau=0.1
     run "$loss" --loss "$loss" --tau "$tau"
 done
+for version in v0 v2 v3; do
+    run "fastclip-$version" --loss "fastclip-$version" --tau 0.05 --gamma-epochs 1
+done
+run sogclr-cosine --loss sogclr --tau 0.05 --gamma-schedule cosine --gamma-epochs 2
 run clip-global --loss clip --tau 0.07 --temperature global --tau-lr 0.01
 run sogclr-global --loss sogclr --tau 0.07 --temperature global --tau-lr 0.01
 for loss in sogclr isogclr nuclr; do
@@ -54,6 +58,20 @@ taus() {
 [ "$(taus sogclr-global)" -eq 8 ] || fail "the temperature of sogclr is not learned"
 [ "$(taus clip)" -eq 1 ] || fail "a constant temperature moved"
 
+[ "$(taus fastclip-v0)" -eq 8 ] || fail "the temperature of fastclip-v0 is not learned"
+[ "$(taus fastclip-v3)" -eq 8 ] || fail "the temperature of fastclip-v3 is not learned"
+"$BIN/ccdump" state fastclip-v2-whole --json >v2.json
+grep -q '"text.tau_square":{"ids":128,"visited":128,' v2.json || fail "fastclip-v2: $(cat v2.json)"
+# In the second of its two epochs the cosine is half way from 1 to 0.8.
+if cmp -s sogclr-whole/last sogclr-cosine-whole/last; then
+    fail "--gamma-schedule says nothing"
+fi
+
+# Every step sums up its batch and tells the memory.
+[ "$(grep -c '"batch":{"image.log_u":[^,]*,"text.log_u":[^,]*,"image.zeta":[^,]*,"text.zeta":' nuclr.steps)" -eq 8 ] ||
+    fail "no summary of the batch: $(cat nuclr.steps)"
+[ "$(grep -c '"batch":{}.*"peak_rss_bytes":[1-9]' clip.steps)" -eq 8 ] || fail "clip: $(cat clip.steps)"
+
 # What does not fit together is refused before any work.
 refused() {
     code=0
@@ -67,3 +85,8 @@ refused --loss dcl --temperature individual
 refused --loss rince --q 1 --tau 0.001
 refused --loss isogclr --tau 0.5
 refused --loss emc3
+refused --loss fastclip-v1 --temperature global
+refused --loss fastclip-v2 --tau 0.001
+refused --loss fastclip-v3 --parity reference
+refused --loss nuclr --parity reference --gamma-schedule cosine
+refused --task simclr --loss fastclip-v3

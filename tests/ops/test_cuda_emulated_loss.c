@@ -115,6 +115,17 @@ static void forgets(struct loss_options *o) {
     o->gamma = 1.0;
 }
 
+/* gamma falls over the epochs of a test's steps. */
+static void falls(struct loss_options *o) {
+    o->gamma_schedule = LOSS_GAMMA_COSINE;
+    o->gamma_epochs = 3;
+}
+
+static void falls_and_learns(struct loss_options *o) {
+    falls(o);
+    o->tau_lr = 0.01;
+}
+
 static void from_the_start(struct loss_options *o) {
     o->burn_in = 0.0;
     o->seed = 0x123456789abcdef0u;
@@ -142,6 +153,13 @@ static const struct scenario scenarios[] = {
     {"nuclr-noxi", false, 0.02, LOSS_TEMPERATURE_OWN, NULL},
     {"emc2", false, 0.07, LOSS_TEMPERATURE_OWN, NULL},
     {"emc2", false, 1.0, LOSS_TEMPERATURE_OWN, from_the_start},
+    {"sogclr", false, 0.02, LOSS_TEMPERATURE_OWN, falls},
+    {"nuclr", false, 0.05, LOSS_TEMPERATURE_OWN, falls},
+    {"fastclip-v0", false, 0.07, LOSS_TEMPERATURE_OWN, falls_and_learns},
+    {"fastclip-v1", false, 0.01, LOSS_TEMPERATURE_OWN, falls},
+    {"fastclip-v2", false, 0.03, LOSS_TEMPERATURE_OWN, falls},
+    {"fastclip-v3", false, 0.07, LOSS_TEMPERATURE_OWN, falls_and_learns},
+    {"fastclip-v3", false, 0.025, LOSS_TEMPERATURE_OWN, falls},
     {"simclr", true, 0.5, LOSS_TEMPERATURE_CONSTANT, NULL},
     {"simclr", true, 0.1, LOSS_TEMPERATURE_GLOBAL, NULL},
     {"dcl", true, 0.5, LOSS_TEMPERATURE_OWN, NULL},
@@ -239,6 +257,7 @@ make_batch(struct batch *x, int64_t b, bool views, uint64_t step, bool twice, in
                                 .sample_ids = x->ids,
                                 .batch_count = b,
                                 .step = step,
+                                .epoch = step / 2,
                                 .lr = 0.01,
                                 .zeta_lr_text = step == 0 ? 0.0 : 0.02,
                                 .zeta_lr_image = step == 2 ? 0.0 : 0.05};
@@ -272,6 +291,7 @@ step_on_device(struct side *s, const struct batch *x, struct result *r, struct e
         memset(m->gradient.data, 0x77, size_bytes);
     }
     s->values.step = x->in.step;
+    s->values.epoch = x->in.epoch;
     s->values.lr = x->in.lr;
     s->values.zeta_lr_image = x->in.zeta_lr_image;
     s->values.zeta_lr_text = x->in.zeta_lr_text;

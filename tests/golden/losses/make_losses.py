@@ -224,6 +224,58 @@ class Case:
             self.learn_tau(tau, o["tau_lr"] or 1e-3)
         return value
 
+    def fastclip(self, s, epoch, version):
+        """FastCLIP's formulas: means over both sides, gamma by epochs."""
+        o, others, b = self.o, 1 - torch.eye(self.b), self.b
+        tau = self.current_tau()
+        last, fall = o["gamma"], o["gamma_epochs"]
+        gamma = 1.0 if epoch == 0 else last + (1 - last) / 2 * (1 + math.cos(math.pi * min(epoch / fall, 1.0)))
+        value, robust, unscaled = 0.0, (o["rho"] or 6.5) * tau, 0.0
+        for side, _, m in self.sides(s):
+            delta = m - m.diagonal()[:, None]
+            taus = self.column(side + ".tau", self.tau) if version == 2 else torch.full((b,), tau.item())
+            e = torch.exp(delta.detach() / taus[:, None]) * others
+            g = e.sum(1) / (b - 1)
+            u = self.column(side + ".u", math.nan)
+            u = torch.where(torch.isnan(u), g, (1 - gamma) * u + gamma * g)
+            self.columns[side + ".u"] = u
+            w = e / (b - 1) / u[:, None]
+            scale = torch.ones(b) if version == 3 else 1 / taus
+            value = value + 0.5 * (scale * (w * delta).sum(1)).mean()
+            # What tau is learned on, by autograd: u holds still but in its logarithm.
+            pairwise = (torch.exp(delta.detach() / tau) * others).sum(1) / (b - 1) / u
+            robust = robust + 0.5 * (tau * torch.log(u) + tau.item() * pairwise).mean()
+            unscaled = unscaled + 0.5 * pairwise.mean()
+            if version == 2:
+                h = torch.log(u) + (o["rho"] or 7.0) - (w * delta.detach()).sum(1) / taus
+                h = torch.clamp(h, -5, 5)
+                m1 = 0.9 * self.column(side + ".tau_gradient", 0.0) + 0.1 * h
+                m2 = 0.999 * self.column(side + ".tau_square", 0.0) + 0.001 * h * h
+                self.columns[side + ".tau_gradient"], self.columns[side + ".tau_square"] = m1, m2
+                step = m1 / (1 - 0.9**self.steps) / (torch.sqrt(m2 / (1 - 0.999**self.steps)) + 1e-8)
+                self.columns[side + ".tau"] = torch.clamp(taus - (o["tau_lr"] or 1e-3) * step, 0.01, 1.0)
+        value.backward()
+        lr = o["tau_lr"] or 1e-3
+        if version == 3:
+            tau.grad = torch.autograd.grad(robust, tau)[0]
+            self.learn_tau(tau, lr / 3 if tau.item() <= 0.03 else lr)
+        elif version == 0:
+            tau.grad = torch.autograd.grad(unscaled, tau)[0]
+            self.learn_tau(tau, lr)
+        return value
+
+    def fastclip_v0(self, s, xx, tt, epoch):
+        return self.fastclip(s, epoch, 0)
+
+    def fastclip_v1(self, s, xx, tt, epoch):
+        return self.fastclip(s, epoch, 1)
+
+    def fastclip_v2(self, s, xx, tt, epoch):
+        return self.fastclip(s, epoch, 2)
+
+    def fastclip_v3(self, s, xx, tt, epoch):
+        return self.fastclip(s, epoch, 3)
+
     def sogclr(self, s, xx, tt, epoch):
         return self.global_step(s, False)
 
@@ -536,6 +588,12 @@ def main():
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0), (16, 0.005)):
             for extreme in (False, True):
                 cases.append(Case("emc2", b, tau, views=views, extreme=extreme))
+    for version in range(4):
+        name = "fastclip-v%d" % version
+        for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
+            for extreme in (False, True):
+                cases.append(Case(name, b, tau, temperature=2 if version in (0, 3) else 0, extreme=extreme, tau_lr=0.01,
+                                  gamma=0.2, gamma_epochs=2))
     for index, case in enumerate(cases):
         run(index, case)
 

@@ -29,6 +29,7 @@ static void open_fixture(struct fixture *f, const char *name, double tau, uint64
     loss_options_default(&f->options);
     f->options.name = name;
     f->options.tau = tau;
+    f->options.gamma = 0.8;
     assert_ok(sample_state_create(&f->state, 100, &err), err);
     assert_ok(loss_create(&f->loss, &f->options, f->state, samples_count, B, &err), err);
     struct rng r;

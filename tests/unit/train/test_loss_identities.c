@@ -243,6 +243,16 @@ static double fastclip_value(struct fixture *f) {
     return total;
 }
 
+/* That of v3, which takes means over both sides. */
+static double half_fastclip_value(struct fixture *f) {
+    return 0.5 * fastclip_value(f);
+}
+
+/* That of v0: without the factor tau. */
+static double unscaled_value(struct fixture *f) {
+    return (half_fastclip_value(f) - 6.5 * f->options.tau) / f->options.tau;
+}
+
 TEST(learned_temperatures_descend_their_objective) {
     static const char *const names[] = {"clip", "cyclip", "siglip"};
     static struct fixture f;
@@ -254,6 +264,50 @@ TEST(learned_temperatures_descend_their_objective) {
     fixture_init(&f, "sogclr", 0.25, 5);
     f.options.temperature = LOSS_TEMPERATURE_GLOBAL;
     assert_temperature_slope(&f, fastclip_value);
+    fixture_init(&f, "fastclip-v3", 0.25, 5);
+    assert_temperature_slope(&f, half_fastclip_value);
+    fixture_init(&f, "fastclip-v0", 0.25, 5);
+    assert_temperature_slope(&f, unscaled_value);
+}
+
+/* FastCLIP: from tau 0.03 on v3 learns it at a third of its rate. */
+TEST(a_small_temperature_moves_at_a_third_of_its_rate) {
+    static struct fixture f;
+    double moved[2];
+    for (int k = 0; k < 2; k++) {
+        fixture_init(&f, "fastclip-v3", k == 0 ? 0.0301 : 0.0299, 5);
+        f.options.tau_lr = 1e-3;
+        fixture_open(&f, 1000);
+        step(&f);
+        moved[k] = fabs(scalar(&f, "log_scale") + log(f.options.tau));
+        fixture_close(&f);
+    }
+    assert_true(fabs(moved[0] - 1e-3) < 1e-9 && fabs(moved[1] - 1e-3 / 3.0) < 1e-9);
+}
+
+/* v1 is sogclr but for a factor, while gamma says the same. */
+TEST(fastclip_with_a_constant_temperature_is_sogclr) {
+    static struct fixture f;
+    static float gradient[3][MAX_B * MAX_B];
+    fixture_init(&f, "sogclr", 0.125, 5);
+    f.options.gamma = 0.4;
+    f.options.gamma_schedule = LOSS_GAMMA_CONSTANT;
+    for (int other = 0; other < 2; other++) {
+        f.options.name = other == 0 ? "sogclr" : "fastclip-v1";
+        fixture_open(&f, 1000);
+        for (uint64_t k = 0; k < 3; k++) {
+            draw(f.similarity, f.b, k);
+            step(&f);
+            for (int i = 0; i < f.b * f.b && other == 1; i++) {
+                const double wanted = (double)gradient[k][i] * 0.5 / 0.125;
+                assert_true(fabs((double)f.gradient[i] - wanted) <= 1e-6 * fabs(wanted));
+            }
+            if (other == 0) {
+                memcpy(gradient[k], f.gradient, sizeof f.gradient);
+            }
+        }
+        fixture_close(&f);
+    }
 }
 
 TEST(bias_of_siglip_descends_its_value) {
@@ -271,9 +325,10 @@ TEST(bias_of_siglip_descends_its_value) {
 }
 
 /* Of every sample and side: d/dtau of tau (log u(tau) + rho), u of the first visit. */
-TEST(individual_temperatures_descend_their_objective) {
+/* share: of the gradient in what is kept after one step. */
+static void assert_individual_slopes(const char *name, double share) {
     static struct fixture f;
-    fixture_init(&f, "isogclr", 0.04, 5);
+    fixture_init(&f, name, 0.04, 5);
     f.options.tau_momentum = 1.0;
     f.options.rho = 1.5;
     f.options.tau_max = 1.0;
@@ -296,10 +351,15 @@ TEST(individual_temperatures_descend_their_objective) {
                 at[k] = tau * (log(sum / (f.b - 1)) + 1.5);
             }
             const double h = fmax(-5.0, fmin(5.0, (at[0] - at[1]) / 2e-6));
-            assert_true(fabs((double)gradients[side][f.ids[a]] - h) < 1e-5);
+            assert_true(fabs((double)gradients[side][f.ids[a]] / share - h) < 1e-5);
         }
     }
     fixture_close(&f);
+}
+
+TEST(individual_temperatures_descend_their_objective) {
+    assert_individual_slopes("isogclr", 1.0);
+    assert_individual_slopes("fastclip-v2", 0.1); /* Adam's first moment */
 }
 
 /* ---- sides ---- */

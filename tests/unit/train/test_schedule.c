@@ -68,6 +68,17 @@ TEST(zeta_is_frozen_then_follows_a_cosine) {
 }
 
 /* The table of the published run: 30 epochs, 2e-4 down to 1e-6. */
+TEST(gamma_falls_from_one_along_half_a_cosine) {
+    assert_true(schedule_gamma(0.2, 18, 0) == 1.0);
+    assert_true(fabs(schedule_gamma(0.2, 18, 9) - 0.6) < 1e-15);
+    assert_true(fabs(schedule_gamma(0.2, 18, 6) - (0.2 + 0.8 * 0.75)) < 1e-15);
+    assert_true(schedule_gamma(0.2, 18, 17) > 0.2);
+    assert_true(schedule_gamma(0.2, 18, 18) == 0.2 && schedule_gamma(0.2, 18, 36) == 0.2);
+    /* Without epochs to fall in, the first alone takes g as it is. */
+    assert_true(schedule_gamma(0.2, 0, 0) == 1.0 && schedule_gamma(0.2, 0, 1) == 0.2);
+    assert_true(schedule_gamma(1.0, 4, 2) == 1.0);
+}
+
 TEST(reference_rates_are_those_of_the_published_run) {
     const struct schedule s = {.peak_lr = 2e-4, .final_lr = 1e-6};
     static const struct {
