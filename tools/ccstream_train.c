@@ -29,7 +29,7 @@ struct live {
     struct log_sink log;
     bool quiet;
     int64_t started_ns, logged_ns;
-    double mean_rate; /* of the last steps */
+    double mean_rate, mean_stall; /* of the last steps */
     double global_loss;
     uint64_t steps;
 };
@@ -39,18 +39,19 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
     struct live *l = cookie;
     l->steps++;
     l->global_loss = r->global_loss;
-    l->mean_rate = l->steps == 1 ? r->pairs_per_s : 0.95 * l->mean_rate + 0.05 * r->pairs_per_s;
+    const double old = l->steps == 1 ? 0.0 : 0.95;
+    l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;
+    l->mean_stall = old * l->mean_stall + (1.0 - old) * r->stall_fraction;
     char extra[160];
-    (void)snprintf(extra, sizeof extra,
-                   "epoch %" PRIu64 "  loss %.4f  grad %.3g  lr %.3g  %.0f pairs/s", r->epoch + 1,
-                   r->global_loss, r->grad_norm, r->lr, l->mean_rate);
+    (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %.0f pairs/s  stall %.0f %%",
+                   r->epoch + 1, r->global_loss, l->mean_rate, 100.0 * l->mean_stall);
     cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
     const int64_t now_ns = clock_now_ns();
     if (!l->progress.active && !l->quiet &&
         (now_ns - l->logged_ns > log_every_ns || r->step == total_steps)) {
         l->logged_ns = now_ns;
-        log_write(&l->log, LOG_LEVEL_INFO, "step %" PRIu64 "/%" PRIu64 "  %s", r->step, total_steps,
-                  extra);
+        log_write(&l->log, LOG_LEVEL_INFO, "step %" PRIu64 "/%" PRIu64 "  %s  grad %.3g  lr %.3g",
+                  r->step, total_steps, extra, r->grad_norm, r->lr);
     }
 }
 
@@ -282,6 +283,7 @@ static enum status train_on(struct data_list *data,
     say_sources(trainer, data->count, &live.log);
     cli_signals_install();
     cli_progress_init(&live.progress, "steps", o->quiet);
+    live.progress.begun = trainer_summary(trainer).step;
     s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
     if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "formats/base/clock.h"
@@ -53,6 +54,11 @@ void cli_progress_update(struct cli_progress *p,
     }
     if (extra != NULL && extra[0] != '\0') {
         n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s", extra);
+    }
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
+        size.ws_col < sizeof line) {
+        line[size.ws_col - 1] = '\0'; /* a line that wraps is not drawn over */
     }
     size_t width = strlen(line);
     size_t blank = p->drawn_width > width ? p->drawn_width - width : 0;

@@ -40,6 +40,18 @@ code=0
 "$BIN/ccstream-train" -q --config bad.json --data data --out x 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "an unknown option in a configuration: exit code $code"
 
+# On a terminal: one line drawn over itself, which says how long is left; of a run that goes on, by the steps
+# of this process; and it is never wider than the terminal.
+if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    script -qec "stty cols 100; '$BIN/ccstream-train' --config preset/config.json --out seen --epochs 3" /dev/null </dev/null |
+        tr '\r' '\n' >seen.txt
+    grep -q '^[1-9]/9 steps  .* left  epoch [123]  loss [-0-9.]*  [0-9]* pairs/s  stall [0-9]* %' seen.txt ||
+        fail "no live line: $(cat seen.txt)"
+    script -qec "stty cols 40; '$BIN/ccstream-train' --config preset/config.json --out narrow" /dev/null </dev/null |
+        tr '\r' '\n' | grep 'steps  ' >narrow.txt
+    [ "$(wc -L <narrow.txt)" -le 39 ] || fail "wider than the terminal: $(cat narrow.txt)"
+fi
+
 # Each checkpoint sums up the samples' state.
 grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
