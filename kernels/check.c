@@ -15,26 +15,6 @@ enum dtype param_dtype(enum dtype real) {
     return dtype_is_half(real) ? DTYPE_F32 : real;
 }
 
-static const char *dtype_name(enum dtype t) {
-    switch (t) {
-    case DTYPE_F32:
-        return "f32";
-    case DTYPE_F64:
-        return "f64";
-    case DTYPE_I32:
-        return "i32";
-    case DTYPE_U64:
-        return "u64";
-    case DTYPE_U8:
-        return "u8";
-    case DTYPE_BF16:
-        return "bf16";
-    case DTYPE_F16:
-        return "f16";
-    }
-    return "unknown type";
-}
-
 /* "(2,3,4) f32", sizes that may be anything as '?'. */
 static void
 describe(char *out, size_t out_size, enum dtype dtype, int32_t ndim, const int64_t *shape) {

@@ -33,6 +33,7 @@
 enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16, DTYPE_F16 };
 
 size_t dtype_size_bytes(enum dtype t);
+const char *dtype_name(enum dtype t);
 bool dtype_is_half(enum dtype t); /* BF16 or F16: the real types of 16 bits */
 
 enum write_mode { WRITE_SET, WRITE_ADD };

@@ -20,6 +20,26 @@ size_t dtype_size_bytes(enum dtype t) {
     return 0;
 }
 
+const char *dtype_name(enum dtype t) {
+    switch (t) {
+    case DTYPE_F32:
+        return "f32";
+    case DTYPE_F64:
+        return "f64";
+    case DTYPE_I32:
+        return "i32";
+    case DTYPE_U64:
+        return "u64";
+    case DTYPE_U8:
+        return "u8";
+    case DTYPE_BF16:
+        return "bf16";
+    case DTYPE_F16:
+        return "f16";
+    }
+    return "unknown type";
+}
+
 bool dtype_is_half(enum dtype t) {
     return t == DTYPE_BF16 || t == DTYPE_F16;
 }

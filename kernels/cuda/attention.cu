@@ -372,6 +372,12 @@ is_short(int64_t tokens, int64_t head_width, const void *a, const void *b, const
            is_aligned(c);
 }
 
+template <typename T>
+static cudaError_t forward(cudaStream_t stream, struct attention_operands<T> a, void *out) {
+    a.out = (T *)out;
+    return run_attention(stream, a, is_short(a.tokens, a.head_width, out, a.probs, a.qkv));
+}
+
 cudaError_t launch_attention(cudaStream_t stream,
                              enum dtype real,
                              void *out,
@@ -385,20 +391,22 @@ cudaError_t launch_attention(cudaStream_t stream,
     if (segments->count == 0 || tokens > DROPOUT_MAX_TOKENS) {
         return segments->count == 0 ? cudaSuccess : cudaErrorInvalidValue;
     }
-    const bool quick = is_short(tokens, head_width, out, probs, qkv);
-    if (real == DTYPE_F32) {
-        struct attention_operands<float> a =
-            operands_of<float>(probs, qkv, tokens, heads, head_width, segments, dropout);
-        a.out = (float *)out;
-        return run_attention(stream, a, quick);
+    switch (real) {
+    case DTYPE_F32:
+        return forward(stream,
+                       operands_of<float>(probs, qkv, tokens, heads, head_width, segments, dropout),
+                       out);
+    case DTYPE_BF16:
+        return forward(stream,
+                       operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
+                       out);
+    case DTYPE_F16:
+        return forward(stream,
+                       operands_of<f16>(probs, qkv, tokens, heads, head_width, segments, dropout),
+                       out);
+    default:
+        return cudaErrorInvalidValue;
     }
-    if (real == DTYPE_BF16) {
-        struct attention_operands<bf16> a =
-            operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout);
-        a.out = (bf16 *)out;
-        return run_attention(stream, a, quick);
-    }
-    return cudaErrorInvalidValue;
 }
 
 size_t launch_attention_bwd_workspace_bytes(int64_t captions,
@@ -436,15 +444,20 @@ cudaError_t launch_attention_bwd(cudaStream_t stream,
     if (segments->count == 0 || tokens > DROPOUT_MAX_TOKENS) {
         return segments->count == 0 ? cudaSuccess : cudaErrorInvalidValue;
     }
-    if (real == DTYPE_F32) {
+    switch (real) {
+    case DTYPE_F32:
         return backward(
             stream, operands_of<float>(probs, qkv, tokens, heads, head_width, segments, dropout),
             dqkv, dout, workspace);
-    }
-    if (real == DTYPE_BF16) {
+    case DTYPE_BF16:
         return backward(stream,
                         operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
                         dqkv, dout, workspace);
+    case DTYPE_F16:
+        return backward(stream,
+                        operands_of<f16>(probs, qkv, tokens, heads, head_width, segments, dropout),
+                        dqkv, dout, workspace);
+    default:
+        return cudaErrorInvalidValue;
     }
-    return cudaErrorInvalidValue;
 }

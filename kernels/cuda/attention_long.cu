@@ -115,6 +115,7 @@ cudaError_t run_long_attention(cudaStream_t stream, const struct attention_opera
 
 template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<float> &);
 template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<bf16> &);
+template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<f16> &);
 
 /* ---- backward: da = dP kept, ds = P (da - weighted) scale, weighted = sum P da ---- */
 
@@ -197,3 +198,4 @@ cudaError_t run_long_attention_bwd(cudaStream_t stream, const struct attention_o
 
 template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<float> &);
 template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<bf16> &);
+template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<f16> &);

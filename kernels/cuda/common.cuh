@@ -1,5 +1,5 @@
 /*
- * common: what every kernel file starts from: numbers of both types, loads and stores of 16 bytes,
+ * common: what every kernel file starts from: numbers of all types, loads and stores of 16 bytes,
  * sums over a warp, and the launch.
  *
  * The kernels are CUDA C with templates for the element type T and the count V of elements moved at
@@ -10,6 +10,7 @@
 #define KERNELS_CUDA_COMMON_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "kernels/cuda/kernels_internal.h"
 
 typedef __nv_bfloat16 bf16;
+typedef __half f16;
 
 enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
 #define FULL_WARP 0xffffffffu
@@ -29,12 +31,20 @@ static __device__ __forceinline__ float to_f32(bf16 x) {
     return __bfloat162float(x);
 }
 
+static __device__ __forceinline__ float to_f32(f16 x) {
+    return __half2float(x);
+}
+
 static __device__ __forceinline__ void put(float *out, float x) {
     *out = x;
 }
 
 static __device__ __forceinline__ void put(bf16 *out, float x) {
     *out = __float2bfloat16_rn(x);
+}
+
+static __device__ __forceinline__ void put(f16 *out, float x) {
+    *out = __float2half_rn(x);
 }
 
 /* x as a tensor of type T would give it back. */
@@ -116,16 +126,27 @@ static __device__ __forceinline__ void pack(vector<float, V> *v, const float (&x
     }
 }
 
-template <int V>
-static __device__ __forceinline__ void pack(vector<bf16, V> *v, const float (&x)[V]) {
+static __device__ __forceinline__ void put_two(bf16 *out, float x, float y) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
+    out[0] = two.x;
+    out[1] = two.y;
+}
+
+static __device__ __forceinline__ void put_two(f16 *out, float x, float y) {
+    const __half2 two = __floats2half2_rn(x, y);
+    out[0] = two.x;
+    out[1] = two.y;
+}
+
+/* Of a half type: one instruction rounds two. */
+template <typename T, int V>
+static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {
 #pragma unroll
     for (int i = 0; i + 1 < V; i += 2) {
-        const __nv_bfloat162 two = __floats2bfloat162_rn(x[i], x[i + 1]);
-        v->at[i] = two.x;
-        v->at[i + 1] = two.y;
+        put_two(v->at + i, x[i], x[i + 1]);
     }
     if (V % 2 != 0) {
-        v->at[V - 1] = __float2bfloat16_rn(x[V - 1]);
+        put(v->at + V - 1, x[V - 1]);
     }
 }
 
@@ -237,7 +258,7 @@ static inline bool wide(enum dtype real,
                         const void *d = NULL,
                         const void *e = NULL,
                         const void *f = NULL) {
-    return width % (real == DTYPE_BF16 ? 8 : 4) == 0 && is_aligned(a) && is_aligned(b) &&
+    return width % (real == DTYPE_F32 ? 4 : 8) == 0 && is_aligned(a) && is_aligned(b) &&
            is_aligned(c) && is_aligned(d) && is_aligned(e) && is_aligned(f);
 }
 
@@ -255,7 +276,8 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
 #define BY_TYPE(real, is_wide, run, ...)                                                           \
     ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
         : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
-                               : cudaErrorInvalidValue)
+        : (real) == DTYPE_F16 ? (is_wide) ? run<f16, 8>(__VA_ARGS__) : run<f16, 1>(__VA_ARGS__)    \
+                              : cudaErrorInvalidValue)
 
 #define TRY_LAUNCH(call)                                                                           \
     do {                                                                                           \

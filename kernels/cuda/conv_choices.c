@@ -51,9 +51,9 @@ void conv_key(char out[CONV_KEY_CHARS],
     }
     (void)snprintf(out, CONV_KEY_CHARS,
                    "%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
-                   passes[p->pass], p->add ? "+" : "", p->dtype == DTYPE_BF16 ? "bf16" : "f32",
-                   (long long)p->n, (long long)p->h, (long long)p->w, (long long)p->c,
-                   (long long)p->k, (long long)p->r, (long long)p->s, p->stride, p->pad,
+                   passes[p->pass], p->add ? "+" : "", dtype_name(p->dtype), (long long)p->n,
+                   (long long)p->h, (long long)p->w, (long long)p->c, (long long)p->k,
+                   (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
                    opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
 }

@@ -127,5 +127,14 @@ run(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y
 
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y) {
-    return p->dtype == DTYPE_BF16 ? run<bf16>(stream, p, x, w, y) : run<float>(stream, p, x, w, y);
+    switch (p->dtype) {
+    case DTYPE_F32:
+        return run<float>(stream, p, x, w, y);
+    case DTYPE_BF16:
+        return run<bf16>(stream, p, x, w, y);
+    case DTYPE_F16:
+        return run<f16>(stream, p, x, w, y);
+    default:
+        return cudaErrorInvalidValue;
+    }
 }

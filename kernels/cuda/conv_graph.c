@@ -20,7 +20,9 @@ static enum status set(cudnnBackendDescriptor_t d,
 }
 
 static cudnnDataType_t dnn_type(enum dtype t) {
-    return t == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    return t == DTYPE_BF16  ? CUDNN_DATA_BFLOAT16
+           : t == DTYPE_F16 ? CUDNN_DATA_HALF
+                            : CUDNN_DATA_FLOAT;
 }
 
 static void destroy(cudnnBackendDescriptor_t *d) {

@@ -8,8 +8,8 @@
  *             same address). A workspace is the caller's, aligned to 16 bytes, needed until the
  *             work is done; its size comes from the _workspace_bytes function beside the launcher
  *             and its contents mean nothing before and after.
- * Types     : `real` is DTYPE_F32 or DTYPE_BF16, the type of every `void *`; anything else gives
- *             cudaErrorInvalidValue. float * is F32 in both cases.
+ * Types     : `real` is DTYPE_F32, DTYPE_BF16 or DTYPE_F16, the type of every `void *`; anything
+ *             else gives cudaErrorInvalidValue. float * is F32 in all cases.
  * Alignment : that of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
  *             bytes are moved 16 bytes at a time, others element by element.
  * Shapes    : checked by the caller. Counts of 0 launch nothing.
@@ -424,10 +424,12 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   int32_t chunks,
                                   void *workspace);
 
-/* ---- optimizer.cu: flat ranges; working (BF16) may be NULL; one pass ---- */
+/* ---- optimizer.cu: flat ranges; working (of type half, BF16 or F16) may be NULL; one pass
+ * ---- */
 
 cudaError_t launch_adamw(cudaStream_t stream,
                          float *value,
+                         enum dtype half,
                          void *working,
                          const float *grad,
                          float *m,
@@ -436,6 +438,7 @@ cudaError_t launch_adamw(cudaStream_t stream,
                          const struct adamw_params *p);
 cudaError_t launch_sgdm(cudaStream_t stream,
                         float *value,
+                        enum dtype half,
                         void *working,
                         const float *grad,
                         float *m,

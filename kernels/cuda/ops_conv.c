@@ -296,13 +296,13 @@ static enum status data_own(struct cuda_device *dev, const struct gradient *g, s
                     "conv_1x1_data", err);
 }
 
-/* cuDNN 9 has no engine that writes f32 from bf16, so there the sum is rounded once, as in other
- * frameworks, and widened. */
+/* cuDNN 9 has no engine that writes f32 from a half type, so there the sum is rounded once, as in
+ * other frameworks, and widened. */
 static enum status
 weight_library(struct cuda_device *dev, const struct gradient *g, struct error *err) {
     const enum dtype narrow = g->problem.dtype;
     void *sum = g->to;
-    if (g->add || narrow == DTYPE_BF16) {
+    if (g->add || dtype_is_half(narrow)) {
         TRY(cuda_scratch(dev, SCRATCH_SUM, (size_t)g->count * dtype_size_bytes(narrow), &sum, err));
     }
     TRY(convolve(dev, &g->problem, g->in->data, sum, g->dpre->data, err));

@@ -195,6 +195,10 @@ static enum status check_master(const char *op, const struct tensor *value, stru
                : error_set(err, STATUS_INVALID, "%s: value is bf16, expected f32", op);
 }
 
+static enum dtype half_of(const struct tensor *working) {
+    return tensor_wanted(working) ? working->dtype : DTYPE_BF16;
+}
+
 static enum status cuda_adamw(struct device *device,
                               const struct tensor *value,
                               const struct tensor *working,
@@ -207,7 +211,7 @@ static enum status cuda_adamw(struct device *device,
     TRY(check_master("adamw", value, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
     return launched(dev,
-                    launch_adamw(dev->stream, value->data,
+                    launch_adamw(dev->stream, value->data, half_of(working),
                                  tensor_wanted(working) ? working->data : NULL, grad->data, m->data,
                                  v->data, tensor_count(value), p),
                     "adamw", err);
@@ -224,7 +228,7 @@ static enum status cuda_sgdm(struct device *device,
     TRY(check_master("sgdm", value, err));
     TRY(check_sgdm(value, working, grad, m, p, err));
     return launched(dev,
-                    launch_sgdm(dev->stream, value->data,
+                    launch_sgdm(dev->stream, value->data, half_of(working),
                                 tensor_wanted(working) ? working->data : NULL, grad->data, m->data,
                                 tensor_count(value), p),
                     "sgdm", err);

@@ -45,9 +45,9 @@ adamw_one(float *value, float *m, float *v, float grad, const struct adamw_scale
     *value = *value * s.decay - s.step_size * *m / (sqrtf(*v * s.v_scale) + s.eps);
 }
 
-template <int V>
+template <typename HALF, int V>
 static __device__ __forceinline__ void adamw_piece(float *value,
-                                                   bf16 *working,
+                                                   HALF *working,
                                                    const float *grad,
                                                    float *m,
                                                    float *v,
@@ -73,9 +73,9 @@ static __device__ __forceinline__ void adamw_piece(float *value,
     }
 }
 
-template <int V>
+template <typename HALF, int V>
 static __global__ void adamw(float *value,
-                             bf16 *working,
+                             HALF *working,
                              const float *grad,
                              float *m,
                              float *v,
@@ -90,17 +90,34 @@ static __global__ void adamw(float *value,
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
-            adamw_piece<V>(value, working, grad, m, v, i, s);
+            adamw_piece<HALF, V>(value, working, grad, m, v, i, s);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            adamw_piece<1>(value, working, grad, m, v, e, s);
+            adamw_piece<HALF, 1>(value, working, grad, m, v, e, s);
         }
     }
 }
 
+template <typename HALF>
+static cudaError_t run_adamw(cudaStream_t stream,
+                             float *value,
+                             HALF *working,
+                             const float *grad,
+                             float *m,
+                             float *v,
+                             int64_t count,
+                             const struct adamw_params *p) {
+    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<HALF, 4>, value, working, grad,
+                      m, v, count, *p);
+    }
+    return launch(stream, blocks_for(count), adamw<HALF, 1>, value, working, grad, m, v, count, *p);
+}
+
 cudaError_t launch_adamw(cudaStream_t stream,
                          float *value,
+                         enum dtype half,
                          void *working,
                          const float *grad,
                          float *m,
@@ -110,17 +127,13 @@ cudaError_t launch_adamw(cudaStream_t stream,
     if (count == 0) {
         return cudaSuccess;
     }
-    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<4>, value, (bf16 *)working,
-                      grad, m, v, count, *p);
-    }
-    return launch(stream, blocks_for(count), adamw<1>, value, (bf16 *)working, grad, m, v, count,
-                  *p);
+    return half == DTYPE_F16 ? run_adamw(stream, value, (f16 *)working, grad, m, v, count, p)
+                             : run_adamw(stream, value, (bf16 *)working, grad, m, v, count, p);
 }
 
-template <int V>
+template <typename HALF, int V>
 static __device__ __forceinline__ void sgdm_piece(float *value,
-                                                  bf16 *working,
+                                                  HALF *working,
                                                   const float *grad,
                                                   float *m,
                                                   int64_t i,
@@ -146,9 +159,9 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
     }
 }
 
-template <int V>
+template <typename HALF, int V>
 static __global__ void sgdm(float *value,
-                            bf16 *working,
+                            HALF *working,
                             const float *grad,
                             float *m,
                             int64_t count,
@@ -161,17 +174,33 @@ static __global__ void sgdm(float *value,
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
-            sgdm_piece<V>(value, working, grad, m, i, lr, scale, p);
+            sgdm_piece<HALF, V>(value, working, grad, m, i, lr, scale, p);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            sgdm_piece<1>(value, working, grad, m, e, lr, scale, p);
+            sgdm_piece<HALF, 1>(value, working, grad, m, e, lr, scale, p);
         }
     }
 }
 
+template <typename HALF>
+static cudaError_t run_sgdm(cudaStream_t stream,
+                            float *value,
+                            HALF *working,
+                            const float *grad,
+                            float *m,
+                            int64_t count,
+                            const struct sgdm_params *p) {
+    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<HALF, 4>, value, working, grad,
+                      m, count, *p);
+    }
+    return launch(stream, blocks_for(count), sgdm<HALF, 1>, value, working, grad, m, count, *p);
+}
+
 cudaError_t launch_sgdm(cudaStream_t stream,
                         float *value,
+                        enum dtype half,
                         void *working,
                         const float *grad,
                         float *m,
@@ -180,11 +209,8 @@ cudaError_t launch_sgdm(cudaStream_t stream,
     if (count == 0) {
         return cudaSuccess;
     }
-    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<4>, value, (bf16 *)working, grad,
-                      m, count, *p);
-    }
-    return launch(stream, blocks_for(count), sgdm<1>, value, (bf16 *)working, grad, m, count, *p);
+    return half == DTYPE_F16 ? run_sgdm(stream, value, (f16 *)working, grad, m, count, p)
+                             : run_sgdm(stream, value, (bf16 *)working, grad, m, count, p);
 }
 
 /* ---- sum of squares ---- */

@@ -37,11 +37,7 @@ bool op_cases_computes(struct device *dev, enum dtype dtype) {
 
 const char *op_cases_name(const struct op_case *c) {
     static char text[200];
-    const char *real = c->real == DTYPE_BF16  ? "bf16"
-                       : c->real == DTYPE_F16 ? "f16"
-                       : c->real == DTYPE_F64 ? "f64"
-                                              : "f32";
-    int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name, real);
+    int used = snprintf(text, sizeof text, "%s, %s, size", c->row->name, dtype_name(c->real));
     for (int i = 0; i < 8; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)c->size.v[i]);
     }
