@@ -1,7 +1,11 @@
+# shellcheck shell=bash disable=SC2154
 # What tests/gpu/run and tests/gpu/measure share: finding programs, libraries and the device, and steps that
 # may fail or take too long without ending the whole. Sourced, not run.
 #
-# The sourcing script sets: name, top, out, build, device, only, seconds.
+# The sourcing script sets: name, top, out, build, device, only, seconds, jobs.
+#
+# Of a script stay two files, written as it goes: NAME.txt, a line for every step, and NAME.log, what each step
+# printed (of more than 400 KB the first and last part).
 
 # parse OPTION...: the options that both scripts have; the others go to own_option, which says how many words
 # it took (in `took`), 0 for a word it does not know.
@@ -17,17 +21,20 @@ parse() {
         *)
             took=0
             own_option "$@"
-            [ $took -gt 0 ] || { echo "gpu/$name: unknown argument '$1'; see --help" >&2; exit 64; }
-            shift $took
+            [ "$took" -gt 0 ] || { echo "gpu/$name: unknown argument '$1'; see --help" >&2; exit 64; }
+            shift "$took"
             ;;
         esac
     done
+    case $seconds$jobs in
+    *[!0-9]*) echo "gpu/$name: --seconds and --jobs are numbers" >&2; exit 64 ;;
+    esac
 }
 
 # find_programs: BIN, TESTBIN, SRC, the libraries' folders and the device's line; leaves with 77 where one lacks.
 find_programs() {
     export BIN=$build/bin TESTBIN=$build/tests/bin SRC=$top device
-    export CCSTREAM_CUDA_MODULE=$BIN/libccstream_cuda.so
+    export CCSTREAM_CUDA_MODULE=${CCSTREAM_CUDA_MODULE:-$BIN/libccstream_cuda.so}
     if [ ! -x "$BIN/ccstream-train" ] || [ ! -e "$CCSTREAM_CUDA_MODULE" ]; then
         echo "gpu/$name: $build has no programs: cmake --preset cuda && cmake --build --preset cuda, or unpack a bundle"
         exit 77
@@ -40,6 +47,8 @@ for place in site.getsitepackages() + [site.getusersitepackages()]:
     print("\n".join(glob.glob(place + "/nvidia/*/lib")))' 2>/dev/null); do
         [ -d "$folder" ] && folders=$folders:$folder
     done
+    # for our programs; Python has libraries of its own, see tests/gpu/measure
+    export libraries_before=${LD_LIBRARY_PATH:-}
     export LD_LIBRARY_PATH=$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     devices=$("$BIN/ccstream-train" --list-devices)
     if [ "$device" != cpu ] && ! printf '%s\n' "$devices" | grep -q '^cuda:0 '; then
@@ -55,12 +64,12 @@ begin() {
     summary=$out/$name.txt
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    cd "$work"
+    cd "$work" || exit 1
     began=$(date +%s)
-    failed=0
-    parts_begun=
+    : >"$out/$name.log"
     {
-        echo "commit $(cat "$build/commit" 2>/dev/null || git -C "$top" rev-parse HEAD 2>/dev/null || echo unknown)"
+        echo "$(date -u +%FT%TZ) commit $(cat "$build/commit" 2>/dev/null ||
+            git -C "$top" rev-parse HEAD 2>/dev/null || echo unknown)"
         printf '%s\n' "$devices" | grep '^cuda'
         nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu \
             --format=csv,noheader 2>/dev/null
@@ -76,46 +85,91 @@ wanted() {
     return 1
 }
 
+# offers "PROGRAM [COMMAND]" WORD...: whether its --help has all of these options and names of values; says
+# which it has not.
+offers() {
+    local help word
+    # shellcheck disable=SC2086 # $1 may be two words
+    help=$("$BIN"/$1 --help)
+    shift
+    for word in "$@"; do
+        printf '%s\n' "$help" | grep -qw -e "$word" || { echo "this build has no $word"; return 1; }
+    done
+}
+
+# only_on_gpu COMMAND...: a skip where the script itself is tried
+only_on_gpu() {
+    [ "$device" != cpu ] || { echo "the CPU has no such choice"; return 77; }
+    "$@"
+}
+export -f offers only_on_gpu
+
 # step PART SECONDS WHAT COMMAND...: runs it for that long at most, or for what --seconds leaves; one line in the
-# summary, everything else in PART.log. Exit code 77 is a skip, whose reason is its last line of output.
+# summary, everything else in the log, the end of it here too where it failed. Exit code 77 is a skip, whose
+# reason is the last line of output.
 step() {
-    local part=$1 limit=$2 what=$3 code=0 from reason=
+    local part=$1 limit=$2 what=$3 code=0 from reason log
     shift 3
     wanted "$part" || return 0
     from=$(date +%s)
     if [ "$seconds" -gt 0 ] && [ $((seconds - from + began)) -lt "$limit" ]; then
         limit=$((seconds - from + began))
     fi
-    if [ "$limit" -le 0 ]; then
-        failed=1
-        line "$part: $what" 0 "not run: no time is left"
+    if [ "$limit" -lt 3 ]; then
+        verdict "$part: $what" 0 "not run: no time is left"
         return 0
     fi
-    case " $parts_begun " in
-    *" $part "*) ;;
-    *) parts_begun="$parts_begun $part"; : >"$out/$part.log" ;;
-    esac
+    log=$(mktemp "$work/step.XXXXXX")
     # through a shell of its own, which knows the exported functions
-    timeout -k 10 "$limit" bash -c '"$@"' "$part" "$@" >"$work/step.log" 2>&1 || code=$?
-    { echo "==== $what"; cat "$work/step.log"; } >>"$out/$part.log"
+    timeout -k 5 "$limit" bash -c '"$@"' "$part" "$@" >"$log" 2>&1 || code=$?
     case $code in
     0) reason=pass ;;
-    77) reason="skip: $(tail -n 1 "$work/step.log" | cut -c 1-120)" ;;
+    77) reason="skip: $(tail -n 1 "$log" | cut -c 1-120)" ;;
     124 | 137) reason="FAIL: no end after $limit s" ;;
-    *) reason="FAIL: $(tail -n 1 "$work/step.log" | cut -c 1-120)" ;;
+    *) reason="FAIL ($code): $(tail -n 1 "$log" | cut -c 1-160)" ;;
     esac
-    [ $code -eq 0 ] || [ $code -eq 77 ] || failed=1
-    line "$part: $what" $(($(date +%s) - from)) "$reason"
-    return 0
+    verdict "$part: $what" $(($(date +%s) - from)) "$reason" "$log"
+    rm -f "$log"
 }
 
-line() { # line WHAT SECONDS VERDICT
-    printf '%-52s %4d s  %s\n' "$@" | tee -a "$summary"
+# verdict WHAT SECONDS REASON [LOG]: of steps side by side one after the other.
+verdict() {
+    {
+        flock 9
+        printf '%-52s %4d s  %s\n' "$1" "$2" "$3" | tee -a "$summary"
+        if [ -n "${4:-}" ]; then
+            echo "==== $1: $3"
+            if [ "$(stat -c %s "$4")" -gt 400000 ]; then
+                head -c 150000 "$4"
+                echo "[...]"
+                tail -c 250000 "$4"
+            else
+                cat "$4"
+            fi
+        fi >>"$out/$name.log"
+        case $3 in
+        FAIL*) tail -n 25 "$4" | cut -c 1-400 | sed 's/^/    | /' ;;
+        esac
+    } 9>>"$work/lock"
 }
 
-# finish: the last line and the exit code
+# beside STEP'S ARGUMENTS: a step among up to $jobs others; `wait` ends them. For what is not timed.
+beside() {
+    wanted "$1" || return 0
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
+        wait -n
+    done
+    step "$@" &
+}
+
+# finish: how it went, again what did not pass, the exit code
 finish() {
-    echo "$(($(date +%s) - began)) s in all" | tee -a "$summary"
-    [ $failed -eq 0 ] && echo "all passed; $out" || echo "something failed; see $out"
-    exit $failed
+    wait
+    local bad
+    bad=$(grep -cE ' s  (FAIL|not run)' "$summary")
+    echo "$(grep -c ' s  pass$' "$summary") passed, $(grep -c ' s  skip:' "$summary") skipped," \
+        "$bad failed or not run; $(($(date +%s) - began)) s; $out" | tee -a "$summary"
+    grep -E ' s  (FAIL|not run)' "$summary" | sed 's/^/  /'
+    [ "$bad" -eq 0 ]
+    exit
 }

@@ -2,12 +2,12 @@
  * bench_cudnn WHAT [--chip FILE] [--batch N] [--type bf16|fp16] [--plans N] : what cuDNN offers a
  * ResNet-50's training step, fused and not, beside kernels of our own
  *
- *   properties     what cuDNN says of the chip, as JSON: with --chip, plans can be made for it
- * elsewhere convolutions   every distinct convolution of ResNet-50 at 224 px, three passes: each
- * plan timed fused          the same with what stands before and after it in one plan: channel sums
- * behind it, scale, bias and ReLU in front of it norm           batch norm with ReLU, with an
- * addition and ReLU, and their gradients: cuDNN's and our own attention      our own, 12 heads of
- * 64, captions of 16, 32 and 64 tokens
+ *   properties     what cuDNN says of the chip, as JSON: with --chip, others can plan for it
+ *   convolutions   every distinct convolution of ResNet-50 at 224 px, three passes: plans timed
+ *   fused          the same in one plan with channel sums after it, and with scale, bias and ReLU
+ *                  before it
+ *   norm           batch norm with ReLU, with an addition before it, the gradients; and our own
+ *   attention      our own, 12 heads of 64, captions of 16, 32 and 64 tokens
  *
  * A line of JSON for each; count says how often ResNet-50 has it, gb counts every operand once. The
  * last line of convolutions and fused adds up counts times best times. --plans: how many
@@ -132,7 +132,7 @@ static double stored_gb(const struct dnn_graph *g) {
 
 /* The sum over the network is valid where every shape had a plan. */
 struct total {
-    double first_ms, best_ms;
+    double first_ms, best_ms, gflop;
     int without;
 };
 
@@ -155,18 +155,19 @@ static void try_convolution(const struct shape *s,
     print_found(&found, gflop, stored_gb(&g));
     total->first_ms += s->count * found.first_ms;
     total->best_ms += s->count * found.best_ms;
+    total->gflop += s->count * gflop;
     total->without += found.built == 0 || (chip.handle != NULL && found.best_ms <= 0.0);
     dnn_graph_destroy(&g);
 }
 
 static void print_total(const char *name, const struct total *t) {
-    printf("\"%s first_ms\":%.4f,\"%s best_ms\":%.4f,\"%s without\":%d", name, t->first_ms, name,
-           t->best_ms, name, t->without);
+    printf("\"%s gflop\":%.1f,\"%s first_ms\":%.4f,\"%s best_ms\":%.4f,\"%s without\":%d", name,
+           t->gflop, name, t->first_ms, name, t->best_ms, name, t->without);
 }
 
 static int convolutions(void) {
     static const char *const names[] = {"forward", "data gradient", "weight gradient"};
-    struct total totals[3] = {{0.0, 0.0, 0}};
+    struct total totals[3] = {{0}};
     for (int i = 0; i < SHAPES_COUNT; i++) {
         for (int pass = DNN_FORWARD; pass <= DNN_WEIGHT; pass++) {
             if (pass != DNN_DATA || shapes[i].c > 3) { /* nobody wants the pictures' gradient */
@@ -193,7 +194,7 @@ static int fused(void) {
                  {"forward, two reductions", DNN_FORWARD, REDUCTIONS},
                  {"norm, weight gradient", DNN_WEIGHT, NORM_WEIGHT}};
     enum { FORMS = sizeof forms / sizeof forms[0] };
-    struct total totals[FORMS] = {{0.0, 0.0, 0}};
+    struct total totals[FORMS] = {{0}};
     for (int i = 1; i < SHAPES_COUNT; i++) { /* the stem's 3 channels suit none */
         for (int f = 0; f < FORMS; f++) {
             try_convolution(&shapes[i], forms[f].pass, forms[f].form, forms[f].name, &totals[f]);
