@@ -11,6 +11,14 @@ number() { # number KEY FILE: the first value of a key
     sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
 }
 
+keys() { # keys FILE KEY...: all of them, with numbers
+    local file=$1 key
+    shift
+    for key in "$@"; do
+        [ -n "$(number "$key" "$file")" ] || fail "no $key in $(cat "$file")"
+    done
+}
+
 above() { # above A B
     awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'
 }
@@ -49,6 +57,9 @@ evaluate() {
 }
 
 evaluate retrieval run --data held --json >retrieval.json
+keys retrieval.json i2t_r1 i2t_r5 i2t_r10 t2i_r1 t2i_r5 t2i_r10 mean_r1 images texts
+awk -v a="$(number i2t_r1 retrieval.json)" -v b="$(number t2i_r1 retrieval.json)" -v c="$(number mean_r1 retrieval.json)" \
+    'BEGIN { d = (a + b) / 2 - c; exit !(d < 1e-9 && d > -1e-9) }' || fail "retrieval: $(cat retrieval.json)"
 above "$(number i2t_r10 retrieval.json)" 0 || fail "retrieval: $(cat retrieval.json)"
 
 evaluate retrieval run --data held --html found.html --examples 4 >retrieval.txt
@@ -58,10 +69,12 @@ grep -q 'its own picture comes at' found.html || fail "found.html tells no rank"
 
 # Chance is a quarter.
 evaluate linear run --train train-labelled --data test-labelled --json --per-class >linear.json 2>linear.log
+keys linear.json top1 top5
 above "$(number top1 linear.json)" 35 || fail "linear: $(cat linear.json)"
 grep -q '"class":"green"' linear.json || fail "linear: no classes in $(cat linear.json)"
 evaluate mean run --train train-labelled --data test-labelled --json >mean.json
 above "$(number top1 mean.json)" 25 || fail "mean: $(cat mean.json)"
+keys mean.json top1 top5 avg2
 above "$(number avg2 mean.json)" 50 || fail "mean: $(cat mean.json)"
 evaluate knn run --train train-labelled --data test-labelled -k 20 --layer projection --json >knn.json
 grep -q '"nn1":{"top1":' knn.json || fail "knn: $(cat knn.json)"
@@ -69,6 +82,8 @@ above "$(number top1 knn.json)" 25 || fail "knn: $(cat knn.json)"
 
 # Zero-shot, with our prompts and with the user's.
 evaluate zeroshot run --data test-labelled --json >zeroshot.json
+keys zeroshot.json top1 top5 images
+[ "$(number top5 zeroshot.json)" = 100 ] || fail "zeroshot: five of four classes: $(cat zeroshot.json)"
 [ "$(number classes zeroshot.json)" = 4 ] || fail "zeroshot: $(cat zeroshot.json)"
 printf '# prompts\na {} thing\n' >prompts.txt
 printf 'blue\tblue\ngreen\tgreen\nred\tred\nyellow\tyellow\n' >names.txt
@@ -123,6 +138,9 @@ evaluate embed run --data held --texts --features -o out --json >embed.json
 [ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"
 [ "$(stat -c %s out.images.npy)" -eq $((128 + 160 * 256 * 4)) ] || fail "out.images.npy has $(stat -c %s out.images.npy) bytes"
 [ "$(stat -c %s out.ids.npy)" -eq $((128 + 160 * 8)) ] || fail "out.ids.npy has $(stat -c %s out.ids.npy) bytes"
+# The ids are those of the dataset, in its order.
+tail -c +129 out.ids.npy | od -An -v -t u8 -w8 | tr -d ' ' >ids.txt
+seq 0 159 | cmp - ids.txt || fail "out.ids.npy: $(head -n 5 ids.txt)"
 head -c 128 out.images.npy | grep -aq "'shape': (160, 256)" || fail "out.images.npy: $(head -c 128 out.images.npy)"
 if python3 -c 'import numpy' 2>/dev/null; then
     python3 -c "
@@ -195,4 +213,16 @@ refused 64 'are needed' debias run --data test-groups
 refused 64 'is one prompt' debias run --data test-groups --pairs spurious.txt
 refused 66 'no-such' debias run --data test-groups --spurious no-such
 refused 64 'has none of the groups' debias run --data test-groups --spurious spurious.txt --train test-labelled
+refused 64 'no captions' retrieval run --data test-labelled
+refused 66 'no-such' retrieval run --data no-such
+refused 64 '--tau' objective run --data held --tau -1
+# A bit in the towers; what only training reads is none of evaluation's business.
+cp -r run damaged
+newest=damaged/$(readlink damaged/last)
+printf '\377' | dd of="$newest" bs=1 seek=$(($(stat -c %s "$newest") / 8)) conv=notrunc status=none
+for command in 'retrieval damaged --data held' 'zeroshot damaged --data test-labelled' 'embed damaged --data held -o x' \
+    'linear damaged --train train-labelled --data test-labelled' 'objective damaged --data held'; do
+    # shellcheck disable=SC2086 # several words
+    refused 65 'damaged/last' $command
+done
 refused 64 'has no captions' objective run --data test-labelled

@@ -16,6 +16,7 @@ torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 MASK = (1 << 64) - 1
 PROJECTIONS = 4
+WHOLE = 5  # matrices of no more rows are written out
 
 
 class Draws:
@@ -525,6 +526,8 @@ def print_gradient(what, g, draws):
         signs = torch.tensor([[draws.sign() for _ in range(b)] for _ in range(b)])
         projections.append((signs * g).sum().item())
     print(what, number(g.norm().item()), *map(number, projections))
+    if b <= WHOLE:
+        print("elements", *map(number, g.flatten().tolist()))
 
 
 def run(index, case):

@@ -13,7 +13,15 @@
 #include "tests/support/test.h"
 #include "train/loss.h"
 
-enum { MAX_B = 64, PROJECTIONS = 4, SAMPLES = 1000, FIRST_ID = 5, ID_STEP = 3, STEPS = 3 };
+enum {
+    MAX_B = 64,
+    PROJECTIONS = 4,
+    SAMPLES = 1000,
+    FIRST_ID = 5,
+    ID_STEP = 3,
+    STEPS = 3,
+    WHOLE = 5
+};
 
 struct draws {
     uint64_t state;
@@ -135,6 +143,27 @@ check_near(const struct golden *g, const char *what, double got, double want, do
     }
 }
 
+/* Small matrices element by element: 2^-22 / tau of each, which is what the last bit of a
+ * similarity does to it, and what terms that cancel leave of the largest. */
+static void check_elements(const struct golden *g, const float *m) {
+    double want[WHOLE * WHOLE];
+    double largest = 0.0;
+    if (g->rows > WHOLE) {
+        return;
+    }
+    expect_word(g, "elements");
+    for (int i = 0; i < g->rows * g->rows; i++) {
+        want[i] = read_number(g);
+        largest = fmax(largest, fabs(want[i]));
+    }
+    for (int i = 0; i < g->rows * g->rows; i++) {
+        char what[40];
+        (void)snprintf(what, sizeof what, "element %d of the gradient", i);
+        check_near(g, what, (double)m[i], want[i],
+                   ldexp(1.0, -22) / g->tau * fabs(want[i]) + 1e-9 * largest + 1e-14 / g->tau);
+    }
+}
+
 struct run {
     struct sample_state *state;
     struct loss *loss;
@@ -171,9 +200,12 @@ static void one_step(const struct golden *g, struct run *r, struct draws *d, int
     check_near(g, "the value", out.value, value,
                (exact ? 1e-8 : tolerance) * fmax(1.0, fabs(value)));
     check_gradient(g, d, "gradient", r->gs, tolerance);
+    check_elements(g, r->gs);
     if (loss_uses_self(r->loss)) {
         check_gradient(g, d, "image_gradient", r->gxx, tolerance);
+        check_elements(g, r->gxx);
         check_gradient(g, d, "text_gradient", r->gtt, tolerance);
+        check_elements(g, r->gtt);
     }
 }
 
