@@ -97,7 +97,8 @@ static struct step_recording *recording_of(struct trainer *t, uint64_t shape, bo
     return oldest;
 }
 
-/* A step that cannot be recorded is done op by op, as are all after it. */
+/* A step that cannot be recorded is done op by op, as are all after it; so is one whose recording a
+ * library refuses in words of its own (DEVICE), where the device goes on. */
 static enum status
 record(struct trainer *t, struct step_recording *r, struct step_flight *f, struct error *err) {
     const struct device_stream *stream = t->dev->stream;
@@ -112,7 +113,8 @@ record(struct trainer *t, struct step_recording *r, struct step_flight *f, struc
             (void)stream->record_end(t->dev, NULL, NULL);
         }
     }
-    if (s == STATUS_DEVICE) {
+    struct error gone = {0};
+    if (s == STATUS_DEVICE && t->dev->ops->sync(t->dev, &gone) != STATUS_OK) {
         return error_set(err, s, "%s", why.text);
     }
     if (s != STATUS_OK) {

@@ -281,6 +281,11 @@ static enum status find_plan(struct cuda_device *dev,
             return STATUS_OK;
         }
     }
+    if (dev->recording) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED would
+                             say that no engine takes it */
+        return error_set(err, STATUS_LIMIT,
+                         "a convolution that was not met before is not recorded");
+    }
     if (plans->count == MAX_PLANS) {
         return error_set(err, STATUS_LIMIT, "more than %d shapes of convolutions", MAX_PLANS);
     }

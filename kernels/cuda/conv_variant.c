@@ -63,6 +63,7 @@ static enum status measure(struct cuda_device *dev,
     cudaEvent_t begin;
     cudaEvent_t end;
     float best = -1.0f;
+    TRY(cuda_not_recorded(dev, "time a convolution", err));
     TRY_CUDA(cudaEventCreate(&begin));
     if (cudaEventCreate(&end) != cudaSuccess) {
         (void)cudaEventDestroy(begin);

@@ -38,11 +38,14 @@ cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *e
     *out = NULL;
     TRY(cuda_not_recorded(dev, "allocate", err));
     TRY(cuda_memory(dev, size_bytes, out, err));
-    const cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
+    cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
+    if (code == cudaSuccess) { /* the copy queue, which does not wait for this one, may be first */
+        code = cudaStreamSynchronize(dev->stream);
+    }
     if (code != cudaSuccess) {
         (void)cudaFree(*out);
         *out = NULL;
-        return cuda_failed(code, "cudaMemsetAsync", err);
+        return cuda_failed(code, "zeros for new memory", err);
     }
     cuda_counted(dev);
     return STATUS_OK;
@@ -81,6 +84,10 @@ enum status cuda_scratch(struct cuda_device *dev,
         return STATUS_OK;
     }
     TRY(cuda_not_recorded(dev, "allocate", err));
+    if (dev->keeps_scratch) { /* what is left behind is not got back: by a quarter at least */
+        const size_t more = dev->scratch[which].size_bytes / 4 + dev->scratch[which].size_bytes;
+        size_bytes = size_bytes > more ? size_bytes : more;
+    }
     TRY(leave_scratch(dev, dev->scratch[which].data, dev->scratch[which].size_bytes, err));
     dev->scratch[which].data = NULL;
     dev->scratch[which].size_bytes = 0;
@@ -145,8 +152,8 @@ static enum status cuda_upload(struct device *device,
 
 /* What kernels found wrong with indices since the last look. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
-    const int32_t fault = *dev->fault;
-    *dev->fault = FAULT_NONE;
+    /* At once: kernels of a later step may be writing one. */
+    const int32_t fault = __atomic_exchange_n(dev->fault, FAULT_NONE, __ATOMIC_ACQ_REL);
     switch ((enum fault)fault) {
     case FAULT_NONE:
         return STATUS_OK;

@@ -28,8 +28,8 @@ alloc_host(struct device *device, size_t size_bytes, void **out, struct error *e
 }
 
 static void free_host(struct device *device, void *data) {
-    (void)device;
     if (data != NULL) {
+        (void)cudaSetDevice(cuda_of(device)->index); /* as above: else it opens device 0 */
         (void)cudaFreeHost(data);
     }
 }
@@ -187,7 +187,8 @@ static uint64_t launches(struct device *device) {
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->copies, cudaStreamNonBlocking));
     for (int32_t i = 0; i < DEVICE_MARK_COUNT; i++) {
-        TRY_CUDA(cudaEventCreateWithFlags(&dev->marks[i], cudaEventDefault));
+        /* Who waits leaves its processor to the loader. */
+        TRY_CUDA(cudaEventCreateWithFlags(&dev->marks[i], cudaEventBlockingSync));
     }
     return STATUS_OK;
 }

@@ -25,6 +25,7 @@ static struct {
 } marks[DEVICE_MARK_COUNT];
 
 bool lazy_stream_on;
+enum status lazy_refusal = STATUS_UNSUPPORTED;
 struct lazy_counts lazy_counts;
 
 static enum status
@@ -119,7 +120,7 @@ static enum status record_begin(struct device *dev, struct error *err) {
     (void)dev;
     (void)err;
     lazy_counts.records_begun++;
-    return error_set(err, STATUS_UNSUPPORTED, "nothing is recorded here");
+    return error_set(err, lazy_refusal, "nothing is recorded here");
 }
 
 static enum status record_end(struct device *dev, struct recording **out, struct error *err) {

@@ -19,6 +19,9 @@
 
 extern bool lazy_stream_on;
 
+/* What record_begin answers, UNSUPPORTED at first. */
+extern enum status lazy_refusal;
+
 struct lazy_counts {
     uint64_t copies_in, copies_out;
     uint64_t late_in; /* most that were asked for and not yet done */

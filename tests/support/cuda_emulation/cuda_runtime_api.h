@@ -43,6 +43,7 @@ struct cudaPointerAttributes {
 
 enum {
     cudaEventDefault = 0,
+    cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
     cudaStreamNonBlocking = 1,
     cudaHostAllocDefault = 0,

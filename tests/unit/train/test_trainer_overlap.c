@@ -136,6 +136,20 @@ TEST(overlapping_steps_give_the_same_bytes) {
     assert_int_equal(lazy_counts.records_begun, 1); /* refused, and not asked for again */
 }
 
+/* A library that cannot be recorded says so as a device error; the device goes on. */
+TEST(a_recording_that_fails_does_not_end_the_run) {
+    static struct seen one, two;
+    make_data();
+    struct how how = {.loss = "clip", .adam_eps = 1e-8, .max_steps = 4};
+    assert_int_equal(run("single", &how, &one), STATUS_OK);
+    how.lazy = true;
+    lazy_counts = (struct lazy_counts){0};
+    lazy_refusal = STATUS_DEVICE;
+    assert_int_equal(run("overlap", &how, &two), STATUS_OK);
+    same_reports(&one, &two);
+    assert_int_equal(lazy_counts.records_begun, 1);
+}
+
 TEST(overlapping_micro_batches_give_the_same_bytes) {
     static struct seen one, two;
     make_data();
