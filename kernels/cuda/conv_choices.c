@@ -44,16 +44,17 @@ void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_chip *chip,
               const struct device_options *opt) {
     static const char *const passes[] = {"fprop", "dgrad", "wgrad"};
+    static const char *const fusions[] = {"", ",sums", ",given", ",given,out"};
     char chip_name[48];
     (void)snprintf(chip_name, sizeof chip_name, "%s", chip->name != NULL ? chip->name : "");
     for (char *c = chip_name; *c != '\0'; c++) { /* one word, of printable letters */
         *c = (unsigned char)*c <= ' ' || (unsigned char)*c > '~' ? '_' : *c;
     }
     (void)snprintf(out, CONV_KEY_CHARS,
-                   "%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
-                   passes[p->pass], p->add ? "+" : "", dtype_name(p->dtype), (long long)p->n,
-                   (long long)p->h, (long long)p->w, (long long)p->c, (long long)p->k,
-                   (long long)p->r, (long long)p->s, p->stride, p->pad,
+                   "%s%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
+                   passes[p->pass], p->add ? "+" : "", fusions[p->fusion], dtype_name(p->dtype),
+                   (long long)p->n, (long long)p->h, (long long)p->w, (long long)p->c,
+                   (long long)p->k, (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
                    opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
 }
@@ -274,9 +275,10 @@ enum status conv_choices_save(struct conv_choices *c, const char *folder, struct
 /* ---- variants ---- */
 
 bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b) {
-    return a->pass == b->pass && a->add == b->add && a->dtype == b->dtype && a->n == b->n &&
-           a->h == b->h && a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r &&
-           a->s == b->s && a->stride == b->stride && a->pad == b->pad;
+    return a->pass == b->pass && a->add == b->add && a->fusion == b->fusion &&
+           a->dtype == b->dtype && a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c &&
+           a->k == b->k && a->r == b->r && a->s == b->s && a->stride == b->stride &&
+           a->pad == b->pad;
 }
 
 static struct variant *

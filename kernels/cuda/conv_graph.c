@@ -1,164 +1,12 @@
 /*
- * conv_graph: one convolution as a cuDNN operation graph, and its engines. No GPU is needed here.
- *
- * cuDNN names sizes in the order N, C, H, W; NHWC is said by the strides. Sums are f32 in every
- * type.
+ * conv_graph: the engines, configurations and plans of an operation graph (conv_operations.c). No
+ * GPU is needed here.
  */
 #include <string.h>
 
+#include "kernels/cuda/conv_graph_internal.h"
 #include "kernels/cuda/conv_plan_internal.h"
 #include "kernels/cuda/cuda_internal.h"
-
-static enum status set(cudnnBackendDescriptor_t d,
-                       cudnnBackendAttributeName_t name,
-                       cudnnBackendAttributeType_t type,
-                       int64_t count,
-                       const void *values,
-                       struct error *err) {
-    TRY_DNN(cudnnBackendSetAttribute(d, name, type, count, values));
-    return STATUS_OK;
-}
-
-static cudnnDataType_t dnn_type(enum dtype t) {
-    return t == DTYPE_BF16  ? CUDNN_DATA_BFLOAT16
-           : t == DTYPE_F16 ? CUDNN_DATA_HALF
-                            : CUDNN_DATA_FLOAT;
-}
-
-static void destroy(cudnnBackendDescriptor_t *d) {
-    if (*d != NULL) {
-        (void)cudnnBackendDestroyDescriptor(*d);
-        *d = NULL;
-    }
-}
-
-/* sizes n, c, h, w of a tensor that lies in memory as n, h, w, c. */
-static enum status make_tensor(cudnnBackendDescriptor_t *out,
-                               int64_t uid,
-                               enum dtype dtype,
-                               int64_t n,
-                               int64_t c,
-                               int64_t h,
-                               int64_t w,
-                               struct error *err) {
-    const int64_t sizes[4] = {n, c, h, w};
-    const int64_t strides[4] = {h * w * c, 1, w * c, c};
-    const int64_t alignment = ALIGNMENT_BYTES;
-    const cudnnDataType_t type = dnn_type(dtype);
-    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type, err));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes, err));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides, err));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid, err));
-    TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment, err));
-    TRY_DNN(cudnnBackendFinalize(*out));
-    return STATUS_OK;
-}
-
-static enum status
-make_convolution(cudnnBackendDescriptor_t *out, const struct conv_problem *p, struct error *err) {
-    const int64_t dims = 2;
-    const int64_t pad[2] = {p->pad, p->pad};
-    const int64_t stride[2] = {p->stride, p->stride};
-    const int64_t dilation[2] = {1, 1};
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pad, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pad, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride, err));
-    TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation, err));
-    TRY_DNN(cudnnBackendFinalize(*out));
-    return STATUS_OK;
-}
-
-/* The attribute names of each pass, in the order x, w, y, convolution, alpha, beta. */
-static const struct {
-    cudnnBackendDescriptorType_t type;
-    cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
-} passes[] = {
-    [CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    [CONV_DATA] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    [CONV_WEIGHT] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-};
-
-static enum status
-make_operation(struct conv_graph *g, const struct conv_problem *p, struct error *err) {
-    const float one = 1.0f;
-    const float beta = p->add ? 1.0f : 0.0f;
-    const cudnnBackendAttributeType_t descriptor = CUDNN_TYPE_BACKEND_DESCRIPTOR;
-    TRY_DNN(cudnnBackendCreateDescriptor(passes[p->pass].type, &g->operation));
-    TRY(set(g->operation, passes[p->pass].x, descriptor, 1, &g->tensors[0], err));
-    TRY(set(g->operation, passes[p->pass].w, descriptor, 1, &g->tensors[1], err));
-    TRY(set(g->operation, passes[p->pass].y, descriptor, 1, &g->tensors[2], err));
-    TRY(set(g->operation, passes[p->pass].convolution, descriptor, 1, &g->convolution, err));
-    TRY(set(g->operation, passes[p->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one, err));
-    TRY(set(g->operation, passes[p->pass].beta, CUDNN_TYPE_FLOAT, 1, &beta, err));
-    TRY_DNN(cudnnBackendFinalize(g->operation));
-    return STATUS_OK;
-}
-
-static enum status make_graph(struct conv_graph *g,
-                              const struct conv_problem *p,
-                              const struct conv_chip *chip,
-                              struct error *err) {
-    TRY(make_tensor(&g->tensors[0], CONV_UID_X, p->dtype, p->n, p->c, p->h, p->w, err));
-    TRY(make_tensor(&g->tensors[1], CONV_UID_W, p->dtype, p->k, p->c, p->r, p->s, err));
-    TRY(make_tensor(&g->tensors[2], CONV_UID_Y, p->dtype, p->n, p->k, p->oh, p->ow, err));
-    TRY(make_convolution(&g->convolution, p, err));
-    TRY(make_operation(g, p, err));
-    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
-    TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &g->operation, err));
-    if (chip->handle != NULL) {
-        TRY(set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
-                err));
-    }
-    TRY_DNN(cudnnBackendFinalize(g->graph));
-    return STATUS_OK;
-}
-
-enum status conv_graph_create(struct conv_graph *out,
-                              const struct conv_problem *p,
-                              const struct conv_chip *chip,
-                              struct error *err) {
-    memset(out, 0, sizeof *out);
-    const enum status s = make_graph(out, p, chip, err);
-    if (s != STATUS_OK) {
-        conv_graph_destroy(out);
-    }
-    return s;
-}
-
-void conv_graph_destroy(struct conv_graph *g) {
-    destroy(&g->graph);
-    destroy(&g->operation);
-    destroy(&g->convolution);
-    for (int i = 0; i < 3; i++) {
-        destroy(&g->tensors[i]);
-    }
-}
 
 enum status conv_graph_engines_count(const struct conv_graph *g, int64_t *out, struct error *err) {
     int64_t got = 0;
@@ -182,7 +30,7 @@ static enum status read_results(cudnnBackendDescriptor_t heuristics,
     /* What was not filled goes back. */
     const int64_t good = code != CUDNN_STATUS_SUCCESS ? 0 : found < room ? found : room;
     for (; *count > good; --*count) {
-        destroy(&out[*count - 1]);
+        dnn_destroy(&out[*count - 1]);
     }
     TRY_DNN(code);
     return STATUS_OK;
@@ -195,7 +43,7 @@ static enum status set_chip(cudnnBackendDescriptor_t d,
                             struct error *err) {
     return chip->properties == NULL
                ? STATUS_OK
-               : set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &chip->properties, err);
+               : dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &chip->properties, err);
 }
 
 static enum status make_heuristics(cudnnBackendDescriptor_t *out,
@@ -204,9 +52,9 @@ static enum status make_heuristics(cudnnBackendDescriptor_t *out,
                                    cudnnBackendHeurMode_t mode,
                                    struct error *err) {
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &g->graph, err));
-    TRY(set(*out, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &g->graph, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, err));
     TRY(set_chip(*out, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, chip, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     return STATUS_OK;
@@ -225,7 +73,7 @@ enum status conv_graph_propose(const struct conv_graph *g,
     if (s == STATUS_OK) {
         s = read_results(heuristics, out, room, count, err);
     }
-    destroy(&heuristics);
+    dnn_destroy(&heuristics);
     return s;
 }
 
@@ -233,15 +81,15 @@ enum status
 conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err) {
     *properties = NULL;
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, properties));
-    enum status s = set(*properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                        (int64_t)strlen(text), text, err);
+    enum status s = dnn_set(*properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                            (int64_t)strlen(text), text, err);
     if (s == STATUS_OK) {
         const cudnnStatus_t code = cudnnBackendFinalize(*properties);
         s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
                                          : dnn_failed(code, "the properties of a chip", err);
     }
     if (s != STATUS_OK) {
-        destroy(properties);
+        dnn_destroy(properties);
     }
     return s;
 }
@@ -257,7 +105,7 @@ static cudnnBackendDescriptor_t engine_of(cudnnBackendDescriptor_t config) {
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  1, &got, (void *)&engine) != CUDNN_STATUS_SUCCESS ||
         got != 1) {
-        destroy(&engine);
+        dnn_destroy(&engine);
     }
     return engine;
 }
@@ -274,7 +122,7 @@ bool conv_config_allowed(cudnnBackendDescriptor_t config,
     const bool known = cudnnBackendGetAttribute(
                            engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                            CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS;
-    destroy(&engine);
+    dnn_destroy(&engine);
     bool allowed = known;
     for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
         const bool exact = p->dtype == DTYPE_F32 && !opt->tf32;
@@ -337,7 +185,7 @@ read_knobs(cudnnBackendDescriptor_t config, struct conv_choice *out, struct erro
         s = read_knob(knobs[i], out, err);
     }
     for (int i = 0; i <= CONV_MAX_KNOBS; i++) {
-        destroy(&knobs[i]);
+        dnn_destroy(&knobs[i]);
     }
     return s;
 }
@@ -352,7 +200,7 @@ conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct 
     }
     const cudnnStatus_t code = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                         CUDNN_TYPE_INT64, 1, &got, &out->engine);
-    destroy(&engine);
+    dnn_destroy(&engine);
     if (code != CUDNN_STATUS_SUCCESS) {
         return dnn_failed(code, "an engine's index", err);
     }
@@ -365,9 +213,9 @@ static enum status make_engine(cudnnBackendDescriptor_t *out,
                                int64_t index,
                                struct error *err) {
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->graph,
-            err));
-    TRY(set(*out, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &g->graph, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index, err));
     TRY(set_chip(*out, CUDNN_ATTR_ENGINE_DEVICEPROP, chip, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     return STATUS_OK;
@@ -377,8 +225,8 @@ static enum status
 make_knob(cudnnBackendDescriptor_t *out, int64_t type_number, int64_t value, struct error *err) {
     const cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)type_number;
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, out));
-    TRY(set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type, err));
-    TRY(set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     return STATUS_OK;
 }
@@ -401,11 +249,12 @@ enum status conv_config_of(const struct conv_graph *g,
         s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "a configuration", err);
     }
     if (s == STATUS_OK) {
-        s = set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine, err);
+        s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine,
+                    err);
     }
     if (s == STATUS_OK && choice->knobs_count > 0) {
-        s = set(*out, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                choice->knobs_count, knobs, err);
+        s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                    choice->knobs_count, knobs, err);
     }
     if (s == STATUS_OK) {
         const cudnnStatus_t code = cudnnBackendFinalize(*out);
@@ -413,11 +262,11 @@ enum status conv_config_of(const struct conv_graph *g,
                                          : dnn_failed(code, "finalising a configuration", err);
     }
     for (int32_t i = 0; i < CONV_MAX_KNOBS; i++) {
-        destroy(&knobs[i]);
+        dnn_destroy(&knobs[i]);
     }
-    destroy(&engine);
+    dnn_destroy(&engine);
     if (s != STATUS_OK) {
-        destroy(out);
+        dnn_destroy(out);
     }
     return s;
 }
@@ -433,10 +282,11 @@ static enum status make_plan(cudnnBackendDescriptor_t *out,
     int64_t got = 0;
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, out));
     if (chip->handle != NULL) {
-        TRY(set(*out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle, err));
+        TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
+                    err));
     }
-    TRY(set(*out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &config, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &config, err));
     TRY(set_chip(*out, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, chip, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     TRY_DNN(cudnnBackendGetAttribute(*out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -456,7 +306,7 @@ enum status conv_plan_of(cudnnBackendDescriptor_t config,
     *out = NULL;
     const enum status s = make_plan(out, workspace_bytes, config, chip, err);
     if (s != STATUS_OK) {
-        destroy(out);
+        dnn_destroy(out);
     }
     return s;
 }

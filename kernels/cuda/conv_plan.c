@@ -83,21 +83,33 @@ void conv_plans_destroy(struct conv_plans *p) {
 /* ---- one plan ---- */
 
 /* Pointers and workspace of one run. A finalised pack cannot be changed, so each run makes one. */
-static enum status
-fill_pack(cudnnBackendDescriptor_t pack, void *const data[3], void *workspace, struct error *err) {
-    const int64_t uids[3] = {CONV_UID_X, CONV_UID_W, CONV_UID_Y};
-    TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3,
-                                     uids));
+static enum status fill_pack(cudnnBackendDescriptor_t pack,
+                             void *const data[CONV_ROLES_COUNT],
+                             void *workspace,
+                             struct error *err) {
+    int64_t uids[CONV_ROLES_COUNT];
+    void *pointers[CONV_ROLES_COUNT];
+    int64_t count = 0;
+    for (int role = 0; role < CONV_ROLES_COUNT; role++) {
+        if (data[role] != NULL) {
+            uids[count] = CONV_UID(role);
+            pointers[count++] = data[role];
+        }
+    }
+    TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                                     count, uids));
     TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                     CUDNN_TYPE_VOID_PTR, 3, (const void *)data));
+                                     CUDNN_TYPE_VOID_PTR, count, (const void *)pointers));
     TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
                                      1, (const void *)&workspace));
     TRY_DNN(cudnnBackendFinalize(pack));
     return STATUS_OK;
 }
 
-static enum status
-execute(struct cuda_device *dev, const struct plan *plan, void *const data[3], struct error *err) {
+static enum status execute(struct cuda_device *dev,
+                           const struct plan *plan,
+                           void *const data[CONV_ROLES_COUNT],
+                           struct error *err) {
     cudnnBackendDescriptor_t pack = NULL;
     void *workspace;
     TRY(cuda_scratch(dev, SCRATCH_DNN, (size_t)plan->workspace_bytes, &workspace, err));
@@ -151,7 +163,7 @@ propose(struct proposals *out, const struct conv_graph *g, const struct conv_chi
 /* Milliseconds of the fastest of a few runs, or a negative number where it does not run. */
 static float time_plan(struct cuda_device *dev,
                        const struct plan *plan,
-                       void *const data[3],
+                       void *const data[CONV_ROLES_COUNT],
                        cudaEvent_t begin,
                        cudaEvent_t end) {
     struct error why = {0};
@@ -181,7 +193,7 @@ static enum status choose(struct cuda_device *dev,
                           struct plan *out,
                           int64_t *chosen,
                           const struct proposals *p,
-                          void *const data[3],
+                          void *const data[CONV_ROLES_COUNT],
                           struct error *err) {
     const struct conv_plans *plans = dev->convs;
     const bool timed = plans->options.autotune;
@@ -240,7 +252,7 @@ static enum status search(struct cuda_device *dev,
                           struct plan *out,
                           const struct conv_graph *g,
                           const char *key,
-                          void *const data[3],
+                          void *const data[CONV_ROLES_COUNT],
                           struct error *err) {
     struct conv_plans *plans = dev->convs;
     struct proposals p;
@@ -251,7 +263,11 @@ static enum status search(struct cuda_device *dev,
         TRY(cuda_memory(dev, (size_t)(q->n * q->h * q->w * q->c) * dtype_size_bytes(q->dtype),
                         &spare, err));
     }
-    void *const timed[3] = {spare != NULL ? spare : data[0], data[1], data[2]};
+    void *timed[CONV_ROLES_COUNT];
+    memcpy(timed, data, sizeof timed);
+    if (spare != NULL) {
+        timed[CONV_X] = spare;
+    }
     propose(&p, g, &plans->chip);
     enum status s = choose(dev, out, &chosen, &p, timed, err);
     (void)cudaFree(spare);
@@ -270,7 +286,7 @@ static enum status search(struct cuda_device *dev,
 static enum status find_plan(struct cuda_device *dev,
                              struct plan **out,
                              const struct conv_problem *p,
-                             void *const data[3],
+                             void *const data[CONV_ROLES_COUNT],
                              struct error *err) {
     struct conv_plans *plans = dev->convs;
     struct conv_graph g;
@@ -293,9 +309,11 @@ static enum status find_plan(struct cuda_device *dev,
     memset(plan, 0, sizeof *plan);
     plan->problem = *p;
     conv_key(key, p, &plans->chip, &plans->options);
-    TRY(conv_graph_create(&g, p, &plans->chip, err));
-    enum status s = STATUS_OK;
-    if (!recall(plans, plan, &g, key)) {
+    enum status s = conv_graph_create(&g, p, &plans->chip, err);
+    if (s != STATUS_OK && p->fusion != CONV_ALONE) { /* a cuDNN that does not know the form */
+        plan->none = true;
+        s = STATUS_OK;
+    } else if (s == STATUS_OK && !recall(plans, plan, &g, key)) {
         s = search(dev, plan, &g, key, data, err);
     }
     conv_graph_destroy(&g);
@@ -317,19 +335,26 @@ static enum status refuse(const struct conv_problem *p, struct error *err) {
         (long long)p->r, (long long)p->s, p->stride, p->pad);
 }
 
+enum status conv_run_fused(struct cuda_device *dev,
+                           const struct conv_problem *p,
+                           void *const data[CONV_ROLES_COUNT],
+                           struct error *err) {
+    struct plan *plan = NULL;
+    for (int role = 0; role < CONV_ROLES_COUNT; role++) {
+        TRY(cuda_aligned("conv_bn", data[role], err));
+    }
+    TRY(find_plan(dev, &plan, p, data, err));
+    return plan->none ? refuse(p, err) : execute(dev, plan, data, err);
+}
+
 enum status conv_run(struct cuda_device *dev,
                      const struct conv_problem *p,
                      void *x,
                      void *w,
                      void *y,
                      struct error *err) {
-    struct plan *plan = NULL;
-    void *const data[3] = {x, w, y};
-    for (int i = 0; i < 3; i++) {
-        TRY(cuda_aligned("conv_bn", data[i], err));
-    }
-    TRY(find_plan(dev, &plan, p, data, err));
-    return plan->none ? refuse(p, err) : execute(dev, plan, data, err);
+    void *const data[CONV_ROLES_COUNT] = {[CONV_X] = x, [CONV_W] = w, [CONV_Y] = y};
+    return conv_run_fused(dev, p, data, err);
 }
 
 /* ---- variants ---- */

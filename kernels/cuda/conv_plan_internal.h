@@ -34,13 +34,48 @@ extern "C" {
 
 enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHT };
 
+/* What cuDNN does in one plan with a convolution (conv_operations.c). Only fp16 has engines for the
+ * sums. */
+enum conv_fusion {
+    CONV_ALONE,
+    CONV_STATISTICS,  /* of CONV_FORWARD */
+    CONV_HANDOVER,    /* of CONV_DATA: the mask by the taker's pre */
+    CONV_HANDOVER_OUT /* of CONV_DATA: the mask by the taker's out */
+};
+
+/* The tensors of a plan. x, w, y are there always; (k) sum, squares with statistics; the others
+ * with a handover: like x pre, with an addition branch, and of the taker out; (c) the rest, of
+ * which the last three are written and of no use. */
+enum conv_role {
+    CONV_X,
+    CONV_W,
+    CONV_Y,
+    CONV_SUM,
+    CONV_SQUARES,
+    CONV_PRE,
+    CONV_OUT,
+    CONV_BRANCH,
+    CONV_MEAN,
+    CONV_RSTD,
+    CONV_GAMMA,
+    CONV_BETA,
+    CONV_DGAMMA,
+    CONV_DBETA,
+    CONV_DY_SCALE,
+    CONV_PRE_SCALE,
+    CONV_BIAS,
+    CONV_ROLES_COUNT
+};
+#define CONV_UID(role) ((int64_t)(role) + 1) /* its name to cuDNN */
+
 /* One convolution: x (n,h,w,c), weight (k,r,s,c), y (n,oh,ow,k), all NHWC and dense. */
 struct conv_problem {
     enum conv_pass pass;
     enum dtype dtype; /* of x, y and weight: F32, BF16 or F16 */
     int64_t n, h, w, c, k, r, s, oh, ow;
     int32_t stride, pad;
-    bool add; /* CONV_DATA for cuDNN: x += the gradient, rounded once */
+    bool add; /* CONV_DATA for cuDNN: x += the gradient, rounded once; in a handover, branch */
+    enum conv_fusion fusion;
 };
 
 /* What a plan is for beside its shape. */
@@ -62,18 +97,21 @@ struct conv_choice {
     } knobs[CONV_MAX_KNOBS];
 };
 
-/* ---- graphs (conv_graph.c) ---- */
+/* ---- graphs (conv_operations.c), engines (conv_graph.c) ---- */
 
 /* The chip that cuDNN's JSON `text` describes, for what needs no GPU. properties goes back through
  * cudnnBackendDestroyDescriptor. Returns OK or DEVICE. */
 enum status
 conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err);
 
-/* The operation graph of a problem: a backend descriptor and the parts it is made of. */
+/* The operation graph of a problem: backend descriptors and the parts they are made of. */
+enum { CONV_MAX_PARTS = 20, CONV_MAX_OPERATIONS = 10 };
 struct conv_graph {
-    cudnnBackendDescriptor_t tensors[3], convolution, operation, graph;
+    cudnnBackendDescriptor_t tensors[CONV_ROLES_COUNT]; /* NULL: not in it */
+    cudnnBackendDescriptor_t parts[CONV_MAX_PARTS], operations[CONV_MAX_OPERATIONS];
+    int32_t parts_count, operations_count;
+    cudnnBackendDescriptor_t graph;
 };
-enum { CONV_UID_X = 'x', CONV_UID_W = 'w', CONV_UID_Y = 'y' };
 
 /* Returns OK or DEVICE (cuDNN's own reason). On failure nothing is left. */
 enum status conv_graph_create(struct conv_graph *out,
@@ -206,6 +244,12 @@ enum status conv_run(struct cuda_device *dev,
                      void *w,
                      void *y,
                      struct error *err);
+
+/* The same of a problem with a fusion: `data` by role, NULL where the plan has no such tensor. */
+enum status conv_run_fused(struct cuda_device *dev,
+                           const struct conv_problem *p,
+                           void *const data[CONV_ROLES_COUNT],
+                           struct error *err);
 
 /* conv_variant_recall and _remember of a device's plans. */
 int32_t conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form);
