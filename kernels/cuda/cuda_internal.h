@@ -123,7 +123,7 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
         }                                                                                          \
     } while (0)
 
-/* Launches that this thread's launchers have counted since the last call. */
+/* Launches that launchers have counted since the last call. */
 uint64_t cuda_take_launches(void);
 
 /* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong

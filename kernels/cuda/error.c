@@ -1,6 +1,8 @@
 /*
  * error: from the codes of CUDA, cuBLASLt and cuDNN to a status and one line; launches, counted.
  */
+#include <stdatomic.h>
+
 #include "kernels/cuda/cuda_internal.h"
 
 enum status cuda_failed(cudaError_t code, const char *call, struct error *err) {
@@ -29,17 +31,15 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) 
                      why[0] != '\0' ? ": " : "", why);
 }
 
-/* Launchers know no device. */
-static _Thread_local uint64_t started_count;
+/* Launchers know no device. Threads that launch on several devices at once mix their counts. */
+static _Atomic uint64_t started_count;
 
 void cuda_count_launch(void) {
-    started_count++;
+    (void)atomic_fetch_add_explicit(&started_count, 1, memory_order_relaxed);
 }
 
 uint64_t cuda_take_launches(void) {
-    const uint64_t count = started_count;
-    started_count = 0;
-    return count;
+    return atomic_exchange_explicit(&started_count, 0, memory_order_relaxed);
 }
 
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {

@@ -33,7 +33,7 @@ extern "C" {
 
 #include "kernels/ops.h"
 
-/* Every launcher calls it for each kernel, copy or fill it starts; per thread, see launched(). */
+/* Every launcher calls it for each kernel, copy or fill it starts, see launched(). */
 void cuda_count_launch(void);
 
 enum fault { FAULT_NONE, FAULT_TOKEN, FAULT_ROW, FAULT_SEGMENT };
