@@ -153,6 +153,9 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     json_double(w, "grad_norm", r->grad_norm);
     json_double(w, "pairs_per_s", r->pairs_per_s);
     json_double(w, "stall_fraction", r->stall_fraction);
+    if (r->launches_count > 0) {
+        json_u64(w, "launches", r->launches_count);
+    }
     json_u64(w, "replaced", r->replaced_count);
     put_peak_rss(w);
     if (r->device_bytes > 0) {

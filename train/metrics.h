@@ -30,7 +30,10 @@ struct step_report {
     double lr, zeta_lr;
     double grad_norm;
     double pairs_per_s;      /* of this step */
-    double stall_fraction;   /* of this step's time: waiting for the loader */
+    double stall_fraction;   /* of this step's time: waiting for the loader; where steps overlap, by
+                                the device's events: its queue of kernels had nothing to do */
+    uint64_t launches_count; /* kernels, copies and fills of the step, see device_stream.launches;
+                                0: the device counts none */
     uint32_t replaced_count; /* damaged samples replaced in this batch */
     uint64_t device_bytes;   /* the most of the device's memory seen in use; 0: it has none */
 };

@@ -19,7 +19,7 @@ enum {
 
 /* A step of trainer_overlap: from the loader to its report. */
 struct step_flight {
-    int32_t slot;  /* of dual_encoder_put */
+    int32_t slot;  /* of dual_encoder_put or view_encoder_put */
     bool held;     /* the batch is the loader's and not yet given back */
     bool launched; /* the device has it, its report is not read */
     bool follows;  /* the step before was under way when it was launched */
@@ -33,7 +33,7 @@ struct step_flight {
 };
 
 struct step_recording {
-    uint64_t shape;          /* dual_encoder_shape */
+    uint64_t shape;          /* dual_encoder_shape or view_encoder_shape */
     uint64_t used;           /* steps done, with it; 0: empty */
     struct recording *steps; /* NULL: the shape was met once */
 };
@@ -167,7 +167,9 @@ enum status trainer_read_similarity(const struct trainer *t, float *out, struct 
 enum status trainer_views_pass(struct trainer *t,
                                struct step_report *r,
                                const struct loader_batch *batch,
+                               int32_t slot, /* 0, or where view_encoder_put left the batch */
                                struct error *err);
+struct view_encoder_batch trainer_views_batch(const struct loader_batch *batch, int32_t slot);
 
 /* trainer_dump.c: writes RUN/nonfinite.json about a step that failed. */
 enum status trainer_dump(struct trainer *t,

@@ -94,6 +94,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
     TRY(make_config(&config, opt, vocab_count, err));
     if (opt->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &config, opt, err));
+        views.slots = strncmp(opt->device, "cuda", 4) == 0 ? TRAINER_FLIGHTS : 0;
         return view_encoder_plan(out, &views, err);
     }
     TRY(model_options(&model, &config, opt, err));
@@ -197,6 +198,7 @@ static enum status create_model(struct trainer *t, struct error *err) {
     TRY(make_config(&t->config, o, t->data.vocab_count, err));
     if (o->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &t->config, o, err));
+        views.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
         return view_encoder_create(&t->views, t->dev, &views, err);
     }
     TRY(model_options(&model, &t->config, o, err));

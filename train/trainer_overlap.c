@@ -30,7 +30,7 @@ static int32_t mark_of(int32_t first, uint64_t step) {
 }
 
 bool trainer_overlaps(const struct trainer *t) {
-    return t->dev->stream != NULL && t->model != NULL;
+    return t->dev->stream != NULL;
 }
 
 /* ---- memory ---- */
@@ -127,7 +127,9 @@ record(struct trainer *t, struct step_recording *r, struct step_flight *f, struc
 static enum status compute(struct trainer *t, struct step_flight *f, struct error *err) {
     if (t->records) {
         bool met;
-        struct step_recording *r = recording_of(t, dual_encoder_shape(t->model, f->slot), &met);
+        const uint64_t shape = t->views != NULL ? view_encoder_shape(t->views, f->slot)
+                                                : dual_encoder_shape(t->model, f->slot);
+        struct step_recording *r = recording_of(t, shape, &met);
         if (met && r->steps == NULL) {
             TRY(record(t, r, f, err));
         }
@@ -140,6 +142,16 @@ static enum status compute(struct trainer *t, struct step_flight *f, struct erro
 
 /* ---- one step ---- */
 
+/* The batch to its place on the device, on the queue of copies. */
+static enum status put(struct trainer *t, const struct step_flight *f, struct error *err) {
+    if (t->views != NULL) {
+        const struct view_encoder_batch views = trainer_views_batch(&f->batch, f->slot);
+        return view_encoder_put(t->views, &views, err);
+    }
+    const struct dual_encoder_batch pairs = trainer_encoder_batch(t, &f->batch, f->slot);
+    return dual_encoder_put(t->model, &pairs, err);
+}
+
 /* The next batch, and its way to the device. */
 static enum status load(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct loader_state place = loader_state(t->loader);
@@ -148,13 +160,13 @@ static enum status load(struct trainer *t, struct step_flight *f, struct error *
     f->held = true;
     f->place = place;
     f->waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
-    const struct dual_encoder_batch batch = trainer_encoder_batch(t, &f->batch, f->slot);
-    TRY(dual_encoder_put(t->model, &batch, err));
+    TRY(put(t, f, err));
     return t->dev->stream->mark(t->dev, QUEUE_COPY, MARK_COPIED + f->slot - 1, err);
 }
 
 static enum status launch(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct device_stream *stream = t->dev->stream;
+    const uint64_t launches_before = stream->launches(t->dev);
     f->step = t->step;
     f->start_ns = clock_now_ns();
     f->report = (struct step_report){0};
@@ -166,6 +178,7 @@ static enum status launch(struct trainer *t, struct step_flight *f, struct error
     TRY(compute(t, f, err));
     TRY(stream->copy_out(t->dev, f->came_back, t->values, sizeof *f->came_back, err));
     TRY(stream->mark(t->dev, QUEUE_COMPUTE, mark_of(MARK_DONE, f->step), err));
+    f->report.launches_count = stream->launches(t->dev) - launches_before;
     f->launched = true;
     t->step++;
     return STATUS_OK;

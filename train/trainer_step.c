@@ -58,7 +58,7 @@ enum status trainer_compute(struct trainer *t,
                             const struct loader_batch *batch,
                             int32_t slot,
                             struct error *err) {
-    TRY(t->views != NULL ? trainer_views_pass(t, r, batch, err)
+    TRY(t->views != NULL ? trainer_views_pass(t, r, batch, slot, err)
                          : pairs_pass(t, r, batch, slot, err));
     return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
 }

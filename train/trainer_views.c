@@ -4,12 +4,19 @@
  */
 #include "train/trainer_internal.h"
 
+struct view_encoder_batch trainer_views_batch(const struct loader_batch *batch, int32_t slot) {
+    return (struct view_encoder_batch){.count = (int32_t)batch->count,
+                                       .first = batch->images,
+                                       .second = batch->images2,
+                                       .slot = slot};
+}
+
 enum status trainer_views_pass(struct trainer *t,
                                struct step_report *r,
                                const struct loader_batch *batch,
+                               int32_t slot,
                                struct error *err) {
-    const struct view_encoder_batch views = {
-        .count = (int32_t)batch->count, .first = batch->images, .second = batch->images2};
+    const struct view_encoder_batch views = trainer_views_batch(batch, slot);
     struct tensor x;
     TRY(view_encoder_forward(t->views, &x, &views, err));
     TRY(trainer_contrast_views(t, r, &x, batch, err));

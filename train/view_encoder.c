@@ -5,7 +5,7 @@
  *   parameters   the table's blocks
  *   kept         image tower | head
  *   scratch      of the tower
- *   input        the views
+ *   input        the views; whole batches in slots
  *
  * all for the views of one micro-batch, but for the embeddings, which are those of the whole batch:
  * a part's first views go to the embeddings' first half, its second ones to the second. The order
@@ -16,6 +16,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "formats/base/hash.h"
+#include "kernels/device_stream.h"
 #include "train/carve_internal.h"
 #include "train/encoder_internal.h"
 
@@ -31,7 +33,9 @@ struct view_encoder {
 
     struct device *dev; /* NULL when only planned */
     struct encoder_blocks blocks;
-    struct tensor images;            /* (H, S, S, 3) u8 */
+    struct tensor images;                              /* (H, S, S, 3) u8 */
+    struct tensor slot_images[DUAL_ENCODER_MAX_SLOTS]; /* (max_batch, S, S, 3) u8, see put */
+    int32_t slot_count[DUAL_ENCODER_MAX_SLOTS];        /* images of the batch that was put there */
     struct tensor features;          /* (n, F) of the last forward, in the tower's memory */
     struct tensor pre, hidden;       /* (H, 1, 1, D) */
     struct tensor mean, rstd;        /* (D) */
@@ -103,6 +107,10 @@ static void place_head(struct view_encoder *m, struct carve *kept) {
 static void place_input(struct view_encoder *m, struct carve *input) {
     const int64_t px = m->opt.image.image_px;
     m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, m->held_count, px, px, 3));
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        m->slot_images[i] =
+            carve_take(input, tensor_4d(NULL, DTYPE_U8, m->opt.max_batch, px, px, 3));
+    }
 }
 
 static void plan_memory(struct view_encoder *m) {
@@ -129,6 +137,7 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
                          (int)opt->embed_dim, (int)opt->hidden_dim);
     }
     REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
         return error_set(err, STATUS_USAGE, "micro-batch of %d images is not in 0-%d, the batch",
                          (int)opt->micro_batch, (int)(opt->max_batch / 2));
@@ -173,6 +182,7 @@ static enum status take_memory(struct view_encoder *m, struct device *dev, struc
     size_t tower_bytes;
     size_t scratch_bytes;
     m->dev = dev;
+    REQUIRE(m->opt.slots == 0 || dev->stream != NULL);
     TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
                             err));
     resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
@@ -243,6 +253,7 @@ struct part {
     int32_t start, count; /* its images */
     int32_t view_count;   /* of each: 2, or 1 for evaluation */
     int32_t whole_count;  /* images of the batch */
+    int32_t slot;         /* where its views lie; 0: in m->images */
     enum resnet_pass pass;
 };
 
@@ -256,6 +267,7 @@ static struct part part_of(const struct view_encoder *m,
                          .count = left < most ? left : most,
                          .view_count = 2,
                          .whole_count = whole->count,
+                         .slot = whole->slot,
                          .pass = pass};
 }
 
@@ -264,11 +276,19 @@ static struct tensor view_rows(const struct part *p, const struct tensor *whole,
     return rows_from(*whole, (int64_t)view * p->whole_count + p->start, p->count);
 }
 
+/* The part's views on the device, first ones then second ones. In a slot the parts lie one behind
+ * the other. */
+static struct tensor views_of(const struct view_encoder *m, const struct part *p) {
+    const int32_t n = p->count * p->view_count;
+    return p->slot > 0 ? rows_from(m->slot_images[p->slot - 1], 2 * (int64_t)p->start, n)
+                       : first_rows(m->images, n);
+}
+
 /* The part's views, uploaded, through tower and head -> its rows of m->out, of length 1 */
 static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int32_t n = p->count * p->view_count;
-    const struct tensor images = first_rows(m->images, n);
+    const struct tensor images = views_of(m, p);
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
     const struct tensor flat = params_tensor(m->params, m->hidden_weight);
     const struct tensor hidden_weight = as_pixels(&flat);
@@ -304,7 +324,7 @@ static enum status part_forward(struct view_encoder *m,
                                 const struct part *p,
                                 struct error *err) {
     const uint8_t *const views[2] = {batch->first, batch->second};
-    for (int32_t v = 0; v < 2; v++) {
+    for (int32_t v = 0; v < 2 && p->slot == 0; v++) {
         const struct tensor to = rows_from(m->images, v * p->count, p->count);
         const size_t size_bytes = tensor_size_bytes(&to);
         const size_t image_bytes = size_bytes / (size_t)p->count;
@@ -312,6 +332,32 @@ static enum status part_forward(struct view_encoder *m,
                                 size_bytes, err));
     }
     return part_run(m, p, err);
+}
+
+enum status view_encoder_put(struct view_encoder *m,
+                             const struct view_encoder_batch *batch,
+                             struct error *err) {
+    REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots);
+    REQUIRE(batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    const uint8_t *const views[2] = {batch->first, batch->second};
+    m->slot_count[batch->slot - 1] = batch->count;
+    for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        const struct tensor both = views_of(m, &p);
+        for (int32_t v = 0; v < 2; v++) {
+            const struct tensor to = rows_from(both, v * p.count, p.count);
+            const size_t size_bytes = tensor_size_bytes(&to);
+            const size_t image_bytes = size_bytes / (size_t)p.count;
+            TRY(m->dev->stream->copy_in(m->dev, to.data, views[v] + (size_t)start * image_bytes,
+                                        size_bytes, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot) {
+    const uint64_t numbers[2] = {(uint64_t)slot, (uint64_t)m->slot_count[slot - 1]};
+    return hash64(numbers, sizeof numbers);
 }
 
 enum status view_encoder_forward(struct view_encoder *m,

@@ -45,6 +45,8 @@ struct view_encoder_options {
     enum dtype dtype;            /* of activations: F32; F64 and BF16 where the device has them. A
                                     bf16 model gives embeddings, and keeps values and gradients, in
                                     f32 */
+    int32_t slots;               /* places for whole batches on the device, [0,
+                                    DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
 };
 
 /* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
@@ -72,7 +74,19 @@ struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m
 struct view_encoder_batch {
     int32_t count;                 /* N; 2N in [2, max_batch] */
     const uint8_t *first, *second; /* (N, S, S, 3) */
+    int32_t slot; /* 0: forward and backward take the arrays to the device; from 1: they lie there
+                     already, in this slot, since view_encoder_put */
 };
+
+/* Needs options.slots and a device with a stream. Takes the batch to slot batch->slot, in [1,
+ * slots], on the queue of copies: passes over that slot must follow a mark put behind it, and the
+ * slot's last passes must be over. The arrays must be memory of the device's alloc_host, unchanged
+ * until that mark has been passed. Returns OK or what the device says. */
+enum status
+view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch, struct error *err);
+
+/* As dual_encoder_shape. */
+uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot);
 
 /* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1: the
  * first views, then the second ones. Returns OK or what the device says. */

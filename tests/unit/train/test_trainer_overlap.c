@@ -35,6 +35,7 @@ static bool should_stop(void *cookie) {
 
 struct how {
     const char *loss;
+    enum trainer_task task;
     uint32_t micro_batch;
     uint64_t max_steps, stop_after, checkpoint_steps;
     double adam_eps;
@@ -54,6 +55,7 @@ static enum status run(const char *name, const struct how *how, struct seen *see
     o.sources = &source;
     o.source_count = 1;
     o.run = directory;
+    o.task = how->task;
     o.loss.name = how->loss;
     o.loss.tau = 0.1;
     o.image_tower = "resnet10t";
@@ -154,6 +156,38 @@ TEST(overlapping_micro_batches_give_the_same_bytes) {
     static struct seen one, two;
     make_data();
     struct how how = {.loss = "clip", .adam_eps = 1e-8, .micro_batch = 3};
+    assert_int_equal(run("single", &how, &one), STATUS_OK);
+    how.lazy = true;
+    assert_int_equal(run("overlap", &how, &two), STATUS_OK);
+    same_file("single", "overlap", "last");
+    same_reports(&one, &two);
+}
+
+/* Both views of every image, in parts of 3 and 1 where the micro-batch says so; and resumed. */
+TEST(overlapping_views_give_the_same_bytes) {
+    static struct seen one, two;
+    make_data();
+    struct how how = {.loss = "sogclr", .task = TRAINER_VIEWS, .adam_eps = 1e-8};
+    assert_int_equal(run("single", &how, &one), STATUS_OK);
+    how.lazy = true;
+    lazy_counts = (struct lazy_counts){0};
+    assert_int_equal(run("overlap", &how, &two), STATUS_OK);
+    same_file("single", "overlap", "last");
+    same_reports(&one, &two);
+    assert_int_equal(lazy_counts.copies_out, STEPS);
+    assert_int_equal(lazy_counts.copies_in, 2 * STEPS);
+    assert_true(lazy_counts.late_in > 0);
+    how.max_steps = 2;
+    assert_int_equal(run("parts", &how, &two), STATUS_OK);
+    how.max_steps = 0;
+    assert_int_equal(run("parts", &how, &two), STATUS_OK);
+    same_file("single", "parts", "last");
+}
+
+TEST(overlapping_views_in_micro_batches_give_the_same_bytes) {
+    static struct seen one, two;
+    make_data();
+    struct how how = {.loss = "simclr", .task = TRAINER_VIEWS, .adam_eps = 1e-8, .micro_batch = 3};
     assert_int_equal(run("single", &how, &one), STATUS_OK);
     how.lazy = true;
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
