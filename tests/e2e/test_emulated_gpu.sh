@@ -1,0 +1,49 @@
+#!/bin/bash
+# Whole training steps on the emulated GPU (tests/support/cuda_emulation): recorded and op by op, with
+# everything done at once and as late as CUDA allows, the state on the device and in pinned memory, cut
+# by a resume: the same bytes. More combinations: emulated_gpu.sh. test-timeout: 300
+. "$SRC/tests/support/expect.sh"
+
+[ -n "${EMULATED:-}" ] || {
+    echo "skipped: the emulated GPU is not built (no fibers under sanitizers)"
+    exit 77
+}
+export LD_LIBRARY_PATH=$EMULATED CCSTREAM_CUDA_MODULE=$EMULATED/libccstream_cuda.so
+
+"$TESTBIN/make_scenes" train 16 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+train() { # train WHEN NAME OPTION...
+    when=$1
+    name=$2
+    shift 2
+    CCSTREAM_EMULATED=$when expect 0 "$BIN/ccstream-train" --data data --augment crop --tau 0.1 \
+        --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
+        --batch 4 --steps 4 --threads 1 --loader-threads 1 --device cuda --out "$name" "$@"
+}
+same() {
+    cmp "$1/last" "$2/last" || fail "$2 is not $1"
+    numbers "$1" >one.txt
+    numbers "$2" >two.txt
+    cmp one.txt two.txt || fail "the metrics of $2 are not those of $1"
+}
+# Metrics of every step but times, with the launches.
+numbers() {
+    grep '"loss"' "$1/metrics.jsonl" | sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//'
+}
+
+train now eager --loss sogclr --cuda-graph off
+train late recorded --loss sogclr --cuda-graph on --state pinned
+has err.txt "2 steps as one of 2 graphs of "
+same eager recorded
+[ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not told"
+
+# Cut within the epoch.
+train late parts --loss sogclr --cuda-graph off --steps 2
+CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
+same eager parts
+
+train now views --task simclr --loss simclr --cuda-graph off --micro-batch 3
+train late recorded-views --task simclr --loss simclr --micro-batch 3
+has err.txt "2 steps as one of 2 graphs of "
+same views recorded-views
