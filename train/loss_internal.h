@@ -56,7 +56,7 @@ extern const struct loss_method loss_reference_sogclr;
 extern const struct loss_method loss_reference_isogclr;
 extern const struct loss_method loss_reference_nuclr;
 
-enum { LOSS_MAX_SCALARS = 8, LOSS_MAX_COLUMNS = 10 };
+enum { LOSS_MAX_SCALARS = 8 };
 
 struct loss_order {
     uint64_t id;

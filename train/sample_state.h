@@ -24,7 +24,7 @@
 struct device;
 struct sample_state;
 
-enum { SAMPLE_STATE_MAX_COLUMNS = 16, SAMPLE_STATE_NAME_BYTES = 48 };
+enum { SAMPLE_STATE_MAX_COLUMNS = 20, SAMPLE_STATE_NAME_BYTES = 48 };
 
 /* The value of an entry that no step has written yet: a NaN, which no update ever stores. */
 #define SAMPLE_STATE_UNVISITED ((float)NAN)

@@ -15,14 +15,24 @@
 #include "formats/base/rng.h"
 #include "train/sample_state.h"
 
-/* nuclr's, isogclr's and emc2's together; no loss keeps all of them. */
-static const char *const f32_names[] = {
-    "image.log_u",        "text.log_u",      "image.zeta", "text.zeta", "image.zeta_momentum",
-    "text.zeta_momentum", "image.tau",       "text.tau",   "image.v",   "text.v",
-    "image.chain_score",  "text.chain_score"};
+/* nuclr's, isogclr's, fastclip-v2's and emc2's together; no loss keeps all of them. */
+static const char *const f32_names[] = {"image.log_u",
+                                        "text.log_u",
+                                        "image.zeta",
+                                        "text.zeta",
+                                        "image.zeta_momentum",
+                                        "text.zeta_momentum",
+                                        "image.tau",
+                                        "text.tau",
+                                        "image.v",
+                                        "text.v",
+                                        "image.tau_square",
+                                        "text.tau_square",
+                                        "image.chain_score",
+                                        "text.chain_score"};
 static const char *const id_names[] = {"image.chain_id", "text.chain_id"};
 
-enum { F32_COUNT = 12, ID_COUNT = 2 };
+enum { F32_COUNT = 14, ID_COUNT = 2 };
 
 static double user_s(void) {
     struct rusage u;
