@@ -534,10 +534,11 @@ struct device {
 enum own_convolutions {
     OWN_WHERE_FASTER, /* as timed with autotune; cuDNN without */
     OWN_NEVER,
-    OWN_ALWAYS
+    OWN_ALWAYS, /* by mma.sync, which every chip has */
+    OWN_WGMMA   /* by wgmma on Hopper, by mma.sync elsewhere */
 };
 #define OWN_CONVOLUTIONS_NAMES                                                                     \
-    { "faster", "never", "always", NULL }
+    { "faster", "never", "always", "wgmma", NULL }
 
 struct device_options {
     int32_t threads_count; /* of a CPU device; 0 = all that the process may use */

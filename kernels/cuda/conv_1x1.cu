@@ -14,7 +14,7 @@
  */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/conv_plan_internal.h"
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 enum { TILE_M = 128 };
 
@@ -199,6 +199,9 @@ struct rows_kernel_types {
 
 template <typename BY, int TILE_N, enum product WHAT>
 static __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct rows_product g) {
+    if constexpr (!BY::HERE) {
+        return;
+    }
     typedef rows_kernel_types<BY, TILE_N, WHAT> types;
     typedef typename types::out out;
     SHARED_OF_LAUNCH(room);
@@ -246,6 +249,9 @@ struct weight_product {
 
 template <typename BY, int TILE_K, int TILE_C>
 static __global__ void __launch_bounds__(THREADS, 2) weight_kernel(struct weight_product g) {
+    if constexpr (!BY::HERE) {
+        return;
+    }
     typedef typename BY::template shares<TILE_K, TILE_C> shares;
     SHARED_OF_LAUNCH(room);
     const uint32_t chunk = blockIdx.x / g.tiles;
@@ -293,6 +299,15 @@ bool conv_1x1_fits(const struct conv_problem *p, const void *x, const void *w, c
     return p->dtype == DTYPE_BF16 && p->r == 1 && p->s == 1 && p->pad == 0 && p->c % CHUNK == 0 &&
            p->k % CHUNK == 0 && p->n * p->h * p->w <= MOST && p->c <= MOST && p->k <= MOST &&
            pixels_count(p) > 0 && is_aligned(x) && is_aligned(w) && is_aligned(y);
+}
+
+bool conv_1x1_has_wgmma(int32_t sm) {
+#ifdef CCS_WGMMA /* the module has code for sm_90a */
+    return sm == 90;
+#else
+    (void)sm;
+    return false;
+#endif
 }
 
 bool conv_1x1_handoff_fits(const void *out, const void *pre, const float *mean, const float *rstd) {
@@ -353,6 +368,7 @@ run_rows_any(cudaStream_t stream, const struct conv_problem *p, struct rows_prod
 }
 
 cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
+                                    enum conv_variant variant,
                                     const struct conv_problem *p,
                                     void *y,
                                     const void *x,
@@ -366,10 +382,12 @@ cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
     g.k = (uint32_t)p->c;
     g.result = (bf16 *)y;
     g.partials = partials;
-    return run_rows_any<by_warps, FORWARD>(stream, p, g);
+    return variant == VARIANT_WGMMA ? run_rows_any<by_groups, FORWARD>(stream, p, g)
+                                    : run_rows_any<by_warps, FORWARD>(stream, p, g);
 }
 
 cudaError_t launch_conv_1x1_data(cudaStream_t stream,
+                                 enum conv_variant variant,
                                  const struct conv_problem *p,
                                  void *x,
                                  bool add,
@@ -388,22 +406,25 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
         g.handoff = *handoff;
         g.partials = partials;
     }
-    return run_rows_any<by_warps, DATA>(stream, p, g);
+    return variant == VARIANT_WGMMA ? run_rows_any<by_groups, DATA>(stream, p, g)
+                                    : run_rows_any<by_warps, DATA>(stream, p, g);
 }
 
-/* Chunks of the batch for a weight's gradient: enough blocks for two on each of 132 processors, no
- * chunk shorter than what its own result costs. */
-static uint32_t weight_k_per_chunk(const struct conv_problem *p) {
+/* Chunks of the batch for a weight's gradient, whole steps: enough blocks for two on each of 132
+ * processors, no chunk shorter than what its own result costs. */
+static uint32_t weight_k_per_chunk(enum conv_variant variant, const struct conv_problem *p) {
     static const int64_t BLOCKS = 264;
     static const int64_t LEAST = 8 * STEP;
+    const int64_t step = variant == VARIANT_WGMMA ? by_groups::DEPTH : STEP;
     const int64_t tiles = ceil_div(p->k, tile_of(p->k)) * ceil_div(p->c, tile_of(p->c));
     const int64_t wanted = ceil_div(pixels_count(p), ceil_div(BLOCKS, tiles));
-    return (uint32_t)(ceil_div(wanted > LEAST ? wanted : LEAST, STEP) * STEP);
+    return (uint32_t)(ceil_div(wanted > LEAST ? wanted : LEAST, step) * step);
 }
 
 size_t launch_conv_1x1_weight_workspace_bytes(const struct conv_problem *p) {
-    return (size_t)ceil_div(pixels_count(p), weight_k_per_chunk(p)) * (size_t)(p->k * p->c) *
-           sizeof(float);
+    /* of the shorter steps there are at least as many */
+    return (size_t)ceil_div(pixels_count(p), weight_k_per_chunk(VARIANT_OWN, p)) *
+           (size_t)(p->k * p->c) * sizeof(float);
 }
 
 template <typename BY, int TILE_K, int TILE_C>
@@ -414,15 +435,31 @@ static cudaError_t run_weight(cudaStream_t stream, const struct weight_product &
                          weight_kernel<BY, TILE_K, TILE_C>, g);
 }
 
+typedef cudaError_t weight_run(cudaStream_t, const struct weight_product &, int64_t chunks);
+
+static int weight_tile_k(enum conv_variant variant, const struct conv_problem *p) {
+    return variant == VARIANT_WGMMA ? TILE_M : tile_of(p->k); /* two warpgroups have 128 rows */
+}
+
+static weight_run *weight_of(enum conv_variant variant, const struct conv_problem *p) {
+    const bool narrow_c = tile_of(p->c) == 64;
+    if (variant == VARIANT_WGMMA) {
+        return narrow_c ? run_weight<by_groups, 128, 64> : run_weight<by_groups, 128, 128>;
+    }
+    if (tile_of(p->k) == 64) {
+        return narrow_c ? run_weight<by_warps, 64, 64> : run_weight<by_warps, 64, 128>;
+    }
+    return narrow_c ? run_weight<by_warps, 128, 64> : run_weight<by_warps, 128, 128>;
+}
+
 cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
+                                   enum conv_variant variant,
                                    const struct conv_problem *p,
                                    float *w,
                                    bool add,
                                    const void *y,
                                    const void *x,
                                    void *workspace) {
-    const bool narrow_k = tile_of(p->k) == 64;
-    const bool narrow_c = tile_of(p->c) == 64;
     struct weight_product g = {};
     g.a = operand_of(y, pixels_count(p), p->k);
     g.b = operand_of(x, pixels_count(p), p->c);
@@ -431,14 +468,10 @@ cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
     g.n = (uint32_t)p->c;
     g.k = (uint32_t)pixels_count(p);
     g.strips = (uint32_t)ceil_div(p->c, tile_of(p->c));
-    g.tiles = g.strips * (uint32_t)ceil_div(p->k, tile_of(p->k));
-    g.k_per_chunk = weight_k_per_chunk(p);
+    g.tiles = g.strips * (uint32_t)ceil_div(p->k, weight_tile_k(variant, p));
+    g.k_per_chunk = weight_k_per_chunk(variant, p);
     g.partials = (float *)workspace;
     const int64_t chunks = ceil_div(g.k, g.k_per_chunk);
-    cudaError_t (*const run)(cudaStream_t, const struct weight_product &, int64_t) =
-        narrow_k   ? narrow_c ? run_weight<by_warps, 64, 64> : run_weight<by_warps, 64, 128>
-          : narrow_c ? run_weight<by_warps, 128, 64>
-                   : run_weight<by_warps, 128, 128>;
-    TRY_LAUNCH(run(stream, g, chunks));
+    TRY_LAUNCH(weight_of(variant, p)(stream, g, chunks));
     return launch_merge_one(stream, w, add, g.partials, p->k * p->c, (int32_t)chunks);
 }

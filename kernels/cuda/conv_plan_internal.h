@@ -189,16 +189,16 @@ enum status conv_choices_put(struct conv_choices *c,
  * IO. */
 enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
 
-/* Ways to run a convolution with what belongs to it (conv_variant.c). */
-/* Numbers stand in the plan cache: they keep their meaning. */
-enum conv_variant { VARIANT_LIBRARY = 0, VARIANT_OWN = 1, VARIANTS_COUNT };
+/* Ways to run a convolution with what belongs to it (conv_variant.c): cuDNN, and our own products
+ * by mma.sync and by wgmma. Numbers stand in the plan cache: they keep their meaning. */
+enum conv_variant { VARIANT_LIBRARY = 0, VARIANT_OWN = 1, VARIANT_WGMMA = 2, VARIANTS_COUNT };
 
 /* The key of a problem in a form (conv_variant_internal.h), under the options and the generation of
  * our own kernels. */
 enum {
     CONV_MAX_VARIANTS = 512,
     CONV_FORM_CHARS = 16,
-    CONV_OWN_GENERATION = 1 /* raised when the speed of our kernels changes */
+    CONV_OWN_GENERATION = 2 /* raised when the speed of our kernels changes, or their number */
 };
 void conv_variant_key(char out[CONV_KEY_CHARS],
                       const struct conv_problem *p,
@@ -269,6 +269,9 @@ launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, v
  * of 8, 16-byte alignment. */
 bool conv_1x1_fits(const struct conv_problem *p, const void *x, const void *w, const void *y);
 
+/* Whether VARIANT_WGMMA is compiled in for a chip: beside the above, Hopper (sm 90). */
+bool conv_1x1_has_wgmma(int32_t sm);
+
 /* Whether a handoff's memory can be read as these read it. */
 bool conv_1x1_handoff_fits(const void *out, const void *pre, const float *mean, const float *rstd);
 
@@ -281,8 +284,10 @@ struct conv_1x1_chunks {
 struct conv_1x1_chunks conv_1x1_chunks_of(const struct conv_problem *p);
 size_t conv_1x1_partials_bytes(const struct conv_problem *p);
 
-/* partials: sums of y - s and (y - s)^2, s being y in the chunk's first row; NULL: none. */
+/* Each by one of the own variants, with the same results but for the order of sums over K.
+ * partials: sums of y - s and (y - s)^2, s being y in the chunk's first row; NULL: none. */
 cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
+                                    enum conv_variant variant,
                                     const struct conv_problem *p,
                                     void *y,
                                     const void *x,
@@ -297,6 +302,7 @@ struct launch_handoff {
 /* x = or += the gradient. With a handoff x is then masked, and partials get the sums of x and of
  * x (pre - mean) rstd. */
 cudaError_t launch_conv_1x1_data(cudaStream_t stream,
+                                 enum conv_variant variant,
                                  const struct conv_problem *p,
                                  void *x,
                                  bool add,
@@ -306,6 +312,7 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
                                  float *partials);
 size_t launch_conv_1x1_weight_workspace_bytes(const struct conv_problem *p);
 cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
+                                   enum conv_variant variant,
                                    const struct conv_problem *p,
                                    float *w,
                                    bool add,

@@ -14,6 +14,15 @@ static bool is_open(const struct cuda_device *dev, conv_variants takers) {
            dev->options.autotune;
 }
 
+/* What the options alone say. */
+static enum conv_variant told(enum own_convolutions own, conv_variants takers) {
+    if (own == OWN_WGMMA && has(takers, VARIANT_WGMMA)) {
+        return VARIANT_WGMMA;
+    }
+    return (own == OWN_ALWAYS || own == OWN_WGMMA) && has(takers, VARIANT_OWN) ? VARIANT_OWN
+                                                                               : VARIANT_LIBRARY;
+}
+
 bool conv_variant_to_time(struct cuda_device *dev,
                           const struct conv_problem *p,
                           const char *form,
@@ -94,8 +103,7 @@ enum status conv_variant_choose(struct cuda_device *dev,
                                 struct error *err) {
     *out = VARIANT_LIBRARY;
     if (!is_open(dev, takers)) {
-        const bool own = dev->options.own_convolutions == OWN_ALWAYS && has(takers, VARIANT_OWN);
-        *out = own ? VARIANT_OWN : VARIANT_LIBRARY;
+        *out = told(dev->options.own_convolutions, takers);
         return STATUS_OK;
     }
     const int32_t known = conv_plans_recall(dev->convs, p, form);

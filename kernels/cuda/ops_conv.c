@@ -53,6 +53,12 @@ static enum status convolve(struct cuda_device *dev,
     return launched(dev, launch_conv_direct(dev->stream, p, x, w, y), "conv_direct", err);
 }
 
+/* What takes a problem that our own products fit. */
+static conv_variants own_takers(const struct cuda_device *dev, bool fits) {
+    return conv_variant_bit(VARIANT_OWN, fits) |
+           conv_variant_bit(VARIANT_WGMMA, fits && conv_1x1_has_wgmma(dev->sm));
+}
+
 /* ---- forward: pre, and in training mean and rstd from it ---- */
 
 struct forward {
@@ -81,8 +87,10 @@ forward_library(struct cuda_device *dev, const struct forward *f, struct error *
                     "batch_norm_statistics", err);
 }
 
-static enum status
-forward_own(struct cuda_device *dev, const struct forward *f, struct error *err) {
+static enum status forward_own(struct cuda_device *dev,
+                               enum conv_variant variant,
+                               const struct forward *f,
+                               struct error *err) {
     const int64_t channels = f->pre->shape[3];
     const struct conv_1x1_chunks chunks = conv_1x1_chunks_of(&f->problem);
     const bool moves = tensor_wanted(f->running_mean);
@@ -91,8 +99,8 @@ forward_own(struct cuda_device *dev, const struct forward *f, struct error *err)
         TRY(cuda_workspace(dev, conv_1x1_partials_bytes(&f->problem), &partials, err));
     }
     TRY(launched(dev,
-                 launch_conv_1x1_forward(dev->stream, &f->problem, f->pre->data, f->in->data,
-                                         f->weight->data, partials),
+                 launch_conv_1x1_forward(dev->stream, variant, &f->problem, f->pre->data,
+                                         f->in->data, f->weight->data, partials),
                  "conv_1x1_forward", err));
     if (!f->params->training) {
         return STATUS_OK;
@@ -110,8 +118,8 @@ static enum status forward_variant(struct cuda_device *dev,
                                    enum conv_variant variant,
                                    const void *cookie,
                                    struct error *err) {
-    return variant == VARIANT_OWN ? forward_own(dev, cookie, err)
-                                  : forward_library(dev, cookie, err);
+    return variant == VARIANT_LIBRARY ? forward_library(dev, cookie, err)
+                                      : forward_own(dev, variant, cookie, err);
 }
 
 static enum status forward(struct cuda_device *dev, const struct forward *f, struct error *err) {
@@ -120,8 +128,8 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
     enum conv_variant variant;
     trial.running_mean = &none;
     trial.running_var = &none;
-    const conv_variants takers = conv_variant_bit(
-        VARIANT_OWN, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data));
+    const conv_variants takers =
+        own_takers(dev, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data));
     TRY(conv_variant_choose(dev, &variant, &f->problem,
                             f->params->training ? "statistics" : "inference", takers,
                             forward_variant, &trial, err));
@@ -277,7 +285,10 @@ data_library(struct cuda_device *dev, const struct gradient *g, struct error *er
                : STATUS_OK;
 }
 
-static enum status data_own(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+static enum status data_own(struct cuda_device *dev,
+                            enum conv_variant variant,
+                            const struct gradient *g,
+                            struct error *err) {
     struct launch_handoff handoff = {0};
     void *partials = NULL;
     if (g->give != NULL) {
@@ -290,9 +301,9 @@ static enum status data_own(struct cuda_device *dev, const struct gradient *g, s
                          err));
     }
     return launched(dev,
-                    launch_conv_1x1_data(dev->stream, &g->problem, g->to, g->add, g->dpre->data,
-                                         g->weight->data, g->give != NULL ? &handoff : NULL,
-                                         partials),
+                    launch_conv_1x1_data(dev->stream, variant, &g->problem, g->to, g->add,
+                                         g->dpre->data, g->weight->data,
+                                         g->give != NULL ? &handoff : NULL, partials),
                     "conv_1x1_data", err);
 }
 
@@ -316,13 +327,15 @@ weight_library(struct cuda_device *dev, const struct gradient *g, struct error *
                           "cast", err);
 }
 
-static enum status
-weight_own(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+static enum status weight_own(struct cuda_device *dev,
+                              enum conv_variant variant,
+                              const struct gradient *g,
+                              struct error *err) {
     void *work;
     TRY(cuda_workspace(dev, launch_conv_1x1_weight_workspace_bytes(&g->problem), &work, err));
     return launched(dev,
-                    launch_conv_1x1_weight(dev->stream, &g->problem, g->to, g->add, g->dpre->data,
-                                           g->in->data, work),
+                    launch_conv_1x1_weight(dev->stream, variant, &g->problem, g->to, g->add,
+                                           g->dpre->data, g->in->data, work),
                     "conv_1x1_weight", err);
 }
 
@@ -332,9 +345,10 @@ static enum status gradient_variant(struct cuda_device *dev,
                                     struct error *err) {
     const struct gradient *g = cookie;
     if (g->problem.pass == CONV_WEIGHT) {
-        return variant == VARIANT_OWN ? weight_own(dev, g, err) : weight_library(dev, g, err);
+        return variant == VARIANT_LIBRARY ? weight_library(dev, g, err)
+                                          : weight_own(dev, variant, g, err);
     }
-    return variant == VARIANT_OWN ? data_own(dev, g, err) : data_library(dev, g, err);
+    return variant == VARIANT_LIBRARY ? data_library(dev, g, err) : data_own(dev, variant, g, err);
 }
 
 static enum status gradient_trial(struct cuda_device *dev,
@@ -385,8 +399,8 @@ static enum status weight_gradient(struct cuda_device *dev,
                                .add = mode == WRITE_ADD,
                                .in = in,
                                .dpre = dpre};
-    const conv_variants takers = conv_variant_bit(
-        VARIANT_OWN, conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data));
+    const conv_variants takers =
+        own_takers(dev, conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data));
     TRY(choose_gradient(dev, &variant, &g, g.add ? "added" : "set", takers, err));
     return gradient_variant(dev, variant, &g, err);
 }
@@ -416,10 +430,10 @@ static enum status data_gradient(struct cuda_device *dev,
     const bool fits = conv_1x1_fits(&g.problem, din->data, weight->data, dpre->data) &&
                       (give == NULL || conv_1x1_handoff_fits(in->data, give->pre->data,
                                                              give->mean->data, give->rstd->data));
-    TRY(choose_gradient(dev, &variant, &g, form, conv_variant_bit(VARIANT_OWN, fits), err));
+    TRY(choose_gradient(dev, &variant, &g, form, own_takers(dev, fits), err));
     TRY(gradient_variant(dev, variant, &g, err));
     if (give != NULL) {
-        give->given = variant == VARIANT_OWN;
+        give->given = variant != VARIANT_LIBRARY;
         give->sums_count = give->given ? conv_1x1_chunks_of(&g.problem).count : 0;
     }
     return STATUS_OK;

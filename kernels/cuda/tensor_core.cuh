@@ -13,7 +13,7 @@
 #ifdef __CUDACC__
 
 /* Shared memory whose size the launch says: launch_shared(). */
-#define SHARED_OF_LAUNCH(name) extern __shared__ __align__(128) unsigned char name[]
+#define SHARED_OF_LAUNCH(name) extern __shared__ __align__(1024) unsigned char name[]
 
 static __device__ __forceinline__ uint32_t shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);

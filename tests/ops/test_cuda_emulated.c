@@ -241,10 +241,14 @@ TEST(kernels_agree_with_the_reference_in_f16) {
  * Each is tried in two of the row's variants in turn.
  */
 static const struct op_size products[] = {
-    {{1, 1, 1, 8, 8, 1, 1, 0}},     {{1, 3, 5, 8, 24, 1, 1, 0}},     {{2, 7, 9, 72, 40, 1, 1, 0}},
-    {{3, 9, 5, 40, 72, 1, 1, 0}},   {{2, 9, 8, 136, 64, 1, 1, 0}},   {{1, 9, 9, 64, 136, 1, 1, 0}},
-    {{1, 6, 5, 264, 128, 1, 1, 0}}, {{1, 13, 11, 16, 264, 1, 1, 0}}, {{2, 9, 7, 16, 200, 1, 2, 0}},
-    {{3, 16, 17, 24, 64, 1, 2, 0}}, {{2, 8, 10, 8, 16, 1, 3, 0}},    {{3, 17, 18, 8, 8, 1, 1, 0}}};
+    {{1, 1, 1, 8, 8, 1, 1, 0}},     {{1, 3, 5, 8, 24, 1, 1, 0}},
+    {{2, 7, 9, 72, 40, 1, 1, 0}},   {{3, 9, 5, 40, 72, 1, 1, 0}},
+    {{2, 9, 8, 136, 64, 1, 1, 0}},  {{1, 9, 9, 64, 136, 1, 1, 0}},
+    {{1, 6, 5, 264, 128, 1, 1, 0}}, {{1, 13, 11, 16, 264, 1, 1, 0}},
+    {{2, 9, 7, 16, 200, 1, 2, 0}},  {{3, 16, 17, 24, 64, 1, 2, 0}},
+    {{2, 8, 10, 8, 16, 1, 3, 0}},   {{3, 17, 18, 8, 8, 1, 1, 0}},
+    {{1, 5, 3, 520, 72, 1, 1, 0}},  {{1, 5, 3, 392, 64, 1, 1, 0}},
+    {{1, 9, 15, 16, 2048, 1, 1, 0}}};
 
 /* So many rows that a block walks over several tiles and sums over all of them. */
 static const struct op_size many_rows = {{1, 261, 261, 8, 8, 1, 1, 0}};
@@ -263,11 +267,10 @@ static void each_product(const char *op, visit_case *visit, void *cookie) {
     }
 }
 
-static void agree_in_products(const char *op, bool timed) {
+static void agree_in_products(const char *op, enum own_convolutions own) {
     struct device_options opt;
     device_options_default(&opt);
-    opt.autotune = timed;
-    opt.own_convolutions = timed ? OWN_WHERE_FASTER : OWN_ALWAYS;
+    opt.own_convolutions = own;
     struct pair p = {
         .ref = open_reference(), .emulated = open_emulated_with(&opt), .aligned_only = true};
     each_product(op, agree, &p);
@@ -276,24 +279,35 @@ static void agree_in_products(const char *op, bool timed) {
 }
 
 TEST(own_products_agree_with_the_reference) {
-    agree_in_products("conv_bn", false);
+    agree_in_products("conv_bn", OWN_ALWAYS);
+}
+
+TEST(products_by_wgmma_agree_with_the_reference) {
+    agree_in_products("conv_bn", OWN_WGMMA);
 }
 
 TEST(own_sums_agree_with_the_reference_over_many_tiles) {
+    static const enum own_convolutions ways[] = {OWN_ALWAYS, OWN_WGMMA};
     static struct op_case c;
-    struct device_options opt;
-    device_options_default(&opt);
-    opt.own_convolutions = OWN_ALWAYS;
-    struct pair p = {
-        .ref = open_reference(), .emulated = open_emulated_with(&opt), .aligned_only = true};
-    op_describe(&c, op_row_find("conv_bn"), &many_rows, OP_ACT, DTYPE_BF16);
-    agree(&c, &p);
-    device_close(p.ref);
-    device_close(p.emulated);
+    for (int i = 0; i < 2; i++) {
+        struct device_options opt;
+        device_options_default(&opt);
+        opt.own_convolutions = ways[i];
+        struct pair p = {
+            .ref = open_reference(), .emulated = open_emulated_with(&opt), .aligned_only = true};
+        op_describe(&c, op_row_find("conv_bn"), &many_rows, OP_ACT, DTYPE_BF16);
+        agree(&c, &p);
+        device_close(p.ref);
+        device_close(p.emulated);
+    }
 }
 
 TEST(own_gradients_agree_with_the_reference) {
-    agree_in_products("conv_bn_bwd", false);
+    agree_in_products("conv_bn_bwd", OWN_ALWAYS);
+}
+
+TEST(gradients_by_wgmma_agree_with_the_reference) {
+    agree_in_products("conv_bn_bwd", OWN_WGMMA);
 }
 
 /* Two units, one behind the other: the second gives its gradient to the first. */
@@ -431,7 +445,7 @@ static void near_in_norm(const struct tensor *got, const struct tensor *ref, con
     }
 }
 
-TEST(gradients_handed_over_are_those_of_two_units) {
+static void hand_over(enum own_convolutions own) {
     static const struct link links[] = {{2, 9, 7, 16, 24, 40, 1, WRITE_SET, ACTIVATION_RELU},
                                         {2, 9, 7, 16, 24, 40, 1, WRITE_ADD, ACTIVATION_RELU},
                                         {1, 13, 12, 8, 136, 72, 1, WRITE_ADD, ACTIVATION_NONE},
@@ -440,7 +454,7 @@ TEST(gradients_handed_over_are_those_of_two_units) {
     static struct arena ours, theirs, again;
     struct device_options opt;
     device_options_default(&opt);
-    opt.own_convolutions = OWN_ALWAYS;
+    opt.own_convolutions = own;
     struct device *ref = open_reference();
     struct device *dev = open_emulated_with(&opt);
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
@@ -462,6 +476,14 @@ TEST(gradients_handed_over_are_those_of_two_units) {
     }
     device_close(ref);
     device_close(dev);
+}
+
+TEST(gradients_handed_over_are_those_of_two_units) {
+    hand_over(OWN_ALWAYS);
+}
+
+TEST(gradients_handed_over_by_wgmma_are_those_of_two_units) {
+    hand_over(OWN_WGMMA);
 }
 
 TEST(variants_are_chosen_by_their_time) {

@@ -15,6 +15,7 @@
 
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/tensor_core.h"
+#include "tests/support/cuda_emulation/wgmma.h"
 #include <cuda_runtime_api.h>
 
 #define __global__

@@ -24,7 +24,9 @@ enum {
     MAX_SHARED_BYTES = 227 << 10, /* of a block on Hopper */
     GUARD_BYTES = 128,
     DIRT = 0xFF,
-    GUARD = 0xA5
+    GUARD = 0xA5,
+    FIRST_ADDRESS = 1024, /* of shared memory: what lies before is the chip's */
+    COPY_BYTES = 16
 };
 
 struct copy {
@@ -44,6 +46,7 @@ struct fiber {
     struct copy copies[MAX_COPIES];
     unsigned copies_count, groups_count;
     unsigned groups[MAX_COPIES]; /* how many copies were asked for when each group ended */
+    unsigned proxy_fences;
 };
 
 struct emulation_size threadIdx, blockIdx, blockDim, gridDim;
@@ -53,7 +56,7 @@ static struct {
     jmp_buf scheduler;
     unsigned running, count;
     bool backwards;
-    uint64_t launches_count;
+    uint64_t launches_count, blocks_count;
     void (*body)(void *cookie);
     void *cookie;
 } state;
@@ -65,9 +68,12 @@ static struct {
     size_t size_bytes;
     unsigned char *variables, *variables_end; /* __shared__ ones of all kernels */
     const void *shared_pointers[MAX_THREADS];
+    struct {
+        unsigned thread, fences; /* of it, before the copy landed; thread counted from 1 */
+    } landed[MAX_SHARED_BYTES / COPY_BYTES];
 } shared;
 
-static void stop(const char *what) {
+void emulation_stop(const char *what) {
     (void)fprintf(stderr, "emulation: block (%u,%u,%u), thread %u: %s\n", blockIdx.x, blockIdx.y,
                   blockIdx.z, state.running, what);
     abort();
@@ -94,7 +100,7 @@ static void fiber_make(struct fiber *f) {
     ucontext_t context;
     f->stack = malloc(STACK_BYTES); /* kept for the life of the program */
     if (f->stack == NULL) {
-        stop("no memory for a stack");
+        emulation_stop("no memory for a stack");
     }
     (void)getcontext(&context);
     context.uc_stack.ss_sp = f->stack;
@@ -125,7 +131,7 @@ void emulation_wait(enum emulation_meeting meeting) {
 
 void emulation_full_warp(unsigned mask) {
     if (mask != 0xffffffffu) {
-        stop("only masks of the whole warp are known here");
+        emulation_stop("only masks of the whole warp are known here");
     }
 }
 
@@ -157,7 +163,7 @@ void emulation_check_shared(const void *p, size_t size_bytes) {
     const uintptr_t at = (uintptr_t)p;
     const uintptr_t begin = (uintptr_t)shared.at;
     if (at % size_bytes != 0 || at < begin || at + size_bytes > begin + shared.size_bytes) {
-        stop("an address that is not the block's shared memory, or not aligned");
+        emulation_stop("an address that is not the block's shared memory, or not aligned");
     }
 }
 
@@ -168,10 +174,10 @@ static bool is_within(const void *p, const unsigned char *begin, const unsigned 
 void emulation_check_global(const void *p, size_t size_bytes) {
     if (is_within(p, shared.at, shared.at + MAX_SHARED_BYTES) ||
         is_within(p, shared.variables, shared.variables_end)) {
-        stop("a store that is for global memory alone goes to shared memory");
+        emulation_stop("a store that is for global memory alone goes to shared memory");
     }
     if ((uintptr_t)p % size_bytes != 0) {
-        stop("a store to an address that is not a multiple of its size");
+        emulation_stop("a store to an address that is not a multiple of its size");
     }
 }
 
@@ -203,6 +209,9 @@ static void find_variables(void) {
 }
 
 static void land(const struct copy *c) {
+    const size_t place = (size_t)((unsigned char *)c->to - shared.at) / COPY_BYTES;
+    shared.landed[place].thread = state.running + 1;
+    shared.landed[place].fences = state.fibers[state.running].proxy_fences;
     if (c->from != NULL) {
         memcpy(c->to, c->from, c->size_bytes);
     } else {
@@ -213,23 +222,23 @@ static void land(const struct copy *c) {
 void emulation_copy(void *to, const void *from, size_t size_bytes) {
     struct fiber *f = &state.fibers[state.running];
     const struct copy c = {to, from, size_bytes};
-    emulation_check_shared(to, size_bytes);
+    emulation_check_shared(to, COPY_BYTES);
     if ((uintptr_t)from % size_bytes != 0) {
-        stop("an asynchronous copy from an address that is not aligned");
+        emulation_stop("an asynchronous copy from an address that is not aligned");
     }
     if (state.backwards) {
         land(&c);
     } else if (f->copies_count < MAX_COPIES) {
         f->copies[f->copies_count++] = c;
     } else {
-        stop("too many asynchronous copies on their way");
+        emulation_stop("too many asynchronous copies on their way");
     }
 }
 
 void emulation_copy_group(void) {
     struct fiber *f = &state.fibers[state.running];
     if (f->groups_count == MAX_COPIES) {
-        stop("too many groups of asynchronous copies on their way");
+        emulation_stop("too many groups of asynchronous copies on their way");
     }
     f->groups[f->groups_count++] = f->copies_count;
 }
@@ -253,7 +262,40 @@ void emulation_copy_wait(unsigned left) {
     }
 }
 
+uint32_t emulation_shared_address(const void *p) {
+    emulation_check_shared(p, 1);
+    return FIRST_ADDRESS + (uint32_t)((const unsigned char *)p - shared.at);
+}
+
+void emulation_proxy_fence(void) {
+    state.fibers[state.running].proxy_fences++;
+}
+
+const void *emulation_shared_seen_by_products(uint32_t address, size_t size_bytes) {
+    if (address < FIRST_ADDRESS || address - FIRST_ADDRESS + size_bytes > shared.size_bytes) {
+        emulation_stop("a product that reads beside the block's shared memory");
+    }
+    const size_t at = address - FIRST_ADDRESS;
+    const unsigned thread = shared.landed[at / COPY_BYTES].thread;
+    if (thread == 0) {
+        emulation_stop("a product that reads what was never copied");
+    }
+    if (state.fibers[thread - 1].proxy_fences == shared.landed[at / COPY_BYTES].fences) {
+        emulation_stop("a product that reads a copy without a fence of the proxy in between");
+    }
+    return shared.at + at;
+}
+
+uint64_t emulation_block(void) {
+    return state.blocks_count;
+}
+
+bool emulation_is_backwards(void) {
+    return state.backwards;
+}
+
 static void shared_begin(void) {
+    memset(shared.landed, 0, shared.size_bytes / COPY_BYTES * sizeof shared.landed[0]);
     memset(shared.at, DIRT, shared.size_bytes);
     memset(shared.before, GUARD, GUARD_BYTES);
     memset(shared.at + shared.size_bytes, GUARD,
@@ -274,7 +316,7 @@ static void shared_end(void) {
     const bool inside = shared.size_bytes + GUARD_BYTES <= MAX_SHARED_BYTES;
     if (!is_guard(shared.before) || !is_guard(shared.after) ||
         (inside && !is_guard(shared.at + shared.size_bytes))) {
-        stop("memory beside the block's shared memory was written");
+        emulation_stop("memory beside the block's shared memory was written");
     }
 }
 
@@ -298,7 +340,7 @@ static bool warp_round(unsigned first) {
         return false;
     }
     if (met != WARP) {
-        stop("a shuffle that not all lanes of the warp reach");
+        emulation_stop("a shuffle that not all lanes of the warp reach");
     }
     for (unsigned i = 0; i < WARP; i++) {
         state.fibers[first + i].meeting = EMULATION_NONE;
@@ -315,7 +357,9 @@ static void block_run(const struct emulation_size *size) {
         state.fibers[i].meeting = EMULATION_NONE;
         state.fibers[i].copies_count = 0;
         state.fibers[i].groups_count = 0;
+        state.fibers[i].proxy_fences = 0;
     }
+    state.blocks_count++;
     shared_begin();
     unsigned left = state.count;
     while (left > 0) {
@@ -329,7 +373,7 @@ static void block_run(const struct emulation_size *size) {
             left += !state.fibers[i].done;
         }
         if (left > 0 && left < state.count) {
-            stop("a barrier that not all threads of the block reach");
+            emulation_stop("a barrier that not all threads of the block reach");
         }
     }
     shared_end();

@@ -57,6 +57,16 @@ void emulation_copy(void *shared, const void *from, size_t size_bytes);
 void emulation_copy_group(void);
 void emulation_copy_wait(unsigned left);
 
+/* For wgmma.c: shared memory as the addresses that instructions take; which copies its products may
+ * see, which is those that the thread that copied them has fenced since they landed (anything else
+ * ends the program); the block that runs, counted from 1; the order; the end with a message. */
+uint32_t emulation_shared_address(const void *shared);
+void emulation_proxy_fence(void);
+const void *emulation_shared_seen_by_products(uint32_t address, size_t size_bytes);
+uint64_t emulation_block(void);
+bool emulation_is_backwards(void);
+void emulation_stop(const char *what);
+
 /* ---- queues (queue.c) ----
  *
  * A stream is a list of things to do. They are done when they are asked for, or, from

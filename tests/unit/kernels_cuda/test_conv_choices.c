@@ -285,12 +285,14 @@ TEST(variants_are_kept_without_a_folder) {
 }
 
 TEST(a_variant_that_does_not_exist_is_measured_again) {
-    static const char *const choices[] = {"2", "99999", "1 2=3"};
+    char first_unknown[16];
+    const char *const choices[] = {first_unknown, "99999", "1 2=3"};
     const char *folder = test_temp_dir();
     const struct device_options opt = timed();
     char key[CONV_KEY_CHARS];
     char text[512];
     int32_t passed_over;
+    (void)snprintf(first_unknown, sizeof first_unknown, "%d", VARIANTS_COUNT);
     conv_variant_key(key, &base, "set", &h200, &opt);
     assert_null(strpbrk(key, "\t\n"));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
