@@ -85,7 +85,7 @@ def main():
                 line.update(one(o, name, tokens))
             except RuntimeError as e:  # a backend that has no kernel for it
                 line["reason"] = str(e).splitlines()[0][:120]
-            print(json.dumps(line), flush=True)
+            print(json.dumps(line, separators=(",", ":")), flush=True)
     return 0
 
 

@@ -179,7 +179,7 @@ def main():
         "device": torch.cuda.get_device_name() if cuda else "cpu", "precision": o.precision,
         "compile": o.compile, "batch": o.batch, "image_size": o.image_size, "tokens": o.tokens,
         "caption_tokens": token_count, "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "cudnn": torch.backends.cudnn.version() if cuda else None}))
+        "cudnn": torch.backends.cudnn.version() if cuda else None}, separators=(",", ":")))
     return 0
 
 
