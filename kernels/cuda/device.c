@@ -112,7 +112,7 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     (void)snprintf(dev->name, sizeof dev->name, "%.127s", prop.name);
     if (dev->sm < 80) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "cuda:%d is a %s of compute capability %d.%d; bf16 needs 8.0 or later",
+                         "cuda:%d is a %s of compute capability %d.%d; ccstream needs 8.0 or later",
                          dev->index, dev->name, prop.major, prop.minor);
     }
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));

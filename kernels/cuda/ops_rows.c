@@ -192,7 +192,8 @@ static enum status check_master(const char *op, const struct tensor *value, stru
     TRY(cuda_real(op, value, err));
     return value->dtype == DTYPE_F32
                ? STATUS_OK
-               : error_set(err, STATUS_INVALID, "%s: value is bf16, expected f32", op);
+               : error_set(err, STATUS_INVALID, "%s: value is %s, expected f32", op,
+                           dtype_name(value->dtype));
 }
 
 static enum dtype half_of(const struct tensor *working) {

@@ -35,7 +35,8 @@ static enum status cuda_embedding_bwd(struct device *device,
     TRY(cuda_real("embedding_bwd", dout, err));
     TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
     if (dtable->dtype != DTYPE_F32) {
-        return error_set(err, STATUS_INVALID, "embedding_bwd: dtable is bf16, expected f32");
+        return error_set(err, STATUS_INVALID, "embedding_bwd: dtable is %s, expected f32",
+                         dtype_name(dtable->dtype));
     }
     const struct launch_segments segments = cuda_segments(dev, seg, tokens->shape[0]);
     TRY(cuda_workspace(dev, launch_embedding_bwd_workspace_bytes(tokens->shape[0]), &work, err));
