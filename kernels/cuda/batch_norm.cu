@@ -148,6 +148,7 @@ cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
 }
 
 cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
+                                               enum dtype real,
                                                float *mean,
                                                float *rstd,
                                                float *running_mean,
@@ -162,6 +163,10 @@ cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
                                                int32_t chunks) {
     const struct running running = {running_mean, running_var, momentum};
     const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
+    if (real == DTYPE_F16) {
+        return launch(stream, merge_blocks(channels), statistics_merge_chunks<f16>, r, partials,
+                      (const f16 *)pre, rows_per_chunk, chunks);
+    }
     return launch(stream, merge_blocks(channels), statistics_merge_chunks<bf16>, r, partials,
                   (const bf16 *)pre, rows_per_chunk, chunks);
 }

@@ -138,6 +138,15 @@ static __device__ __forceinline__ void put_two(f16 *out, float x, float y) {
     out[1] = two.y;
 }
 
+/* One word, anywhere, at a multiple of 4 bytes. */
+static __device__ __forceinline__ void put_pair(bf16 *to, float x, float y) {
+    *reinterpret_cast<__nv_bfloat162 *>(to) = __floats2bfloat162_rn(x, y);
+}
+
+static __device__ __forceinline__ void put_pair(f16 *to, float x, float y) {
+    *reinterpret_cast<__half2 *>(to) = __floats2half2_rn(x, y);
+}
+
 /* Of a half type: one instruction rounds two. */
 template <typename T, int V>
 static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {

@@ -1,6 +1,6 @@
 /*
- * conv_1x1: convolutions with kernels of 1x1 and no padding, of stride 1 or more, in bf16, as
- * matrix products (gemm.cuh) that do on their way out what would else be passes over memory of
+ * conv_1x1: convolutions with kernels of 1x1 and no padding, of stride 1 or more, in a half type,
+ * as matrix products (gemm.cuh) that do on their way out what would else be passes over memory of
  * their own:
  *
  *   forward  y = x w^T          leaves sums for the statistics of y beside it
@@ -26,7 +26,7 @@ struct rows_product {
     struct pixels pixels; /* of x */
     uint32_t m, n, k;
     uint32_t strips, tiles_per_chunk;
-    bf16 *result;
+    void *result; /* of the type of a and b */
     bool add;
     float *partials; /* (chunks, 2, n); NULL: no sums */
     struct launch_handoff handoff;
@@ -41,10 +41,12 @@ struct columns_of_thread {
     float sum[CHUNK], products[CHUNK]; /* so far, of this tile */
 };
 
+template <typename T>
 static __device__ __forceinline__ void
-put_row(const struct rows_product &g, struct columns_of_thread &c, uint32_t m, const bf16 *row) {
+put_row(const struct rows_product &g, struct columns_of_thread &c, uint32_t m, const T *row) {
     const uint4 word = *reinterpret_cast<const uint4 *>(row);
-    put_word(reinterpret_cast<uint4 *>(g.result + (int64_t)m * g.n + c.first), word);
+    T *const to = static_cast<T *>(g.result) + (int64_t)m * g.n + c.first;
+    put_word(reinterpret_cast<uint4 *>(to), word);
     if (g.partials != NULL) {
         float x[CHUNK];
         load(x, row);
@@ -58,17 +60,19 @@ put_row(const struct rows_product &g, struct columns_of_thread &c, uint32_t m, c
 }
 
 /* One pixel of x: its gradient so far plus `x`, masked, summed as stored. */
+template <typename T>
 static __device__ __forceinline__ void put_pixel(const struct rows_product &g,
                                                  struct columns_of_thread &c,
                                                  int64_t pixel,
                                                  float (&x)[CHUNK]) {
     const int64_t e = pixel * g.n + c.first;
+    T *const to = static_cast<T *>(g.result) + e;
     if (g.partials != NULL) {
         float pre[CHUNK];
-        load(pre, static_cast<const bf16 *>(g.handoff.pre) + e);
+        load(pre, static_cast<const T *>(g.handoff.pre) + e);
         if (g.add) {
             float before[CHUNK];
-            load(before, g.result + e);
+            load(before, to);
 #pragma unroll
             for (int i = 0; i < CHUNK; i++) {
                 x[i] += before[i];
@@ -76,13 +80,13 @@ static __device__ __forceinline__ void put_pixel(const struct rows_product &g,
         }
         if (g.handoff.out != NULL) {
             float y[CHUNK];
-            load(y, static_cast<const bf16 *>(g.handoff.out) + e);
+            load(y, static_cast<const T *>(g.handoff.out) + e);
 #pragma unroll
             for (int i = 0; i < CHUNK; i++) {
                 x[i] = y[i] <= 0.0f ? 0.0f : x[i];
             }
         }
-        vector<bf16, CHUNK> stored;
+        vector<T, CHUNK> stored;
         pack(&stored, x);
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
@@ -92,20 +96,21 @@ static __device__ __forceinline__ void put_pixel(const struct rows_product &g,
         }
         uint4 word;
         memcpy(&word, &stored, sizeof word);
-        put_word(reinterpret_cast<uint4 *>(g.result + e), word);
+        put_word(reinterpret_cast<uint4 *>(to), word);
     } else {
-        store_mode(g.result + e, x, g.add);
+        store_mode(to, x, g.add);
     }
 }
 
 /* The pixels of x whose gradient row m of y decides: where it was read, and those that the stride
  * passes over between it and the next, which get nothing. */
+template <typename T>
 static __device__ __forceinline__ void
-put_patch(const struct rows_product &g, struct columns_of_thread &c, uint32_t m, const bf16 *row) {
+put_patch(const struct rows_product &g, struct columns_of_thread &c, uint32_t m, const T *row) {
     float x[CHUNK];
     load(x, row);
     if (g.pixels.stride == 1) {
-        put_pixel(g, c, m, x);
+        put_pixel<T>(g, c, m, x);
         return;
     }
     const uint32_t line = m / g.pixels.ow;
@@ -115,7 +120,7 @@ put_patch(const struct rows_product &g, struct columns_of_thread &c, uint32_t m,
     for (uint32_t y = top; y < top + g.pixels.stride && y < g.pixels.h; y++) {
         for (uint32_t column = left; column < left + g.pixels.stride && column < g.pixels.w;
              column++) {
-            put_pixel(g, c, (int64_t)(n * g.pixels.h + y) * g.pixels.w + column, x);
+            put_pixel<T>(g, c, (int64_t)(n * g.pixels.h + y) * g.pixels.w + column, x);
 #pragma unroll
             for (int i = 0; i < CHUNK; i++) {
                 x[i] = 0.0f;
@@ -190,7 +195,7 @@ struct rows_kernel_types {
     typedef typename BY::template shares<TILE_M, TILE_N> shares;
     typedef typename BY::template loader<TILE_M, true> a;
     typedef typename BY::template loader<TILE_N, WHAT == FORWARD> b;
-    typedef result_tile<shares> out;
+    typedef result_tile<typename BY::number, shares> out;
     static constexpr int ROOM_BYTES = BY::template room_bytes<a, b>();
     static constexpr int SHARED_BYTES = ROOM_BYTES + TILE_N * (int)sizeof(float);
     static_assert(out::BYTES + 2 * out::ROWS_AT_ONCE * TILE_N * (int)sizeof(float) <= ROOM_BYTES,
@@ -296,7 +301,7 @@ static int64_t pixels_count(const struct conv_problem *p) {
 
 bool conv_1x1_fits(const struct conv_problem *p, const void *x, const void *w, const void *y) {
     static const int64_t MOST = 1 << 30; /* rows and columns are counted in 32 bits */
-    return p->dtype == DTYPE_BF16 && p->r == 1 && p->s == 1 && p->pad == 0 && p->c % CHUNK == 0 &&
+    return dtype_is_half(p->dtype) && p->r == 1 && p->s == 1 && p->pad == 0 && p->c % CHUNK == 0 &&
            p->k % CHUNK == 0 && p->n * p->h * p->w <= MOST && p->c <= MOST && p->k <= MOST &&
            pixels_count(p) > 0 && is_aligned(x) && is_aligned(w) && is_aligned(y);
 }
@@ -340,7 +345,7 @@ static struct pixels pixels_of(const struct conv_problem *p) {
 
 static struct operand operand_of(const void *data, int64_t rows, int64_t width) {
     struct operand o = {};
-    o.data = (const bf16 *)data;
+    o.data = (const uint16_t *)data;
     o.row_end = (uint32_t)rows;
     o.width = (uint32_t)width;
     o.pixels.stride = 1;
@@ -367,6 +372,19 @@ run_rows_any(cudaStream_t stream, const struct conv_problem *p, struct rows_prod
                               : run_rows<BY, 128, WHAT>(stream, g, chunks);
 }
 
+template <enum product WHAT>
+static cudaError_t run_rows_by(cudaStream_t stream,
+                               enum conv_variant variant,
+                               const struct conv_problem *p,
+                               struct rows_product &g) {
+    if (p->dtype == DTYPE_F16) {
+        return variant == VARIANT_WGMMA ? run_rows_any<by_groups<f16>, WHAT>(stream, p, g)
+                                        : run_rows_any<by_warps<f16>, WHAT>(stream, p, g);
+    }
+    return variant == VARIANT_WGMMA ? run_rows_any<by_groups<bf16>, WHAT>(stream, p, g)
+                                    : run_rows_any<by_warps<bf16>, WHAT>(stream, p, g);
+}
+
 cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
                                     enum conv_variant variant,
                                     const struct conv_problem *p,
@@ -380,10 +398,9 @@ cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
     g.b = operand_of(w, p->k, p->c);
     g.n = (uint32_t)p->k;
     g.k = (uint32_t)p->c;
-    g.result = (bf16 *)y;
+    g.result = y;
     g.partials = partials;
-    return variant == VARIANT_WGMMA ? run_rows_any<by_groups, FORWARD>(stream, p, g)
-                                    : run_rows_any<by_warps, FORWARD>(stream, p, g);
+    return run_rows_by<FORWARD>(stream, variant, p, g);
 }
 
 cudaError_t launch_conv_1x1_data(cudaStream_t stream,
@@ -400,14 +417,13 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
     g.b = operand_of(w, p->k, p->c);
     g.n = (uint32_t)p->c;
     g.k = (uint32_t)p->k;
-    g.result = (bf16 *)x;
+    g.result = x;
     g.add = add;
     if (handoff != NULL) {
         g.handoff = *handoff;
         g.partials = partials;
     }
-    return variant == VARIANT_WGMMA ? run_rows_any<by_groups, DATA>(stream, p, g)
-                                    : run_rows_any<by_warps, DATA>(stream, p, g);
+    return run_rows_by<DATA>(stream, variant, p, g);
 }
 
 /* Chunks of the batch for a weight's gradient, whole steps: enough blocks for two on each of 132
@@ -415,7 +431,7 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
 static uint32_t weight_k_per_chunk(enum conv_variant variant, const struct conv_problem *p) {
     static const int64_t BLOCKS = 264;
     static const int64_t LEAST = 8 * STEP;
-    const int64_t step = variant == VARIANT_WGMMA ? by_groups::DEPTH : STEP;
+    const int64_t step = variant == VARIANT_WGMMA ? by_groups<bf16>::DEPTH : STEP;
     const int64_t tiles = ceil_div(p->k, tile_of(p->k)) * ceil_div(p->c, tile_of(p->c));
     const int64_t wanted = ceil_div(pixels_count(p), ceil_div(BLOCKS, tiles));
     return (uint32_t)(ceil_div(wanted > LEAST ? wanted : LEAST, step) * step);
@@ -441,15 +457,16 @@ static int weight_tile_k(enum conv_variant variant, const struct conv_problem *p
     return variant == VARIANT_WGMMA ? TILE_M : tile_of(p->k); /* two warpgroups have 128 rows */
 }
 
+template <typename T>
 static weight_run *weight_of(enum conv_variant variant, const struct conv_problem *p) {
     const bool narrow_c = tile_of(p->c) == 64;
     if (variant == VARIANT_WGMMA) {
-        return narrow_c ? run_weight<by_groups, 128, 64> : run_weight<by_groups, 128, 128>;
+        return narrow_c ? run_weight<by_groups<T>, 128, 64> : run_weight<by_groups<T>, 128, 128>;
     }
     if (tile_of(p->k) == 64) {
-        return narrow_c ? run_weight<by_warps, 64, 64> : run_weight<by_warps, 64, 128>;
+        return narrow_c ? run_weight<by_warps<T>, 64, 64> : run_weight<by_warps<T>, 64, 128>;
     }
-    return narrow_c ? run_weight<by_warps, 128, 64> : run_weight<by_warps, 128, 128>;
+    return narrow_c ? run_weight<by_warps<T>, 128, 64> : run_weight<by_warps<T>, 128, 128>;
 }
 
 cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
@@ -472,6 +489,8 @@ cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
     g.k_per_chunk = weight_k_per_chunk(variant, p);
     g.partials = (float *)workspace;
     const int64_t chunks = ceil_div(g.k, g.k_per_chunk);
-    TRY_LAUNCH(weight_of(variant, p)(stream, g, chunks));
+    weight_run *const run =
+        p->dtype == DTYPE_F16 ? weight_of<f16>(variant, p) : weight_of<bf16>(variant, p);
+    TRY_LAUNCH(run(stream, g, chunks));
     return launch_merge_one(stream, w, add, g.partials, p->k * p->c, (int32_t)chunks);
 }

@@ -1,6 +1,6 @@
 /*
  * gemm: one tile of a matrix product on tensor cores: c (M x N, f32 in registers) = a (M x K) times
- * b (K x N), bf16. conv_1x1.cu makes convolutions of it.
+ * b (K x N), both of a half type T, bf16 or f16. conv_1x1.cu makes convolutions of it.
  *
  *            N                  a block of 8 warps, THREADS threads, has TILE_M x TILE_N of c,
  *         +-----+-----+--       128 or 64 each; a warp has WARP_M x WARP_N of that, in pieces
@@ -21,15 +21,15 @@
  *   ACROSS  c ^ (r % 8)
  *
  * What an ACROSS tile gives is transposed by ldmatrix. After the product the same memory holds the
- * result on its way out (struct result_tile): rows of TILE_N bf16 and 16 bytes more, by which the
- * 8 rows that a warp writes at once fall into different banks.
+ * result on its way out (struct result_tile): rows of TILE_N elements and 16 bytes more, by which
+ * the 8 rows that a warp writes at once fall into different banks.
  */
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
 
 #include "kernels/cuda/tensor_core.cuh"
 
-enum { STEP = 32, STAGES = 4, CHUNK = 8 /* elements of 16 bytes */ };
+enum { STEP = 32, STAGES = 4, HALF_BYTES = 2, CHUNK = 16 / HALF_BYTES };
 
 /* Rows of a picture that a strided 1x1 convolution reads: row m of the result is pixel (n, oy, ox),
  * and takes pixel (n, oy stride, ox stride). */
@@ -47,9 +47,9 @@ static __device__ __forceinline__ uint32_t pixel_of(const struct pixels &p, uint
 }
 
 /* A matrix in global memory: rows of `width` elements, a multiple of CHUNK. Rows from row_end on
- * and columns from `width` on count as zeros. */
+ * and columns from `width` on count as zeros. Of which half type they are, products alone know. */
 struct operand {
-    const bf16 *data;
+    const uint16_t *data;
     uint32_t row_end, width;
     struct pixels pixels; /* which row of memory is row m */
 };
@@ -61,8 +61,8 @@ template <int EXTENT_, bool ALONG_> struct warp_layout {
     static constexpr int DEPTH = STEP; /* of K in a tile */
 
     static __device__ __forceinline__ int place(int row, int chunk) {
-        return ALONG ? row * (STEP * (int)sizeof(bf16)) + (chunk ^ (row / 2 % 4)) * 16
-                     : row * (EXTENT * (int)sizeof(bf16)) + (chunk ^ (row % 8)) * 16;
+        return ALONG ? row * (STEP * HALF_BYTES) + (chunk ^ (row / 2 % 4)) * 16
+                     : row * (EXTENT * HALF_BYTES) + (chunk ^ (row % 8)) * 16;
     }
 };
 
@@ -74,11 +74,11 @@ template <typename LAYOUT> struct loader : LAYOUT {
     static constexpr int CHUNKS = (ALONG ? DEPTH : EXTENT) / CHUNK; /* of a row */
     static constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
     static constexpr int PIECES = (ALONG ? EXTENT : DEPTH) / ROWS_AT_ONCE;
-    static constexpr int BYTES = EXTENT * DEPTH * (int)sizeof(bf16);
+    static constexpr int BYTES = EXTENT * DEPTH * HALF_BYTES;
 
     struct operand from;
-    uint32_t column;          /* of this thread's chunk, at step 0 */
-    const bf16 *rows[PIECES]; /* ALONG: of this tile; NULL: beyond the last */
+    uint32_t column;              /* of this thread's chunk, at step 0 */
+    const uint16_t *rows[PIECES]; /* ALONG: of this tile; NULL: beyond the last */
 
     /* The tile that begins at `first` of M or N. */
     __device__ __forceinline__ void begin(const struct operand &o, uint32_t first) {
@@ -165,7 +165,7 @@ template <typename A, typename B> static constexpr int stages_bytes() {
 
 /* c = the sum over K from k_begin to k_end: multiples of STEP, or the end of the operands. `room`
  * is stages_bytes() of shared memory, free again when this returns. */
-template <typename SHARES, typename A, typename B>
+template <typename T, typename SHARES, typename A, typename B>
 static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
                                                 unsigned char *room,
                                                 const A &a,
@@ -215,8 +215,8 @@ static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
                 load_a<A>(piece_a, tile_a, SHARES::first_m() + 16 * i, k);
 #pragma unroll
                 for (int j = 0; j < SHARES::BESIDE; j++) {
-                    multiply_add(c[i][j], piece_a, pieces_b[j / 2][j % 2 * 2],
-                                 pieces_b[j / 2][j % 2 * 2 + 1]);
+                    multiply_add<T>(c[i][j], piece_a, pieces_b[j / 2][j % 2 * 2],
+                                    pieces_b[j / 2][j % 2 * 2 + 1]);
                 }
             }
         }
@@ -226,7 +226,8 @@ static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
 }
 
 /* The product of a tile as a type that kernels take: by warps, everywhere. */
-struct by_warps {
+template <typename T> struct by_warps {
+    typedef T number;
     static constexpr bool HERE = true; /* on the chip that is compiled for */
     template <int EXTENT, bool ALONG> using loader = ::loader<warp_layout<EXTENT, ALONG>>;
     template <int TILE_M, int TILE_N> using shares = ::shares<TILE_M, TILE_N>;
@@ -242,13 +243,14 @@ struct by_warps {
                                                     const B &b,
                                                     uint32_t k_begin,
                                                     uint32_t k_end) {
-        ::multiply<SHARES>(c, room, a, b, k_begin, k_end);
+        ::multiply<T, SHARES>(c, room, a, b, k_begin, k_end);
     }
 };
 
-/* The result on its way out, in bf16: from the registers in pieces, to be read again in rows. */
-template <typename SHARES> struct result_tile {
-    static constexpr int PITCH = SHARES::TILE_N * (int)sizeof(bf16) + 16; /* bytes of a row */
+/* The result on its way out, in type T: from the registers in pieces, to be read again in rows. */
+template <typename T, typename SHARES> struct result_tile {
+    typedef T number;
+    static constexpr int PITCH = SHARES::TILE_N * HALF_BYTES + 16; /* bytes of a row */
     static constexpr int BYTES = SHARES::TILE_M * PITCH;
     /* Reading, a thread has CHUNK columns and every ROWS_AT_ONCE-th row. */
     static constexpr int GROUPS = SHARES::TILE_N / CHUNK;
@@ -260,8 +262,8 @@ template <typename SHARES> struct result_tile {
     static __device__ __forceinline__ int first_row() {
         return threadIdx.x / GROUPS;
     }
-    static __device__ __forceinline__ const bf16 *at(const unsigned char *room, int row) {
-        return reinterpret_cast<const bf16 *>(room + row * PITCH) + group() * CHUNK;
+    static __device__ __forceinline__ const T *at(const unsigned char *room, int row) {
+        return reinterpret_cast<const T *>(room + row * PITCH) + group() * CHUNK;
     }
 
     static __device__ __forceinline__ void put(unsigned char *room,
@@ -273,11 +275,9 @@ template <typename SHARES> struct result_tile {
             for (int j = 0; j < SHARES::BESIDE; j++) {
                 const int row = SHARES::first_m() + 16 * i + lane / 4;
                 const int column = SHARES::first_n() + 8 * j + lane % 4 * 2;
-                unsigned char *to = room + row * PITCH + column * (int)sizeof(bf16);
-                *reinterpret_cast<__nv_bfloat162 *>(to) =
-                    __floats2bfloat162_rn(c[i][j][0], c[i][j][1]);
-                *reinterpret_cast<__nv_bfloat162 *>(to + 8 * PITCH) =
-                    __floats2bfloat162_rn(c[i][j][2], c[i][j][3]);
+                unsigned char *to = room + row * PITCH + column * HALF_BYTES;
+                put_pair(reinterpret_cast<T *>(to), c[i][j][0], c[i][j][1]);
+                put_pair(reinterpret_cast<T *>(to + 8 * PITCH), c[i][j][2], c[i][j][3]);
             }
         }
     }

@@ -344,9 +344,10 @@ cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
                                          float eps,
                                          float momentum,
                                          void *workspace);
-/* The same from sums that were taken while pre (bf16) was written: partials (chunks,2,channels) of
- * pre - s and (pre - s)^2, s being pre in the chunk's first row. */
+/* The same from sums that were taken while pre (of a half type) was written: partials
+ * (chunks,2,channels) of pre - s and (pre - s)^2, s being pre in the chunk's first row. */
 cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
+                                               enum dtype real,
                                                float *mean,
                                                float *rstd,
                                                float *running_mean,

@@ -6,7 +6,7 @@
  *     backward   dout, out, pre --sums--> dgamma, dbeta;  dout, out, pre --apply--> dpre, dresidual
  *                dpre, in --convolution--> dweight;  dpre, weight --convolution--> din
  *
- * cuDNN runs the convolutions. A 1x1 convolution in bf16 can also run on our own products
+ * cuDNN runs the convolutions. A 1x1 convolution in a half type can also run on our own products
  * (conv_1x1.cu): they take the statistics, and with a handoff the sums of the unit before, while
  * they write; they add to din, and write dweight in f32. conv_variant.c says which runs. Where
  * cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
@@ -107,7 +107,7 @@ static enum status forward_own(struct cuda_device *dev,
     }
     return launched(dev,
                     launch_batch_norm_statistics_merge(
-                        dev->stream, f->mean->data, f->rstd->data,
+                        dev->stream, f->pre->dtype, f->mean->data, f->rstd->data,
                         moves ? f->running_mean->data : NULL, moves ? f->running_var->data : NULL,
                         f->pre->data, tensor_count(f->pre) / channels, channels, f->params->eps,
                         f->params->momentum, partials, chunks.rows_per_chunk, chunks.count),

@@ -12,6 +12,9 @@
 
 #ifdef __CUDACC__
 
+template <typename T> struct is_f16 { static constexpr bool YES = false; };
+template <> struct is_f16<f16> { static constexpr bool YES = true; };
+
 /* Shared memory whose size the launch says: launch_shared(). */
 #define SHARED_OF_LAUNCH(name) extern __shared__ __align__(1024) unsigned char name[]
 
@@ -36,8 +39,9 @@ template <int LEFT> static __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT) : "memory");
 }
 
-/* Four matrices of 8 x 8 bf16: lane 8 i + j points to row j of matrix i, 16 bytes of shared memory.
- * Register i of lane l gets elements 2 (l % 4) and the next of row l / 4 of matrix i. */
+/* Four matrices of 8 x 8 elements of 16 bits: lane 8 i + j points to row j of matrix i, 16 bytes of
+ * shared memory. Register i of lane l gets elements 2 (l % 4) and the next of row l / 4 of matrix
+ * i. */
 static __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -53,16 +57,24 @@ static __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4]
                  : "memory");
 }
 
-/* c (16 x 8, f32) += a (16 x 16, bf16) b (16 x 8, bf16). With g = lane / 4, t = 2 (lane % 4):
+/* c (16 x 8, f32) += a (16 x 16) b (16 x 8) of type T. With g = lane / 4, t = 2 (lane % 4):
  *   a[0] (g, t..t+1)  a[1] (g+8, t..)  a[2] (g, t+8..)  a[3] (g+8, t+8..)
  *   b[0] (t..t+1, g)  b[1] (t+8.., g)
  *   c[0..1] (g, t..t+1)  c[2..3] (g+8, t..t+1) */
+template <typename T>
 static __device__ __forceinline__ void
 multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define MULTIPLY_ADD(TYPE)                                                                         \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                    \
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"                         \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+    if constexpr (is_f16<T>::YES) {
+        MULTIPLY_ADD("f16");
+    } else {
+        MULTIPLY_ADD("bf16");
+    }
+#undef MULTIPLY_ADD
 }
 
 #endif

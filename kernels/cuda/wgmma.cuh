@@ -1,7 +1,7 @@
 /*
  * wgmma: the product of a tile as in gemm.cuh, by Hopper's instruction (compute capability 9.0,
- * compiled for sm_90a): four warps, a warpgroup, together multiply 64 x TILE_N x 16 bf16 straight
- * out of shared memory, while their threads do other things.
+ * compiled for sm_90a): four warps, a warpgroup, together multiply 64 x TILE_N x 16 of a half
+ * type straight out of shared memory, while their threads do other things.
  *
  *            TILE_N          a block of two warpgroups has 128 x TILE_N of c; each has 64 rows
  *         +-----------+      of it and all columns. K goes by in steps of 64, copied ahead as in
@@ -42,7 +42,7 @@
 enum {
     GROUP = 128, /* threads of a warpgroup */
     LINE_BYTES = 128,
-    LINE = LINE_BYTES / (int)sizeof(bf16),
+    LINE = LINE_BYTES / HALF_BYTES,
     PIECE_BYTES = 1024
 };
 
@@ -79,26 +79,40 @@ static __device__ __forceinline__ void product_wait() {
 /* c += a b, 64 x 64 x 16 and 64 x 128 x 16, begun: a and b are descriptors, ACROSS as told above.
  * With warp w of the group, g = lane / 4 and t = 2 (lane % 4):
  *   c[j][0..1] (16 w + g, 8 j + t..t+1)   c[j][2..3] (16 w + g + 8, 8 j + t..t+1) */
-template <bool A_ACROSS, bool B_ACROSS>
+template <typename T, bool A_ACROSS, bool B_ACROSS>
 static __device__ __forceinline__ void product_begin(float (&c)[8][4], uint64_t a, uint64_t b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-                 "%32, %33, 1, 1, 1, %34, %35;\n"
-                 : EIGHT_FOURS(c, 0)
-                 : "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
+#define PRODUCT(TYPE)                                                                              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " "                   \
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                         \
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "              \
+                 "%32, %33, 1, 1, 1, %34, %35;\n"                                                  \
+                 : EIGHT_FOURS(c, 0)                                                               \
+                 : "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS))
+    if constexpr (is_f16<T>::YES) {
+        PRODUCT("f16");
+    } else {
+        PRODUCT("bf16");
+    }
+#undef PRODUCT
 }
 
-template <bool A_ACROSS, bool B_ACROSS>
+template <typename T, bool A_ACROSS, bool B_ACROSS>
 static __device__ __forceinline__ void product_begin(float (&c)[16][4], uint64_t a, uint64_t b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-                 "%64, %65, 1, 1, 1, %66, %67;\n"
-                 : EIGHT_FOURS(c, 0), EIGHT_FOURS(c, 8)
-                 : "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS));
+#define PRODUCT(TYPE)                                                                              \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " "                  \
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"                         \
+                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"                \
+                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                \
+                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "              \
+                 "%64, %65, 1, 1, 1, %66, %67;\n"                                                  \
+                 : EIGHT_FOURS(c, 0), EIGHT_FOURS(c, 8)                                            \
+                 : "l"(a), "l"(b), "n"(A_ACROSS), "n"(B_ACROSS))
+    if constexpr (is_f16<T>::YES) {
+        PRODUCT("f16");
+    } else {
+        PRODUCT("bf16");
+    }
+#undef PRODUCT
 }
 
 #undef FOUR
@@ -115,7 +129,7 @@ static __device__ __forceinline__ void product_group() {
 }
 static __device__ __forceinline__ void product_wait() {
 }
-template <bool A_ACROSS, bool B_ACROSS, typename SUMS>
+template <typename T, bool A_ACROSS, bool B_ACROSS, typename SUMS>
 static __device__ __forceinline__ void product_begin(SUMS &, uint64_t, uint64_t) {
 }
 
@@ -134,7 +148,7 @@ template <int EXTENT_, bool ALONG_> struct group_layout {
 
     /* Of the part of a tile that begins at `first` of M or N, a multiple of 64, and at k. */
     static __device__ __forceinline__ uint64_t descriptor(uint32_t tile, int first, int k) {
-        const uint32_t at = ALONG ? tile + first * LINE_BYTES + k * (int)sizeof(bf16)
+        const uint32_t at = ALONG ? tile + first * LINE_BYTES + k * HALF_BYTES
                                   : tile + first / LINE * PANEL_BYTES + k * LINE_BYTES;
         return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(PANEL_BYTES >> 4) << 16 |
                (uint64_t)(PIECE_BYTES >> 4) << 32 | (uint64_t)1 << 62;
@@ -158,7 +172,8 @@ template <int TILE_M_, int TILE_N_> struct group_shares {
     }
 };
 
-struct by_groups {
+template <typename T> struct by_groups {
+    typedef T number;
     static constexpr bool HERE = WGMMA_HERE;
     static constexpr int DEPTH = LINE;
     template <int EXTENT, bool ALONG> using loader = ::loader<group_layout<EXTENT, ALONG>>;
@@ -206,8 +221,8 @@ struct by_groups {
             product_fence();
 #pragma unroll
             for (int k = 0; k < DEPTH; k += 16) {
-                product_begin<!A::ALONG, !B::ALONG>(c[0], A::descriptor(tile_a, first, k),
-                                                    B::descriptor(tile_b, 0, k));
+                product_begin<T, !A::ALONG, !B::ALONG>(c[0], A::descriptor(tile_a, first, k),
+                                                       B::descriptor(tile_b, 0, k));
             }
             product_group();
             const int next = s + COUNT - 1;

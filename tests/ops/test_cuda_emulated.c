@@ -13,6 +13,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/cuda/cuda_internal.h"
+#include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/test.h"
@@ -238,7 +239,7 @@ TEST(kernels_agree_with_the_reference_in_f16) {
 
 /* 1x1 convolutions that our own products take: channels of every remainder of a tile, rows that end
  * inside one, several strips, strides that leave pixels out, a batch in several chunks.
- * Each is tried in two of the row's variants in turn.
+ * Each is tried in two of the row's variants in turn, in f16 in one.
  */
 static const struct op_size products[] = {
     {{1, 1, 1, 8, 8, 1, 1, 0}},     {{1, 3, 5, 8, 24, 1, 1, 0}},
@@ -255,35 +256,37 @@ static const struct op_size many_rows = {{1, 261, 261, 8, 8, 1, 1, 0}};
 
 enum { PRODUCTS_COUNT = sizeof products / sizeof products[0] };
 
-static void each_product(const char *op, visit_case *visit, void *cookie) {
+static void each_product(const char *op, enum dtype real, visit_case *visit, void *cookie) {
     static struct op_case c;
     const struct op_row *row = op_row_find(op);
     for (int i = 0; i < PRODUCTS_COUNT; i++) {
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < (real == DTYPE_F16 ? 1 : 2); k++) {
             op_describe(&c, row, &products[i], row->variants[(2 * i + k) % row->variants_count],
-                        DTYPE_BF16);
+                        real);
             visit(&c, cookie);
         }
     }
 }
 
-static void agree_in_products(const char *op, enum own_convolutions own) {
+static void agree_in_products(const char *op, enum own_convolutions own, enum dtype real) {
     struct device_options opt;
     device_options_default(&opt);
     opt.own_convolutions = own;
-    struct pair p = {
-        .ref = open_reference(), .emulated = open_emulated_with(&opt), .aligned_only = true};
-    each_product(op, agree, &p);
+    struct pair p = {.ref = open_reference(),
+                     .emulated = open_emulated_with(&opt),
+                     .aligned_only = true,
+                     .one_order = real == DTYPE_F16};
+    each_product(op, real, agree, &p);
     device_close(p.ref);
     device_close(p.emulated);
 }
 
 TEST(own_products_agree_with_the_reference) {
-    agree_in_products("conv_bn", OWN_ALWAYS);
+    agree_in_products("conv_bn", OWN_ALWAYS, DTYPE_BF16);
 }
 
 TEST(products_by_wgmma_agree_with_the_reference) {
-    agree_in_products("conv_bn", OWN_WGMMA);
+    agree_in_products("conv_bn", OWN_WGMMA, DTYPE_BF16);
 }
 
 TEST(own_sums_agree_with_the_reference_over_many_tiles) {
@@ -303,11 +306,21 @@ TEST(own_sums_agree_with_the_reference_over_many_tiles) {
 }
 
 TEST(own_gradients_agree_with_the_reference) {
-    agree_in_products("conv_bn_bwd", OWN_ALWAYS);
+    agree_in_products("conv_bn_bwd", OWN_ALWAYS, DTYPE_BF16);
 }
 
 TEST(gradients_by_wgmma_agree_with_the_reference) {
-    agree_in_products("conv_bn_bwd", OWN_WGMMA);
+    agree_in_products("conv_bn_bwd", OWN_WGMMA, DTYPE_BF16);
+}
+
+TEST(own_products_and_gradients_agree_with_the_reference_in_f16) {
+    agree_in_products("conv_bn", OWN_ALWAYS, DTYPE_F16);
+    agree_in_products("conv_bn_bwd", OWN_ALWAYS, DTYPE_F16);
+}
+
+TEST(products_and_gradients_by_wgmma_agree_with_the_reference_in_f16) {
+    agree_in_products("conv_bn", OWN_WGMMA, DTYPE_F16);
+    agree_in_products("conv_bn_bwd", OWN_WGMMA, DTYPE_F16);
 }
 
 /* Two units, one behind the other: the second gives its gradient to the first. */
@@ -337,8 +350,8 @@ carve(struct arena *a, enum dtype t, int64_t n, int64_t h, int64_t w, int64_t c,
     for (int64_t i = 0; i < tensor_count(&out); i++) {
         draw = draw * 1664525u + 1013904223u;
         const float x = seed == 0 ? 1.0f : (float)(draw >> 8) * 0x1p-23f - 1.0f;
-        if (t == DTYPE_BF16) {
-            ((uint16_t *)out.data)[i] = bf16_from_f32(x);
+        if (dtype_is_half(t)) {
+            ((uint16_t *)out.data)[i] = t == DTYPE_F16 ? f16_from_f32(x) : bf16_from_f32(x);
         } else {
             ((float *)out.data)[i] = x;
         }
@@ -362,12 +375,12 @@ static void carve_unit(struct arena *a,
     u->in = *in;
     u->p = *p;
     for (int i = 0; i < 4; i++) {
-        *planes[i] = carve(a, DTYPE_BF16, n, h, w, channels, seed + (uint32_t)i);
+        *planes[i] = carve(a, in->dtype, n, h, w, channels, seed + (uint32_t)i);
     }
     for (int i = 0; i < 6; i++) {
         *vectors[i] = carve(a, DTYPE_F32, 0, 0, 0, channels, i == 5 ? 0 : seed + 10 + (uint32_t)i);
     }
-    u->weight = carve(a, DTYPE_BF16, channels, 1, 1, in->shape[3], seed + 20);
+    u->weight = carve(a, in->dtype, channels, 1, 1, in->shape[3], seed + 20);
     u->dweight = carve(a, DTYPE_F32, channels, 1, 1, in->shape[3], seed + 21);
 }
 
@@ -398,16 +411,16 @@ struct link {
     enum activation act; /* of the first unit */
 };
 
-static void carve_chain(struct arena *a, struct chain *c, const struct link *l) {
+static void carve_chain(struct arena *a, struct chain *c, const struct link *l, enum dtype real) {
     const struct conv_bn_params first = {
         .stride = 1, .act = l->act, .training = true, .eps = 1e-5f, .momentum = 0.1f};
     struct conv_bn_params second = first;
     second.stride = l->stride;
     second.act = ACTIVATION_RELU;
-    const struct tensor in = carve(a, DTYPE_BF16, l->n, l->h, l->w, l->c, 1);
+    const struct tensor in = carve(a, real, l->n, l->h, l->w, l->c, 1);
     carve_unit(a, &c->first, &in, l->middle, &first, 100);
     carve_unit(a, &c->second, &c->first.out, l->k, &second, 200);
-    c->din = carve(a, DTYPE_BF16, l->n, l->h, l->w, l->c, 300);
+    c->din = carve(a, real, l->n, l->h, l->w, l->c, 300);
 }
 
 /* Forward by the reference in both; backward with a handoff, which the device may use. */
@@ -416,8 +429,9 @@ static void run_chain(struct device *ref,
                       struct arena *a,
                       struct chain *c,
                       const struct link *l,
+                      enum dtype real,
                       bool expected) {
-    carve_chain(a, c, l);
+    carve_chain(a, c, l, real);
     forward_unit(ref, &c->first);
     forward_unit(ref, &c->second);
     struct conv_bn_handoff handoff = {.pre = &c->first.pre,
@@ -432,20 +446,21 @@ static void run_chain(struct device *ref,
     assert_false(handoff.given);
 }
 
-/* Normwise, as gradients of sums over many bf16 roundings are compared. */
-static void near_in_norm(const struct tensor *got, const struct tensor *ref, const char *name) {
+/* Normwise, as gradients of sums over many roundings are compared. */
+static void
+near_in_norm(const struct tensor *got, const struct tensor *ref, double bar, const char *name) {
     double difference = 0.0;
     double size = 0.0;
     for (int64_t i = 0; i < tensor_count(ref); i++) {
         difference += pow(op_value(got, i) - op_value(ref, i), 2.0);
         size += pow(op_value(ref, i), 2.0);
     }
-    if (!(sqrt(difference) <= 6e-3 * sqrt(size))) {
+    if (!(sqrt(difference) <= bar * sqrt(size))) {
         fail_msg("%s: off by %.3g of its norm", name, sqrt(difference / size));
     }
 }
 
-static void hand_over(enum own_convolutions own) {
+static void hand_over(enum own_convolutions own, enum dtype real) {
     static const struct link links[] = {{2, 9, 7, 16, 24, 40, 1, WRITE_SET, ACTIVATION_RELU},
                                         {2, 9, 7, 16, 24, 40, 1, WRITE_ADD, ACTIVATION_RELU},
                                         {1, 13, 12, 8, 136, 72, 1, WRITE_ADD, ACTIVATION_NONE},
@@ -457,21 +472,22 @@ static void hand_over(enum own_convolutions own) {
     opt.own_convolutions = own;
     struct device *ref = open_reference();
     struct device *dev = open_emulated_with(&opt);
+    const double bar = real == DTYPE_F16 ? 8e-4 : 6e-3;
     for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
         struct chain got;
         struct chain same;
         struct chain want;
         ours.used = theirs.used = again.used = 0;
         emulation_backwards(false);
-        run_chain(ref, dev, &ours, &got, &links[i], true);
-        run_chain(ref, ref, &theirs, &want, &links[i], false);
-        near_in_norm(&got.din, &want.din, "din");
-        near_in_norm(&got.first.dweight, &want.first.dweight, "first dweight");
-        near_in_norm(&got.first.dgamma, &want.first.dgamma, "first dgamma");
-        near_in_norm(&got.first.dbeta, &want.first.dbeta, "first dbeta");
-        near_in_norm(&got.second.dweight, &want.second.dweight, "second dweight");
+        run_chain(ref, dev, &ours, &got, &links[i], real, true);
+        run_chain(ref, ref, &theirs, &want, &links[i], real, false);
+        near_in_norm(&got.din, &want.din, bar, "din");
+        near_in_norm(&got.first.dweight, &want.first.dweight, bar, "first dweight");
+        near_in_norm(&got.first.dgamma, &want.first.dgamma, bar, "first dgamma");
+        near_in_norm(&got.first.dbeta, &want.first.dbeta, bar, "first dbeta");
+        near_in_norm(&got.second.dweight, &want.second.dweight, bar, "second dweight");
         emulation_backwards(true);
-        run_chain(ref, dev, &again, &same, &links[i], true);
+        run_chain(ref, dev, &again, &same, &links[i], real, true);
         assert_memory_equal(again.bytes, ours.bytes, ours.used);
     }
     device_close(ref);
@@ -479,11 +495,13 @@ static void hand_over(enum own_convolutions own) {
 }
 
 TEST(gradients_handed_over_are_those_of_two_units) {
-    hand_over(OWN_ALWAYS);
+    hand_over(OWN_ALWAYS, DTYPE_BF16);
+    hand_over(OWN_ALWAYS, DTYPE_F16);
 }
 
 TEST(gradients_handed_over_by_wgmma_are_those_of_two_units) {
-    hand_over(OWN_WGMMA);
+    hand_over(OWN_WGMMA, DTYPE_BF16);
+    hand_over(OWN_WGMMA, DTYPE_F16);
 }
 
 TEST(variants_are_chosen_by_their_time) {

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
+#include "tests/support/cuda_emulation/cuda_fp16.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 #define SHARED_OF_LAUNCH(name) unsigned char *const name = emulation_shared_of_launch()
@@ -58,21 +60,28 @@ struct tensor_core_operands {
 };
 
 /* Element (row, k) of a, 16 x 16, and (k, column) of b, 16 x 8, from the lanes that hold them. */
-static inline float tensor_core_half(uint32_t two, unsigned which) {
-    return bf16_to_f32((uint16_t)(two >> (16 * which)));
+template <typename T> struct emulated_type { static constexpr bool IS_F16 = false; };
+template <> struct emulated_type<__half> { static constexpr bool IS_F16 = true; };
+
+template <typename T> static inline float tensor_core_half(uint32_t two, unsigned which) {
+    const uint16_t bits = (uint16_t)(two >> (16 * which));
+    return emulated_type<T>::IS_F16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
+template <typename T>
 static inline float tensor_core_a(const void *const *all, unsigned row, unsigned k) {
     const auto *o = static_cast<const tensor_core_operands *>(all[row % 8 * 4 + k % 8 / 2]);
-    return tensor_core_half(o->a[row / 8 + k / 8 * 2], k % 2);
+    return tensor_core_half<T>(o->a[row / 8 + k / 8 * 2], k % 2);
 }
 
+template <typename T>
 static inline float tensor_core_b(const void *const *all, unsigned k, unsigned column) {
     const auto *o = static_cast<const tensor_core_operands *>(all[column * 4 + k % 8 / 2]);
-    return tensor_core_half(o->b[k / 8], k % 2);
+    return tensor_core_half<T>(o->b[k / 8], k % 2);
 }
 
-/* Products of bf16 are exact in f32; a chip adds them in an order that it does not tell. */
+/* Products of half types are exact in f32; a chip adds them in an order that it does not tell. */
+template <typename T>
 static inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     const struct tensor_core_operands mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     const unsigned lane = threadIdx.x % 32;
@@ -82,7 +91,7 @@ static inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t 
         const unsigned column = 2 * (lane % 4) + i % 2;
         double sum = (double)c[i];
         for (unsigned k = 0; k < 16; k++) {
-            sum += (double)tensor_core_a(all, row, k) * (double)tensor_core_b(all, k, column);
+            sum += (double)tensor_core_a<T>(all, row, k) * (double)tensor_core_b<T>(all, k, column);
         }
         c[i] = (float)sum;
     }

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 enum { GROUP = 128, MAX_THREADS = 1024, MAX_PENDING = 64, SEEN = 64 };
@@ -34,6 +35,7 @@ enum { GROUP = 128, MAX_THREADS = 1024, MAX_PENDING = 64, SEEN = 64 };
 struct product {
     float *c;
     unsigned columns;
+    bool f16;
     uint64_t a, b;
     bool a_across, b_across;
 };
@@ -60,7 +62,7 @@ static unsigned self(void) {
     return t;
 }
 
-static float element(uint64_t descriptor, bool across, unsigned row, unsigned k) {
+static float element(bool f16, uint64_t descriptor, bool across, unsigned row, unsigned k) {
     const uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4;
     const uint32_t leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4;
     const uint32_t stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
@@ -71,7 +73,7 @@ static float element(uint64_t descriptor, bool across, unsigned row, unsigned k)
     at ^= (at >> 7 & 7) << 4;
     uint16_t bits;
     memcpy(&bits, emulation_shared_seen_by_products(at, sizeof bits), sizeof bits);
-    return bf16_to_f32(bits);
+    return f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 static void check_descriptor(uint64_t d) {
@@ -89,14 +91,14 @@ static void multiply(unsigned thread, const struct product *p) {
     float a[2][16];
     for (unsigned h = 0; h < 2; h++) {
         for (unsigned k = 0; k < 16; k++) {
-            a[h][k] = element(p->a, p->a_across, first + 8 * h, k);
+            a[h][k] = element(p->f16, p->a, p->a_across, first + 8 * h, k);
         }
     }
     for (unsigned j = 0; j < p->columns / 8; j++) {
         for (unsigned i = 0; i < 2; i++) {
             double sums[2] = {p->c[4 * j + i], p->c[4 * j + 2 + i]};
             for (unsigned k = 0; k < 16; k++) {
-                const float b = element(p->b, p->b_across, 8 * j + 2 * (lane % 4) + i, k);
+                const float b = element(p->f16, p->b, p->b_across, 8 * j + 2 * (lane % 4) + i, k);
                 sums[0] += (double)a[0][k] * (double)b;
                 sums[1] += (double)a[1][k] * (double)b;
             }
@@ -125,12 +127,13 @@ static void check_same(unsigned thread, const struct product *p) {
 
 void emulation_product_begin(float *c,
                              unsigned columns,
+                             bool f16,
                              uint64_t a,
                              uint64_t b,
                              bool a_across,
                              bool b_across) {
     const unsigned t = self();
-    const struct product p = {c, columns, a, b, a_across, b_across};
+    const struct product p = {c, columns, f16, a, b, a_across, b_across};
     check_descriptor(a);
     check_descriptor(b);
     check_same(t, &p);

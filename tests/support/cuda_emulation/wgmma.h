@@ -12,9 +12,11 @@
 extern "C" {
 #endif
 
-/* Each of the calling thread. `columns` of the product; c has columns / 2 numbers. */
+/* Each of the calling thread. `columns` of the product; c has columns / 2 numbers. f16: of the
+ * operands, else bf16. */
 void emulation_product_begin(float *c,
                              unsigned columns,
+                             bool f16,
                              uint64_t a,
                              uint64_t b,
                              bool a_across,
@@ -48,9 +50,9 @@ static inline void product_wait() {
     emulation_product_wait();
 }
 
-template <bool A_ACROSS, bool B_ACROSS, int N>
+template <typename T, bool A_ACROSS, bool B_ACROSS, int N>
 static inline void product_begin(float (&c)[N][4], uint64_t a, uint64_t b) {
-    emulation_product_begin(&c[0][0], 8 * N, a, b, A_ACROSS, B_ACROSS);
+    emulation_product_begin(&c[0][0], 8 * N, emulated_type<T>::IS_F16, a, b, A_ACROSS, B_ACROSS);
 }
 
 #endif
