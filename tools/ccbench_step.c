@@ -109,7 +109,12 @@ static const struct cli_program program = {
             "run; its ratio is what the rest of the step leaves of it.",
             "On cuda steps follow each other without a wait, the next batch travels meanwhile, and "
             "the rate is that of runs of --steps steps; launches are those of a recorded step, "
-            "copies and fills counted.",
+            "copies and fills counted; op by op (eager_launches) a product or a convolution of a "
+            "library counts as one, and the batch's copies are in it. idle_fraction, by the "
+            "device's events: how long its queue of "
+            "kernels waited for the host or a copy. planned_bytes are those of model, loss and "
+            "state; scratch_bytes the device's own; used_bytes all that is taken there, by "
+            "whomever.",
             "With --data the rate is that of all steps together, waits for the loader counted; "
             "stall_fraction is their share. Beside it stands the rate with one batch again and "
             "again while the loader rests; fed_ratio is the first over the second.",
@@ -166,7 +171,7 @@ static enum status in_windows(struct bench_step *b, struct result *r, struct err
         TRY(bench_step_overlapped(b, b->o->steps, &took, err));
         r->step_s[i] = took / (double)b->o->steps;
     }
-    r->idle_fraction = b->idle_fraction;
+    r->idle_fraction = b->busy_s > 0.0 ? b->idle_s / (b->idle_s + b->busy_s) : -1.0;
     r->median_s = median(r->step_s, WINDOWS);
     r->fastest_s = r->step_s[0];
     return STATUS_OK;
@@ -306,7 +311,9 @@ print_json(const struct bench_step *b, const struct result *r, struct error *err
     json_u64(&w, "planned_bytes", bench_step_planned_bytes(b));
     if (b->dev->stream != NULL) {
         json_u64(&w, "used_bytes", r->counters.memory_bytes);
+        json_u64(&w, "scratch_bytes", r->counters.scratch_bytes);
         json_u64(&w, "launches", r->counters.recorded_launches);
+        json_u64(&w, "eager_launches", b->launches_count);
         json_u64(&w, "recordings", r->counters.recordings);
     }
     if (r->idle_fraction >= 0.0) {
@@ -377,9 +384,11 @@ static void print_text(const struct bench_step *b, const struct result *r) {
                r->machine.copy_bytes * 1e-9);
     }
     if (b->dev->stream != NULL) {
-        printf("%.1f GiB of the device in use; %" PRIu64 " launches in a recorded step, state %s\n",
+        printf("%.1f GiB of the device in use; %" PRIu64 " launches in a recorded step, %" PRIu64
+               " op by op, state %s\n",
                (double)r->counters.memory_bytes / (1024.0 * 1024.0 * 1024.0),
-               r->counters.recorded_launches, b->state_place != NULL ? b->state_place : "host");
+               r->counters.recorded_launches, b->launches_count,
+               b->state_place != NULL ? b->state_place : "host");
     }
     if (r->idle_fraction >= 0.0) {
         printf("the queue of kernels had nothing to do for %.2f %% of the time\n",

@@ -34,6 +34,8 @@ struct bench_flight {
     bool held_used;
     struct dual_encoder_batch batch;
     bool flying;
+    uint64_t step; /* the number of that step, and whether the one before it was in the same call */
+    bool follows;
     bool met; /* a batch of `shape` was computed */
     uint64_t shape;
     struct recording *recording; /* of that; NULL: none yet */
@@ -78,8 +80,8 @@ struct bench_step {
     double waited_s; /* for batches, so far */
 
     struct bench_flight flights[BENCH_FLIGHTS];
-    double busy_s;        /* of the compute queue, in the last bench_step_overlapped */
-    double idle_fraction; /* of the same: how long that queue had nothing to do */
+    double busy_s, idle_s;   /* of the compute queue, by its events, in the last overlapped steps */
+    uint64_t launches_count; /* of the last step op by op; 0: unknown */
 };
 
 /* Opens device, input, model and loss. `b` is all zero but for its options, and good for close
@@ -119,7 +121,7 @@ struct host_memory bench_step_host_memory(struct device *dev);
  * device says. */
 enum status bench_step_finish(struct bench_step *b, struct error *err);
 
-/* Device memory that the model was planned to take; 0 for one tower alone. */
+/* Device memory that model, loss and state were planned to take; 0 for one tower alone. */
 size_t bench_step_planned_bytes(const struct bench_step *b);
 
 /* The convolutions of the step that timed_ops saw last, alone, one after another, by oneDNN. */

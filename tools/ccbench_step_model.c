@@ -6,6 +6,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/rng.h"
+#include "kernels/device_stream.h"
 #include "tools/ccbench_step_internal.h"
 
 static const double RATE = 1e-5;
@@ -149,13 +150,15 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
         return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
     }
     TRY(place_loss(b, err));
-    b->similarity = calloc((size_t)(n * n), sizeof(float));
-    b->gradient = calloc((size_t)(n * n), sizeof(float));
-    if (b->similarity == NULL || b->gradient == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
+    if (b->loss_device == NULL) {
+        b->similarity = calloc((size_t)(n * n), sizeof(float));
+        b->gradient = calloc((size_t)(n * n), sizeof(float));
+        if (b->similarity == NULL || b->gradient == NULL) {
+            return error_set(err, STATUS_NOMEM, "no memory for a batch of %lld", (long long)n);
+        }
+        TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
+        b->s = tensor_2d(data[0], DTYPE_F32, n, n);
     }
-    TRY(take(b, (size_t)(n * n) * sizeof(float), &data[0], err));
-    b->s = tensor_2d(data[0], DTYPE_F32, n, n);
     TRY(take(b, (size_t)(n * e) * sizeof(float), &data[1], err));
     b->dx = tensor_2d(data[1], DTYPE_F32, n, e);
     TRY(take(b, (size_t)(n * e) * sizeof(float), &data[2], err));
@@ -310,8 +313,11 @@ enum status bench_step_run(struct bench_step *b, double *seconds, struct error *
     const int64_t start_ns = clock_now_ns();
     TRY(bench_step_take_batch(b, &f->held, &f->held_used, err));
     const struct dual_encoder_batch batch = bench_step_batch(b, f->held_used ? &f->held : NULL);
+    const struct device_stream *stream = b->dev->stream;
     TRY(bench_step_put_values(b, &batch, err));
+    const uint64_t before = stream != NULL ? stream->launches(b->dev) : 0;
     TRY(bench_step_compute(b, &batch, err));
+    b->launches_count = stream != NULL ? stream->launches(b->dev) - before : 0;
     b->step++;
     TRY(b->dev->ops->sync(b->dev, err));
     *seconds = (double)(clock_now_ns() - start_ns) * 1e-9;
@@ -405,5 +411,16 @@ enum status bench_step_finish(struct bench_step *b, struct error *err) {
 }
 
 size_t bench_step_planned_bytes(const struct bench_step *b) {
-    return b->both != NULL ? dual_encoder_memory_used(b->both).total_bytes : 0;
+    if (b->both == NULL) {
+        return 0;
+    }
+    const size_t loss = b->loss_device != NULL ? loss_device_bytes(b->loss_device) : 0;
+    const bool state_here =
+        b->loss_device != NULL && sample_state_where(b->state) == SAMPLE_STATE_DEVICE;
+    const struct tensor *const parts[] = {&b->s, &b->dx, &b->dt};
+    size_t sum = dual_encoder_memory_used(b->both).total_bytes + loss + sizeof *b->values;
+    for (size_t i = 0; i < CLI_COUNT(parts); i++) {
+        sum += parts[i]->data != NULL ? tensor_size_bytes(parts[i]) : 0;
+    }
+    return sum + (state_here ? sample_state_bytes(b->state) : 0);
 }

@@ -73,6 +73,7 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     } lines[] = {{"parameters", m->values_bytes}, {"gradients", m->gradients_bytes},
                  {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
                  {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
+                 {"loss", m->loss_bytes},         {"state", m->state_bytes},
                  {"total", m->total_bytes}};
     char text[CLI_TEXT_BYTES];
     (void)fprintf(out, "%-12s %s\n", "trained",
@@ -84,8 +85,11 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
 }
 
 /* The same model with a quarter to four times the batch. */
-static enum status
-print_batches(FILE *out, const struct trainer_options *t, uint32_t vocab_count, struct error *err) {
+static enum status print_batches(FILE *out,
+                                 const struct trainer_options *t,
+                                 uint32_t vocab_count,
+                                 uint64_t id_space_count,
+                                 struct error *err) {
     (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
                   "scratch", "total");
     for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
@@ -102,7 +106,7 @@ print_batches(FILE *out, const struct trainer_options *t, uint32_t vocab_count, 
         if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
             o.micro_batch_count = o.batch_count;
         }
-        TRY(trainer_plan(&m, &o, vocab_count, err));
+        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
                       (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
                       cli_format_bytes(text[1], m.scratch_bytes),
@@ -111,30 +115,53 @@ print_batches(FILE *out, const struct trainer_options *t, uint32_t vocab_count, 
     return STATUS_OK;
 }
 
-static enum status dry_run(const struct trainer_options *t, struct error *err) {
-    struct manifest manifest;
-    struct tokenizer *tokenizer = NULL;
+/* Ids of all datasets of the run: those of the first, then those of the second, ... */
+static enum status count_ids(uint64_t *out,
+                             const struct trainer_options *t,
+                             struct manifest *first,
+                             struct error *err) {
+    *out = 0;
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        struct manifest manifest;
+        TRY(manifest_read(&manifest, file_posix(), t->sources[i].directory, err));
+        *out += manifest.id_space;
+        if (i == 0) {
+            *first = manifest;
+        } else {
+            manifest_fini(&manifest);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, struct error *err) {
     struct dual_encoder_memory memory;
-    if (t->task == TRAINER_VIEWS) {
-        TRY(trainer_plan(&memory, t, 0, err));
-        print_memory(stdout, &memory);
-        return print_batches(stdout, t, 0, err);
-    }
+    TRY(trainer_plan(&memory, t, vocab_count, ids, err));
+    print_memory(stdout, &memory);
+    return print_batches(stdout, t, vocab_count, ids, err);
+}
+
+static enum status dry_run(const struct trainer_options *t, struct error *err) {
+    struct manifest manifest = {0};
+    struct tokenizer *tokenizer = NULL;
     const char *data = t->sources[0].directory;
-    TRY(manifest_read(&manifest, file_posix(), data, err));
-    enum status s = dataset_tokenizer_open(&tokenizer, data, &manifest, file_posix(), err);
-    manifest_fini(&manifest);
-    TRY(s);
-    if (tokenizer == NULL) {
-        return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'", data, data);
-    }
-    s = trainer_plan(&memory, t, tokenizer_vocab_count(tokenizer), err);
-    if (s == STATUS_OK) {
-        print_memory(stdout, &memory);
-        s = print_batches(stdout, t, tokenizer_vocab_count(tokenizer), err);
+    uint64_t ids;
+    enum status s = count_ids(&ids, t, &manifest, err);
+    if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
+        s = print_plan(t, 0, ids, err);
+    } else if (s == STATUS_OK) {
+        s = dataset_tokenizer_open(&tokenizer, data, &manifest, file_posix(), err);
+        if (s == STATUS_OK && tokenizer == NULL) {
+            s = error_set(err, STATUS_USAGE,
+                          "%s has no tokenizer; make one with 'ccpack tokenizer %s'", data, data);
+        }
+        if (s == STATUS_OK) {
+            s = print_plan(t, tokenizer_vocab_count(tokenizer), ids, err);
+        }
     }
     tokenizer_close(tokenizer);
+    manifest_fini(&manifest);
     return s;
 }
 

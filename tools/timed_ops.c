@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
+#include "kernels/device_loss.h"
 
 static struct {
     const struct ops *real;
     struct ops table;
+    const struct device_losses *real_losses; /* NULL: the device has none */
+    struct device_losses losses;
     struct op_time times[TIMED_MAX_OPS];
     size_t count;
     struct timed_convolution convolutions[TIMED_MAX_CONVOLUTIONS];
@@ -448,8 +451,24 @@ TIMED(sgdm,
       0.0,
       MOVED(value, value, working, grad, m, m))
 
+/* All launches of a step of a loss on the device. S and G are read or written once each; entries of
+ * the samples' state, read and written, are not counted. */
+static enum status timed_loss(struct device *dev, const struct device_loss *l, struct error *err) {
+    const int64_t start_ns = clock_now_ns();
+    const double rows = (l->views ? 2.0 : 1.0) * (double)l->batch_count;
+    const double matrices = l->image_similarity != NULL ? 3.0 : 1.0;
+    const enum status s = timed.real_losses->step(dev, l, err);
+    return finish(dev, "loss", start_ns, 0.0, 2.0 * matrices * rows * rows * sizeof(float), s);
+}
+
 void timed_ops_install(struct device *dev) {
     memset(&timed, 0, sizeof timed);
+    timed.real_losses = dev->losses;
+    if (dev->losses != NULL) {
+        timed.losses = *dev->losses;
+        timed.losses.step = timed_loss;
+        dev->losses = &timed.losses;
+    }
     timed.real = dev->ops;
     timed.table = *dev->ops;
 #define USE(name) timed.table.name = timed_##name
@@ -493,6 +512,7 @@ void timed_ops_install(struct device *dev) {
 
 void timed_ops_remove(struct device *dev) {
     dev->ops = timed.real;
+    dev->losses = timed.real_losses;
 }
 
 static int by_time(const void *a, const void *b) {

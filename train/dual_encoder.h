@@ -72,6 +72,8 @@ struct dual_encoder_memory {
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
     size_t input_bytes;       /* one micro-batch of images, tokens, lengths; whole ones in slots */
+    size_t loss_bytes;  /* of trainer_plan: similarities, their gradients, those of embeddings */
+    size_t state_bytes; /* of trainer_plan: the columns of samples */
     size_t total_bytes;
     int64_t parameter_count; /* trained elements */
 };

@@ -133,12 +133,28 @@ static void put_columns(struct loss_device *d) {
     step->visits = sample_state_on_device(s, l->visits);
 }
 
+static int matrix_count(const struct loss *l) {
+    return loss_uses_self(l) ? LOSS_DEVICE_MATRIX_COUNT : 1;
+}
+
+size_t loss_device_planned_bytes(const struct loss *l, int64_t batch_count) {
+    const int64_t rows = l->options.views ? 2 * batch_count : batch_count;
+    return 2 * (size_t)matrix_count(l) * (size_t)(rows * rows) * sizeof(float) +
+           (size_t)batch_count * sizeof(uint64_t) + sizeof(struct device_loss_scalars) +
+           sizeof(int32_t);
+}
+
+size_t loss_device_bytes(const struct loss_device *d) {
+    return loss_device_planned_bytes(d->loss, d->step.batch_count) +
+           d->dev->losses->workspace_bytes(&d->step);
+}
+
 static enum status take(struct loss_device *d, size_t size_bytes, void **out, struct error *err) {
     return d->dev->ops->alloc(d->dev, size_bytes, out, err);
 }
 
 static enum status take_matrices(struct loss_device *d, int64_t rows, struct error *err) {
-    const int count = loss_uses_self(d->loss) ? LOSS_DEVICE_MATRIX_COUNT : 1;
+    const int count = matrix_count(d->loss);
     const size_t size_bytes = (size_t)(rows * rows) * sizeof(float);
     for (int i = 0; i < count; i++) {
         struct loss_device_matrix *m = &d->matrices[i];

@@ -31,6 +31,12 @@ enum status loss_device_create(struct loss_device **out,
                                struct error *err);
 void loss_device_destroy(struct loss_device *d); /* accepts NULL */
 
+/* What create takes from the device, columns apart: as planned for a loss and batch_count, without
+ * the kernels' workspace (some dozen numbers a pair; of emc2 two for each of all pairs of the batch
+ * too), and as taken, with it. */
+size_t loss_device_planned_bytes(const struct loss *l, int64_t batch_count);
+size_t loss_device_bytes(const struct loss_device *d);
+
 /* One similarity matrix and the gradient of the loss in it, both F32 on the device; shapes as in
  * loss_input and loss_output. The caller fills the first before a step. */
 struct loss_device_matrix {

@@ -147,10 +147,14 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
  * was made). An evaluation that was due when the run was stopped comes first. */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
 
-/* Memory alone, without data or run: vocab_count as the tokenizer would have it. */
+/* Memory of the device alone, without data or run: vocab_count as the tokenizer would have it,
+ * id_space_count of the datasets together. The state of samples is counted where it is not pinned
+ * or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes), and
+ * what the device takes for itself. */
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,
+                         uint64_t id_space_count,
                          struct error *err);
 
 void trainer_options_default(struct trainer_options *opt);

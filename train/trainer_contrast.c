@@ -63,6 +63,15 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
     return STATUS_OK;
 }
 
+size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device) {
+    const int64_t b = o->batch_count;
+    const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
+    const size_t embeddings = 2 * (size_t)b * o->embed_dim * sizeof(float); /* dx and dt, or dx */
+    const size_t matrix = (size_t)(rows * rows) * sizeof(float);
+    return embeddings + sizeof(struct step_values) +
+           (on_device ? loss_device_planned_bytes(l, b) : matrix);
+}
+
 enum status trainer_open_contrast(struct trainer *t, struct error *err) {
     const int64_t b = t->options.batch_count;
     enum sample_state_place place;

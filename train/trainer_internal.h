@@ -146,6 +146,9 @@ struct loader_state trainer_place(const struct trainer *t);
 
 /* trainer_contrast.c: where loss and state are, and their memory there. */
 enum status trainer_open_contrast(struct trainer *t, struct error *err);
+/* Device memory of it and of the gradients of embeddings, planned; on_device: that computes the
+ * loss. */
+size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device);
 
 /* From embeddings to their gradients: x and text (B, E) to dx and dt; x (2B, E) to dx. */
 enum status trainer_contrast_pairs(struct trainer *t,

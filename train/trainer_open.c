@@ -83,10 +83,39 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                                           : "");
 }
 
-enum status trainer_plan(struct dual_encoder_memory *out,
-                         const struct trainer_options *opt,
-                         uint32_t vocab_count,
-                         struct error *err) {
+static bool is_gpu(const struct trainer_options *o) {
+    return strncmp(o->device, "cuda", 4) == 0;
+}
+
+/* The loss's part of the plan, by a state of one sample. */
+static enum status plan_contrast(struct dual_encoder_memory *m,
+                                 const struct trainer_options *o,
+                                 uint64_t id_space_count,
+                                 struct error *err) {
+    const bool views = o->task == TRAINER_VIEWS;
+    struct loss_options options = o->loss;
+    struct sample_state *state = NULL;
+    struct loss *loss = NULL;
+    options.views = views;
+    TRY(sample_state_create(&state, 1, err));
+    const enum status s = loss_create(&loss, &options, state,
+                                      id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
+    if (s == STATUS_OK) {
+        const bool host = o->state == TRAINER_STATE_HOST || o->loss.parity == LOSS_PARITY_REFERENCE;
+        const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
+        m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
+        m->state_bytes = here ? sample_state_bytes(state) * (size_t)id_space_count : 0;
+        m->total_bytes += m->loss_bytes + m->state_bytes;
+    }
+    loss_destroy(loss);
+    sample_state_destroy(state);
+    return s;
+}
+
+static enum status plan_model(struct dual_encoder_memory *out,
+                              const struct trainer_options *opt,
+                              uint32_t vocab_count,
+                              struct error *err) {
     struct model_config config;
     struct dual_encoder_options model;
     struct view_encoder_options views;
@@ -94,12 +123,21 @@ enum status trainer_plan(struct dual_encoder_memory *out,
     TRY(make_config(&config, opt, vocab_count, err));
     if (opt->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &config, opt, err));
-        views.slots = strncmp(opt->device, "cuda", 4) == 0 ? TRAINER_FLIGHTS : 0;
+        views.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
         return view_encoder_plan(out, &views, err);
     }
     TRY(model_options(&model, &config, opt, err));
-    model.slots = strncmp(opt->device, "cuda", 4) == 0 ? TRAINER_FLIGHTS : 0;
+    model.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
     return dual_encoder_plan(out, &model, err);
+}
+
+enum status trainer_plan(struct dual_encoder_memory *out,
+                         const struct trainer_options *opt,
+                         uint32_t vocab_count,
+                         uint64_t id_space_count,
+                         struct error *err) {
+    TRY(plan_model(out, opt, vocab_count, err));
+    return plan_contrast(out, opt, id_space_count, err);
 }
 
 /* Batches lie where copies to the device reach them. */

@@ -24,7 +24,7 @@ train() { # train WHEN NAME OPTION...
     rm -rf "$name"
     CCSTREAM_EMULATED=$when LD_LIBRARY_PATH=$build/tests/emulated \
         CCSTREAM_CUDA_MODULE=$build/tests/emulated/libccstream_cuda.so \
-        "$build/bin/ccstream-train" --data data --augment crop --tau 0.1 \
+        "$build/bin/ccstream-train" --data data --augment crop --tau 0.05 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
         --batch 4 --threads 1 --loader-threads 1 --out "$name" "$@" >"$name.txt" 2>&1
 }

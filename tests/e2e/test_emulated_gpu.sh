@@ -1,7 +1,7 @@
 #!/bin/bash
 # Whole training steps on the emulated GPU (tests/support/cuda_emulation): recorded and op by op, with
 # everything done at once and as late as CUDA allows, the state on the device and in pinned memory, cut
-# by a resume: the same bytes. More combinations: emulated_gpu.sh. test-timeout: 300
+# by a resume: the same bytes. And what ccbench tells of such a step. More combinations: emulated_gpu.sh. test-timeout: 300
 . "$SRC/tests/support/expect.sh"
 
 [ -n "${EMULATED:-}" ] || {
@@ -42,6 +42,20 @@ same eager recorded
 train late parts --loss sogclr --cuda-graph off --steps 2
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
 same eager parts
+
+# What a step takes of the device is what was planned and the device's own; a recorded step has the
+# launches of one op by op but for the five copies of the batch, the loss among its operators.
+CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state device \
+    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 8 --batch 4 \
+    --vocab 100 --machine off --steps 1 --json
+number() {
+    sed -n "s/.*\"$1\":\([0-9.]*\),.*/\1/p" out.txt
+}
+[ "$(number used_bytes)" = $(($(number planned_bytes) + $(number scratch_bytes))) ] ||
+    fail "used is not planned and scratch: $(cat out.txt)"
+[ "$(number eager_launches)" = $(($(number launches) + 5)) ] || fail "launches: $(cat out.txt)"
+has out.txt '"name":"loss"'
+has out.txt '"idle_fraction":0'
 
 train now views --task simclr --loss simclr --cuda-graph off --micro-batch 3
 train late recorded-views --task simclr --loss simclr --micro-batch 3
