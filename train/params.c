@@ -28,6 +28,8 @@ struct entry {
     int64_t offset; /* elements from the start of the class; set by params_alloc */
 };
 
+enum { WORKING_BYTES = 2 }; /* of a number of a half type */
+
 struct params {
     struct entry *entries;
     int32_t count, capacity;
@@ -39,7 +41,8 @@ struct params {
     int32_t moments;
     int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
     uint8_t *block[SLOT_COUNT];
-    uint8_t *working; /* bf16; NULL: none */
+    uint8_t *working; /* bf16 or fp16; NULL: none */
+    enum dtype working_dtype;
 };
 
 enum status params_create(struct params **out, struct error *err) {
@@ -158,12 +161,12 @@ place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int6
 
 /* The type of the blocks of a model of `dtype`. */
 static enum dtype stored_dtype(enum dtype dtype) {
-    return dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
+    return dtype_is_half(dtype) ? DTYPE_F32 : dtype;
 }
 
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training) {
     int64_t total[CLASS_COUNT];
-    const bool working = dtype == DTYPE_BF16;
+    const bool working = dtype_is_half(dtype);
     dtype = stored_dtype(dtype);
     place(p, dtype, total, NULL);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
@@ -174,7 +177,7 @@ struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool t
         b.moments_bytes = (size_t)p->moments * trained * size;
     }
     if (working) {
-        b.working_bytes = (size_t)total[CLASS_DECAYED] * dtype_size_bytes(DTYPE_BF16);
+        b.working_bytes = (size_t)total[CLASS_DECAYED] * WORKING_BYTES;
     }
     return b;
 }
@@ -184,8 +187,9 @@ enum status params_alloc(struct params *p,
                          enum dtype dtype,
                          bool training,
                          struct error *err) {
-    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16));
+    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype_is_half(dtype)));
     struct params_bytes b = params_plan(p, dtype, training);
+    p->working_dtype = dtype;
     dtype = stored_dtype(dtype);
     int64_t *offsets = malloc(((size_t)p->count + 1) * sizeof(*offsets));
     if (offsets == NULL) {
@@ -276,13 +280,13 @@ static bool has_working(const struct params *p, const struct entry *e) {
 }
 
 static void *working_data(const struct params *p, const struct entry *e) {
-    return p->working + (size_t)e->offset * dtype_size_bytes(DTYPE_BF16);
+    return p->working + (size_t)e->offset * WORKING_BYTES;
 }
 
 struct tensor params_tensor(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
     if (has_working(p, e)) {
-        return tensor_view(working_data(p, e), DTYPE_BF16, e->spec.ndim, e->spec.shape);
+        return tensor_view(working_data(p, e), p->working_dtype, e->spec.ndim, e->spec.shape);
     }
     return tensor_view(entry_data(p, e, PARAM_VALUE), p->dtype, e->spec.ndim, e->spec.shape);
 }
@@ -304,7 +308,7 @@ struct tensor params_working(const struct params *p, bool decayed) {
     if (p->working == NULL || !decayed) {
         return (struct tensor){0};
     }
-    return tensor_1d(p->working, DTYPE_BF16, p->class_count[CLASS_DECAYED]);
+    return tensor_1d(p->working, p->working_dtype, p->class_count[CLASS_DECAYED]);
 }
 
 /* Renews the working copy of one tensor, where it has one. */
@@ -312,7 +316,7 @@ static enum status renew_working(struct params *p, const struct entry *e, struct
     if (!has_working(p, e)) {
         return STATUS_OK;
     }
-    const struct tensor out = tensor_1d(working_data(p, e), DTYPE_BF16, e->count);
+    const struct tensor out = tensor_1d(working_data(p, e), p->working_dtype, e->count);
     const struct tensor in = tensor_1d(entry_data(p, e, PARAM_VALUE), DTYPE_F32, e->count);
     return p->dev->ops->cast(p->dev, &out, &in, err);
 }
