@@ -530,7 +530,7 @@ struct device {
     char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };
 
-/* cuda: convolutions that both cuDNN and kernels of our own can run: 1x1 ones in bf16. */
+/* cuda: convolutions that both cuDNN and kernels of our own can run: 1x1 ones in 16 bits. */
 enum own_convolutions {
     OWN_WHERE_FASTER, /* as timed with autotune; cuDNN without */
     OWN_NEVER,

@@ -54,9 +54,10 @@ static const struct cli_option rows[] = {
      .help = "cuda: time the kernels of every shape once, take the fastest"},
     {"own-convolutions", 0, CLI_ENUM, CLI_FIELD(struct options, own_convolutions),
      .choices = own_names, .default_text = "faster", .metavar = "WHEN",
-     .help = "cuda: our own kernels for 1x1 convolutions in bf16: faster (where --autotune finds "
-             "them so; without it never), never, always, wgmma (always, with Hopper's "
-             "instruction where the chip has it)"},
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
+         "them so; without it never), never, always, wgmma (always, with Hopper's "
+         "instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,

@@ -77,9 +77,10 @@ static const struct cli_option rows[] = {
      .help = "cuda: time the kernels of every shape once, take the fastest"},
     {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
      .default_text = "faster", .metavar = "WHEN",
-     .help = "cuda: our own kernels for 1x1 convolutions in bf16: faster (where --autotune finds "
-             "them so; without it never), never, always, wgmma (always, with Hopper's "
-             "instruction where the chip has it)"},
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
+         "them so; without it never), never, always, wgmma (always, with Hopper's "
+         "instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,

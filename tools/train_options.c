@@ -317,9 +317,10 @@ static const struct cli_option rows[] = {
          "may differ from run to run unless --plan-cache remembers it"},
     {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
      .default_text = "faster", .metavar = "WHEN", .group = "Machine",
-     .help = "cuda: our own kernels for 1x1 convolutions in bf16 instead of cuDNN's: faster (where "
-             "--autotune finds them so; without it never), never, always, wgmma (always, with "
-             "Hopper's instruction where the chip has it)"},
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits instead of cuDNN's: faster (where "
+         "--autotune finds them so; without it never), never, always, wgmma (always, with "
+         "Hopper's instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
      .help = "cuda: folder that remembers the kernels found for each shape"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",

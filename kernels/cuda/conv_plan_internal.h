@@ -263,7 +263,8 @@ void conv_plans_remember(struct conv_plans *plans,
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);
 
-/* ---- conv_1x1.cu: 1x1 convolutions in bf16 on tensor cores, with what comes after them ---- */
+/* ---- conv_1x1.cu: 1x1 convolutions in a half type on tensor cores, with what comes after them
+ * ---- */
 
 /* Whether these take the problem at these addresses: bf16, 1x1, no padding, channels in multiples
  * of 8, 16-byte alignment. */
