@@ -237,6 +237,25 @@ TEST(what_waits_or_copies_cannot_be_recorded) {
     close_side(&s);
 }
 
+/* What a driver refuses meanwhile spoils the recording, and nothing else. */
+TEST(a_recording_that_was_spoilt_leaves_the_device_working) {
+    static struct side s;
+    struct error err = {0};
+    void *more = NULL;
+    open_side(&s);
+    const struct ops *ops = s.dev->ops;
+    assert_ok(ops->alloc(s.dev, 4, &more, &err), err);
+    assert_ok(s.dev->stream->record_begin(s.dev, &err), err);
+    assert_ok(compute(&s, &err), err);
+    ops->free(s.dev, more); /* refused, and it cannot say so */
+    assert_status(s.dev->stream->record_end(s.dev, &s.steps, &err), STATUS_DEVICE, err);
+    assert_true(s.steps == NULL);
+    assert_ok(ops->sync(s.dev, &err), err);
+    ops->free(s.dev, more);
+    assert_ok(compute(&s, &err), err);
+    close_side(&s);
+}
+
 TEST(marks_have_numbers) {
     static struct side s;
     struct error err = {0};

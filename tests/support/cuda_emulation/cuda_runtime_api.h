@@ -19,6 +19,7 @@ typedef enum cudaError {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100
 } cudaError_t;

@@ -96,6 +96,9 @@ void emulation_do(struct emulation_stream *stream,
                   const void *cookie,
                   size_t size_bytes,
                   size_t took_ns);
+/* Called where a driver refuses what is unsafe between begin and end of a recording (memory,
+ * waits). True for the thread that records, whose recording then cannot be ended well. */
+bool emulation_spoils(void);
 /* Everything that was given to any stream is done. */
 void emulation_finish_all(void);
 enum { EMULATION_KERNEL_NS = 2000, EMULATION_COPY_NS = 1000, EMULATION_BYTES_PER_NS = 32 };

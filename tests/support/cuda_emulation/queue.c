@@ -2,6 +2,7 @@
  * queue: the emulated streams, events and graphs. See emulation.h.
  */
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,8 @@ static struct emulation_stream legacy; /* NULL's */
 static struct emulation_stream *streams;
 static struct emulation_graph *recording;
 static const struct emulation_stream *recorded;
+static pthread_t recorder; /* the thread that records; others may do what they like */
+static bool is_spoilt;     /* the recording: by a call that a chip's driver takes for unsafe */
 static bool is_late, is_running;
 static double host_ns; /* what the host has waited for */
 
@@ -59,6 +62,12 @@ void emulation_late(bool late) {
 
 static bool is_recorded(const struct emulation_stream *stream) {
     return recording != NULL && stream == recorded;
+}
+
+bool emulation_spoils(void) {
+    const bool records = recording != NULL && pthread_equal(recorder, pthread_self());
+    is_spoilt = is_spoilt || records;
+    return records;
 }
 
 bool emulation_is_deferred(const struct emulation_stream *stream) {
@@ -210,6 +219,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (is_recorded(stream)) {
+        (void)emulation_spoils();
         return cudaErrorStreamCaptureUnsupported;
     }
     finish(stream_of(stream));
@@ -264,6 +274,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (event->stream != NULL) {
         run_until(event->stream, event->place);
         host_ns = event->at_ns > host_ns ? event->at_ns : host_ns;
@@ -294,6 +307,20 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 /* ---- graphs: lists of what was noted ---- */
 
+static void drop_graph(void *cookie) {
+    struct emulation_graph *graph = cookie;
+    if (--graph->owners > 0) {
+        return;
+    }
+    while (graph->first != NULL) {
+        struct item *i = graph->first;
+        graph->first = i->next;
+        i->drop(i->cookie);
+        free(i);
+    }
+    free(graph);
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     (void)mode;
     if (recording != NULL) {
@@ -306,6 +333,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     recording->end = &recording->first;
     recording->owners = 1;
     recorded = stream;
+    recorder = pthread_self();
+    is_spoilt = false;
     return cudaSuccess;
 }
 
@@ -313,6 +342,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
     (void)stream;
     *out = recording;
     recording = NULL;
+    if (*out != NULL && is_spoilt) {
+        drop_graph(*out);
+        *out = NULL;
+        return cudaErrorStreamCaptureInvalidated;
+    }
     return *out != NULL ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -328,20 +362,6 @@ cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long
     graph->owners++;
     *out = graph;
     return cudaSuccess;
-}
-
-static void drop_graph(void *cookie) {
-    struct emulation_graph *graph = cookie;
-    if (--graph->owners > 0) {
-        return;
-    }
-    while (graph->first != NULL) {
-        struct item *i = graph->first;
-        graph->first = i->next;
-        i->drop(i->cookie);
-        free(i);
-    }
-    free(graph);
 }
 
 static void run_graph(void *cookie) {

@@ -127,15 +127,24 @@ bool emulation_is_pinned(const void *host) {
 }
 
 cudaError_t cudaMalloc(void **out, size_t size_bytes) {
+    if (emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     return take(out, size_bytes, false);
 }
 
 cudaError_t cudaMallocHost(void **out, size_t size_bytes) {
+    if (emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     return take(out, size_bytes, true);
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t size_bytes, unsigned flags) {
     (void)flags;
+    if (emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     return take(out, size_bytes, true);
 }
 
@@ -147,6 +156,9 @@ cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags) {
 
 /* As CUDA's, it waits for the device. */
 cudaError_t cudaFree(void *data) {
+    if (data != NULL && emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (data != NULL) {
         emulation_finish_all();
     }
@@ -155,6 +167,9 @@ cudaError_t cudaFree(void *data) {
 
 /* This one does not: what still reads it reads dirt. */
 cudaError_t cudaFreeHost(void *data) {
+    if (emulation_spoils()) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     return give_back(data);
 }
 
