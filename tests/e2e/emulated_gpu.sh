@@ -37,7 +37,7 @@ verdict() { # verdict RC WHAT
     fi
 }
 numbers() {
-    grep '"loss"' "$1/metrics.jsonl" | sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//'
+    grep '"loss"' "$1/metrics.jsonl" | sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//; s/,"peak_rss_bytes":.*//'
 }
 # Recorded, late, pinned against eager, at once, on the device; 4 steps, so that both places are
 # recorded and repeated.
