@@ -58,7 +58,7 @@ near() { # near WHAT DIFFERENCE: every loss of a and b
     verdict $? "$1 (losses within $2)"
 }
 
-for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi emc2; do
+for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi emc2 fastclip-v0 fastclip-v3; do
     against "$loss" --loss $loss
 done
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do
@@ -69,7 +69,6 @@ against "two views, micro-batch 3" --task simclr --loss sogclr --micro-batch 3
 against "padded captions" --loss sogclr --captions padded
 against "bf16" --loss sogclr --precision bf16
 against "bf16, own convolutions" --loss sogclr --precision bf16 --own-convolutions always
-against "two views, bf16, own convolutions" --task simclr --loss simclr --precision bf16 --own-convolutions always
 against "sgdm" --loss sogclr --optimizer sgdm
 against "clipped gradients" --loss sogclr --clip-norm 0.5
 
