@@ -8,6 +8,7 @@
  * deviations.
  */
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/conv_fused_internal.h"
 
 enum { PASS_PARTIALS = 2 };
 
@@ -169,6 +170,29 @@ cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
     }
     return launch(stream, merge_blocks(channels), statistics_merge_chunks<bf16>, r, partials,
                   (const bf16 *)pre, rows_per_chunk, chunks);
+}
+
+static __global__ void statistics_sums(struct statistics_results r, const float *sums) {
+    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (c < r.channels) {
+        const double both[PASS_PARTIALS] = {(double)sums[c], (double)sums[r.channels + c]};
+        finish_statistics(r, c, 0.0f, both);
+    }
+}
+
+cudaError_t launch_batch_norm_statistics_sums(cudaStream_t stream,
+                                              float *mean,
+                                              float *rstd,
+                                              float *running_mean,
+                                              float *running_var,
+                                              const float *sums,
+                                              int64_t rows,
+                                              int64_t channels,
+                                              float eps,
+                                              float momentum) {
+    const struct running running = {running_mean, running_var, momentum};
+    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
+    return launch(stream, dim3((unsigned)ceil_div(channels, THREADS)), statistics_sums, r, sums);
 }
 
 static __global__ void running_statistics(float *mean,

@@ -189,9 +189,16 @@ enum status conv_choices_put(struct conv_choices *c,
  * IO. */
 enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
 
-/* Ways to run a convolution with what belongs to it (conv_variant.c): cuDNN, and our own products
- * by mma.sync and by wgmma. Numbers stand in the plan cache: they keep their meaning. */
-enum conv_variant { VARIANT_LIBRARY = 0, VARIANT_OWN = 1, VARIANT_WGMMA = 2, VARIANTS_COUNT };
+/* Ways to run a convolution with what belongs to it (conv_variant.c): cuDNN, our own products by
+ * mma.sync and by wgmma, and plans of cuDNN that take channel sums (conv_fused.c). Numbers stand in
+ * the plan cache: they keep their meaning. */
+enum conv_variant {
+    VARIANT_LIBRARY = 0,
+    VARIANT_OWN = 1,
+    VARIANT_WGMMA = 2,
+    VARIANT_FUSED = 3,
+    VARIANTS_COUNT
+};
 
 /* The key of a problem in a form (conv_variant_internal.h), under the options and the generation of
  * our own kernels. */

@@ -8,12 +8,17 @@
  *
  * cuDNN runs the convolutions. A 1x1 convolution in a half type can also run on our own products
  * (conv_1x1.cu): they take the statistics, and with a handoff the sums of the unit before, while
- * they write; they add to din, and write dweight in f32. conv_variant.c says which runs. Where
- * cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
+ * they write; they add to din, and write dweight in f32. In fp16 cuDNN has plans that take the same
+ * sums (conv_fused.c). conv_variant.c says which runs. Where cuDNN has no engine for a shape, the
+ * plain kernels of conv_direct.cu do the work.
  *
  * A din that is added is added by the convolution (cuDNN's beta); where cuDNN has no engine for
  * that, and for dweight, the gradient is computed beside and added after.
  */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/conv_fused_internal.h"
 #include "kernels/cuda/conv_plan_internal.h"
 #include "kernels/cuda/conv_variant_internal.h"
 #include "kernels/cuda/cuda_internal.h"
@@ -65,18 +70,15 @@ struct forward {
     struct conv_problem problem;
     const struct tensor *in, *weight, *pre, *mean, *rstd, *running_mean, *running_var;
     const struct conv_bn_params *params;
+    bool *checked; /* of a trial: whether VARIANT_FUSED was compared with cuDNN's plain plan */
 };
 
-static enum status
-forward_library(struct cuda_device *dev, const struct forward *f, struct error *err) {
+/* The pass over what a convolution wrote. */
+static enum status statistics(struct cuda_device *dev, const struct forward *f, struct error *err) {
     const int64_t channels = f->pre->shape[3];
     const int64_t rows = tensor_count(f->pre) / channels;
     const bool moves = tensor_wanted(f->running_mean);
     void *work;
-    TRY(convolve(dev, &f->problem, f->in->data, f->weight->data, f->pre->data, err));
-    if (!f->params->training) {
-        return STATUS_OK;
-    }
     TRY(cuda_workspace(dev, launch_batch_norm_statistics_workspace_bytes(rows, channels), &work,
                        err));
     return launched(dev,
@@ -85,6 +87,49 @@ forward_library(struct cuda_device *dev, const struct forward *f, struct error *
                         moves ? f->running_mean->data : NULL, moves ? f->running_var->data : NULL,
                         f->pre->data, rows, channels, f->params->eps, f->params->momentum, work),
                     "batch_norm_statistics", err);
+}
+
+static enum status
+forward_library(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    TRY(convolve(dev, &f->problem, f->in->data, f->weight->data, f->pre->data, err));
+    return f->params->training ? statistics(dev, f, err) : STATUS_OK;
+}
+
+static enum status
+forward_fused(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    const int64_t channels = f->pre->shape[3];
+    const bool moves = tensor_wanted(f->running_mean);
+    void *sums;
+    TRY(cuda_workspace(dev, 2 * (size_t)channels * sizeof(float), &sums, err));
+    TRY(conv_fused_statistics(dev, &f->problem, f->in->data, f->weight->data, f->pre->data, sums,
+                              err));
+    return launched(dev,
+                    launch_batch_norm_statistics_sums(dev->stream, f->mean->data, f->rstd->data,
+                                                      moves ? f->running_mean->data : NULL,
+                                                      moves ? f->running_var->data : NULL, sums,
+                                                      tensor_count(f->pre) / channels, channels,
+                                                      f->params->eps, f->params->momentum),
+                    "batch_norm_statistics_sums", err);
+}
+
+static enum status
+fetch_statistics(struct cuda_device *dev, const struct forward *f, float *to, struct error *err) {
+    const size_t bytes = (size_t)f->pre->shape[3] * sizeof(float);
+    TRY(dev->base.ops->download(&dev->base, to, f->mean->data, bytes, err));
+    return dev->base.ops->download(&dev->base, to + f->pre->shape[3], f->rstd->data, bytes, err);
+}
+
+/* What conv_fused_check compares. */
+static enum status probe_forward(struct cuda_device *dev,
+                                 enum conv_probe what,
+                                 const void *cookie,
+                                 float *to,
+                                 struct error *err) {
+    const struct forward *f = cookie;
+    TRY(what == PROBE_PLAIN   ? forward_library(dev, f, err)
+        : what == PROBE_FUSED ? forward_fused(dev, f, err)
+                              : statistics(dev, f, err));
+    return fetch_statistics(dev, f, to, err);
 }
 
 static enum status forward_own(struct cuda_device *dev,
@@ -118,22 +163,47 @@ static enum status forward_variant(struct cuda_device *dev,
                                    enum conv_variant variant,
                                    const void *cookie,
                                    struct error *err) {
-    return variant == VARIANT_LIBRARY ? forward_library(dev, cookie, err)
-                                      : forward_own(dev, variant, cookie, err);
+    return variant == VARIANT_FUSED     ? forward_fused(dev, cookie, err)
+           : variant == VARIANT_LIBRARY ? forward_library(dev, cookie, err)
+                                        : forward_own(dev, variant, cookie, err);
+}
+
+static enum status forward_trial(struct cuda_device *dev,
+                                 enum conv_variant variant,
+                                 const void *cookie,
+                                 struct error *err) {
+    const struct forward *f = cookie;
+    if (variant == VARIANT_FUSED && !*f->checked) {
+        *f->checked = true;
+        TRY(conv_fused_check(dev, probe_forward, f, f->pre->shape[3], conv_fused_statistics_agree,
+                             err));
+    }
+    return forward_variant(dev, variant, f, err);
 }
 
 static enum status forward(struct cuda_device *dev, const struct forward *f, struct error *err) {
     static const struct tensor none = {0};
     struct forward trial = *f; /* which moves no running statistics */
     enum conv_variant variant;
+    bool checked = false;
     trial.running_mean = &none;
     trial.running_var = &none;
+    trial.checked = &checked;
     const conv_variants takers =
-        own_takers(dev, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data));
+        own_takers(dev, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data)) |
+        conv_variant_bit(VARIANT_FUSED,
+                         f->params->training && conv_fused_statistics_fits(&f->problem));
     TRY(conv_variant_choose(dev, &variant, &f->problem,
-                            f->params->training ? "statistics" : "inference", takers,
-                            forward_variant, &trial, err));
-    TRY(forward_variant(dev, variant, f, err));
+                            f->params->training ? "statistics" : "inference", takers, forward_trial,
+                            &trial, err));
+    struct error why = {0};
+    enum status s = forward_variant(dev, variant, f, &why);
+    if (s == STATUS_UNSUPPORTED && variant == VARIANT_FUSED) { /* a choice of another time */
+        s = forward_library(dev, f, &why);
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s", why.text);
+    }
     return f->params->training
                ? STATUS_OK
                : launched(dev,
@@ -214,7 +284,8 @@ static enum status cuda_conv_bn(struct device *device,
                               rstd,
                               running_mean,
                               running_var,
-                              p};
+                              p,
+                              NULL};
     TRY(take_in(dev, in, p->take_in, err));
     TRY(forward(dev, &f, err));
     const struct launch_norm norm = {mean->data, rstd->data, gamma->data, beta->data};
@@ -241,24 +312,28 @@ struct gradient {
     bool add;
     const struct tensor *in, *weight, *dpre;
     struct conv_bn_handoff *give; /* of the data gradient; NULL: none */
+    const struct tensor *sample;  /* like dpre, for comparing: gradients may all be zero */
+    bool *checked;                /* of a trial, as above */
 };
 
 static size_t gradient_bytes(const struct gradient *g) {
     return (size_t)g->count * dtype_size_bytes(g->dtype);
 }
 
-/* What the taker of din would do, that the own variant does while it writes: for a fair timing. */
-static enum status
-sums_of_taker(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+/* What the taker of din would do, that other variants do while they write: for a fair timing, and
+ * to compare. */
+static enum status sums_of_taker(struct cuda_device *dev,
+                                 const struct gradient *g,
+                                 int32_t *count,
+                                 struct error *err) {
     const struct tensor *pre = g->give->pre;
     const int64_t channels = pre->shape[3];
     const int64_t rows = tensor_count(pre) / channels;
     void *sums;
-    int32_t count;
     TRY(cuda_scratch(dev, SCRATCH_HANDOFF, launch_batch_norm_bwd_sums_bytes(rows, channels), &sums,
                      err));
     return launched(dev,
-                    launch_batch_norm_bwd_sums(dev->stream, pre->dtype, sums, &count, g->to,
+                    launch_batch_norm_bwd_sums(dev->stream, pre->dtype, sums, count, g->to,
                                                g->in->data, pre->data, g->give->mean->data,
                                                g->give->rstd->data, g->give->act, rows, channels),
                     "batch_norm_bwd_sums", err);
@@ -307,6 +382,57 @@ static enum status data_own(struct cuda_device *dev,
                     "conv_1x1_data", err);
 }
 
+static enum status
+data_fused(struct cuda_device *dev, const struct gradient *g, struct error *err) {
+    struct conv_problem p = g->problem;
+    p.add = g->add;
+    return conv_fused_handover(dev, &p, g->to, g->weight->data, g->dpre->data, g->give, g->in->data,
+                               err);
+}
+
+/* Adds up the `count` pairs of sums of a handoff. */
+static enum status fetch_sums(struct cuda_device *dev,
+                              const struct gradient *g,
+                              int32_t count,
+                              float *to,
+                              struct error *err) {
+    const size_t width = 2 * (size_t)g->in->shape[3];
+    float *parts = malloc((size_t)count * width * sizeof *parts);
+    if (parts == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory to compare two convolutions");
+    }
+    const enum status s =
+        dev->base.ops->download(&dev->base, parts, dev->scratch[SCRATCH_HANDOFF].data,
+                                (size_t)count * width * sizeof *parts, err);
+    memset(to, 0, width * sizeof *to);
+    for (size_t i = 0; s == STATUS_OK && i < (size_t)count * width; i++) {
+        to[i % width] += parts[i];
+    }
+    free(parts);
+    return s;
+}
+
+/* The same of a data gradient that is handed over, out of `sample`. */
+static enum status probe_handover(struct cuda_device *dev,
+                                  enum conv_probe what,
+                                  const void *cookie,
+                                  float *to,
+                                  struct error *err) {
+    struct gradient g = *(const struct gradient *)cookie;
+    int32_t count = 1;
+    g.dpre = g.sample;
+    if (g.add && what != PROBE_STORED) {
+        TRY_CUDA(cudaMemsetAsync(g.to, 0, gradient_bytes(&g), dev->stream));
+    }
+    if (what == PROBE_FUSED) {
+        TRY(data_fused(dev, &g, err));
+    } else {
+        TRY(what == PROBE_PLAIN ? data_library(dev, &g, err) : STATUS_OK);
+        TRY(sums_of_taker(dev, &g, &count, err));
+    }
+    return fetch_sums(dev, &g, count, to, err);
+}
+
 /* cuDNN 9 has no engine that writes f32 from a half type, so there the sum is rounded once, as in
  * other frameworks, and widened. */
 static enum status
@@ -348,7 +474,9 @@ static enum status gradient_variant(struct cuda_device *dev,
         return variant == VARIANT_LIBRARY ? weight_library(dev, g, err)
                                           : weight_own(dev, variant, g, err);
     }
-    return variant == VARIANT_LIBRARY ? data_library(dev, g, err) : data_own(dev, variant, g, err);
+    return variant == VARIANT_FUSED     ? data_fused(dev, g, err)
+           : variant == VARIANT_LIBRARY ? data_library(dev, g, err)
+                                        : data_own(dev, variant, g, err);
 }
 
 static enum status gradient_trial(struct cuda_device *dev,
@@ -356,8 +484,14 @@ static enum status gradient_trial(struct cuda_device *dev,
                                   const void *cookie,
                                   struct error *err) {
     const struct gradient *g = cookie;
+    int32_t count;
+    if (variant == VARIANT_FUSED && !*g->checked) {
+        *g->checked = true;
+        TRY(conv_fused_check(dev, probe_handover, g, g->in->shape[3], conv_fused_sums_agree, err));
+    }
     TRY(gradient_variant(dev, variant, g, err));
-    return g->give != NULL && variant == VARIANT_LIBRARY ? sums_of_taker(dev, g, err) : STATUS_OK;
+    return g->give != NULL && variant == VARIANT_LIBRARY ? sums_of_taker(dev, g, &count, err)
+                                                         : STATUS_OK;
 }
 
 /* Trials write beside what is added to. */
@@ -368,6 +502,8 @@ static enum status choose_gradient(struct cuda_device *dev,
                                    conv_variants takers,
                                    struct error *err) {
     struct gradient trial = *g;
+    bool checked = false;
+    trial.checked = &checked;
     *out = VARIANT_LIBRARY;
     if (!conv_variant_to_time(dev, &g->problem, form, takers)) {
         return conv_variant_choose(dev, out, &g->problem, form, takers, gradient_trial, &trial,
@@ -409,6 +545,7 @@ static enum status data_gradient(struct cuda_device *dev,
                                  const struct tensor *din,
                                  enum write_mode mode,
                                  const struct tensor *dpre,
+                                 const struct tensor *pre,
                                  const struct tensor *in,
                                  const struct tensor *weight,
                                  const struct conv_bn_params *params,
@@ -423,18 +560,31 @@ static enum status data_gradient(struct cuda_device *dev,
                                .in = in,
                                .weight = weight,
                                .dpre = dpre,
-                               .give = give};
+                               .give = give,
+                               .sample = pre};
     const char *const form = g.add          ? give != NULL ? "added,given" : "added"
                              : give != NULL ? "set,given"
                                             : "set";
     const bool fits = conv_1x1_fits(&g.problem, din->data, weight->data, dpre->data) &&
                       (give == NULL || conv_1x1_handoff_fits(in->data, give->pre->data,
                                                              give->mean->data, give->rstd->data));
-    TRY(choose_gradient(dev, &variant, &g, form, own_takers(dev, fits), err));
-    TRY(gradient_variant(dev, variant, &g, err));
+    const bool fused = give != NULL && conv_fused_handover_fits(&g.problem, give, in->data);
+    TRY(choose_gradient(dev, &variant, &g, form,
+                        own_takers(dev, fits) | conv_variant_bit(VARIANT_FUSED, fused), err));
+    struct error why = {0};
+    enum status s = gradient_variant(dev, variant, &g, &why);
+    if (s == STATUS_UNSUPPORTED && variant == VARIANT_FUSED) { /* a choice of another time */
+        variant = VARIANT_LIBRARY;
+        s = data_library(dev, &g, &why);
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s", why.text);
+    }
     if (give != NULL) {
         give->given = variant != VARIANT_LIBRARY;
-        give->sums_count = give->given ? conv_1x1_chunks_of(&g.problem).count : 0;
+        give->sums_count = variant == VARIANT_FUSED ? 1
+                           : give->given            ? conv_1x1_chunks_of(&g.problem).count
+                                                    : 0;
     }
     return STATUS_OK;
 }
@@ -512,7 +662,7 @@ static enum status cuda_conv_bn_bwd(struct device *device,
     TRY(backward_norm(dev, dresidual, dresidual_mode, dgamma, dbeta, param_mode, dpre, dout, out,
                       pre, mean, rstd, gamma, p, err));
     TRY(weight_gradient(dev, dweight, param_mode, dpre, in, p, err));
-    return tensor_wanted(din) ? data_gradient(dev, din, din_mode, dpre, in, weight, p, err)
+    return tensor_wanted(din) ? data_gradient(dev, din, din_mode, dpre, pre, in, weight, p, err)
                               : STATUS_OK;
 }
 

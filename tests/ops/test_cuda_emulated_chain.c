@@ -1,8 +1,9 @@
 /*
- * Units of convolution and batch norm behind each other on the emulated CUDA device: results that
- * one leaves to the next (struct conv_bn_deferral). The bits are those of units that write
+ * Units of convolution and batch norm behind each other on the emulated CUDA device. Results that
+ * one leaves to the next (struct conv_bn_deferral): the bits are those of units that write
  * everything themselves, forward and backward, and near the reference's; what is left to the reader
- * is not written, and nothing beside the results is.
+ * is not written, and nothing beside the results is. And plans with channel sums: what is made of
+ * them, and that they are compared before they are taken.
  * test-timeout: 120
  */
 #include <math.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/cuda/conv_fused_internal.h"
 #include "kernels/cuda/cuda_internal.h"
 #include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
@@ -88,12 +90,16 @@ static void no_guard_is_written(const struct tensor *t) {
         is_poison((unsigned char *)t->data + bytes, (bytes + 63) / 64 * 64 - bytes + GUARD_BYTES));
 }
 
-/* 1x1, of stride 1. What is computed starts as poison. */
-static void
-carve_unit(struct arena *a, struct unit *u, const struct tensor *in, int64_t k, uint32_t seed) {
+/* Of stride 1. What is computed starts as poison. */
+static void carve_unit(struct arena *a,
+                       struct unit *u,
+                       const struct tensor *in,
+                       int64_t k,
+                       int64_t kernel,
+                       uint32_t seed) {
     const enum dtype real = in->dtype;
     const int64_t plane[4] = {in->shape[0], in->shape[1], in->shape[2], k};
-    const int64_t weight[4] = {k, 1, 1, in->shape[3]};
+    const int64_t weight[4] = {k, kernel, kernel, in->shape[3]};
     u->in = *in;
     u->pre = carve(a, real, 4, plane, 0);
     u->out = carve(a, real, 4, plane, 0);
@@ -108,7 +114,11 @@ carve_unit(struct arena *a, struct unit *u, const struct tensor *in, int64_t k, 
         *computed[i] = carve(a, DTYPE_F32, 1, &k, 0);
         *given[i] = carve(a, DTYPE_F32, 1, &k, seed + 2 + (uint32_t)i);
     }
-    u->p = (struct conv_bn_params){.stride = 1, .training = true, .eps = 1e-5f, .momentum = 0.1f};
+    u->p = (struct conv_bn_params){.stride = 1,
+                                   .pad = (int32_t)(kernel / 2),
+                                   .training = true,
+                                   .eps = 1e-5f,
+                                   .momentum = 0.1f};
 }
 
 static enum status forward(struct device *dev,
@@ -147,8 +157,8 @@ static void run_chain(struct device *dev,
     const bool as_in = s->reading == AS_IN;
     a->used = 0;
     const struct tensor in = carve(a, real, 4, shape, 1);
-    carve_unit(a, &c->first, &in, s->k, 100);
-    carve_unit(a, &c->second, as_in ? &c->first.out : &in, s->k, 200);
+    carve_unit(a, &c->first, &in, s->k, 1, 100);
+    carve_unit(a, &c->second, as_in ? &c->first.out : &in, s->k, 1, 200);
     c->first.p.act = s->act;
     c->second.p.act = ACTIVATION_RELU;
     if (deferred) {
@@ -251,6 +261,119 @@ TEST(what_is_left_to_the_reader_has_the_same_bits_with_own_products) {
     deferred_is_the_same(DTYPE_BF16, OWN_ALWAYS, 2e-2);
 }
 
+TEST(what_is_left_to_the_reader_has_the_same_bits_in_fp16) {
+    deferred_is_the_same(DTYPE_F16, OWN_WHERE_FASTER, 3e-3);
+}
+
+/* Two units of 3x3, which no product of our own takes, hand a gradient over: whether it was given.
+ */
+static bool hand_over(struct device *dev,
+                      struct arena *a,
+                      struct chain *c,
+                      enum dtype real,
+                      enum write_mode mode) {
+    static const struct tensor none = {0};
+    static const int64_t shape[4] = {2, 9, 7, 8};
+    struct error err = {0};
+    a->used = 0;
+    const struct tensor in = carve(a, real, 4, shape, 1);
+    carve_unit(a, &c->first, &in, 16, 3, 100);
+    carve_unit(a, &c->second, &c->first.out, 24, 3, 200);
+    c->first.p.act = c->second.p.act = ACTIVATION_RELU;
+    assert_ok(forward(dev, &c->first, &none, &err), err);
+    assert_ok(forward(dev, &c->second, &none, &err), err);
+    struct conv_bn_handoff handoff = {.pre = &c->first.pre,
+                                      .mean = &c->first.mean,
+                                      .rstd = &c->first.rstd,
+                                      .act = ACTIVATION_RELU};
+    c->second.p.give = &handoff;
+    c->second.din = c->first.dout; /* which has numbers in it */
+    assert_ok(dev->ops->conv_bn_bwd(dev, &c->second.din, mode, &none, WRITE_SET, &c->second.dweight,
+                                    &c->second.dgamma, &c->second.dbeta, WRITE_SET, &c->second.dpre,
+                                    &c->second.dout, &c->second.out, &c->second.pre,
+                                    &c->second.mean, &c->second.rstd, &c->second.in,
+                                    &c->second.weight, &c->second.gamma, &c->second.p, &err),
+              err);
+    const bool given = handoff.given;
+    no_guard_is_written(&c->second.din);
+    c->first.p.take = &handoff;
+    backward(dev, &c->first, &none);
+    assert_false(handoff.given);
+    return given;
+}
+
+static struct device *open_timing(void) {
+    struct device_options opt;
+    device_options_default(&opt);
+    opt.autotune = true;
+    return open_emulated(&opt);
+}
+
+/* As a remembered choice; without plans behind it, as the plain ones. */
+TEST(plans_with_sums_agree_with_the_reference) {
+    static struct arena ours, theirs;
+    struct device *ref = open_reference();
+    struct device *dev = open_timing();
+    emulation_variant(VARIANT_FUSED);
+    for (int i = 0; i < 8; i++) {
+        struct chain got;
+        struct chain want;
+        const enum write_mode mode = i % 2 == 0 ? WRITE_SET : WRITE_ADD;
+        const bool plans = i < 4;
+        emulation_convolutions(plans);
+        emulation_backwards(i / 2 % 2 != 0);
+        assert_int_equal(hand_over(dev, &ours, &got, DTYPE_F16, mode), plans);
+        assert_false(hand_over(ref, &theirs, &want, DTYPE_F16, mode));
+        near_in_norm(&got.first.mean, &want.first.mean, 2e-3);
+        near_in_norm(&got.first.running_var, &want.first.running_var, 2e-3);
+        near_in_norm(&got.second.out, &want.second.out, 3e-3);
+        near_in_norm(&got.first.dgamma, &want.first.dgamma, 5e-3);
+        near_in_norm(&got.first.dbeta, &want.first.dbeta, 5e-3);
+        near_in_norm(&got.first.din, &want.first.din, 5e-3);
+    }
+    assert_false(hand_over(dev, &ours, &(struct chain){0}, DTYPE_BF16, WRITE_SET));
+    emulation_convolutions(true);
+    emulation_variant(-1);
+    device_close(ref);
+    device_close(dev);
+}
+
+/* Timed: the plan with sums is a launch less, and taken unless it is wrong. */
+TEST(plans_with_sums_are_compared_before_they_are_taken) {
+    static struct arena ours, theirs;
+    struct device *ref = open_reference();
+    struct device *dev = open_timing();
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct chain got;
+        struct chain want;
+        emulation_wrong_sums(wrong != 0);
+        const bool given = hand_over(dev, &ours, &got, DTYPE_F16, WRITE_ADD);
+        assert_int_equal(given, wrong == 0);
+        (void)hand_over(ref, &theirs, &want, DTYPE_F16, WRITE_ADD);
+        near_in_norm(&got.second.out, &want.second.out, 3e-3);
+        near_in_norm(&got.first.dgamma, &want.first.dgamma, 5e-3);
+        near_in_norm(&got.first.din, &want.first.din, 5e-3);
+    }
+    emulation_wrong_sums(false);
+    device_close(ref);
+    device_close(dev);
+}
+
+TEST(vectors_that_differ_do_not_agree) {
+    const float a[4] = {1.0f, -2.0f, 1.0f, 10.0f}; /* of two channels: means, then 1/deviations */
+    const float b[4] = {1.01f, -2.001f, 1.01f, 10.1f};
+    const float moved[4] = {1.05f, -2.0f, 1.0f, 10.0f};
+    const float scaled[4] = {1.0f, -2.0f, 1.0f, 10.9f};
+    const float bad[4] = {NAN, -2.0f, 1.0f, 10.0f};
+    assert_true(conv_fused_statistics_agree(a, a, 2) && conv_fused_statistics_agree(a, b, 2));
+    assert_false(conv_fused_statistics_agree(a, moved, 2));
+    assert_false(conv_fused_statistics_agree(a, scaled, 2));
+    assert_false(conv_fused_statistics_agree(a, bad, 2));
+    assert_true(conv_fused_sums_agree(a, a, 2) && conv_fused_sums_agree(a, b, 2));
+    assert_false(conv_fused_sums_agree(a, scaled, 2) || conv_fused_sums_agree(a, bad, 2));
+    assert_false(conv_fused_sums_agree(a, moved, 2) && conv_fused_sums_agree(moved, scaled, 2));
+}
+
 static void refused(struct device *dev, const struct unit *u, const struct tensor *residual) {
     struct error err = {0};
     assert_status(forward(dev, u, residual, &err), STATUS_INVALID, err);
@@ -266,7 +389,7 @@ TEST(deferrals_that_make_no_sense_are_refused) {
     a.used = 0;
     const struct tensor in = carve(&a, DTYPE_F32, 4, shape, 1);
     const struct tensor residual = carve(&a, DTYPE_F32, 4, shape, 2);
-    carve_unit(&a, &u, &in, 8, 100);
+    carve_unit(&a, &u, &in, 8, 1, 100);
     u.p.defer = &left;
     refused(dev, &u, &residual); /* the giver has a residual */
     u.p.training = false;

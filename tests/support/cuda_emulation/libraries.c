@@ -75,12 +75,18 @@ void conv_plans_destroy(struct conv_plans *p) {
     (void)p;
 }
 
+static int32_t chosen = -1;
+
+void emulation_variant(int32_t variant) {
+    chosen = variant;
+}
+
 int32_t
 conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form) {
     (void)plans;
     (void)p;
     (void)form;
-    return -1; /* every call is timed again */
+    return chosen; /* -1: every call is timed again */
 }
 
 void conv_plans_remember(struct conv_plans *plans,
