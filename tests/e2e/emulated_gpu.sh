@@ -72,7 +72,7 @@ against "bf16, own convolutions" --loss sogclr --precision bf16 --own-convolutio
 against "sgdm" --loss sogclr --optimizer sgdm
 against "clipped gradients" --loss sogclr --clip-norm 0.5
 
-for task in pairs simclr; do
+for task in pair simclr; do
     train now a --device cuda --steps 4 --cuda-graph off --task $task --loss sogclr
     train late b --device cuda --steps 1 --task $task --loss sogclr
     CCSTREAM_EMULATED=late LD_LIBRARY_PATH=$build/tests/emulated \
