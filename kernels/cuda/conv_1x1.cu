@@ -426,6 +426,14 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
     return run_rows_by<DATA>(stream, variant, p, g);
 }
 
+cudaError_t launch_conv_1x1_total(cudaStream_t stream,
+                                  float *total,
+                                  const float *partials,
+                                  int64_t width,
+                                  int32_t count) {
+    return launch_merge_one(stream, total, false, partials, width, count);
+}
+
 /* Chunks of the batch for a weight's gradient, whole steps: enough blocks for two on each of 132
  * processors, no chunk shorter than what its own result costs. */
 static uint32_t weight_k_per_chunk(enum conv_variant variant, const struct conv_problem *p) {

@@ -318,6 +318,12 @@ cudaError_t launch_conv_1x1_data(cudaStream_t stream,
                                  const void *w,
                                  const struct launch_handoff *handoff,
                                  float *partials);
+/* total (width) = the `count` rows of partials added up. */
+cudaError_t launch_conv_1x1_total(cudaStream_t stream,
+                                  float *total,
+                                  const float *partials,
+                                  int64_t width,
+                                  int32_t count);
 size_t launch_conv_1x1_weight_workspace_bytes(const struct conv_problem *p);
 cudaError_t launch_conv_1x1_weight(cudaStream_t stream,
                                    enum conv_variant variant,

@@ -1,6 +1,8 @@
 /*
  * conv_variant: the choice between cuDNN and our own products. See conv_variant_internal.h.
  */
+#include <stdio.h>
+
 #include "kernels/cuda/conv_variant_internal.h"
 
 enum { TIMED_RUNS = 5 };
@@ -12,6 +14,10 @@ static bool has(conv_variants takers, enum conv_variant variant) {
 static bool is_open(const struct cuda_device *dev, conv_variants takers) {
     return takers != 0 && dev->options.own_convolutions == OWN_WHERE_FASTER &&
            dev->options.autotune;
+}
+
+static const char *name_of(enum conv_variant variant) {
+    return variant == VARIANT_WGMMA ? "wgmma" : variant == VARIANT_OWN ? "mma.sync" : "cuDNN";
 }
 
 /* What the options alone say. */
@@ -27,19 +33,18 @@ bool conv_variant_to_time(struct cuda_device *dev,
                           const struct conv_problem *p,
                           const char *form,
                           conv_variants takers) {
-    return is_open(dev, takers) && conv_plans_recall(dev->convs, p, form) < 0;
+    return is_open(dev, takers) && !dev->recording && conv_plans_recall(dev->convs, p, form) < 0;
 }
 
 static float time_once(struct cuda_device *dev,
                        enum conv_variant variant,
-                       conv_variant_run *run,
-                       const void *cookie,
+                       const struct conv_variant_trial *trial,
                        cudaEvent_t begin,
                        cudaEvent_t end) {
     struct error why = {0};
     float ms = -1.0f;
     if (cudaEventRecord(begin, dev->stream) != cudaSuccess ||
-        run(dev, variant, cookie, &why) != STATUS_OK ||
+        trial->run(dev, variant, trial->cookie, &why) != STATUS_OK ||
         cudaEventRecord(end, dev->stream) != cudaSuccess ||
         cudaEventSynchronize(end) != cudaSuccess ||
         cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) {
@@ -51,28 +56,57 @@ static float time_once(struct cuda_device *dev,
 
 static float time_variant(struct cuda_device *dev,
                           enum conv_variant variant,
-                          conv_variant_run *run,
-                          const void *cookie,
+                          const struct conv_variant_trial *trial,
                           cudaEvent_t begin,
                           cudaEvent_t end) {
-    float best = time_once(dev, variant, run, cookie, begin, end); /* finds plans, loads code */
+    float best = time_once(dev, variant, trial, begin, end); /* finds plans, loads code */
     for (int i = 0; i < TIMED_RUNS && best >= 0.0f; i++) {
-        const float ms = time_once(dev, variant, run, cookie, begin, end);
+        const float ms = time_once(dev, variant, trial, begin, end);
         best = i == 0 || ms < best ? ms : best;
     }
     return best;
 }
 
+/* Those of `takers` whose outputs are cuDNN's. */
+static conv_variants agreeing(struct cuda_device *dev,
+                              conv_variants takers,
+                              const struct conv_problem *p,
+                              const struct conv_variant_trial *trial) {
+    static const char *const passes[] = {"forward", "data gradient", "weight gradient"};
+    struct conv_reference reference;
+    struct error why = {0};
+    conv_variants agree = 0;
+    enum status made = conv_reference_make(dev, &reference, trial, &why);
+    for (int v = 0; v < VARIANTS_COUNT; v++) {
+        const enum conv_variant variant = (enum conv_variant)v;
+        enum status s = made;
+        if (v == VARIANT_LIBRARY || !has(takers, variant)) {
+            continue;
+        }
+        if (made == STATUS_OK) {
+            s = conv_reference_compare(dev, &reference, variant, trial, &why);
+        }
+        agree |= conv_variant_bit(variant, s == STATUS_OK);
+        if (s != STATUS_OK) {
+            (void)fprintf(stderr,
+                          "ccstream: warning: convolution %lldx%lldx%lldx%lld to %lld, %s, by %s "
+                          "is left to cuDNN: %s\n",
+                          (long long)p->n, (long long)p->h, (long long)p->w, (long long)p->c,
+                          (long long)p->k, passes[p->pass], name_of(variant), why.text);
+        }
+    }
+    conv_reference_free(&reference);
+    return agree;
+}
+
 static enum status measure(struct cuda_device *dev,
                            enum conv_variant *out,
                            conv_variants takers,
-                           conv_variant_run *run,
-                           const void *cookie,
+                           const struct conv_variant_trial *trial,
                            struct error *err) {
     cudaEvent_t begin;
     cudaEvent_t end;
     float best = -1.0f;
-    TRY(cuda_not_recorded(dev, "time a convolution", err));
     TRY_CUDA(cudaEventCreate(&begin));
     if (cudaEventCreate(&end) != cudaSuccess) {
         (void)cudaEventDestroy(begin);
@@ -82,7 +116,7 @@ static enum status measure(struct cuda_device *dev,
         if (v != VARIANT_LIBRARY && !has(takers, (enum conv_variant)v)) {
             continue;
         }
-        const float ms = time_variant(dev, (enum conv_variant)v, run, cookie, begin, end);
+        const float ms = time_variant(dev, (enum conv_variant)v, trial, begin, end);
         if (ms >= 0.0f && (best < 0.0f || ms < best)) {
             *out = (enum conv_variant)v;
             best = ms;
@@ -98,8 +132,7 @@ enum status conv_variant_choose(struct cuda_device *dev,
                                 const struct conv_problem *p,
                                 const char *form,
                                 conv_variants takers,
-                                conv_variant_run *run,
-                                const void *cookie,
+                                const struct conv_variant_trial *trial,
                                 struct error *err) {
     *out = VARIANT_LIBRARY;
     if (!is_open(dev, takers)) {
@@ -112,7 +145,10 @@ enum status conv_variant_choose(struct cuda_device *dev,
         *out = takes ? (enum conv_variant)known : VARIANT_LIBRARY;
         return STATUS_OK;
     }
-    TRY(measure(dev, out, takers, run, cookie, err));
+    if (dev->recording) {
+        return STATUS_OK;
+    }
+    TRY(measure(dev, out, agreeing(dev, takers, p, trial), trial, err));
     conv_plans_remember(dev->convs, p, form, *out);
     return STATUS_OK;
 }

@@ -193,9 +193,24 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
         own_takers(dev, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data)) |
         conv_variant_bit(VARIANT_FUSED,
                          f->params->training && conv_fused_statistics_fits(&f->problem));
-    TRY(conv_variant_choose(dev, &variant, &f->problem,
-                            f->params->training ? "statistics" : "inference", takers, forward_trial,
-                            &trial, err));
+    const bool training = f->params->training;
+    const struct conv_variant_trial compared = {.run = forward_trial,
+                                                .cookie = &trial,
+                                                .outputs = {{.name = "the result",
+                                                             .data = f->pre->data,
+                                                             .dtype = f->pre->dtype,
+                                                             .count = tensor_count(f->pre)},
+                                                            {.name = "the mean",
+                                                             .data = f->mean->data,
+                                                             .dtype = DTYPE_F32,
+                                                             .count = f->pre->shape[3]},
+                                                            {.name = "the deviation",
+                                                             .data = f->rstd->data,
+                                                             .dtype = DTYPE_F32,
+                                                             .count = f->pre->shape[3]}},
+                                                .outputs_count = training ? 3 : 1};
+    TRY(conv_variant_choose(dev, &variant, &f->problem, training ? "statistics" : "inference",
+                            takers, &compared, err));
     struct error why = {0};
     enum status s = forward_variant(dev, variant, f, &why);
     if (s == STATUS_UNSUPPORTED && variant == VARIANT_FUSED) { /* a choice of another time */
@@ -310,10 +325,10 @@ struct gradient {
     int64_t count; /* its elements */
     enum dtype dtype;
     bool add;
-    const struct tensor *in, *weight, *dpre;
+    const struct tensor *in, *weight, *pre, *dpre;
     struct conv_bn_handoff *give; /* of the data gradient; NULL: none */
-    const struct tensor *sample;  /* like dpre, for comparing: gradients may all be zero */
     bool *checked;                /* of a trial, as above */
+    float *total;                 /* of a trial: the sums that are given, added up */
 };
 
 static size_t gradient_bytes(const struct gradient *g) {
@@ -412,7 +427,7 @@ static enum status fetch_sums(struct cuda_device *dev,
     return s;
 }
 
-/* The same of a data gradient that is handed over, out of `sample`. */
+/* The same of a data gradient that is handed over, out of pre. */
 static enum status probe_handover(struct cuda_device *dev,
                                   enum conv_probe what,
                                   const void *cookie,
@@ -420,7 +435,7 @@ static enum status probe_handover(struct cuda_device *dev,
                                   struct error *err) {
     struct gradient g = *(const struct gradient *)cookie;
     int32_t count = 1;
-    g.dpre = g.sample;
+    g.dpre = g.pre;
     if (g.add && what != PROBE_STORED) {
         TRY_CUDA(cudaMemsetAsync(g.to, 0, gradient_bytes(&g), dev->stream));
     }
@@ -484,45 +499,83 @@ static enum status gradient_trial(struct cuda_device *dev,
                                   const void *cookie,
                                   struct error *err) {
     const struct gradient *g = cookie;
-    int32_t count;
+    int32_t count = variant == VARIANT_FUSED ? 1 : conv_1x1_chunks_of(&g->problem).count;
     if (variant == VARIANT_FUSED && !*g->checked) {
         *g->checked = true;
         TRY(conv_fused_check(dev, probe_handover, g, g->in->shape[3], conv_fused_sums_agree, err));
     }
     TRY(gradient_variant(dev, variant, g, err));
-    return g->give != NULL && variant == VARIANT_LIBRARY ? sums_of_taker(dev, g, &count, err)
-                                                         : STATUS_OK;
+    if (g->give == NULL) {
+        return STATUS_OK;
+    }
+    if (variant == VARIANT_LIBRARY) {
+        TRY(sums_of_taker(dev, g, &count, err));
+    }
+    return launched(dev,
+                    launch_conv_1x1_total(dev->stream, g->total, dev->scratch[SCRATCH_HANDOFF].data,
+                                          2 * g->give->pre->shape[3], count),
+                    "conv_1x1_total", err);
 }
 
-/* Trials write beside what is added to. */
+/* Trials write beside what is added to. In place of dpre, which may be all zeros (a batch norm that
+ * begins as zero makes it so), they read pre. */
+static enum status choose_by_trial(struct cuda_device *dev,
+                                   enum conv_variant *out,
+                                   struct gradient *g,
+                                   const char *form,
+                                   conv_variants takers,
+                                   struct error *err) {
+    const int64_t sums_count = g->give != NULL ? 2 * g->give->pre->shape[3] : 0;
+    const bool masked = g->give != NULL && g->give->act == ACTIVATION_RELU;
+    const void *before = g->add ? g->to : NULL;
+    g->dpre = g->pre;
+    if (g->add) {
+        TRY(cuda_memory(dev, gradient_bytes(g), &g->to, err));
+    }
+    enum status s = g->give != NULL ? cuda_memory(dev, (size_t)sums_count * sizeof(float),
+                                                  (void **)&g->total, err)
+                                    : STATUS_OK;
+    const struct conv_variant_trial trial = {.run = gradient_trial,
+                                             .cookie = g,
+                                             .outputs = {{.name = "the gradient",
+                                                          .data = g->to,
+                                                          .dtype = g->dtype,
+                                                          .count = g->count,
+                                                          .mask = masked ? g->in->data : NULL,
+                                                          .before = before},
+                                                         {.name = "its sums",
+                                                          .data = g->total,
+                                                          .dtype = DTYPE_F32,
+                                                          .count = sums_count}},
+                                             .outputs_count = g->give != NULL ? 2 : 1};
+    if (s == STATUS_OK) {
+        s = conv_variant_choose(dev, out, &g->problem, form, takers, &trial, err);
+    }
+    (void)cudaFree(g->total);
+    (void)cudaFree(g->add ? g->to : NULL);
+    return s;
+}
+
 static enum status choose_gradient(struct cuda_device *dev,
                                    enum conv_variant *out,
                                    const struct gradient *g,
                                    const char *form,
                                    conv_variants takers,
                                    struct error *err) {
+    *out = VARIANT_LIBRARY;
+    if (!conv_variant_to_time(dev, &g->problem, form, takers)) {
+        return conv_variant_choose(dev, out, &g->problem, form, takers, NULL, err);
+    }
     struct gradient trial = *g;
     bool checked = false;
     trial.checked = &checked;
-    *out = VARIANT_LIBRARY;
-    if (!conv_variant_to_time(dev, &g->problem, form, takers)) {
-        return conv_variant_choose(dev, out, &g->problem, form, takers, gradient_trial, &trial,
-                                   err);
-    }
-    if (g->add) {
-        TRY(cuda_memory(dev, gradient_bytes(g), &trial.to, err));
-    }
-    const enum status s =
-        conv_variant_choose(dev, out, &g->problem, form, takers, gradient_trial, &trial, err);
-    if (g->add) {
-        (void)cudaFree(trial.to);
-    }
-    return s;
+    return choose_by_trial(dev, out, &trial, form, takers, err);
 }
 
 static enum status weight_gradient(struct cuda_device *dev,
                                    const struct tensor *dweight,
                                    enum write_mode mode,
+                                   const struct tensor *pre,
                                    const struct tensor *dpre,
                                    const struct tensor *in,
                                    const struct conv_bn_params *params,
@@ -534,6 +587,7 @@ static enum status weight_gradient(struct cuda_device *dev,
                                .dtype = dweight->dtype,
                                .add = mode == WRITE_ADD,
                                .in = in,
+                               .pre = pre,
                                .dpre = dpre};
     const conv_variants takers =
         own_takers(dev, conv_1x1_fits(&g.problem, in->data, dweight->data, dpre->data));
@@ -544,8 +598,8 @@ static enum status weight_gradient(struct cuda_device *dev,
 static enum status data_gradient(struct cuda_device *dev,
                                  const struct tensor *din,
                                  enum write_mode mode,
-                                 const struct tensor *dpre,
                                  const struct tensor *pre,
+                                 const struct tensor *dpre,
                                  const struct tensor *in,
                                  const struct tensor *weight,
                                  const struct conv_bn_params *params,
@@ -559,9 +613,9 @@ static enum status data_gradient(struct cuda_device *dev,
                                .add = mode == WRITE_ADD,
                                .in = in,
                                .weight = weight,
+                               .pre = pre,
                                .dpre = dpre,
-                               .give = give,
-                               .sample = pre};
+                               .give = give};
     const char *const form = g.add          ? give != NULL ? "added,given" : "added"
                              : give != NULL ? "set,given"
                                             : "set";
@@ -661,8 +715,8 @@ static enum status cuda_conv_bn_bwd(struct device *device,
                           in, weight, gamma, p, err));
     TRY(backward_norm(dev, dresidual, dresidual_mode, dgamma, dbeta, param_mode, dpre, dout, out,
                       pre, mean, rstd, gamma, p, err));
-    TRY(weight_gradient(dev, dweight, param_mode, dpre, in, p, err));
-    return tensor_wanted(din) ? data_gradient(dev, din, din_mode, dpre, pre, in, weight, p, err)
+    TRY(weight_gradient(dev, dweight, param_mode, pre, dpre, in, p, err));
+    return tensor_wanted(din) ? data_gradient(dev, din, din_mode, pre, dpre, in, weight, p, err)
                               : STATUS_OK;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
+#include "kernels/cuda/conv_variant_internal.h"
 #include "kernels/cuda/cuda_internal.h"
 #include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
@@ -470,10 +471,13 @@ static void hand_over(enum own_convolutions own, enum dtype real) {
     struct device_options opt;
     device_options_default(&opt);
     opt.own_convolutions = own;
+    opt.autotune = own == OWN_WHERE_FASTER;
     struct device *ref = open_reference();
     struct device *dev = open_emulated_with(&opt);
     const double bar = real == DTYPE_F16 ? 8e-4 : 6e-3;
-    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+    const size_t first = opt.autotune ? 1 : 0; /* of which there are many runs: one */
+    const size_t end = opt.autotune ? 2 : sizeof links / sizeof links[0];
+    for (size_t i = first; i < end; i++) {
         struct chain got;
         struct chain same;
         struct chain want;
@@ -504,6 +508,11 @@ TEST(gradients_handed_over_by_wgmma_are_those_of_two_units) {
     hand_over(OWN_WGMMA, DTYPE_F16);
 }
 
+/* Fewer launches take less time here: what agrees is chosen. */
+TEST(gradients_handed_over_where_faster_are_those_of_two_units) {
+    hand_over(OWN_WHERE_FASTER, DTYPE_BF16);
+}
+
 TEST(variants_are_chosen_by_their_time) {
     struct device_options opt;
     device_options_default(&opt);
@@ -519,6 +528,111 @@ TEST(variants_are_chosen_by_their_time) {
     }
     device_close(p.ref);
     device_close(p.emulated);
+}
+
+/* A trial whose variants write numbers of the test's own. */
+struct made_up {
+    float result[3][300], sums[3][4]; /* by variant */
+    float before[300], mask[300];
+    float got[300], got_sums[4];
+    int runs[VARIANTS_COUNT];
+    bool adds;
+};
+
+static enum status run_made_up(struct cuda_device *dev,
+                               enum conv_variant variant,
+                               const void *cookie,
+                               struct error *err) {
+    struct made_up *m = (struct made_up *)(uintptr_t)cookie;
+    const int v = variant == VARIANT_LIBRARY ? 0 : variant == VARIANT_OWN ? 1 : 2;
+    (void)dev;
+    (void)err;
+    for (int i = 0; i < 300; i++) {
+        m->got[i] = (m->adds ? m->got[i] : 0.0f) + m->result[v][i];
+    }
+    memcpy(m->got_sums, m->sums[v], sizeof m->got_sums);
+    m->runs[variant]++;
+    return STATUS_OK;
+}
+
+/* Which of the own variants ran again after the comparison, to be timed: a set. */
+static conv_variants timed_of(struct device *dev, struct made_up *m, bool masked) {
+    const struct conv_problem p = {.pass = CONV_DATA, .dtype = DTYPE_F32, .n = 1, .h = 1, .w = 300};
+    const conv_variants takers =
+        conv_variant_bit(VARIANT_OWN, true) | conv_variant_bit(VARIANT_WGMMA, true);
+    const struct conv_variant_trial trial = {
+        .run = run_made_up,
+        .cookie = m,
+        .outputs = {{.name = "the numbers",
+                     .data = m->got,
+                     .dtype = DTYPE_F32,
+                     .count = 300,
+                     .mask = masked ? m->mask : NULL,
+                     .before = m->adds ? m->before : NULL},
+                    {.name = "the sums", .data = m->got_sums, .dtype = DTYPE_F32, .count = 4}},
+        .outputs_count = 2};
+    enum conv_variant chosen;
+    conv_variants timed = 0;
+    memset(m->runs, 0, sizeof m->runs);
+    assert_int_equal(
+        conv_variant_choose(cuda_of(dev), &chosen, &p, "made up", takers, &trial, NULL), STATUS_OK);
+    assert_true(m->runs[VARIANT_LIBRARY] > 1);
+    for (int v = 1; v < VARIANTS_COUNT; v++) {
+        timed |= conv_variant_bit((enum conv_variant)v, m->runs[v] > 1);
+    }
+    assert_true(chosen == VARIANT_LIBRARY || (timed & conv_variant_bit(chosen, true)) != 0);
+    return timed;
+}
+
+static void make_up(struct made_up *m) {
+    memset(m, 0, sizeof *m);
+    for (int v = 0; v < 3; v++) {
+        for (int i = 0; i < 300; i++) {
+            m->result[v][i] = (float)(i % 17) - 8.0f;
+            m->mask[i] = (float)(i % 3);
+            m->before[i] = 0.5f * (float)(i % 7);
+        }
+        for (int i = 0; i < 4; i++) {
+            m->sums[v][i] = 100.0f + (float)i;
+        }
+    }
+}
+
+TEST(a_variant_that_disagrees_is_not_chosen) {
+    static struct made_up m;
+    const conv_variants own = conv_variant_bit(VARIANT_OWN, true);
+    const conv_variants wgmma = conv_variant_bit(VARIANT_WGMMA, true);
+    struct device_options opt;
+    device_options_default(&opt);
+    opt.autotune = true;
+    struct device *dev = open_emulated_with(&opt);
+    make_up(&m);
+    assert_int_equal(timed_of(dev, &m, false), own | wgmma);
+    m.result[1][299] += 1.0f; /* one element */
+    assert_int_equal(timed_of(dev, &m, false), wgmma);
+    m.result[2][0] = NAN;
+    assert_int_equal(timed_of(dev, &m, false), 0);
+    make_up(&m);
+    m.sums[2][3] *= 1.1f;
+    assert_int_equal(timed_of(dev, &m, false), own);
+    make_up(&m);
+    for (int i = 0; i < 300; i++) { /* every element a little */
+        m.result[1][i] *= 1.01f;
+        m.result[2][i] *= 1.001f;
+    }
+    assert_int_equal(timed_of(dev, &m, false), wgmma);
+    make_up(&m);
+    memset(m.result[0], 0, sizeof m.result); /* nothing to compare with */
+    assert_int_equal(timed_of(dev, &m, false), 0);
+    make_up(&m);
+    for (int i = 0; i < 300; i += 3) { /* ours masks what cuDNN's way leaves */
+        m.result[1][i] = 0.0f;
+    }
+    assert_int_equal(timed_of(dev, &m, true), own);
+    make_up(&m);
+    m.adds = true; /* to the same, whatever ran before */
+    assert_int_equal(timed_of(dev, &m, false), own | wgmma);
+    device_close(dev);
 }
 
 TEST(no_member_of_the_table_is_missing) {
