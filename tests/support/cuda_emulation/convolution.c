@@ -56,8 +56,9 @@ static float *widened(const struct conv_problem *p, const void *from, int64_t co
     if (from != NULL && p->dtype == DTYPE_F32) {
         memcpy(out, from, (size_t)count * sizeof *out);
     }
-    for (int64_t i = 0; from != NULL && p->dtype == DTYPE_BF16 && i < count; i++) {
-        out[i] = bf16_to_f32(((const uint16_t *)from)[i]);
+    for (int64_t i = 0; from != NULL && dtype_is_half(p->dtype) && i < count; i++) {
+        const uint16_t x = ((const uint16_t *)from)[i];
+        out[i] = p->dtype == DTYPE_F16 ? f16_to_f32(x) : bf16_to_f32(x);
     }
     for (int64_t i = 0; from != NULL && p->dtype == DTYPE_F16 && i < count; i++) {
         out[i] = f16_to_f32(((const uint16_t *)from)[i]);
