@@ -272,11 +272,12 @@ static bool own_forward(void *cookie) {
     float *mean = (float *)(void *)o->at[5];
     float *rstd = (float *)(void *)o->at[6];
     float *gamma = (float *)(void *)o->at[7];
+    const struct launch_norm norm = {mean, rstd, gamma, gamma};
     return launch_batch_norm_statistics(chip.stream, DTYPE_BF16, mean, rstd, NULL, NULL, o->at[0],
                                         rows, o->plane->c, 1e-5f, 0.1f,
                                         o->workspace) == cudaSuccess &&
-           launch_batch_norm_apply(chip.stream, DTYPE_BF16, o->at[1], o->at[0], mean, rstd, gamma,
-                                   gamma, o->plane->residual ? o->at[2] : NULL, ACTIVATION_RELU,
+           launch_batch_norm_apply(chip.stream, DTYPE_BF16, o->at[1], o->at[0], &norm,
+                                   o->plane->residual ? o->at[2] : NULL, NULL, ACTIVATION_RELU,
                                    rows, o->plane->c) == cudaSuccess;
 }
 
