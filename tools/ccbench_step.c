@@ -79,7 +79,8 @@ static const struct cli_option rows[] = {
      .default_text = "faster", .metavar = "WHEN",
      .help =
          "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
-         "them so; without it never), never, always, wgmma (always, with Hopper's "
+         "them so, or plans of cuDNN with channel sums; without it never), never, always, wgmma "
+         "(always, with Hopper's "
          "instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},

@@ -319,7 +319,8 @@ static const struct cli_option rows[] = {
      .default_text = "faster", .metavar = "WHEN", .group = "Machine",
      .help =
          "cuda: our own kernels for 1x1 convolutions in 16 bits instead of cuDNN's: faster (where "
-         "--autotune finds them so; without it never), never, always, wgmma (always, with "
+         "--autotune finds them so, or plans of cuDNN with channel sums; without it never), never, "
+         "always, wgmma (always, with "
          "Hopper's instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
      .help = "cuda: folder that remembers the kernels found for each shape"},

@@ -93,17 +93,15 @@ enum status conv_reference_compare(struct cuda_device *dev,
         TRY(measure(dev, &d, r, o, r->copies[i], 0.0, err));
         const double typical = sqrt(d.size / (double)o->count);
         if (!isfinite(d.size) || d.size == 0.0) {
-            return error_set(err, STATUS_INVALID, "%s is all zeros or not finite in this batch",
+            return error_set(err, STATUS_INVALID, "%s: all zeros or not finite in this batch",
                              o->name);
         }
         TRY(measure(dev, &d, r, o, r->copies[i], ELEMENT_TOLERANCE * typical, err));
         const double off = sqrt(d.difference / d.size);
         if (d.far != 0.0 || !(off <= NORM_TOLERANCE)) {
-            return error_set(
-                err, STATUS_INVALID,
-                "%s differs from cuDNN's by %.2g of its norm, %.0f of %lld numbers too "
-                "far",
-                o->name, off, d.far, (long long)o->count);
+            return error_set(err, STATUS_INVALID,
+                             "%s: %.2g of the norm away from cuDNN's, %.0f of %lld numbers too far",
+                             o->name, off, d.far, (long long)o->count);
         }
     }
     return STATUS_OK;

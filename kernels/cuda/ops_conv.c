@@ -70,7 +70,6 @@ struct forward {
     struct conv_problem problem;
     const struct tensor *in, *weight, *pre, *mean, *rstd, *running_mean, *running_var;
     const struct conv_bn_params *params;
-    bool *checked; /* of a trial: whether VARIANT_FUSED was compared with cuDNN's plain plan */
 };
 
 /* The pass over what a convolution wrote. */
@@ -112,26 +111,6 @@ forward_fused(struct cuda_device *dev, const struct forward *f, struct error *er
                     "batch_norm_statistics_sums", err);
 }
 
-static enum status
-fetch_statistics(struct cuda_device *dev, const struct forward *f, float *to, struct error *err) {
-    const size_t bytes = (size_t)f->pre->shape[3] * sizeof(float);
-    TRY(dev->base.ops->download(&dev->base, to, f->mean->data, bytes, err));
-    return dev->base.ops->download(&dev->base, to + f->pre->shape[3], f->rstd->data, bytes, err);
-}
-
-/* What conv_fused_check compares. */
-static enum status probe_forward(struct cuda_device *dev,
-                                 enum conv_probe what,
-                                 const void *cookie,
-                                 float *to,
-                                 struct error *err) {
-    const struct forward *f = cookie;
-    TRY(what == PROBE_PLAIN   ? forward_library(dev, f, err)
-        : what == PROBE_FUSED ? forward_fused(dev, f, err)
-                              : statistics(dev, f, err));
-    return fetch_statistics(dev, f, to, err);
-}
-
 static enum status forward_own(struct cuda_device *dev,
                                enum conv_variant variant,
                                const struct forward *f,
@@ -168,33 +147,18 @@ static enum status forward_variant(struct cuda_device *dev,
                                         : forward_own(dev, variant, cookie, err);
 }
 
-static enum status forward_trial(struct cuda_device *dev,
-                                 enum conv_variant variant,
-                                 const void *cookie,
-                                 struct error *err) {
-    const struct forward *f = cookie;
-    if (variant == VARIANT_FUSED && !*f->checked) {
-        *f->checked = true;
-        TRY(conv_fused_check(dev, probe_forward, f, f->pre->shape[3], conv_fused_statistics_agree,
-                             err));
-    }
-    return forward_variant(dev, variant, f, err);
-}
-
 static enum status forward(struct cuda_device *dev, const struct forward *f, struct error *err) {
     static const struct tensor none = {0};
     struct forward trial = *f; /* which moves no running statistics */
     enum conv_variant variant;
-    bool checked = false;
     trial.running_mean = &none;
     trial.running_var = &none;
-    trial.checked = &checked;
     const conv_variants takers =
         own_takers(dev, conv_1x1_fits(&f->problem, f->in->data, f->weight->data, f->pre->data)) |
         conv_variant_bit(VARIANT_FUSED,
                          f->params->training && conv_fused_statistics_fits(&f->problem));
     const bool training = f->params->training;
-    const struct conv_variant_trial compared = {.run = forward_trial,
+    const struct conv_variant_trial compared = {.run = forward_variant,
                                                 .cookie = &trial,
                                                 .outputs = {{.name = "the result",
                                                              .data = f->pre->data,
@@ -299,8 +263,7 @@ static enum status cuda_conv_bn(struct device *device,
                               rstd,
                               running_mean,
                               running_var,
-                              p,
-                              NULL};
+                              p};
     TRY(take_in(dev, in, p->take_in, err));
     TRY(forward(dev, &f, err));
     const struct launch_norm norm = {mean->data, rstd->data, gamma->data, beta->data};
@@ -327,7 +290,6 @@ struct gradient {
     bool add;
     const struct tensor *in, *weight, *pre, *dpre;
     struct conv_bn_handoff *give; /* of the data gradient; NULL: none */
-    bool *checked;                /* of a trial, as above */
     float *total;                 /* of a trial: the sums that are given, added up */
 };
 
@@ -405,49 +367,6 @@ data_fused(struct cuda_device *dev, const struct gradient *g, struct error *err)
                                err);
 }
 
-/* Adds up the `count` pairs of sums of a handoff. */
-static enum status fetch_sums(struct cuda_device *dev,
-                              const struct gradient *g,
-                              int32_t count,
-                              float *to,
-                              struct error *err) {
-    const size_t width = 2 * (size_t)g->in->shape[3];
-    float *parts = malloc((size_t)count * width * sizeof *parts);
-    if (parts == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory to compare two convolutions");
-    }
-    const enum status s =
-        dev->base.ops->download(&dev->base, parts, dev->scratch[SCRATCH_HANDOFF].data,
-                                (size_t)count * width * sizeof *parts, err);
-    memset(to, 0, width * sizeof *to);
-    for (size_t i = 0; s == STATUS_OK && i < (size_t)count * width; i++) {
-        to[i % width] += parts[i];
-    }
-    free(parts);
-    return s;
-}
-
-/* The same of a data gradient that is handed over, out of pre. */
-static enum status probe_handover(struct cuda_device *dev,
-                                  enum conv_probe what,
-                                  const void *cookie,
-                                  float *to,
-                                  struct error *err) {
-    struct gradient g = *(const struct gradient *)cookie;
-    int32_t count = 1;
-    g.dpre = g.pre;
-    if (g.add && what != PROBE_STORED) {
-        TRY_CUDA(cudaMemsetAsync(g.to, 0, gradient_bytes(&g), dev->stream));
-    }
-    if (what == PROBE_FUSED) {
-        TRY(data_fused(dev, &g, err));
-    } else {
-        TRY(what == PROBE_PLAIN ? data_library(dev, &g, err) : STATUS_OK);
-        TRY(sums_of_taker(dev, &g, &count, err));
-    }
-    return fetch_sums(dev, &g, count, to, err);
-}
-
 /* cuDNN 9 has no engine that writes f32 from a half type, so there the sum is rounded once, as in
  * other frameworks, and widened. */
 static enum status
@@ -500,10 +419,6 @@ static enum status gradient_trial(struct cuda_device *dev,
                                   struct error *err) {
     const struct gradient *g = cookie;
     int32_t count = variant == VARIANT_FUSED ? 1 : conv_1x1_chunks_of(&g->problem).count;
-    if (variant == VARIANT_FUSED && !*g->checked) {
-        *g->checked = true;
-        TRY(conv_fused_check(dev, probe_handover, g, g->in->shape[3], conv_fused_sums_agree, err));
-    }
     TRY(gradient_variant(dev, variant, g, err));
     if (g->give == NULL) {
         return STATUS_OK;
@@ -567,8 +482,6 @@ static enum status choose_gradient(struct cuda_device *dev,
         return conv_variant_choose(dev, out, &g->problem, form, takers, NULL, err);
     }
     struct gradient trial = *g;
-    bool checked = false;
-    trial.checked = &checked;
     return choose_by_trial(dev, out, &trial, form, takers, err);
 }
 
