@@ -198,6 +198,10 @@ step_both(struct bench_step *b, const struct dual_encoder_batch *batch, struct e
                                : loss_on_host(b, batch, err));
     TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &m->gradient, false, &t, false, 1.0f, err));
     TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &m->gradient, true, &x, false, 1.0f, err));
+    if (b->model.dtype == DTYPE_F16) {
+        TRY(ops->scale_gradient(b->dev, &b->dx, b->values, err));
+        TRY(ops->scale_gradient(b->dev, &b->dt, b->values, err));
+    }
     return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, err);
 }
 
@@ -287,13 +291,9 @@ static enum status step_tower(struct bench_step *b, struct error *err) {
 enum status bench_step_put_values(struct bench_step *b,
                                   const struct dual_encoder_batch *batch,
                                   struct error *err) {
-    const struct step_values values = {.step = b->step,
-                                       .lr = RATE,
-                                       .zeta_lr_image = ZETA_RATE,
-                                       .zeta_lr_text = ZETA_RATE,
-                                       .grad_scale = 1.0,
-                                       .sound = 1};
-    TRY(b->dev->ops->upload(b->dev, b->values, &values, sizeof values, err));
+    const struct step_values values = {
+        .step = b->step, .lr = RATE, .zeta_lr_image = ZETA_RATE, .zeta_lr_text = ZETA_RATE};
+    TRY(b->dev->ops->upload(b->dev, b->values, &values, STEP_VALUES_SET_BYTES, err));
     return b->loss_device != NULL ? loss_device_put_ids(b->loss_device, batch->sample_ids, err)
                                   : STATUS_OK;
 }
@@ -325,6 +325,7 @@ enum status bench_step_run(struct bench_step *b, double *seconds, struct error *
 }
 
 static enum status model_of(struct bench_step *b, struct error *err) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     const struct step_options *o = b->o;
     struct dual_encoder_options *m = &b->model;
     TRY(dual_encoder_preset(m, o->image_tower, o->text_tower, err));
@@ -336,7 +337,7 @@ static enum status model_of(struct bench_step *b, struct error *err) {
     m->max_batch = (int32_t)o->batch;
     m->micro_batch = (int32_t)o->micro_batch;
     m->padded = o->captions == 1;
-    m->dtype = o->precision == 1 ? DTYPE_BF16 : DTYPE_F32;
+    m->dtype = types[o->precision];
     return STATUS_OK;
 }
 
@@ -368,6 +369,11 @@ void bench_step_close(struct bench_step *b) {
 
 static enum status open_device(struct bench_step *b, struct error *err) {
     const struct step_options *o = b->o;
+    const bool scaled = b->model.dtype == DTYPE_F16 && o->tower == STEP_BOTH; /* as in training */
+    const struct step_values first = {.grad_scale = 1.0,
+                                      .sound = 1,
+                                      .loss_scale = scaled ? LOSS_SCALE_FIRST : 0.0,
+                                      .scale_growth = LOSS_SCALE_GROWTH_STEPS};
     struct device_options how;
     void *values;
     device_options_default(&how);
@@ -378,7 +384,7 @@ static enum status open_device(struct bench_step *b, struct error *err) {
     TRY(device_open_with(&b->dev, o->device, &how, err));
     TRY(take(b, sizeof *b->values, &values, err));
     b->values = values;
-    return STATUS_OK;
+    return b->dev->ops->upload(b->dev, b->values, &first, sizeof first, err);
 }
 
 enum status bench_step_open(struct bench_step *b, struct error *err) {
@@ -404,6 +410,7 @@ enum status bench_step_finish(struct bench_step *b, struct error *err) {
     if (values.sound == 0) {
         return error_set(err, STATUS_CORRUPT, "a measured step was not finite");
     }
+    b->skipped_count = values.skipped;
     if (b->loss_device != NULL) {
         b->loss_value = values.loss;
     }
