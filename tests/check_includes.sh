@@ -47,7 +47,7 @@ check_tree() {
         split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp " \
               "signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn " \
               "string tgmath threads time uchar wchar wctype dirent dlfcn fcntl fnmatch ftw " \
-              "getopt glob langinfo libgen poll pthread pwd regex sched semaphore spawn strings " \
+              "getopt glob langinfo libgen link poll pthread pwd regex sched semaphore spawn strings " \
               "sysexits termios ucontext unistd malloc endian byteswap cpuid immintrin arm_neon", names, " ")
         for (i in names) {
             libc[names[i] ".h"] = 1
