@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/conv_fused_internal.h"
+#include "kernels/cuda/normalise.cuh"
 
 enum { PASS_PARTIALS = 2 };
 
@@ -232,31 +233,6 @@ template <typename T> struct apply_operands {
     bool relu;
 };
 
-/* What a norm does to V columns: (x - mean) scale + beta. */
-template <int V> struct columns_norm { float mean[V], scale[V], beta[V]; };
-
-template <int V>
-static __device__ __forceinline__ void
-load_norm(columns_norm<V> *to, const struct launch_norm &n, int64_t column) {
-    float rstd[V];
-    load_f32(to->mean, n.mean + column);
-    load_f32(to->beta, n.beta + column);
-    load_f32(to->scale, n.gamma + column);
-    load_f32(rstd, n.rstd + column);
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        to->scale[k] *= rstd[k];
-    }
-}
-
-template <int V>
-static __device__ __forceinline__ void normalise(float (&x)[V], const columns_norm<V> &n) {
-#pragma unroll
-    for (int k = 0; k < V; k++) {
-        x[k] = (x[k] - n.mean[k]) * n.scale[k] + n.beta[k];
-    }
-}
-
 /* DUAL: the residual is normalised here too, and rounded as it would have been when stored. */
 template <typename T, int V, bool DUAL>
 static __global__ void apply(struct apply_operands<T> a, struct walk w) {
@@ -287,10 +263,7 @@ static __global__ void apply(struct apply_operands<T> a, struct walk w) {
                 x[k] += DUAL ? as_stored<T>(r[k]) : r[k];
             }
         }
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            x[k] = a.relu && x[k] < 0.0f ? 0.0f : x[k];
-        }
+        activate(x, a.relu);
         store(a.out + e, x);
     }
 }

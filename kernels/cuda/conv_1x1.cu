@@ -3,7 +3,8 @@
  * as matrix products (gemm.cuh) that do on their way out what would else be passes over memory of
  * their own:
  *
- *   forward  y = x w^T          leaves sums for the statistics of y beside it
+ *   forward  y = x w^T          leaves sums for the statistics of y beside it; may read x as the
+ *                               pre of the unit before, normalise it and write it
  *   data     x = y w            set or added; may apply the mask of the ReLU that x came from and
  *                               leave the sums that the backward pass of its batch norm needs
  *   weight   w = y^T x          f32, set or added: pieces of the batch, merged in their order
@@ -18,9 +19,10 @@
 
 enum { TILE_M = 128 };
 
-enum product { FORWARD, DATA };
+enum product { FORWARD, FORWARD_OF_PRE, DATA };
 
-/* forward: a = x (pixels of it), b = weight, result y. data: a = y, b = weight, result x. */
+/* forward: a = x (pixels of it; or its pre, of stride 1), b = weight, result y. data: a = y, b =
+ * weight, result x. */
 struct rows_product {
     struct operand a, b;
     struct pixels pixels; /* of x */
@@ -28,8 +30,9 @@ struct rows_product {
     uint32_t strips, tiles_per_chunk;
     void *result; /* of the type of a and b */
     bool add;
-    float *partials; /* (chunks, 2, n); NULL: no sums */
-    struct launch_handoff handoff;
+    float *partials;               /* (chunks, 2, n); NULL: no sums */
+    struct launch_handoff handoff; /* data */
+    struct prologue prologue;      /* forward, of pre */
 };
 
 /* What a thread knows of its CHUNK columns while it writes them. */
@@ -161,7 +164,7 @@ static __device__ __forceinline__ void put_tile(const struct rows_product &g,
         c.sum[i] = 0.0f;
         c.products[i] = 0.0f;
     }
-    if (WHAT == FORWARD && g.partials != NULL) {
+    if (WHAT != DATA && g.partials != NULL) {
         /* from the chunk's first row, and kept for its next tiles */
         if (begins) {
             load(c.shift, OUT::at(room, 0));
@@ -180,7 +183,7 @@ static __device__ __forceinline__ void put_tile(const struct rows_product &g,
         load_f32(c.rstd, g.handoff.rstd + c.first);
     }
     for (int row = OUT::first_row(); row < TILE_M && first + row < g.m; row += OUT::ROWS_AT_ONCE) {
-        if (WHAT == FORWARD) {
+        if (WHAT != DATA) {
             put_row(g, c, first + row, OUT::at(room, row));
         } else {
             put_patch(g, c, first + row, OUT::at(room, row));
@@ -188,13 +191,21 @@ static __device__ __forceinline__ void put_tile(const struct rows_product &g,
     }
 }
 
+template <typename BY, enum product WHAT>
+struct loader_of_a {
+    typedef typename BY::template loader<TILE_M, true> type;
+};
+template <typename BY> struct loader_of_a<BY, FORWARD_OF_PRE> {
+    typedef normalising<typename BY::number, typename BY::template loader<TILE_M, true>> type;
+};
+
 /* Shared memory: the stages of the product, and later the result and the sums in the same place;
  * behind them the shifts. */
 template <typename BY, int TILE_N, enum product WHAT>
 struct rows_kernel_types {
     typedef typename BY::template shares<TILE_M, TILE_N> shares;
-    typedef typename BY::template loader<TILE_M, true> a;
-    typedef typename BY::template loader<TILE_N, WHAT == FORWARD> b;
+    typedef typename loader_of_a<BY, WHAT>::type a;
+    typedef typename BY::template loader<TILE_N, WHAT != DATA> b;
     typedef result_tile<typename BY::number, shares> out;
     static constexpr int ROOM_BYTES = BY::template room_bytes<a, b>();
     static constexpr int SHARED_BYTES = ROOM_BYTES + TILE_N * (int)sizeof(float);
@@ -222,7 +233,11 @@ static __global__ void __launch_bounds__(THREADS, 2) rows_kernel(struct rows_pro
         {
             typename types::a a;
             typename types::b b;
-            a.begin(g.a, tile * TILE_M);
+            if constexpr (WHAT == FORWARD_OF_PRE) {
+                a.begin(g.a, tile * TILE_M, g.prologue, first_n == 0);
+            } else {
+                a.begin(g.a, tile * TILE_M);
+            }
             b.begin(g.b, first_n);
             BY::template multiply<typename types::shares>(sums, room, a, b, 0, g.k);
         }
@@ -319,6 +334,15 @@ bool conv_1x1_handoff_fits(const void *out, const void *pre, const float *mean, 
     return is_aligned(out) && is_aligned(pre) && is_aligned(mean) && is_aligned(rstd);
 }
 
+bool conv_1x1_take_fits(const struct conv_problem *p, const struct launch_take *t) {
+    /* Each strip makes all of x for itself. By count of bytes in shared memory (README.md) that
+     * costs more than the pass does as soon as there are more strips than these. */
+    static const int64_t MOST_STRIPS = 4;
+    return p->stride == 1 && ceil_div(p->k, tile_of(p->k)) <= MOST_STRIPS && is_aligned(t->pre) &&
+           is_aligned(t->norm.mean) && is_aligned(t->norm.rstd) && is_aligned(t->norm.gamma) &&
+           is_aligned(t->norm.beta);
+}
+
 struct conv_1x1_chunks conv_1x1_chunks_of(const struct conv_problem *p) {
     static const int64_t MOST_BLOCKS = 528; /* four to each of 132 processors, two at a time */
     const int64_t width = p->pass == CONV_FORWARD ? p->k : p->c;
@@ -389,17 +413,24 @@ cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
                                     enum conv_variant variant,
                                     const struct conv_problem *p,
                                     void *y,
-                                    const void *x,
+                                    void *x,
+                                    const struct launch_take *take,
                                     const void *w,
                                     float *partials) {
     struct rows_product g = {};
-    g.a = operand_of(x, pixels_count(p), p->c);
+    g.a = operand_of(take != NULL ? take->pre : x, pixels_count(p), p->c);
     g.a.pixels = pixels_of(p);
     g.b = operand_of(w, p->k, p->c);
     g.n = (uint32_t)p->k;
     g.k = (uint32_t)p->c;
     g.result = y;
     g.partials = partials;
+    if (take != NULL) {
+        g.prologue.norm = take->norm;
+        g.prologue.in = x;
+        g.prologue.relu = take->act == ACTIVATION_RELU;
+        return run_rows_by<FORWARD_OF_PRE>(stream, variant, p, g);
+    }
     return run_rows_by<FORWARD>(stream, variant, p, g);
 }
 

@@ -30,6 +30,7 @@
 extern "C" {
 #endif
 
+#include "kernels/cuda/kernels_internal.h"
 #include "kernels/ops.h"
 
 enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHT };
@@ -292,13 +293,27 @@ struct conv_1x1_chunks {
 struct conv_1x1_chunks conv_1x1_chunks_of(const struct conv_problem *p);
 size_t conv_1x1_partials_bytes(const struct conv_problem *p);
 
+/* An x that is yet to be made: act of a norm of pre, rounded as stored. */
+struct launch_take {
+    const void *pre; /* like x, apart from it */
+    struct launch_norm norm;
+    enum activation act;
+};
+
+/* Whether a forward pass that conv_1x1_fits also makes x: stride 1, 512 channels of y at most,
+ * 16-byte alignment. */
+bool conv_1x1_take_fits(const struct conv_problem *p, const struct launch_take *t);
+
 /* Each by one of the own variants, with the same results but for the order of sums over K.
- * partials: sums of y - s and (y - s)^2, s being y in the chunk's first row; NULL: none. */
+ * partials: sums of y - s and (y - s)^2, s being y in the chunk's first row; NULL: none.
+ * take: x is made out of it and written, with the bits of launch_batch_norm_apply; NULL: x is read,
+ * and not written. */
 cudaError_t launch_conv_1x1_forward(cudaStream_t stream,
                                     enum conv_variant variant,
                                     const struct conv_problem *p,
                                     void *y,
-                                    const void *x,
+                                    void *x,
+                                    const struct launch_take *take,
                                     const void *w,
                                     float *partials);
 

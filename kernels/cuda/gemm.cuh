@@ -27,6 +27,7 @@
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
 
+#include "kernels/cuda/normalise.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
 enum { STEP = 32, STAGES = 4, HALF_BYTES = 2, CHUNK = 16 / HALF_BYTES };
@@ -112,6 +113,87 @@ template <typename LAYOUT> struct loader : LAYOUT {
             }
         }
     }
+
+    /* What else a thread does to its chunks of a tile that has come, before others read them. */
+    __device__ __forceinline__ void finish(unsigned char *, uint32_t) const {
+    }
+};
+
+/* How rows that are the pre of a unit with batch norm become its out: in(row, k), like the operand.
+ */
+struct prologue {
+    struct launch_norm norm;
+    void *in;
+    bool relu;
+};
+
+/* The same of an ALONG operand of type T and stride 1 that is yet to be normalised, rounded as it
+ * would have been stored. Each thread does it to the chunks that it copied itself: those it sees
+ * without a barrier. What is zero because it lies beyond the operand remains so. */
+template <typename T, typename LOADER> struct normalising : LOADER {
+    static_assert(LOADER::ALONG, "channels run along the rows");
+    using LOADER::column;
+    using LOADER::from;
+    struct prologue by;
+    bool writes; /* in too */
+    int64_t at;  /* in the operand, of this thread's first chunk, at step 0 */
+    int rows_left;
+
+    __device__ __forceinline__ void
+    begin(const struct operand &o, uint32_t first, const struct prologue &p, bool writes_in) {
+        from = o;
+        by = p;
+        writes = writes_in;
+        column = threadIdx.x % LOADER::CHUNKS * CHUNK;
+        const uint32_t row = first + threadIdx.x / LOADER::CHUNKS;
+        at = (int64_t)row * o.width + column;
+        rows_left = (int)(o.row_end - row);
+    }
+
+    /* One pointer for all rows leaves registers for the coefficients. */
+    __device__ __forceinline__ void copy(unsigned char *tile, uint32_t k) const {
+#pragma unroll
+        for (int i = 0; i < LOADER::PIECES; i++) {
+            const bool there = i * LOADER::ROWS_AT_ONCE < rows_left && k + column < from.width;
+            copy_async(chunk(tile, i), there ? from.data + place_of(i, k) : from.data, there);
+        }
+    }
+
+    __device__ __forceinline__ void finish(unsigned char *tile, uint32_t k) const {
+        if (k + column >= from.width) {
+            return;
+        }
+        columns_norm<CHUNK> norm;
+        load_norm(&norm, by.norm, k + column);
+#pragma unroll
+        for (int i = 0; i < LOADER::PIECES; i++) {
+            if (i * LOADER::ROWS_AT_ONCE >= rows_left) {
+                return;
+            }
+            float x[CHUNK];
+            vector<T, CHUNK> stored;
+            uint4 word;
+            load(x, static_cast<const T *>(chunk(tile, i)));
+            normalise(x, norm);
+            activate(x, by.relu);
+            pack(&stored, x);
+            memcpy(&word, &stored, sizeof word);
+            put_chunk(chunk(tile, i), word);
+            if (writes) {
+                uint16_t *const in = static_cast<uint16_t *>(by.in) + place_of(i, k);
+                put_word(reinterpret_cast<uint4 *>(in), word);
+            }
+        }
+    }
+
+    /* Where this thread's i-th chunk lies in a tile, and in the operand. */
+    static __device__ __forceinline__ void *chunk(unsigned char *tile, int i) {
+        const int row = threadIdx.x / LOADER::CHUNKS + i * LOADER::ROWS_AT_ONCE;
+        return tile + LOADER::place(row, threadIdx.x % LOADER::CHUNKS);
+    }
+    __device__ __forceinline__ int64_t place_of(int i, uint32_t k) const {
+        return at + (int64_t)(i * LOADER::ROWS_AT_ONCE) * from.width + k;
+    }
 };
 
 /* Registers of the 16 x 16 piece of a at (m, k) of its tile, as multiply_add wants them. */
@@ -193,6 +275,7 @@ static __device__ __forceinline__ void multiply(typename SHARES::sums &c,
     }
     for (int s = 0; s < steps; s++) {
         copy_wait<STAGES - 2>();
+        a.finish(room + s % STAGES * A::BYTES, k_begin + s * STEP);
         __syncthreads(); /* step s is there for all, and nobody reads step s - 1 any more */
         const int next = s + STAGES - 1;
         if (next < steps) {

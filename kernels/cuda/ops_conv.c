@@ -7,10 +7,10 @@
  *                dpre, in --convolution--> dweight;  dpre, weight --convolution--> din
  *
  * cuDNN runs the convolutions. A 1x1 convolution in a half type can also run on our own products
- * (conv_1x1.cu): they take the statistics, and with a handoff the sums of the unit before, while
- * they write; they add to din, and write dweight in f32. In fp16 cuDNN has plans that take the same
- * sums (conv_fused.c). conv_variant.c says which runs. Where cuDNN has no engine for a shape, the
- * plain kernels of conv_direct.cu do the work.
+ * (conv_1x1.cu): they make an in that was left to them while they read, take the statistics, and
+ * with a handoff the sums of the unit before, while they write; they add to din, and write dweight
+ * in f32. In fp16 cuDNN has plans that take the same sums (conv_fused.c). conv_variant.c says which
+ * runs. Where cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
  *
  * A din that is added is added by the convolution (cuDNN's beta); where cuDNN has no engine for
  * that, and for dweight, the gradient is computed beside and added after.
@@ -72,6 +72,36 @@ struct forward {
     const struct conv_bn_params *params;
 };
 
+static struct launch_norm norm_of(const struct conv_bn_deferral *d) {
+    return (struct launch_norm){d->mean, d->rstd, d->gamma, d->beta};
+}
+
+/* An in that was left unwritten: the pass that writes it. */
+static enum status take_in(struct cuda_device *dev, const struct forward *f, struct error *err) {
+    struct conv_bn_deferral *take = f->params->take_in;
+    if (take == NULL || !take->given) {
+        return STATUS_OK;
+    }
+    const struct launch_norm norm = norm_of(take);
+    const int64_t channels = f->in->shape[3];
+    take->given = false;
+    return launched(dev,
+                    launch_batch_norm_apply(dev->stream, f->in->dtype, f->in->data, take->pre.data,
+                                            &norm, NULL, NULL, take->act,
+                                            tensor_count(f->in) / channels, channels),
+                    "batch_norm_apply", err);
+}
+
+/* Whether the convolution itself writes it. */
+static bool takes_in(const struct forward *f, enum conv_variant variant, struct launch_take *out) {
+    const struct conv_bn_deferral *take = f->params->take_in;
+    if (take == NULL || !take->given || (variant != VARIANT_OWN && variant != VARIANT_WGMMA)) {
+        return false;
+    }
+    *out = (struct launch_take){take->pre.data, norm_of(take), take->act};
+    return conv_1x1_take_fits(&f->problem, out);
+}
+
 /* The pass over what a convolution wrote. */
 static enum status statistics(struct cuda_device *dev, const struct forward *f, struct error *err) {
     const int64_t channels = f->pre->shape[3];
@@ -119,13 +149,19 @@ static enum status forward_own(struct cuda_device *dev,
     const struct conv_1x1_chunks chunks = conv_1x1_chunks_of(&f->problem);
     const bool moves = tensor_wanted(f->running_mean);
     void *partials = NULL;
+    struct launch_take take;
+    const bool takes = takes_in(f, variant, &take);
     if (f->params->training) {
         TRY(cuda_workspace(dev, conv_1x1_partials_bytes(&f->problem), &partials, err));
     }
     TRY(launched(dev,
                  launch_conv_1x1_forward(dev->stream, variant, &f->problem, f->pre->data,
-                                         f->in->data, f->weight->data, partials),
+                                         f->in->data, takes ? &take : NULL, f->weight->data,
+                                         partials),
                  "conv_1x1_forward", err));
+    if (takes) {
+        f->params->take_in->given = false;
+    }
     if (!f->params->training) {
         return STATUS_OK;
     }
@@ -158,6 +194,10 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
         conv_variant_bit(VARIANT_FUSED,
                          f->params->training && conv_fused_statistics_fits(&f->problem));
     const bool training = f->params->training;
+    const char *const form = training ? "statistics" : "inference";
+    if (conv_variant_to_time(dev, &f->problem, form, takers)) { /* each from an in as it is */
+        TRY(take_in(dev, f, err));
+    }
     const struct conv_variant_trial compared = {.run = forward_variant,
                                                 .cookie = &trial,
                                                 .outputs = {{.name = "the result",
@@ -173,8 +213,11 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
                                                              .dtype = DTYPE_F32,
                                                              .count = f->pre->shape[3]}},
                                                 .outputs_count = training ? 3 : 1};
-    TRY(conv_variant_choose(dev, &variant, &f->problem, training ? "statistics" : "inference",
-                            takers, &compared, err));
+    TRY(conv_variant_choose(dev, &variant, &f->problem, form, takers, &compared, err));
+    struct launch_take take;
+    if (!takes_in(f, variant, &take)) {
+        TRY(take_in(dev, f, err));
+    }
     struct error why = {0};
     enum status s = forward_variant(dev, variant, f, &why);
     if (s == STATUS_UNSUPPORTED && variant == VARIANT_FUSED) { /* a choice of another time */
@@ -190,28 +233,6 @@ static enum status forward(struct cuda_device *dev, const struct forward *f, str
                                                     f->running_mean->data, f->running_var->data,
                                                     f->pre->shape[3], f->params->eps),
                           "batch_norm_running", err);
-}
-
-static struct launch_norm norm_of(const struct conv_bn_deferral *d) {
-    return (struct launch_norm){d->mean, d->rstd, d->gamma, d->beta};
-}
-
-/* Writes an in that was left unwritten. */
-static enum status take_in(struct cuda_device *dev,
-                           const struct tensor *in,
-                           struct conv_bn_deferral *take,
-                           struct error *err) {
-    if (take == NULL || !take->given) {
-        return STATUS_OK;
-    }
-    const struct launch_norm norm = norm_of(take);
-    const int64_t channels = in->shape[3];
-    take->given = false;
-    return launched(dev,
-                    launch_batch_norm_apply(dev->stream, in->dtype, in->data, take->pre.data, &norm,
-                                            NULL, NULL, take->act, tensor_count(in) / channels,
-                                            channels),
-                    "batch_norm_apply", err);
 }
 
 /* out from pre, and from a residual that may be left to this. */
@@ -264,7 +285,6 @@ static enum status cuda_conv_bn(struct device *device,
                               running_mean,
                               running_var,
                               p};
-    TRY(take_in(dev, in, p->take_in, err));
     TRY(forward(dev, &f, err));
     const struct launch_norm norm = {mean->data, rstd->data, gamma->data, beta->data};
     if (p->defer != NULL) {

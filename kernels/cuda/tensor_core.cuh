@@ -39,6 +39,11 @@ template <int LEFT> static __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(LEFT) : "memory");
 }
 
+/* A chunk of an operand that this thread made itself, to where it would have been copied. */
+static __device__ __forceinline__ void put_chunk(void *shared, uint4 chunk) {
+    *static_cast<uint4 *>(shared) = chunk;
+}
+
 /* Four matrices of 8 x 8 elements of 16 bits: lane 8 i + j points to row j of matrix i, 16 bytes of
  * shared memory. Register i of lane l gets elements 2 (l % 4) and the next of row l / 4 of matrix
  * i. */

@@ -28,9 +28,9 @@
  * The next 16 of K are 32 bytes further on (ALONG: the swizzle counts bits of the address), or two
  * pieces (ACROSS).
  *
- * Order: what a thread copied is complete after copy_wait, for this instruction only after the
- * thread's proxy_fence, and for all after the barrier. A product is complete after product_wait;
- * then its registers may be read and, after a barrier, its tile overwritten.
+ * Order: what a thread copied is complete after copy_wait, for this instruction, with what it made
+ * of it, only after the thread's proxy_fence, and for all after the barrier. A product is complete
+ * after product_wait; then its registers may be read and, after a barrier, its tile overwritten.
  *
  * Compiled for the host, the instructions come from tests/support/cuda_emulation/wgmma.h.
  */
@@ -214,6 +214,7 @@ template <typename T> struct by_groups {
         }
         for (int s = 0; s < steps; s++) {
             copy_wait<COUNT - 2>();
+            a.finish(room + s % COUNT * STAGE_BYTES, k_begin + s * DEPTH);
             proxy_fence();
             __syncthreads(); /* step s is there for all, and products of step s - 1 are complete */
             const uint32_t tile_a = room_address + s % COUNT * STAGE_BYTES;

@@ -18,7 +18,7 @@
 #include "tests/support/op_cases.h"
 #include "tests/support/test.h"
 
-enum { ARENA_BYTES = 1 << 19, GUARD_BYTES = 64, POISON = 0x7b };
+enum { ARENA_BYTES = 1 << 20, GUARD_BYTES = 64, POISON = 0x7b };
 
 /* Tensors one after the other, with guard zones between them. */
 struct arena {
@@ -36,16 +36,27 @@ struct unit {
 enum reading { AS_IN, AS_RESIDUAL };
 
 struct shape {
-    int64_t n, h, w, c, k;
+    int64_t n, h, w, c, k, o; /* channels before, between and after */
     enum reading reading;
     enum activation act; /* of the first unit */
 };
 
-static const struct shape shapes[] = {
-    {2, 9, 7, 8, 64, AS_RESIDUAL, ACTIVATION_NONE},  {1, 5, 5, 3, 7, AS_RESIDUAL, ACTIVATION_NONE},
-    {2, 3, 5, 2, 132, AS_RESIDUAL, ACTIVATION_NONE}, {2, 9, 7, 8, 24, AS_IN, ACTIVATION_RELU},
-    {1, 5, 6, 3, 9, AS_IN, ACTIVATION_RELU},         {3, 4, 4, 8, 16, AS_IN, ACTIVATION_NONE}};
+static const struct shape shapes[] = {{2, 9, 7, 8, 64, 64, AS_RESIDUAL, ACTIVATION_NONE},
+                                      {1, 5, 5, 3, 7, 7, AS_RESIDUAL, ACTIVATION_NONE},
+                                      {2, 3, 5, 2, 132, 132, AS_RESIDUAL, ACTIVATION_NONE},
+                                      {2, 9, 7, 8, 24, 24, AS_IN, ACTIVATION_RELU},
+                                      {1, 5, 6, 3, 9, 9, AS_IN, ACTIVATION_RELU},
+                                      {3, 4, 4, 8, 16, 16, AS_IN, ACTIVATION_NONE}};
 enum { SHAPES_COUNT = sizeof shapes / sizeof shapes[0] };
+
+/* For products of our own: several tiles of 128 rows and of 128 or 64 columns, the last ones not
+ * whole, more steps along the channels than there are stages, and a last one that is not whole; and
+ * more tiles of columns than a product takes an in for. */
+static const struct shape tiled_shapes[] = {{1, 13, 10, 8, 200, 136, AS_IN, ACTIVATION_RELU},
+                                            {1, 7, 5, 8, 64, 264, AS_IN, ACTIVATION_NONE},
+                                            {1, 13, 11, 16, 72, 40, AS_IN, ACTIVATION_RELU},
+                                            {1, 2, 3, 8, 16, 520, AS_IN, ACTIVATION_RELU}};
+enum { TILED_SHAPES_COUNT = sizeof tiled_shapes / sizeof tiled_shapes[0] };
 
 static void put_value(const struct tensor *t, int64_t i, float x) {
     switch (t->dtype) {
@@ -141,15 +152,16 @@ static void backward(struct device *dev, const struct unit *u, const struct tens
 
 struct chain {
     struct unit first, second;
+    uint64_t launches; /* of the second's forward pass */
 };
 
-/* Both ways through two units. */
-static void run_chain(struct device *dev,
-                      struct arena *a,
-                      struct chain *c,
-                      const struct shape *s,
-                      enum dtype real,
-                      bool deferred) {
+/* Forward through two units. */
+static void run_forward(struct device *dev,
+                        struct arena *a,
+                        struct chain *c,
+                        const struct shape *s,
+                        enum dtype real,
+                        bool deferred) {
     static const struct tensor none = {0};
     struct conv_bn_deferral deferral = {0};
     struct error err = {0};
@@ -158,7 +170,7 @@ static void run_chain(struct device *dev,
     a->used = 0;
     const struct tensor in = carve(a, real, 4, shape, 1);
     carve_unit(a, &c->first, &in, s->k, 1, 100);
-    carve_unit(a, &c->second, as_in ? &c->first.out : &in, s->k, 1, 200);
+    carve_unit(a, &c->second, as_in ? &c->first.out : &in, s->o, 1, 200);
     c->first.p.act = s->act;
     c->second.p.act = ACTIVATION_RELU;
     if (deferred) {
@@ -168,12 +180,26 @@ static void run_chain(struct device *dev,
     assert_ok(forward(dev, &c->first, &none, &err), err);
     assert_int_equal(deferral.given, deferred);
     assert_int_equal(is_poison(c->first.out.data, tensor_size_bytes(&c->first.out)), deferred);
+    c->launches = emulation_launches_count();
     assert_ok(forward(dev, &c->second, as_in ? &none : &c->first.out, &err), err);
+    c->launches = emulation_launches_count() - c->launches;
     assert_false(deferral.given);
     assert_int_equal(is_poison(c->first.out.data, tensor_size_bytes(&c->first.out)),
                      deferred && !as_in);
     no_guard_is_written(&c->first.out);
     no_guard_is_written(&c->second.out);
+}
+
+/* And back. */
+static void run_chain(struct device *dev,
+                      struct arena *a,
+                      struct chain *c,
+                      const struct shape *s,
+                      enum dtype real,
+                      bool deferred) {
+    static const struct tensor none = {0};
+    const bool as_in = s->reading == AS_IN;
+    run_forward(dev, a, c, s, real, deferred);
     c->first.dout = as_in ? c->second.din : c->first.dout;
     backward(dev, &c->second, as_in ? &none : &c->first.dout);
     backward(dev, &c->first, &none);
@@ -195,16 +221,23 @@ static void same_bits(const struct tensor *got, const struct tensor *want) {
     assert_memory_equal(got->data, want->data, tensor_size_bytes(want));
 }
 
-static void same_chain(const struct chain *got, const struct chain *want, enum reading reading) {
+static void same_forward(const struct chain *got, const struct chain *want, enum reading reading) {
+    same_bits(&got->second.pre, &want->second.pre);
     same_bits(&got->second.out, &want->second.out);
+    same_bits(&got->second.mean, &want->second.mean);
+    same_bits(&got->second.rstd, &want->second.rstd);
     same_bits(&got->second.running_var, &want->second.running_var);
+    if (reading == AS_IN) {
+        same_bits(&got->first.out, &want->first.out);
+    }
+}
+
+static void same_chain(const struct chain *got, const struct chain *want, enum reading reading) {
+    same_forward(got, want, reading);
     same_bits(&got->second.dweight, &want->second.dweight);
     same_bits(&got->first.dweight, &want->first.dweight);
     same_bits(&got->first.dgamma, &want->first.dgamma);
     same_bits(&got->first.din, &want->first.din);
-    if (reading == AS_IN) {
-        same_bits(&got->first.out, &want->first.out);
-    }
 }
 
 static struct device *open_emulated(const struct device_options *opt) {
@@ -224,26 +257,69 @@ static struct device *open_reference(void) {
     return dev;
 }
 
-static void deferred_is_the_same(enum dtype real, enum own_convolutions own, double tolerance) {
+/* Whether the second unit's product makes its in by itself. */
+static bool is_taken_by_product(const struct shape *s, enum dtype real, enum own_convolutions own) {
+    return s->reading == AS_IN && dtype_is_half(real) && own != OWN_WHERE_FASTER && s->k % 8 == 0 &&
+           s->o <= 512;
+}
+
+static void deferred_is_the_same_at(struct device *dev,
+                                    struct device *ref,
+                                    const struct shape *s,
+                                    enum dtype real,
+                                    enum own_convolutions own,
+                                    double tolerance) {
     static struct arena ours, theirs;
+    for (int backwards = 0; backwards < 2; backwards++) {
+        struct chain got;
+        struct chain want;
+        emulation_backwards(backwards != 0);
+        run_chain(dev, &ours, &got, s, real, true);
+        run_chain(dev, &theirs, &want, s, real, false);
+        same_chain(&got, &want, s->reading);
+        const bool by_a_pass = s->reading == AS_IN && !is_taken_by_product(s, real, own);
+        assert_int_equal(got.launches, want.launches + by_a_pass);
+        run_chain(ref, &theirs, &want, s, real, false);
+        near_in_norm(&got.second.out, &want.second.out, tolerance);
+        near_in_norm(&got.first.din, &want.first.din, tolerance);
+        near_in_norm(&got.first.dweight, &want.first.dweight, tolerance);
+    }
+    emulation_backwards(false);
+}
+
+static void deferred_forward_is_the_same(struct device *dev,
+                                         struct device *ref,
+                                         const struct shape *s,
+                                         enum dtype real,
+                                         enum own_convolutions own,
+                                         double tolerance) {
+    static struct arena ours, theirs;
+    const int orders = real == DTYPE_F16 ? 1 : 2; /* copies do not know the type */
+    for (int backwards = 0; backwards < orders; backwards++) {
+        struct chain got;
+        struct chain want;
+        emulation_backwards(backwards != 0);
+        run_forward(dev, &ours, &got, s, real, true);
+        run_forward(dev, &theirs, &want, s, real, false);
+        same_forward(&got, &want, s->reading);
+        assert_int_equal(got.launches, want.launches + !is_taken_by_product(s, real, own));
+        run_forward(ref, &theirs, &want, s, real, false);
+        near_in_norm(&got.second.out, &want.second.out, tolerance);
+    }
+    emulation_backwards(false);
+}
+
+static void deferred_is_the_same(enum dtype real, enum own_convolutions own, double tolerance) {
     struct device_options opt;
     device_options_default(&opt);
     opt.own_convolutions = own;
     struct device *ref = open_reference();
     struct device *dev = open_emulated(&opt);
     for (int i = 0; i < SHAPES_COUNT; i++) {
-        for (int backwards = 0; backwards < 2; backwards++) {
-            struct chain got;
-            struct chain want;
-            emulation_backwards(backwards != 0);
-            run_chain(dev, &ours, &got, &shapes[i], real, true);
-            run_chain(dev, &theirs, &want, &shapes[i], real, false);
-            same_chain(&got, &want, shapes[i].reading);
-            run_chain(ref, &theirs, &want, &shapes[i], real, false);
-            near_in_norm(&got.second.out, &want.second.out, tolerance);
-            near_in_norm(&got.first.din, &want.first.din, tolerance);
-            near_in_norm(&got.first.dweight, &want.first.dweight, tolerance);
-        }
+        deferred_is_the_same_at(dev, ref, &shapes[i], real, own, tolerance);
+    }
+    for (int i = 0; i < TILED_SHAPES_COUNT && own != OWN_WHERE_FASTER; i++) {
+        deferred_forward_is_the_same(dev, ref, &tiled_shapes[i], real, own, tolerance);
     }
     device_close(ref);
     device_close(dev);
@@ -261,8 +337,17 @@ TEST(what_is_left_to_the_reader_has_the_same_bits_with_own_products) {
     deferred_is_the_same(DTYPE_BF16, OWN_ALWAYS, 2e-2);
 }
 
+TEST(what_is_left_to_the_reader_has_the_same_bits_with_own_products_by_wgmma) {
+    deferred_is_the_same(DTYPE_BF16, OWN_WGMMA, 2e-2);
+}
+
 TEST(what_is_left_to_the_reader_has_the_same_bits_in_fp16) {
     deferred_is_the_same(DTYPE_F16, OWN_WHERE_FASTER, 3e-3);
+}
+
+TEST(what_is_left_to_the_reader_has_the_same_bits_with_own_products_in_fp16) {
+    deferred_is_the_same(DTYPE_F16, OWN_ALWAYS, 3e-3);
+    deferred_is_the_same(DTYPE_F16, OWN_WGMMA, 3e-3);
 }
 
 /* Two units of 3x3, which no product of our own takes, hand a gradient over: whether it was given.
@@ -307,6 +392,22 @@ static struct device *open_timing(void) {
     device_options_default(&opt);
     opt.autotune = true;
     return open_emulated(&opt);
+}
+
+/* Timed, when what was left is written first; and remembered, when the product writes it. */
+TEST(what_is_left_to_a_reader_that_is_timed_has_the_same_bits) {
+    static struct arena ours, theirs;
+    struct device *dev = open_timing();
+    for (int32_t variant = -1; variant < VARIANTS_COUNT; variant++) {
+        struct chain got;
+        struct chain want;
+        emulation_variant(variant);
+        run_forward(dev, &ours, &got, &tiled_shapes[1], DTYPE_BF16, true);
+        run_forward(dev, &theirs, &want, &tiled_shapes[1], DTYPE_BF16, false);
+        same_forward(&got, &want, AS_IN);
+    }
+    emulation_variant(-1);
+    device_close(dev);
 }
 
 /* As a remembered choice; without plans behind it, as the plain ones. */

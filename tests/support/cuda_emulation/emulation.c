@@ -235,6 +235,12 @@ void emulation_copy(void *to, const void *from, size_t size_bytes) {
     }
 }
 
+void emulation_put_chunk(void *to, const void *from, size_t size_bytes) {
+    const struct copy c = {to, from, size_bytes};
+    emulation_check_shared(to, COPY_BYTES);
+    land(&c);
+}
+
 void emulation_copy_group(void) {
     struct fiber *f = &state.fibers[state.running];
     if (f->groups_count == MAX_COPIES) {

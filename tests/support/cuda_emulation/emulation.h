@@ -56,6 +56,8 @@ void emulation_check_global(const void *p, size_t size_bytes);
 void emulation_copy(void *shared, const void *from, size_t size_bytes);
 void emulation_copy_group(void);
 void emulation_copy_wait(unsigned left);
+/* The same bytes at once, by a store of the thread's own: products want a fence after it too. */
+void emulation_put_chunk(void *shared, const void *from, size_t size_bytes);
 
 /* For wgmma.c: shared memory as the addresses that instructions take; which copies its products may
  * see, which is those that the thread that copied them has fenced since they landed (anything else

@@ -31,6 +31,10 @@ template <int LEFT> static inline void copy_wait() {
     emulation_copy_wait(LEFT);
 }
 
+template <typename WORD> static inline void put_chunk(void *shared, WORD chunk) {
+    emulation_put_chunk(shared, &chunk, sizeof chunk);
+}
+
 static inline void load_matrices_in(uint32_t (&r)[4], const void *row, bool transposed) {
     const unsigned lane = threadIdx.x % 32;
     const void *const *rows = emulation_share(row);
