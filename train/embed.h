@@ -23,8 +23,8 @@ struct embed_model {
 };
 
 struct embed_options {
-    bool features;             /* of images also the tower's own output; false */
-    bool texts;                /* all captions as well; needs the tokenizer; false */
+    bool features; /* of images also the tower's own output, not of a half type; false */
+    bool texts;    /* all captions as well; needs the tokenizer; false */
     enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
     const void *tokenizer;     /* model bytes */
     size_t tokenizer_size_bytes;

@@ -52,6 +52,8 @@ if [ "$code" -eq 0 ]; then
     near fast f32 0.1
     other fast f32
     run bf16 --precision bf16 --micro-batch 5
+    "$BIN/ccstream-train" -q $options --precision bf16 --val data --out evaluated
+    grep -q '"mean_r1":' evaluated/metrics.jsonl || fail "a run in bf16 was not evaluated"
 else
     [ "$code" -eq 69 ] || fail "bf16: exit code $code: $(cat err.txt)"
     [ ! -e fast ] || fail "a refused run left a directory"
