@@ -142,20 +142,36 @@ print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, 
     return print_batches(stdout, t, vocab_count, ids, err);
 }
 
+/* The one that a run would use. */
+static enum status open_tokenizer(struct tokenizer **out,
+                                  const struct trainer_options *t,
+                                  const struct manifest *manifest,
+                                  struct error *err) {
+    const char *data = t->sources[0].directory;
+    struct byte_buffer model;
+    if (t->tokenizer != NULL) {
+        TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
+        const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
+        byte_buffer_fini(&model);
+        return s;
+    }
+    TRY(dataset_tokenizer_open(out, data, manifest, file_posix(), err));
+    return *out != NULL ? STATUS_OK
+                        : error_set(err, STATUS_USAGE,
+                                    "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "
+                                    "give one with --tokenizer",
+                                    data, data);
+}
+
 static enum status dry_run(const struct trainer_options *t, struct error *err) {
     struct manifest manifest = {0};
     struct tokenizer *tokenizer = NULL;
-    const char *data = t->sources[0].directory;
     uint64_t ids;
     enum status s = count_ids(&ids, t, &manifest, err);
     if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
         s = print_plan(t, 0, ids, err);
     } else if (s == STATUS_OK) {
-        s = dataset_tokenizer_open(&tokenizer, data, &manifest, file_posix(), err);
-        if (s == STATUS_OK && tokenizer == NULL) {
-            s = error_set(err, STATUS_USAGE,
-                          "%s has no tokenizer; make one with 'ccpack tokenizer %s'", data, data);
-        }
+        s = open_tokenizer(&tokenizer, t, &manifest, err);
         if (s == STATUS_OK) {
             s = print_plan(t, tokenizer_vocab_count(tokenizer), ids, err);
         }

@@ -39,9 +39,9 @@ static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
 
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
-     .help = "dataset made by ccpack, with a tokenizer (not for --task simclr); several "
-             "are mixed: by size, or each by its weight, and all use the tokenizer of the "
-             "first"},
+     .help = "dataset made by ccpack, with a tokenizer (not for --task simclr or with "
+             "--tokenizer); several are mixed: by size, or each by its weight, and all use the "
+             "tokenizer of the first"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
@@ -96,6 +96,10 @@ static const struct cli_option rows[] = {
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
      .group = "Model",
      .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
+    {"tokenizer", 0, CLI_STRING, FIELD(tokenizer), .metavar = "FILE", .group = "Model",
+     .help =
+         "SentencePiece model or BERT's vocab.txt for the captions, instead of the tokenizer of "
+         "the dataset; the checkpoint holds it"},
     {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
      .help = "weights that the image tower begins with: safetensors with timm's names, or a "
              "checkpoint; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
@@ -479,6 +483,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->text_tower = o->text_tower;
     t->init_image = o->init_image;
     t->init_text = o->init_text;
+    t->tokenizer = o->tokenizer;
     t->small_stem = o->stem == 1;
     t->image_size_px = (uint32_t)o->image_size;
     t->max_tokens = (uint32_t)o->max_tokens;

@@ -17,7 +17,7 @@ struct train_options {
     int preset;
     int on_full_disk;
     const char *image_tower, *text_tower;
-    const char *init_image, *init_text;
+    const char *init_image, *init_text, *tokenizer;
     int stem;
     int task;
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;

@@ -62,6 +62,7 @@ struct trainer_options {
     const char *image_tower, *text_tower; /* presets */
     const char *init_image, *init_text;   /* safetensors files that a new run's towers begin with;
                                              NULL:   drawn from the seed */
+    const char *tokenizer; /* file, see tokenizer_open; NULL: that of the first dataset */
     bool small_stem;
     uint32_t image_size_px;
     uint32_t max_tokens;

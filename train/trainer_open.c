@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/bytes.h"
 #include "formats/base/file_io.h"
+#include "formats/tokenizer.h"
 #include "kernels/device_stream.h"
 #include "train/pretrained.h"
 #include "train/run_dir.h"
@@ -73,6 +75,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
                         : o->init_text != NULL   ? "--init-text"
+                        : o->tokenizer != NULL   ? "--tokenizer"
                                                  : NULL;
     return wrong == NULL
                ? STATUS_OK
@@ -181,11 +184,22 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
         lo.host_memory =
             (struct host_memory){.alloc = alloc_pinned, .release = free_pinned, .cookie = t->dev};
     }
-    TRY(loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err));
+    struct byte_buffer model = {0};
+    enum status s = o->tokenizer == NULL ? STATUS_OK
+                                         : file_read_all(file_posix(), &model, o->tokenizer,
+                                                         TOKENIZER_MAX_MODEL_BYTES, err);
+    if (s == STATUS_OK) {
+        lo.tokenizer_model = model.data;
+        lo.tokenizer_model_size_bytes = model.size_bytes;
+        s = loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err);
+    }
+    byte_buffer_fini(&model);
+    TRY(s);
     loader_info(t->loader, &t->data);
     if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
         return error_set(err, STATUS_USAGE,
-                         "%s has no tokenizer; make one with 'ccpack tokenizer %s'",
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
+                         "with --tokenizer",
                          o->sources[0].directory, o->sources[0].directory);
     }
     return STATUS_OK;

@@ -52,6 +52,25 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     [ "$(wc -L <narrow.txt)" -le 39 ] || fail "wider than the terminal: $(cat narrow.txt)"
 fi
 
+# A tokenizer from elsewhere: the bytes of the run whose dataset has it, cut or not.
+"$BIN/ccpack" -q -o bare first.tar
+"$BIN/ccstream-train" -q --data bare --tokenizer data/tokenizer.model --out brought --preset cpu-demo $small --epochs 1 --steps 2
+"$BIN/ccstream-train" -q --resume brought
+cmp preset/last brought/last || fail "the same tokenizer, other bytes"
+"$BIN/ccstream-train" --dry-run --data bare --out x --tokenizer data/tokenizer.model --preset cpu-demo $small >plan.txt && grep -q "^total" plan.txt ||
+    fail "no plan with a tokenizer from elsewhere"
+code=0
+"$BIN/ccstream-train" -q --data bare --tokenizer no-such.model --out x $small 2>err.txt || code=$?
+[ "$code" -eq 66 ] || fail "a missing tokenizer: exit code $code: $(cat err.txt)"
+grep -q no-such.model err.txt || fail "which tokenizer is missing? $(cat err.txt)"
+code=0
+"$BIN/ccstream-train" -q --data bare --tokenizer first.tar --out x $small 2>err.txt || code=$?
+[ "$code" -eq 65 ] || fail "a tokenizer that is none: exit code $code: $(cat err.txt)"
+code=0
+"$BIN/ccstream-train" -q --data bare --task simclr --loss simclr --tokenizer data/tokenizer.model --out x \
+    --image-tower resnet10t --image-size 16 --batch 32 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "two views with a tokenizer: exit code $code: $(cat err.txt)"
+
 # Each checkpoint sums up the samples' state.
 grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
