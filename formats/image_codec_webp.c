@@ -9,6 +9,7 @@
  * Of a region of a lossy picture a margin is decoded too: chroma upsampling looks at neighbours,
  * and libwebp takes the cut for the picture's edge.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <webp/decode.h>
 
@@ -217,10 +218,20 @@ int32_t webp_orientation(const uint8_t *data, size_t size_bytes) {
 
 /* ------------------------------------------------------------------------------------ decode */
 
-static enum status webp_failed(VP8StatusCode code, struct error *err) {
+/* Since 1.4 libwebp reports some damage as lack of memory. It needs at most codec_bytes: where
+ * these can be had, the file is at fault. */
+static enum status out_of_memory(uint64_t codec_bytes, struct error *err) {
+    void *volatile as_much = codec_bytes <= SIZE_MAX ? malloc((size_t)codec_bytes) : NULL;
+    bool available = as_much != NULL;
+    free(as_much);
+    return available ? error_set(err, STATUS_CORRUPT, "webp: damaged data")
+                     : error_set(err, STATUS_NOMEM, "no memory for libwebp");
+}
+
+static enum status webp_failed(VP8StatusCode code, uint64_t codec_bytes, struct error *err) {
     switch (code) {
     case VP8_STATUS_OUT_OF_MEMORY:
-        return error_set(err, STATUS_NOMEM, "no memory for libwebp");
+        return out_of_memory(codec_bytes, err);
     case VP8_STATUS_UNSUPPORTED_FEATURE:
         return error_set(err, STATUS_UNSUPPORTED, "webp: uses a feature that libwebp lacks");
     case VP8_STATUS_NOT_ENOUGH_DATA:
@@ -285,18 +296,20 @@ static enum status run_libwebp(uint8_t *out,
     config->output.u.RGBA.size = row_bytes * (size_t)cut->height;
     VP8StatusCode code = WebPDecode(w->picture, w->picture_bytes, config);
     WebPFreeDecBuffer(&config->output);
-    return code == VP8_STATUS_OK ? STATUS_OK : webp_failed(code, err);
+    return code == VP8_STATUS_OK ? STATUS_OK : webp_failed(code, job->codec_bytes, err);
 }
 
 /* What libwebp says of the picture; it and the walk above must be of one mind. */
-static enum status
-ask_libwebp(WebPDecoderConfig *config, const struct webp_layout *w, struct error *err) {
+static enum status ask_libwebp(WebPDecoderConfig *config,
+                               const struct decode_job *job,
+                               const struct webp_layout *w,
+                               struct error *err) {
     if (!WebPInitDecoderConfig(config)) {
         return error_set(err, STATUS_UNSUPPORTED, "libwebp has another version than its header");
     }
     VP8StatusCode code = WebPGetFeatures(w->picture, w->picture_bytes, &config->input);
     if (code != VP8_STATUS_OK) {
-        return webp_failed(code, err);
+        return webp_failed(code, job->codec_bytes, err);
     }
     if (config->input.width != (int)w->frame_width ||
         config->input.height != (int)w->frame_height) {
@@ -348,7 +361,7 @@ static enum status decode_webp(struct pixel_buffer *rows,
                                const struct webp_layout *w,
                                struct error *err) {
     WebPDecoderConfig config;
-    TRY(ask_libwebp(&config, w, err));
+    TRY(ask_libwebp(&config, job, w, err));
     struct image_rect region;
     TRY(decode_job_region(job, &region, (int32_t)w->width_px, (int32_t)w->height_px, err));
     if (job->opt->check_only) {
