@@ -9,7 +9,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/hash.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "loader/filter_internal.h"
 
 /* --- "DIR:WEIGHT" --- */

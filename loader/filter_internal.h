@@ -13,7 +13,7 @@
 
 #include "loader/loader.h"
 
-struct dataset_sample; /* formats/dataset.h */
+struct dataset_sample; /* formats/dataset/dataset.h */
 
 /* Whether everything passes. */
 bool filter_is_open(const struct loader_filter *f);

@@ -25,7 +25,7 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "formats/dataset_tokenizer.h"
+#include "formats/dataset/dataset_tokenizer.h"
 #include "loader/loader_internal.h"
 #include "loader/options_internal.h"
 #include "loader/pipeline_internal.h"

@@ -49,8 +49,8 @@
 extern "C" {
 #endif
 
-struct dataset;     /* formats/dataset.h */
-struct tokenizer;   /* formats/tokenizer.h */
+struct dataset;     /* formats/dataset/dataset.h */
+struct tokenizer;   /* formats/tokenizer/tokenizer.h */
 struct loader;      /* opaque */
 struct json_writer; /* formats/base/json_writer.h */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/options_internal.h"
 
 void loader_options_default(struct loader_options *opt) {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "formats/base/file_io.h"
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/loader.h"
 #include "loader/read_engine_internal.h"
 #include "loader/sampler.h"

@@ -12,9 +12,9 @@
 #include "augment/pipeline.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
-#include "formats/image_codec.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/image/image_codec.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/text_internal.h"
 
 struct sample_work {

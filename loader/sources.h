@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "loader/loader.h"
 
 #ifdef __cplusplus

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "augment/caption.h"
-#include "formats/dataset.h"
-#include "formats/shard.h"
-#include "formats/token_cache.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard.h"
+#include "formats/tokenizer/token_cache.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/text_internal.h"
 
 struct text_scratch {

@@ -15,9 +15,9 @@
 
 #include "formats/base/status.h"
 
-struct dataset;      /* formats/dataset.h */
-struct tokenizer;    /* formats/tokenizer.h */
-struct token_cache;  /* formats/token_cache.h */
+struct dataset;      /* formats/dataset/dataset.h */
+struct tokenizer;    /* formats/tokenizer/tokenizer.h */
+struct token_cache;  /* formats/tokenizer/token_cache.h */
 struct text_scratch; /* opaque: room for the cleaned form of the longest caption */
 
 enum status text_scratch_create(struct text_scratch **out, struct error *err); /* OK or NOMEM */

@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-#include "formats/dataset.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/text_internal.h"
 
 struct texts {

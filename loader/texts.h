@@ -20,8 +20,8 @@
 extern "C" {
 #endif
 
-struct dataset;   /* formats/dataset.h */
-struct tokenizer; /* formats/tokenizer.h */
+struct dataset;   /* formats/dataset/dataset.h */
+struct tokenizer; /* formats/tokenizer/tokenizer.h */
 struct texts;     /* opaque */
 
 enum { TEXTS_MAX_BATCH = 1 << 20 };

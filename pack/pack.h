@@ -20,8 +20,8 @@
 #define PACK_PACK_H
 
 #include "formats/base/file_io.h"
-#include "formats/shard.h"
-#include "pack/source.h"
+#include "formats/shard/shard.h"
+#include "pack/source/source.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -19,8 +19,8 @@
 #include <stdatomic.h>
 
 #include "formats/base/json_writer.h"
-#include "formats/manifest.h"
-#include "formats/shard_writer.h"
+#include "formats/dataset/manifest.h"
+#include "formats/shard/shard_writer.h"
 #include "pack/pack.h"
 
 /* ---- options ----------------------------------------------------------------------------------

@@ -69,6 +69,13 @@ check_tree() {
         }
         return 0
     }
+    # Whether a folder is one of the list, or lies in one.
+    function below(folder, list) {
+        while (!within(folder, list) && folder ~ /\//) {
+            sub(/\/[^\/]*$/, "", folder)
+        }
+        return within(folder, list)
+    }
     function dir_of(path) {
         sub(/\/[^\/]*$/, "", path)
         return path
@@ -102,7 +109,7 @@ check_tree() {
                 continue
             }
             ok = folder_of(file) == "tools" || folder_of(file) == "tests" ||
-                 within(folder_of(file), lib_folders[i]) || within(dir_of(file), lib_folders[i])
+                 within(folder_of(file), lib_folders[i]) || below(dir_of(file), lib_folders[i])
             if (!ok) {
                 complain("only " lib_folders[i] " may include " lib_name[i] ": <" target ">")
             } else if (file ~ /\.h$/ && file !~ /_internal\.h$/ && file !~ /^tests\//) {
@@ -161,18 +168,20 @@ self_test() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/check-includes.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     cd "$work"
-    mkdir -p formats/base augment pack loader kernels/cpu train tools tests/unit
+    mkdir -p formats/base augment pack loader kernels/cpu kernels/cuda/conv train tools tests/unit
     echo '#include "formats/base/status.h"' >pack/good.c
     echo '#include <oneapi/dnnl/dnnl.h>' >kernels/cpu/good.c
+    echo '#include <cudnn.h>' >kernels/cuda/conv/good.c
     echo '#include "loader/x_internal.h"' >tests/unit/good.c
     check_tree >out.txt || { echo "self-test: a clean tree is refused"; cat out.txt; exit 1; }
     plant pack/planted.c '#include "loader/loader.h"'
     plant loader/planted.c '#include "kernels/ops.h"'
-    plant kernels/planted.c '#include "formats/shard.h"'
-    plant formats/base/planted.h '#include "formats/shard.h"'
+    plant kernels/planted.c '#include "formats/shard/shard.h"'
+    plant formats/base/planted.h '#include "formats/shard/shard.h"'
     plant train/planted.c '#include "augment/resize.h"'
     plant train/planted.c '#include <oneapi/dnnl/dnnl.h>'
     plant kernels/planted.c '#include <oneapi/dnnl/dnnl.h>'
+    plant kernels/rows/planted.c '#include <cudnn.h>'
     plant pack/planted.c '#include <zstd.h>'
     plant loader/planted.h '#include <liburing.h>'
     plant train/planted.c '#include "loader/ring_internal.h"'

@@ -1,7 +1,7 @@
 /*
  * op_rows: every operator of kernels/ops.h described once: its operands, the sizes and variants it
  * is tried at, how it is called, what it costs and how exact it must be. tests/ops turns the rows
- * into tests, tools/ccbench_ops.c into a benchmark.
+ * into tests, tools/ccbench/ops.c into a benchmark.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x

@@ -14,8 +14,8 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
-#include "formats/shard_internal.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_internal.h"
 
 enum { IMAGE_BYTES = 30000, FRAME_BYTES = IMAGE_BYTES + 400, LOOKUPS = 200000 };
 

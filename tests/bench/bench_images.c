@@ -15,7 +15,7 @@
 #include "augment/pipeline.h"
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/tar.h"
 
 enum { MAX_PICTURES = 100000, MAX_FILE_BYTES = 1 << 30, ROUND_PICTURES = 300, MAX_ROUNDS = 1000 };

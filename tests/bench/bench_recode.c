@@ -16,7 +16,7 @@
 #include "augment/resize.h"
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/tar.h"
 
 enum { MAX_PICTURES = 1 << 20, MAX_FILE_BYTES = 1 << 30, MAX_THREADS = 64 };

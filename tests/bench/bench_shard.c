@@ -14,9 +14,9 @@
 #include <zstd.h>
 
 #include "formats/base/clock.h"
-#include "formats/dataset.h"
-#include "formats/shard_reader.h"
-#include "formats/shard_writer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
+#include "formats/shard/shard_writer.h"
 #include "tests/support/make_shards.h"
 
 enum { SHARD_SAMPLES = 10000, IMAGE_BYTES = 300, REPEATS = 10 };

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 #include "formats/base/clock.h"
-#include "pack/source.h"
+#include "pack/source/source.h"
 
 static double cpu_seconds(void) {
     struct rusage u;

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 
 #include "formats/base/rng.h"
-#include "train/sample_state.h"
+#include "train/state/sample_state.h"
 
 /* nuclr's, isogclr's, fastclip-v2's and emc2's together; no loss keeps all of them. */
 static const char *const f32_names[] = {"image.log_u",

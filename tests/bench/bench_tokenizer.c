@@ -11,9 +11,9 @@
 #include <time.h>
 
 #include "augment/caption.h"
-#include "formats/dataset.h"
-#include "formats/dataset_tokenizer.h"
-#include "formats/token_cache.h"
+#include "formats/dataset/dataset.h"
+#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/tokenizer/token_cache.h"
 
 enum { MAX_TOKENS = 30, MAX_CAPTIONS = 200000 };
 

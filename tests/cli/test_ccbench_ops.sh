@@ -20,8 +20,8 @@ has out.txt 'segment_mean_bwd'
 lines out.txt 4
 
 # No op of the table is left out of either set of sizes.
-sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench_ops.c" | tr -s ' \n' ' ' >small.txt
-sed -n '/ large_shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench_ops.c" | tr -s ' \n' ' ' >large.txt
+sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >small.txt
+sed -n '/ large_shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >large.txt
 for op in $(sed -n 's/.*{ROW(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/rows/op_rows.c"); do
     has small.txt "{\"$op\","
     has large.txt "{\"$op\","

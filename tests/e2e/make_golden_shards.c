@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dataset.h"
-#include "formats/shard_foreign.h"
-#include "formats/shard_internal.h"
-#include "formats/shard_writer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_foreign.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_writer.h"
 #include "tests/support/tar_write.h"
 
 static struct error err;

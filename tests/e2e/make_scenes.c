@@ -17,7 +17,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/image.h"
 #include "formats/base/rng.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/tar_write.h"
 
 enum {

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
-#include "formats/shard_internal.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_internal.h"
 #include "tests/support/make_shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/base/json_writer.h"
-#include "formats/json_reader.h"
+#include "formats/json/json_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/manifest.h"
+#include "formats/dataset/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/shard_reader.h"
+#include "formats/shard/shard_reader.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -13,7 +13,7 @@
 
 #include "formats/base/hash.h"
 #include "formats/base/utf8.h"
-#include "pack/source.h"
+#include "pack/source/source.h"
 
 static void demand(bool holds) {
     if (!holds) {
@@ -123,9 +123,9 @@ static void check_readers(const char *path,
     }
 }
 
-/* Any bytes as a source: rows keep what pack/source.h promises, come the same again, and are the
- * same when every other one is passed over. A source that breaks off may do so later then, because
- * what is passed over is not looked at. */
+/* Any bytes as a source: rows keep what pack/source/source.h promises, come the same again, and are
+ * the same when every other one is passed over. A source that breaks off may do so later then,
+ * because what is passed over is not looked at. */
 static void fuzz_source(const uint8_t *data, size_t size_bytes, const struct source_options *how) {
     static uint64_t all[FUZZ_MAX_ROWS], again[FUZZ_MAX_ROWS];
     uint64_t count, count_again;

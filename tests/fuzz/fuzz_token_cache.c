@@ -9,7 +9,7 @@
 
 #include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
-#include "formats/token_cache.h"
+#include "formats/tokenizer/token_cache.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

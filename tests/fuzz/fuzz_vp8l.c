@@ -7,7 +7,7 @@
 #include <string.h>
 #include <webp/decode.h>
 
-#include "formats/image_codec_internal.h"
+#include "formats/image/image_codec_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

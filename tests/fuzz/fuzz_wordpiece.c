@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tokenizer.h"
-#include "formats/tokenizer_words_internal.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "formats/tokenizer/tokenizer_words_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -8,8 +8,8 @@
 
 #include <zstd.h>
 
-#include "formats/shard_internal.h"
-#include "formats/zstd_block_internal.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/zstd_block_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

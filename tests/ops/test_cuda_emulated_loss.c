@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/device/cuda_internal.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/test.h"
-#include "train/loss_device.h"
+#include "train/loss/loss_device.h"
 
 enum { STEPS = 5, SAMPLES = 150, MAX_B = 130, MAX_ROWS = 2 * MAX_B };
 

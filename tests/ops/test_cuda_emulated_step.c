@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/device/cuda_internal.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/test.h"
 

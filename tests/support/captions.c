@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
-#include "formats/json_reader.h"
-#include "formats/tokenizer.h"
+#include "formats/json/json_reader.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "tests/support/tar.h"
 #include "tests/support/test.h"
 

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tokenizer; /* formats/tokenizer.h */
+struct tokenizer; /* formats/tokenizer/tokenizer.h */
 
 /* Calls `each` for every caption of `name`, a file below the folder of test data: a tar (the
  * "captions" of its .json members), a COCO .json, or a .tsv (first column). Returns how many.

@@ -8,8 +8,8 @@
 #ifndef TESTS_SUPPORT_MAKE_SHARDS_H
 #define TESTS_SUPPORT_MAKE_SHARDS_H
 
-#include "formats/dataset.h"
-#include "formats/shard_writer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_writer.h"
 
 enum { MADE_MAX_CAPTIONS = 5 };
 

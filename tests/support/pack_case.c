@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
-#include "formats/shard_reader.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 

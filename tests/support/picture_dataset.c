@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
-#include "formats/shard_writer.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_writer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 /* This file also serves programs that are no test cases, so it ends them by itself. */
 #define MUST(expr)                                                                                 \

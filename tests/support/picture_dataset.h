@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "formats/shard.h"
+#include "formats/shard/shard.h"
 
 struct picture_dataset {
     uint64_t samples;               /* 100 */

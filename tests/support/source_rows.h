@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_SOURCE_ROWS_H
 #define TESTS_SUPPORT_SOURCE_ROWS_H
 
-#include "pack/source.h"
+#include "pack/source/source.h"
 
 struct source_reading {
     struct source *source;

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/kernels_internal.h"
+#include "kernels/cuda/device/kernels_internal.h"
 #include "tests/bench/cuda/dnn_graph_internal.h"
 
 enum { SKIP = 77, USAGE = 64, MAX_BATCH = 1024, OWN_TENSORS = 8 };

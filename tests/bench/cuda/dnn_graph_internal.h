@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/cuda/conv_plan_internal.h" /* and with it the headers of CUDA and cuDNN */
+#include "kernels/cuda/conv/conv_plan_internal.h" /* and with it the headers of CUDA and cuDNN */
 
 enum { DNN_MAX_TENSORS = 24, DNN_MAX_PARTS = 40, DNN_MAX_OPERATIONS = 8, DNN_WHY_CHARS = 160 };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints formats/tokenizer_chars.c: what BERT's uncased normaliser makes of every code point.
+"""Prints formats/tokenizer/tokenizer_chars.c: what BERT's uncased normaliser makes of every code point.
 
-    pip install tokenizers==0.22.2; tests/golden/tokenizer/make_chars.py >formats/tokenizer_chars.c
+    pip install tokenizers==0.22.2; tests/golden/tokenizer/make_chars.py >formats/tokenizer/tokenizer_chars.c
 
 The library itself is asked about each code point, because its Unicode tables are older than
 Python's, and its answers are what published models were trained with. Its combining classes are
@@ -143,7 +143,7 @@ print("""/*
  * tests/golden/tokenizer/make_chars.py, not by hand.
  */
 /* clang-format off */
-#include "formats/tokenizer_words_internal.h"
+#include "formats/tokenizer/tokenizer_words_internal.h"
 
 /* Code points first, first + step, ... last; those between and outside are letters that stay. */
 const struct tokenizer_char_row tokenizer_char_rows[] = {""")

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
-#include "kernels/cuda/conv_plan_internal.h"
-#include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/cuda/device/cuda_internal.h"
 #include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
 

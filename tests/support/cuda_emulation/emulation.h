@@ -110,8 +110,8 @@ bool emulation_is_pinned(const void *host);
 /* Whether there is a library for convolutions (convolution.c); true. */
 void emulation_convolutions(bool on);
 
-/* What is remembered of every convolution's variant (kernels/cuda/conv_plan_internal.h); -1, as at
- * first: nothing. */
+/* What is remembered of every convolution's variant (kernels/cuda/conv/conv_plan_internal.h); -1,
+ * as at first: nothing. */
 void emulation_variant(int32_t variant);
 
 /* Fused plans whose sums are wrong: what a comparison has to find. */

@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "kernels/cuda/conv_plan_internal.h"
-#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/cuda/vector/matmul_internal.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 size_t cudnnGetVersion(void) {

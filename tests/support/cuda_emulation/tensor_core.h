@@ -1,6 +1,6 @@
 /*
- * tensor_core, emulated: what kernels/cuda/tensor_core.cuh has one instruction for, by the meaning
- * that PTX gives to every register of every lane.
+ * tensor_core, emulated: what kernels/cuda/conv/tensor_core.cuh has one instruction for, by the
+ * meaning that PTX gives to every register of every lane.
  *
  * A copy that is not waited for lands as late as it may (threads run forwards) or at once (threads
  * run backwards), so a missing wait reads dirt, and a place that is written while others still read

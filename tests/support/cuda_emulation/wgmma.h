@@ -1,6 +1,6 @@
 /*
- * wgmma, emulated: what kernels/cuda/wgmma.cuh has one instruction for. Where every number comes
- * from is told at wgmma.c.
+ * wgmma, emulated: what kernels/cuda/conv/wgmma.cuh has one instruction for. Where every number
+ * comes from is told at wgmma.c.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_WGMMA_H
 #define TESTS_SUPPORT_CUDA_EMULATION_WGMMA_H

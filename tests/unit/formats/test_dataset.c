@@ -2,7 +2,7 @@
  * A dataset as one list by id: positions, text ids, captions, search, fingerprint; shards whose ids
  * overlap; growth. test-timeout: 120
  */
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 
 #include <stdlib.h>
 #include <string.h>

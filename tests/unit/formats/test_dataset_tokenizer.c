@@ -1,5 +1,5 @@
 /* The tokenizer in a dataset's directory: recorded, checked, and whole at every instant. */
-#include "formats/dataset_tokenizer.h"
+#include "formats/dataset/dataset_tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

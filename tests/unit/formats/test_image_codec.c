@@ -1,5 +1,5 @@
 /* test-timeout: 120 */
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 
 #include <stdio.h>
 #include <stdlib.h>

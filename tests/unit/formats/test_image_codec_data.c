@@ -9,7 +9,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/tar.h"
 #include "tests/support/test.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/base/bytes.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/test.h"
 
 static void put(struct byte_buffer *b, const void *bytes, size_t n) {

@@ -7,7 +7,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/rng.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/test.h"
 
 static const char *const WEBP[] = {

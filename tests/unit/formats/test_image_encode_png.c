@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/test.h"
 
 TEST(pixels_come_back) {

@@ -1,5 +1,5 @@
 /* JSON read back: kinds, order, what is refused. */
-#include "formats/json_reader.h"
+#include "formats/json/json_reader.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
  * dataset.json: what is written is read, and what contradicts itself is refused.
  */
-#include "formats/manifest.h"
+#include "formats/dataset/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

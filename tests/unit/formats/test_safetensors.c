@@ -1,5 +1,5 @@
 /* Tensor files: the bytes by hand, round trips, every flipped bit, every fault, hostile headers. */
-#include "formats/safetensors.h"
+#include "formats/tensors/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

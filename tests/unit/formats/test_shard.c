@@ -2,15 +2,15 @@
  * Writer and reader of one shard: what goes in comes out, equal input gives equal bytes, limits
  * hold, and stock tools agree.
  */
-#include "formats/shard_writer.h"
+#include "formats/shard/shard_writer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
-#include "formats/shard_internal.h"
-#include "formats/shard_reader.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_reader.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/shard_internal.h"
-#include "formats/shard_reader.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_reader.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

@@ -8,9 +8,9 @@
 
 #include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
-#include "formats/shard_foreign.h"
-#include "formats/shard_reader.h"
-#include "formats/shard_writer.h"
+#include "formats/shard/shard_foreign.h"
+#include "formats/shard/shard_reader.h"
+#include "formats/shard/shard_writer.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

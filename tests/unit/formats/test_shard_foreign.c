@@ -2,15 +2,15 @@
  * Tars of others: what the index promises is what a reader finds, whatever form the tar has; and
  * what cannot be found in place is not promised.
  */
-#include "formats/shard_foreign.h"
+#include "formats/shard/shard_foreign.h"
 
 #include <string.h>
 
 #include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
-#include "formats/dataset.h"
-#include "formats/shard_internal.h"
-#include "formats/shard_reader.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_reader.h"
 #include "tests/support/test.h"
 
 static struct error err;

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/dataset.h"
-#include "formats/shard_reader.h"
-#include "formats/shard_writer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
+#include "formats/shard/shard_writer.h"
 #include "tests/support/test.h"
 
 static struct error err;

@@ -2,12 +2,12 @@
  * The walk over somebody's tar: every form of name and size that is understood, and everything that
  * must be refused because a body would not be where its header says.
  */
-#include "formats/tar_walk_internal.h"
+#include "formats/shard/tar_walk_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/shard_internal.h"
+#include "formats/shard/shard_internal.h"
 #include "tests/support/test.h"
 
 static struct error err;

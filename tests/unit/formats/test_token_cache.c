@@ -1,5 +1,5 @@
 /* tokens.cct: what is written is read, what has changed is seen, what is unfinished has no name. */
-#include "formats/token_cache.h"
+#include "formats/tokenizer/token_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The tokenizer: training repeats to the byte, text and models from strangers do no harm. */
-#include "formats/tokenizer.h"
+#include "formats/tokenizer/tokenizer.h"
 
 #include <pthread.h>
 #include <stdio.h>

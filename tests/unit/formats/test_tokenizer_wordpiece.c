@@ -10,8 +10,8 @@
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
 #include "formats/base/utf8.h"
-#include "formats/tokenizer.h"
-#include "formats/tokenizer_words_internal.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "formats/tokenizer/tokenizer_words_internal.h"
 #include "tests/support/captions.h"
 #include "tests/support/test.h"
 

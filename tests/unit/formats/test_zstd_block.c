@@ -3,7 +3,7 @@
  * alphabets of every size and skew, and for what stands in front of pictures; which takes about
  * what libzstd makes of it.
  */
-#include "formats/zstd_block_internal.h"
+#include "formats/shard/zstd_block_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/rng.h"
-#include "formats/shard_internal.h"
-#include "formats/shard_writer.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_writer.h"
 #include "tests/support/test.h"
 
 enum { BEHIND_BYTES = 8, FRAME_EXTRA_BYTES = 32 };

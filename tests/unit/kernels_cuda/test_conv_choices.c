@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/conv_plan_internal.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
 #include "tests/support/test.h"
 
 static const struct conv_problem base = {.pass = CONV_FORWARD,

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/check.h"
-#include "kernels/cuda/conv_plan_internal.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
 #include "tests/support/test.h"
 
 enum { ROOM = 64 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "tests/support/test.h"
 
 static struct loader_source parse_source(char directory[64], const char *text) {

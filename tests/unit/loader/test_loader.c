@@ -17,8 +17,8 @@
 
 #include "formats/base/json_writer.h"
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "tests/support/batches.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "tests/support/batches.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"

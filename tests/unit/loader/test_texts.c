@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "formats/base/file_io.h"
-#include "formats/dataset.h"
-#include "formats/token_cache.h"
-#include "formats/tokenizer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/tokenizer/token_cache.h"
+#include "formats/tokenizer/tokenizer.h"
 #include "loader/loader.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"

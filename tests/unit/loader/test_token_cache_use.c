@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "augment/caption.h"
-#include "formats/dataset.h"
-#include "formats/dataset_tokenizer.h"
-#include "formats/token_cache.h"
+#include "formats/dataset/dataset.h"
+#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/tokenizer/token_cache.h"
 #include "loader/texts.h"
 #include "tests/support/batches.h"
 #include "tests/support/picture_dataset.h"

@@ -2,7 +2,7 @@
  * Tars indexed in place: the same dataset as packing them, whatever form they have and however many
  * threads read them; and nothing under a final name when it fails, wherever that is.
  */
-#include "pack/index_tar.h"
+#include "pack/index/index_tar.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
-#include "formats/shard_reader.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 

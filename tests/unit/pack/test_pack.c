@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "pack/pack_internal.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

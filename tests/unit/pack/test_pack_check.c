@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "formats/image_codec.h"
+#include "formats/image/image_codec.h"
 #include "tests/support/test.h"
 
 enum { MAX_BYTES = 200 << 10 };

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
-#include "formats/shard_reader.h"
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
 #include "pack/pack.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 
 #include "formats/base/hash.h"
-#include "formats/dataset.h"
-#include "formats/image_codec.h"
+#include "formats/dataset/dataset.h"
+#include "formats/image/image_codec.h"
 #include "loader/loader.h"
 #include "pack/pack.h"
 #include "tests/support/tar.h"

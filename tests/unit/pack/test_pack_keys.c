@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/shard_reader.h"
+#include "formats/shard/shard_reader.h"
 #include "pack/pack_internal.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/tar_write.h"

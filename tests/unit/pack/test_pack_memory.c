@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

@@ -3,14 +3,14 @@
  *
  * test-timeout: 120
  */
-#include "pack/pack_merge.h"
+#include "pack/merge/merge.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "pack/index_tar.h"
-#include "pack/pack_merge.h"
+#include "pack/index/index_tar.h"
+#include "pack/merge/merge.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

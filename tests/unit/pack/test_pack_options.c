@@ -8,9 +8,9 @@
 #include <sys/stat.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
+#include "pack/merge/merge.h"
 #include "pack/pack_internal.h"
-#include "pack/pack_merge.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

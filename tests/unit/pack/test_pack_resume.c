@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/base/file_memory.h"
-#include "formats/dataset.h"
+#include "formats/dataset/dataset.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

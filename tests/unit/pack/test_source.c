@@ -1,11 +1,11 @@
-#include "pack/source.h"
+#include "pack/source/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "pack/source_internal.h"
+#include "pack/source/source_internal.h"
 #include "tests/support/source_rows.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/image_codec.h"
-#include "pack/source.h"
+#include "formats/image/image_codec.h"
+#include "pack/source/source.h"
 #include "tests/support/source_rows.h"
 #include "tests/support/test.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "pack/source.h"
+#include "pack/source/source.h"
 #include "tests/support/test.h"
 
 TEST(kinds_are_told_by_content) {

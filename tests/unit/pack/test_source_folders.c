@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pack/source.h"
+#include "pack/source/source.h"
 #include "tests/support/source_rows.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/source.h"
+#include "pack/source/source.h"
 #include "tests/support/source_rows.h"
 #include "tests/support/test.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "formats/base/hash.h"
-#include "pack/source.h"
+#include "pack/source/source.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/base/rng.h"
-#include "pack/source.h"
+#include "pack/source/source.h"
 #include "tests/support/source_rows.h"
 #include "tests/support/test.h"
 

@@ -8,8 +8,8 @@
 
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
-#include "formats/shard_internal.h"
-#include "pack/source.h"
+#include "formats/shard/shard_internal.h"
+#include "pack/source/source.h"
 #include "tests/support/test.h"
 
 static const char jpeg_head[] = "\xFF\xD8\xFF\xE0 looks like one";

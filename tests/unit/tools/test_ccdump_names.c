@@ -1,7 +1,7 @@
 /*
  * File names from keys: safe whatever the key says, and never the same twice.
  */
-#include "tools/ccdump_names.h"
+#include "tools/ccdump/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>

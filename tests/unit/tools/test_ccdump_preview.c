@@ -2,7 +2,7 @@
  * Pictures as text: sizes that keep the shape, nearest colours by trial, and escapes that say what
  * the pixels are.
  */
-#include "tools/ccdump_preview.h"
+#include "tools/ccdump/preview.h"
 
 #include <stdbool.h>
 #include <stdio.h>

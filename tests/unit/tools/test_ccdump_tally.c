@@ -1,7 +1,7 @@
 /*
  * Counts and histograms against sorted copies of the same numbers.
  */
-#include "tools/ccdump_tally.h"
+#include "tools/ccdump/tally.h"
 
 #include <stdlib.h>
 #include <string.h>

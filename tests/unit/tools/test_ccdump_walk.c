@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "tools/ccdump_internal.h"
+#include "tools/ccdump/ccdump_internal.h"
 
 static struct error err;
 

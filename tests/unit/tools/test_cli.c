@@ -2,7 +2,7 @@
  * The option table: what it accepts, what it refuses and in which words, and that its own check
  * finds every kind of mistake a row can hold.
  */
-#include "tools/cli.h"
+#include "tools/cli/cli.h"
 
 #include <stdlib.h>
 #include <string.h>

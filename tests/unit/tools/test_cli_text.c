@@ -1,7 +1,7 @@
 /*
  * Text from outside on a terminal: widths, cuts and wraps, and that no control character passes.
  */
-#include "tools/cli_text.h"
+#include "tools/cli/cli_text.h"
 
 #include <stdlib.h>
 #include <string.h>

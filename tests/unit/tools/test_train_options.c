@@ -7,8 +7,8 @@
 
 #include "formats/base/image_norm.h"
 #include "tests/support/test.h"
-#include "tools/run_config.h"
-#include "tools/train_options.h"
+#include "tools/ccstream_train/run_config.h"
+#include "tools/ccstream_train/train_options.h"
 
 static const struct cli_option *row(const char *name) {
     for (size_t i = 0; i < train_program.option_count; i++) {

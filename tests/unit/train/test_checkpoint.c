@@ -9,8 +9,8 @@
 #include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "tests/support/test.h"
-#include "train/checkpoint.h"
-#include "train/pretrained.h"
+#include "train/model/pretrained.h"
+#include "train/run/checkpoint.h"
 
 static const struct model_config config = {.image_tower = "resnet10t",
                                            .text_tower = "tiny",

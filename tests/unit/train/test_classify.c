@@ -7,10 +7,10 @@
 
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
-#include "train/classify.h"
-#include "train/objective.h"
-#include "train/probe.h"
-#include "train/prompts.h"
+#include "train/eval/classify.h"
+#include "train/eval/objective.h"
+#include "train/eval/probe.h"
+#include "train/eval/prompts.h"
 
 static struct device *open_device(void) {
     struct error err = {0};

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "train/debias.h"
+#include "train/eval/debias.h"
 
 static bool near(float a, double b) {
     return fabs((double)a - b) < 1e-6;

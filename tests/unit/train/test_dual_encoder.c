@@ -4,7 +4,7 @@
  *
  * test-timeout: 120
  */
-#include "train/dual_encoder.h"
+#include "train/model/dual_encoder.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -13,8 +13,8 @@
 #include "kernels/bf16.h"
 #include "kernels/ops.h"
 #include "tests/support/test.h"
-#include "train/dual_encoder.h"
-#include "train/optimizer.h"
+#include "train/model/dual_encoder.h"
+#include "train/optim/optimizer.h"
 
 /* Parts of 2, 2 and 1 pairs. */
 enum { BATCH = 5, MICRO = 2, PX = 16, TOKENS = 6, VOCAB = 11, EMBED = 5 };

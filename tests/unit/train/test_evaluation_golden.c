@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "train/classify.h"
-#include "train/debias.h"
-#include "train/probe.h"
-#include "train/retrieval.h"
+#include "train/eval/classify.h"
+#include "train/eval/debias.h"
+#include "train/eval/probe.h"
+#include "train/eval/retrieval.h"
 
 enum { MAX_COUNTS = 8 };
 

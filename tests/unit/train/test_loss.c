@@ -9,8 +9,8 @@
 
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
-#include "train/loss.h"
-#include "train/schedule.h"
+#include "train/loss/loss.h"
+#include "train/optim/schedule.h"
 
 enum { B = 5, MAX_B = 512 };
 

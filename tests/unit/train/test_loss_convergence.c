@@ -12,7 +12,7 @@
 
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
-#include "train/loss.h"
+#include "train/loss/loss.h"
 
 enum { MAX_N = 500, IN = 24, DIM = 8, B = 4 };
 

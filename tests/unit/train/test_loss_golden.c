@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "train/loss.h"
+#include "train/loss/loss.h"
 
 enum {
     MAX_B = 64,

@@ -8,7 +8,7 @@
 
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
-#include "train/loss.h"
+#include "train/loss/loss.h"
 
 enum { MAX_B = 9, SAMPLES = 64 };
 

@@ -13,9 +13,9 @@
 #include "formats/base/rng.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
-#include "train/dual_encoder.h"
-#include "train/optimizer.h"
-#include "train/trainer_internal.h"
+#include "train/model/dual_encoder.h"
+#include "train/optim/optimizer.h"
+#include "train/run/trainer_internal.h"
 
 enum { BATCH = 5, PX = 16, TOKENS = 6, VOCAB = 11, EMBED = 5 };
 

@@ -2,7 +2,7 @@
  * The parameter table: places, ranges, initial values, PyTorch's layout; and the names and shapes
  * of the presets against the lists in tests/golden/params.
  */
-#include "train/params.h"
+#include "train/model/params.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "kernels/ops.h"
 #include "tests/support/test.h"
-#include "train/dual_encoder.h"
+#include "train/model/dual_encoder.h"
 
 struct fixture {
     struct device *dev;

@@ -2,16 +2,16 @@
  * Towers from safetensors files: what a checkpoint or another program wrote comes back under every
  * prefix and in every real type; what does not fit is named; damaged files are refused.
  */
-#include "train/pretrained.h"
+#include "train/model/pretrained.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/safetensors.h"
+#include "formats/tensors/safetensors.h"
 #include "tests/support/test.h"
-#include "train/checkpoint.h"
+#include "train/run/checkpoint.h"
 
 enum { TEXT_BYTES = 8192 };
 

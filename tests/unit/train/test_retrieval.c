@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "tests/support/test.h"
-#include "train/retrieval.h"
+#include "train/eval/retrieval.h"
 
 static struct retrieval_result ranks(const float *images,
                                      int64_t images_count,

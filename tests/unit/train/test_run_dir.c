@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "tests/support/test.h"
-#include "train/metrics.h"
-#include "train/run_dir.h"
+#include "train/run/metrics.h"
+#include "train/run/run_dir.h"
 
 static bool there(const char *path) {
     struct stat st;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "tests/support/test.h"
-#include "train/sample_state.h"
+#include "train/state/sample_state.h"
 
 enum { IDS = 10 };
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "tests/support/test.h"
-#include "train/schedule.h"
+#include "train/optim/schedule.h"
 
 static const struct schedule example = {.peak_lr = 2e-4,
                                         .final_lr = 1e-6,

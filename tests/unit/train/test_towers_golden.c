@@ -19,9 +19,9 @@
 #include <string.h>
 
 #include "tests/support/test.h"
-#include "train/dual_encoder.h"
-#include "train/loss.h"
-#include "train/optimizer.h"
+#include "train/loss/loss.h"
+#include "train/model/dual_encoder.h"
+#include "train/optim/optimizer.h"
 
 enum { EMBED = 32, VOCAB = 50, POSITIONS = 16, STEPS = 10, MAX_BATCH = 16, MAX_NAME = 128 };
 

@@ -9,7 +9,7 @@
 #include "tests/support/count_malloc.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 enum { EPOCHS = 3 };
 

@@ -12,7 +12,7 @@
 #include "tests/support/lazy_stream.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
-#include "train/trainer.h"
+#include "train/run/trainer.h"
 
 enum { SAMPLES = 12, BATCH = 4, EPOCHS = 2, STEPS = SAMPLES / BATCH * EPOCHS };
 

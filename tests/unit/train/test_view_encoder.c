@@ -5,7 +5,7 @@
  *
  * test-timeout: 120
  */
-#include "train/view_encoder.h"
+#include "train/model/view_encoder.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,0 +1,527 @@
+/*
+ * A manifest and one mapped index per shard, turned into one list by id.
+ *
+ * Packers write ascending ids, so the shards' id ranges follow each other, and a position is found
+ * by a search over the shards alone:
+ *
+ *     ranks:   shard 0        shard 1        shard 2           by first id
+ *     ids      0 ...... 9,991 10,000 .. 19,998 20,001 ...
+ *     position 0 ........ 9,9xx ...
+ *
+ * Only where ranges overlap (numeric keys as ids, merged parts) are all records read at open and
+ * sorted into a table of places (dataset_merge.c).
+ */
+#include "formats/dataset/dataset.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "formats/dataset/dataset_internal.h"
+#include "formats/tokenizer/token_cache.h"
+
+static enum status nomem(struct error *err) {
+    return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
+}
+
+/* ---- bytes of an index ------------------------------------------------------------------------
+ */
+
+static void unmap(struct mapping *m) {
+    if (m->mapped) {
+        munmap(m->base, m->base_bytes);
+    } else {
+        free(m->base);
+    }
+    memset(m, 0, sizeof(*m));
+}
+
+/* Maps size_bytes > 0 at offset of a file that has at least that many. */
+static enum status map_posix(struct mapping *out,
+                             const char *path,
+                             uint64_t offset,
+                             size_t size_bytes,
+                             struct error *err) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t before = offset % page;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return error_set_errno(err, "%s: cannot open for reading", path);
+    }
+    out->base_bytes = size_bytes + (size_t)before;
+    out->base = mmap(NULL, out->base_bytes, PROT_READ, MAP_SHARED, fd, (off_t)(offset - before));
+    enum status s = STATUS_OK;
+    if (out->base == MAP_FAILED) {
+        s = error_set_errno(err, "%s: cannot map %zu bytes", path, size_bytes);
+        memset(out, 0, sizeof(*out));
+    } else {
+        out->mapped = true;
+        out->bytes = (const uint8_t *)out->base + before;
+    }
+    close(fd);
+    return s;
+}
+
+static enum status map_read(struct mapping *out,
+                            const struct file_system *fs,
+                            struct file *f,
+                            const char *path,
+                            uint64_t offset,
+                            size_t size_bytes,
+                            struct error *err) {
+    size_t got = 0;
+    out->base = malloc(size_bytes);
+    if (!out->base) {
+        return nomem(err);
+    }
+    enum status s = fs->pread(f, out->base, &got, size_bytes, offset, err);
+    if (s == STATUS_OK && got != size_bytes) {
+        s = error_set(err, STATUS_CORRUPT, "%s: is being cut off", path);
+    }
+    if (s != STATUS_OK) {
+        unmap(out);
+        return s;
+    }
+    out->base_bytes = size_bytes;
+    out->bytes = out->base;
+    return STATUS_OK;
+}
+
+/* A sidecar is mapped: it is replaced, never cut. An index inside a shard is read, so that cutting
+ * the shard while it is open is an error of reading and not the end of the process. */
+static enum status map_bytes(struct mapping *out,
+                             const struct file_system *fs,
+                             struct file *f,
+                             const char *path,
+                             bool is_sidecar,
+                             uint64_t offset,
+                             uint64_t size_bytes,
+                             struct error *err) {
+    if (size_bytes < INDEX_HEADER_BYTES || size_bytes > UINT32_MAX) {
+        return error_set(err, STATUS_CORRUPT, "%s: has %" PRIu64 " bytes, no size of an index",
+                         path, size_bytes);
+    }
+    return is_sidecar && fs == file_posix()
+               ? map_posix(out, path, offset, (size_t)size_bytes, err)
+               : map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
+}
+
+/* ---- one shard --------------------------------------------------------------------------------
+ */
+
+/* Takes over the mapping when it holds the index that the manifest names. */
+static enum status adopt(struct dataset_shard *shard,
+                         enum shard_container container,
+                         struct mapping *m,
+                         uint64_t size_bytes,
+                         const struct shard_summary *expected,
+                         struct error *err) {
+    struct shard_index x;
+    TRY(shard_index_parse(&x, shard->path, m->bytes, size_bytes, err));
+    if (x.container != container || x.hash != expected->index_hash ||
+        x.sample_count != expected->sample_count || x.text_count != expected->text_count ||
+        x.image_bytes != expected->image_bytes || x.first_id != expected->first_id ||
+        x.last_id != expected->last_id || shard_index_file_bytes(&x) != expected->size_bytes) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: its index is not the one that " MANIFEST_NAME " names%s", shard->path,
+                         shard_container_changed(container));
+    }
+    shard->index = x;
+    shard->mapping = *m;
+    memset(m, 0, sizeof(*m));
+    return STATUS_OK;
+}
+
+static enum status open_sidecar(struct dataset_shard *shard,
+                                enum shard_container container,
+                                const struct file_system *fs,
+                                const struct shard_summary *expected,
+                                struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct mapping m = {0};
+    struct file *f = NULL;
+    uint64_t size = 0;
+    TRY(shard_index_name(path, sizeof(path), shard->path, err));
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, &size, err);
+    if (s == STATUS_OK) {
+        s = map_bytes(&m, fs, f, path, true, 0, size, err);
+    }
+    if (s == STATUS_OK) {
+        s = adopt(shard, container, &m, size, expected, err);
+    }
+    unmap(&m);
+    fs->close(f);
+    return s;
+}
+
+static enum status open_embedded(struct dataset_shard *shard,
+                                 enum shard_container container,
+                                 const struct file_system *fs,
+                                 struct file *f,
+                                 const struct shard_summary *expected,
+                                 struct error *err) {
+    struct mapping m = {0};
+    struct shard_tail tail;
+    TRY(shard_tail_find(fs, f, shard->path, expected->size_bytes, &tail, err));
+    TRY(map_bytes(&m, fs, f, shard->path, false, tail.index_offset, tail.index_bytes, err));
+    enum status s = adopt(shard, container, &m, tail.index_bytes, expected, err);
+    unmap(&m);
+    return s;
+}
+
+static enum status open_shard(struct dataset *d,
+                              struct dataset_shard *shard,
+                              const char *directory,
+                              const struct shard_summary *expected,
+                              struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct file *f = NULL;
+    uint64_t size = 0;
+    TRY(path_join(path, sizeof(path), directory, expected->name, err));
+    shard->path = malloc(strlen(path) + 1);
+    if (!shard->path) {
+        return nomem(err);
+    }
+    strcpy(shard->path, path);
+    TRY(d->fs->open(d->fs->context, &f, path, FILE_READ, err));
+    enum status s = d->fs->size(f, &size, err);
+    if (s == STATUS_OK && size != expected->size_bytes) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%s: has %" PRIu64 " bytes, " MANIFEST_NAME " says %" PRIu64 "%s", path, size,
+                      expected->size_bytes, shard_container_changed(d->manifest.container));
+    }
+    enum shard_container container = d->manifest.container;
+    if (s == STATUS_OK && container == SHARD_CONTAINER_TAR_FOREIGN) {
+        s = open_sidecar(shard, container, d->fs, expected, err);
+    } else if (s == STATUS_OK &&
+               open_sidecar(shard, container, d->fs, expected, NULL) != STATUS_OK) {
+        /* A sidecar that is missing or another one's costs nothing but the detour. */
+        s = open_embedded(shard, container, d->fs, f, expected, err);
+    }
+    d->fs->close(f);
+    return s;
+}
+
+/* ---- the list by id ---------------------------------------------------------------------------
+ */
+
+struct rank_key {
+    uint64_t first_id;
+    uint32_t shard;
+};
+
+static int by_first_id(const void *a, const void *b) {
+    const struct rank_key *x = a;
+    const struct rank_key *y = b;
+    if (x->first_id != y->first_id) {
+        return x->first_id < y->first_id ? -1 : 1;
+    }
+    return x->shard < y->shard ? -1 : x->shard > y->shard;
+}
+
+/* Ranks the shards by their first id; says whether ranges overlap. */
+static enum status rank_shards(struct dataset *d, bool *overlap, struct error *err) {
+    size_t count = d->shard_count > 0 ? d->shard_count : 1;
+    struct rank_key *keys = calloc(count, sizeof(*keys));
+    d->ranks = calloc(count, sizeof(*d->ranks));
+    if (!keys || !d->ranks) {
+        free(keys);
+        return nomem(err);
+    }
+    for (uint32_t i = 0; i < d->shard_count; i++) {
+        keys[i] = (struct rank_key){d->shards[i].index.first_id, i};
+    }
+    qsort(keys, d->shard_count, sizeof(*keys), by_first_id);
+    uint64_t position = 0;
+    uint64_t text = 0;
+    *overlap = false;
+    for (uint32_t k = 0; k < d->shard_count; k++) {
+        struct dataset_shard *s = &d->shards[keys[k].shard];
+        d->ranks[k] = keys[k].shard;
+        if (k > 0 && s->index.first_id <= d->shards[d->ranks[k - 1]].index.last_id) {
+            *overlap = true;
+        }
+        s->first_position = position;
+        s->first_text = text;
+        position += s->index.sample_count;
+        text += s->index.text_count;
+    }
+    free(keys);
+    return STATUS_OK;
+}
+
+/* ---- open -------------------------------------------------------------------------------------
+ */
+
+static enum status open_shards(struct dataset *d, const char *directory, struct error *err) {
+    const struct manifest *m = &d->manifest;
+    bool overlap = false;
+    d->shards = calloc(m->shard_count > 0 ? m->shard_count : 1, sizeof(*d->shards));
+    if (!d->shards) {
+        return nomem(err);
+    }
+    d->shard_count = (uint32_t)m->shard_count;
+    uint64_t samples = 0;
+    for (uint32_t i = 0; i < d->shard_count; i++) {
+        struct dataset_shard *s = &d->shards[i];
+        TRY(open_shard(d, s, directory, &m->shards[i], err));
+        samples += s->index.sample_count;
+        if (s->index.largest_image_bytes > d->max_image_bytes) {
+            d->max_image_bytes = s->index.largest_image_bytes;
+        }
+        if (s->index.largest_chunk_bytes > d->max_chunk_bytes) {
+            d->max_chunk_bytes = s->index.largest_chunk_bytes;
+        }
+    }
+    d->manifest.samples = samples; /* sealed manifests say the same */
+    TRY(rank_shards(d, &overlap, err));
+    return overlap ? dataset_merge(d, err) : STATUS_OK;
+}
+
+static void open_tokens(struct dataset *d, const char *directory) {
+    char path[PATH_MAX_BYTES];
+    bool exists = false;
+    struct error *err = &d->tokens_error;
+    if (path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err) != STATUS_OK ||
+        d->fs->exists(d->fs->context, path, &exists, err) != STATUS_OK) {
+        return;
+    }
+    if (!exists) {
+        (void)error_set(err, STATUS_NOTFOUND, "%s: is not there", path);
+        return;
+    }
+    (void)token_cache_open(&d->tokens, path, d->fs, err);
+}
+
+enum status dataset_open(struct dataset **out,
+                         const char *directory,
+                         const struct file_system *fs,
+                         struct error *err) {
+    REQUIRE(out && directory);
+    *out = NULL;
+    struct dataset *d = calloc(1, sizeof(*d));
+    if (!d) {
+        return nomem(err);
+    }
+    d->fs = fs ? fs : file_posix();
+    enum status s = manifest_read(&d->manifest, d->fs, directory, err);
+    if (s == STATUS_OK) {
+        s = open_shards(d, directory, err);
+    }
+    if (s != STATUS_OK) {
+        dataset_close(d);
+        return s;
+    }
+    open_tokens(d, directory);
+    *out = d;
+    return STATUS_OK;
+}
+
+static void close_tables(struct dataset *d) {
+    for (uint32_t i = 0; i < d->shard_count; i++) {
+        free(d->shards[i].path);
+        unmap(&d->shards[i].mapping);
+    }
+    free(d->shards);
+    free(d->ranks);
+    free(d->places);
+    free(d->first_texts);
+}
+
+void dataset_close(struct dataset *d) {
+    if (d) {
+        close_tables(d);
+        token_cache_close(d->tokens);
+        manifest_fini(&d->manifest);
+        free(d);
+    }
+}
+
+const struct token_cache *dataset_token_cache(const struct dataset *d, struct error *why) {
+    if (!d->tokens && why) {
+        *why = d->tokens_error;
+    }
+    return d->tokens;
+}
+
+uint64_t dataset_sample_count(const struct dataset *d) {
+    return d->manifest.samples;
+}
+
+uint64_t dataset_text_count(const struct dataset *d) {
+    return d->manifest.texts;
+}
+
+uint64_t dataset_id_space(const struct dataset *d) {
+    return d->manifest.id_space;
+}
+
+uint64_t dataset_fingerprint(const struct dataset *d) {
+    return d->manifest.fingerprint;
+}
+
+uint32_t dataset_shard_count(const struct dataset *d) {
+    return d->shard_count;
+}
+
+uint32_t dataset_max_image_bytes(const struct dataset *d) {
+    return d->max_image_bytes;
+}
+
+uint32_t dataset_max_image_span_bytes(const struct dataset *d) {
+    return shard_image_span_bytes(d->manifest.container, d->max_image_bytes);
+}
+
+const struct manifest *dataset_manifest(const struct dataset *d) {
+    return &d->manifest;
+}
+
+const char *dataset_shard_path(const struct dataset *d, uint32_t shard) {
+    return shard < d->shard_count ? d->shards[shard].path : NULL;
+}
+
+/* ---- samples ----------------------------------------------------------------------------------
+ */
+
+/* The last rank whose shard begins at or before `position`. */
+static uint32_t shard_of_position(const struct dataset *d, uint64_t position) {
+    uint32_t low = 0;
+    uint32_t high = d->shard_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (d->shards[d->ranks[middle]].first_position <= position) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return d->ranks[low];
+}
+
+enum status dataset_sample_at(const struct dataset *d,
+                              uint64_t position,
+                              struct dataset_sample *out,
+                              struct error *err) {
+    REQUIRE(d && out && position < d->manifest.samples);
+    struct dataset_place place;
+    struct shard_record r;
+    if (d->places) {
+        place = d->places[position];
+    } else {
+        place.shard = shard_of_position(d, position);
+        place.index = (uint32_t)(position - d->shards[place.shard].first_position);
+    }
+    const struct dataset_shard *shard = &d->shards[place.shard];
+    TRY(shard_index_record(&shard->index, place.index, &r, err));
+    *out = (struct dataset_sample){
+        .sample_id = r.sample_id,
+        .image_offset = r.image_offset,
+        .image_hash = r.image_hash,
+        .caption_hash = r.caption_hash,
+        .first_text_id = d->places ? d->first_texts[position] : shard->first_text + r.first_text,
+        .text_count = r.text_count,
+        .shard = place.shard,
+        .index_in_shard = place.index,
+        .image_bytes = r.image_bytes,
+        .image_span_bytes = shard_image_span_bytes(shard->index.container, r.image_bytes),
+        .width_px = r.width_px,
+        .height_px = r.height_px,
+        .format = r.format,
+        .flags = r.flags,
+        .label = r.label,
+    };
+    return STATUS_OK;
+}
+
+/* Where no ids overlap: the shard whose range could hold the id. */
+static uint64_t position_in_ranks(const struct dataset *d, uint64_t sample_id) {
+    uint32_t low = 0;
+    uint32_t high = d->shard_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (d->shards[d->ranks[middle]].index.first_id <= sample_id) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    const struct dataset_shard *s = &d->shards[d->ranks[low]];
+    return s->first_position + shard_index_lower_bound(&s->index, sample_id);
+}
+
+static uint64_t position_in_places(const struct dataset *d, uint64_t sample_id) {
+    uint64_t low = 0;
+    uint64_t high = d->manifest.samples;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        const struct dataset_place *p = &d->places[middle];
+        if (shard_index_id(&d->shards[p->shard].index, p->index) < sample_id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+enum status
+dataset_find(const struct dataset *d, uint64_t sample_id, uint64_t *position, struct error *err) {
+    REQUIRE(d && position);
+    struct dataset_sample sample = {0};
+    uint64_t at = d->manifest.samples;
+    if (at > 0) {
+        at = d->places ? position_in_places(d, sample_id) : position_in_ranks(d, sample_id);
+    }
+    if (at < d->manifest.samples) {
+        TRY(dataset_sample_at(d, at, &sample, err));
+    }
+    if (at >= d->manifest.samples || sample.sample_id != sample_id) {
+        return error_set(err, STATUS_NOTFOUND, "the dataset has no sample %" PRIu64, sample_id);
+    }
+    *position = at;
+    return STATUS_OK;
+}
+
+/* ---- fingerprint ------------------------------------------------------------------------------
+ */
+
+enum status dataset_compute_fingerprint(const struct dataset *d, uint64_t *out, struct error *err) {
+    REQUIRE(d && out);
+    struct hasher *h = NULL;
+    enum status s = hasher_create(&h, err);
+    for (uint64_t position = 0; s == STATUS_OK && position < d->manifest.samples; position++) {
+        struct dataset_sample sample;
+        uint8_t bytes[24];
+        s = dataset_sample_at(d, position, &sample, err);
+        if (s == STATUS_OK) {
+            store_u64(bytes, sample.sample_id);
+            store_u64(bytes + 8, sample.image_hash);
+            store_u64(bytes + 16, sample.caption_hash);
+            hasher_update(h, bytes, sizeof(bytes));
+        }
+    }
+    if (s == STATUS_OK) {
+        *out = hasher_value(h);
+    }
+    hasher_destroy(h);
+    return s;
+}
+
+enum status dataset_fingerprint_of(uint64_t *out,
+                                   const struct manifest *m,
+                                   const char *directory,
+                                   const struct file_system *fs,
+                                   struct error *err) {
+    REQUIRE(out && m && directory);
+    struct dataset d = {.fs = fs ? fs : file_posix(), .manifest = *m}; /* the caller's, borrowed */
+    enum status s = open_shards(&d, directory, err);
+    if (s == STATUS_OK) {
+        s = dataset_compute_fingerprint(&d, out, err);
+    }
+    close_tables(&d);
+    return s;
+}

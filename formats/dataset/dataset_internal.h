@@ -1,0 +1,50 @@
+/*
+ * dataset_internal: the dataset's inside, shared with its caption reader.
+ */
+#ifndef FORMATS_DATASET_DATASET_INTERNAL_H
+#define FORMATS_DATASET_DATASET_INTERNAL_H
+
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_internal.h"
+
+/* Bytes of a file in memory: mapped, or read where the file system is not the machine's own. */
+struct mapping {
+    void *base;
+    size_t base_bytes;
+    bool mapped;
+    const uint8_t *bytes;
+};
+
+struct dataset_shard {
+    char *path;
+    struct mapping mapping;
+    struct shard_index index;
+    uint64_t first_position; /* where no ids overlap: of its first sample */
+    uint64_t first_text;
+};
+
+/* Where a sample is, when ids of shards overlap. */
+struct dataset_place {
+    uint32_t shard;
+    uint32_t index;
+};
+
+struct dataset {
+    const struct file_system *fs;
+    struct manifest manifest;
+    struct dataset_shard *shards; /* (shard_count), as in the manifest */
+    uint32_t shard_count;
+    uint32_t *ranks;              /* (shard_count) shard numbers by first id */
+    struct dataset_place *places; /* (samples), or NULL where no ids overlap */
+    uint64_t *first_texts;        /* (samples), or NULL likewise */
+    uint32_t max_image_bytes;
+    uint32_t max_chunk_bytes;
+    struct token_cache *tokens; /* NULL: see tokens_error */
+    struct error tokens_error;
+};
+
+/* Fills places and first_texts: reads every record. Returns OK, CORRUPT, EXISTS (an id in two
+ * shards) or NOMEM. */
+enum status dataset_merge(struct dataset *d, struct error *err);
+
+#endif

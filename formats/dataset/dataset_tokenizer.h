@@ -1,0 +1,47 @@
+/*
+ * dataset_tokenizer: the tokenizer that lies in a dataset's directory, and the manifest's word on
+ * which one it is.
+ *
+ * Threading : functions over a directory; one writer at a time.
+ * Ownership : opened tokenizers are the caller's.
+ * Untrusted : the files.
+ */
+#ifndef FORMATS_DATASET_DATASET_TOKENIZER_H
+#define FORMATS_DATASET_DATASET_TOKENIZER_H
+
+#include <stdbool.h>
+
+#include "formats/base/file_io.h"
+#include "formats/dataset/manifest.h"
+#include "formats/tokenizer/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DATASET_TOKENIZER_NAME "tokenizer.model"
+
+/* Opens the recorded tokenizer, or DIRECTORY/tokenizer.model where the manifest records none; *out
+ * is NULL where there is neither. Returns OK, MISMATCH (the file is not the recorded one), NOTFOUND
+ * (the recorded one is not there), IO, or what tokenizer_open returns. */
+enum status dataset_tokenizer_open(struct tokenizer **out,
+                                   const char *directory,
+                                   const struct manifest *m,
+                                   const struct file_system *fs,
+                                   struct error *err);
+
+/* Writes the tokenizer's bytes to DIRECTORY/tokenizer.model and records it in the manifest there.
+ * Whatever instant the process dies at, the directory stays a dataset whose record, if it has one,
+ * is true. A tokenizer that is already there and recorded is left as it is; another one is replaced
+ * only with `overwrite`. Returns OK, EXISTS, or what reading and writing the files return. */
+enum status dataset_tokenizer_store(const struct tokenizer *t,
+                                    const char *directory,
+                                    const struct file_system *fs,
+                                    bool overwrite,
+                                    struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

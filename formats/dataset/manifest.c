@@ -1,0 +1,472 @@
+/*
+ * dataset.json to a checked struct: what the program may rely on afterwards is that names are file
+ * names without folders, counts are within the format's limits, and sums over the shards agree with
+ * the totals and with the last generation.
+ */
+#include "formats/dataset/manifest.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/checked.h"
+#include "formats/dataset/manifest_internal.h"
+#include "formats/json/json_reader.h"
+
+static const struct manifest empty;
+
+static enum status nomem(struct error *err) {
+    return error_set(err, STATUS_NOMEM, "out of memory for the manifest");
+}
+
+static enum status copy_text(char **out, const char *text, struct error *err) {
+    size_t size = strlen(text);
+    if (size > MANIFEST_MAX_TEXT_BYTES) {
+        return error_set(err, STATUS_LIMIT, "text of %zu bytes in the manifest, the limit is %d",
+                         size, MANIFEST_MAX_TEXT_BYTES);
+    }
+    *out = malloc(size + 1);
+    if (!*out) {
+        return nomem(err);
+    }
+    memcpy(*out, text, size + 1);
+    return STATUS_OK;
+}
+
+enum status manifest_init(struct manifest *m,
+                          enum shard_container container,
+                          const char *created_by,
+                          struct error *err) {
+    REQUIRE(m && created_by);
+    *m = empty;
+    m->container = container;
+    return copy_text(&m->created_by, created_by, err);
+}
+
+void manifest_fini(struct manifest *m) {
+    for (size_t i = 0; i < m->source_count; i++) {
+        free(m->sources[i].name);
+    }
+    for (size_t i = 0; i < m->option_count; i++) {
+        free(m->options[i].name);
+        free(m->options[i].value);
+    }
+    for (size_t i = 0; i < m->class_count; i++) {
+        free(m->classes[i]);
+    }
+    free(m->tokenizer.file);
+    free(m->tokenizer.kind);
+    free(m->created_by);
+    free(m->classes);
+    free(m->shards);
+    free(m->sources);
+    free(m->options);
+    free(m->generations);
+    *m = empty;
+}
+
+/* Room for element `count` of an array that doubles: capacity is the power of two >= count. */
+static void *grow(void *array, size_t count, size_t element_bytes) {
+    if (count > 0 && (count & (count - 1)) != 0) {
+        return array;
+    }
+    return realloc(array, (count == 0 ? 1 : 2 * count) * element_bytes);
+}
+
+enum status
+manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err) {
+    REQUIRE(m && shard && shard_name_is_valid(shard->name));
+    if (m->shard_count == MANIFEST_MAX_SHARDS) {
+        return error_set(err, STATUS_LIMIT, "more than %d shards: make them larger",
+                         MANIFEST_MAX_SHARDS);
+    }
+    struct shard_summary *shards = grow(m->shards, m->shard_count, sizeof(*shards));
+    if (!shards) {
+        return nomem(err);
+    }
+    m->shards = shards;
+    m->shards[m->shard_count++] = *shard;
+    return STATUS_OK;
+}
+
+/* A file name alone: paths would tell where the packer ran. */
+static bool is_plain_name(const char *name) {
+    return name[0] != '\0' && strchr(name, '/') == NULL;
+}
+
+enum status
+manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct error *err) {
+    REQUIRE(m && name && is_plain_name(name));
+    if (m->source_count == MANIFEST_MAX_SOURCES) {
+        return error_set(err, STATUS_LIMIT, "more than %d sources", MANIFEST_MAX_SOURCES);
+    }
+    struct manifest_source *sources = grow(m->sources, m->source_count, sizeof(*sources));
+    if (!sources) {
+        return nomem(err);
+    }
+    m->sources = sources;
+    m->sources[m->source_count] = (struct manifest_source){NULL, rows};
+    TRY(copy_text(&m->sources[m->source_count].name, name, err));
+    m->source_count++;
+    return STATUS_OK;
+}
+
+enum status
+manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err) {
+    REQUIRE(m && name && value);
+    if (m->option_count == MANIFEST_MAX_OPTIONS) {
+        return error_set(err, STATUS_LIMIT, "more than %d options", MANIFEST_MAX_OPTIONS);
+    }
+    struct manifest_option *options = grow(m->options, m->option_count, sizeof(*options));
+    if (!options) {
+        return nomem(err);
+    }
+    m->options = options;
+    struct manifest_option *o = &m->options[m->option_count];
+    *o = (struct manifest_option){NULL, NULL};
+    TRY(copy_text(&o->name, name, err));
+    enum status s = copy_text(&o->value, value, err);
+    if (s != STATUS_OK) {
+        free(o->name);
+        return s;
+    }
+    m->option_count++;
+    return STATUS_OK;
+}
+
+enum status manifest_add_class(struct manifest *m, const char *name, struct error *err) {
+    REQUIRE(m && name);
+    if (m->class_count == MANIFEST_MAX_CLASSES) {
+        return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
+    }
+    char **classes = grow(m->classes, m->class_count, sizeof(*classes));
+    if (!classes) {
+        return nomem(err);
+    }
+    m->classes = classes;
+    TRY(copy_text(&m->classes[m->class_count], name, err));
+    m->class_count++;
+    return STATUS_OK;
+}
+
+enum status manifest_set_tokenizer(struct manifest *m,
+                                   const char *file,
+                                   const char *kind,
+                                   uint64_t hash,
+                                   struct error *err) {
+    REQUIRE(m && (!file || (kind && is_plain_name(file))));
+    struct manifest_tokenizer t = {NULL, NULL, hash};
+    if (file) {
+        TRY(copy_text(&t.file, file, err));
+        enum status s = copy_text(&t.kind, kind, err);
+        if (s != STATUS_OK) {
+            free(t.file);
+            return s;
+        }
+    }
+    free(m->tokenizer.file);
+    free(m->tokenizer.kind);
+    m->tokenizer = t;
+    return STATUS_OK;
+}
+
+static enum status
+add_generation(struct manifest *m, const struct manifest_generation *g, struct error *err) {
+    if (m->generation_count == MANIFEST_MAX_GENERATIONS) {
+        return error_set(err, STATUS_LIMIT, "more than %d generations", MANIFEST_MAX_GENERATIONS);
+    }
+    struct manifest_generation *generations =
+        grow(m->generations, m->generation_count, sizeof(*generations));
+    if (!generations) {
+        return nomem(err);
+    }
+    m->generations = generations;
+    m->generations[m->generation_count++] = *g;
+    return STATUS_OK;
+}
+
+/* Totals over the shards. False when they do not fit 64 bits. */
+static bool sum_shards(const struct manifest *m, struct manifest *out) {
+    *out = empty;
+    for (size_t i = 0; i < m->shard_count; i++) {
+        const struct shard_summary *s = &m->shards[i];
+        if (!checked_add_u64(out->samples, s->sample_count, &out->samples) ||
+            !checked_add_u64(out->texts, s->text_count, &out->texts) ||
+            !checked_add_u64(out->image_bytes, s->image_bytes, &out->image_bytes) ||
+            !checked_add_u64(out->bytes, s->size_bytes, &out->bytes)) {
+            return false;
+        }
+        if (s->last_id >= out->id_space) {
+            out->id_space = s->last_id + 1;
+        }
+    }
+    return true;
+}
+
+enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err) {
+    REQUIRE(m && m->created_by);
+    struct manifest sum;
+    if (!sum_shards(m, &sum)) {
+        return error_set(err, STATUS_LIMIT, "the dataset's sizes do not fit 64 bits");
+    }
+    m->samples = sum.samples;
+    m->texts = sum.texts;
+    m->image_bytes = sum.image_bytes;
+    m->bytes = sum.bytes;
+    m->fingerprint = fingerprint;
+    m->id_space = sum.id_space > m->id_space ? sum.id_space : m->id_space;
+    const struct manifest_generation g = {
+        .shards = (uint32_t)m->shard_count,
+        .samples = m->samples,
+        .texts = m->texts,
+        .id_space = m->id_space,
+        .fingerprint = fingerprint,
+    };
+    if (m->generation_count > 0) {
+        const struct manifest_generation *last = &m->generations[m->generation_count - 1];
+        if (last->shards == g.shards && last->samples == g.samples && last->texts == g.texts &&
+            last->id_space == g.id_space && last->fingerprint == g.fingerprint) {
+            return STATUS_OK;
+        }
+    }
+    return add_generation(m, &g, err);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+struct parse {
+    struct manifest *m;
+    const char *name;
+    struct error *err;
+};
+
+static enum status corrupt(const struct parse *p, const char *what, size_t index) {
+    return error_set(p->err, STATUS_CORRUPT, "%s: %s %zu is missing or wrong", p->name, what,
+                     index);
+}
+
+static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) {
+    return json_value_u64(json_value_get(v, key), out);
+}
+
+static bool get_u32(const struct json_value *v, const char *key, uint32_t *out) {
+    uint64_t wide = 0;
+    return get_u64(v, key, &wide) && checked_u32(wide, out);
+}
+
+/* Sixteen lower-case hexadecimal digits. */
+static bool get_hex(const struct json_value *v, const char *key, uint64_t *out) {
+    size_t size = 0;
+    const char *text = json_value_string(json_value_get(v, key), &size);
+    if (!text || size != 16) {
+        return false;
+    }
+    *out = 0;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
+            return false;
+        }
+        *out = *out << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return true;
+}
+
+static enum status parse_shards(const struct parse *p, const struct json_value *list) {
+    size_t count = json_value_count(list);
+    if (!json_value_is_array(list) || count > MANIFEST_MAX_SHARDS) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: no list of at most %d shards", p->name,
+                         MANIFEST_MAX_SHARDS);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct json_value *v = json_value_at(list, i);
+        struct shard_summary s = {.name = {0}};
+        const char *name = json_value_string(json_value_get(v, "name"), NULL);
+        if (!name || !shard_name_is_valid(name) || !get_u64(v, "bytes", &s.size_bytes) ||
+            !get_hex(v, "xxh64", &s.hash) || !get_hex(v, "index", &s.index_hash) ||
+            !get_u64(v, "image_bytes", &s.image_bytes) || !get_u64(v, "first_id", &s.first_id) ||
+            !get_u64(v, "last_id", &s.last_id) || !get_u32(v, "samples", &s.sample_count) ||
+            !get_u32(v, "texts", &s.text_count)) {
+            return corrupt(p, "a field of shard", i);
+        }
+        if (s.sample_count < 1 || s.sample_count > SHARD_MAX_SAMPLES || s.first_id > s.last_id ||
+            s.last_id > SHARD_MAX_ID || s.size_bytes > (uint64_t)INT64_MAX ||
+            s.last_id - s.first_id < s.sample_count - 1) {
+            return corrupt(p, "a count of shard", i);
+        }
+        strcpy(s.name, name); /* its size was checked with its characters */
+        TRY(manifest_add_shard(p->m, &s, p->err));
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_sources(const struct parse *p, const struct json_value *list) {
+    for (size_t i = 0; i < json_value_count(list); i++) {
+        const struct json_value *v = json_value_at(list, i);
+        const char *name = json_value_string(json_value_get(v, "name"), NULL);
+        uint64_t rows = 0;
+        if (!name || !is_plain_name(name) || !get_u64(v, "rows", &rows)) {
+            return corrupt(p, "source", i);
+        }
+        TRY(manifest_add_source(p->m, name, rows, p->err));
+    }
+    return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of sources: entry", 0);
+}
+
+static enum status parse_options(const struct parse *p, const struct json_value *object) {
+    void *position = NULL;
+    const char *name = NULL;
+    const struct json_value *value = NULL;
+    if (!json_value_is_object(object)) {
+        return corrupt(p, "the options: entry", 0);
+    }
+    while (json_value_next_member(object, &position, &name, &value)) {
+        const char *text = json_value_string(value, NULL);
+        if (!text) {
+            return corrupt(p, "option", p->m->option_count);
+        }
+        TRY(manifest_add_option(p->m, name, text, p->err));
+    }
+    return STATUS_OK;
+}
+
+/* Absent: none. */
+static enum status parse_classes(const struct parse *p, const struct json_value *list) {
+    if (!list) {
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < json_value_count(list); i++) {
+        const char *name = json_value_string(json_value_at(list, i), NULL);
+        if (!name) {
+            return corrupt(p, "class", i);
+        }
+        TRY(manifest_add_class(p->m, name, p->err));
+    }
+    return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of classes: entry", 0);
+}
+
+/* Absent: none. */
+static enum status parse_tokenizer(const struct parse *p, const struct json_value *v) {
+    if (!v) {
+        return STATUS_OK;
+    }
+    const char *file = json_value_string(json_value_get(v, "file"), NULL);
+    const char *kind = json_value_string(json_value_get(v, "kind"), NULL);
+    uint64_t hash = 0;
+    if (!file || !is_plain_name(file) || !kind || !get_hex(v, "xxh64", &hash)) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: a field of the tokenizer is missing or wrong",
+                         p->name);
+    }
+    return manifest_set_tokenizer(p->m, file, kind, hash, p->err);
+}
+
+static enum status parse_generations(const struct parse *p, const struct json_value *list) {
+    struct manifest_generation before = {0};
+    for (size_t i = 0; i < json_value_count(list); i++) {
+        const struct json_value *v = json_value_at(list, i);
+        struct manifest_generation g = {0};
+        if (!get_u32(v, "shards", &g.shards) || !get_u64(v, "samples", &g.samples) ||
+            !get_u64(v, "texts", &g.texts) || !get_u64(v, "id_space", &g.id_space) ||
+            !get_hex(v, "fingerprint", &g.fingerprint) || g.shards < before.shards ||
+            g.samples < before.samples || g.texts < before.texts || g.id_space < before.id_space ||
+            g.samples > g.id_space) {
+            return corrupt(p, "generation", i);
+        }
+        before = g;
+        TRY(add_generation(p->m, &g, p->err));
+    }
+    return p->m->generation_count > 0 ? STATUS_OK : corrupt(p, "generation", 0);
+}
+
+/* Totals against the shards and the last generation. */
+static enum status check_sums(const struct parse *p, const struct json_value *root) {
+    struct manifest *m = p->m;
+    struct manifest sum;
+    const struct manifest_generation *last = &m->generations[m->generation_count - 1];
+    if (!get_u64(root, "samples", &m->samples) || !get_u64(root, "texts", &m->texts) ||
+        !get_u64(root, "id_space", &m->id_space) ||
+        !get_u64(root, "image_bytes", &m->image_bytes) || !get_u64(root, "bytes", &m->bytes) ||
+        !get_hex(root, "fingerprint", &m->fingerprint)) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: a total is missing or wrong", p->name);
+    }
+    if (!sum_shards(m, &sum) || sum.samples != m->samples || sum.texts != m->texts ||
+        sum.image_bytes != m->image_bytes || sum.bytes != m->bytes || sum.id_space > m->id_space) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: the totals are not the sums of the shards",
+                         p->name);
+    }
+    if (last->shards != m->shard_count || last->samples != m->samples || last->texts != m->texts ||
+        last->id_space != m->id_space || last->fingerprint != m->fingerprint) {
+        return error_set(p->err, STATUS_CORRUPT,
+                         "%s: the last generation is not the dataset as it is", p->name);
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_root(const struct parse *p, const struct json_value *root) {
+    const char *format = json_value_string(json_value_get(root, "format"), NULL);
+    const char *container = json_value_string(json_value_get(root, "container"), NULL);
+    const char *created_by = json_value_string(json_value_get(root, "created_by"), NULL);
+    enum shard_container known;
+    uint64_t version = 0;
+    if (!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version)) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
+    }
+    if (version != MANIFEST_VERSION) {
+        return error_set(p->err, STATUS_VERSION,
+                         "%s: version %" PRIu64 ", this program reads version %d", p->name, version,
+                         MANIFEST_VERSION);
+    }
+    if (!container || !shard_container_of_name(&known, container)) {
+        return error_set(p->err, STATUS_VERSION, "%s: container '%.40s' is not known here", p->name,
+                         container ? container : "");
+    }
+    if (!created_by) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
+    }
+    TRY(manifest_init(p->m, known, created_by, p->err));
+    TRY(parse_shards(p, json_value_get(root, "shards")));
+    TRY(parse_sources(p, json_value_get(root, "sources")));
+    TRY(parse_options(p, json_value_get(root, "options")));
+    TRY(parse_classes(p, json_value_get(root, "classes")));
+    TRY(parse_tokenizer(p, json_value_get(root, "tokenizer")));
+    TRY(parse_generations(p, json_value_get(root, "generations")));
+    return check_sums(p, root);
+}
+
+enum status manifest_parse(struct manifest *m,
+                           const char *name,
+                           const void *text,
+                           size_t size_bytes,
+                           struct error *err) {
+    REQUIRE(m && name && (text || size_bytes == 0));
+    struct json_document *document = NULL;
+    *m = empty;
+    if (size_bytes > MANIFEST_MAX_BYTES) {
+        return error_set(err, STATUS_LIMIT, "%s: has %zu bytes, the limit is %d", name, size_bytes,
+                         MANIFEST_MAX_BYTES);
+    }
+    TRY(json_document_parse(&document, name, text, size_bytes, err));
+    const struct parse p = {m, name, err};
+    enum status s = parse_root(&p, json_document_root(document));
+    json_document_destroy(document);
+    if (s != STATUS_OK) {
+        manifest_fini(m);
+    }
+    return s;
+}
+
+enum status manifest_read(struct manifest *m,
+                          const struct file_system *fs,
+                          const char *directory,
+                          struct error *err) {
+    REQUIRE(m && fs && directory);
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text;
+    *m = empty;
+    TRY(path_join(path, sizeof(path), directory, MANIFEST_NAME, err));
+    TRY(file_read_all(fs, &text, path, MANIFEST_MAX_BYTES, err));
+    enum status s = manifest_parse(m, path, text.data, text.size_bytes, err);
+    byte_buffer_fini(&text);
+    return s;
+}

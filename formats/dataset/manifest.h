@@ -1,0 +1,136 @@
+/*
+ * manifest: dataset.json, the file that makes a directory of shards a dataset: which shards belong
+ * to it and what they hold, how many samples, captions and ids there are, and the fingerprint of
+ * every state the dataset has been in.
+ *
+ * Threading : single-owner.
+ * Ownership : a manifest owns what its pointers point at until manifest_fini.
+ * Untrusted : the file: sizes, counts and names are checked, sums must agree.
+ */
+#ifndef FORMATS_DATASET_MANIFEST_H
+#define FORMATS_DATASET_MANIFEST_H
+
+#include "formats/base/file_io.h"
+#include "formats/shard/shard.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MANIFEST_NAME "dataset.json"
+
+enum {
+    MANIFEST_VERSION = 1,
+    MANIFEST_MAX_BYTES = 64 << 20,
+    MANIFEST_MAX_SHARDS = 60000,
+    MANIFEST_MAX_SOURCES = 1 << 16,
+    MANIFEST_MAX_OPTIONS = 256,
+    MANIFEST_MAX_GENERATIONS = 4096,
+    MANIFEST_MAX_CLASSES = 1 << 20,
+    MANIFEST_MAX_TEXT_BYTES = 4096, /* of a source's, class's or option's text, created_by */
+};
+
+struct manifest_source {
+    char *name;    /* file name without folder */
+    uint64_t rows; /* how many ids it took */
+};
+
+struct manifest_option {
+    char *name;
+    char *value;
+};
+
+/* The tokenizer that lies beside the shards; no part of the fingerprint. */
+struct manifest_tokenizer {
+    char *file;    /* name without folder; NULL: none is recorded */
+    char *kind;    /* tokenizer_kind_name */
+    uint64_t hash; /* XXH64 of the file */
+};
+
+/* The dataset after one run of the packer; each holds the shards of the one before it as its first
+ * ones. */
+struct manifest_generation {
+    uint32_t shards;
+    uint64_t samples, texts, id_space;
+    uint64_t fingerprint;
+};
+
+struct manifest {
+    char *created_by; /* "ccpack 0.1.0" */
+    enum shard_container container;
+    uint64_t samples;  /* sum over the shards */
+    uint64_t texts;    /* captions, sum over the shards */
+    uint64_t id_space; /* largest id + 1 */
+    uint64_t image_bytes;
+    uint64_t bytes; /* of the shard files */
+    uint64_t fingerprint;
+    struct shard_summary *shards; /* any order of ids; no two hold the same id */
+    size_t shard_count;
+    struct manifest_source *sources;
+    size_t source_count;
+    struct manifest_option *options; /* what shaped the bytes: names and values as text */
+    size_t option_count;
+    char **classes; /* names: a sample's label i is classes[i]; none where nobody named them */
+    size_t class_count;
+    struct manifest_tokenizer tokenizer;
+    struct manifest_generation *generations; /* the last is the dataset as it is */
+    size_t generation_count;
+};
+
+/* An empty one, which is valid: a part of a run may have got no samples. Returns OK, LIMIT or
+ * NOMEM.
+ */
+enum status manifest_init(struct manifest *m,
+                          enum shard_container container,
+                          const char *created_by,
+                          struct error *err);
+void manifest_fini(struct manifest *m); /* accepts an all-zero one */
+
+/* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored. */
+enum status
+manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err);
+enum status
+manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct error *err);
+enum status
+manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err);
+enum status manifest_add_class(struct manifest *m, const char *name, struct error *err);
+
+/* Records the tokenizer in place of the one before; `file` NULL: none from now on. Needs no
+ * manifest_seal. Returns OK, NOMEM or LIMIT; the record is as it was after a failure. */
+enum status manifest_set_tokenizer(struct manifest *m,
+                                   const char *file,
+                                   const char *kind,
+                                   uint64_t hash,
+                                   struct error *err);
+
+/* Sums up the shards into the totals, raises id_space to the largest id + 1 (never lowers it), and
+ * appends the generation with this fingerprint (see dataset_fingerprint_of).
+ * A generation equal to the last one is not added twice. Returns OK, NOMEM or LIMIT. */
+enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err);
+
+/* DIRECTORY/dataset.json, atomically. Requires manifest_seal after the last change. Returns OK, IO,
+ * LIMIT or NOMEM. */
+enum status manifest_write(const struct manifest *m,
+                           const struct file_system *fs,
+                           const char *directory,
+                           struct error *err);
+
+/* `m` is initialised by this call; on failure nothing is left to free. Returns OK, NOTFOUND, IO,
+ * CORRUPT, VERSION, LIMIT or NOMEM. */
+enum status manifest_read(struct manifest *m,
+                          const struct file_system *fs,
+                          const char *directory,
+                          struct error *err);
+
+/* The same from memory; `name` is for messages. */
+enum status manifest_parse(struct manifest *m,
+                           const char *name,
+                           const void *text,
+                           size_t size_bytes,
+                           struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,67 @@
+/*
+ * json_reader: JSON text to a tree that is only read. The one door to the JSON library.
+ *
+ * Threading : a document is immutable once parsed; any thread may read it.
+ * Ownership : the document owns its values and strings until json_document_destroy; a
+ *             struct json_value is a borrowed place in it.
+ * Untrusted : the text. Duplicate keys, NUL inside strings, wrong UTF-8, nesting beyond 2048 and
+ *             anything behind the value are refused. Memory is at most a constant times the text's
+ *             size (about 60 bytes per value), so the caller bounds the size.
+ */
+#ifndef FORMATS_JSON_JSON_READER_H
+#define FORMATS_JSON_JSON_READER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+
+struct json_document;
+struct json_value;
+
+/* `name` is for the message: the file that the text is from. Returns OK, NOMEM or CORRUPT (with
+ * line and column). */
+enum status json_document_parse(struct json_document **out,
+                                const char *name,
+                                const void *text,
+                                size_t size_bytes,
+                                struct error *err);
+void json_document_destroy(struct json_document *d); /* accepts NULL */
+
+/* Whether this is JSON that json_document_parse takes, told of plain text only, and several times
+ * faster, without memory: false says nothing, and the text must then be parsed. */
+bool json_text_is_plain(const void *text, size_t size_bytes);
+const struct json_value *json_document_root(const struct json_document *d);
+
+/* All take NULL for "not there", so that a path of lookups needs one test at its end. */
+bool json_value_is_object(const struct json_value *v);
+bool json_value_is_array(const struct json_value *v);
+
+/* Members of an object or elements of an array; 0 for everything else. */
+size_t json_value_count(const struct json_value *v);
+
+/* The member `key` of an object; NULL when there is none or v is no object. */
+const struct json_value *json_value_get(const struct json_value *v, const char *key);
+
+/* Element `index` of an array; NULL outside it or when v is no array. */
+const struct json_value *json_value_at(const struct json_value *v, size_t index);
+
+/* The members of an object in the order of the text: start with *position NULL; false at the end.
+ */
+bool json_value_next_member(const struct json_value *v,
+                            void **position,
+                            const char **key,
+                            const struct json_value **value);
+
+/* The string with its size (NULL where the size is not wanted), ending with a NUL; NULL when v is
+ * no string. */
+const char *json_value_string(const struct json_value *v, size_t *size_bytes);
+
+/* False, and *out as it was, when v is not of this kind: an integer in range, or any number. */
+bool json_value_u64(const struct json_value *v, uint64_t *out);
+bool json_value_i64(const struct json_value *v, int64_t *out);
+bool json_value_double(const struct json_value *v, double *out);
+bool json_value_bool(const struct json_value *v, bool *out);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * shard_foreign: the index of a tar that somebody else has made, so that it is read in place as a
+ * shard of container tar-foreign: samples are added as they stand in the tar, and at the end there
+ * are the bytes of the index, to be written beside the tar as shard_index_name says.
+ *
+ * Threading : one owner at a time; distinct ones are independent.
+ * Ownership : what is given to add is borrowed for the call only.
+ * Untrusted : the members of a sample: they are walked as every reader will walk them, and refused
+ *             where a reader would not find what the index says.
+ */
+#ifndef FORMATS_SHARD_SHARD_FOREIGN_H
+#define FORMATS_SHARD_SHARD_FOREIGN_H
+
+#include "formats/shard/shard_writer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shard_foreign; /* opaque */
+
+/* `name` is the tar's file name, for messages and the summary; `level` zstd's, of the captions.
+ * Requires shard_name_is_valid(name) and a level as shard_writer_open has it. Returns OK or NOMEM.
+ */
+enum status
+shard_foreign_create(struct shard_foreign **out, const char *name, int level, struct error *err);
+void shard_foreign_destroy(struct shard_foreign *x); /* accepts NULL */
+
+/* Where a sample is in its tar. */
+struct shard_foreign_place {
+    uint64_t offset;       /* of its first member's header, or of what announces that member */
+    const void *members;   /* (size_bytes) from there to behind its last member's padding */
+    size_t size_bytes;     /* at most SHARD_MAX_FRAME_BYTES */
+    uint64_t image_offset; /* in the tar: of the image's first byte */
+};
+
+/* Adds a sample; `frame` was built of it, in any container: hashes and captions are taken from
+ * there. Ids may come in any order. Returns OK; CORRUPT when its members cannot be read in place,
+ * or the image is not there (the caller may go on without this sample); LIMIT when there are too
+ * many samples or bytes; NOMEM. */
+enum status shard_foreign_add(struct shard_foreign *x,
+                              const struct shard_frame *frame,
+                              const struct shard_foreign_place *place,
+                              struct error *err);
+
+uint32_t shard_foreign_sample_count(const struct shard_foreign *x);
+
+/* The index into `out` (initialised by this call), and what the manifest says about the tar. Adds
+ * `add_to_ids` to every id. Requires at least one sample. Returns OK, EXISTS (an id twice), LIMIT
+ * or NOMEM; afterwards `x` is only good for destroy. */
+enum status shard_foreign_finish(struct shard_foreign *x,
+                                 struct byte_buffer *out,
+                                 struct shard_summary *summary,
+                                 uint64_t file_bytes,
+                                 uint64_t file_hash,
+                                 uint64_t add_to_ids,
+                                 struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,366 @@
+/*
+ * One sample to the bytes that stand for it in a shard. The tar members come in this order; in
+ * container tar they stand as they are, in tar.zst only what is in front of the image is
+ * compressed:
+ *
+ *     tar      KEY.txt .. KEY.json ..  header of KEY.jpg |  image            | zeros to 512
+ *     zstd     one compressed block (or raw blocks)      |  raw blocks       | one RLE block
+ *
+ * so that the image's bytes are in the file as they came.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/utf8.h"
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_writer.h"
+
+struct shard_frame_builder {
+    enum shard_container container;
+    struct zstd_packer *packer;
+    struct hasher *hasher;
+    struct byte_buffer head; /* what stands in front of the image, uncompressed */
+    struct zstd_repeat repeats[SHARD_MAX_REPEATS];
+};
+
+void shard_frame_fini(struct shard_frame *f) {
+    if (f) {
+        byte_buffer_fini(&f->bytes);
+        byte_buffer_fini(&f->texts);
+        byte_buffer_fini(&f->sizes);
+        memset(f, 0, sizeof(*f));
+    }
+}
+
+enum status shard_frame_builder_create(struct shard_frame_builder **out,
+                                       enum shard_container container,
+                                       int level,
+                                       struct error *err) {
+    REQUIRE(out && level >= SHARD_LEVEL_MIN && level <= SHARD_LEVEL_MAX);
+    REQUIRE(container == SHARD_CONTAINER_TAR_ZSTD || container == SHARD_CONTAINER_TAR);
+    *out = NULL;
+    struct shard_frame_builder *b = calloc(1, sizeof(*b));
+    if (!b) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a frame builder");
+    }
+    b->container = container;
+    byte_buffer_init(&b->head, SHARD_MAX_HEAD_BYTES);
+    enum status s = zstd_packer_create(&b->packer, level, err);
+    if (s == STATUS_OK) {
+        s = hasher_create(&b->hasher, err);
+    }
+    if (s != STATUS_OK) {
+        shard_frame_builder_destroy(b);
+        return s;
+    }
+    *out = b;
+    return STATUS_OK;
+}
+
+void shard_frame_builder_destroy(struct shard_frame_builder *b) {
+    if (b) {
+        zstd_packer_destroy(b->packer);
+        hasher_destroy(b->hasher);
+        byte_buffer_fini(&b->head);
+        free(b);
+    }
+}
+
+static enum status over_limit(const struct shard_sample *s,
+                              const char *what,
+                              uint64_t got,
+                              uint64_t limit,
+                              struct error *err) {
+    return error_set(err, STATUS_LIMIT,
+                     "sample %" PRIu64 ": %s of %" PRIu64 ", the limit is %" PRIu64, s->sample_id,
+                     what, got, limit);
+}
+
+static enum status not_utf8(const struct shard_sample *s,
+                            const char *what,
+                            const struct shard_text *text,
+                            struct error *err) {
+    return error_set(err, STATUS_CORRUPT, "sample %" PRIu64 ": %s is not UTF-8 at byte %zu",
+                     s->sample_id, what, utf8_valid_prefix(text->data, text->size_bytes));
+}
+
+static enum status check_texts(const struct shard_sample *s, struct error *err) {
+    uint64_t total = 0;
+    if (s->caption_count > SHARD_MAX_CAPTIONS) {
+        return over_limit(s, "count of captions", s->caption_count, SHARD_MAX_CAPTIONS, err);
+    }
+    for (size_t k = 0; k < s->caption_count; k++) {
+        const struct shard_text *text = &s->captions[k];
+        total += text->size_bytes;
+        if (text->size_bytes > SHARD_MAX_TEXT_BYTES || total > SHARD_MAX_TEXT_BYTES) {
+            return over_limit(s, "captions with a size", total, SHARD_MAX_TEXT_BYTES, err);
+        }
+        if (utf8_valid_prefix(text->data, text->size_bytes) != text->size_bytes) {
+            return not_utf8(s, "a caption", text, err);
+        }
+    }
+    if (s->json.data && s->json.size_bytes > SHARD_MAX_JSON_BYTES) {
+        return over_limit(s, "JSON with a size", s->json.size_bytes, SHARD_MAX_JSON_BYTES, err);
+    }
+    if (s->json.data && utf8_valid_prefix(s->json.data, s->json.size_bytes) != s->json.size_bytes) {
+        return not_utf8(s, "the JSON", &s->json, err);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_sample(const struct shard_sample *s, struct error *err) {
+    REQUIRE(s->key && s->image && (s->captions || s->caption_count == 0));
+    REQUIRE(s->sample_id <= SHARD_MAX_ID && s->flags <= SHARD_FLAGS_ALL);
+    REQUIRE(s->label >= SHARD_NO_LABEL && s->format <= IMAGE_FORMAT_GIF);
+    if (!shard_key_is_valid(s->key)) {
+        return error_set(err, STATUS_INVALID,
+                         "sample %" PRIu64 ": key '%.80s' cannot be a file "
+                         "name in a shard",
+                         s->sample_id, s->key);
+    }
+    if (s->image_bytes < 1 || s->image_bytes > SHARD_MAX_IMAGE_BYTES) {
+        return over_limit(s, "image with a size", s->image_bytes, SHARD_MAX_IMAGE_BYTES, err);
+    }
+    if (s->width_px > UINT16_MAX || s->height_px > UINT16_MAX) {
+        return over_limit(s, "image with a side",
+                          s->width_px > s->height_px ? s->width_px : s->height_px, UINT16_MAX, err);
+    }
+    return check_texts(s, err);
+}
+
+/* A tar member with its padding, into the head. */
+static enum status put_member(struct byte_buffer *head,
+                              const char *name,
+                              const struct shard_text *body,
+                              struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    uint8_t header[TAR_BLOCK_BYTES];
+    tar_header(header, name, body->size_bytes);
+    TRY(byte_buffer_append(head, header, sizeof(header), err));
+    TRY(byte_buffer_append(head, body->data, body->size_bytes, err));
+    return byte_buffer_append(head, zeros, tar_padding(body->size_bytes), err);
+}
+
+static enum status
+put_head(struct byte_buffer *head, const struct shard_sample *s, struct error *err) {
+    char name[TAR_NAME_BYTES];
+    uint8_t header[TAR_BLOCK_BYTES];
+    head->size_bytes = 0;
+    for (uint32_t k = 0; k < s->caption_count; k++) {
+        tar_member_name(name, s->key, TAR_CAPTION, k, s->format);
+        TRY(put_member(head, name, &s->captions[k], err));
+    }
+    if (s->json.data) {
+        tar_member_name(name, s->key, TAR_JSON, 0, s->format);
+        TRY(put_member(head, name, &s->json, err));
+    }
+    tar_member_name(name, s->key, TAR_IMAGE, 0, s->format);
+    tar_header(header, name, s->image_bytes);
+    return byte_buffer_append(head, header, sizeof(header), err);
+}
+
+enum status
+shard_sample_tar(struct byte_buffer *out, const struct shard_sample *sample, struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    REQUIRE(out && sample);
+    TRY(check_sample(sample, err));
+    TRY(put_head(out, sample, err));
+    TRY(byte_buffer_append(out, sample->image, sample->image_bytes, err));
+    return byte_buffer_append(out, zeros, tar_padding((uint32_t)sample->image_bytes), err);
+}
+
+/* Raw blocks over `data`, none of them the frame's last. */
+static enum status
+put_raw(struct byte_buffer *out, const uint8_t *data, size_t size_bytes, struct error *err) {
+    for (size_t done = 0; done < size_bytes;) {
+        size_t piece =
+            size_bytes - done < SHARD_BLOCK_BYTES ? size_bytes - done : SHARD_BLOCK_BYTES;
+        uint8_t header[SHARD_BLOCK_HEADER_BYTES];
+        block_header(header, false, BLOCK_RAW, (uint32_t)piece);
+        TRY(byte_buffer_append(out, header, sizeof(header), err));
+        TRY(byte_buffer_append(out, data + done, piece, err));
+        done += piece;
+    }
+    return STATUS_OK;
+}
+
+/* Bytes `begin` to `end` of the head repeat what is `offset` before; but for the very first ones.
+ */
+static size_t
+put_repeat(struct zstd_repeat *out, size_t n, size_t begin, size_t end, size_t offset) {
+    if (begin < end && n < SHARD_MAX_REPEATS) {
+        out[n++] = (struct zstd_repeat){(uint32_t)begin, (uint32_t)end, (uint32_t)offset};
+    }
+    return n;
+}
+
+/* Behind a body of so many bytes: its padding, the next header, which is much like the one before
+ * it. */
+static size_t
+put_member_repeats(struct zstd_repeat *out, size_t n, size_t *header, size_t size_bytes) {
+    size_t end = *header + TAR_BLOCK_BYTES + size_bytes;
+    size_t next = end + tar_padding(size_bytes);
+    n = put_repeat(out, n, end + 1, next, 1);
+    n = put_repeat(out, n, next, next + TAR_BLOCK_BYTES, next - *header);
+    *header = next;
+    return n;
+}
+
+size_t shard_head_repeats(struct zstd_repeat out[SHARD_MAX_REPEATS],
+                          const uint8_t *head,
+                          const struct shard_sample *s) {
+    /* The zeros of a first header: behind its name, its type, its magic. */
+    enum { MODE_AT = 100, LINK_AT = 157, MAGIC_AT = 257, MAGIC_END = 265 };
+    size_t header = 0;
+    size_t n = put_repeat(out, 0, strlen((const char *)head) + 1, MODE_AT, 1);
+    n = put_repeat(out, n, LINK_AT + 1, MAGIC_AT, 1);
+    n = put_repeat(out, n, MAGIC_END + 1, TAR_BLOCK_BYTES, 1);
+    for (size_t k = 0; k < s->caption_count; k++) {
+        n = put_member_repeats(out, n, &header, s->captions[k].size_bytes);
+    }
+    return s->json.data ? put_member_repeats(out, n, &header, s->json.size_bytes) : n;
+}
+
+static enum status put_head_blocks(struct shard_frame_builder *b,
+                                   struct byte_buffer *out,
+                                   const struct shard_sample *s,
+                                   struct error *err) {
+    static const uint8_t room[SHARD_BLOCK_HEADER_BYTES];
+    const struct byte_buffer *head = &b->head;
+    if (head->size_bytes <= SHARD_BLOCK_BYTES) {
+        size_t at = out->size_bytes;
+        size_t block_bytes = 0;
+        TRY(byte_buffer_append(out, room, sizeof(room), err));
+        size_t repeats = shard_head_repeats(b->repeats, head->data, s);
+        TRY(zstd_packer_block(b->packer, out, &block_bytes, head->data, head->size_bytes,
+                              b->repeats, repeats, err));
+        if (block_bytes > 0) {
+            block_header(out->data + at, false, BLOCK_ZSTD, (uint32_t)block_bytes);
+            return STATUS_OK;
+        }
+        out->size_bytes = at;
+    }
+    return put_raw(out, head->data, head->size_bytes, err);
+}
+
+/* Of the raw block that holds the image from `offset` on: the frame's last one where nothing is
+ * behind the image. */
+static void image_block_header(uint8_t *out, size_t image_bytes, size_t offset) {
+    size_t left = image_bytes - offset;
+    bool last = left <= SHARD_BLOCK_BYTES;
+    block_header(out, last && tar_padding(image_bytes) == 0, BLOCK_RAW,
+                 last ? (uint32_t)left : SHARD_BLOCK_BYTES);
+}
+
+/* Of all members and, into *image, of the image. */
+static uint64_t
+content_hash(const struct shard_frame_builder *b, const struct shard_sample *s, uint64_t *image) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    const struct hash64_part parts[] = {
+        {b->head.data, b->head.size_bytes}, /* whole blocks, so whole stripes */
+        {s->image, s->image_bytes},
+        {zeros, tar_padding(s->image_bytes)},
+    };
+    return hash64_nested(image, parts);
+}
+
+static enum status put_frame(struct shard_frame_builder *b,
+                             struct shard_frame *out,
+                             const struct shard_sample *s,
+                             struct error *err) {
+    struct byte_buffer *bytes = &out->bytes;
+    uint8_t header[FRAME_MAX_HEADER_BYTES];
+    uint32_t padding = tar_padding(s->image_bytes);
+    TRY(byte_buffer_append(bytes, header, frame_header(header, out->content_bytes), err));
+    TRY(put_head_blocks(b, bytes, s, err));
+    image_block_header(header, s->image_bytes, 0);
+    TRY(byte_buffer_append(bytes, header, SHARD_BLOCK_HEADER_BYTES, err));
+    out->image_at = bytes->size_bytes;
+    if (padding > 0) {
+        uint8_t block[SHARD_BLOCK_HEADER_BYTES + 1] = {0};
+        block_header(block, true, BLOCK_RLE, padding);
+        TRY(byte_buffer_append(bytes, block, sizeof(block), err));
+    }
+    return byte_buffer_u32(bytes, out->content_check, err);
+}
+
+static enum status put_members(struct shard_frame_builder *b,
+                               struct shard_frame *out,
+                               const struct shard_sample *s,
+                               struct error *err) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    TRY(byte_buffer_append(&out->bytes, b->head.data, b->head.size_bytes, err));
+    out->image_at = out->bytes.size_bytes;
+    return byte_buffer_append(&out->bytes, zeros, tar_padding(s->image_bytes), err);
+}
+
+/* Head, image block, header and image block again and again, what is behind the image. */
+bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece *out) {
+    bool blocks = f->container == SHARD_CONTAINER_TAR_ZSTD;
+    size_t image_bytes = f->record.image_bytes;
+    size_t last = blocks ? 2 * ((image_bytes - 1) / SHARD_BLOCK_BYTES + 1) : 2;
+    size_t offset = blocks ? i / 2 * SHARD_BLOCK_BYTES : 0;
+    size_t left = image_bytes - (i < last ? offset : 0);
+    if (i == 0) {
+        out->data = f->bytes.data;
+        out->size_bytes = f->image_at;
+    } else if (i == last) {
+        out->data = f->bytes.data + f->image_at;
+        out->size_bytes = f->bytes.size_bytes - f->image_at;
+    } else if (i % 2 == 1) {
+        out->data = f->image + offset;
+        out->size_bytes = blocks && left > SHARD_BLOCK_BYTES ? SHARD_BLOCK_BYTES : left;
+    } else {
+        image_block_header(out->header, image_bytes, offset);
+        out->data = out->header;
+        out->size_bytes = SHARD_BLOCK_HEADER_BYTES;
+    }
+    return i <= last;
+}
+
+static enum status
+put_captions(struct shard_frame *out, const struct shard_sample *s, struct error *err) {
+    out->texts.size_bytes = 0;
+    out->sizes.size_bytes = 0;
+    for (size_t k = 0; k < s->caption_count; k++) {
+        TRY(byte_buffer_append(&out->texts, s->captions[k].data, s->captions[k].size_bytes, err));
+        TRY(byte_buffer_u32(&out->sizes, (uint32_t)s->captions[k].size_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+enum status shard_frame_build(struct shard_frame_builder *b,
+                              struct shard_frame *out,
+                              const struct shard_sample *sample,
+                              struct error *err) {
+    REQUIRE(b && out && sample);
+    TRY(check_sample(sample, err));
+    out->record = (struct shard_record){
+        .sample_id = sample->sample_id,
+        .caption_hash = caption_hash_with(b->hasher, sample->captions, sample->caption_count),
+        .image_bytes = (uint32_t)sample->image_bytes,
+        .text_count = (uint32_t)sample->caption_count,
+        .width_px = sample->width_px,
+        .height_px = sample->height_px,
+        .format = sample->format,
+        .flags = sample->flags,
+        .label = sample->label,
+    };
+    out->key_hash = hash64(sample->key, strlen(sample->key));
+    TRY(put_head(&b->head, sample, err));
+    TRY(put_captions(out, sample, err));
+    out->container = b->container;
+    out->content_bytes =
+        (uint32_t)(b->head.size_bytes + sample->image_bytes + tar_padding(sample->image_bytes));
+    out->content_check = (uint32_t)content_hash(b, sample, &out->record.image_hash);
+    out->bytes.size_bytes = 0;
+    TRY(b->container == SHARD_CONTAINER_TAR ? put_members(b, out, sample, err)
+                                            : put_frame(b, out, sample, err));
+    out->image = sample->image;
+    out->record.image_offset = out->image_at;
+    out->record.frame_bytes = (uint32_t)out->bytes.size_bytes +
+                              shard_image_span_bytes(b->container, out->record.image_bytes);
+    return STATUS_OK;
+}

@@ -1,0 +1,119 @@
+/*
+ * shard_reader: the samples of one shard file with all that belongs to them, for tools; and the
+ * check of a whole shard. Training reads images through formats/dataset/dataset.h instead.
+ *
+ * Threading : one owner at a time; distinct readers are independent.
+ * Ownership : the reader owns its file and index. A sample_view borrows from the reader until the
+ *             next call on the same reader.
+ * Untrusted : every byte of the file. Limits are in formats/SHARD_FORMAT.md.
+ */
+#ifndef FORMATS_SHARD_SHARD_READER_H
+#define FORMATS_SHARD_SHARD_READER_H
+
+#include "formats/base/file_io.h"
+#include "formats/shard/shard.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct shard_reader; /* opaque */
+
+struct sample_view { /* borrowed, never freed */
+    struct shard_record record;
+    const char *key; /* ends with a NUL */
+    const uint8_t *image;
+    size_t image_bytes;
+    const struct shard_text *captions;
+    size_t caption_count;
+    struct shard_text json; /* data NULL: none */
+    const uint8_t *tar;     /* all of it as tar members, padded to 512 bytes */
+    size_t tar_bytes;
+};
+
+/* Reads the index inside the shard (never the sidecar). On failure *out is NULL. Returns OK, IO,
+ * NOTFOUND, CORRUPT, VERSION, LIMIT or NOMEM. */
+enum status shard_reader_open(struct shard_reader **out,
+                              const struct file_system *fs,
+                              const char *path,
+                              struct error *err);
+void shard_reader_close(struct shard_reader *r); /* accepts NULL */
+
+/* Whether a file ends as a shard does: true says nothing about the rest of it, so that a damaged
+ * shard is told from a file that never was one. Returns OK, IO or NOTFOUND. */
+enum status shard_reader_recognise(bool *out,
+                                   const struct file_system *fs,
+                                   const char *path,
+                                   struct error *err);
+
+uint32_t shard_reader_sample_count(const struct shard_reader *r);
+enum shard_container shard_reader_container(const struct shard_reader *r);
+
+/* The record at `index`, by ascending id. Requires index < shard_reader_sample_count(r). Returns OK
+ * or CORRUPT. */
+enum status shard_reader_record(struct shard_reader *r,
+                                uint32_t index,
+                                struct shard_record *out,
+                                struct error *err);
+
+/* OK and *index, or NOTFOUND. */
+enum status
+shard_reader_find(struct shard_reader *r, uint64_t sample_id, uint32_t *index, struct error *err);
+
+/* Reads, decompresses and checks one sample: the frame's checksum, the tar inside, the image's and
+ * the captions' hashes, and that the image lies in the file where the record says. Requires index <
+ * shard_reader_sample_count(r). Returns OK, IO, CORRUPT, LIMIT or NOMEM; on failure *view is empty.
+ */
+enum status shard_reader_get(struct shard_reader *r,
+                             uint32_t index,
+                             struct sample_view *view,
+                             struct error *err);
+
+/* The k-th caption of a sample out of the caption column. Requires index and k in range. Returns
+ * OK, CORRUPT or NOMEM. */
+enum status shard_reader_caption(struct shard_reader *r,
+                                 uint32_t index,
+                                 uint32_t k,
+                                 struct shard_text *out,
+                                 struct error *err);
+
+/* Reads the file from end to end for its hash: what the manifest should say about it. Returns OK,
+ * IO or NOMEM. */
+enum status
+shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct error *err);
+
+/* ---- the check of everything ----------------------------------------------------------------- */
+
+#define SHARD_NO_SAMPLE UINT64_MAX
+
+struct shard_verify {
+    const struct shard_summary
+        *expected; /* the manifest's; NULL: only what the shard itself says */
+    /* Called for each fault: the sample's id or SHARD_NO_SAMPLE, the byte in the shard file where
+     * it was found, what is wrong. */
+    void (*fault)(void *cookie, uint64_t sample_id, uint64_t offset, const char *text);
+    /* Called now and then with the bytes done since the last call; false stops with INTERRUPTED.
+     * May be NULL. */
+    bool (*progress)(void *cookie, uint64_t bytes);
+    /* Called for each sample that is as it must be, for checks of what it means. CORRUPT,
+     * UNSUPPORTED or LIMIT with a message is a fault of the sample, any other failure ends the
+     * check. May be NULL. */
+    enum status (*sample)(void *cookie, const struct sample_view *view, struct error *err);
+    void *cookie;
+};
+
+/* Reads and checks every byte: size and hash against the manifest, that frames, index and seek
+ * table tile the file, every frame, every image, captions and records against the content, the
+ * sidecar beside it against the index. Returns OK when there was no fault; CORRUPT when there was
+ * any; INTERRUPTED, IO, NOTFOUND or NOMEM when the check itself could not be done, or what `sample`
+ * returned. */
+enum status shard_verify(const struct file_system *fs,
+                         const char *path,
+                         const struct shard_verify *how,
+                         struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

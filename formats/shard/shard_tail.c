@@ -1,0 +1,155 @@
+/*
+ * The way into a shard, from its end:
+ *
+ *     tar.zst  .. index frame | seek table: .. entry of the index frame, footer
+ *     tar      .. header, index, zeros | trailer | two zero blocks
+ *
+ * Both ends are written last, so that a file that has one was finished.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/shard/shard_internal.h"
+#include "formats/shard/shard_reader.h"
+
+static const char trailer_magic[8] = {'C', 'C', 'S', 'T', 'R', 'A', 'I', 'L'};
+
+enum { TRAILER_HASHED_BYTES = TRAILER_BYTES - 8 };
+
+void tar_trailer(uint8_t out[TRAILER_BYTES],
+                 uint64_t index_offset,
+                 uint64_t index_bytes,
+                 uint64_t file_bytes) {
+    memset(out, 0, TRAILER_BYTES);
+    memcpy(out, trailer_magic, sizeof(trailer_magic));
+    store_u64(out + 8, index_offset);
+    store_u64(out + 16, index_bytes);
+    store_u64(out + 24, file_bytes);
+    store_u64(out + TRAILER_HASHED_BYTES, hash64(out, TRAILER_HASHED_BYTES));
+}
+
+/* The last bytes of a file, all that both containers ask for. */
+struct end {
+    uint8_t bytes[TRAILER_BYTES + TAR_END_BYTES];
+    size_t size_bytes; /* fewer in a short file */
+};
+
+static bool ends_as_zst(const struct end *e) {
+    return e->size_bytes >= SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES &&
+           load_u32(e->bytes + e->size_bytes - 4) == SEEK_FOOTER_MAGIC;
+}
+
+static bool ends_as_tar(const struct end *e) {
+    static const uint8_t zeros[TAR_END_BYTES];
+    return e->size_bytes == sizeof(e->bytes) &&
+           memcmp(e->bytes, trailer_magic, sizeof(trailer_magic)) == 0 &&
+           memcmp(e->bytes + TRAILER_BYTES, zeros, sizeof(zeros)) == 0;
+}
+
+static enum status find_in_zst(const struct file_system *fs,
+                               struct file *f,
+                               const char *path,
+                               uint64_t file_bytes,
+                               const struct end *e,
+                               struct shard_tail *out,
+                               struct error *err) {
+    const uint8_t *tail = e->bytes + e->size_bytes - SEEK_ENTRY_BYTES - SEEK_FOOTER_BYTES;
+    uint8_t header[SKIPPABLE_HEADER_BYTES];
+    size_t got = 0;
+    uint64_t frames = load_u32(tail + SEEK_ENTRY_BYTES);
+    uint64_t table = SKIPPABLE_HEADER_BYTES + frames * SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
+    uint64_t frame = load_u32(tail);
+    if (tail[SEEK_ENTRY_BYTES + 4] != SEEK_DESCRIPTOR || frames < 3 ||
+        frames > SHARD_MAX_SAMPLES + 2 || table > file_bytes || frame > file_bytes - table ||
+        frame < SKIPPABLE_HEADER_BYTES) {
+        return error_set(err, STATUS_CORRUPT, "%s: its seek table does not fit the file", path);
+    }
+    uint64_t offset = file_bytes - table - frame;
+    TRY(fs->pread(f, header, &got, sizeof(header), offset, err));
+    if (got != sizeof(header) || load_u32(header) != SHARD_INDEX_FRAME_MAGIC ||
+        load_u32(header + 4) != frame - SKIPPABLE_HEADER_BYTES) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: no index in front of the seek table (byte %" PRIu64 ")", path,
+                         offset);
+    }
+    *out = (struct shard_tail){
+        .container = SHARD_CONTAINER_TAR_ZSTD,
+        .index_offset = offset + SKIPPABLE_HEADER_BYTES,
+        .index_bytes = (uint32_t)(frame - SKIPPABLE_HEADER_BYTES),
+    };
+    return STATUS_OK;
+}
+
+static enum status find_in_tar(const char *path,
+                               uint64_t file_bytes,
+                               const struct end *e,
+                               struct shard_tail *out,
+                               struct error *err) {
+    uint8_t expected[TRAILER_BYTES];
+    uint64_t offset = load_u64(e->bytes + 8);
+    uint64_t size = load_u64(e->bytes + 16);
+    tar_trailer(expected, offset, size, file_bytes);
+    /* The sizes are bounded before they are added. */
+    if (memcmp(e->bytes, expected, sizeof(expected)) != 0 || offset > file_bytes ||
+        size > UINT32_MAX - SKIPPABLE_HEADER_BYTES || offset < TAR_BLOCK_BYTES ||
+        file_bytes - offset != tar_index_member_bytes(size) + TAR_END_BYTES) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: its trailer (byte %" PRIu64 ") is damaged or of another file", path,
+                         file_bytes - sizeof(e->bytes));
+    }
+    *out = (struct shard_tail){
+        .container = SHARD_CONTAINER_TAR,
+        .index_offset = offset,
+        .index_bytes = (uint32_t)size,
+    };
+    return STATUS_OK;
+}
+
+enum status shard_tail_find(const struct file_system *fs,
+                            struct file *f,
+                            const char *path,
+                            uint64_t file_bytes,
+                            struct shard_tail *out,
+                            struct error *err) {
+    struct end e = {.size_bytes = sizeof(e.bytes)};
+    if (file_bytes < e.size_bytes) {
+        e.size_bytes = (size_t)file_bytes;
+    }
+    size_t got = 0;
+    TRY(fs->pread(f, e.bytes, &got, e.size_bytes, file_bytes - e.size_bytes, err));
+    if (got == e.size_bytes && ends_as_zst(&e)) {
+        return find_in_zst(fs, f, path, file_bytes, &e, out, err);
+    }
+    if (got == e.size_bytes && ends_as_tar(&e)) {
+        return find_in_tar(path, file_bytes, &e, out, err);
+    }
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: ends with neither a seek table nor a trailer: unfinished, cut off or no "
+                     "shard (%" PRIu64 " bytes)",
+                     path, file_bytes);
+}
+
+enum status shard_reader_recognise(bool *out,
+                                   const struct file_system *fs,
+                                   const char *path,
+                                   struct error *err) {
+    REQUIRE(out && fs && path);
+    *out = false;
+    struct file *f = NULL;
+    struct shard_tail tail;
+    uint64_t file_bytes = 0;
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, &file_bytes, err);
+    if (s == STATUS_OK) {
+        struct error why = {0};
+        s = shard_tail_find(fs, f, path, file_bytes, &tail, &why);
+        *out = s == STATUS_OK;
+        if (s == STATUS_CORRUPT) {
+            s = STATUS_OK;
+        } else if (s != STATUS_OK && err) {
+            *err = why;
+        }
+    }
+    fs->close(f);
+    return s;
+}

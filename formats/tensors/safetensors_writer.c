@@ -1,0 +1,401 @@
+/*
+ * Writing safetensors files in one pass.
+ *
+ * The header comes first in the file and names every tensor with its place, which is known from the
+ * declarations alone; the hashes are known only after the data has gone by. So they are themselves
+ * the last tensor, and nothing has to be written twice or held in memory:
+ *
+ *     declare ... | header -> disk, hash[0] | data -> disk, hash[1 + i] ... | hashes -> disk |
+ * rename
+ */
+#include "formats/tensors/safetensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/checked.h"
+#include "formats/base/hash.h"
+#include "formats/base/json_writer.h"
+#include "formats/base/utf8.h"
+#include "formats/tensors/safetensors_internal.h"
+
+struct declared {
+    char *name;
+    uint64_t name_hash;
+    enum safetensors_dtype dtype;
+    uint32_t dim_count;
+    uint64_t shape[SAFETENSORS_MAX_DIMS];
+    uint64_t size_bytes;
+};
+
+struct entry {
+    char *key;
+    char *value;
+};
+
+struct safetensors_writer {
+    const struct file_system *fs;
+    struct file *file;
+    char *path;
+    char *temporary;
+    struct declared *tensors;
+    size_t tensor_count;
+    size_t tensor_capacity;
+    struct entry *metadata;
+    size_t metadata_count;
+    size_t metadata_capacity;
+    uint64_t text_bytes; /* of all names, keys and values */
+    struct hasher *hasher;
+    uint64_t *hashes; /* once the header is written */
+    size_t current;   /* tensor that the next bytes belong to */
+    uint64_t current_done_bytes;
+    bool broken; /* a write failed: nothing more can become of this file */
+    bool finished;
+};
+
+enum status safetensors_writer_create(struct safetensors_writer **out,
+                                      const struct file_system *fs,
+                                      const char *path,
+                                      struct error *err) {
+    REQUIRE(out && fs && path);
+    *out = NULL;
+    size_t path_size = strlen(path);
+    if (path_size + sizeof ".tmp" > PATH_MAX_BYTES) {
+        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 5);
+    }
+    enum status s = STATUS_OK;
+    struct safetensors_writer *w = calloc(1, sizeof *w);
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    w->fs = fs;
+    w->path = strdup(path);
+    w->temporary = malloc(path_size + sizeof ".tmp");
+    if (!w->path || !w->temporary) {
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+        goto fail;
+    }
+    snprintf(w->temporary, path_size + sizeof ".tmp", "%s.tmp", path);
+    TRY_OR_FAIL(s, hasher_create(&w->hasher, err));
+    TRY_OR_FAIL(s, fs->open(fs->context, &w->file, w->temporary, FILE_REPLACE, err));
+    *out = w;
+    return STATUS_OK;
+fail:
+    safetensors_writer_destroy(w);
+    return s;
+}
+
+void safetensors_writer_destroy(struct safetensors_writer *w) {
+    if (!w) {
+        return;
+    }
+    if (w->file) {
+        w->fs->close(w->file);
+        if (!w->finished) {
+            w->fs->remove(w->fs->context, w->temporary, NULL);
+        }
+    }
+    for (size_t i = 0; i < w->tensor_count; i++) {
+        free(w->tensors[i].name);
+    }
+    for (size_t i = 0; i < w->metadata_count; i++) {
+        free(w->metadata[i].key);
+        free(w->metadata[i].value);
+    }
+    free(w->tensors);
+    free(w->metadata);
+    hasher_destroy(w->hasher);
+    free(w->hashes);
+    free(w->temporary);
+    free(w->path);
+    free(w);
+}
+
+/* ---- declarations -----------------------------------------------------------------------------
+ */
+
+static bool is_utf8(const char *text) {
+    size_t size_bytes = strlen(text);
+    return utf8_valid_prefix(text, size_bytes) == size_bytes;
+}
+
+static bool is_reserved(const char *name) {
+    return strcmp(name, SAFETENSORS_HASH_NAME) == 0 || strcmp(name, "__metadata__") == 0;
+}
+
+/* What holds for a tensor's name and for a metadata key. */
+static enum status
+check_name(const struct safetensors_writer *w, const char *name, size_t count, struct error *err) {
+    if (w->hashes) {
+        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" comes after the first data", w->path,
+                         name);
+    }
+    if (name[0] == '\0' || !is_utf8(name) || is_reserved(name)) {
+        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" is empty, reserved or not UTF-8",
+                         w->path, name);
+    }
+    if (strlen(name) > SAFETENSORS_MAX_NAME_BYTES || count >= SAFETENSORS_MAX_TENSORS) {
+        return error_set(err, STATUS_LIMIT,
+                         "%s: name of %zu bytes as entry %zu: at most %d bytes and %d entries",
+                         w->path, strlen(name), count + 1, SAFETENSORS_MAX_NAME_BYTES,
+                         SAFETENSORS_MAX_TENSORS);
+    }
+    return STATUS_OK;
+}
+
+/* Room for one more element of `element_bytes` in a growing array. */
+static enum status grow(const struct safetensors_writer *w,
+                        void **array,
+                        size_t *capacity,
+                        size_t count,
+                        size_t element_bytes,
+                        struct error *err) {
+    if (count < *capacity) {
+        return STATUS_OK;
+    }
+    size_t wanted = *capacity ? 2 * *capacity : 64;
+    void *larger = realloc(*array, wanted * element_bytes);
+    if (!larger) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+    }
+    *array = larger;
+    *capacity = wanted;
+    return STATUS_OK;
+}
+
+static enum status count_text(struct safetensors_writer *w, size_t size_bytes, struct error *err) {
+    if (size_bytes > SAFETENSORS_MAX_HEADER_BYTES - w->text_bytes) {
+        return error_set(err, STATUS_LIMIT, "%s: more than %d bytes of names and metadata", w->path,
+                         SAFETENSORS_MAX_HEADER_BYTES);
+    }
+    w->text_bytes += size_bytes;
+    return STATUS_OK;
+}
+
+enum status safetensors_writer_metadata(struct safetensors_writer *w,
+                                        const char *key,
+                                        const char *value,
+                                        struct error *err) {
+    REQUIRE(w && key && value);
+    TRY(check_name(w, key, w->metadata_count, err));
+    if (!is_utf8(value)) {
+        return error_set(err, STATUS_INVALID, "%s: metadata \"%.200s\" is not UTF-8", w->path, key);
+    }
+    for (size_t i = 0; i < w->metadata_count; i++) {
+        if (strcmp(w->metadata[i].key, key) == 0) {
+            return error_set(err, STATUS_EXISTS, "%s: metadata \"%.200s\" is there already",
+                             w->path, key);
+        }
+    }
+    TRY(count_text(w, strlen(key) + strlen(value), err));
+    void *array = w->metadata;
+    TRY(grow(w, &array, &w->metadata_capacity, w->metadata_count, sizeof *w->metadata, err));
+    w->metadata = array;
+    struct entry e = {.key = strdup(key), .value = strdup(value)};
+    if (!e.key || !e.value) {
+        free(e.key);
+        free(e.value);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+    }
+    w->metadata[w->metadata_count++] = e;
+    return STATUS_OK;
+}
+
+enum status safetensors_writer_declare(struct safetensors_writer *w,
+                                       const char *name,
+                                       enum safetensors_dtype dtype,
+                                       const uint64_t *shape,
+                                       uint32_t dim_count,
+                                       struct error *err) {
+    REQUIRE(w && name && (shape || dim_count == 0) && safetensors_dtype_bytes(dtype) > 0);
+    TRY(check_name(w, name, w->tensor_count, err));
+    struct declared t = {.dtype = dtype, .dim_count = dim_count};
+    uint64_t element_count = 0;
+    if (dim_count > SAFETENSORS_MAX_DIMS ||
+        !safetensors_sizes(dtype, shape, dim_count, &element_count, &t.size_bytes)) {
+        return error_set(err, STATUS_LIMIT,
+                         "%s: tensor \"%.200s\" has more than %d dimensions or 2^63 bytes", w->path,
+                         name, SAFETENSORS_MAX_DIMS);
+    }
+    if (dim_count > 0) {
+        memcpy(t.shape, shape, dim_count * sizeof *shape);
+    }
+    t.name_hash = hash64(name, strlen(name));
+    for (size_t i = 0; i < w->tensor_count; i++) {
+        if (w->tensors[i].name_hash == t.name_hash && strcmp(w->tensors[i].name, name) == 0) {
+            return error_set(err, STATUS_EXISTS, "%s: tensor \"%.200s\" is there already", w->path,
+                             name);
+        }
+    }
+    TRY(count_text(w, strlen(name), err));
+    void *array = w->tensors;
+    TRY(grow(w, &array, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors, err));
+    w->tensors = array;
+    t.name = strdup(name);
+    if (!t.name) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+    }
+    w->tensors[w->tensor_count++] = t;
+    return STATUS_OK;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
+
+static void put_tensor(struct json_writer *json,
+                       const char *name,
+                       enum safetensors_dtype dtype,
+                       const uint64_t *shape,
+                       uint32_t dim_count,
+                       uint64_t begin,
+                       uint64_t end) {
+    json_open_object(json, name);
+    json_string(json, "dtype", safetensors_dtype_name(dtype));
+    json_open_array(json, "shape");
+    for (uint32_t i = 0; i < dim_count; i++) {
+        json_u64(json, NULL, shape[i]);
+    }
+    json_close_array(json);
+    json_open_array(json, "data_offsets");
+    json_u64(json, NULL, begin);
+    json_u64(json, NULL, end);
+    json_close_array(json);
+    json_close_object(json);
+}
+
+static enum status
+build_json(const struct safetensors_writer *w, struct json_writer *json, struct error *err) {
+    json_open_object(json, NULL);
+    json_open_object(json, "__metadata__");
+    json_string(json, SAFETENSORS_HASH_NAME, SAFETENSORS_HASH_VALUE);
+    for (size_t i = 0; i < w->metadata_count; i++) {
+        json_string(json, w->metadata[i].key, w->metadata[i].value);
+    }
+    json_close_object(json);
+    uint64_t at = 0;
+    for (size_t i = 0; i < w->tensor_count; i++) {
+        const struct declared *t = &w->tensors[i];
+        uint64_t end = 0;
+        if (!checked_add_u64(at, t->size_bytes, &end) || end > INT64_MAX - (1 << 20)) {
+            return error_set(err, STATUS_LIMIT, "%s: more than 2^63 bytes of tensors", w->path);
+        }
+        put_tensor(json, t->name, t->dtype, t->shape, t->dim_count, at, end);
+        at = end;
+    }
+    const uint64_t hash_count = w->tensor_count + 1;
+    put_tensor(json, SAFETENSORS_HASH_NAME, SAFETENSORS_U64, &hash_count, 1, at,
+               at + 8 * hash_count);
+    json_close_object(json);
+    return json_writer_status(json, err);
+}
+
+/* Finishes the hash of every tensor that has all of its bytes: the current one, and empty ones
+ * that follow. */
+static void pass_complete(struct safetensors_writer *w) {
+    while (w->current < w->tensor_count &&
+           w->current_done_bytes == w->tensors[w->current].size_bytes) {
+        w->hashes[1 + w->current] = hasher_value(w->hasher);
+        hasher_reset(w->hasher);
+        w->current++;
+        w->current_done_bytes = 0;
+    }
+}
+
+static enum status write_header(struct safetensors_writer *w, struct error *err) {
+    struct json_writer json;
+    json_writer_init(&json, SAFETENSORS_MAX_HEADER_BYTES);
+    struct byte_buffer head;
+    byte_buffer_init(&head, SAFETENSORS_MAX_HEADER_BYTES + SAFETENSORS_LENGTH_BYTES);
+    enum status s = STATUS_OK;
+    w->hashes = calloc(w->tensor_count + 1, sizeof *w->hashes);
+    if (!w->hashes) {
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, build_json(w, &json, err));
+    size_t padding =
+        (SAFETENSORS_ALIGNMENT_BYTES - json.out.size_bytes % SAFETENSORS_ALIGNMENT_BYTES) %
+        SAFETENSORS_ALIGNMENT_BYTES;
+    TRY_OR_FAIL(s, byte_buffer_u64(&head, json.out.size_bytes + padding, err));
+    TRY_OR_FAIL(s, byte_buffer_append(&head, json.out.data, json.out.size_bytes, err));
+    TRY_OR_FAIL(s, byte_buffer_append(&head, "        ", padding, err));
+    w->hashes[0] = hash64(head.data, head.size_bytes);
+    TRY_OR_FAIL(s, w->fs->write(w->file, head.data, head.size_bytes, err));
+    pass_complete(w);
+fail:
+    w->broken = s < STATUS_OK;
+    byte_buffer_fini(&head);
+    json_writer_fini(&json);
+    return s;
+}
+
+enum status safetensors_writer_data(struct safetensors_writer *w,
+                                    const void *data,
+                                    size_t size_bytes,
+                                    struct error *err) {
+    REQUIRE(w && (data || size_bytes == 0) && !w->finished);
+    if (w->broken) {
+        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->path);
+    }
+    if (!w->hashes) {
+        TRY(write_header(w, err));
+    }
+    if (size_bytes == 0) {
+        return STATUS_OK;
+    }
+    if (w->current == w->tensor_count ||
+        size_bytes > w->tensors[w->current].size_bytes - w->current_done_bytes) {
+        return error_set(err, STATUS_INVALID,
+                         "%s: %zu bytes of data are more than tensor \"%.200s\" still takes",
+                         w->path, size_bytes,
+                         w->current == w->tensor_count ? "" : w->tensors[w->current].name);
+    }
+    enum status s = w->fs->write(w->file, data, size_bytes, err);
+    if (s < STATUS_OK) {
+        w->broken = true;
+        return s;
+    }
+    hasher_update(w->hasher, data, size_bytes);
+    w->current_done_bytes += size_bytes;
+    pass_complete(w);
+    return STATUS_OK;
+}
+
+static enum status write_hashes(struct safetensors_writer *w, struct error *err) {
+    struct byte_buffer out;
+    byte_buffer_init(&out, 0);
+    enum status s = STATUS_OK;
+    for (size_t i = 0; i <= w->tensor_count && s == STATUS_OK; i++) {
+        s = byte_buffer_u64(&out, w->hashes[i], err);
+    }
+    if (s == STATUS_OK) {
+        s = w->fs->write(w->file, out.data, out.size_bytes, err);
+    }
+    byte_buffer_fini(&out);
+    return s;
+}
+
+enum status safetensors_writer_finish(struct safetensors_writer *w, struct error *err) {
+    REQUIRE(w && !w->finished);
+    if (w->broken) {
+        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->path);
+    }
+    if (!w->hashes) {
+        TRY(write_header(w, err));
+    }
+    if (w->current < w->tensor_count) {
+        return error_set(err, STATUS_INVALID, "%s: tensor \"%.200s\" has %llu of %llu bytes",
+                         w->path, w->tensors[w->current].name,
+                         (unsigned long long)w->current_done_bytes,
+                         (unsigned long long)w->tensors[w->current].size_bytes);
+    }
+    char directory[PATH_MAX_BYTES];
+    TRY(path_directory(directory, sizeof directory, w->path, err));
+    TRY(write_hashes(w, err));
+    TRY(w->fs->sync(w->file, err));
+    TRY(w->fs->rename(w->fs->context, w->temporary, w->path, err));
+    w->finished = true;
+    return w->fs->sync_directory(w->fs->context, directory, err);
+}

@@ -1,0 +1,242 @@
+/*
+ * Reading tokens.cct:
+ *
+ *     rows | u64 base of each 65,536 texts | u32 place of each text | trailer
+ *
+ * base + place leads to a row. A damaged table leads to a wrong row, whose check does not know the
+ * text id; so tables need no checks of their own, and opening reads the trailer alone.
+ */
+#include "formats/tokenizer/token_cache.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/base/hash.h"
+#include "formats/tokenizer/token_cache_internal.h"
+
+struct token_cache {
+    char *path;
+    const uint8_t *bytes;
+    void *mapped; /* NULL: `read` holds the bytes */
+    struct byte_buffer read;
+    uint64_t size_bytes;
+    uint64_t rows_bytes;
+    uint64_t token_count;
+    const uint8_t *bases;
+    const uint8_t *places;
+    uint32_t id_bytes;
+    struct token_cache_key key;
+};
+
+uint32_t token_cache_check(const void *count_and_ids, size_t size_bytes, uint64_t text_id) {
+    return (uint32_t)hash64(count_and_ids, size_bytes) ^ (uint32_t)text_id;
+}
+
+/* ---- opening -----------------------------------------------------------------------------------
+ */
+
+static enum status map_file(struct token_cache *c, struct error *err) {
+    struct stat st;
+    int fd = open(c->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return error_set_errno(err, "%s: cannot open for reading", c->path);
+    }
+    enum status s = STATUS_OK;
+    if (fstat(fd, &st) != 0) {
+        s = error_set_errno(err, "%s: cannot tell its size", c->path);
+    } else if (!S_ISREG(st.st_mode) || st.st_size < TOKEN_CACHE_TRAILER_BYTES) {
+        s = error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
+    } else {
+        c->size_bytes = (uint64_t)st.st_size;
+        void *at = mmap(NULL, (size_t)c->size_bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED) {
+            s = error_set_errno(err, "%s: cannot map %" PRIu64 " bytes", c->path, c->size_bytes);
+        } else {
+            c->mapped = at;
+            c->bytes = at;
+        }
+    }
+    close(fd);
+    return s;
+}
+
+static enum status
+read_file(struct token_cache *c, const struct file_system *fs, struct error *err) {
+    TRY(file_read_all(fs, &c->read, c->path, (size_t)1 << 30, err));
+    c->bytes = c->read.data;
+    c->size_bytes = c->read.size_bytes;
+    if (c->size_bytes < TOKEN_CACHE_TRAILER_BYTES) {
+        return error_set(err, STATUS_CORRUPT, "%s: is no token cache", c->path);
+    }
+    return STATUS_OK;
+}
+
+static bool is_zero(const uint8_t *p, size_t size_bytes) {
+    while (size_bytes > 0 && *p == 0) {
+        p++;
+        size_bytes--;
+    }
+    return size_bytes == 0;
+}
+
+static enum status parse_trailer(struct token_cache *c, struct error *err) {
+    const uint8_t *t = c->bytes + (c->size_bytes - TOKEN_CACHE_TRAILER_BYTES);
+    struct cursor at;
+    cursor_init(&at, t, TOKEN_CACHE_TRAILER_BYTES);
+    const uint8_t *magic = cursor_take(&at, 8);
+    uint32_t version = cursor_u32(&at);
+    c->id_bytes = cursor_u16(&at);
+    uint32_t flags = cursor_u16(&at);
+    c->key.text_count = cursor_u64(&at);
+    c->token_count = cursor_u64(&at);
+    c->rows_bytes = cursor_u64(&at);
+    c->key.fingerprint = cursor_u64(&at);
+    c->key.tokenizer_hash = cursor_u64(&at);
+    c->key.vocab_count = cursor_u32(&at);
+    c->key.clean = flags & TOKEN_CACHE_FLAG_CLEAN;
+    if (memcmp(magic, TOKEN_CACHE_MAGIC, 8) != 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: is no token cache, or not all of one", c->path);
+    }
+    if (version != TOKEN_CACHE_VERSION) {
+        return error_set(err, STATUS_VERSION, "%s: version %u, this program reads version %d",
+                         c->path, version, TOKEN_CACHE_VERSION);
+    }
+    if (hash64(t, TOKEN_CACHE_HASHED_BYTES) != load_u64(t + TOKEN_CACHE_HASHED_BYTES)) {
+        return error_set(err, STATUS_CORRUPT, "%s: the trailer fails its check", c->path);
+    }
+    uint64_t left = c->size_bytes - TOKEN_CACHE_TRAILER_BYTES;
+    uint64_t texts = c->key.text_count;
+    if ((flags & ~(uint32_t)TOKEN_CACHE_FLAG_CLEAN) != 0 || texts > TOKEN_CACHE_MAX_TEXTS ||
+        c->key.vocab_count == 0 || c->key.vocab_count > INT32_MAX ||
+        c->id_bytes != token_cache_id_bytes(c->key.vocab_count) || c->rows_bytes > left ||
+        left - c->rows_bytes != 8 * token_cache_groups(texts) + 4 * texts ||
+        !is_zero(t + 60, TOKEN_CACHE_HASHED_BYTES - 60)) {
+        return error_set(err, STATUS_CORRUPT, "%s: the trailer contradicts the file", c->path);
+    }
+    c->bases = c->bytes + c->rows_bytes;
+    c->places = c->bases + 8 * token_cache_groups(texts);
+    return STATUS_OK;
+}
+
+enum status token_cache_open(struct token_cache **out,
+                             const char *path,
+                             const struct file_system *fs,
+                             struct error *err) {
+    REQUIRE(out && path);
+    *out = NULL;
+    struct token_cache *c = calloc(1, sizeof(*c));
+    if (c) {
+        c->path = strdup(path);
+    }
+    if (!c || !c->path) {
+        token_cache_close(c);
+        return error_set(err, STATUS_NOMEM, "out of memory for the token cache");
+    }
+    bool posix = !fs || fs == file_posix();
+    enum status s = posix ? map_file(c, err) : read_file(c, fs, err);
+    if (s == STATUS_OK) {
+        s = parse_trailer(c, err);
+    }
+    if (s != STATUS_OK) {
+        token_cache_close(c);
+        return s;
+    }
+    *out = c;
+    return STATUS_OK;
+}
+
+void token_cache_close(struct token_cache *c) {
+    if (c) {
+        if (c->mapped) {
+            munmap(c->mapped, (size_t)c->size_bytes);
+        }
+        byte_buffer_fini(&c->read);
+        free(c->path);
+        free(c);
+    }
+}
+
+/* ---- use ---------------------------------------------------------------------------------------
+ */
+
+const struct token_cache_key *token_cache_key(const struct token_cache *c) {
+    return &c->key;
+}
+
+uint64_t token_cache_token_count(const struct token_cache *c) {
+    return c->token_count;
+}
+
+enum status token_cache_fits(const struct token_cache *c,
+                             const struct token_cache_key *wanted,
+                             struct error *err) {
+    REQUIRE(c && wanted);
+    const struct token_cache_key *k = &c->key;
+    if (k->fingerprint != wanted->fingerprint || k->text_count != wanted->text_count) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: made for dataset %016" PRIx64 ", which is now %016" PRIx64, c->path,
+                         k->fingerprint, wanted->fingerprint);
+    }
+    if (k->tokenizer_hash != wanted->tokenizer_hash || k->vocab_count != wanted->vocab_count) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: made with tokenizer %016" PRIx64 ", in use is %016" PRIx64, c->path,
+                         k->tokenizer_hash, wanted->tokenizer_hash);
+    }
+    if (k->clean != wanted->clean) {
+        return error_set(err, STATUS_MISMATCH, "%s: made %s the cleaning of captions, in use is %s",
+                         c->path, k->clean ? "with" : "without", k->clean ? "none" : "one");
+    }
+    return STATUS_OK;
+}
+
+/* The row of a text: its ids, when it lies inside the file, is the text's own, and unchanged. */
+static const uint8_t *find_row(const struct token_cache *c, uint64_t text_id, uint32_t *count) {
+    uint64_t base = load_u64(c->bases + text_id / TOKEN_CACHE_GROUP * 8);
+    uint64_t place = load_u32(c->places + text_id * 4);
+    if (base > c->rows_bytes || place > c->rows_bytes - base ||
+        c->rows_bytes - base - place < TOKEN_CACHE_ROW_BYTES) {
+        return NULL;
+    }
+    const uint8_t *row = c->bytes + base + place;
+    uint64_t room = c->rows_bytes - base - place - TOKEN_CACHE_ROW_BYTES;
+    *count = (uint32_t)row[4] | (uint32_t)row[5] << 8;
+    size_t ids_bytes = (size_t)*count * c->id_bytes;
+    if (*count > TOKEN_CACHE_MAX_PIECES || ids_bytes > room ||
+        token_cache_check(row + 4, 2 + ids_bytes, text_id) != load_u32(row)) {
+        return NULL;
+    }
+    return row + TOKEN_CACHE_ROW_BYTES;
+}
+
+enum status token_cache_get(const struct token_cache *c,
+                            int32_t *out_pieces,
+                            uint32_t *out_count,
+                            uint64_t text_id,
+                            uint32_t max_pieces,
+                            struct error *err) {
+    REQUIRE(c && (out_pieces || max_pieces == 0) && out_count && text_id < c->key.text_count);
+    uint32_t count = 0;
+    *out_count = 0;
+    const uint8_t *ids = find_row(c, text_id, &count);
+    bool known = ids != NULL;
+    count = count < max_pieces ? count : max_pieces;
+    for (uint32_t i = 0; known && i < count; i++) {
+        uint32_t id = c->id_bytes == 2 ? (uint32_t)ids[2 * i] | (uint32_t)ids[2 * i + 1] << 8
+                                       : load_u32(ids + 4 * (size_t)i);
+        known = id < c->key.vocab_count;
+        out_pieces[i] = (int32_t)id;
+    }
+    if (!known) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: the row of text %" PRIu64 " is damaged; remove the file, or make it "
+                         "again with 'ccpack tokenizer --cache'",
+                         c->path, text_id);
+    }
+    *out_count = count;
+    return STATUS_OK;
+}

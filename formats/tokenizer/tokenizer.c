@@ -1,0 +1,160 @@
+/*
+ * The face of tokenizer.h: owns the bytes, picks the engine that reads them, and does for both
+ * kinds alike what surrounds the pieces of a text.
+ */
+#include "formats/tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "formats/tokenizer/tokenizer_internal.h"
+
+const char *tokenizer_kind_name(enum tokenizer_kind kind) {
+    return kind == TOKENIZER_WORDPIECE ? "wordpiece" : "sentencepiece";
+}
+
+/* A vocabulary is a text, with a line for the unknown piece among the others. A SentencePiece model
+ * holds NUL bytes: its pieces have floating-point numbers. */
+static bool is_vocabulary(const uint8_t *bytes, size_t size_bytes) {
+    static const char unknown[] = "[UNK]";
+    const size_t n = sizeof(unknown) - 1;
+    if (size_bytes == 0 || memchr(bytes, '\0', size_bytes)) {
+        return false;
+    }
+    for (size_t at = 0; n <= size_bytes - at; at++) {
+        const uint8_t *found = memchr(bytes + at, '[', size_bytes - at);
+        if (!found) {
+            return false;
+        }
+        at = (size_t)(found - bytes);
+        if (n <= size_bytes - at && memcmp(found, unknown, n) == 0 &&
+            (at == 0 || found[-1] == '\n') &&
+            (at + n == size_bytes || found[n] == '\n' || found[n] == '\r')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum status tokenizer_open(struct tokenizer **out,
+                           const void *model,
+                           size_t model_size_bytes,
+                           struct error *err) {
+    REQUIRE(out && (model || model_size_bytes == 0));
+    *out = NULL;
+    if (model_size_bytes > TOKENIZER_MAX_MODEL_BYTES) {
+        return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes, the limit is %d",
+                         model_size_bytes, TOKENIZER_MAX_MODEL_BYTES);
+    }
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (t) {
+        t->bytes = malloc(model_size_bytes > 0 ? model_size_bytes : 1);
+    }
+    if (!t || !t->bytes) {
+        tokenizer_close(t);
+        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory");
+    }
+    if (model_size_bytes > 0) {
+        memcpy(t->bytes, model, model_size_bytes);
+    }
+    t->size_bytes = model_size_bytes;
+    t->hash = hash64(model, model_size_bytes);
+    t->engine =
+        is_vocabulary(t->bytes, t->size_bytes) ? &tokenizer_wordpiece : &tokenizer_sentencepiece;
+    enum status s = t->engine->open(t, err);
+    if (s != STATUS_OK) {
+        tokenizer_close(t);
+        return s;
+    }
+    *out = t;
+    return STATUS_OK;
+}
+
+void tokenizer_close(struct tokenizer *t) {
+    if (t) {
+        if (t->model) {
+            t->engine->close(t->model);
+        }
+        free(t->bytes);
+        free(t);
+    }
+}
+
+/* The size of the front of `text` that is looked at: no character is cut at its end. */
+static size_t cut(const char *text, size_t size_bytes) {
+    if (size_bytes <= TOKENIZER_MAX_TEXT_BYTES) {
+        return size_bytes;
+    }
+    size_t n = TOKENIZER_MAX_TEXT_BYTES;
+    for (int back = 0; back < 3 && ((uint8_t)text[n] & 0xC0) == 0x80; back++) {
+        n--;
+    }
+    return n;
+}
+
+enum status tokenizer_encode(const struct tokenizer *t,
+                             int32_t *out_ids,
+                             uint32_t *out_count,
+                             const char *text,
+                             size_t size_bytes,
+                             uint32_t max_tokens,
+                             struct error *err) {
+    REQUIRE(t && out_ids && out_count && (text || size_bytes == 0));
+    REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
+    uint32_t count = 0;
+    *out_count = 0;
+    if (size_bytes > 0) {
+        TRY(t->engine->encode(t, out_ids + 1, &count, text, cut(text, size_bytes), max_tokens - 2,
+                              err));
+    }
+    out_ids[0] = t->cls_id;
+    out_ids[count + 1] = t->sep_id;
+    *out_count = count + 2;
+    return STATUS_OK;
+}
+
+enum status tokenizer_encode_rows(const struct tokenizer *t,
+                                  int32_t *out_ids,
+                                  int32_t *out_lengths,
+                                  const struct tokenizer_text *texts,
+                                  size_t count,
+                                  uint32_t max_tokens,
+                                  struct error *err) {
+    REQUIRE(t && out_ids && out_lengths && (texts || count == 0));
+    for (size_t i = 0; i < count; i++) {
+        int32_t *row = out_ids + i * max_tokens;
+        uint32_t n = 0;
+        TRY(tokenizer_encode(t, row, &n, texts[i].data, texts[i].size_bytes, max_tokens, err));
+        out_lengths[i] = (int32_t)n;
+        for (; n < max_tokens; n++) {
+            row[n] = t->pad_id;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum tokenizer_kind tokenizer_kind(const struct tokenizer *t) {
+    return t->engine->kind;
+}
+
+uint32_t tokenizer_vocab_count(const struct tokenizer *t) {
+    return t->vocab_count;
+}
+
+int32_t tokenizer_pad_id(const struct tokenizer *t) {
+    return t->pad_id;
+}
+
+const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes) {
+    *size_bytes = t->size_bytes;
+    return t->bytes;
+}
+
+uint64_t tokenizer_hash(const struct tokenizer *t) {
+    return t->hash;
+}
+
+const char *tokenizer_piece(const struct tokenizer *t, int32_t id) {
+    return id < 0 || (uint32_t)id >= t->vocab_count ? NULL : t->engine->piece(t, id);
+}

@@ -1,0 +1,131 @@
+/*
+ * tokenizer: text to token ids with a SentencePiece model or a BERT WordPiece vocabulary, behind
+ * one face; and the training of a SentencePiece model. Which kind it is, the bytes tell.
+ *
+ * Threading : an open tokenizer is immutable; the encode functions may be called from several
+ *             threads at once. tokenizer_train is independent of open tokenizers.
+ * Ownership : the tokenizer owns a copy of its model's bytes.
+ * Untrusted : the model's bytes and every text. Text may be empty, hold NUL bytes or invalid UTF-8
+ *             (each wrong sequence counts as U+FFFD), and is cut at TOKENIZER_MAX_TEXT_BYTES.
+ * Memory    : SentencePiece allocates inside every encode (normalised text, lattice, pieces); our
+ *             own part of the call reuses a buffer per thread. WordPiece allocates nothing.
+ */
+#ifndef FORMATS_TOKENIZER_TOKENIZER_H
+#define FORMATS_TOKENIZER_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Ids of the special pieces in every vocabulary that tokenizer_train makes. */
+enum { TOKENIZER_PAD = 0, TOKENIZER_UNK = 1, TOKENIZER_CLS = 2, TOKENIZER_SEP = 3 };
+
+enum {
+    TOKENIZER_MAX_TEXT_BYTES = 64 * 1024, /* of one text: the rest is not looked at */
+    TOKENIZER_MAX_TOKENS = 4096,
+    TOKENIZER_MAX_MODEL_BYTES = 64 * 1024 * 1024,
+    TOKENIZER_MIN_VOCAB = 16,
+    TOKENIZER_MAX_VOCAB = 1 << 18,
+};
+
+/* Where the training captions come from. next gives OK and a text that stays valid until the
+ * following call, END after the last, or a failure that ends the training. */
+struct tokenizer_source {
+    enum status (*next)(void *cookie, const char **text, size_t *size_bytes, struct error *err);
+    void *cookie;
+};
+
+enum tokenizer_model_type { TOKENIZER_UNIGRAM, TOKENIZER_BPE };
+
+struct tokenizer_train_options {
+    uint32_t vocab_size;   /* ceiling of pieces, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB]; 8192 */
+    uint32_t max_captions; /* more than these are sampled, evenly and repeatably; default 1000000 */
+    enum tokenizer_model_type model_type; /* default TOKENIZER_UNIGRAM */
+};
+
+void tokenizer_train_options_default(struct tokenizer_train_options *opt);
+
+/* Trains a lower-casing SentencePiece model (normaliser nmt_nfkc_cf) and appends its bytes to
+ * `out`, an initialised buffer; *piece_count gets the number of pieces. A small set of captions
+ * gives fewer pieces than the ceiling. Equal captions in equal order give equal bytes; the bytes
+ * hold no paths. Returns OK, NOMEM, LIMIT (vocab_size below what the characters of the captions
+ * need, or model too large), USAGE (no caption with text in it) or what the source returned; `out`
+ * is untouched on failure. */
+enum status tokenizer_train(struct byte_buffer *out,
+                            uint32_t *piece_count,
+                            const struct tokenizer_source *source,
+                            const struct tokenizer_train_options *opt,
+                            struct error *err);
+
+enum tokenizer_kind { TOKENIZER_SENTENCEPIECE, TOKENIZER_WORDPIECE };
+
+/* "sentencepiece" or "wordpiece". */
+const char *tokenizer_kind_name(enum tokenizer_kind kind);
+
+struct tokenizer;
+
+/* Opens a model: ours or any SentencePiece model that has begin and end pieces, or a vocabulary: a
+ * text in UTF-8, a piece a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most
+ * 4 MiB). A vocabulary's texts are treated as Hugging Face's BertTokenizerFast does for uncased
+ * models, [UNK] [CLS] [SEP] [PAD] [MASK] inside a text included. Returns OK, NOMEM, CORRUPT, LIMIT
+ * or UNSUPPORTED (no begin or end piece). */
+enum status tokenizer_open(struct tokenizer **out,
+                           const void *model,
+                           size_t model_size_bytes,
+                           struct error *err);
+void tokenizer_close(struct tokenizer *t); /* accepts NULL */
+
+/* [CLS] pieces [SEP], the pieces cut so that all of it is at most max_tokens, which lies in
+ * [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; what is behind *out_count is left
+ * as it was. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or CORRUPT when the model
+ * cannot encode (only with a damaged one). */
+enum status tokenizer_encode(const struct tokenizer *t,
+                             int32_t *out_ids,
+                             uint32_t *out_count,
+                             const char *text,
+                             size_t size_bytes,
+                             uint32_t max_tokens,
+                             struct error *err);
+
+struct tokenizer_text {
+    const char *data; /* may be NULL when size_bytes is 0 */
+    size_t size_bytes;
+};
+
+/* Encodes `count` texts into rows of exactly max_tokens ids, out_ids (count, max_tokens), each
+ * filled up with the padding; out_lengths (count) gets the tokens before the padding. The rest as
+ * tokenizer_encode. */
+enum status tokenizer_encode_rows(const struct tokenizer *t,
+                                  int32_t *out_ids,
+                                  int32_t *out_lengths,
+                                  const struct tokenizer_text *texts,
+                                  size_t count,
+                                  uint32_t max_tokens,
+                                  struct error *err);
+
+enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
+uint32_t tokenizer_vocab_count(const struct tokenizer *t);
+
+/* The id that fills a row behind its tokens; the model's unknown piece where it has no padding. */
+int32_t tokenizer_pad_id(const struct tokenizer *t);
+
+/* The model's bytes, borrowed until close: what a checkpoint embeds. */
+const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes);
+
+/* XXH64 of the model's bytes: what a manifest records. */
+uint64_t tokenizer_hash(const struct tokenizer *t);
+
+/* The text of a piece, borrowed until close; NULL for an id outside the vocabulary. */
+const char *tokenizer_piece(const struct tokenizer *t, int32_t id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

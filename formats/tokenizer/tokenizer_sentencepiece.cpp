@@ -1,0 +1,437 @@
+/*
+ * SentencePiece as an engine of tokenizer.h: the one C++ file.
+ *
+ * Every entry runs inside guarded(), which turns an exception into a status, so that none crosses
+ * into C. Two things are done here that the library leaves to its caller:
+ *
+ * - Training captions are copied first (sampled when there are too many), cleaned of NUL bytes and
+ *   cut to the length that the trainer accepts; the number of trainer threads is fixed, because the
+ *   order of its floating-point sums depends on it and equal captions must give equal bytes.
+ * - A model's normaliser is a double-array trie that the library walks without bounds checks. The
+ *   bytes of a model may come from a stranger's checkpoint, so the trie is checked here before the
+ *   library sees it (check_charsmap).
+ */
+#include "formats/tokenizer/tokenizer_internal.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include "formats/base/rng.h"
+
+namespace {
+
+using processor = sentencepiece::SentencePieceProcessor;
+
+constexpr size_t max_caption_bytes = 4096;
+constexpr size_t max_training_bytes = size_t{1} << 30;
+
+template <typename Body> enum status guarded(struct error *err, Body body) noexcept {
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory");
+    } catch (const std::exception &e) {
+        return error_set(err, STATUS_CORRUPT, "tokenizer: %s", e.what());
+    } catch (...) {
+        return error_set(err, STATUS_CORRUPT, "tokenizer: SentencePiece failed");
+    }
+}
+
+/* The first `limit` bytes of `text`, without a cut character at the end. */
+size_t cut_at_character(const char *text, size_t size_bytes, size_t limit) {
+    if (size_bytes <= limit) {
+        return size_bytes;
+    }
+    size_t n = limit;
+    for (int back = 0; back < 3 && n > 0; back++) {
+        if ((static_cast<unsigned char>(text[n]) & 0xC0) != 0x80) {
+            break;
+        }
+        n--;
+    }
+    return n;
+}
+
+/* ---- the model's bytes --------------------------------------------------------------------- */
+
+/* Reads the fields of one protobuf message: just enough to find the normaliser. */
+class message_reader {
+  public:
+    explicit message_reader(std::string_view bytes) : bytes_(bytes) {
+    }
+
+    /* The next field; false at the end or when the bytes are no message (then !ok()). */
+    bool next(uint32_t *field, std::string_view *value) {
+        uint64_t key = 0;
+        if (bytes_.empty() || !varint(&key)) {
+            return false;
+        }
+        *field = static_cast<uint32_t>(key >> 3);
+        *value = std::string_view();
+        uint64_t size = 0;
+        switch (key & 7) {
+        case 0:
+            return varint(&size);
+        case 1:
+            size = 8;
+            break;
+        case 2:
+            if (!varint(&size)) {
+                return false;
+            }
+            break;
+        case 5:
+            size = 4;
+            break;
+        default:
+            ok_ = false;
+            return false;
+        }
+        if (size > bytes_.size()) {
+            ok_ = false;
+            return false;
+        }
+        *value = bytes_.substr(0, static_cast<size_t>(size));
+        bytes_.remove_prefix(static_cast<size_t>(size));
+        return true;
+    }
+
+    bool ok() const {
+        return ok_;
+    }
+
+  private:
+    bool varint(uint64_t *out) {
+        uint64_t v = 0;
+        for (unsigned shift = 0; shift < 64 && !bytes_.empty(); shift += 7) {
+            const auto byte = static_cast<unsigned char>(bytes_.front());
+            bytes_.remove_prefix(1);
+            v |= static_cast<uint64_t>(byte & 0x7F) << shift;
+            if (!(byte & 0x80)) {
+                *out = v;
+                return true;
+            }
+        }
+        ok_ = false;
+        return false;
+    }
+
+    std::string_view bytes_;
+    bool ok_ = true;
+};
+
+/*
+ * A precompiled character map is
+ *     u32 size of the trie | trie: units of u32 | strings, each with a NUL
+ * A unit with bit 31 is a leaf and holds a place in the strings; any other leads to the unit at
+ * (its own index ^ offset ^ label). A label changes the low 8 bits alone, so one test of the block
+ * of 256 covers them all.
+ */
+bool check_charsmap(std::string_view map) {
+    if (map.empty()) {
+        return true;
+    }
+    struct cursor c;
+    cursor_init(&c, map.data(), map.size());
+    const uint32_t trie_bytes = cursor_u32(&c);
+    if (trie_bytes < 1024 || trie_bytes % 1024 != 0) {
+        return false;
+    }
+    const uint8_t *trie = cursor_take(&c, trie_bytes);
+    const size_t strings_bytes = cursor_left(&c);
+    if (!cursor_ok(&c) || strings_bytes == 0 || map.back() != '\0') {
+        return false;
+    }
+    const uint32_t unit_count = trie_bytes / 4;
+    for (uint32_t i = 0; i < unit_count; i++) {
+        const uint32_t unit = load_u32(trie + size_t{4} * i);
+        if (unit >> 31) {
+            if ((unit & 0x7FFFFFFFu) >= strings_bytes) {
+                return false;
+            }
+        } else {
+            const uint32_t offset = (unit >> 10) << ((unit & (1u << 9)) >> 6);
+            if (((i ^ offset) | 0xFFu) >= unit_count) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/* Walks ModelProto for NormalizerSpec (fields 3 and 5) and its precompiled_charsmap (field 2). A
+ * message that comes twice is merged by the library, so every occurrence is checked. */
+bool check_model(std::string_view model) {
+    message_reader top(model);
+    uint32_t field = 0;
+    std::string_view value;
+    while (top.next(&field, &value)) {
+        if (field != 3 && field != 5) {
+            continue;
+        }
+        message_reader spec(value);
+        uint32_t spec_field = 0;
+        std::string_view spec_value;
+        while (spec.next(&spec_field, &spec_value)) {
+            if (spec_field == 2 && !check_charsmap(spec_value)) {
+                return false;
+            }
+        }
+        if (!spec.ok()) {
+            return false;
+        }
+    }
+    return top.ok();
+}
+
+enum status open_model(struct tokenizer *t, struct error *err) {
+    const std::string_view model(reinterpret_cast<const char *>(t->bytes), t->size_bytes);
+    if (model.empty() || !check_model(model)) {
+        return error_set(
+            err, STATUS_CORRUPT,
+            "tokenizer: these bytes are neither a SentencePiece model nor a vocabulary "
+            "with a line [UNK]");
+    }
+    auto p = std::make_unique<processor>();
+    const auto status = p->LoadFromSerializedProto(model);
+    if (!status.ok()) {
+        return error_set(err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",
+                         status.message());
+    }
+    const int count = p->GetPieceSize();
+    if (count < 1 || count > TOKENIZER_MAX_VOCAB) {
+        return error_set(err, STATUS_LIMIT, "tokenizer: model has %d pieces, the limit is %d",
+                         count, TOKENIZER_MAX_VOCAB);
+    }
+    t->vocab_count = static_cast<uint32_t>(count);
+    t->cls_id = p->bos_id();
+    t->sep_id = p->eos_id();
+    t->pad_id = p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
+    if (t->cls_id < 0 || t->sep_id < 0) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tokenizer: model has no begin or no end piece; train one with both");
+    }
+    t->model = p.release();
+    return STATUS_OK;
+}
+
+enum status open_engine(struct tokenizer *t, struct error *err) noexcept {
+    return guarded(err, [&] { return open_model(t, err); });
+}
+
+void close_engine(void *model) noexcept {
+    delete static_cast<processor *>(model);
+}
+
+enum status encode_engine(const struct tokenizer *t,
+                          int32_t *out_ids,
+                          uint32_t *out_count,
+                          const char *text,
+                          size_t size_bytes,
+                          uint32_t max_pieces,
+                          struct error *err) noexcept {
+    /* One per thread, so that its room is there from the second call on. */
+    static thread_local std::vector<int> pieces;
+    return guarded(err, [&] {
+        pieces.clear();
+        const auto status = static_cast<const processor *>(t->model)->Encode(
+            std::string_view(text, size_bytes), &pieces);
+        if (!status.ok()) {
+            return error_set(err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
+                             status.message());
+        }
+        const size_t count = std::min<size_t>(pieces.size(), max_pieces);
+        std::copy_n(pieces.begin(), count, out_ids);
+        *out_count = static_cast<uint32_t>(count);
+        return STATUS_OK;
+    });
+}
+
+const char *piece_engine(const struct tokenizer *t, int32_t id) noexcept {
+    return static_cast<const processor *>(t->model)->IdToPiece(id).c_str();
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+class caption_iterator : public sentencepiece::SentenceIterator {
+  public:
+    explicit caption_iterator(const std::vector<std::string> &captions) : captions_(captions) {
+    }
+    bool done() const override {
+        return at_ >= captions_.size();
+    }
+    void Next() override {
+        at_++;
+    }
+    const std::string &value() const override {
+        return captions_[at_];
+    }
+    sentencepiece::util::Status status() const override {
+        return sentencepiece::util::Status();
+    }
+
+  private:
+    const std::vector<std::string> &captions_;
+    size_t at_ = 0;
+};
+
+std::string clean_caption(const char *text, size_t size_bytes) {
+    std::string caption(text, cut_at_character(text, size_bytes, max_caption_bytes));
+    std::replace(caption.begin(), caption.end(), '\0', ' ');
+    return caption;
+}
+
+bool is_blank(const std::string &caption) {
+    return caption.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
+}
+
+/* Copies the captions; beyond max_captions each further one replaces a random earlier one with the
+ * probability that keeps the sample even. */
+enum status collect(std::vector<std::string> *captions,
+                    const struct tokenizer_source *source,
+                    uint32_t max_captions,
+                    struct error *err) {
+    struct rng rng;
+    rng_init(&rng, 0, RNG_ORDER, 0, 0);
+    uint64_t seen = 0;
+    size_t total_bytes = 0;
+    for (;;) {
+        const char *text = nullptr;
+        size_t size_bytes = 0;
+        const enum status s = source->next(source->cookie, &text, &size_bytes, err);
+        if (s == STATUS_END) {
+            return STATUS_OK;
+        }
+        if (s != STATUS_OK) {
+            return s;
+        }
+        std::string caption = clean_caption(size_bytes > 0 ? text : "", size_bytes);
+        if (is_blank(caption)) {
+            continue;
+        }
+        seen++;
+        total_bytes += caption.size();
+        if (seen <= max_captions) {
+            captions->push_back(std::move(caption));
+        } else {
+            const uint64_t place = rng_u64(&rng) % seen;
+            std::string &victim = place < max_captions ? (*captions)[place] : caption;
+            total_bytes -= victim.size();
+            victim = std::move(caption);
+        }
+        if (total_bytes > max_training_bytes) {
+            return error_set(err, STATUS_LIMIT,
+                             "tokenizer: more than %zu bytes of captions; sample fewer",
+                             max_training_bytes);
+        }
+    }
+}
+
+enum status training_failed(const char *message, uint32_t vocab_size, struct error *err) {
+    /* The one failure that a user can act on, told in numbers. */
+    const char *versus = std::strstr(message, " vs ");
+    unsigned needed = 0;
+    if (versus && std::sscanf(versus, " vs %u", &needed) == 1 && needed > vocab_size) {
+        return error_set(err, STATUS_LIMIT,
+                         "tokenizer: %u pieces are too few for the characters of these captions; "
+                         "at least %u are needed",
+                         vocab_size, needed);
+    }
+    return error_set(err, STATUS_USAGE, "tokenizer: cannot train on these captions: %s", message);
+}
+
+enum status train(struct byte_buffer *out,
+                  uint32_t *piece_count,
+                  const struct tokenizer_source *source,
+                  const struct tokenizer_train_options *opt,
+                  struct error *err) {
+    std::vector<std::string> captions;
+    const enum status s = collect(&captions, source, opt->max_captions, err);
+    if (s != STATUS_OK) {
+        return s;
+    }
+    if (captions.empty()) {
+        return error_set(err, STATUS_USAGE, "tokenizer: there is no caption with text to train on");
+    }
+    const std::unordered_map<std::string, std::string> settings = {
+        {"model_type", opt->model_type == TOKENIZER_BPE ? "bpe" : "unigram"},
+        {"vocab_size", std::to_string(opt->vocab_size)},
+        {"hard_vocab_limit", "false"},
+        {"character_coverage", "0.9995"},
+        {"normalization_rule_name", "nmt_nfkc_cf"},
+        {"max_sentence_length", std::to_string(max_caption_bytes)},
+        {"pad_id", std::to_string(TOKENIZER_PAD)},
+        {"unk_id", std::to_string(TOKENIZER_UNK)},
+        {"bos_id", std::to_string(TOKENIZER_CLS)},
+        {"eos_id", std::to_string(TOKENIZER_SEP)},
+        {"pad_piece", "[PAD]"},
+        {"unk_piece", "[UNK]"},
+        {"bos_piece", "[CLS]"},
+        {"eos_piece", "[SEP]"},
+        {"num_threads", "4"},
+        {"minloglevel", "3"}, /* failures come back as a status; nothing goes to stderr */
+    };
+    caption_iterator iterator(captions);
+    std::string model;
+    const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
+    if (!status.ok()) {
+        return training_failed(status.message(), opt->vocab_size, err);
+    }
+    if (model.size() > TOKENIZER_MAX_MODEL_BYTES) {
+        return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes", model.size());
+    }
+    struct tokenizer *t = nullptr;
+    const enum status opened = tokenizer_open(&t, model.data(), model.size(), err);
+    if (opened != STATUS_OK) {
+        return opened;
+    }
+    *piece_count = tokenizer_vocab_count(t);
+    tokenizer_close(t);
+    return byte_buffer_append(out, model.data(), model.size(), err);
+}
+
+} // namespace
+
+extern "C" {
+
+const struct tokenizer_engine tokenizer_sentencepiece = {
+    TOKENIZER_SENTENCEPIECE, open_engine, close_engine, encode_engine, piece_engine,
+};
+
+void tokenizer_train_options_default(struct tokenizer_train_options *opt) {
+    opt->vocab_size = 8192;
+    opt->max_captions = 1000000;
+    opt->model_type = TOKENIZER_UNIGRAM;
+}
+
+enum status tokenizer_train(struct byte_buffer *out,
+                            uint32_t *piece_count,
+                            const struct tokenizer_source *source,
+                            const struct tokenizer_train_options *opt,
+                            struct error *err) {
+    REQUIRE(out && piece_count && source && source->next && opt);
+    *piece_count = 0;
+    if (opt->vocab_size < TOKENIZER_MIN_VOCAB || opt->vocab_size > TOKENIZER_MAX_VOCAB ||
+        opt->max_captions == 0) {
+        return error_set(err, STATUS_LIMIT,
+                         "tokenizer: %u pieces from %u captions: pieces must be between %d and %d, "
+                         "captions at least 1",
+                         opt->vocab_size, opt->max_captions, TOKENIZER_MIN_VOCAB,
+                         TOKENIZER_MAX_VOCAB);
+    }
+    return guarded(err, [&] { return train(out, piece_count, source, opt, err); });
+}
+
+} // extern "C"

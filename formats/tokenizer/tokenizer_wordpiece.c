@@ -1,0 +1,224 @@
+/*
+ * BERT's WordPiece as an engine of tokenizer.h. The vocabulary is a text with one piece a line; a
+ * line's number is the piece's id. A word is cut from the left into the longest pieces there are,
+ * those after the first from the pieces that begin with ##; where no piece fits, the whole word is
+ * the unknown piece.
+ *
+ * One tree holds all pieces: those that go on are the branch below "##", and because # is
+ * punctuation, no word but "#" itself can stray into it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/utf8.h"
+#include "formats/tokenizer/tokenizer_internal.h"
+#include "formats/tokenizer/tokenizer_trie_internal.h"
+#include "formats/tokenizer/tokenizer_words_internal.h"
+
+enum {
+    MAX_VOCABULARY_BYTES = 4 << 20,
+    MAX_PIECE_BYTES = WORDS_MAX_BYTES + 2, /* longer ones cannot be part of a word */
+};
+
+static const char *const special_names[WORDS_MAX_SPECIALS] = {"[UNK]", "[CLS]", "[SEP]", "[PAD]",
+                                                              "[MASK]"};
+
+struct wordpiece {
+    struct trie *trie;
+    uint32_t go_on; /* node of "##"; UINT32_MAX: no piece goes on */
+    int32_t unk_id;
+    struct special_piece specials[WORDS_MAX_SPECIALS];
+    size_t special_count;
+    char *lines; /* the vocabulary, each line ended by a NUL */
+    uint32_t *line_at;
+    struct char_map map;
+};
+
+static void close_wordpiece(void *model) {
+    struct wordpiece *w = model;
+    trie_destroy(w->trie);
+    free(w->lines);
+    free(w->line_at);
+    free(w);
+}
+
+/* Copies the lines; t->vocab_count gets their number. A line ends with LF or CR LF. */
+static enum status split_lines(struct wordpiece *w, struct tokenizer *t, struct error *err) {
+    const uint8_t *end = t->bytes + t->size_bytes;
+    uint32_t count = 0;
+    for (const uint8_t *p = t->bytes; p < end; count++) {
+        const uint8_t *line_end = memchr(p, '\n', (size_t)(end - p));
+        p = line_end ? line_end + 1 : end;
+    }
+    if (count > TOKENIZER_MAX_VOCAB) {
+        return error_set(err, STATUS_LIMIT, "tokenizer: vocabulary of %u pieces, the limit is %d",
+                         count, TOKENIZER_MAX_VOCAB);
+    }
+    w->lines = malloc(t->size_bytes + 1);
+    w->line_at = malloc(count * sizeof(*w->line_at));
+    if (!w->lines || !w->line_at) {
+        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
+    }
+    memcpy(w->lines, t->bytes, t->size_bytes);
+    w->lines[t->size_bytes] = '\0';
+    char *p = w->lines;
+    for (uint32_t i = 0; i < count; i++) {
+        char *line_end = strchr(p, '\n');
+        w->line_at[i] = (uint32_t)(p - w->lines);
+        if (line_end) {
+            *line_end = '\0';
+            if (line_end > p && line_end[-1] == '\r') {
+                line_end[-1] = '\0';
+            }
+            p = line_end + 1;
+        }
+    }
+    t->vocab_count = count;
+    return STATUS_OK;
+}
+
+static enum status make_trie(struct wordpiece *w, uint32_t count, struct error *err) {
+    struct trie_piece *pieces = malloc(count * sizeof(*pieces));
+    if (!pieces) {
+        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
+    }
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *text = w->lines + w->line_at[i];
+        size_t n = strlen(text);
+        if (n > 0 && n <= MAX_PIECE_BYTES) {
+            pieces[used++] = (struct trie_piece){text, (uint32_t)n, (int32_t)i};
+        }
+    }
+    enum status s = trie_create(&w->trie, pieces, used, err);
+    free(pieces);
+    if (s == STATUS_OK) {
+        w->go_on = trie_node(w->trie, "##", 2);
+    }
+    return s;
+}
+
+/* The id of a whole piece; -1: not in the vocabulary. */
+static int32_t find(const struct wordpiece *w, const char *piece) {
+    uint32_t n = 0;
+    uint32_t size = (uint32_t)strlen(piece);
+    int32_t id = trie_longest(w->trie, TRIE_ROOT, piece, size, &n);
+    return n == size ? id : -1;
+}
+
+static enum status find_specials(struct wordpiece *w, struct tokenizer *t, struct error *err) {
+    for (size_t i = 0; i < WORDS_MAX_SPECIALS; i++) {
+        int32_t id = find(w, special_names[i]);
+        if (id >= 0) {
+            w->specials[w->special_count++] =
+                (struct special_piece){special_names[i], strlen(special_names[i]), id};
+        }
+    }
+    w->unk_id = find(w, "[UNK]");
+    t->cls_id = find(w, "[CLS]");
+    t->sep_id = find(w, "[SEP]");
+    t->pad_id = find(w, "[PAD]");
+    if (w->unk_id < 0 || t->cls_id < 0 || t->sep_id < 0) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "tokenizer: vocabulary has no line '%s'; BERT's have one",
+                         w->unk_id < 0   ? "[UNK]"
+                         : t->cls_id < 0 ? "[CLS]"
+                                         : "[SEP]");
+    }
+    if (t->pad_id < 0) {
+        t->pad_id = w->unk_id;
+    }
+    return STATUS_OK;
+}
+
+static enum status open_wordpiece(struct tokenizer *t, struct error *err) {
+    if (t->size_bytes > MAX_VOCABULARY_BYTES) {
+        return error_set(err, STATUS_LIMIT, "tokenizer: vocabulary of %zu bytes, the limit is %d",
+                         t->size_bytes, MAX_VOCABULARY_BYTES);
+    }
+    size_t valid = utf8_valid_prefix((const char *)t->bytes, t->size_bytes);
+    if (valid < t->size_bytes) {
+        return error_set(err, STATUS_CORRUPT,
+                         "tokenizer: the vocabulary is no UTF-8 from byte %zu on", valid);
+    }
+    struct wordpiece *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
+    }
+    enum status s = split_lines(w, t, err);
+    if (s == STATUS_OK) {
+        s = make_trie(w, t->vocab_count, err);
+    }
+    if (s == STATUS_OK) {
+        s = find_specials(w, t, err);
+    }
+    if (s != STATUS_OK) {
+        close_wordpiece(w);
+        return s;
+    }
+    char_map_init(&w->map);
+    t->model = w;
+    return STATUS_OK;
+}
+
+/* Writes the pieces of a word, at most `room`; returns how many. */
+static uint32_t
+cut_word(const struct wordpiece *w, int32_t *out, uint32_t room, const struct word *word) {
+    uint32_t count = 0;
+    uint32_t node = TRIE_ROOT;
+    for (uint32_t at = 0; at < word->size_bytes;) {
+        uint32_t n = 0;
+        int32_t id = node == UINT32_MAX
+                         ? -1
+                         : trie_longest(w->trie, node, word->text + at, word->size_bytes - at, &n);
+        if (id < 0) {
+            out[0] = w->unk_id;
+            return 1;
+        }
+        if (count < room) {
+            out[count++] = id;
+        }
+        at += n;
+        node = w->go_on;
+    }
+    return count;
+}
+
+static enum status encode_wordpiece(const struct tokenizer *t,
+                                    int32_t *out_ids,
+                                    uint32_t *out_count,
+                                    const char *text,
+                                    size_t size_bytes,
+                                    uint32_t max_pieces,
+                                    struct error *err) {
+    (void)err;
+    const struct wordpiece *w = t->model;
+    struct word_reader reader;
+    struct word word;
+    uint32_t count = 0;
+    word_reader_init(&reader, &w->map, w->specials, w->special_count, text, size_bytes);
+    while (count < max_pieces && word_reader_next(&reader, &word)) {
+        if (word.special >= 0) {
+            out_ids[count++] = word.special;
+        } else if (word.too_long) {
+            out_ids[count++] = w->unk_id;
+        } else {
+            count += cut_word(w, out_ids + count, max_pieces - count, &word);
+        }
+    }
+    *out_count = count;
+    return STATUS_OK;
+}
+
+static const char *piece_of_wordpiece(const struct tokenizer *t, int32_t id) {
+    const struct wordpiece *w = t->model;
+    return w->lines + w->line_at[id];
+}
+
+const struct tokenizer_engine tokenizer_wordpiece = {
+    .kind = TOKENIZER_WORDPIECE,
+    .open = open_wordpiece,
+    .close = close_wordpiece,
+    .encode = encode_wordpiece,
+    .piece = piece_of_wordpiece,
+};

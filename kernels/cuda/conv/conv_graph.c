@@ -1,0 +1,312 @@
+/*
+ * conv_graph: the engines, configurations and plans of an operation graph (conv_operations.c). No
+ * GPU is needed here.
+ */
+#include <string.h>
+
+#include "kernels/cuda/conv/conv_graph_internal.h"
+#include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/cuda/device/cuda_internal.h"
+
+enum status conv_graph_engines_count(const struct conv_graph *g, int64_t *out, struct error *err) {
+    int64_t got = 0;
+    TRY_DNN(cudnnBackendGetAttribute(g->graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
+                                     CUDNN_TYPE_INT64, 1, &got, out));
+    return STATUS_OK;
+}
+
+static enum status read_results(cudnnBackendDescriptor_t heuristics,
+                                cudnnBackendDescriptor_t *out,
+                                int64_t room,
+                                int64_t *count,
+                                struct error *err) {
+    int64_t found = 0;
+    for (*count = 0; *count < room; ++*count) {
+        TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &out[*count]));
+    }
+    const cudnnStatus_t code =
+        cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &found, (void *)out);
+    /* What was not filled goes back. */
+    const int64_t good = code != CUDNN_STATUS_SUCCESS ? 0 : found < room ? found : room;
+    for (; *count > good; --*count) {
+        dnn_destroy(&out[*count - 1]);
+    }
+    TRY_DNN(code);
+    return STATUS_OK;
+}
+
+/* Where a descriptor takes the chip's properties; one with a handle knows them from its graph. */
+static enum status set_chip(cudnnBackendDescriptor_t d,
+                            cudnnBackendAttributeName_t name,
+                            const struct conv_chip *chip,
+                            struct error *err) {
+    return chip->properties == NULL
+               ? STATUS_OK
+               : dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &chip->properties, err);
+}
+
+static enum status make_heuristics(cudnnBackendDescriptor_t *out,
+                                   const struct conv_graph *g,
+                                   const struct conv_chip *chip,
+                                   cudnnBackendHeurMode_t mode,
+                                   struct error *err) {
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &g->graph, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, err));
+    TRY(set_chip(*out, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, chip, err));
+    TRY_DNN(cudnnBackendFinalize(*out));
+    return STATUS_OK;
+}
+
+enum status conv_graph_propose(const struct conv_graph *g,
+                               const struct conv_chip *chip,
+                               cudnnBackendHeurMode_t mode,
+                               cudnnBackendDescriptor_t *out,
+                               int64_t room,
+                               int64_t *count,
+                               struct error *err) {
+    cudnnBackendDescriptor_t heuristics = NULL;
+    *count = 0;
+    enum status s = make_heuristics(&heuristics, g, chip, mode, err);
+    if (s == STATUS_OK) {
+        s = read_results(heuristics, out, room, count, err);
+    }
+    dnn_destroy(&heuristics);
+    return s;
+}
+
+enum status
+conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err) {
+    *properties = NULL;
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, properties));
+    enum status s = dnn_set(*properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                            (int64_t)strlen(text), text, err);
+    if (s == STATUS_OK) {
+        const cudnnStatus_t code = cudnnBackendFinalize(*properties);
+        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
+                                         : dnn_failed(code, "the properties of a chip", err);
+    }
+    if (s != STATUS_OK) {
+        dnn_destroy(properties);
+    }
+    return s;
+}
+
+/* The engine of a configuration; the caller destroys it. NULL: cuDNN does not say. */
+static cudnnBackendDescriptor_t engine_of(cudnnBackendDescriptor_t config) {
+    cudnnBackendDescriptor_t engine = NULL;
+    int64_t got = 0;
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) !=
+        CUDNN_STATUS_SUCCESS) {
+        return NULL;
+    }
+    if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                 1, &got, (void *)&engine) != CUDNN_STATUS_SUCCESS ||
+        got != 1) {
+        dnn_destroy(&engine);
+    }
+    return engine;
+}
+
+bool conv_config_allowed(cudnnBackendDescriptor_t config,
+                         const struct conv_problem *p,
+                         const struct device_options *opt) {
+    cudnnBackendDescriptor_t engine = engine_of(config);
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    if (engine == NULL) {
+        return false;
+    }
+    const bool known = cudnnBackendGetAttribute(
+                           engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                           CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes) == CUDNN_STATUS_SUCCESS;
+    dnn_destroy(&engine);
+    bool allowed = known;
+    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) {
+        const bool exact = p->dtype == DTYPE_F32 && !opt->tf32;
+        switch (notes[i]) {
+        case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+            allowed = allowed && !opt->deterministic;
+            break;
+        case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+        case CUDNN_NUMERICAL_NOTE_FFT: /* both lose digits in every type */
+            allowed = false;
+            break;
+        case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: /* for f32 this is TF32 */
+        case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+            allowed = allowed && !exact;
+            break;
+        default:
+            break;
+        }
+    }
+    return allowed;
+}
+
+static enum status
+read_knob(cudnnBackendDescriptor_t knob, struct conv_choice *out, struct error *err) {
+    cudnnBackendKnobType_t type;
+    int64_t value;
+    int64_t got = 0;
+    TRY_DNN(cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+                                     1, &got, &type));
+    TRY_DNN(cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                                     &got, &value));
+    out->knobs[out->knobs_count].type = (int64_t)type;
+    out->knobs[out->knobs_count].value = value;
+    out->knobs_count++;
+    return STATUS_OK;
+}
+
+static enum status
+read_knobs(cudnnBackendDescriptor_t config, struct conv_choice *out, struct error *err) {
+    cudnnBackendDescriptor_t knobs[CONV_MAX_KNOBS + 1] = {NULL};
+    int64_t count = 0;
+    enum status s = STATUS_OK;
+    for (int i = 0; i <= CONV_MAX_KNOBS && s == STATUS_OK; i++) {
+        const cudnnStatus_t code =
+            cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]);
+        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "a knob choice", err);
+    }
+    if (s == STATUS_OK) {
+        const cudnnStatus_t code = cudnnBackendGetAttribute(
+            config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+            CONV_MAX_KNOBS + 1, &count, (void *)knobs);
+        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "knob choices", err);
+    }
+    if (s == STATUS_OK && count > CONV_MAX_KNOBS) {
+        s = error_set(err, STATUS_LIMIT, "cuDNN: an engine with more than %d knobs",
+                      CONV_MAX_KNOBS);
+    }
+    for (int64_t i = 0; s == STATUS_OK && i < count; i++) {
+        s = read_knob(knobs[i], out, err);
+    }
+    for (int i = 0; i <= CONV_MAX_KNOBS; i++) {
+        dnn_destroy(&knobs[i]);
+    }
+    return s;
+}
+
+enum status
+conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct error *err) {
+    int64_t got = 0;
+    memset(out, 0, sizeof *out);
+    cudnnBackendDescriptor_t engine = engine_of(config);
+    if (engine == NULL) {
+        return error_set(err, STATUS_DEVICE, "cuDNN: a configuration without engine");
+    }
+    const cudnnStatus_t code = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
+                                                        CUDNN_TYPE_INT64, 1, &got, &out->engine);
+    dnn_destroy(&engine);
+    if (code != CUDNN_STATUS_SUCCESS) {
+        return dnn_failed(code, "an engine's index", err);
+    }
+    return read_knobs(config, out, err);
+}
+
+static enum status make_engine(cudnnBackendDescriptor_t *out,
+                               const struct conv_graph *g,
+                               const struct conv_chip *chip,
+                               int64_t index,
+                               struct error *err) {
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &g->graph, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index, err));
+    TRY(set_chip(*out, CUDNN_ATTR_ENGINE_DEVICEPROP, chip, err));
+    TRY_DNN(cudnnBackendFinalize(*out));
+    return STATUS_OK;
+}
+
+static enum status
+make_knob(cudnnBackendDescriptor_t *out, int64_t type_number, int64_t value, struct error *err) {
+    const cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)type_number;
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, out));
+    TRY(dnn_set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &type, err));
+    TRY(dnn_set(*out, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value, err));
+    TRY_DNN(cudnnBackendFinalize(*out));
+    return STATUS_OK;
+}
+
+enum status conv_config_of(const struct conv_graph *g,
+                           const struct conv_chip *chip,
+                           const struct conv_choice *choice,
+                           cudnnBackendDescriptor_t *out,
+                           struct error *err) {
+    cudnnBackendDescriptor_t engine = NULL;
+    cudnnBackendDescriptor_t knobs[CONV_MAX_KNOBS] = {NULL};
+    *out = NULL;
+    enum status s = make_engine(&engine, g, chip, choice->engine, err);
+    for (int32_t i = 0; s == STATUS_OK && i < choice->knobs_count; i++) {
+        s = make_knob(&knobs[i], choice->knobs[i].type, choice->knobs[i].value, err);
+    }
+    if (s == STATUS_OK) {
+        const cudnnStatus_t code =
+            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, out);
+        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK : dnn_failed(code, "a configuration", err);
+    }
+    if (s == STATUS_OK) {
+        s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine,
+                    err);
+    }
+    if (s == STATUS_OK && choice->knobs_count > 0) {
+        s = dnn_set(*out, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                    choice->knobs_count, knobs, err);
+    }
+    if (s == STATUS_OK) {
+        const cudnnStatus_t code = cudnnBackendFinalize(*out);
+        s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
+                                         : dnn_failed(code, "finalising a configuration", err);
+    }
+    for (int32_t i = 0; i < CONV_MAX_KNOBS; i++) {
+        dnn_destroy(&knobs[i]);
+    }
+    dnn_destroy(&engine);
+    if (s != STATUS_OK) {
+        dnn_destroy(out);
+    }
+    return s;
+}
+
+/* More scratch than this makes a kernel not worth its speed. */
+static const int64_t max_workspace_bytes = (int64_t)1 << 30;
+
+static enum status make_plan(cudnnBackendDescriptor_t *out,
+                             int64_t *workspace_bytes,
+                             cudnnBackendDescriptor_t config,
+                             const struct conv_chip *chip,
+                             struct error *err) {
+    int64_t got = 0;
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, out));
+    if (chip->handle != NULL) {
+        TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
+                    err));
+    }
+    TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                &config, err));
+    TRY(set_chip(*out, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, chip, err));
+    TRY_DNN(cudnnBackendFinalize(*out));
+    TRY_DNN(cudnnBackendGetAttribute(*out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                     CUDNN_TYPE_INT64, 1, &got, workspace_bytes));
+    if (*workspace_bytes < 0 || *workspace_bytes > max_workspace_bytes) {
+        return error_set(err, STATUS_LIMIT, "cuDNN: an engine wants %lld bytes of workspace",
+                         (long long)*workspace_bytes);
+    }
+    return STATUS_OK;
+}
+
+enum status conv_plan_of(cudnnBackendDescriptor_t config,
+                         const struct conv_chip *chip,
+                         cudnnBackendDescriptor_t *out,
+                         int64_t *workspace_bytes,
+                         struct error *err) {
+    *out = NULL;
+    const enum status s = make_plan(out, workspace_bytes, config, chip, err);
+    if (s != STATUS_OK) {
+        dnn_destroy(out);
+    }
+    return s;
+}

@@ -1,0 +1,299 @@
+/*
+ * common: what every kernel file starts from: numbers of all types, loads and stores of 16 bytes,
+ * sums over a warp, and the launch.
+ *
+ * The kernels are CUDA C with templates for the element type T and the count V of elements moved at
+ * once (16 bytes, or 1 where shapes or addresses do not allow that), and nothing of the chip beyond
+ * shuffles and barriers: tests/support/cuda_emulation compiles them for the host.
+ */
+#ifndef KERNELS_CUDA_DEVICE_COMMON_CUH
+#define KERNELS_CUDA_DEVICE_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/device/kernels_internal.h"
+
+typedef __nv_bfloat16 bf16;
+typedef __half f16;
+
+enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
+#define FULL_WARP 0xffffffffu
+
+static __device__ __forceinline__ float to_f32(float x) {
+    return x;
+}
+
+static __device__ __forceinline__ float to_f32(bf16 x) {
+    return __bfloat162float(x);
+}
+
+static __device__ __forceinline__ float to_f32(f16 x) {
+    return __half2float(x);
+}
+
+static __device__ __forceinline__ void put(float *out, float x) {
+    *out = x;
+}
+
+static __device__ __forceinline__ void put(bf16 *out, float x) {
+    *out = __float2bfloat16_rn(x);
+}
+
+static __device__ __forceinline__ void put(f16 *out, float x) {
+    *out = __float2half_rn(x);
+}
+
+/* x as a tensor of type T would give it back. */
+template <typename T> static __device__ __forceinline__ float as_stored(float x) {
+    T stored;
+    put(&stored, x);
+    return to_f32(stored);
+}
+
+template <typename T> static __device__ __forceinline__ void put_mode(T *out, float x, bool add) {
+    put(out, add ? to_f32(*out) + x : x);
+}
+
+/* What one access of so many bytes moves. Left to itself nvcc takes a struct apart into elements.
+ */
+template <int BYTES> struct access;
+template <> struct access<1> { typedef uint8_t word; };
+template <> struct access<2> { typedef uint16_t word; };
+template <> struct access<4> { typedef uint32_t word; };
+template <> struct access<8> { typedef uint2 word; };
+template <> struct access<16> { typedef uint4 word; };
+
+/* Into global memory, and that alone. Left to itself nvcc takes an assignment of two or four words
+ * apart; __stwb is the plain store, whole, but the one of the instruction st.global: an address in
+ * shared memory is a fault there. So whatever is built on put_word (store, store_f32, store_mode)
+ * is for global memory; put_shared is for the other. */
+template <typename WORD> static __device__ __forceinline__ void put_word(WORD *to, WORD w) {
+    *to = w;
+}
+
+static __device__ __forceinline__ void put_word(uint2 *to, uint2 w) {
+    __stwb(to, w);
+}
+
+static __device__ __forceinline__ void put_word(uint4 *to, uint4 w) {
+    __stwb(to, w);
+}
+
+template <typename T, int V> struct alignas(V * sizeof(T)) vector { T at[V]; };
+
+template <typename T, int V>
+static __device__ __forceinline__ vector<T, V> load_vector(const T *from) {
+    typedef typename access<sizeof(vector<T, V>)>::word word;
+    const word w = *reinterpret_cast<const word *>(from);
+    vector<T, V> v;
+    memcpy(&v, &w, sizeof v);
+    return v;
+}
+
+/* V elements by one access; `from` is a multiple of V elements. */
+template <int V, typename T>
+static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
+    const vector<T, V> v = load_vector<T, V>(from);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        x[i] = to_f32(v.at[i]);
+    }
+}
+
+/* f32 parameters beside V elements of another type: pieces of 16 bytes. */
+template <int V> static __device__ __forceinline__ void load_f32(float (&x)[V], const float *from) {
+    constexpr int PIECE = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += PIECE) {
+        float piece[PIECE];
+        load(piece, from + i);
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+            x[i + k] = piece[k];
+        }
+    }
+}
+
+template <int V>
+static __device__ __forceinline__ void pack(vector<float, V> *v, const float (&x)[V]) {
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        v->at[i] = x[i];
+    }
+}
+
+static __device__ __forceinline__ void put_two(bf16 *out, float x, float y) {
+    const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
+    out[0] = two.x;
+    out[1] = two.y;
+}
+
+static __device__ __forceinline__ void put_two(f16 *out, float x, float y) {
+    const __half2 two = __floats2half2_rn(x, y);
+    out[0] = two.x;
+    out[1] = two.y;
+}
+
+/* One word, anywhere, at a multiple of 4 bytes. */
+static __device__ __forceinline__ void put_pair(bf16 *to, float x, float y) {
+    *reinterpret_cast<__nv_bfloat162 *>(to) = __floats2bfloat162_rn(x, y);
+}
+
+static __device__ __forceinline__ void put_pair(f16 *to, float x, float y) {
+    *reinterpret_cast<__half2 *>(to) = __floats2half2_rn(x, y);
+}
+
+/* Of a half type: one instruction rounds two. */
+template <typename T, int V>
+static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {
+#pragma unroll
+    for (int i = 0; i + 1 < V; i += 2) {
+        put_two(v->at + i, x[i], x[i + 1]);
+    }
+    if (V % 2 != 0) {
+        put(v->at + V - 1, x[V - 1]);
+    }
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void store(T *to, const float (&x)[V]) {
+    vector<T, V> v;
+    pack(&v, x);
+    typedef typename access<sizeof(v)>::word word;
+    word w;
+    memcpy(&w, &v, sizeof w);
+    put_word(reinterpret_cast<word *>(to), w);
+}
+
+template <int V> static __device__ __forceinline__ void store_f32(float *to, const float (&x)[V]) {
+    constexpr int PIECE = V < 4 ? V : 4;
+#pragma unroll
+    for (int i = 0; i < V; i += PIECE) {
+        float piece[PIECE];
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+            piece[k] = x[i + k];
+        }
+        store(to + i, piece);
+    }
+}
+
+/* Into shared memory, at a multiple of 16 bytes. */
+template <int V> static __device__ __forceinline__ void put_shared(float *to, const float (&x)[V]) {
+    static_assert(V % 4 == 0, "pieces of 16 bytes");
+#pragma unroll
+    for (int i = 0; i < V; i += 4) {
+        *reinterpret_cast<float4 *>(to + i) = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+    }
+}
+
+template <int V, typename T>
+static __device__ __forceinline__ void store_mode(T *to, float (&x)[V], bool add) {
+    if (add) {
+        float before[V];
+        load(before, to);
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            x[i] += before[i];
+        }
+    }
+    store(to, x);
+}
+
+/* Every lane gets the sum, in the same bits: the two sides of each exchange add the same pair. */
+template <typename N> static __device__ __forceinline__ N warp_sum(N x, int lanes = WARP) {
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        x += __shfl_xor_sync(FULL_WARP, x, step);
+    }
+    return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x, int lanes = WARP) {
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, step));
+    }
+    return x;
+}
+
+/* Sum over a block of THREADS threads, given to all of them. `room` is shared memory; barriers on
+ * both sides allow its use again at once. */
+template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&room)[WARPS]) {
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) {
+        room[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    N sum = room[0];
+    for (int i = 1; i < WARPS; i++) {
+        sum += room[i];
+    }
+    __syncthreads();
+    return sum;
+}
+
+static __device__ __forceinline__ void report(int32_t *fault, enum fault what) {
+    if (fault != NULL) {
+        *fault = what;
+    }
+}
+
+/* ---- host side ---- */
+
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Blocks for a grid-stride loop: enough to fill any chip, few enough to launch quickly. */
+static inline dim3 blocks_for(int64_t items) {
+    static const int64_t MOST = 1 << 14;
+    const int64_t blocks = ceil_div(items, THREADS);
+    return dim3((unsigned)(blocks < MOST ? blocks : MOST));
+}
+
+static inline bool is_aligned(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* Whether rows of `width` elements can be moved 16 bytes at a time; NULL is as good as aligned. */
+static inline bool wide(enum dtype real,
+                        int64_t width,
+                        const void *a,
+                        const void *b = NULL,
+                        const void *c = NULL,
+                        const void *d = NULL,
+                        const void *e = NULL,
+                        const void *f = NULL) {
+    return width % (real == DTYPE_F32 ? 4 : 8) == 0 && is_aligned(a) && is_aligned(b) &&
+           is_aligned(c) && is_aligned(d) && is_aligned(e) && is_aligned(f);
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), A... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = dim3(THREADS);
+    config.stream = stream;
+    cuda_count_launch();
+    return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+}
+
+/* run<T, V>(...) of the type and width at hand. */
+#define BY_TYPE(real, is_wide, run, ...)                                                           \
+    ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
+        : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
+        : (real) == DTYPE_F16 ? (is_wide) ? run<f16, 8>(__VA_ARGS__) : run<f16, 1>(__VA_ARGS__)    \
+                              : cudaErrorInvalidValue)
+
+#define TRY_LAUNCH(call)                                                                           \
+    do {                                                                                           \
+        const cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                                \
+            return code_;                                                                          \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,204 @@
+/*
+ * cuda_internal: what the files of the CUDA module share: the device, its checks, its scratch.
+ *
+ * Threading : a device has one owner; everything runs in order on its one stream.
+ * Ownership : scratch and plans are the device's. Scratch only grows, and is good until the next
+ * op. Errors    : every call of a library goes through TRY_CUDA, TRY_BLAS or TRY_DNN, every launch
+ *             through launched(): the message names the call, the sticky error is cleared.
+ */
+#ifndef KERNELS_CUDA_DEVICE_CUDA_INTERNAL_H
+#define KERNELS_CUDA_DEVICE_CUDA_INTERNAL_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/check.h"
+#include "kernels/cuda/device/kernels_internal.h"
+#include "kernels/device_stream.h"
+#include "kernels/ops.h"
+
+/* The oldest cuDNN whose graphs have all that is used here, as cudnnGetVersion counts; CMake reads
+ * it from this line. */
+#define CCS_CUDNN_MINIMUM 90800
+
+struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
+struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
+
+/* Scratch by purpose: what may be in use at the same time has a purpose of its own. */
+enum scratch {
+    SCRATCH_WORK,    /* the workspace of a launcher */
+    SCRATCH_DNN,     /* cuDNN's workspace */
+    SCRATCH_SUM,     /* a gradient that is added afterwards */
+    SCRATCH_HANDOFF, /* sums of a gradient that was given, until it is taken */
+    SCRATCH_BIAS,    /* a bias in bf16, as cuBLASLt wants it */
+    SCRATCH_COUNT
+};
+
+enum {
+    BLAS_WORKSPACE_BYTES = 32 << 20, /* what Hopper's kernels ask for */
+    STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
+    STAGING_COUNT = 2,
+    ALIGNMENT_BYTES = 16,  /* of every tensor: the width of a vector load */
+    OLD_SCRATCH_COUNT = 64 /* grown out of while recordings may name it */
+};
+
+struct staging {
+    void *host; /* pinned */
+    cudaEvent_t read;
+};
+
+struct cuda_device {
+    struct device base; /* first: struct device is cast to this */
+    int32_t index;
+    int32_t sm; /* 90 for compute capability 9.0 */
+    int32_t processors_count;
+    char name[128];
+    struct device_options options;
+    char plan_cache[1024]; /* "" : none */
+
+    cudaStream_t stream, copies;
+    cudaEvent_t marks[DEVICE_MARK_COUNT];
+    bool recording;     /* between record_begin and record_end */
+    bool keeps_scratch; /* there may be recordings */
+    struct device_counters counters;
+    uint64_t launches_count; /* see device_stream.launches */
+    cublasLtHandle_t blas;
+    void *blas_workspace;
+    cudnnHandle_t dnn;
+    struct conv_plans *convs;
+    struct matmul_plans *matmuls;
+
+    struct {
+        void *data;
+        size_t size_bytes;
+    } scratch[SCRATCH_COUNT];
+    void *old_scratch[OLD_SCRATCH_COUNT];
+    int32_t old_scratch_count;
+    size_t old_scratch_bytes;
+    struct staging staging[STAGING_COUNT];
+    int32_t next_staging;
+
+    int32_t *fault; /* pinned, mapped: seen by both sides; an enum fault */
+    int32_t *fault_on_device;
+};
+
+static inline struct cuda_device *cuda_of(struct device *dev) {
+    return (struct cuda_device *)dev;
+}
+
+/* Clears the sticky error and records which call failed and why. Returns NOMEM or DEVICE. */
+enum status cuda_failed(cudaError_t code, const char *call, struct error *err);
+enum status blas_failed(cublasStatus_t code, const char *call, struct error *err);
+enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
+
+#define TRY_CUDA(call)                                                                             \
+    do {                                                                                           \
+        const cudaError_t code_ = (call);                                                          \
+        if (code_ != cudaSuccess) {                                                                \
+            return cuda_failed(code_, #call, err);                                                 \
+        }                                                                                          \
+    } while (0)
+
+#define TRY_BLAS(call)                                                                             \
+    do {                                                                                           \
+        const cublasStatus_t code_ = (call);                                                       \
+        if (code_ != CUBLAS_STATUS_SUCCESS) {                                                      \
+            return blas_failed(code_, #call, err);                                                 \
+        }                                                                                          \
+    } while (0)
+
+#define TRY_DNN(call)                                                                              \
+    do {                                                                                           \
+        const cudnnStatus_t code_ = (call);                                                        \
+        if (code_ != CUDNN_STATUS_SUCCESS) {                                                       \
+            return dnn_failed(code_, #call, err);                                                  \
+        }                                                                                          \
+    } while (0)
+
+/* Launches that launchers have counted since the last call. */
+uint64_t cuda_take_launches(void);
+
+/* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong
+ * while it ran. Returns OK, NOMEM or DEVICE. */
+enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err);
+
+/* One call was made that gives the stream something to do. */
+static inline void cuda_counted(struct cuda_device *dev) {
+    dev->launches_count += dev->recording ? 0 : 1;
+}
+
+/* At least size_bytes, aligned to 256; contents undefined. Growing waits for the stream. Returns
+ * OK, NOMEM or DEVICE. */
+enum status cuda_scratch(struct cuda_device *dev,
+                         enum scratch which,
+                         size_t size_bytes,
+                         void **out,
+                         struct error *err);
+
+/* All scratch and workspaces, what was grown out of included. */
+size_t cuda_scratch_bytes(const struct cuda_device *dev);
+
+/* Device memory; on failure says what was asked for, what is free, and what to change. */
+enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);
+
+/* ---- stream.c ---- */
+
+extern const struct device_stream cuda_device_stream;
+enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
+void cuda_stream_close(struct cuda_device *dev); /* half-opened ones too */
+/* UNSUPPORTED while a step is recorded: `what` it cannot do then. */
+enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
+/* What kernels found wrong with indices since the last look: OK, INVALID or DEVICE. */
+enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
+
+/* The workspace of a launcher. */
+static inline enum status
+cuda_workspace(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err) {
+    return cuda_scratch(dev, SCRATCH_WORK, size_bytes, out, err);
+}
+
+/* Dropout as launchers want it: `room`, filled, or NULL where p is NULL. */
+const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
+                                                const struct dropout_params *p);
+
+struct launch_segments
+cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows);
+
+/* F32, BF16 and F16 are computed in; UNSUPPORTED with the reason for anything else. */
+enum status cuda_real(const char *op, const struct tensor *t, struct error *err);
+/* What cuDNN reads lies at multiples of 16 bytes; `data` that does not is INVALID. */
+enum status cuda_aligned(const char *op, const void *data, struct error *err);
+
+/* ---- the table: each file puts its own operators in ---- */
+
+const struct ops *ops_cuda(void);
+void cuda_put_memory(struct ops *t);
+void cuda_put_image(struct ops *t);
+void cuda_put_conv(struct ops *t);
+void cuda_put_linear(struct ops *t);
+void cuda_put_text(struct ops *t);
+void cuda_put_rows(struct ops *t);
+
+/* Opens the libraries of a device whose stream exists; closes them, half-made ones too. */
+enum status cuda_libraries_open(struct cuda_device *dev, struct error *err);
+void cuda_libraries_close(struct cuda_device *dev);
+
+/* How many devices work, or the one line that says why none does. */
+enum status cuda_count(int32_t *out, struct error *err);
+enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err);
+enum status
+cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,181 @@
+/*
+ * device: from a GPU's number to an open device, and what to say where that fails.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/cuda/device/cuda_internal.h"
+#include "kernels/cuda/loss/loss_internal.h"
+#include "kernels/cuda/vector/matmul_internal.h"
+
+static enum status no_device(cudaError_t code, struct error *err) {
+    int driver = 0;
+    int runtime = 0;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        return error_set(err, STATUS_DEVICE, "no NVIDIA driver on this machine");
+    }
+    if (code == cudaErrorInsufficientDriver) {
+        return error_set(err, STATUS_DEVICE,
+                         "the NVIDIA driver is for CUDA %d.%d, this build needs %d.%d or later",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    }
+    return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s", cudaGetErrorString(code));
+}
+
+/* cuDNN keeps its interface within a major version; what we use of it is there since the minimum
+ * that CMakeLists.txt names. */
+static enum status check_cudnn(struct error *err) {
+    const size_t found = cudnnGetVersion();
+    if (found / 10000 != CUDNN_MAJOR || found < CCS_CUDNN_MINIMUM) {
+        return error_set(err, STATUS_DEVICE,
+                         "cuDNN %zu.%zu is installed, this build needs %d.%d or later of major %d",
+                         found / 10000, found / 100 % 100, CCS_CUDNN_MINIMUM / 10000,
+                         CCS_CUDNN_MINIMUM / 100 % 100, CUDNN_MAJOR);
+    }
+    return STATUS_OK;
+}
+
+enum status cuda_count(int32_t *out, struct error *err) {
+    int count = 0;
+    *out = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || count < 1) {
+        return no_device(code != cudaSuccess ? code : cudaErrorNoDevice, err);
+    }
+    TRY(check_cudnn(err));
+    *out = count;
+    return STATUS_OK;
+}
+
+enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err) {
+    struct cudaDeviceProp prop;
+    TRY_CUDA(cudaGetDeviceProperties(&prop, index));
+    (void)snprintf(out, out_size, "%s, %.0f GiB, compute capability %d.%d", prop.name,
+                   (double)prop.totalGlobalMem / (1024.0 * 1024.0 * 1024.0), prop.major,
+                   prop.minor);
+    return STATUS_OK;
+}
+
+static void close_memory(struct cuda_device *dev) {
+    for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
+        (void)cudaFree(dev->scratch[i].data);
+    }
+    for (int32_t i = 0; i < STAGING_COUNT; i++) {
+        if (dev->staging[i].read != NULL) {
+            (void)cudaEventDestroy(dev->staging[i].read);
+        }
+        (void)cudaFreeHost(dev->staging[i].host);
+    }
+    (void)cudaFreeHost(dev->fault);
+}
+
+static void cuda_close(struct device *device) {
+    struct cuda_device *dev = cuda_of(device);
+    (void)cudaSetDevice(dev->index);
+    if (dev->stream != NULL) {
+        (void)cudaStreamSynchronize(dev->stream);
+    }
+    cuda_libraries_close(dev);
+    cuda_stream_close(dev);
+    close_memory(dev);
+    if (dev->stream != NULL) {
+        (void)cudaStreamDestroy(dev->stream);
+    }
+    (void)cudaGetLastError();
+    free(dev);
+}
+
+static enum status open_memory(struct cuda_device *dev, struct error *err) {
+    for (int32_t i = 0; i < STAGING_COUNT; i++) {
+        TRY_CUDA(cudaMallocHost(&dev->staging[i].host, STAGING_BYTES));
+        TRY_CUDA(cudaEventCreateWithFlags(&dev->staging[i].read, cudaEventDisableTiming));
+    }
+    void *fault = NULL;
+    TRY_CUDA(cudaHostAlloc(&fault, sizeof *dev->fault, cudaHostAllocMapped));
+    dev->fault = fault;
+    *dev->fault = FAULT_NONE;
+    TRY_CUDA(cudaHostGetDevicePointer((void **)&dev->fault_on_device, fault, 0));
+    return STATUS_OK;
+}
+
+static enum status open_parts(struct cuda_device *dev, struct error *err) {
+    struct cudaDeviceProp prop;
+    TRY_CUDA(cudaSetDevice(dev->index));
+    TRY_CUDA(cudaGetDeviceProperties(&prop, dev->index));
+    dev->sm = prop.major * 10 + prop.minor;
+    dev->processors_count = prop.multiProcessorCount;
+    (void)snprintf(dev->name, sizeof dev->name, "%.127s", prop.name);
+    if (dev->sm < 80) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "cuda:%d is a %s of compute capability %d.%d; ccstream needs 8.0 or later",
+                         dev->index, dev->name, prop.major, prop.minor);
+    }
+    TRY_CUDA(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
+    TRY(cuda_stream_open(dev, err));
+    TRY(open_memory(dev, err));
+    TRY(cuda_libraries_open(dev, err));
+    /* The first kernel says whether this module holds code for this chip at all. */
+    const struct tensor probe = tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1);
+    TRY(ops_cuda()->fill(&dev->base, &probe, 0.0, err));
+    return ops_cuda()->sync(&dev->base, err);
+}
+
+enum status
+cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err) {
+    *out = NULL;
+    struct cuda_device *dev = calloc(1, sizeof *dev);
+    if (dev == NULL) {
+        return error_set(err, STATUS_NOMEM, "cuda: no memory for the device");
+    }
+    dev->base.ops = ops_cuda();
+    dev->base.losses = &cuda_losses;
+    dev->base.close = cuda_close;
+    dev->base.stream = &cuda_device_stream;
+    dev->index = index;
+    dev->options = *opt;
+    dev->options.plan_cache = NULL;
+    if (opt->plan_cache != NULL) {
+        const int n = snprintf(dev->plan_cache, sizeof dev->plan_cache, "%s", opt->plan_cache);
+        if (n < 0 || (size_t)n >= sizeof dev->plan_cache) {
+            free(dev);
+            return error_set(err, STATUS_LIMIT, "the plan cache's path is too long");
+        }
+    }
+    const enum status s = open_parts(dev, err);
+    if (s != STATUS_OK) {
+        cuda_close(&dev->base);
+        return s;
+    }
+    *out = &dev->base;
+    return STATUS_OK;
+}
+
+enum status cuda_libraries_open(struct cuda_device *dev, struct error *err) {
+    void *data;
+    TRY_BLAS(cublasLtCreate(&dev->blas));
+    TRY(cuda_memory(dev, BLAS_WORKSPACE_BYTES, &dev->blas_workspace, err));
+    TRY_DNN(cudnnCreate(&dev->dnn));
+    TRY_DNN(cudnnSetStream(dev->dnn, dev->stream));
+    TRY(matmul_plans_create(&dev->matmuls, err));
+    const struct conv_chip chip = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
+    TRY(conv_plans_create(&dev->convs, &chip, &dev->options,
+                          dev->plan_cache[0] != '\0' ? dev->plan_cache : NULL, err));
+    return cuda_scratch(dev, SCRATCH_WORK, 1 << 20, &data, err);
+}
+
+void cuda_libraries_close(struct cuda_device *dev) {
+    conv_plans_destroy(dev->convs);
+    matmul_plans_destroy(dev->matmuls);
+    if (dev->dnn != NULL) {
+        (void)cudnnDestroy(dev->dnn);
+    }
+    (void)cudaFree(dev->blas_workspace);
+    if (dev->blas != NULL) {
+        (void)cublasLtDestroy(dev->blas);
+    }
+}

@@ -1,0 +1,242 @@
+/*
+ * memory of the CUDA device: zeroed allocations, uploads through pinned staging, scratch that
+ * grows.
+ *
+ *     host memory --memcpy--> staging[0..1] (pinned) --copy engine--> device
+ *
+ * A staging buffer is filled again once the event behind its last copy has passed, so an upload
+ * returns when the host memory may change. Memory that is pinned already is copied from directly.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/device/cuda_internal.h"
+#include "kernels/dropout_mask.h"
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err) {
+    *out = NULL;
+    const cudaError_t code = cudaMalloc(out, size_bytes > 0 ? size_bytes : 1);
+    if (code == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0;
+        size_t total_bytes = 0;
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+        return error_set(err, STATUS_NOMEM,
+                         "cuda:%d: %.2f GiB asked for, %.2f of %.2f GiB are free; use a smaller "
+                         "batch or micro-batch",
+                         dev->index, (double)size_bytes / gib, (double)free_bytes / gib,
+                         (double)total_bytes / gib);
+    }
+    return code == cudaSuccess ? STATUS_OK : cuda_failed(code, "cudaMalloc", err);
+}
+
+static enum status
+cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    *out = NULL;
+    TRY(cuda_not_recorded(dev, "allocate", err));
+    TRY(cuda_memory(dev, size_bytes, out, err));
+    cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
+    if (code == cudaSuccess) { /* the copy queue, which does not wait for this one, may be first */
+        code = cudaStreamSynchronize(dev->stream);
+    }
+    if (code != cudaSuccess) {
+        (void)cudaFree(*out);
+        *out = NULL;
+        return cuda_failed(code, "zeros for new memory", err);
+    }
+    cuda_counted(dev);
+    return STATUS_OK;
+}
+
+static void cuda_free(struct device *device, void *data) {
+    (void)device;
+    (void)cudaFree(data); /* waits for the device; accepts NULL */
+}
+
+/* Recordings go on reading what they were made with. */
+static enum status
+leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
+    if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
+        dev->old_scratch[dev->old_scratch_count++] = data;
+        dev->old_scratch_bytes += size_bytes;
+        return STATUS_OK;
+    }
+    if (data != NULL && dev->keeps_scratch) {
+        return error_set(err, STATUS_LIMIT,
+                         "cuda: scratch has grown %d times; switch recording off",
+                         OLD_SCRATCH_COUNT);
+    }
+    TRY_CUDA(cudaStreamSynchronize(dev->stream)); /* it may still be read */
+    TRY_CUDA(cudaFree(data));
+    return STATUS_OK;
+}
+
+enum status cuda_scratch(struct cuda_device *dev,
+                         enum scratch which,
+                         size_t size_bytes,
+                         void **out,
+                         struct error *err) {
+    *out = dev->scratch[which].data;
+    if (dev->scratch[which].size_bytes >= size_bytes) {
+        return STATUS_OK;
+    }
+    TRY(cuda_not_recorded(dev, "allocate", err));
+    if (dev->keeps_scratch) { /* what is left behind is not got back: by a quarter at least */
+        const size_t more = dev->scratch[which].size_bytes / 4 + dev->scratch[which].size_bytes;
+        size_bytes = size_bytes > more ? size_bytes : more;
+    }
+    TRY(leave_scratch(dev, dev->scratch[which].data, dev->scratch[which].size_bytes, err));
+    dev->scratch[which].data = NULL;
+    dev->scratch[which].size_bytes = 0;
+    TRY(cuda_memory(dev, size_bytes, &dev->scratch[which].data, err));
+    dev->scratch[which].size_bytes = size_bytes;
+    *out = dev->scratch[which].data;
+    return STATUS_OK;
+}
+
+size_t cuda_scratch_bytes(const struct cuda_device *dev) {
+    size_t sum = BLAS_WORKSPACE_BYTES + dev->old_scratch_bytes;
+    for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
+        sum += dev->scratch[i].size_bytes;
+    }
+    return sum;
+}
+
+static bool is_pinned(const void *host) {
+    struct cudaPointerAttributes attributes;
+    if (cudaPointerGetAttributes(&attributes, host) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeHost;
+}
+
+static enum status
+upload_part(struct cuda_device *dev, void *dst, const void *host, size_t size, struct error *err) {
+    struct staging *s = &dev->staging[dev->next_staging];
+    dev->next_staging = (dev->next_staging + 1) % STAGING_COUNT;
+    TRY_CUDA(cudaEventSynchronize(s->read));
+    memcpy(s->host, host, size);
+    TRY_CUDA(cudaMemcpyAsync(dst, s->host, size, cudaMemcpyHostToDevice, dev->stream));
+    cuda_counted(dev);
+    TRY_CUDA(cudaEventRecord(s->read, dev->stream));
+    return STATUS_OK;
+}
+
+static enum status cuda_upload(struct device *device,
+                               void *dst,
+                               const void *host,
+                               size_t size_bytes,
+                               struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "copy from the host", err));
+    if (size_bytes == 0) {
+        return STATUS_OK;
+    }
+    if (is_pinned(host)) {
+        TRY_CUDA(cudaMemcpyAsync(dst, host, size_bytes, cudaMemcpyHostToDevice, dev->stream));
+        cuda_counted(dev);
+        return STATUS_OK;
+    }
+    for (size_t done = 0; done < size_bytes;) {
+        const size_t rest = size_bytes - done;
+        const size_t size = rest < STAGING_BYTES ? rest : STAGING_BYTES;
+        TRY(upload_part(dev, (char *)dst + done, (const char *)host + done, size, err));
+        done += size;
+    }
+    return STATUS_OK;
+}
+
+/* What kernels found wrong with indices since the last look. */
+enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
+    /* At once: kernels of a later step may be writing one. */
+    const int32_t fault = __atomic_exchange_n(dev->fault, FAULT_NONE, __ATOMIC_ACQ_REL);
+    switch ((enum fault)fault) {
+    case FAULT_NONE:
+        return STATUS_OK;
+    case FAULT_TOKEN:
+        return error_set(err, STATUS_INVALID,
+                         "embedding: a token is outside the vocabulary, or a caption is longer "
+                         "than there are positions");
+    case FAULT_ROW:
+        return error_set(err, STATUS_INVALID, "gather_rows or scatter_rows: a row is out of range");
+    case FAULT_SEGMENT:
+        return error_set(err, STATUS_INVALID,
+                         "attention, embedding or pooling: a caption's rows are out of range");
+    }
+    return error_set(err, STATUS_DEVICE, "a kernel reported fault %d", fault);
+}
+
+static enum status cuda_sync(struct device *device, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "wait for the device", err));
+    TRY_CUDA(cudaStreamSynchronize(dev->stream));
+    return cuda_check_fault(dev, err);
+}
+
+static enum status cuda_download(struct device *device,
+                                 void *host,
+                                 const void *src,
+                                 size_t size_bytes,
+                                 struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_not_recorded(dev, "copy to the host", err));
+    if (size_bytes > 0) {
+        TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
+        cuda_counted(dev);
+    }
+    return cuda_sync(device, err);
+}
+
+const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
+                                                const struct dropout_params *p) {
+    if (p == NULL) {
+        return NULL;
+    }
+    *room = (struct launch_dropout){.seed = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)},
+                                    .layer = p->layer,
+                                    .threshold = dropout_threshold(p->p),
+                                    .scale = 1.0f / (1.0f - p->p),
+                                    .step = &p->values->step,
+                                    .sample_ids = p->sample_ids};
+    return room;
+}
+
+struct launch_segments
+cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows) {
+    return (struct launch_segments){.starts = seg->starts->data,
+                                    .lengths = seg->lengths->data,
+                                    .count = seg->starts->shape[0],
+                                    .rows = rows,
+                                    .fault = dev->fault_on_device};
+}
+
+static enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {
+    (void)device; /* every chip that open accepts has both half types */
+    if (dtype != DTYPE_F32 && !dtype_is_half(dtype)) {
+        return error_set(err, STATUS_UNSUPPORTED, "cuda computes in f32, bf16 and f16");
+    }
+    return STATUS_OK;
+}
+
+static enum status
+cuda_fill(struct device *device, const struct tensor *out, double value, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    TRY(cuda_real("fill", out, err));
+    return launched(
+        dev, launch_fill(dev->stream, out->dtype, out->data, tensor_count(out), (float)value),
+        "fill", err);
+}
+
+void cuda_put_memory(struct ops *t) {
+    t->alloc = cuda_alloc;
+    t->free = cuda_free;
+    t->upload = cuda_upload;
+    t->download = cuda_download;
+    t->sync = cuda_sync;
+    t->supports = cuda_supports;
+    t->fill = cuda_fill;
+}

@@ -1,0 +1,237 @@
+/*
+ * loss: what the kernels of the losses share: scratch, who contrasts with whom, sums of
+ * exponentials in log space.
+ *
+ * The launches of a step, over the (N, N) similarities S of B samples (N = B, of two views 2 B):
+ *
+ *   examine    block per row of S          is S finite; is the position the first of its id; the
+ *                                          sample's columns into scratch
+ *   begin      one block                   how many ids there are, ranks, temperature
+ *   anchors    block per anchor, or of two its sums of exponentials: normaliser, value, new state
+ *              views per sample            (siglip has none; emc2 walks its chains instead)
+ *   gradient   block per row of S          dL/dS, both sides of an element at once
+ *   popularity block per contrast          nuclr: zeta and its momentum
+ *   finish     one block                   is everything finite; then scalars, state, report
+ *
+ * Anchor k of 2 B: pairs: image k, then text k - B; two views: view k.
+ */
+#ifndef KERNELS_CUDA_LOSS_LOSS_CUH
+#define KERNELS_CUDA_LOSS_LOSS_CUH
+
+#include "kernels/cuda/device/common.cuh"
+#include "kernels/cuda/loss/loss_internal.h"
+
+#define INFINITE ((double)INFINITY)
+
+/* Found by `begin`, for the launches after it. */
+struct loss_head {
+    int64_t count; /* distinct ids */
+    double tau;    /* that holds for all samples */
+    int32_t fault; /* enum device_loss_fault */
+    bool stopped;  /* an earlier step was not sound */
+};
+
+struct loss_scratch {
+    struct loss_head *head;
+    int32_t
+        *rank; /* (B): of the position among the first positions of ids; -1: its id was before */
+    int32_t *fault; /* (N): enum device_loss_fault by row */
+    /* (B): the columns' entries of the batch: before the step, then after it; NULL as the column */
+    float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
+    uint64_t *chain_id[DEVICE_LOSS_SIDES];
+    /* (2 B), by anchor: */
+    double *own;      /* similarity of its own pair */
+    double *tau;      /* its temperature */
+    double *log_norm; /* see gradient_of */
+    double *aux;      /* debiased: log m; nuclr: normaliser of p; emc2: states recorded */
+    double *diagonal; /* gradient of its own pair */
+    double *value, *objective;
+    double *extra; /* sogclr, fastclip-v3: of dF/dtau; isogclr, fastclip-v2: tau / (2 B) */
+    /* (N), by row of S: */
+    double *row_value; /* siglip, cyclip */
+    double *row_scale; /* sum of dL/dS S */
+    double *row_bias;  /* siglip */
+    uint16_t *records; /* (2 B, N), emc2: how often an anchor's chain stood there */
+};
+
+static __device__ __forceinline__ bool is_sound(const struct loss_head *head) {
+    return head->fault == DEVICE_LOSS_SOUND && !head->stopped;
+}
+
+/* False: nothing to do but to leave zeros or NaN. */
+static __device__ __forceinline__ bool has_contrasts(const struct loss_head *head) {
+    return is_sound(head) && head->count >= 2;
+}
+
+static __device__ __forceinline__ double log_add(double a, double b) {
+    const double high = a > b ? a : b;
+    const double low = a > b ? b : a;
+    return high == -INFINITE ? high : high + log1p(exp(low - high));
+}
+
+/* One anchor and the elements of S that are its own. */
+struct anchor_view {
+    const float *similarity; /* of contrast c at c * stride */
+    int64_t stride;
+    int64_t number;  /* of the anchor, in [0, 2 B) */
+    int64_t anchor;  /* its place in [0, N), */
+    int64_t partner; /* and that of its own pair: the same for pairs */
+    double own;
+};
+
+static __device__ __forceinline__ int64_t position_of(const struct device_loss &l, int64_t place) {
+    return place < l.batch_count ? place : place - l.batch_count;
+}
+
+/* side: of pairs, which side the anchor is on; of two views, which view. */
+static __device__ __forceinline__ struct anchor_view
+anchor_at(const struct device_loss &l, int64_t position, int side) {
+    const int64_t b = l.batch_count;
+    struct anchor_view v;
+    v.number = side * b + position;
+    if (l.views) {
+        v.similarity = l.similarity + v.number * 2 * b;
+        v.stride = 1;
+        v.anchor = v.number;
+        v.partner = (1 - side) * b + position;
+    } else {
+        v.similarity = l.similarity + (side == DEVICE_LOSS_IMAGE ? position * b : position);
+        v.stride = side == DEVICE_LOSS_IMAGE ? 1 : b;
+        v.anchor = position;
+        v.partner = position;
+    }
+    v.own = (double)v.similarity[v.partner * v.stride];
+    return v;
+}
+
+static __device__ __forceinline__ bool is_contrast(const struct device_loss &l,
+                                                   const struct loss_scratch &w,
+                                                   const struct anchor_view &v,
+                                                   int64_t c) {
+    return c != v.anchor && c != v.partner && w.rank[position_of(l, c)] >= 0;
+}
+
+/* Contrasts of an anchor: the others among distinct samples. */
+static __device__ __forceinline__ double contrasts_count(const struct device_loss &l,
+                                                         const struct loss_head *head) {
+    return (double)(l.views ? 2 * head->count - 2 : head->count - 1);
+}
+
+/* What a mean over anchors multiplies each with; both sides of pairs are halved by some losses. */
+static __device__ __forceinline__ double anchor_share(const struct device_loss &l,
+                                                      const struct loss_head *head) {
+    switch (l.kind) {
+    case DEVICE_LOSS_SIGLIP:
+        return 1.0 / (double)head->count;
+    case DEVICE_LOSS_SOGCLR:
+    case DEVICE_LOSS_ISOGCLR:
+    case DEVICE_LOSS_NUCLR:
+        return (l.views ? 0.5 : 1.0) / (double)head->count;
+    case DEVICE_LOSS_EMC2:
+        return 0.5 / ((double)head->count * l.constants.tau);
+    default:
+        return 0.5 / (double)head->count;
+    }
+}
+
+/* As schedule_gamma. */
+static __device__ __forceinline__ double gamma_now(const struct device_loss &l) {
+    const struct device_loss_constants &o = l.constants;
+    const uint64_t epoch = l.values->epoch;
+    if (o.gamma_epochs == 0 || epoch >= o.gamma_epochs) {
+        return o.gamma;
+    }
+    if (epoch == 0) {
+        return 1.0;
+    }
+    const double fall =
+        0.5 * (1.0 + cos(3.14159265358979323846 * (double)epoch / (double)o.gamma_epochs));
+    return o.gamma + (1.0 - o.gamma) * fall;
+}
+
+/* Adam (0.9, 0.999, 1e-8); steps from 1. */
+static __device__ __forceinline__ void
+adam(struct device_loss_learned *x, double gradient, double lr, double steps) {
+    x->m = 0.9 * x->m + (1.0 - 0.9) * gradient;
+    x->v = 0.999 * x->v + (1.0 - 0.999) * gradient * gradient;
+    const double m = x->m / (1.0 - pow(0.9, steps));
+    const double v = x->v / (1.0 - pow(0.999, steps));
+    x->value -= lr * m / (sqrt(v) + 1e-8);
+}
+
+/* Step size of the zeta of a side. */
+static __device__ __forceinline__ double zeta_rate(const struct device_loss &l, int side) {
+    return side == DEVICE_LOSS_IMAGE ? l.values->zeta_lr_image : l.values->zeta_lr_text;
+}
+
+template <typename N> static __device__ __forceinline__ N block_max(N x, N (&room)[WARPS]) {
+    for (int step = WARP / 2; step > 0; step /= 2) {
+        const N other = __shfl_xor_sync(FULL_WARP, x, step);
+        x = other > x ? other : x;
+    }
+    if (threadIdx.x % WARP == 0) {
+        room[threadIdx.x / WARP] = x;
+    }
+    __syncthreads();
+    N most = room[0];
+    for (int i = 1; i < WARPS; i++) {
+        most = room[i] > most ? room[i] : most;
+    }
+    __syncthreads();
+    return most;
+}
+
+/* Over the contrasts of an anchor, with e = (Delta - zeta) / tau, Delta = S - own: */
+struct anchor_sums {
+    double largest;  /* e */
+    double sum;      /* of exp(e - largest) */
+    double weighted; /* of exp(e - largest) Delta */
+};
+
+/* By all threads of a block; zeta may be NULL. */
+static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct device_loss &l,
+                                                                const struct loss_scratch &w,
+                                                                const struct anchor_view &v,
+                                                                double tau,
+                                                                const float *zeta) {
+    __shared__ double room[WARPS];
+    const int64_t n = l.views ? 2 * l.batch_count : l.batch_count;
+    struct anchor_sums s = {-INFINITE, 0.0, 0.0};
+    for (int64_t c = threadIdx.x; c < n; c += THREADS) {
+        if (is_contrast(l, w, v, c)) {
+            const double delta = (double)v.similarity[c * v.stride] - v.own;
+            const double e = (zeta != NULL ? delta - (double)zeta[c] : delta) / tau;
+            s.largest = e > s.largest ? e : s.largest;
+        }
+    }
+    s.largest = block_max(s.largest, room);
+    for (int64_t c = threadIdx.x; c < n; c += THREADS) {
+        if (is_contrast(l, w, v, c)) {
+            const double delta = (double)v.similarity[c * v.stride] - v.own;
+            const double e = (zeta != NULL ? delta - (double)zeta[c] : delta) / tau;
+            const double x = exp(e - s.largest);
+            s.sum += x;
+            s.weighted += x * delta;
+        }
+    }
+    s.sum = block_sum(s.sum, room);
+    s.weighted = block_sum(s.weighted, room);
+    return s;
+}
+
+/* log of the mean over contrasts of exp(e) */
+static __device__ __forceinline__ double log_mean(const struct anchor_sums &s, double count) {
+    return s.largest + log(s.sum) - log(count);
+}
+
+/* ---- host side: the launchers that the other files bring ---- */
+
+cudaError_t
+launch_loss_anchors(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w);
+cudaError_t
+launch_loss_chains(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w);
+cudaError_t launch_loss_popularity(cudaStream_t stream,
+                                   const struct device_loss &l,
+                                   const struct loss_scratch &w);
+
+#endif

@@ -1,0 +1,351 @@
+/*
+ * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, the
+ * sum of squares that clipping needs, and loss scaling.
+ */
+#include "kernels/cuda/device/common.cuh"
+
+static __device__ __forceinline__ bool updates(const struct step_values *v) {
+    return v->sound != 0 && v->skipped_in_row == 0;
+}
+
+struct adamw_scales {
+    float beta1, beta2, rest1, rest2; /* rest = 1 - beta */
+    float decay;                      /* 1 - lr weight_decay */
+    float step_size;                  /* lr / (1 - beta1^t) */
+    float v_scale;                    /* 1 / (1 - beta2^t) */
+    float eps, grad_scale;
+    bool updates;
+};
+
+/* What the step asks for: worked out by one thread of each block and read by the others. */
+static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
+                                                   const struct adamw_params &p) {
+    if (threadIdx.x == 0) {
+        const double update = (double)(p.values->step + 1 - p.values->skipped);
+        const double lr = (double)(float)p.values->lr;
+        s.beta1 = p.beta1;
+        s.beta2 = p.beta2;
+        s.rest1 = (float)(1.0 - (double)p.beta1);
+        s.rest2 = (float)(1.0 - (double)p.beta2);
+        s.decay = (float)(1.0 - lr * (double)p.weight_decay);
+        s.step_size = (float)(lr / (1.0 - pow((double)p.beta1, update)));
+        s.v_scale = (float)(1.0 / (1.0 - pow((double)p.beta2, update)));
+        s.eps = p.eps;
+        s.grad_scale = (float)p.values->grad_scale;
+        s.updates = updates(p.values);
+    }
+    __syncthreads();
+}
+
+static __device__ __forceinline__ void
+adamw_one(float *value, float *m, float *v, float grad, const struct adamw_scales &s) {
+    const float g = grad * s.grad_scale;
+    *m = s.beta1 * *m + s.rest1 * g;
+    *v = s.beta2 * *v + s.rest2 * g * g;
+    *value = *value * s.decay - s.step_size * *m / (sqrtf(*v * s.v_scale) + s.eps);
+}
+
+template <typename HALF, int V>
+static __device__ __forceinline__ void adamw_piece(float *value,
+                                                   HALF *working,
+                                                   const float *grad,
+                                                   float *m,
+                                                   float *v,
+                                                   int64_t i,
+                                                   const struct adamw_scales &s) {
+    float x[V];
+    float g[V];
+    float first[V];
+    float second[V];
+    load(x, value + i);
+    load(g, grad + i);
+    load(first, m + i);
+    load(second, v + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        adamw_one(&x[k], &first[k], &second[k], g[k], s);
+    }
+    store(value + i, x);
+    store(m + i, first);
+    store(v + i, second);
+    if (working != NULL) {
+        store(working + i, x);
+    }
+}
+
+template <typename HALF, int V>
+static __global__ void adamw(float *value,
+                             HALF *working,
+                             const float *grad,
+                             float *m,
+                             float *v,
+                             int64_t count,
+                             struct adamw_params p) {
+    __shared__ struct adamw_scales shared;
+    adamw_begin(shared, p);
+    const struct adamw_scales s = shared;
+    if (!s.updates) {
+        return;
+    }
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        if (i + V <= count) {
+            adamw_piece<HALF, V>(value, working, grad, m, v, i, s);
+            continue;
+        }
+        for (int64_t e = i; e < count; e++) {
+            adamw_piece<HALF, 1>(value, working, grad, m, v, e, s);
+        }
+    }
+}
+
+template <typename HALF>
+static cudaError_t run_adamw(cudaStream_t stream,
+                             float *value,
+                             HALF *working,
+                             const float *grad,
+                             float *m,
+                             float *v,
+                             int64_t count,
+                             const struct adamw_params *p) {
+    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<HALF, 4>, value, working, grad,
+                      m, v, count, *p);
+    }
+    return launch(stream, blocks_for(count), adamw<HALF, 1>, value, working, grad, m, v, count, *p);
+}
+
+cudaError_t launch_adamw(cudaStream_t stream,
+                         float *value,
+                         enum dtype half,
+                         void *working,
+                         const float *grad,
+                         float *m,
+                         float *v,
+                         int64_t count,
+                         const struct adamw_params *p) {
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    return half == DTYPE_F16 ? run_adamw(stream, value, (f16 *)working, grad, m, v, count, p)
+                             : run_adamw(stream, value, (bf16 *)working, grad, m, v, count, p);
+}
+
+template <typename HALF, int V>
+static __device__ __forceinline__ void sgdm_piece(float *value,
+                                                  HALF *working,
+                                                  const float *grad,
+                                                  float *m,
+                                                  int64_t i,
+                                                  float lr,
+                                                  float scale,
+                                                  const struct sgdm_params &p) {
+    float x[V];
+    float g[V];
+    float momentum[V];
+    load(x, value + i);
+    load(g, grad + i);
+    load(momentum, m + i);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        const float slope = g[k] * scale + p.weight_decay * x[k];
+        momentum[k] = p.momentum * momentum[k] + slope;
+        x[k] -= lr * (p.nesterov ? slope + p.momentum * momentum[k] : momentum[k]);
+    }
+    store(value + i, x);
+    store(m + i, momentum);
+    if (working != NULL) {
+        store(working + i, x);
+    }
+}
+
+template <typename HALF, int V>
+static __global__ void sgdm(float *value,
+                            HALF *working,
+                            const float *grad,
+                            float *m,
+                            int64_t count,
+                            struct sgdm_params p) {
+    if (!updates(p.values)) {
+        return;
+    }
+    const float lr = (float)p.values->lr;
+    const float scale = (float)p.values->grad_scale;
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        if (i + V <= count) {
+            sgdm_piece<HALF, V>(value, working, grad, m, i, lr, scale, p);
+            continue;
+        }
+        for (int64_t e = i; e < count; e++) {
+            sgdm_piece<HALF, 1>(value, working, grad, m, e, lr, scale, p);
+        }
+    }
+}
+
+template <typename HALF>
+static cudaError_t run_sgdm(cudaStream_t stream,
+                            float *value,
+                            HALF *working,
+                            const float *grad,
+                            float *m,
+                            int64_t count,
+                            const struct sgdm_params *p) {
+    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<HALF, 4>, value, working, grad,
+                      m, count, *p);
+    }
+    return launch(stream, blocks_for(count), sgdm<HALF, 1>, value, working, grad, m, count, *p);
+}
+
+cudaError_t launch_sgdm(cudaStream_t stream,
+                        float *value,
+                        enum dtype half,
+                        void *working,
+                        const float *grad,
+                        float *m,
+                        int64_t count,
+                        const struct sgdm_params *p) {
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    return half == DTYPE_F16 ? run_sgdm(stream, value, (f16 *)working, grad, m, count, p)
+                             : run_sgdm(stream, value, (bf16 *)working, grad, m, count, p);
+}
+
+/* ---- sum of squares ---- */
+
+static int64_t squares_blocks(int64_t count) {
+    static const int64_t MOST = 512;
+    static const int64_t PER_BLOCK = 8 * THREADS * 4; /* at least, but for the last */
+    const int64_t blocks = ceil_div(count, PER_BLOCK);
+    return blocks < MOST ? blocks : MOST;
+}
+
+template <typename T, int V>
+static __global__ void squares_partials(double *partials, const T *in, int64_t count) {
+    __shared__ double room[WARPS];
+    const int64_t step = (int64_t)gridDim.x * THREADS * V;
+    double sum = 0.0;
+#pragma unroll 4
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
+        float x[V] = {};
+        if (i + V <= count) {
+            load(x, in + i);
+        } else {
+            for (int k = 0; k < V && i + k < count; k++) {
+                x[k] = to_f32(in[i + k]);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            sum += (double)x[k] * (double)x[k];
+        }
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = sum;
+    }
+}
+
+static __global__ void squares_merge(double *out, const double *partials, int32_t blocks) {
+    __shared__ double room[WARPS];
+    double sum = 0.0;
+    for (int32_t i = (int32_t)threadIdx.x; i < blocks; i += THREADS) {
+        sum += partials[i];
+    }
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0) {
+        *out = sum;
+    }
+}
+
+size_t launch_sum_squares_workspace_bytes(int64_t count) {
+    return (size_t)squares_blocks(count) * sizeof(double);
+}
+
+template <typename T, int V>
+static cudaError_t
+run_sum_squares(cudaStream_t stream, double *out, const void *in, int64_t count, void *workspace) {
+    const int64_t blocks = squares_blocks(count);
+    double *partials = (double *)workspace;
+    if (count > 0) {
+        TRY_LAUNCH(launch(stream, dim3((unsigned)blocks), squares_partials<T, V>, partials,
+                          (const T *)in, count));
+    }
+    return launch(stream, dim3(1), squares_merge, out, partials, (int32_t)blocks);
+}
+
+cudaError_t launch_sum_squares(cudaStream_t stream,
+                               enum dtype real,
+                               double *out,
+                               const void *in,
+                               int64_t count,
+                               void *workspace) {
+    return BY_TYPE(real, is_aligned(in), run_sum_squares, stream, out, in, count, workspace);
+}
+
+/* ---- from sums to the factor of the gradients ---- */
+
+/* A step with loss scaling: whether it is skipped, and the scale of the next one. */
+static __device__ void judge_scale(struct step_values *v) {
+    const bool dynamic = v->scale_growth > 0;
+    if (isfinite(v->grad_norm)) {
+        v->skipped_in_row = 0;
+        v->scale_good++;
+        if (dynamic && v->scale_good >= v->scale_growth) {
+            v->loss_scale *= v->loss_scale < LOSS_SCALE_MAX ? 2.0 : 1.0;
+            v->scale_good = 0;
+        }
+        return;
+    }
+    v->skipped++;
+    v->skipped_in_row++;
+    v->scale_good = 0;
+    if (dynamic) {
+        v->loss_scale *= 0.5;
+    }
+    if (v->skipped_in_row >= LOSS_SCALE_MAX_SKIPS || (dynamic && v->loss_scale < LOSS_SCALE_MIN)) {
+        v->sound = 0;
+    }
+}
+
+static __global__ void grad_scale(struct step_values *values, int32_t count, double clip_norm) {
+    if (threadIdx.x != 0) {
+        return;
+    }
+    const bool scaled = values->loss_scale > 0.0;
+    const double scale = scaled ? values->loss_scale : 1.0;
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0)) / scale;
+    values->grad_norm = norm;
+    values->grad_scale = (clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0) / scale;
+    if (scaled && values->sound != 0) {
+        judge_scale(values);
+    } else if (!isfinite(norm)) {
+        values->sound = 0;
+    }
+}
+
+cudaError_t launch_grad_scale(cudaStream_t stream,
+                              struct step_values *values,
+                              int32_t count,
+                              double clip_norm) {
+    return launch(stream, dim3(1), grad_scale, values, count, clip_norm);
+}
+
+static __global__ void
+scale_gradient(float *grad, int64_t count, const struct step_values *values) {
+    const float scale = (float)values->loss_scale;
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
+        grad[i] *= scale;
+    }
+}
+
+cudaError_t launch_scale_gradient(cudaStream_t stream,
+                                  float *grad,
+                                  int64_t count,
+                                  const struct step_values *values) {
+    return count == 0 ? cudaSuccess
+                      : launch(stream, blocks_for(count), scale_gradient, grad, count, values);
+}

@@ -1,0 +1,550 @@
+/*
+ * Tars to a dataset in place: which thread does which tar, and the ordered end. Each thread takes
+ * the next tar and reads all of it, so nothing is handed over but whole indexes; ids by row are
+ * known only when all tars before are done, so they are added at the end:
+ *
+ *     committed <= taken <= committed + 4 for each job
+ *
+ * Everything is written under temporary names first, and named when all of it is on the disk.
+ *
+ * Shutdown: `stop` is set and everybody woken; threads leave at their next row and are joined.
+ */
+#include "pack/index/index_tar.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
+#include "pack/index/index_tar_internal.h"
+
+enum { WAIT_MS = 100, AHEAD_PER_JOB = 4 };
+
+struct run {
+    struct pack_options opt; /* the caller's, with container tar */
+    struct pack_summary *summary;
+    struct manifest manifest;
+    struct pack_rejects rejects;
+    struct file *lock; /* of the tars' folder; NULL: it cannot be locked */
+    size_t written;    /* tars of which there may be a temporary index */
+    uint64_t total_bytes;
+    struct pack_gate gate;
+    struct index_tar_counts counts;
+    atomic_bool stop; /* alone, so any order will do */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t done, room;        /* what the caller and the threads wait for */
+    struct index_tar_result *results; /* (source_count), each its thread's until it is done */
+    size_t taken, committed;          /* guarded by mutex */
+};
+
+struct thread {
+    struct run *run;
+    struct index_tar_worker worker;
+    pthread_t id;
+    bool started;
+};
+
+enum status index_tar_folder(char *out,
+                             size_t out_size_bytes,
+                             const char *const *tars,
+                             size_t tar_count,
+                             struct error *err) {
+    REQUIRE(out && tars && tar_count > 0);
+    struct stat first, other;
+    char folder[PATH_MAX_BYTES];
+    TRY(path_directory(out, out_size_bytes, tars[0], err));
+    if (stat(out, &first) != 0) {
+        return error_set_errno(err, "%s: cannot look into it", out);
+    }
+    for (size_t i = 1; i < tar_count; i++) {
+        TRY(path_directory(folder, sizeof(folder), tars[i], err));
+        if (strcmp(folder, out) == 0) {
+            continue;
+        }
+        if (stat(folder, &other) != 0) {
+            return error_set_errno(err, "%s: cannot look into it", folder);
+        }
+        if (other.st_dev != first.st_dev || other.st_ino != first.st_ino) {
+            return error_set(err, STATUS_USAGE,
+                             "%s is in another folder than %s: tars that become one dataset must "
+                             "all be in one folder, where its dataset.json will be",
+                             tars[i], tars[0]);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- what is there before ---------------------------------------------------------------------
+ */
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Two tars of which the indexes would have one name: the same tar twice, or a and a.tar. */
+static enum status check_names(const struct pack_options *o, struct error *err) {
+    enum { NAME_BYTES = SHARD_MAX_NAME_BYTES + sizeof(SHARD_INDEX_EXTENSION) };
+    char *names = calloc(o->source_count, NAME_BYTES);
+    const char **sorted = calloc(o->source_count, sizeof(*sorted));
+    enum status s = STATUS_OK;
+    if (!names || !sorted) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for names");
+    }
+    for (size_t i = 0; s == STATUS_OK && i < o->source_count; i++) {
+        sorted[i] = names + i * NAME_BYTES;
+        s = shard_index_name(names + i * NAME_BYTES, NAME_BYTES, index_tar_name(o->sources[i]),
+                             err);
+    }
+    if (s == STATUS_OK) {
+        qsort(sorted, o->source_count, sizeof(*sorted), by_name);
+    }
+    for (size_t i = 1; s == STATUS_OK && i < o->source_count; i++) {
+        if (strcmp(sorted[i - 1], sorted[i]) == 0) {
+            s = error_set(err, STATUS_USAGE, "two tars would have the index %s", sorted[i]);
+        }
+    }
+    free(sorted);
+    free(names);
+    return s;
+}
+
+/* DIRECTORY/NAME.cci, and under its temporary name. */
+static enum status index_path(char out[PATH_MAX_BYTES],
+                              const struct pack_options *o,
+                              size_t tar,
+                              const char *ending,
+                              struct error *err) {
+    char name[SHARD_MAX_NAME_BYTES + 16];
+    TRY(shard_index_name(name, sizeof(name), index_tar_name(o->sources[tar]), err));
+    strcat(name, ending);
+    return path_join(out, PATH_MAX_BYTES, o->directory, name, err);
+}
+
+static enum status check_tar(const struct pack_options *o, size_t i, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    bool exists = false;
+    bool is_shard = false;
+    TRY(index_tar_look(o, o->sources[i], err));
+    TRY(index_path(path, o, i, "", err));
+    TRY(o->fs->exists(o->fs->context, path, &exists, err));
+    if (exists && !o->overwrite) {
+        return error_set(err, STATUS_EXISTS, "%s: is there already; --overwrite replaces it", path);
+    }
+    if (exists) {
+        TRY(shard_reader_recognise(&is_shard, file_posix(), o->sources[i], err));
+    }
+    return !is_shard ? STATUS_OK
+                     : error_set(err, STATUS_EXISTS,
+                                 "%s: is a shard that ccpack made, and has its index", path);
+}
+
+/* A dataset that was packed is not overwritten: its shards would be nobody's. */
+static enum status check_directory(const struct pack_options *o, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct manifest m;
+    struct error why = {0};
+    bool exists = false;
+    TRY(path_join(path, sizeof(path), o->directory, MANIFEST_NAME, err));
+    TRY(o->fs->exists(o->fs->context, path, &exists, err));
+    if (!exists) {
+        return STATUS_OK;
+    }
+    enum status s = manifest_read(&m, o->fs, o->directory, &why);
+    bool foreign = s == STATUS_OK && m.container == SHARD_CONTAINER_TAR_FOREIGN;
+    if (s == STATUS_OK) {
+        manifest_fini(&m);
+    }
+    if (!foreign) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s: is of another dataset, which is not replaced by an index of tars%s%s",
+                         path, why.text[0] != '\0' ? ": " : "", why.text);
+    }
+    return o->overwrite ? STATUS_OK
+                        : error_set(err, STATUS_EXISTS,
+                                    "%s: is there already; --overwrite replaces it", path);
+}
+
+static enum status prepare(struct run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
+    TRY(o->fs->lock_directory(o->fs->context, &r->lock, o->directory, err));
+    for (size_t i = 0; i < o->source_count; i++) {
+        struct stat info;
+        TRY(check_tar(o, i, err));
+        r->total_bytes += stat(o->sources[i], &info) == 0 ? (uint64_t)info.st_size : 0;
+    }
+    TRY(check_names(o, err));
+    TRY(check_directory(o, err));
+    r->results = calloc(o->source_count, sizeof(*r->results));
+    if (!r->results) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %zu tars", o->source_count);
+    }
+    TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
+    return pack_rejects_open(&r->rejects, o->fs, o->directory, 0, true, err);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------
+ */
+
+static bool must_stop(void *cookie) {
+    struct run *r = cookie;
+    return atomic_load_explicit(&r->stop, memory_order_relaxed) ||
+           (r->opt.interrupted && r->opt.interrupted(r->opt.cookie));
+}
+
+/* The next tar; source_count when there is none, or the run ends. */
+static size_t take_tar(struct run *r) {
+    size_t count = r->opt.source_count;
+    pthread_mutex_lock(&r->mutex);
+    while (!must_stop(r) && r->taken < count &&
+           r->taken - r->committed >= (size_t)AHEAD_PER_JOB * r->opt.jobs) {
+        pthread_cond_wait(&r->room, &r->mutex);
+    }
+    size_t tar = must_stop(r) || r->taken == count ? count : r->taken++;
+    pthread_mutex_unlock(&r->mutex);
+    return tar;
+}
+
+static void *thread_main(void *cookie) {
+    struct thread *t = cookie;
+    struct run *r = t->run;
+    for (;;) {
+        size_t tar = take_tar(r);
+        if (tar == r->opt.source_count) {
+            return NULL;
+        }
+        struct index_tar_result *result = &r->results[tar];
+        result->status = index_tar_one(&t->worker, result, r->opt.sources[tar], &result->error);
+        pthread_mutex_lock(&r->mutex);
+        result->done = true;
+        pthread_cond_signal(&r->done);
+        pthread_mutex_unlock(&r->mutex);
+    }
+}
+
+static enum status start_thread(struct run *r, struct thread *t, struct error *err) {
+    t->run = r;
+    TRY(index_tar_worker_init(&t->worker, &r->opt, &r->gate, err));
+    t->worker.counts = &r->counts;
+    t->worker.stop = must_stop;
+    t->worker.stop_cookie = r;
+    if (pthread_create(&t->id, NULL, thread_main, t) != 0) {
+        return error_set(err, STATUS_NOMEM, "cannot start a thread");
+    }
+    t->started = true;
+    return STATUS_OK;
+}
+
+static void stop_threads(struct run *r, struct thread *threads, uint32_t count) {
+    atomic_store_explicit(&r->stop, true, memory_order_relaxed);
+    pthread_mutex_lock(&r->mutex);
+    pthread_cond_broadcast(&r->room);
+    pthread_mutex_unlock(&r->mutex);
+    for (uint32_t i = 0; i < count; i++) {
+        if (threads[i].started) {
+            pthread_join(threads[i].id, NULL);
+        }
+        if (threads[i].run) {
+            index_tar_worker_fini(&threads[i].worker);
+        }
+    }
+}
+
+/* ---- the ordered end --------------------------------------------------------------------------
+ */
+
+static void show_progress(struct run *r) {
+    if (r->opt.progress) {
+        uint64_t bytes = atomic_load_explicit(&r->counts.bytes, memory_order_relaxed);
+        const struct pack_progress p = {
+            .rows = atomic_load_explicit(&r->counts.rows, memory_order_relaxed),
+            .samples = atomic_load_explicit(&r->counts.samples, memory_order_relaxed),
+            .rejected = atomic_load_explicit(&r->counts.rejected, memory_order_relaxed),
+            .bytes = bytes,
+            .done = r->total_bytes > 0 ? (double)bytes / (double)r->total_bytes : -1,
+        };
+        r->opt.progress(r->opt.cookie, &p);
+    }
+}
+
+static enum status wait_for(struct run *r, size_t tar, struct error *err) {
+    bool done = false;
+    while (!done) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WAIT_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        pthread_mutex_lock(&r->mutex);
+        if (!r->results[tar].done) {
+            pthread_cond_timedwait(&r->done, &r->mutex, &until);
+        }
+        done = r->results[tar].done;
+        pthread_mutex_unlock(&r->mutex);
+        show_progress(r);
+        if (!done && must_stop(r)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+write_index(struct run *r, size_t tar, const struct byte_buffer *index, struct error *err) {
+    const struct file_system *fs = r->opt.fs;
+    char path[PATH_MAX_BYTES];
+    struct file *f = NULL;
+    TRY(index_path(path, &r->opt, tar, ".tmp", err));
+    r->written = tar + 1;
+    TRY(fs->open(fs->context, &f, path, FILE_REPLACE, err));
+    enum status s = fs->write(f, index->data, index->size_bytes, err);
+    if (s == STATUS_OK) {
+        s = fs->sync(f, err);
+    }
+    fs->close(f);
+    return s;
+}
+
+/* The samples of a tar that has any. */
+static enum status
+commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
+    struct pack_summary *sum = r->summary;
+    struct shard_summary shard;
+    struct byte_buffer index = {0};
+    uint64_t add_to_ids = r->opt.ids == PACK_IDS_ROW ? sum->rows : 0;
+    struct error why = {0};
+    enum status s = shard_foreign_finish(result->index, &index, &shard, result->file_bytes,
+                                         result->file_hash, add_to_ids, &why);
+    if (s == STATUS_EXISTS) {
+        s = error_set(err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead", why.text);
+    } else if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    if (s == STATUS_OK) {
+        s = write_index(r, tar, &index, err);
+    }
+    if (s == STATUS_OK) {
+        s = manifest_add_shard(&r->manifest, &shard, err);
+    }
+    byte_buffer_fini(&index);
+    TRY(s);
+    sum->shards++;
+    sum->samples += shard.sample_count;
+    sum->texts += shard.text_count;
+    sum->bytes += shard.size_bytes;
+    return STATUS_OK;
+}
+
+static enum status
+commit(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
+    struct pack_summary *sum = r->summary;
+    const struct byte_buffer *lines = &result->rejects;
+    if (result->status != STATUS_OK) {
+        if (err) {
+            *err = result->error;
+        }
+        return result->status;
+    }
+    if (shard_foreign_sample_count(result->index) > 0) {
+        TRY(commit_index(r, tar, result, err));
+    }
+    TRY(manifest_add_source(&r->manifest, index_tar_name(r->opt.sources[tar]), result->rows, err));
+    if (lines->size_bytes > 0) {
+        TRY(r->opt.fs->write(r->rejects.file, lines->data, lines->size_bytes, err));
+    }
+    sum->rows += result->rows;
+    sum->ignored += result->ignored;
+    for (int i = 0; i < REASON_COUNT; i++) {
+        sum->rejected_by[i] += result->rejected_by[i];
+        sum->rejected += result->rejected_by[i];
+    }
+    bool last = tar + 1 == r->opt.source_count;
+    bool early = r->opt.max_bad.percent >= 0 && sum->rows < PACK_PERCENT_AFTER_ROWS && !last;
+    return early ? STATUS_OK : pack_judge(&r->opt, sum, err);
+}
+
+static enum status commit_tars(struct run *r, struct error *err) {
+    for (size_t i = 0; i < r->opt.source_count; i++) {
+        TRY(wait_for(r, i, err));
+        TRY(commit(r, i, &r->results[i], err));
+        index_tar_result_fini(&r->results[i]);
+        pthread_mutex_lock(&r->mutex);
+        r->committed = i + 1;
+        pthread_cond_broadcast(&r->room);
+        pthread_mutex_unlock(&r->mutex);
+    }
+    if (r->summary->samples == 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "not one of %" PRIu64 " rows can be used; %s/%s says what is wrong with "
+                         "each",
+                         r->summary->rows, r->opt.directory, PACK_REJECTS_NAME);
+    }
+    return STATUS_OK;
+}
+
+static enum status run_threads(struct run *r, struct error *err) {
+    uint32_t count =
+        r->opt.source_count < r->opt.jobs ? (uint32_t)r->opt.source_count : r->opt.jobs;
+    struct thread *threads = calloc(count, sizeof(*threads));
+    if (!threads) {
+        return error_set(err, STATUS_NOMEM, "out of memory for threads");
+    }
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; i < count && s == STATUS_OK; i++) {
+        s = start_thread(r, &threads[i], err);
+    }
+    if (s == STATUS_OK) {
+        s = commit_tars(r, err);
+    }
+    stop_threads(r, threads, count);
+    free(threads);
+    return s;
+}
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+static enum status describe(struct run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
+    struct manifest *m = &r->manifest;
+    TRY(manifest_add_option(m, "ids", o->ids == PACK_IDS_KEY ? "key" : "row", err));
+    TRY(manifest_add_option(m, "resize", "none", err));
+    if (o->caption_column) {
+        TRY(manifest_add_option(m, "caption-column", o->caption_column, err));
+    }
+    return o->check ? STATUS_OK : manifest_add_option(m, "check", "no", err);
+}
+
+static void remove_indexes(struct run *r, const char *ending) {
+    const struct file_system *fs = r->opt.fs;
+    for (size_t i = 0; i < r->written; i++) {
+        char path[PATH_MAX_BYTES];
+        bool exists = false;
+        if (index_path(path, &r->opt, i, ending, NULL) == STATUS_OK &&
+            fs->exists(fs->context, path, &exists, NULL) == STATUS_OK && exists) {
+            fs->remove(fs->context, path, NULL);
+        }
+    }
+}
+
+/* dataset.json may have its name although only its last sync failed. False: it could not be taken
+ * away, so that what it names must stay. */
+static bool unname_manifest(struct run *r) {
+    const struct file_system *fs = r->opt.fs;
+    char path[PATH_MAX_BYTES];
+    bool exists = true;
+    if (path_join(path, sizeof(path), r->opt.directory, MANIFEST_NAME, NULL) != STATUS_OK ||
+        fs->exists(fs->context, path, &exists, NULL) != STATUS_OK) {
+        return false;
+    }
+    return !exists || fs->remove(fs->context, path, NULL) == STATUS_OK;
+}
+
+/* An earlier dataset.json goes first, so that it is never beside another one's indexes. */
+static enum status name_indexes(struct run *r, struct error *err) {
+    const struct file_system *fs = r->opt.fs;
+    char temporary[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    bool exists = false;
+    TRY(path_join(path, sizeof(path), r->opt.directory, MANIFEST_NAME, err));
+    TRY(fs->exists(fs->context, path, &exists, err));
+    if (exists) {
+        TRY(fs->remove(fs->context, path, err));
+        TRY(fs->sync_directory(fs->context, r->opt.directory, err));
+    }
+    for (size_t i = 0; i < r->written; i++) {
+        TRY(index_path(temporary, &r->opt, i, ".tmp", err));
+        TRY(index_path(path, &r->opt, i, "", err));
+        TRY(fs->exists(fs->context, temporary, &exists, err));
+        if (exists) { /* else it has no sample */
+            TRY(fs->rename(fs->context, temporary, path, err));
+        }
+    }
+    return fs->sync_directory(fs->context, r->opt.directory, err);
+}
+
+static enum status publish(struct run *r, struct error *err) {
+    struct pack_summary *sum = r->summary;
+    struct error why = {0};
+    TRY(describe(r, err));
+    TRY(name_indexes(r, err));
+    enum status s =
+        dataset_fingerprint_of(&sum->fingerprint, &r->manifest, r->opt.directory, r->opt.fs, &why);
+    if (s == STATUS_EXISTS) { /* a key that is an id, in two tars */
+        s = error_set(err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead", why.text);
+    } else if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    TRY(s);
+    TRY(manifest_seal(&r->manifest, sum->fingerprint, err));
+    TRY(pack_rejects_publish(&r->rejects, err));
+    TRY(manifest_write(&r->manifest, r->opt.fs, r->opt.directory, err));
+    sum->is_dataset = true;
+    return STATUS_OK;
+}
+
+/* After a failure: nothing but the list that the message names. */
+static void withdraw(struct run *r, enum status s) {
+    const struct file_system *fs = r->opt.fs;
+    char path[PATH_MAX_BYTES];
+    remove_indexes(r, ".tmp");
+    if (!r->rejects.file) {
+        return;
+    }
+    bool named = s == STATUS_CORRUPT && r->summary->rejected > 0;
+    if ((!named || pack_rejects_publish(&r->rejects, NULL) != STATUS_OK) &&
+        path_join(path, sizeof(path), r->opt.directory, PACK_REJECTS_NAME ".tmp", NULL) ==
+            STATUS_OK) {
+        fs->close(r->rejects.file);
+        r->rejects.file = NULL;
+        fs->remove(fs->context, path, NULL);
+    }
+}
+
+static enum status run(struct run *r, struct error *err) {
+    enum status s = prepare(r, err);
+    if (s == STATUS_OK) {
+        s = run_threads(r, err);
+    }
+    if (s == STATUS_OK) {
+        s = publish(r, err);
+        if (s != STATUS_OK && unname_manifest(r)) {
+            remove_indexes(r, "");
+        }
+    }
+    if (s != STATUS_OK) {
+        withdraw(r, s);
+    }
+    return s;
+}
+
+enum status
+index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct error *err) {
+    REQUIRE(opt && out && opt->fs && opt->directory && opt->sources && opt->source_count > 0);
+    REQUIRE(opt->jobs >= 1 && opt->jobs <= PACK_MAX_JOBS && opt->created_by);
+    REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
+    memset(out, 0, sizeof(*out));
+    struct run r = {.opt = *opt, .summary = out};
+    r.opt.container = SHARD_CONTAINER_TAR; /* of frames that only serve to be looked at */
+    pthread_mutex_init(&r.mutex, NULL);
+    pthread_cond_init(&r.done, NULL);
+    pthread_cond_init(&r.room, NULL);
+    pack_gate_init(&r.gate, PACK_GATE_BYTES + (uint64_t)PACK_GATE_JOB_BYTES * opt->jobs);
+    enum status s = run(&r, err);
+    for (size_t i = 0; r.results && i < opt->source_count; i++) {
+        index_tar_result_fini(&r.results[i]);
+    }
+    free(r.results);
+    manifest_fini(&r.manifest);
+    pack_rejects_close(&r.rejects);
+    opt->fs->close(r.lock);
+    pack_gate_fini(&r.gate);
+    pthread_cond_destroy(&r.done);
+    pthread_cond_destroy(&r.room);
+    pthread_mutex_destroy(&r.mutex);
+    return s;
+}

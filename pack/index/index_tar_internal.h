@@ -1,0 +1,65 @@
+/*
+ * index_tar_internal: one tar, which a thread does alone, and what all threads share.
+ */
+#ifndef PACK_INDEX_INDEX_TAR_INTERNAL_H
+#define PACK_INDEX_INDEX_TAR_INTERNAL_H
+
+#include "formats/shard/shard_foreign.h"
+#include "pack/index/index_tar.h"
+#include "pack/pack_internal.h"
+
+enum { INDEX_TAR_MAX_REJECTS_BYTES = 256 << 20 }; /* of the lines of one tar */
+
+/* Counts for the line of progress; nothing hangs on their order, so they are relaxed. */
+struct index_tar_counts {
+    atomic_uint_fast64_t bytes, rows, samples, rejected;
+};
+
+/* What has been made of a tar. All zero: nothing yet. */
+struct index_tar_result {
+    struct shard_foreign *index;
+    uint64_t file_bytes, file_hash;
+    uint64_t rows, ignored;
+    uint64_t rejected_by[REASON_COUNT];
+    struct byte_buffer rejects; /* lines of rejects.jsonl */
+    enum status status;
+    struct error error;
+    bool done; /* guarded by the run's mutex */
+};
+
+void index_tar_result_fini(struct index_tar_result *r);
+
+/* What one thread needs. */
+struct index_tar_worker {
+    const struct pack_options *opt;
+    struct index_tar_counts *counts;
+    bool (*stop)(void *cookie);
+    void *stop_cookie;
+    struct pack_worker *packer;
+    struct pack_item item;
+    struct byte_buffer members; /* of one row, as they are in the tar */
+    struct json_writer line;
+};
+
+/* `opt` are those of index_tar_run, with container tar. Returns OK or NOMEM. */
+enum status index_tar_worker_init(struct index_tar_worker *w,
+                                  const struct pack_options *opt,
+                                  struct pack_gate *gate,
+                                  struct error *err);
+void index_tar_worker_fini(struct index_tar_worker *w);
+
+/* The file name in a path. */
+const char *index_tar_name(const char *path);
+
+/* Opens the tar and says whether it can be indexed at all. Returns OK, USAGE (its name), CORRUPT
+ * (compressed, or no tar), or as source_open. */
+enum status index_tar_look(const struct pack_options *opt, const char *path, struct error *err);
+
+/* Reads all of a tar: fills everything of `out` but status, error and done. Ids are rows of this
+ * tar alone, or keys. Returns OK or a failure of the run. */
+enum status index_tar_one(struct index_tar_worker *w,
+                          struct index_tar_result *out,
+                          const char *path,
+                          struct error *err);
+
+#endif

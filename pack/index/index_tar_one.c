@@ -1,0 +1,266 @@
+/*
+ * One tar to its index. It is read once from front to back, and hashed on the way; only the bytes
+ * of each row are looked at once more, in place, because readers will find a sample by these alone.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/base/hash.h"
+#include "pack/index/index_tar_internal.h"
+
+/* A tar being read. */
+struct reading {
+    struct index_tar_worker *w;
+    struct index_tar_result *out;
+    const char *path;
+    int fd; /* beside the source's own */
+    struct source *source;
+    struct hasher *hasher;
+    uint64_t hashed_bytes;
+};
+
+void index_tar_result_fini(struct index_tar_result *r) {
+    shard_foreign_destroy(r->index);
+    byte_buffer_fini(&r->rejects);
+    memset(r, 0, sizeof(*r));
+}
+
+enum status index_tar_worker_init(struct index_tar_worker *w,
+                                  const struct pack_options *opt,
+                                  struct pack_gate *gate,
+                                  struct error *err) {
+    memset(w, 0, sizeof(*w));
+    w->opt = opt;
+    pack_item_init(&w->item);
+    byte_buffer_init(&w->members, SHARD_MAX_FRAME_BYTES);
+    json_writer_init(&w->line, 0);
+    return pack_worker_create(&w->packer, opt, gate, NULL, err);
+}
+
+void index_tar_worker_fini(struct index_tar_worker *w) {
+    pack_worker_destroy(w->packer);
+    pack_item_fini(&w->item);
+    byte_buffer_fini(&w->members);
+    json_writer_fini(&w->line);
+    memset(w, 0, sizeof(*w));
+}
+
+const char *index_tar_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+enum status index_tar_look(const struct pack_options *opt, const char *path, struct error *err) {
+    const struct source_options how = {.kind = SOURCE_WDS, .caption_column = opt->caption_column};
+    struct source *source = NULL;
+    const char *name = index_tar_name(path);
+    if (strcmp(path, "-") == 0) {
+        return error_set(err, STATUS_USAGE, "a tar on standard input has no place to be read from");
+    }
+    if (!shard_name_is_valid(name)) {
+        return error_set(
+            err, STATUS_USAGE,
+            "%s: a tar that is indexed has a name of at most %d letters, digits, _ - + "
+            "and dots: rename it, or pack it: ccpack -o DIR FILE",
+            path, SHARD_MAX_NAME_BYTES);
+    }
+    TRY(source_open(&source, path, &how, err));
+    bool plain = source_is_plain_tar(source);
+    source_close(source);
+    return plain ? STATUS_OK
+                 : error_set(err, STATUS_CORRUPT,
+                             "%s: is compressed, or no tar, so that its pictures cannot be read in "
+                             "place; pack it: ccpack -o DIR FILE",
+                             path);
+}
+
+static void take_bytes(void *cookie, const void *data, size_t size_bytes) {
+    struct reading *r = cookie;
+    hasher_update(r->hasher, data, size_bytes);
+    r->hashed_bytes += size_bytes;
+    atomic_fetch_add_explicit(&r->w->counts->bytes, size_bytes, memory_order_relaxed);
+}
+
+/* The row's bytes in the tar into w->members. */
+static enum status
+read_members(struct reading *r, const struct source_row *row, struct error *err) {
+    struct byte_buffer *b = &r->w->members;
+    size_t want = (size_t)(row->end_bytes - row->offset_bytes);
+    b->size_bytes = 0;
+    TRY(byte_buffer_reserve(b, want, err));
+    while (b->size_bytes < want) {
+        ssize_t got = pread(r->fd, b->data + b->size_bytes, want - b->size_bytes,
+                            (off_t)(row->offset_bytes + b->size_bytes));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return error_set_errno(err, "%s: cannot read", r->path);
+        }
+        if (got == 0) {
+            return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", r->path);
+        }
+        b->size_bytes += (size_t)got;
+    }
+    return STATUS_OK;
+}
+
+/* A good row into the index. One that readers would not find in place becomes a bad one. */
+static enum status add_sample(struct reading *r, struct error *err) {
+    struct pack_item *item = &r->w->item;
+    struct source_row *row = &item->row;
+    if (row->end_bytes - row->offset_bytes > SHARD_MAX_FRAME_BYTES) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "its members take more than %d MiB from the first to the last",
+                          SHARD_MAX_FRAME_BYTES >> 20);
+        return STATUS_OK;
+    }
+    TRY(read_members(r, row, err));
+    struct error why = {0};
+    const struct shard_foreign_place place = {
+        .offset = row->offset_bytes,
+        .members = r->w->members.data,
+        .size_bytes = r->w->members.size_bytes,
+        .image_offset = row->image_offset_bytes,
+    };
+    enum status s = shard_foreign_add(r->out->index, &item->frame, &place, &why);
+    if (s == STATUS_CORRUPT) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "cannot be read in place, only packed (ccpack -o DIR FILE): %.150s",
+                          why.text);
+        return STATUS_OK;
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
+static enum status add_reject(struct reading *r, struct error *err) {
+    struct index_tar_worker *w = r->w;
+    r->out->rejected_by[w->item.row.reason]++;
+    atomic_fetch_add_explicit(&w->counts->rejected, 1, memory_order_relaxed);
+    pack_rejects_line(&w->line, r->path, &w->item.row);
+    TRY(json_writer_status(&w->line, err));
+    return byte_buffer_append(&r->out->rejects, w->line.out.data, w->line.out.size_bytes, err);
+}
+
+static enum status take_row(struct reading *r, struct error *err) {
+    struct index_tar_worker *w = r->w;
+    struct pack_item *item = &w->item;
+    item->id = w->opt->ids == PACK_IDS_KEY ? item->row.number : item->row.row;
+    item->label = SHARD_NO_LABEL;
+    pack_worker_run(w->packer, item);
+    if (item->status != STATUS_OK) {
+        *err = item->error;
+        return item->status;
+    }
+    if (item->row.reason == REASON_NONE) {
+        TRY(add_sample(r, err));
+    }
+    atomic_fetch_add_explicit(&w->counts->rows, 1, memory_order_relaxed);
+    if (item->row.reason != REASON_NONE) {
+        return add_reject(r, err);
+    }
+    atomic_fetch_add_explicit(&w->counts->samples, 1, memory_order_relaxed);
+    return STATUS_OK;
+}
+
+static enum status read_rows(struct reading *r, struct error *err) {
+    enum status s = STATUS_OK;
+    while (s == STATUS_OK) {
+        if (r->w->stop(r->w->stop_cookie)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        s = source_next(r->source, &r->w->item.row, err);
+        if (s == STATUS_OK) {
+            s = take_row(r, err);
+        }
+    }
+    r->out->rows = source_rows_read(r->source);
+    r->out->ignored = source_ignored(r->source);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+/* What the source had no use for, behind the archive's end. */
+static enum status hash_rest(struct reading *r, struct error *err) {
+    enum { PIECE_BYTES = 1 << 20 };
+    struct byte_buffer *b = &r->w->members;
+    b->size_bytes = 0;
+    TRY(byte_buffer_reserve(b, PIECE_BYTES, err));
+    for (;;) {
+        if (r->w->stop(r->w->stop_cookie)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        ssize_t got = pread(r->fd, b->data, PIECE_BYTES, (off_t)r->hashed_bytes);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return error_set_errno(err, "%s: cannot read", r->path);
+        }
+        if (got == 0) {
+            break;
+        }
+        take_bytes(r, b->data, (size_t)got);
+    }
+    r->out->file_bytes = r->hashed_bytes;
+    r->out->file_hash = hasher_value(r->hasher);
+    return STATUS_OK;
+}
+
+/* A tar that is written to meanwhile would have an index of nothing. */
+static enum status
+check_unchanged(struct reading *r, const struct stat *before, struct error *err) {
+    struct stat now;
+    if (fstat(r->fd, &now) != 0) {
+        return error_set_errno(err, "%s: cannot look at it", r->path);
+    }
+    if (now.st_size != before->st_size || (uint64_t)now.st_size != r->out->file_bytes ||
+        now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != before->st_mtim.tv_nsec) {
+        return error_set(err, STATUS_CORRUPT, "%s: was changed while it was read", r->path);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_tar(struct reading *r, struct error *err) {
+    struct stat before;
+    const struct source_options how = {
+        .kind = SOURCE_WDS,
+        .caption_column = r->w->opt->caption_column,
+        .stop = r->w->stop,
+        .stop_cookie = r->w->stop_cookie,
+        .bytes = take_bytes,
+        .bytes_cookie = r,
+    };
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
+    if (r->fd < 0 || fstat(r->fd, &before) != 0) {
+        return error_set_errno(err, "%s: cannot open it", r->path);
+    }
+    TRY(hasher_create(&r->hasher, err));
+    TRY(source_open(&r->source, r->path, &how, err));
+    TRY(shard_foreign_create(&r->out->index, index_tar_name(r->path), r->w->opt->level, err));
+    TRY(read_rows(r, err));
+    TRY(hash_rest(r, err));
+    return check_unchanged(r, &before, err);
+}
+
+enum status index_tar_one(struct index_tar_worker *w,
+                          struct index_tar_result *out,
+                          const char *path,
+                          struct error *err) {
+    struct reading r = {.w = w, .out = out, .path = path, .fd = -1};
+    byte_buffer_init(&out->rejects, INDEX_TAR_MAX_REJECTS_BYTES);
+    enum status s = read_tar(&r, err);
+    source_close(r.source);
+    hasher_destroy(r.hasher);
+    if (r.fd >= 0) {
+        close(r.fd);
+    }
+    return s;
+}

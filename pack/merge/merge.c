@@ -1,0 +1,443 @@
+/*
+ * Parts to one dataset.
+ *
+ *     part-2/shard-000000  --.
+ *     part-1/shard-000000  --+--> OUT/shard-000000 (of part 1)   a second name of the same file,
+ *     part-1/shard-000001  --'        shard-000001 (of part 1)   or a copy
+ *                                     shard-000002 (of part 2)
+ *
+ * The journal's head names the parts by what they hold. Whatever has its final name is whole, so a
+ * merge that goes on keeps the shards that are there and makes the rest.
+ */
+#include "pack/merge/merge.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "formats/dataset/dataset.h"
+#include "pack/merge/merge_internal.h"
+
+enum { COPY_BYTES = 1 << 20 };
+
+void pack_merge_options_default(struct pack_merge_options *opt) {
+    *opt = (struct pack_merge_options){
+        .fs = file_posix(),
+        .created_by = "ccpack " CCSTREAM_VERSION,
+    };
+}
+
+static bool interrupted(const struct merge *m) {
+    return m->opt->interrupted && m->opt->interrupted(m->opt->cookie);
+}
+
+/* ---- the directory ----------------------------------------------------------------------------
+ */
+
+/* One number for the shards of a part. */
+static uint64_t shards_hash(const struct manifest *m) {
+    uint64_t sum = m->shard_count;
+    for (size_t i = 0; i < m->shard_count; i++) {
+        uint8_t bytes[16];
+        store_u64(bytes, sum);
+        store_u64(bytes + 8, m->shards[i].hash);
+        sum = hash64(bytes, sizeof(bytes));
+    }
+    return sum;
+}
+
+/* What the merge is of, so that another one is not gone on with. */
+static enum status make_head(struct merge *m, struct error *err) {
+    struct json_writer *w = &m->head;
+    json_open_object(w, NULL);
+    json_string(w, "journal", "merge");
+    json_u64(w, "version", PACK_JOURNAL_VERSION);
+    json_string(w, "created_by", m->opt->created_by);
+    json_string(w, "container", shard_container_name(m->parts[0].manifest.container));
+    json_open_array(w, "parts");
+    for (size_t i = 0; i < m->opt->part_count; i++) {
+        const struct manifest *p = &m->parts[i].manifest;
+        json_open_object(w, NULL);
+        json_hex64(w, "fingerprint", p->fingerprint);
+        json_hex64(w, "shards", shards_hash(p));
+        json_close_object(w);
+    }
+    json_close_array(w);
+    json_close_object(w);
+    return json_writer_status(w, err);
+}
+
+static enum status refuse(const struct merge *m, const char *what, struct error *err) {
+    return error_set(err, STATUS_EXISTS, "%s: %s; --overwrite replaces it", m->opt->directory,
+                     what);
+}
+
+/* Whether the directory holds the beginning of this very merge. */
+static enum status look(struct merge *m, const struct pack_contents *c, struct error *err) {
+    const char *directory = m->opt->directory;
+    struct pack_journal_kind kind = {.name = ""};
+    bool equal = false;
+    if (c->journal) {
+        TRY(pack_journal_kind(&kind, m->fs, directory, err));
+        m->tars = m->tars || kind.tars;
+    }
+    if (strcmp(kind.name, "merge") == 0) {
+        TRY(pack_journal_has_head(&equal, m->fs, directory, m->head.out.data,
+                                  m->head.out.size_bytes, err));
+        if (!equal && !m->opt->overwrite) {
+            return refuse(m, "holds the beginning of a merge of other parts", err);
+        }
+    }
+    m->goes_on = equal && !m->opt->overwrite;
+    m->finished = m->goes_on && c->dataset;
+    return STATUS_OK;
+}
+
+static enum status check_directory(struct merge *m, struct error *err) {
+    const struct pack_merge_options *o = m->opt;
+    struct pack_contents c;
+    TRY(m->fs->exists(m->fs->context, o->directory, &m->existed, err));
+    if (m->existed) {
+        TRY(m->fs->lock_directory(m->fs->context, &m->lock, o->directory, err));
+    }
+    TRY(pack_directory_list(&m->names, m->fs, o->directory, err));
+    pack_directory_look(&c, &m->names, false);
+    if (c.dataset && o->overwrite) {
+        struct manifest old;
+        struct error ignored;
+        if (manifest_read(&old, m->fs, o->directory, &ignored) == STATUS_OK) {
+            m->tars = old.container == SHARD_CONTAINER_TAR;
+            manifest_fini(&old);
+        }
+    }
+    TRY(look(m, &c, err));
+    if (m->goes_on) {
+        return STATUS_OK;
+    }
+    pack_directory_look(&c, &m->names, m->tars);
+    bool taken = c.dataset || c.journal || c.shards || c.rejects || c.foreign;
+    if (!o->overwrite && taken) {
+        return refuse(m, c.dataset ? "holds a dataset already" : "is not empty", err);
+    }
+    if (c.tar && m->parts[0].manifest.container == SHARD_CONTAINER_TAR) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s/%.80s: has the name of a shard, and is of no dataset that ccpack "
+                         "made; move it away, or merge into another directory",
+                         o->directory, c.tar);
+    }
+    return STATUS_OK;
+}
+
+static enum status prepare_directory(struct merge *m, struct error *err) {
+    const char *directory = m->opt->directory;
+    struct byte_buffer text;
+    char path[PATH_MAX_BYTES];
+    if (m->goes_on) {
+        return STATUS_OK;
+    }
+    if (!m->existed) {
+        TRY(pack_directory_make_locked(&m->lock, m->fs, directory, err));
+    }
+    TRY(pack_directory_clear(m->fs, directory, &m->names, m->tars, err));
+    TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
+    byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
+    enum status s = pack_journal_wrap(&text, m->head.out.data, m->head.out.size_bytes, err);
+    if (s == STATUS_OK) {
+        s = file_write_atomic(m->fs, path, text.data, text.size_bytes, err);
+    }
+    byte_buffer_fini(&text);
+    return s;
+}
+
+/* ---- files ------------------------------------------------------------------------------------
+ */
+
+static enum status copy_pieces(struct merge *m,
+                               struct file *in,
+                               struct file *out,
+                               uint64_t size_bytes,
+                               const uint64_t *hash,
+                               struct error *err) {
+    struct hasher *h = NULL;
+    enum status s = hasher_create(&h, err);
+    for (uint64_t at = 0; s == STATUS_OK && at < size_bytes;) {
+        uint64_t left = size_bytes - at;
+        size_t got = 0;
+        s = m->fs->pread(in, m->piece, &got, left < COPY_BYTES ? (size_t)left : COPY_BYTES, at,
+                         err);
+        if (s == STATUS_OK && got == 0) {
+            s = error_set(err, STATUS_CORRUPT, "%s: became shorter", m->from);
+        }
+        if (s == STATUS_OK) {
+            hasher_update(h, m->piece, got);
+            s = m->fs->write(out, m->piece, got, err);
+        }
+        if (s == STATUS_OK && interrupted(m)) {
+            s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+        at += got;
+        m->done.bytes += got;
+    }
+    if (s == STATUS_OK && hash && hasher_value(h) != *hash) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%s: its bytes are not those that dataset.json beside it names; ccdump "
+                      "verify says more",
+                      m->from);
+    }
+    hasher_destroy(h);
+    return s;
+}
+
+/* m->from to m->to. */
+static enum status
+copy_file(struct merge *m, uint64_t size_bytes, const uint64_t *hash, struct error *err) {
+    struct file *in = NULL;
+    struct file *out = NULL;
+    TRY(m->fs->open(m->fs->context, &in, m->from, FILE_READ, err));
+    enum status s = m->fs->open(m->fs->context, &out, m->temporary, FILE_REPLACE, err);
+    if (s == STATUS_OK) {
+        s = copy_pieces(m, in, out, size_bytes, hash, err);
+        s = s == STATUS_OK ? m->fs->sync(out, err) : s;
+        m->fs->close(out);
+        if (s == STATUS_OK) {
+            s = m->fs->rename(m->fs->context, m->temporary, m->to, err);
+        }
+        if (s != STATUS_OK) {
+            m->fs->remove(m->fs->context, m->temporary, NULL);
+        }
+    }
+    m->fs->close(in);
+    return s;
+}
+
+static enum status
+size_of(uint64_t *out, const struct file_system *fs, const char *path, struct error *err) {
+    struct file *f = NULL;
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, out, err);
+    fs->close(f);
+    return s;
+}
+
+/* A second name for the part's file at m->from, or else a copy of it. What is there already is
+ * whole. */
+static enum status take_file(struct merge *m,
+                             const char *name,
+                             uint64_t size_bytes,
+                             const uint64_t *hash,
+                             struct error *err) {
+    struct error why = {0};
+    bool exists = false;
+    TRY(path_join(m->to, sizeof(m->to), m->opt->directory, name, err));
+    int n = snprintf(m->temporary, sizeof(m->temporary), "%s.tmp", m->to);
+    if (n < 0 || (size_t)n >= sizeof(m->temporary)) {
+        return error_set(err, STATUS_LIMIT, "%s: the path is too long", m->to);
+    }
+    TRY(m->fs->exists(m->fs->context, m->to, &exists, err));
+    if (exists) {
+        return STATUS_OK;
+    }
+    enum status s = m->fs->hard_link(m->fs->context, m->from, m->to, &why);
+    if (s == STATUS_UNSUPPORTED) {
+        return copy_file(m, size_bytes, hash, err);
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
+static enum status take_index(struct merge *m,
+                              const struct merge_part *part,
+                              const char *old,
+                              const char *name,
+                              struct error *err) {
+    char index[SHARD_MAX_NAME_BYTES + 8];
+    uint64_t size_bytes = 0;
+    bool exists = false;
+    TRY(shard_index_name(index, sizeof(index), old, err));
+    TRY(path_join(m->from, sizeof(m->from), part->directory, index, err));
+    TRY(m->fs->exists(m->fs->context, m->from, &exists, err));
+    if (!exists) {
+        return STATUS_OK; /* the shard has its own */
+    }
+    TRY(size_of(&size_bytes, m->fs, m->from, err));
+    TRY(shard_index_name(index, sizeof(index), name, err));
+    return take_file(m, index, size_bytes, NULL, err);
+}
+
+static enum status take_shard(struct merge *m,
+                              const struct merge_part *part,
+                              const struct shard_summary *shard,
+                              struct error *err) {
+    struct shard_summary summary = *shard;
+    uint64_t size_bytes = 0;
+    TRY(shard_file_name(summary.name, sizeof(summary.name), PACK_SHARD_NAME,
+                        (uint32_t)m->manifest.shard_count, part->manifest.container, err));
+    TRY(path_join(m->from, sizeof(m->from), part->directory, shard->name, err));
+    TRY(size_of(&size_bytes, m->fs, m->from, err));
+    if (size_bytes != shard->size_bytes) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: has %" PRIu64 " bytes, dataset.json beside it says %" PRIu64, m->from,
+                         size_bytes, shard->size_bytes);
+    }
+    TRY(take_file(m, summary.name, size_bytes, &shard->hash, err));
+    TRY(take_index(m, part, shard->name, summary.name, err));
+    return manifest_add_shard(&m->manifest, &summary, err);
+}
+
+static enum status take_shards(struct merge *m, struct error *err) {
+    for (size_t i = 0; i < m->opt->part_count; i++) {
+        const struct merge_part *part = &m->parts[i];
+        for (size_t k = 0; k < part->manifest.shard_count; k++) {
+            if (interrupted(m)) {
+                return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            }
+            TRY(take_shard(m, part, &part->manifest.shards[k], err));
+            m->done.shards++;
+            if (m->opt->progress) {
+                m->opt->progress(m->opt->cookie, &m->done);
+            }
+        }
+    }
+    return m->fs->sync_directory(m->fs->context, m->opt->directory, err);
+}
+
+/* The lists of rejects one behind the other, in the order of the rows. */
+static enum status take_rejects(struct merge *m, struct error *err) {
+    char to[PATH_MAX_BYTES];
+    char temporary[PATH_MAX_BYTES];
+    struct file *out = NULL;
+    TRY(path_join(to, sizeof(to), m->opt->directory, PACK_REJECTS_NAME, err));
+    TRY(path_join(temporary, sizeof(temporary), m->opt->directory, PACK_REJECTS_NAME ".tmp", err));
+    TRY(m->fs->open(m->fs->context, &out, temporary, FILE_REPLACE, err));
+    enum status s = STATUS_OK;
+    for (size_t i = 0; s == STATUS_OK && i < m->opt->part_count; i++) {
+        uint64_t size_bytes = 0;
+        struct file *in = NULL;
+        s = path_join(m->from, sizeof(m->from), m->parts[i].directory, PACK_REJECTS_NAME, err);
+        if (s == STATUS_OK) {
+            s = size_of(&size_bytes, m->fs, m->from, err);
+        }
+        if (s == STATUS_OK) {
+            s = m->fs->open(m->fs->context, &in, m->from, FILE_READ, err);
+        }
+        if (s == STATUS_OK) {
+            s = copy_pieces(m, in, out, size_bytes, NULL, err);
+        }
+        m->fs->close(in);
+    }
+    if (s == STATUS_OK) {
+        s = m->fs->sync(out, err);
+    }
+    m->fs->close(out);
+    return s == STATUS_OK ? m->fs->rename(m->fs->context, temporary, to, err) : s;
+}
+
+/* ---- the manifest -----------------------------------------------------------------------------
+ */
+
+static enum status describe(struct merge *m, struct error *err) {
+    const struct manifest *first = &m->parts[0].manifest;
+    for (size_t i = 0; i < first->source_count; i++) {
+        uint64_t rows = 0;
+        for (size_t k = 0; k < m->opt->part_count; k++) {
+            rows += m->parts[k].manifest.sources[i].rows;
+        }
+        TRY(manifest_add_source(&m->manifest, first->sources[i].name, rows, err));
+    }
+    for (size_t i = 0; i < first->option_count; i++) {
+        const struct manifest_option *o = &first->options[i];
+        if (strcmp(o->name, PACK_SETTING_PART) != 0) {
+            TRY(manifest_add_option(&m->manifest, o->name, o->value, err));
+        }
+    }
+    for (size_t i = 0; i < first->class_count; i++) {
+        TRY(manifest_add_class(&m->manifest, first->classes[i], err));
+    }
+    return STATUS_OK;
+}
+
+static enum status write_manifest(struct merge *m, struct error *err) {
+    const char *directory = m->opt->directory;
+    uint64_t print = 0;
+    enum status s = dataset_fingerprint_of(&print, &m->manifest, directory, m->fs, err);
+    if (s == STATUS_EXISTS) {
+        if (err) {
+            size_t end = strlen(err->text);
+            snprintf(err->text + end, sizeof(err->text) - end,
+                     "; the parts are not of one run, or --ids key met an id twice");
+            err->status = STATUS_MISMATCH;
+        }
+        return STATUS_MISMATCH;
+    }
+    TRY(s);
+    TRY(manifest_seal(&m->manifest, print, err));
+    return manifest_write(&m->manifest, m->fs, directory, err);
+}
+
+static void summarise(struct pack_summary *out, const struct manifest *m) {
+    for (size_t i = 0; i < m->source_count; i++) {
+        out->rows += m->sources[i].rows;
+    }
+    out->samples = m->samples;
+    out->rejected = out->rows - m->samples;
+    out->texts = m->texts;
+    out->bytes = m->bytes;
+    out->shards = (uint32_t)m->shard_count;
+    out->fingerprint = m->fingerprint;
+    out->is_dataset = true;
+}
+
+static enum status run(struct merge *m, struct pack_summary *out, struct error *err) {
+    TRY(merge_read_parts(m, err));
+    TRY(make_head(m, err));
+    TRY(check_directory(m, err));
+    if (m->finished) {
+        TRY(manifest_read(&m->manifest, m->fs, m->opt->directory, err));
+    } else {
+        m->piece = malloc(COPY_BYTES);
+        if (!m->piece) {
+            return error_set(err, STATUS_NOMEM, "out of memory for copies");
+        }
+        TRY(manifest_init(&m->manifest, m->parts[0].manifest.container, m->opt->created_by, err));
+        TRY(prepare_directory(m, err));
+        TRY(take_shards(m, err));
+        TRY(take_rejects(m, err));
+        TRY(describe(m, err));
+        TRY(write_manifest(m, err));
+    }
+    TRY(pack_remove(m->fs, m->opt->directory, PACK_JOURNAL_NAME, err));
+    TRY(m->fs->sync_directory(m->fs->context, m->opt->directory, err));
+    summarise(out, &m->manifest);
+    return STATUS_OK;
+}
+
+enum status
+pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struct error *err) {
+    REQUIRE(opt && out && opt->fs && opt->directory && opt->parts && opt->part_count > 0);
+    REQUIRE(opt->created_by);
+    memset(out, 0, sizeof(*out));
+    struct merge *m = calloc(1, sizeof(*m));
+    if (!m) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the merge");
+    }
+    m->opt = opt;
+    m->fs = opt->fs;
+    byte_buffer_init(&m->names, 0);
+    json_writer_init(&m->head, 0);
+    enum status s = run(m, out, err);
+    m->fs->close(m->lock);
+    for (size_t i = 0; m->parts && i < opt->part_count; i++) {
+        manifest_fini(&m->parts[i].manifest);
+    }
+    free(m->parts);
+    free(m->piece);
+    manifest_fini(&m->manifest);
+    byte_buffer_fini(&m->names);
+    json_writer_fini(&m->head);
+    free(m);
+    return s;
+}

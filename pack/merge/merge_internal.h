@@ -1,0 +1,39 @@
+/*
+ * merge_internal: the two halves of a merge.
+ */
+#ifndef PACK_MERGE_MERGE_INTERNAL_H
+#define PACK_MERGE_MERGE_INTERNAL_H
+
+#include "pack/merge/merge.h"
+#include "pack/pack_internal.h"
+
+struct merge_part {
+    const char *directory;
+    struct manifest manifest;
+    struct pack_part number;
+};
+
+struct merge {
+    const struct pack_merge_options *opt;
+    const struct file_system *fs;
+    struct merge_part *parts; /* by number, once they are read */
+    struct manifest manifest;
+    struct pack_merge_progress done;
+    bool existed;             /* the directory, before the run */
+    struct file *lock;        /* of it; NULL: not there yet, or it cannot be locked */
+    struct byte_buffer names; /* in the directory */
+    bool tars;                /* shard-NNNNNN.tar there is the packer's */
+    bool finished;            /* only the journal is left to be removed */
+    bool goes_on;
+    struct json_writer head;
+    uint8_t *piece;            /* COPY_BYTES */
+    char from[PATH_MAX_BYTES]; /* what is copied, under which name, and until it is whole */
+    char to[PATH_MAX_BYTES];
+    char temporary[PATH_MAX_BYTES];
+};
+
+/* Reads the parts' manifests into m->parts, by number, and makes sure that they are all of one run.
+ * Returns OK, or as pack_merge. */
+enum status merge_read_parts(struct merge *m, struct error *err);
+
+#endif

@@ -1,0 +1,240 @@
+/*
+ * The options of a run: what they are without being given, how they are written as text, and the
+ * list of those that shape the bytes, by which a run that goes on is compared with the one before.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/image/image_codec.h"
+#include "pack/pack_internal.h"
+
+void pack_options_default(struct pack_options *opt) {
+    *opt = (struct pack_options){
+        .fs = file_posix(),
+        .check = true,
+        .filter = {.max_pixels = PACK_MAX_PIXELS, .max_caption_bytes = SOURCE_MAX_TEXT_BYTES},
+        .quality = IMAGE_JPEG_QUALITY_DEFAULT,
+        .container = SHARD_CONTAINER_TAR_ZSTD,
+        .level = 3,
+        .jobs = 1,
+        .shard_samples = 10000,
+        .shard_size_bytes = (uint64_t)1 << 30,
+        .max_bad = {.percent = 10},
+        .created_by = "ccpack " CCSTREAM_VERSION,
+    };
+}
+
+enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struct error *err) {
+    REQUIRE(out && text);
+    *out = (struct pack_max_bad){.percent = -1};
+    char *end = NULL;
+    size_t length = strlen(text);
+    bool plain = length > 0 && length < 20 && text[0] != '%' && text[0] != '.' &&
+                 strspn(text, "0123456789.") + (strchr(text, '%') ? 1 : 0) == length;
+    if (plain && text[length - 1] == '%') {
+        out->percent = strtod(text, &end);
+        if (end == text + length - 1 && out->percent <= 100) {
+            return STATUS_OK;
+        }
+    } else if (plain) {
+        out->rows = strtoull(text, &end, 10);
+        if (*end == '\0') {
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE,
+                     "--max-bad %.40s: a count such as 20 or a share from 0%% to 100%% is wanted",
+                     text);
+}
+
+/* Digits and what ends them. False for none, more than nine, or a value out of range. */
+static bool parse_number(uint32_t *out, const char **text, char end, uint32_t min, uint32_t max) {
+    size_t digits = strspn(*text, "0123456789");
+    if (digits == 0 || digits > 9 || (*text)[digits] != end) {
+        return false;
+    }
+    *out = (uint32_t)strtoul(*text, NULL, 10);
+    *text += digits + (end != '\0');
+    return *out >= min && *out <= max;
+}
+
+static bool parse_side(int32_t *out, const char **text, char end) {
+    uint32_t side = 0;
+    bool good = parse_number(&side, text, end, PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
+    *out = (int32_t)side;
+    return good;
+}
+
+enum status pack_parse_resize(struct pack_resize *out, const char *text, struct error *err) {
+    REQUIRE(out && text);
+    *out = (struct pack_resize){.kind = PACK_RESIZE_NONE};
+    const char *rest = text + strcspn(text, ":");
+    size_t word_bytes = (size_t)(rest - text);
+    rest += *rest == ':';
+    bool good = false;
+    if (strcmp(text, "none") == 0) {
+        good = true;
+    } else if (word_bytes == 5 && memcmp(text, "short", 5) == 0) {
+        out->kind = PACK_RESIZE_SHORT;
+        good = parse_side(&out->width_px, &rest, '\0');
+    } else if (word_bytes == 4 && memcmp(text, "long", 4) == 0) {
+        out->kind = PACK_RESIZE_LONG;
+        good = parse_side(&out->width_px, &rest, '\0');
+    } else if (word_bytes == 5 && memcmp(text, "exact", 5) == 0) {
+        out->kind = PACK_RESIZE_EXACT;
+        good = parse_side(&out->width_px, &rest, 'x') && parse_side(&out->height_px, &rest, '\0');
+    }
+    if (!good) {
+        return error_set(err, STATUS_USAGE,
+                         "--resize %.40s: 'none', 'short:N', 'long:N' or 'exact:WxH' is wanted, "
+                         "with sides from %d to %d",
+                         text, PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
+    }
+    return STATUS_OK;
+}
+
+enum status pack_parse_part(struct pack_part *out, const char *text, struct error *err) {
+    REQUIRE(out && text);
+    const char *rest = text;
+    *out = (struct pack_part){0};
+    if (!parse_number(&out->number, &rest, '/', 1, PACK_MAX_PARTS) ||
+        !parse_number(&out->count, &rest, '\0', 1, PACK_MAX_PARTS) || out->number > out->count) {
+        return error_set(err, STATUS_USAGE,
+                         "--part %.40s: K/N is wanted, with K from 1 to N and N up to %d", text,
+                         PACK_MAX_PARTS);
+    }
+    return STATUS_OK;
+}
+
+bool pack_reason_is_choice(enum source_reason r) {
+    return r == REASON_IMAGE_SMALL || r == REASON_IMAGE_LARGE || r == REASON_IMAGE_ASPECT ||
+           r == REASON_CAPTION_LONG || r == REASON_DUPLICATE;
+}
+
+/* ---- as a list --------------------------------------------------------------------------------
+ */
+
+static struct pack_setting *
+add(struct pack_settings *l, const char *name, const char *text, unsigned traits) {
+    struct pack_setting *s = &l->items[l->count++];
+    *s = (struct pack_setting){.name = name, .traits = traits};
+    s->value = text ? text : s->buffer;
+    return s;
+}
+
+static void add_number(struct pack_settings *l, const char *name, uint64_t n, unsigned traits) {
+    struct pack_setting *s = add(l, name, NULL, traits);
+    snprintf(s->buffer, sizeof(s->buffer), "%" PRIu64, n);
+}
+
+static void add_resize(struct pack_settings *l, const struct pack_options *o) {
+    const struct pack_resize *r = &o->resize;
+    const unsigned traits = SETTING_STORED | SETTING_OF_DATASET;
+    struct pack_setting *s = add(l, "resize", NULL, traits);
+    const int size_bytes = (int)sizeof(s->buffer);
+    switch (r->kind) {
+    case PACK_RESIZE_NONE:
+        snprintf(s->buffer, (size_t)size_bytes, "none");
+        return;
+    case PACK_RESIZE_SHORT:
+        snprintf(s->buffer, (size_t)size_bytes, "short:%" PRId32, r->width_px);
+        break;
+    case PACK_RESIZE_LONG:
+        snprintf(s->buffer, (size_t)size_bytes, "long:%" PRId32, r->width_px);
+        break;
+    case PACK_RESIZE_EXACT:
+        snprintf(s->buffer, (size_t)size_bytes, "exact:%" PRId32 "x%" PRId32, r->width_px,
+                 r->height_px);
+        break;
+    }
+    add_number(l, "quality", (uint64_t)o->quality, traits);
+}
+
+static void add_filter(struct pack_settings *l, const struct pack_filter *f) {
+    const unsigned traits = SETTING_STORED;
+    if (f->min_side_px > 0) {
+        add_number(l, "min-side", f->min_side_px, traits);
+    }
+    if (f->max_aspect > 0) {
+        struct pack_setting *s = add(l, "max-aspect", NULL, traits);
+        snprintf(s->buffer, sizeof(s->buffer), "%.17g", f->max_aspect);
+    }
+    if (f->max_pixels != PACK_MAX_PIXELS) {
+        add_number(l, "max-pixels", f->max_pixels, traits);
+    }
+    if (f->max_caption_bytes != SOURCE_MAX_TEXT_BYTES) {
+        add_number(l, "max-caption-bytes", f->max_caption_bytes, traits);
+    }
+}
+
+void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
+    l->count = 0;
+    add(l, "ids", o->ids == PACK_IDS_KEY ? "key" : "row", SETTING_STORED | SETTING_OF_DATASET);
+    add_resize(l, o);
+    add_number(l, "shard-samples", o->shard_samples, SETTING_STORED);
+    add_number(l, "shard-size", o->shard_size_bytes, SETTING_STORED);
+    add_number(l, "zstd-level", (uint64_t)o->level, SETTING_STORED);
+    if (!o->check) {
+        add(l, "check", "no", SETTING_STORED);
+    }
+    add_filter(l, &o->filter);
+    if (o->dedup == PACK_DEDUP_EXACT) {
+        add(l, "dedup", "exact", SETTING_STORED);
+    }
+    const char *const texts[][2] = {{"split", o->split},
+                                    {"columns", o->columns},
+                                    {"caption-column", o->caption_column},
+                                    {"image-column", o->image_column}};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        if (texts[i][1]) {
+            add(l, texts[i][0], texts[i][1], SETTING_STORED);
+        }
+    }
+    if (o->part.count > 0) {
+        struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, SETTING_STORED);
+        snprintf(s->buffer, sizeof(s->buffer), "%" PRIu32 "/%" PRIu32, o->part.number,
+                 o->part.count);
+    }
+    if (o->kind != SOURCE_AUTO) {
+        add(l, "from", source_kind_name(o->kind), 0);
+    }
+    if (o->images) {
+        add(l, "images", o->images, 0);
+    }
+}
+
+const char *pack_settings_value(const struct pack_settings *l, const char *name) {
+    for (size_t i = 0; i < l->count; i++) {
+        if (strcmp(l->items[i].name, name) == 0) {
+            return l->items[i].value;
+        }
+    }
+    return NULL;
+}
+
+const char *pack_manifest_option(const struct manifest *m, const char *name) {
+    for (size_t i = 0; i < m->option_count; i++) {
+        if (strcmp(m->options[i].name, name) == 0) {
+            return m->options[i].value;
+        }
+    }
+    return NULL;
+}
+
+void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/') {
+        start--;
+    }
+    if (strcmp(path, "-") == 0 || start == end) {
+        strcpy(out, start == end ? "root" : "stdin");
+        return;
+    }
+    snprintf(out, PACK_SOURCE_NAME_BYTES, "%.*s", (int)(end - start), path + start);
+}

@@ -1,0 +1,535 @@
+/*
+ * The ordered end of the packer: frames into shards, bad rows into rejects.jsonl, a line of the
+ * journal for each shard, and dataset.json when everything else is on the disk.
+ */
+#include "formats/dataset/dataset.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/shard/shard_reader.h"
+#include "pack/pack_internal.h"
+
+/* Captions of a shard are in memory until its end. */
+enum { MAX_CAPTION_BYTES = 16 << 20 };
+
+/* What a map says of ids that were in the dataset before this run. */
+static const uint64_t SEEN_BEFORE = UINT64_MAX - 1;
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static enum status remember_shard(struct pack_commit *c, const char *name, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct shard_reader *reader = NULL;
+    TRY(path_join(path, sizeof(path), c->opt->directory, name, err));
+    enum status s = shard_reader_open(&reader, c->fs, path, err);
+    uint32_t count = s == STATUS_OK ? shard_reader_sample_count(reader) : 0;
+    for (uint32_t i = 0; s == STATUS_OK && i < count; i++) {
+        struct shard_record r;
+        s = shard_reader_record(reader, i, &r, err);
+        if (s == STATUS_OK && c->pictures) {
+            s = pack_map_put(c->pictures, r.image_hash, r.sample_id, err);
+        }
+        if (s == STATUS_OK && c->ids) {
+            s = pack_map_put(c->ids, r.sample_id, SEEN_BEFORE, err);
+        }
+    }
+    shard_reader_close(reader);
+    return s;
+}
+
+/* What the samples that are there already rule out. */
+static enum status open_maps(struct pack_commit *c, struct error *err) {
+    if (c->opt->dedup == PACK_DEDUP_EXACT) {
+        TRY(pack_map_create(&c->pictures, err));
+    }
+    if (c->opt->ids == PACK_IDS_KEY) {
+        TRY(pack_map_create(&c->ids, err));
+    }
+    const struct manifest *m = &c->plan->manifest;
+    for (size_t i = 0; (c->pictures || c->ids) && i < m->shard_count; i++) {
+        TRY(remember_shard(c, m->shards[i].name, err));
+    }
+    return STATUS_OK;
+}
+
+/* The counts of the rows before the point. */
+static void take_counts(struct pack_commit *c) {
+    const struct pack_plan *p = c->plan;
+    struct pack_summary *sum = c->summary;
+    for (size_t i = 0; i < c->opt->source_count; i++) {
+        sum->rows += p->rows[i];
+    }
+    for (int i = 0; i < REASON_COUNT; i++) {
+        sum->rejected_by[i] = p->point.rejected_by[i];
+        sum->rejected += p->point.rejected_by[i];
+    }
+    for (size_t i = p->old_shards; i < p->manifest.shard_count; i++) {
+        sum->samples += p->manifest.shards[i].sample_count;
+        sum->texts += p->manifest.shards[i].text_count;
+        c->resumed_bytes += p->manifest.shards[i].size_bytes;
+        sum->shards++;
+    }
+    sum->json_dropped = p->point.json_dropped;
+    memcpy(sum->json_example, p->point.json_example, sizeof(sum->json_example));
+    sum->resumed = sum->samples;
+    sum->resumed_bytes = c->resumed_bytes;
+    sum->bytes = c->resumed_bytes;
+    c->finished_bytes = c->resumed_bytes;
+    c->finished_samples = sum->samples;
+    c->point = p->point;
+}
+
+enum status pack_commit_open(struct pack_commit *c,
+                             struct pack_plan *plan,
+                             struct pack_summary *summary,
+                             struct error *err) {
+    memset(c, 0, sizeof(*c));
+    c->plan = plan;
+    c->opt = plan->opt;
+    c->fs = plan->opt->fs;
+    c->summary = summary;
+    const struct pack_options *o = c->opt;
+    take_counts(c);
+    summary->has_journal = plan->start == PACK_START_RESUME;
+    TRY(shard_frame_builder_create(&c->builder, o->container, o->level, err));
+    TRY(open_maps(c, err));
+    TRY(pack_keys_init(&c->keys, err));
+    TRY(pack_directory_prepare(plan, err));
+    TRY(pack_rejects_open(&c->rejects, c->fs, o->directory, plan->point.rejects_bytes, o->append,
+                          err));
+    if (plan->start == PACK_START_NEW) {
+        TRY(pack_journal_begin(plan, err));
+    }
+    TRY(pack_journal_open(&c->journal, plan, err));
+    return pack_finisher_start(&c->finisher, &c->rejects, &c->journal, err);
+}
+
+/* ---- rejects ----------------------------------------------------------------------------------
+ */
+
+/* The commonest fault, so that the message alone tells what to look for. */
+static const char *commonest(const struct pack_summary *s) {
+    int most = REASON_NONE;
+    for (int i = 0; i < REASON_COUNT; i++) {
+        bool more = s->rejected_by[i] > s->rejected_by[most];
+        most = more && !pack_reason_is_choice((enum source_reason)i) ? i : most;
+    }
+    return source_reason_name((enum source_reason)most);
+}
+
+static uint64_t bad_rows(const struct pack_summary *s) {
+    uint64_t bad = s->rejected;
+    for (int i = 0; i < REASON_COUNT; i++) {
+        bad -= pack_reason_is_choice((enum source_reason)i) ? s->rejected_by[i] : 0;
+    }
+    return bad;
+}
+
+bool pack_summary_looks_like_folders(const struct pack_summary *s) {
+    return s->missing_in_folders > 0 && s->missing_in_folders > bad_rows(s) / 2;
+}
+
+static const char *folders_hint(const struct pack_summary *s) {
+    return pack_summary_looks_like_folders(s)
+               ? "; where the folders in a tar are classes, --from folders makes labels of them"
+               : "";
+}
+
+static enum status
+too_many(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
+    char allowed[40];
+    if (o->max_bad.percent >= 0) {
+        snprintf(allowed, sizeof(allowed), "%g%%", o->max_bad.percent);
+    } else {
+        snprintf(allowed, sizeof(allowed), "%" PRIu64, o->max_bad.rows);
+    }
+    return error_set(err, STATUS_CORRUPT,
+                     "%" PRIu64 " of %" PRIu64
+                     " rows are bad, more than --max-bad %s allows (most of "
+                     "them %s); "
+                     "%s/%s says what is wrong with each%s",
+                     bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME,
+                     folders_hint(s));
+}
+
+enum status
+pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
+    const struct pack_max_bad *m = &o->max_bad;
+    uint64_t count = bad_rows(s);
+    bool bad =
+        m->percent >= 0 ? (double)count * 100 > m->percent * (double)s->rows : count > m->rows;
+    return bad && o->on_bad == PACK_ON_BAD_SKIP ? too_many(o, s, err) : STATUS_OK;
+}
+
+enum status pack_commit_judge(const struct pack_commit *c, struct error *err) {
+    return pack_judge(c->opt, c->summary, err);
+}
+
+static enum status
+add_reject(struct pack_commit *c, const struct pack_item *item, struct error *err) {
+    const struct source_row *row = &item->row;
+    const char *source = c->opt->sources[item->source];
+    c->summary->rejected++;
+    c->summary->rejected_by[row->reason]++;
+    c->summary->missing_in_folders +=
+        row->reason == REASON_CAPTION_MISSING && strchr(row->key, '/') != NULL;
+    TRY(pack_rejects_add(&c->rejects, source, row, err));
+    if (pack_reason_is_choice(row->reason)) {
+        return STATUS_OK;
+    }
+    if (c->opt->on_bad == PACK_ON_BAD_FAIL) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip goes on "
+                         "without it",
+                         source, row->row, row->key, source_reason_name(row->reason),
+                         row->detail[0] != '\0' ? ": " : "", row->detail);
+    }
+    if (c->opt->max_bad.percent >= 0 && c->summary->rows < PACK_PERCENT_AFTER_ROWS) {
+        return STATUS_OK;
+    }
+    return pack_commit_judge(c, err);
+}
+
+/* ---- shards -----------------------------------------------------------------------------------
+ */
+
+/* Takes what the finisher has made. */
+static enum status take_finished(struct pack_commit *c, struct error *err) {
+    struct shard_summary shard;
+    enum status s = pack_finisher_take(&c->finisher, &shard, err);
+    if (s == STATUS_END) {
+        return STATUS_OK;
+    }
+    TRY(s);
+    TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
+    c->summary->shards++;
+    c->pending_bytes = 0;
+    c->finished_bytes += shard.size_bytes;
+    c->finished_samples += shard.sample_count;
+    c->summary->bytes = c->finished_bytes;
+    return STATUS_OK;
+}
+
+/* Gives the shard away to be finished. The journal's line speaks of the point before the row that
+ * did not fit. */
+static enum status finish_shard(struct pack_commit *c, struct error *err) {
+    TRY(take_finished(c, err));
+    TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
+                           c->plan->rows, err));
+    c->summary->has_journal = true; /* from here on there may be a shard, and so it is needed */
+    c->pending_bytes = shard_writer_data_bytes(c->writer);
+    pack_finisher_give(&c->finisher, c->writer);
+    c->writer = NULL;
+    c->plan->next_number++;
+    return STATUS_OK;
+}
+
+/* All that there is, to the disk. */
+static enum status finish_all(struct pack_commit *c, bool partial, struct error *err) {
+    struct shard_summary shard;
+    if (c->writer && !partial) {
+        TRY(finish_shard(c, err));
+        return take_finished(c, err);
+    }
+    TRY(take_finished(c, err));
+    if (!partial) { /* rejects alone */
+        TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
+                               c->plan->rows, err));
+        TRY(pack_rejects_sync(&c->rejects, err));
+        c->summary->has_journal = true;
+        return pack_journal_add(&c->journal, NULL, &c->finisher.point, err);
+    }
+    if (!c->writer) {
+        return STATUS_OK;
+    }
+    /* Cut short: no line speaks of it, and a run that goes on makes it anew. */
+    c->summary->has_journal = true;
+    TRY(shard_writer_finish(c->writer, &shard, err));
+    TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
+    c->summary->shards++;
+    c->finished_bytes += shard.size_bytes;
+    c->finished_samples += shard.sample_count;
+    c->summary->bytes = c->finished_bytes;
+    return STATUS_OK;
+}
+
+static bool takes(const struct pack_commit *c, const struct shard_frame *f) {
+    uint64_t held = shard_writer_data_bytes(c->writer);
+    return shard_writer_sample_count(c->writer) < c->opt->shard_samples &&
+           held < c->opt->shard_size_bytes &&
+           f->record.frame_bytes <= c->opt->shard_size_bytes - held &&
+           shard_writer_caption_bytes(c->writer) + f->texts.size_bytes <= MAX_CAPTION_BYTES &&
+           shard_writer_fits(c->writer, f);
+}
+
+/* Builds the frame again where a worker was wrong about whether the key is taken: of the rows that
+ * were on their way when a shard ended, or followed closely on one of the same key. */
+static enum status fit_key(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    if (c->opt->ids != PACK_IDS_ROW) {
+        return STATUS_OK;
+    }
+    bool taken = pack_keys_has(&c->keys, item->key_hash);
+    if (taken == item->renamed) {
+        return STATUS_OK;
+    }
+    item->renamed = taken;
+    item->sample.key = item->key;
+    if (taken) {
+        pack_other_key(item->other_key, item->key, item->id, 0);
+        item->sample.key = item->other_key;
+    }
+    return shard_frame_build(c->builder, &item->frame, &item->sample, err);
+}
+
+/* Where another row's key is KEY-ID of this one, dashes follow. */
+static enum status add_frame(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    struct error why = {0};
+    enum status s = shard_writer_add(c->writer, &item->frame, &why);
+    for (int attempt = 1; s == STATUS_EXISTS && item->renamed && attempt <= 4; attempt++) {
+        pack_other_key(item->other_key, item->key, item->id, attempt);
+        TRY(shard_frame_build(c->builder, &item->frame, &item->sample, err));
+        memset(&why, 0, sizeof(why));
+        s = shard_writer_add(c->writer, &item->frame, &why);
+    }
+    if (s != STATUS_OK) {
+        if (err) {
+            *err = why;
+        }
+        return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
+    }
+    return c->opt->ids == PACK_IDS_ROW ? pack_keys_add(&c->keys, item->frame.key_hash, err)
+                                       : STATUS_OK;
+}
+
+static void count_dropped_json(struct pack_commit *c, const struct pack_item *item) {
+    struct pack_summary *sum = c->summary;
+    if (item->row.json_problem[0] == '\0') {
+        return;
+    }
+    if (sum->json_dropped++ == 0) {
+        snprintf(sum->json_example, sizeof(sum->json_example), "%.80s row %" PRIu64 ": %s",
+                 c->opt->sources[item->source], item->row.row, item->row.json_problem);
+    }
+}
+
+/* An id that comes twice ends the run, and the message says where both are. */
+static enum status
+check_id(struct pack_commit *c, const struct pack_item *item, struct error *err) {
+    enum { ROW_BITS = 40 };
+    if (!c->ids) {
+        return STATUS_OK;
+    }
+    uint64_t first = pack_map_get(c->ids, item->id);
+    if (first == PACK_MAP_NONE) {
+        uint64_t row = item->row.row & ((UINT64_C(1) << ROW_BITS) - 1);
+        return pack_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
+    }
+    char place[200] = "a sample that was packed before has it";
+    if (first != SEEN_BEFORE) {
+        snprintf(place, sizeof(place), "%.120s: row %" PRIu64 " has it",
+                 c->opt->sources[first >> ROW_BITS], first & ((UINT64_C(1) << ROW_BITS) - 1));
+    }
+    return error_set(err, STATUS_CORRUPT,
+                     "%.120s: row %" PRIu64 ": the id %" PRIu64 " of key '%.80s' comes twice: %s; "
+                     "--ids row numbers rows instead",
+                     c->opt->sources[item->source], item->row.row, item->id, item->row.key, place);
+}
+
+static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
+    if (!c->pictures) {
+        return false;
+    }
+    uint64_t first = pack_map_get(c->pictures, item->frame.record.image_hash);
+    if (first == PACK_MAP_NONE) {
+        return false;
+    }
+    source_row_reject(&item->row, REASON_DUPLICATE, "its picture is that of sample %" PRIu64,
+                      first);
+    return true;
+}
+
+static enum status add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    struct shard_record *record = &item->frame.record;
+    TRY(check_id(c, item, err));
+    TRY(fit_key(c, item, err));
+    if (c->writer && !takes(c, &item->frame)) {
+        TRY(finish_shard(c, err));
+        TRY(pack_keys_clear(&c->keys, err));
+        TRY(fit_key(c, item, err));
+    }
+    if (!c->writer) {
+        TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
+                              c->plan->next_number, c->opt->container, c->opt->level, err));
+    }
+    TRY(add_frame(c, item, err));
+    if (c->pictures) {
+        TRY(pack_map_put(c->pictures, record->image_hash, record->sample_id, err));
+    }
+    c->summary->samples++;
+    count_dropped_json(c, item);
+    c->summary->texts += item->sample.caption_count;
+    c->summary->bytes = c->finished_bytes + c->pending_bytes + shard_writer_data_bytes(c->writer);
+    return STATUS_OK;
+}
+
+/* Moves the point behind the row. */
+static void move_on(struct pack_commit *c, const struct pack_item *item) {
+    const struct pack_summary *sum = c->summary;
+    struct pack_point *p = &c->point;
+    c->plan->rows[item->source]++;
+    p->source = item->source;
+    p->row = item->row.row + 1;
+    p->rejects_bytes = c->rejects.size_bytes;
+    memcpy(p->rejected_by, sum->rejected_by, sizeof(p->rejected_by));
+    p->json_dropped = sum->json_dropped;
+    memcpy(p->json_example, sum->json_example, sizeof(p->json_example));
+    p->ignored = item->ignored;
+}
+
+enum status pack_commit_add(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    c->summary->rows++;
+    if (atomic_load_explicit(&c->finisher.failed, memory_order_relaxed)) {
+        TRY(take_finished(c, err));
+    }
+    TRY(pack_classes_publish(&c->plan->classes, &c->plan->manifest, item->class_count, err));
+    enum status s = STATUS_OK;
+    if (item->row.reason == REASON_NONE && item->status != STATUS_OK) {
+        if (err) {
+            *err = item->error;
+        }
+        return item->status;
+    }
+    if (item->row.reason != REASON_NONE || is_duplicate(c, item)) {
+        s = add_reject(c, item, err);
+    } else {
+        s = add_sample(c, item, err);
+    }
+    move_on(c, item);
+    return s;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+static enum status add_sources(struct pack_commit *c, struct error *err) {
+    struct manifest *m = &c->plan->manifest;
+    for (size_t i = 0; i < c->opt->source_count; i++) {
+        char name[PACK_SOURCE_NAME_BYTES];
+        pack_source_name(name, c->opt->sources[i]);
+        TRY(manifest_add_source(m, name, c->plan->rows[i], err));
+    }
+    return STATUS_OK;
+}
+
+/* Options of an append that the dataset has not got like this are told with its generation. */
+static enum status add_options(struct pack_commit *c, struct error *err) {
+    struct manifest *m = &c->plan->manifest;
+    struct pack_settings l;
+    pack_settings_of(&l, c->opt);
+    for (size_t i = 0; i < l.count; i++) {
+        const struct pack_setting *s = &l.items[i];
+        const char *was = pack_manifest_option(m, s->name);
+        if ((s->traits & SETTING_STORED) == 0 || (was && strcmp(was, s->value) == 0)) {
+            continue;
+        }
+        char name[64];
+        snprintf(name, sizeof(name), "%s", s->name);
+        if (c->opt->append) {
+            snprintf(name, sizeof(name), "%s@%zu", s->name, m->generation_count + 1);
+        }
+        TRY(manifest_add_option(m, name, s->value, err));
+    }
+    size_t count = c->opt->append ? m->option_count : 0;
+    for (size_t i = 0; i < count; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%.40s@%zu", m->options[i].name, m->generation_count + 1);
+        if (!strchr(m->options[i].name, '@') && !pack_settings_value(&l, m->options[i].name)) {
+            TRY(manifest_add_option(m, name, "not given", err));
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status write_manifest(struct pack_commit *c, bool partial, struct error *err) {
+    struct manifest *m = &c->plan->manifest;
+    TRY(add_sources(c, err));
+    TRY(add_options(c, err));
+    if (partial) {
+        TRY(manifest_add_option(m, PACK_SETTING_PARTIAL, "yes", err));
+    }
+    TRY(dataset_fingerprint_of(&c->summary->fingerprint, m, c->opt->directory, c->fs, err));
+    TRY(manifest_seal(m, c->summary->fingerprint, err));
+    TRY(manifest_write(m, c->fs, c->opt->directory, err));
+    c->summary->is_dataset = true;
+    return STATUS_OK;
+}
+
+static enum status remove_journal(struct pack_commit *c, struct error *err) {
+    pack_journal_close(&c->journal);
+    TRY(pack_remove(c->fs, c->opt->directory, PACK_JOURNAL_NAME, err));
+    c->summary->has_journal = false;
+    return c->fs->sync_directory(c->fs->context, c->opt->directory, err);
+}
+
+static enum status no_sample(struct pack_commit *c, struct error *err) {
+    return error_set(err, STATUS_CORRUPT,
+                     "not one of %" PRIu64
+                     " rows can be used; %s/%s%s says what is wrong with each%s",
+                     c->summary->rows, c->opt->directory, PACK_REJECTS_NAME,
+                     c->opt->append ? ".tmp" : "", folders_hint(c->summary));
+}
+
+enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {
+    bool is_part = c->opt->part.count > 0;
+    if (!partial) {
+        struct pack_classes *all = &c->plan->classes;
+        TRY(pack_classes_publish(all, &c->plan->manifest, pack_classes_count(all), err));
+        c->point.source = c->opt->source_count;
+        c->point.row = 0;
+    }
+    TRY(finish_all(c, partial, err));
+    if (c->summary->samples == 0 && !is_part) {
+        if (!c->opt->append) { /* an append leaves the dataset's own list as it is */
+            TRY(pack_rejects_publish(&c->rejects, err));
+            c->summary->has_journal = false;
+        }
+        return no_sample(c, err);
+    }
+    TRY(pack_rejects_publish(&c->rejects, err));
+    TRY(write_manifest(c, partial, err));
+    c->summary->has_journal = true;
+    return partial ? STATUS_OK : remove_journal(c, err);
+}
+
+/* Where nothing was finished there is nothing to go on with. */
+static void discard(struct pack_commit *c) {
+    const struct file_system *fs = c->fs;
+    const char *directory = c->opt->directory;
+    bool begun = c->rejects.file != NULL;
+    pack_rejects_close(&c->rejects);
+    pack_journal_close(&c->journal);
+    pack_remove(fs, directory, PACK_JOURNAL_NAME, NULL);
+    if (begun) {
+        pack_remove(fs, directory, PACK_REJECTS_NAME ".tmp", NULL);
+    }
+}
+
+void pack_commit_close(struct pack_commit *c) {
+    struct pack_summary *sum = c->summary;
+    pack_finisher_stop(&c->finisher);
+    shard_writer_close(c->writer);
+    if (c->journal.plan && !sum->has_journal && !sum->is_dataset) {
+        discard(c);
+    }
+    pack_rejects_close(&c->rejects);
+    pack_journal_close(&c->journal);
+    shard_frame_builder_destroy(c->builder);
+    pack_map_destroy(c->pictures);
+    pack_map_destroy(c->ids);
+    pack_keys_fini(&c->keys);
+    memset(c, 0, sizeof(*c));
+}

@@ -1,0 +1,261 @@
+/*
+ * The directory before the run. Whatever is in it belongs to somebody: only names that the packer
+ * itself gives are ever removed:
+ *
+ *     dataset.json  rejects.jsonl  tokenizer.model  tokens.cct  pack.journal
+ *     shard-NNNNNN.tar.zst  shard-NNNNNN.cci             each also with .tmp
+ *     shard-NNNNNN.tar      where dataset.json or the journal says that it is the packer's:
+ *                           other people call their own tars so
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/tokenizer/token_cache.h"
+#include "pack/pack_internal.h"
+
+enum { NUMBER_DIGITS = 6 };
+
+static const char TEMPORARY[] = ".tmp";
+
+bool pack_shard_number(uint32_t *out, const char *name, bool tars) {
+    static const char prefix[] = PACK_SHARD_NAME "-";
+    const char *digits = name + sizeof(prefix) - 1;
+    const char *ending = digits + NUMBER_DIGITS;
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0 ||
+        strspn(digits, "0123456789") != NUMBER_DIGITS) {
+        return false;
+    }
+    *out = (uint32_t)strtoul(digits, NULL, 10);
+    return strcmp(ending, ".tar.zst") == 0 || strcmp(ending, SHARD_INDEX_EXTENSION) == 0 ||
+           (tars && strcmp(ending, ".tar") == 0);
+}
+
+/* The name without ".tmp"; whether it had one. */
+static bool strip_temporary(char *plain, size_t plain_bytes, const char *name) {
+    size_t size_bytes = strlen(name);
+    size_t ending_bytes = sizeof(TEMPORARY) - 1;
+    bool temporary =
+        size_bytes > ending_bytes && strcmp(name + size_bytes - ending_bytes, TEMPORARY) == 0;
+    size_t kept = temporary ? size_bytes - ending_bytes : size_bytes;
+    if (kept >= plain_bytes) {
+        kept = plain_bytes - 1;
+    }
+    memcpy(plain, name, kept);
+    plain[kept] = '\0';
+    return temporary;
+}
+
+static bool is_own_name(const char *name, bool tars) {
+    char plain[SHARD_MAX_NAME_BYTES + 1];
+    uint32_t number = 0;
+    bool temporary = strip_temporary(plain, sizeof(plain), name);
+    return strcmp(plain, MANIFEST_NAME) == 0 || strcmp(plain, PACK_REJECTS_NAME) == 0 ||
+           strcmp(plain, DATASET_TOKENIZER_NAME) == 0 || strcmp(plain, TOKEN_CACHE_NAME) == 0 ||
+           (temporary && strcmp(name, PACK_REJECTS_COPY) == 0) ||
+           strcmp(plain, PACK_JOURNAL_NAME) == 0 ||
+           pack_shard_number(&number, plain, tars || temporary);
+}
+
+void pack_directory_look(struct pack_contents *out, const struct byte_buffer *names, bool tars) {
+    const char *name = (const char *)names->data;
+    memset(out, 0, sizeof(*out));
+    for (size_t at = 0; at < names->size_bytes; at += strlen(name + at) + 1) {
+        const char *n = name + at;
+        uint32_t number = 0;
+        char plain[SHARD_MAX_NAME_BYTES + 1];
+        bool temporary = strip_temporary(plain, sizeof(plain), n);
+        if (strcmp(n, MANIFEST_NAME) == 0) {
+            out->dataset = true;
+        } else if (strcmp(n, PACK_JOURNAL_NAME) == 0) {
+            out->journal = true;
+        } else if (pack_shard_number(&number, n, tars)) {
+            out->shards = true;
+        } else if (strcmp(n, PACK_REJECTS_NAME) == 0) {
+            out->rejects = true;
+        } else if (temporary && is_own_name(n, tars)) {
+            out->leftovers = true;
+        } else {
+            out->foreign = out->foreign ? out->foreign : n;
+        }
+        if (!tars && !temporary && pack_shard_number(&number, n, true) &&
+            !pack_shard_number(&number, n, false)) {
+            out->tar = n;
+        }
+    }
+}
+
+enum status pack_directory_list(struct byte_buffer *names,
+                                const struct file_system *fs,
+                                const char *directory,
+                                struct error *err) {
+    bool exists = false;
+    names->size_bytes = 0;
+    TRY(fs->exists(fs->context, directory, &exists, err));
+    return exists ? fs->list(fs->context, directory, names, err) : STATUS_OK;
+}
+
+/* Whether a source is a file that this run would remove or write. */
+static bool is_own_file(const char *source, const char *directory) {
+    char folder[PATH_MAX_BYTES];
+    const char *slash = strrchr(source, '/');
+    if (!is_own_name(slash ? slash + 1 : source, true) ||
+        path_directory(folder, sizeof(folder), source, NULL) != STATUS_OK) {
+        return false;
+    }
+    char *a = realpath(folder, NULL);
+    char *b = realpath(directory, NULL);
+    bool same = a && b && strcmp(a, b) == 0;
+    free(a);
+    free(b);
+    return same;
+}
+
+/* A dataset's own shards are tars, and so may be sources; not of the run that writes there. */
+enum status pack_directory_check_sources(const struct pack_options *opt, struct error *err) {
+    for (size_t i = 0; i < opt->source_count; i++) {
+        if (is_own_file(opt->sources[i], opt->directory)) {
+            return error_set(err, STATUS_USAGE,
+                             "%s: is part of the dataset that this run would %s; pack into "
+                             "another directory",
+                             opt->sources[i], opt->append ? "append to" : "replace");
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status pack_remove(const struct file_system *fs,
+                        const char *directory,
+                        const char *name,
+                        struct error *err) {
+    char path[PATH_MAX_BYTES];
+    TRY(path_join(path, sizeof(path), directory, name, err));
+    return fs->remove(fs->context, path, err);
+}
+
+static bool is_listed(const struct byte_buffer *names, const char *wanted) {
+    const char *name = (const char *)names->data;
+    for (size_t at = 0; at < names->size_bytes; at += strlen(name + at) + 1) {
+        if (strcmp(name + at, wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The manifest goes first: from then on the directory does not say that it is a dataset. The
+ * journal, which says whose the shards are, goes last. */
+enum status pack_directory_clear(const struct file_system *fs,
+                                 const char *directory,
+                                 const struct byte_buffer *names,
+                                 bool tars,
+                                 struct error *err) {
+    if (is_listed(names, MANIFEST_NAME)) {
+        TRY(pack_remove(fs, directory, MANIFEST_NAME, err));
+        TRY(fs->sync_directory(fs->context, directory, err));
+    }
+    const char *name = (const char *)names->data;
+    for (size_t at = 0; at < names->size_bytes; at += strlen(name + at) + 1) {
+        if (is_own_name(name + at, tars) && strcmp(name + at, MANIFEST_NAME) != 0 &&
+            strcmp(name + at, PACK_JOURNAL_NAME) != 0) {
+            TRY(pack_remove(fs, directory, name + at, err));
+        }
+    }
+    if (is_listed(names, PACK_JOURNAL_NAME)) {
+        TRY(pack_remove(fs, directory, PACK_JOURNAL_NAME, err));
+        TRY(fs->sync_directory(fs->context, directory, err));
+    }
+    return STATUS_OK;
+}
+
+/* What a run left that is not in its journal: shards that nobody has counted, and temporary files;
+ * the list of rejects is cut elsewhere. */
+static enum status remove_behind(const struct pack_plan *p, struct error *err) {
+    const struct file_system *fs = p->opt->fs;
+    const char *name = (const char *)p->names.data;
+    for (size_t at = 0; at < p->names.size_bytes; at += strlen(name + at) + 1) {
+        const char *n = name + at;
+        uint32_t number = 0;
+        char plain[SHARD_MAX_NAME_BYTES + 1];
+        bool temporary = strip_temporary(plain, sizeof(plain), n);
+        bool shard = pack_shard_number(&number, plain, p->tars);
+        bool list = strcmp(plain, PACK_REJECTS_NAME) == 0;
+        if ((temporary && is_own_name(n, p->tars) && !list) ||
+            (shard && number >= p->next_number)) {
+            TRY(pack_remove(fs, p->opt->directory, n, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Begins an append: what another one left goes. */
+static enum status prepare_append(struct pack_plan *p, struct error *err) {
+    const struct pack_options *o = p->opt;
+    if (is_listed(&p->names, PACK_JOURNAL_NAME)) {
+        TRY(pack_remove(o->fs, o->directory, PACK_JOURNAL_NAME, err));
+        TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
+    }
+    if (is_listed(&p->names, PACK_REJECTS_NAME ".tmp")) {
+        TRY(pack_remove(o->fs, o->directory, PACK_REJECTS_NAME ".tmp", err));
+    }
+    return remove_behind(p, err);
+}
+
+enum status
+pack_directory_make(const struct file_system *fs, const char *directory, struct error *err) {
+    char above[PATH_MAX_BYTES];
+    char plain[PATH_MAX_BYTES];
+    bool exists = false;
+    size_t end = strlen(directory);
+    TRY(fs->exists(fs->context, directory, &exists, err));
+    if (exists) {
+        return fs->make_directory(fs->context, directory, err); /* says when it is none */
+    }
+    while (end > 1 && directory[end - 1] == '/') {
+        end--;
+    }
+    if (end >= sizeof(plain)) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", directory);
+    }
+    memcpy(plain, directory, end);
+    plain[end] = '\0';
+    TRY(path_directory(above, sizeof(above), plain, err));
+    TRY(fs->make_directory(fs->context, directory, err));
+    return fs->sync_directory(fs->context, above, err);
+}
+
+enum status pack_directory_make_locked(struct file **lock,
+                                       const struct file_system *fs,
+                                       const char *directory,
+                                       struct error *err) {
+    struct byte_buffer names = {0};
+    TRY(pack_directory_make(fs, directory, err));
+    TRY(fs->lock_directory(fs->context, lock, directory, err));
+    byte_buffer_init(&names, 0);
+    enum status s = fs->list(fs->context, directory, &names, err);
+    if (s == STATUS_OK && names.size_bytes > 0) {
+        s = error_set(err, STATUS_EXISTS, "%s: another run has just begun or ended in it",
+                      directory);
+    }
+    byte_buffer_fini(&names);
+    return s;
+}
+
+enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
+    const struct pack_options *o = p->opt;
+    if (p->start == PACK_START_RESUME) {
+        if (!o->append && is_listed(&p->names, MANIFEST_NAME)) { /* the partial one */
+            TRY(pack_remove(o->fs, o->directory, MANIFEST_NAME, err));
+            TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
+        }
+        return remove_behind(p, err);
+    }
+    if (o->append) {
+        return prepare_append(p, err);
+    }
+    if (!p->existed) {
+        return pack_directory_make_locked(&p->lock, o->fs, o->directory, err);
+    }
+    return pack_directory_clear(o->fs, o->directory, &p->names, p->tars, err);
+}

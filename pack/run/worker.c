@@ -1,0 +1,337 @@
+/*
+ * What is done with one row, on any thread: read its file, decode the picture, make it smaller
+ * where that is asked for, and build the frame.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/resize.h"
+#include "formats/base/hash.h"
+#include "formats/image/image_codec.h"
+#include "pack/pack_internal.h"
+
+/* What a worker keeps of buffers that one large picture has grown. */
+enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
+
+/* Work on a picture that takes less than this goes unlimited: there are as many as jobs. */
+enum { SMALL_BYTES = 1 << 20 };
+
+struct pack_worker {
+    const struct pack_options *opt;
+    struct pack_gate *gate;
+    struct pack_keys *keys;
+    struct image_limits limits;
+    struct image_decoder *decoder;
+    struct shard_frame_builder *builder;
+    struct resize_scratch scratch;
+    uint8_t *pixels; /* of the resized picture */
+    size_t pixels_bytes;
+};
+
+void pack_item_init(struct pack_item *item) {
+    memset(item, 0, sizeof(*item));
+    source_row_init(&item->row);
+    byte_buffer_init(&item->resized, SOURCE_MAX_IMAGE_BYTES);
+}
+
+void pack_item_fini(struct pack_item *item) {
+    source_row_fini(&item->row);
+    byte_buffer_fini(&item->resized);
+    shard_frame_fini(&item->frame);
+}
+
+/* ---- the gate ---------------------------------------------------------------------------------
+ */
+
+void pack_gate_init(struct pack_gate *g, uint64_t capacity_bytes) {
+    memset(g, 0, sizeof(*g));
+    g->capacity_bytes = capacity_bytes;
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_cond_init(&g->changed, NULL);
+}
+
+void pack_gate_fini(struct pack_gate *g) {
+    pthread_mutex_destroy(&g->mutex);
+    pthread_cond_destroy(&g->changed);
+}
+
+/* In the order of coming, so that a large picture is not passed by small ones for ever. Whoever is
+ * inside waits for nobody, so everybody gets in. */
+void pack_gate_enter(struct pack_gate *g, uint64_t bytes) {
+    pthread_mutex_lock(&g->mutex);
+    uint64_t ticket = g->next++;
+    while (ticket != g->serving ||
+           (g->used_bytes > 0 && g->used_bytes + bytes > g->capacity_bytes)) {
+        pthread_cond_wait(&g->changed, &g->mutex);
+    }
+    g->serving++;
+    g->used_bytes += bytes;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+void pack_gate_leave(struct pack_gate *g, uint64_t bytes) {
+    pthread_mutex_lock(&g->mutex);
+    g->used_bytes -= bytes;
+    pthread_cond_broadcast(&g->changed);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* ---- the worker -------------------------------------------------------------------------------
+ */
+
+enum status pack_worker_create(struct pack_worker **out,
+                               const struct pack_options *opt,
+                               struct pack_gate *gate,
+                               struct pack_keys *keys,
+                               struct error *err) {
+    *out = NULL;
+    struct pack_worker *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a packing thread");
+    }
+    w->opt = opt;
+    w->gate = gate;
+    w->keys = keys;
+    image_limits_default(&w->limits);
+    w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
+    resize_scratch_init(&w->scratch);
+    enum status s = image_decoder_create(&w->decoder, &w->limits, err);
+    if (s == STATUS_OK) {
+        s = shard_frame_builder_create(&w->builder, opt->container, opt->level, err);
+    }
+    if (s != STATUS_OK) {
+        pack_worker_destroy(w);
+        return s;
+    }
+    *out = w;
+    return STATUS_OK;
+}
+
+void pack_worker_destroy(struct pack_worker *w) {
+    if (w) {
+        image_decoder_destroy(w->decoder);
+        shard_frame_builder_destroy(w->builder);
+        resize_scratch_fini(&w->scratch);
+        free(w->pixels);
+        free(w);
+    }
+}
+
+void pack_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
+    shard_safe_key(out, key, strlen(key));
+}
+
+/* A picture's failure becomes the row's reason; only a lack of memory ends the run. */
+static enum status judge(struct source_row *row, enum status s, struct error *err) {
+    switch (s) {
+    case STATUS_UNSUPPORTED:
+        source_row_reject(row, REASON_IMAGE_UNSUPPORTED, "%.200s", err->text);
+        break;
+    case STATUS_LIMIT:
+        source_row_reject(row, REASON_IMAGE_LIMIT, "%.200s", err->text);
+        break;
+    case STATUS_CORRUPT:
+        source_row_reject(row, REASON_IMAGE_DAMAGED, "%.200s", err->text);
+        break;
+    default:
+        return s;
+    }
+    memset(err, 0, sizeof(*err));
+    return STATUS_OK;
+}
+
+static enum status make_room(struct pack_worker *w, size_t size_bytes, struct error *err) {
+    if (size_bytes <= w->pixels_bytes) {
+        return STATUS_OK;
+    }
+    uint8_t *grown = realloc(w->pixels, size_bytes);
+    if (!grown) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a picture of %zu bytes", size_bytes);
+    }
+    w->pixels = grown;
+    w->pixels_bytes = size_bytes;
+    return STATUS_OK;
+}
+
+/* The decoded picture as a new JPEG. Every picture goes through it, also one that is small enough,
+ * so that a resized dataset holds baseline JPEGs without metadata and nothing else. */
+static enum status make_jpeg(struct pack_worker *w,
+                             struct pack_item *item,
+                             const struct image_view *view,
+                             const struct image_box *box,
+                             int32_t width_px,
+                             int32_t height_px,
+                             struct error *err) {
+    struct image_view out = *view;
+    bool as_it_is = box->x == 0 && box->y == 0 && box->width == width_px &&
+                    box->height == height_px && view->width_px == width_px &&
+                    view->height_px == height_px;
+    if (!as_it_is) {
+        size_t stride_bytes = (size_t)width_px * 3;
+        TRY(make_room(w, stride_bytes * (size_t)height_px, err));
+        out = (struct image_view){w->pixels, width_px, height_px, stride_bytes};
+        TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
+    }
+    item->resized.size_bytes = 0;
+    TRY(image_encode_jpeg(&item->resized, &out, w->opt->quality, err));
+    item->sample.image = item->resized.data;
+    item->sample.image_bytes = item->resized.size_bytes;
+    item->sample.format = IMAGE_FORMAT_JPEG;
+    item->sample.width_px = (uint32_t)width_px;
+    item->sample.height_px = (uint32_t)height_px;
+    item->sample.flags = SHARD_FLAG_REENCODED;
+    return STATUS_OK;
+}
+
+/* The picture's own bytes as they are. */
+static void take_bytes(struct pack_item *item, const struct image_info *info, uint32_t flags) {
+    item->sample.image = item->row.image.data;
+    item->sample.image_bytes = item->row.image.size_bytes;
+    item->sample.format = info->format;
+    item->sample.width_px = (uint32_t)info->width_px;
+    item->sample.height_px = (uint32_t)info->height_px;
+    item->sample.flags = flags;
+}
+
+static enum status resize(struct pack_worker *w,
+                          struct pack_item *item,
+                          const struct image_decode_options *how,
+                          int32_t width_px,
+                          int32_t height_px,
+                          struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    struct image_view view;
+    struct image_box box;
+    TRY(image_decode(w->decoder, &view, &box, image->data, image->size_bytes, how, err));
+    return make_jpeg(w, item, &view, &box, width_px, height_px, err);
+}
+
+/* Pixels between decoding and the new JPEG, at most: a picture as wide as the new one and as high
+ * as the decoded one, the new one, and what its encoder keeps. */
+static uint64_t resize_memory_bytes(uint64_t decode_bytes, int32_t width_px, int32_t height_px) {
+    return decode_bytes + 2 * 3 * (uint64_t)width_px * (uint64_t)height_px;
+}
+
+/* What one large picture has grown goes before the next comes in. */
+static void trim_worker(struct pack_worker *w) {
+    image_decoder_trim(w->decoder, KEEP_DECODER_BYTES);
+    if (w->scratch.capacity_bytes > KEEP_PIXELS_BYTES) {
+        resize_scratch_fini(&w->scratch);
+        resize_scratch_init(&w->scratch);
+    }
+    if (w->pixels_bytes > KEEP_PIXELS_BYTES) {
+        free(w->pixels);
+        w->pixels = NULL;
+        w->pixels_bytes = 0;
+    }
+}
+
+/* Decodes it, which finds every kind of damage, and fills the picture's part of the sample. */
+static enum status decode(struct pack_worker *w,
+                          struct pack_item *item,
+                          const struct image_info *info,
+                          struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    int32_t width_px = info->width_px;
+    int32_t height_px = info->height_px;
+    bool resizes = w->opt->resize.kind != PACK_RESIZE_NONE;
+    struct image_decode_options how = {.check_only = !resizes};
+    if (pack_resize_size(&width_px, &height_px, &w->opt->resize)) {
+        how.min_width_px = width_px;
+        how.min_height_px = height_px;
+    }
+    uint64_t bytes = image_decode_memory_bytes(info, &how);
+    if (resizes) {
+        bytes = resize_memory_bytes(bytes, width_px, height_px);
+    }
+    if (bytes > PACK_IMAGE_MEMORY_BYTES) {
+        return error_set(err, STATUS_LIMIT, "takes %" PRIu64 " MiB to %s, the limit is %d MiB",
+                         bytes >> 20, resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
+    }
+    struct image_view none;
+    bool gated = bytes > SMALL_BYTES;
+    if (gated) {
+        pack_gate_enter(w->gate, bytes);
+    }
+    enum status s =
+        resizes ? resize(w, item, &how, width_px, height_px, err)
+                : image_decode(w->decoder, &none, NULL, image->data, image->size_bytes, &how, err);
+    if (gated) {
+        trim_worker(w);
+        pack_gate_leave(w->gate, bytes);
+    }
+    if (s == STATUS_OK && !resizes) {
+        take_bytes(item, info, 0);
+    }
+    return s;
+}
+
+static enum status take_image(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    const struct byte_buffer *image = &item->row.image;
+    struct image_info info;
+    TRY(image_probe(&info, image->data, image->size_bytes, &w->limits, err));
+    pack_filter_image(&item->row, &w->opt->filter, info.width_px, info.height_px);
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    if (!w->opt->check) {
+        take_bytes(item, &info, SHARD_FLAG_UNCHECKED);
+        return STATUS_OK;
+    }
+    return decode(w, item, &info, err);
+}
+
+static void take_texts(struct pack_item *item) {
+    const struct source_row *row = &item->row;
+    const char *text = (const char *)row->text.data;
+    for (uint32_t i = 0; i < row->caption_count; i++) {
+        item->captions[i] = (struct shard_text){text, row->caption_size_bytes[i]};
+        text += row->caption_size_bytes[i];
+    }
+    item->sample.captions = item->captions;
+    item->sample.caption_count = row->caption_count;
+    item->sample.json = (struct shard_text){0};
+    if (row->json.size_bytes > 0) {
+        item->sample.json = (struct shard_text){(const char *)row->json.data, row->json.size_bytes};
+    }
+}
+
+/* The other key where the first seems to be taken. */
+static void take_key(struct pack_worker *w, struct pack_item *item) {
+    pack_safe_key(item->key, item->row.key);
+    item->key_hash = hash64(item->key, strlen(item->key));
+    item->sample.key = item->key;
+    item->renamed =
+        w->keys && w->opt->ids == PACK_IDS_ROW && pack_keys_has(w->keys, item->key_hash);
+    if (item->renamed) {
+        pack_other_key(item->other_key, item->key, item->id, 0);
+        item->sample.key = item->other_key;
+    }
+}
+
+static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
+    TRY(source_row_load(&item->row, err));
+    if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
+        source_row_reject(&item->row, REASON_KEY_NOT_NUMBER, "'%.80s'", item->row.key);
+    }
+    pack_filter_captions(&item->row, &w->opt->filter);
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    TRY(judge(&item->row, take_image(w, item, err), err));
+    if (item->row.reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    take_texts(item);
+    item->sample.sample_id = item->id;
+    take_key(w, item);
+    item->sample.label = item->label;
+    return shard_frame_build(w->builder, &item->frame, &item->sample, err);
+}
+
+void pack_worker_run(struct pack_worker *w, struct pack_item *item) {
+    memset(&item->error, 0, sizeof(item->error));
+    item->status = run(w, item, &item->error);
+}

@@ -1,0 +1,399 @@
+/*
+ * libarchive behind a small face: tars and zips, also inside gzip and zstd, read once from front to
+ * back. The only file that includes it. A plain tar begins with source_tar, which is faster, and
+ * goes on with libarchive from the first header that is too much for it.
+ *
+ * What is left of a tar's member when the next one is asked for is sought over, so that counting
+ * the rows of large pictures reads little; but only from SEEK_BYTES on, because a disk reads that
+ * much in the time that it takes to begin elsewhere. Behind a jump blocks begin small, as the next
+ * may follow at once.
+ */
+#include "pack/source/archive_internal.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/shard/tar.h"
+#include "pack/source/tar_internal.h"
+
+enum {
+    READ_BYTES = 256 << 10,
+    FIRST_BYTES = 8 << 10, /* of a block behind a jump */
+    SEEK_BYTES = 256 << 10,
+    WAIT_MS = 100,
+};
+
+struct source_archive {
+    char path[PATH_MAX_BYTES]; /* for messages */
+    struct source_tar *tar;    /* NULL: libarchive reads */
+    struct archive *archive;   /* NULL: source_tar does */
+    bool primes;               /* its next block is a header of ours */
+    uint64_t before_bytes;     /* what libarchive's places lack, modulo 2^64 */
+    int fd;
+    bool seekable;      /* a regular file, opened by us */
+    size_t block_bytes; /* of the next block */
+    bool stopped;
+    bool (*stop)(void *cookie);
+    void *stop_cookie;
+    void (*bytes)(void *cookie, const void *data, size_t size_bytes);
+    void *bytes_cookie;
+    bool plain_tar;
+    uint8_t *block;                      /* READ_BYTES, what libarchive reads from */
+    uint64_t position_bytes, size_bytes; /* size: 0 for a pipe */
+    bool at_member;
+    struct source_member member;
+    uint64_t members;
+    const uint64_t *rows; /* for messages */
+};
+
+static bool must_stop(struct source_archive *a) {
+    a->stopped = a->stopped || (a->stop && a->stop(a->stop_cookie));
+    return a->stopped;
+}
+
+/* Waits in small steps, so that a run can be stopped while nothing comes through a pipe. */
+static la_ssize_t read_block(struct archive *unused, void *context, const void **block) {
+    (void)unused;
+    struct source_archive *a = context;
+    *block = a->block;
+    if (a->primes) {
+        tar_header(a->block, "before", 0);
+        a->primes = false;
+        return TAR_BLOCK_BYTES;
+    }
+    while (!must_stop(a)) {
+        struct pollfd p = {.fd = a->fd, .events = POLLIN};
+        int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
+        if (ready == 0 || (ready < 0 && errno == EINTR)) {
+            continue; /* a signal: perhaps the one that stops the run */
+        }
+        ssize_t got = read(a->fd, a->block, a->block_bytes);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
+            continue;
+        }
+        if (got < 0) {
+            archive_set_error(a->archive, errno, "cannot read: %s", strerror(errno));
+        }
+        a->block_bytes = a->block_bytes < READ_BYTES / 2 ? 2 * a->block_bytes : READ_BYTES;
+        if (got > 0) {
+            a->position_bytes += (uint64_t)got;
+            if (a->bytes) {
+                a->bytes(a->bytes_cookie, a->block, (size_t)got);
+            }
+        }
+        return got;
+    }
+    archive_set_error(a->archive, EINTR, "stopped on request");
+    return -1;
+}
+
+/* Never beyond the end of the file, so that reading finds a cut one; never where somebody wants
+ * every byte. */
+static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
+    (void)unused;
+    struct source_archive *a = context;
+    if (!a->seekable || a->bytes || a->position_bytes >= a->size_bytes || request < SEEK_BYTES) {
+        return 0;
+    }
+    uint64_t left = a->size_bytes - a->position_bytes;
+    uint64_t step = (uint64_t)request < left ? (uint64_t)request : left;
+    if (lseek(a->fd, (off_t)(a->position_bytes + step), SEEK_SET) < 0) {
+        return 0;
+    }
+    a->position_bytes += step;
+    a->block_bytes = FIRST_BYTES;
+    return (la_int64_t)step;
+}
+
+static enum status broken(struct source_archive *a, struct error *err) {
+    if (a->stopped) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    const char *text = archive_error_string(a->archive);
+    text = text ? text : "unknown reason";
+    if (a->members == 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not readable as a tar or zip: %s; tables and JSON are read unpacked",
+                         a->path, text);
+    }
+    return error_set(
+        err, STATUS_CORRUPT, "%s: not readable as a tar or zip after row %" PRIu64 "%s%.80s: %s",
+        a->path, *a->rows, a->at_member ? ", in " : "", a->at_member ? a->member.name : "", text);
+}
+
+static enum status open_file(struct source_archive *a, const char *path, struct error *err) {
+    if (strcmp(path, "-") == 0) {
+        a->fd = STDIN_FILENO;
+        strcpy(a->path, "standard input");
+        return STATUS_OK;
+    }
+    if (strlen(path) >= sizeof(a->path)) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
+    }
+    strcpy(a->path, path);
+    a->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (a->fd < 0) {
+        return error_set_errno(err, "%s: cannot open it", path);
+    }
+    struct stat info;
+    if (fstat(a->fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        a->size_bytes = (uint64_t)info.st_size;
+        a->seekable = true;
+    }
+    return STATUS_OK;
+}
+
+/* Where the file stands. `plain`: nothing but a tar may come. */
+static enum status open_libarchive(struct source_archive *a, bool plain, struct error *err) {
+    a->block = malloc(READ_BYTES);
+    a->archive = archive_read_new();
+    if (!a->block || !a->archive) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", a->path);
+    }
+    archive_read_support_format_tar(a->archive);
+    if (!plain) {
+        archive_read_support_filter_gzip(a->archive);
+        archive_read_support_filter_zstd(a->archive);
+        archive_read_support_format_zip_streamable(a->archive);
+    }
+    if (archive_read_open2(a->archive, a, NULL, read_block, skip_bytes, NULL) != ARCHIVE_OK) {
+        return broken(a, err);
+    }
+    return STATUS_OK;
+}
+
+/* libarchive goes on at a header. Where an archive begins it is choosier than behind a member, so
+ * it first gets one of ours. */
+static enum status change_reader(struct source_archive *a, struct error *err) {
+    struct archive_entry *e = NULL;
+    uint64_t offset = source_tar_offset(a->tar);
+    source_tar_close(a->tar);
+    a->tar = NULL;
+    a->position_bytes = offset;
+    if (lseek(a->fd, (off_t)offset, SEEK_SET) < 0) {
+        return error_set_errno(err, "%s: cannot read at byte %llu", a->path,
+                               (unsigned long long)offset);
+    }
+    if (offset == 0) {
+        return open_libarchive(a, false, err);
+    }
+    a->primes = true;
+    a->before_bytes = offset - TAR_BLOCK_BYTES;
+    TRY(open_libarchive(a, true, err));
+    return archive_read_next_header(a->archive, &e) == ARCHIVE_OK ? STATUS_OK : broken(a, err);
+}
+
+static enum status open_archive(struct source_archive *a, struct error *err) {
+    if (a->seekable && !a->bytes) { /* who wants every byte gets what libarchive reads */
+        struct error why = {0};
+        enum status s = source_tar_open(&a->tar, a->fd, a->size_bytes, a->path, &why);
+        if (s == STATUS_OK) {
+            a->plain_tar = true;
+            return STATUS_OK;
+        }
+        if (s != STATUS_UNSUPPORTED) {
+            return error_set(err, s, "%s", why.text);
+        }
+    }
+    TRY(open_libarchive(a, false, err));
+    uint8_t head[3] = {0};
+    bool zip = pread(a->fd, head, sizeof(head), 0) != sizeof(head) ||
+               (head[0] == 'P' && head[1] == 'K' && head[2] < ' ');
+    a->plain_tar = a->size_bytes > 0 && !zip && archive_filter_count(a->archive) == 1;
+    return STATUS_OK;
+}
+
+enum status source_archive_open(struct source_archive **out,
+                                const char *path,
+                                const struct source_options *opt,
+                                const uint64_t *rows,
+                                struct error *err) {
+    *out = NULL;
+    struct source_archive *a = calloc(1, sizeof(*a));
+    if (!a) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    a->fd = -1;
+    a->block_bytes = READ_BYTES;
+    a->rows = rows;
+    a->stop = opt->stop;
+    a->stop_cookie = opt->stop_cookie;
+    a->bytes = opt->bytes;
+    a->bytes_cookie = opt->bytes_cookie;
+    enum status s = open_file(a, path, err);
+    if (s == STATUS_OK) {
+        s = open_archive(a, err);
+    }
+    if (s != STATUS_OK) {
+        source_archive_close(a);
+        return s;
+    }
+    *out = a;
+    return STATUS_OK;
+}
+
+void source_archive_close(struct source_archive *a) {
+    if (!a) {
+        return;
+    }
+    source_tar_close(a->tar);
+    archive_read_free(a->archive);
+    if (a->fd > STDERR_FILENO) {
+        close(a->fd);
+    }
+    free(a->block);
+    free(a);
+}
+
+static const char *name_of(struct archive_entry *e) {
+    const char *name = archive_entry_pathname(e);
+    name = name ? name : archive_entry_pathname_utf8(e);
+    if (!name) {
+        return "";
+    }
+    return strncmp(name, "./", 2) == 0 ? name + 2 : name;
+}
+
+/* What is left of a zip's member is read rather than passed over: where its sizes contradict each
+ * other, libarchive would find another end of it, and so other members, than reading finds. */
+static enum status drain(struct source_archive *a, struct error *err) {
+    bool zip = (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
+    int code = a->at_member && zip ? ARCHIVE_OK : ARCHIVE_EOF;
+    while (code == ARCHIVE_OK) {
+        const void *data;
+        size_t size_bytes;
+        la_int64_t offset;
+        code = archive_read_data_block(a->archive, &data, &size_bytes, &offset);
+    }
+    return code == ARCHIVE_EOF ? STATUS_OK : broken(a, err);
+}
+
+/* The same by source_tar; UNSUPPORTED when libarchive has to go on. */
+static enum status next_of_tar(struct source_archive *a, struct error *err) {
+    struct error why = {0};
+    a->at_member = false;
+    if (must_stop(a)) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    enum status s = source_tar_next(a->tar, &a->member, &why);
+    a->member.offset_bytes = source_tar_offset(a->tar);
+    a->position_bytes = source_tar_position(a->tar);
+    a->at_member = s == STATUS_OK;
+    a->members += s == STATUS_OK;
+    return s < STATUS_OK && s != STATUS_UNSUPPORTED ? error_set(err, s, "%s", why.text) : s;
+}
+
+enum status source_archive_next(struct source_archive *a, struct error *err) {
+    struct archive_entry *e = NULL;
+    if (a->tar) {
+        enum status s = next_of_tar(a, err);
+        if (s != STATUS_UNSUPPORTED) {
+            return s;
+        }
+        TRY(change_reader(a, err));
+    }
+    TRY(drain(a, err));
+    a->at_member = false;
+    int code = archive_read_next_header(a->archive, &e);
+    a->member.offset_bytes = a->before_bytes + (uint64_t)archive_read_header_position(a->archive);
+    if (code == ARCHIVE_EOF) {
+        return STATUS_END;
+    }
+    if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
+        return broken(a, err);
+    }
+    la_int64_t size_bytes = archive_entry_size(e);
+    a->member = (struct source_member){
+        .name = name_of(e),
+        .is_file = archive_entry_filetype(e) == AE_IFREG,
+        .is_folder = archive_entry_filetype(e) == AE_IFDIR,
+        .size_known = archive_entry_size_is_set(e) && size_bytes >= 0,
+        .size_bytes = size_bytes > 0 ? (uint64_t)size_bytes : 0,
+        .offset_bytes = a->member.offset_bytes,
+        .body_bytes = a->before_bytes + (uint64_t)archive_filter_bytes(a->archive, 0),
+    };
+    a->at_member = true;
+    a->members++;
+    return STATUS_OK;
+}
+
+uint64_t source_archive_offset(const struct source_archive *a) {
+    return a->member.offset_bytes;
+}
+
+bool source_archive_is_plain_tar(const struct source_archive *a) {
+    return a->plain_tar;
+}
+
+const struct source_member *source_archive_member(const struct source_archive *a) {
+    return a->at_member ? &a->member : NULL;
+}
+
+/* Some of the member's body; less than was asked for only at its end. */
+static enum status
+read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, struct error *err) {
+    if (a->tar) {
+        return source_tar_read(a->tar, out, size_bytes, got, err);
+    }
+    la_ssize_t n = archive_read_data(a->archive, out, size_bytes);
+    if (n < 0) {
+        return broken(a, err);
+    }
+    *got = (size_t)n;
+    return STATUS_OK;
+}
+
+/* A size that is known is a hint for the buffer. The body ends where libarchive gives less than was
+ * asked for, so one byte more is asked for. */
+enum status source_archive_read(struct source_archive *a,
+                                struct byte_buffer *out,
+                                size_t max_bytes,
+                                bool *fits,
+                                struct error *err) {
+    const struct source_member *m = &a->member;
+    out->size_bytes = 0;
+    *fits = m->size_bytes <= max_bytes;
+    size_t step = m->size_known && *fits ? (size_t)m->size_bytes + 1 : READ_BYTES;
+    while (*fits) {
+        uint8_t beyond;
+        size_t room = max_bytes - out->size_bytes;
+        step = step < room ? step : room;
+        TRY(byte_buffer_reserve(out, step, err));
+        void *to = room > 0 ? out->data + out->size_bytes : &beyond;
+        size_t asked = room > 0 ? step : sizeof(beyond);
+        size_t got = 0;
+        TRY(read_body(a, to, asked, &got, err));
+        out->size_bytes += room > 0 ? got : 0;
+        if (got < asked) { /* only at the body's end */
+            return STATUS_OK;
+        }
+        *fits = room > 0;
+        step = READ_BYTES;
+    }
+    out->size_bytes = 0;
+    return STATUS_OK;
+}
+
+enum status source_archive_peek(struct source_archive *a,
+                                void *head,
+                                size_t *got,
+                                size_t size_bytes,
+                                struct error *err) {
+    return read_body(a, head, size_bytes, got, err);
+}
+
+uint64_t source_archive_position(const struct source_archive *a) {
+    return a->position_bytes;
+}
+
+uint64_t source_archive_size(const struct source_archive *a) {
+    return a->size_bytes;
+}

@@ -1,0 +1,328 @@
+/*
+ * CIFAR-10 and CIFAR-100 as their authors give them: records of a label (CIFAR-100: a coarse and a
+ * fine one) and 32 x 32 pixels, the red plane first, then green and blue.
+ *
+ *     label 1 | R 1024 | G 1024 | B 1024        CIFAR-10:  3073 bytes a record
+ *     coarse 1 | fine 1 | R | G | B             CIFAR-100: 3074
+ *
+ * A source is one such file, or the folder of all: data_batch_1.bin and the following ones, or
+ * train.bin; those to test on are sources of their own. A row's picture is made a PNG by
+ * source_row_load. Names of the classes are those of batches.meta.txt or fine_label_names.txt
+ * beside the file, or else the authors' own.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/json_writer.h"
+#include "formats/base/utf8.h"
+#include "pack/source/blocks_internal.h"
+#include "pack/source/source_internal.h"
+
+enum {
+    PIXELS_BYTES = 3 * SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX,
+    LOOK_RECORDS = 100,
+    MAX_NAMES_BYTES = 64 << 10,
+};
+
+struct form {
+    size_t labels; /* bytes of a record that are labels; the last one is the class */
+    unsigned classes;
+    const char *names_file;
+    const char *const *names;
+};
+
+static const char *const names_10[] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                       "dog",      "frog",       "horse", "ship", "truck"};
+static const char *const names_100[] = {
+    "apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
+    "bee",         "beetle",        "bicycle",   "bottle",     "bowl",         "boy",
+    "bridge",      "bus",           "butterfly", "camel",      "can",          "castle",
+    "caterpillar", "cattle",        "chair",     "chimpanzee", "clock",        "cloud",
+    "cockroach",   "couch",         "crab",      "crocodile",  "cup",          "dinosaur",
+    "dolphin",     "elephant",      "flatfish",  "forest",     "fox",          "girl",
+    "hamster",     "house",         "kangaroo",  "keyboard",   "lamp",         "lawn_mower",
+    "leopard",     "lion",          "lizard",    "lobster",    "man",          "maple_tree",
+    "motorcycle",  "mountain",      "mouse",     "mushroom",   "oak_tree",     "orange",
+    "orchid",      "otter",         "palm_tree", "pear",       "pickup_truck", "pine_tree",
+    "plain",       "plate",         "poppy",     "porcupine",  "possum",       "rabbit",
+    "raccoon",     "ray",           "road",      "rocket",     "rose",         "sea",
+    "seal",        "shark",         "shrew",     "skunk",      "skyscraper",   "snail",
+    "snake",       "spider",        "squirrel",  "streetcar",  "sunflower",    "sweet_pepper",
+    "table",       "tank",          "telephone", "television", "tiger",        "tractor",
+    "train",       "trout",         "tulip",     "turtle",     "wardrobe",     "whale",
+    "willow_tree", "wolf",          "woman",     "worm"};
+
+enum { COARSE_CLASSES = 20 };
+
+static const struct form forms[] = {
+    {1, 10, "batches.meta.txt", names_10},
+    {2, 100, "fine_label_names.txt", names_100},
+};
+
+struct source_cifar {
+    struct source base;
+    char folder[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES]; /* of the file at hand */
+    bool whole_folder;
+    unsigned batch; /* number of the file at hand, from 1 */
+    const struct form *form;
+    struct source_blocks blocks;
+    uint64_t before_bytes; /* of the files before this one */
+    char *names_text;      /* of the file beside it; NULL: the names are built in */
+    const char *names[100];
+    struct json_writer json; /* of the row at hand */
+};
+
+static bool labels_fit(const struct form *f, const uint8_t *labels) {
+    return labels[f->labels - 1] < f->classes && (f->labels == 1 || labels[0] < COARSE_CLASSES);
+}
+
+static size_t record_bytes(const struct form *f) {
+    return f->labels + PIXELS_BYTES;
+}
+
+/* The form that the size and the first labels agree with; NULL: none, or it cannot be read. */
+static const struct form *form_of(const char *path, uint64_t file_bytes) {
+    const struct file_system *fs = file_posix();
+    struct file *file = NULL;
+    const struct form *found = NULL;
+    if (file_bytes == 0 || fs->open(fs->context, &file, path, FILE_READ, NULL) != STATUS_OK) {
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]) && !found; i++) {
+        const struct form *f = &forms[i];
+        uint64_t count = file_bytes / record_bytes(f);
+        bool fits = file_bytes % record_bytes(f) == 0;
+        for (uint64_t r = 0; fits && r < count && r < LOOK_RECORDS; r++) {
+            uint8_t labels[2];
+            size_t got = 0;
+            fits =
+                fs->pread(file, labels, &got, f->labels, r * record_bytes(f), NULL) == STATUS_OK &&
+                got == f->labels && labels_fit(f, labels);
+        }
+        found = fits ? f : NULL;
+    }
+    fs->close(file);
+    return found;
+}
+
+bool source_is_cifar(const char *path, uint64_t file_bytes) {
+    size_t n = strlen(path);
+    return n >= 4 && strcmp(path + n - 4, ".bin") == 0 && form_of(path, file_bytes) != NULL;
+}
+
+/* The file of a folder; `batch` from 1. False when there is none. */
+static bool file_in(char path[PATH_MAX_BYTES], const char *folder, unsigned batch) {
+    char name[32];
+    snprintf(name, sizeof(name), "data_batch_%u.bin", batch);
+    if (path_join(path, PATH_MAX_BYTES, folder, name, NULL) == STATUS_OK &&
+        access(path, F_OK) == 0) {
+        return true;
+    }
+    return batch == 1 && path_join(path, PATH_MAX_BYTES, folder, "train.bin", NULL) == STATUS_OK &&
+           access(path, F_OK) == 0;
+}
+
+bool source_is_cifar_folder(const char *path) {
+    char file[PATH_MAX_BYTES];
+    return file_in(file, path, 1);
+}
+
+static enum status open_file(struct source_cifar *c, struct error *err) {
+    TRY(source_blocks_open(&c->blocks, c->path, err));
+    const struct form *form = form_of(c->path, c->blocks.size_bytes);
+    if (!form || (c->form && c->form != form)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not a CIFAR binary%s: its %" PRIu64
+                         " bytes are no records of 3073 bytes with a label below 10 in front, nor "
+                         "of 3074 with two, below 20 and 100",
+                         c->path, form ? " of the same kind as the one before" : "",
+                         c->blocks.size_bytes);
+    }
+    c->form = form;
+    return STATUS_OK;
+}
+
+/* The next `size` bytes of the file at hand. Returns OK, END (where nothing is left) or IO. */
+static enum status take(struct source_cifar *c, uint8_t *out, size_t size, struct error *err) {
+    struct source_blocks *b = &c->blocks;
+    size_t at = 0;
+    while (at < size) {
+        enum status s = source_blocks_fill(b, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            return at == 0 ? s
+                           : error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read",
+                                       c->path);
+        }
+        size_t n = b->got - b->at < size - at ? b->got - b->at : size - at;
+        memcpy(out + at, b->block + b->at, n);
+        b->at += n;
+        at += n;
+    }
+    return STATUS_OK;
+}
+
+static enum status next_file(struct source_cifar *c, struct error *err) {
+    if (!c->whole_folder || !file_in(c->path, c->folder, c->batch + 1)) {
+        return STATUS_END;
+    }
+    c->before_bytes += c->blocks.size_bytes;
+    c->batch++;
+    source_blocks_close(&c->blocks);
+    return open_file(c, err);
+}
+
+static enum status
+set_json(struct source_cifar *c, struct source_row *row, const uint8_t *labels, struct error *err) {
+    struct json_writer *w = &c->json;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    json_string(w, "class", c->names[labels[c->form->labels - 1]]);
+    if (c->form->labels == 2) {
+        json_u64(w, "coarse_label", labels[0]);
+    }
+    json_close_object(w);
+    TRY(json_writer_status(w, err));
+    return byte_buffer_append(&row->json, w->out.data, w->out.size_bytes, err);
+}
+
+static enum status cifar_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_cifar *c = (struct source_cifar *)s;
+    uint8_t labels[2];
+    enum status status = take(c, labels, c->form->labels, err);
+    if (status == STATUS_END) {
+        status = next_file(c, err);
+        if (status == STATUS_OK) {
+            status = take(c, labels, c->form->labels, err);
+        }
+    }
+    if (status != STATUS_OK) {
+        return status;
+    }
+    TRY(byte_buffer_reserve(&row->image, PIXELS_BYTES, err));
+    status = take(c, row->image.data, PIXELS_BYTES, err);
+    if (status != STATUS_OK) {
+        return status == STATUS_END
+                   ? error_set(err, STATUS_CORRUPT, "%s: ends within a record", c->path)
+                   : status;
+    }
+    s->position_bytes = c->before_bytes + source_blocks_position(&c->blocks);
+    row->image.size_bytes = PIXELS_BYTES;
+    row->image_is_planes = true;
+    row->captions_optional = true;
+    char key[24];
+    int n = snprintf(key, sizeof(key), "%05" PRIu64, s->rows);
+    source_row_set_key(row, key, (size_t)n);
+    if (!labels_fit(c->form, labels)) {
+        source_row_reject(row, REASON_ROW_BAD, "label %u: there are %u classes",
+                          labels[c->form->labels - 1], c->form->classes);
+        return STATUS_OK;
+    }
+    row->class_index = labels[c->form->labels - 1];
+    return set_json(c, row, labels, err);
+}
+
+static void cifar_close(struct source *s) {
+    struct source_cifar *c = (struct source_cifar *)s;
+    source_blocks_close(&c->blocks);
+    json_writer_fini(&c->json);
+    free(c->names_text);
+    free(c);
+}
+
+static const struct source_ops cifar_ops = {cifar_next, NULL, cifar_close};
+
+/* A name a line. */
+static enum status
+take_names(struct source_cifar *c, const char *path, struct byte_buffer *text, struct error *err) {
+    char *p = (char *)text->data;
+    unsigned count = 0;
+    bool valid =
+        utf8_valid_prefix(p, text->size_bytes) == text->size_bytes && strlen(p) == text->size_bytes;
+    for (char *end = p + text->size_bytes; valid && p < end;) {
+        size_t n = strcspn(p, "\r\n");
+        char *next = p + n + (p + n < end);
+        p[n] = '\0';
+        if (n > 0) {
+            valid = count < c->form->classes;
+            c->names[valid ? count : 0] = p;
+            count++;
+        }
+        p = next;
+    }
+    if (!valid || count != c->form->classes) {
+        return error_set(err, STATUS_CORRUPT, "%s: %u names of classes are wanted, one a line",
+                         path, c->form->classes);
+    }
+    return STATUS_OK;
+}
+
+static enum status find_names(struct source_cifar *c, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text = {0};
+    memcpy(c->names, c->form->names, c->form->classes * sizeof(c->names[0]));
+    c->base.class_names = c->names;
+    c->base.class_count = c->form->classes;
+    TRY(path_join(path, sizeof(path), c->folder, c->form->names_file, err));
+    if (access(path, F_OK) != 0) {
+        return STATUS_OK;
+    }
+    TRY(file_read_all(file_posix(), &text, path, MAX_NAMES_BYTES, err));
+    c->names_text = (char *)text.data;
+    return take_names(c, path, &text, err);
+}
+
+/* The bytes of all files, for progress. */
+static enum status measure(struct source_cifar *c, struct error *err) {
+    const struct file_system *fs = file_posix();
+    char path[PATH_MAX_BYTES];
+    c->base.size_bytes = c->blocks.size_bytes;
+    for (unsigned i = 2; c->whole_folder && file_in(path, c->folder, i); i++) {
+        struct file *f = NULL;
+        uint64_t size_bytes = 0;
+        TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+        enum status s = fs->size(f, &size_bytes, err);
+        fs->close(f);
+        TRY(s);
+        c->base.size_bytes += size_bytes;
+    }
+    return STATUS_OK;
+}
+
+static enum status open_cifar(struct source_cifar *c, const char *path, struct error *err) {
+    c->batch = 1;
+    c->whole_folder = file_in(c->path, path, 1);
+    if (c->whole_folder) {
+        TRY(path_join(c->folder, sizeof(c->folder), "", path, err));
+    } else {
+        TRY(path_join(c->path, sizeof(c->path), "", path, err));
+        TRY(path_directory(c->folder, sizeof(c->folder), path, err));
+    }
+    TRY(open_file(c, err));
+    TRY(measure(c, err));
+    return find_names(c, err);
+}
+
+enum status source_open_cifar(struct source **out,
+                              const char *path,
+                              const struct source_options *opt,
+                              struct error *err) {
+    (void)opt;
+    struct source_cifar *c = calloc(1, sizeof(*c));
+    if (!c) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    c->base.ops = &cifar_ops;
+    json_writer_init(&c->json, 0);
+    enum status s = open_cifar(c, path, err);
+    if (s != STATUS_OK) {
+        cifar_close(&c->base);
+        return s;
+    }
+    *out = &c->base;
+    return STATUS_OK;
+}

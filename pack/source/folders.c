@@ -1,0 +1,334 @@
+/*
+ * Class folders:
+ *
+ *     SOURCE/cat/1.jpg   SOURCE/cat/more/2.jpg   SOURCE/dog/3.png
+ *
+ * The folders in SOURCE are the classes, in the order of their names' bytes; one without pictures
+ * is a class all the same. The rows are the pictures of each class: in every folder its entries in
+ * the order of their bytes, folders among them walked where they stand. A file is a picture by its
+ * name's extension or, without a known one, by its content. What is neither, is hidden, or stands
+ * in SOURCE itself is counted as ignored. Links to files are followed, and so is one that is a
+ * class; no other link to a folder is, so that there are no loops.
+ *
+ * The names of one folder, and of those around it, are held at a time.
+ */
+#include "pack/source/folders_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/base/utf8.h"
+#include "formats/image/image_codec.h"
+
+enum { KIND_FILE = 'f', KIND_FOLDER = 'd', PEEK_BYTES = 64 };
+
+void source_names_init(struct source_names *n) {
+    *n = (struct source_names){0};
+    byte_buffer_init(&n->text, SOURCE_MAX_LIST_BYTES);
+}
+
+void source_names_fini(struct source_names *n) {
+    byte_buffer_fini(&n->text);
+    free(n->names);
+    source_names_init(n);
+}
+
+enum status source_names_add(struct source_names *n,
+                             char kind,
+                             const char *name,
+                             size_t size_bytes,
+                             struct error *err) {
+    TRY(byte_buffer_reserve(&n->text, size_bytes + 2, err));
+    TRY(byte_buffer_append(&n->text, &kind, 1, err));
+    TRY(byte_buffer_append(&n->text, name, size_bytes, err));
+    n->count++;
+    return byte_buffer_append(&n->text, "", 1, err);
+}
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+enum status source_names_sort(struct source_names *n, struct error *err) {
+    n->names = malloc((n->count + 1) * sizeof(n->names[0]));
+    if (!n->names) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %zu names", n->count);
+    }
+    const char *p = (const char *)n->text.data;
+    for (size_t i = 0; i < n->count; i++) {
+        n->names[i] = p + 1;
+        p += strlen(p) + 1;
+    }
+    qsort(n->names, n->count, sizeof(n->names[0]), by_bytes);
+    return STATUS_OK;
+}
+
+enum status
+source_check_class(const char *path, const char *name, size_t count, struct error *err) {
+    if (count > SOURCE_MAX_CLASSES) {
+        return error_set(err, STATUS_LIMIT, "%s: more than %d classes", path, SOURCE_MAX_CLASSES);
+    }
+    if (utf8_valid_prefix(name, strlen(name)) != strlen(name)) {
+        return error_set(err, STATUS_CORRUPT, "%s: the name of class folder '%.80s' is not UTF-8",
+                         path, name);
+    }
+    return STATUS_OK;
+}
+
+bool source_is_image_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *dot = strrchr(slash ? slash + 1 : path, '.');
+    return dot && source_is_image_extension(dot + 1, strlen(dot + 1));
+}
+
+enum status source_row_set_class(struct source_row *row,
+                                 struct json_writer *w,
+                                 const char *key,
+                                 size_t class_index,
+                                 const char *class_name,
+                                 struct error *err) {
+    const char *slash = strrchr(key, '/');
+    const char *dot = strrchr(slash ? slash + 1 : key, '.');
+    source_row_set_key(row, key, dot ? (size_t)(dot - key) : strlen(key));
+    row->class_index = (int32_t)class_index;
+    row->captions_optional = true;
+    json_writer_reset(w);
+    json_open_object(w, NULL);
+    json_string(w, "class", class_name);
+    json_close_object(w);
+    TRY(json_writer_status(w, err));
+    return byte_buffer_append(&row->json, w->out.data, w->out.size_bytes, err);
+}
+
+/* A folder that is being walked. */
+struct level {
+    struct source_names list;
+    size_t next;
+    size_t path_bytes; /* of its own path in `path` */
+};
+
+struct source_folders {
+    struct source base;
+    char path[PATH_MAX_BYTES]; /* SOURCE, and what is walked below it */
+    size_t root_bytes;         /* of SOURCE and the slash behind it */
+    struct source_names classes;
+    size_t class_next; /* the class to walk when all levels are done */
+    struct level levels[SOURCE_MAX_FOLDER_DEPTH];
+    size_t depth;
+    size_t listed_bytes; /* of the names in all levels */
+    struct json_writer json;
+};
+
+/* What a folder's entry is: KIND_FILE, KIND_FOLDER, or 0 for what is passed over. */
+static char kind_of(DIR *folder, const struct dirent *e, bool follow) {
+    struct stat info;
+    if (e->d_name[0] == '.') {
+        return 0;
+    }
+    if (e->d_type == DT_REG) {
+        return KIND_FILE;
+    }
+    if (e->d_type == DT_DIR) {
+        return KIND_FOLDER;
+    }
+    if (fstatat(dirfd(folder), e->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        return 0;
+    }
+    bool link = S_ISLNK(info.st_mode);
+    if (link && fstatat(dirfd(folder), e->d_name, &info, 0) != 0) {
+        return KIND_FILE; /* one to nowhere: a row that says so, where its name is a picture's */
+    }
+    if (S_ISDIR(info.st_mode)) {
+        return !link || follow ? KIND_FOLDER : 0;
+    }
+    return S_ISREG(info.st_mode) ? KIND_FILE : 0;
+}
+
+/* The entries of the folder at s->path. */
+static enum status
+list_folder(struct source_folders *f, struct source_names *out, bool root, struct error *err) {
+    DIR *folder = opendir(f->path);
+    if (!folder) {
+        return error_set_errno(err, "%s: cannot list it", f->path);
+    }
+    enum status s = STATUS_OK;
+    for (;;) {
+        errno = 0;
+        const struct dirent *e = readdir(folder);
+        if (!e) {
+            s = errno != 0 ? error_set_errno(err, "%s: cannot list it", f->path) : STATUS_OK;
+            break;
+        }
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+            continue;
+        }
+        char kind = kind_of(folder, e, root);
+        if (kind == 0 || (root && kind == KIND_FILE)) {
+            f->base.ignored++;
+            continue;
+        }
+        s = source_names_add(out, kind, e->d_name, strlen(e->d_name), err);
+        if (s != STATUS_OK || out->text.size_bytes + f->listed_bytes > SOURCE_MAX_LIST_BYTES) {
+            s = error_set(err, s == STATUS_NOMEM ? s : STATUS_LIMIT,
+                          "%s: more than %d bytes of names in it and the folders around it",
+                          f->path, SOURCE_MAX_LIST_BYTES);
+            break;
+        }
+    }
+    closedir(folder);
+    return s == STATUS_OK ? source_names_sort(out, err) : s;
+}
+
+/* Puts a name behind the first `from` bytes of s->path. */
+static enum status
+set_path(struct source_folders *f, size_t from, const char *name, struct error *err) {
+    size_t size_bytes = strlen(name);
+    if (size_bytes >= sizeof(f->path) - from - 1) {
+        f->path[from] = '\0';
+        return error_set(err, STATUS_LIMIT, "%s%.80s: the path is too long", f->path, name);
+    }
+    memcpy(f->path + from, name, size_bytes + 1);
+    return STATUS_OK;
+}
+
+/* Goes into the folder at s->path. */
+static enum status push(struct source_folders *f, struct error *err) {
+    if (f->depth == SOURCE_MAX_FOLDER_DEPTH) {
+        return error_set(err, STATUS_LIMIT, "%s: more than %d folders deep", f->path,
+                         SOURCE_MAX_FOLDER_DEPTH);
+    }
+    struct level *l = &f->levels[f->depth++];
+    *l = (struct level){0};
+    source_names_init(&l->list);
+    TRY(list_folder(f, &l->list, false, err));
+    f->listed_bytes += l->list.text.size_bytes;
+    l->path_bytes = strlen(f->path);
+    f->path[l->path_bytes++] = '/'; /* set_path has left room */
+    f->path[l->path_bytes] = '\0';
+    return STATUS_OK;
+}
+
+static void pop(struct source_folders *f) {
+    struct level *l = &f->levels[--f->depth];
+    f->listed_bytes -= l->list.text.size_bytes;
+    source_names_fini(&l->list);
+}
+
+/* Whether the file at hand, whose name does not say so, is a picture. O_NONBLOCK: it may have
+ * become a pipe. */
+static bool is_picture_inside(const char *path) {
+    uint8_t head[PEEK_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd >= 0 ? read(fd, head, sizeof(head)) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return got > 0 && image_format_of(head, (size_t)got) != IMAGE_FORMAT_UNKNOWN;
+}
+
+/* The next picture's path into s->path. Returns OK, END, IO, NOTFOUND, NOMEM or LIMIT. */
+static enum status next_picture(struct source_folders *f, struct error *err) {
+    for (;;) {
+        if (f->depth == 0) {
+            if (f->class_next == f->classes.count) {
+                return STATUS_END;
+            }
+            TRY(set_path(f, f->root_bytes, f->classes.names[f->class_next++], err));
+            TRY(push(f, err));
+            continue;
+        }
+        struct level *l = &f->levels[f->depth - 1];
+        if (l->next == l->list.count) {
+            pop(f);
+            continue;
+        }
+        const char *name = l->list.names[l->next++];
+        TRY(set_path(f, l->path_bytes, name, err));
+        if (name[-1] == KIND_FOLDER) {
+            TRY(push(f, err));
+        } else if (source_is_image_name(name) || is_picture_inside(f->path)) {
+            return STATUS_OK;
+        } else {
+            f->base.ignored++;
+        }
+    }
+}
+
+static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_folders *f = (struct source_folders *)s;
+    enum status status = next_picture(f, err);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    strcpy(row->path, f->path);
+    size_t class_index = f->class_next - 1;
+    return source_row_set_class(row, &f->json, f->path + f->root_bytes, class_index,
+                                f->classes.names[class_index], err);
+}
+
+static void folders_close(struct source *s) {
+    struct source_folders *f = (struct source_folders *)s;
+    while (f->depth > 0) {
+        pop(f);
+    }
+    source_names_fini(&f->classes);
+    json_writer_fini(&f->json);
+    free(f);
+}
+
+static const struct source_ops folders_ops = {folders_next, NULL, folders_close};
+
+static enum status open_folders(struct source_folders *f, const char *path, struct error *err) {
+    size_t size_bytes = strlen(path);
+    if (size_bytes >= sizeof(f->path) - 2) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
+    }
+    strcpy(f->path, path);
+    TRY(list_folder(f, &f->classes, true, err));
+    if (f->classes.count == 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: a folder without folders of pictures: each class is a folder in it; "
+                         "tars, tables and JSON files are named one by one",
+                         path);
+    }
+    for (size_t i = 0; i < f->classes.count; i++) {
+        TRY(source_check_class(path, f->classes.names[i], f->classes.count, err));
+    }
+    if (path[size_bytes - 1] != '/') {
+        f->path[size_bytes++] = '/';
+        f->path[size_bytes] = '\0';
+    }
+    f->root_bytes = size_bytes;
+    f->base.class_names = f->classes.names;
+    f->base.class_count = f->classes.count;
+    return STATUS_OK;
+}
+
+enum status source_open_folders(struct source **out,
+                                const char *path,
+                                const struct source_options *opt,
+                                struct error *err) {
+    struct stat info;
+    if (strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))) {
+        return source_open_folders_archive(out, path, opt, err);
+    }
+    struct source_folders *f = calloc(1, sizeof(*f));
+    if (!f) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    f->base.ops = &folders_ops;
+    json_writer_init(&f->json, 0);
+    source_names_init(&f->classes);
+    enum status s = open_folders(f, path, err);
+    if (s != STATUS_OK) {
+        folders_close(&f->base);
+        return s;
+    }
+    *out = &f->base;
+    return STATUS_OK;
+}

@@ -1,0 +1,251 @@
+/*
+ * Class folders inside a tar or zip: SET/CLASS/.../FILE. The folders that all pictures have in
+ * common stand above the classes; where that is all of them, the last one is the only class. The
+ * archive is read twice: once for the names of the folders, by which the classes are known before
+ * the first row, and once for the pictures, in the archive's order.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/image/image_codec.h"
+#include "pack/source/archive_internal.h"
+#include "pack/source/folders_internal.h"
+
+enum { PEEK_BYTES = 64, NO_KIND = ' ' };
+
+struct folders_archive {
+    struct source base;
+    struct source_archive *archive;
+    size_t prefix_bytes;         /* of a name, up to its class */
+    struct source_names folders; /* of all pictures */
+    struct source_names classes;
+    struct byte_buffer scratch;
+    struct json_writer json;
+};
+
+/* Bytes of the folder that a member is in, with the slash; 0 when it is in none. */
+static size_t folder_bytes(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? (size_t)(slash - name) + 1 : 0;
+}
+
+/* Whether the member at hand is a picture: by its name, or else by its content. Its body goes into
+ * `image`, *fits telling whether it all did; where that is NULL, it is left unread. */
+static enum status look(struct folders_archive *f,
+                        bool *is_picture,
+                        struct byte_buffer *image,
+                        bool *fits,
+                        struct error *err) {
+    uint8_t head[PEEK_BYTES];
+    size_t got = 0;
+    const struct source_member *m = source_archive_member(f->archive);
+    bool named = source_is_image_name(m->name);
+    *is_picture = named;
+    *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
+    if (!image && !named && !m->size_known) {
+        image = &f->scratch; /* whether it fits shows at its end */
+    }
+    if (image) {
+        TRY(source_archive_read(f->archive, image, SOURCE_MAX_IMAGE_BYTES, fits, err));
+        got = image->size_bytes < sizeof(head) ? image->size_bytes : sizeof(head);
+        if (got > 0) {
+            memcpy(head, image->data, got);
+        }
+    } else if (!named && *fits) {
+        TRY(source_archive_peek(f->archive, head, &got, sizeof(head), err));
+    }
+    *is_picture |= image_format_of(head, got) != IMAGE_FORMAT_UNKNOWN;
+    return STATUS_OK;
+}
+
+static bool is_hidden(const char *name) {
+    return name[folder_bytes(name)] == '.';
+}
+
+/* Moves to the next picture that has a folder behind the prefix; the rest is as for look. */
+static enum status
+next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, struct error *err) {
+    bool found = false;
+    while (!found) {
+        enum status s = source_archive_next(f->archive, err);
+        f->base.position_bytes = source_archive_position(f->archive);
+        if (s != STATUS_OK) {
+            return s;
+        }
+        const struct source_member *m = source_archive_member(f->archive);
+        if (m->is_file && !is_hidden(m->name) && folder_bytes(m->name) > f->prefix_bytes) {
+            TRY(look(f, &found, image, fits, err));
+        }
+        f->base.ignored += !found && !m->is_folder;
+    }
+    return STATUS_OK;
+}
+
+static enum status open_archive(struct folders_archive *f,
+                                const char *path,
+                                const struct source_options *opt,
+                                struct error *err) {
+    source_archive_close(f->archive);
+    f->base.ignored = 0;
+    TRY(source_archive_open(&f->archive, path, opt, &f->base.rows, err));
+    f->base.size_bytes = source_archive_size(f->archive);
+    return STATUS_OK;
+}
+
+/* The folders of all pictures, each once where they follow each other. */
+static enum status list_folders(struct folders_archive *f, struct error *err) {
+    size_t last = 0; /* where the one before begins in the list */
+    for (;;) {
+        bool fits;
+        enum status s = next_picture(f, NULL, &fits, err);
+        if (s != STATUS_OK) {
+            return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
+        }
+        const char *name = source_archive_member(f->archive)->name;
+        size_t n = folder_bytes(name);
+        const char *before =
+            f->folders.count > 0 ? (const char *)f->folders.text.data + last + 1 : "";
+        if (n > 0 && (strncmp(before, name, n) != 0 || before[n] != '\0')) {
+            last = f->folders.text.size_bytes;
+            TRY(source_names_add(&f->folders, NO_KIND, name, n, err));
+        }
+    }
+}
+
+/* Bytes of the whole folders that both begin with. */
+static size_t common_bytes(const char *a, const char *b) {
+    size_t slash = 0;
+    for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++) {
+        slash = a[i] == '/' ? i + 1 : slash;
+    }
+    return slash;
+}
+
+/* Those that the first and the last in order have in common all have; one folder is left below. */
+static size_t find_prefix(const struct source_names *folders) {
+    const char *first = folders->names[0];
+    size_t prefix = common_bytes(first, folders->names[folders->count - 1]);
+    if (prefix == strlen(first) && strcmp(first, folders->names[folders->count - 1]) == 0) {
+        while (prefix > 1 && first[prefix - 2] != '/') {
+            prefix--;
+        }
+        prefix -= prefix > 0;
+    }
+    return prefix;
+}
+
+static enum status find_classes(struct folders_archive *f, const char *path, struct error *err) {
+    if (f->folders.count == 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: no picture in it is in a folder, and folders are the classes", path);
+    }
+    f->prefix_bytes = find_prefix(&f->folders);
+    const char *last = NULL;
+    size_t last_bytes = 0;
+    for (size_t i = 0; i < f->folders.count; i++) {
+        const char *name = f->folders.names[i] + f->prefix_bytes;
+        size_t n = strcspn(name, "/");
+        if (n == 0 || (last && n == last_bytes && memcmp(name, last, n) == 0)) {
+            continue;
+        }
+        TRY(source_names_add(&f->classes, NO_KIND, name, n, err));
+        last = name;
+        last_bytes = n;
+    }
+    TRY(source_names_sort(&f->classes, err));
+    for (size_t i = 0; i < f->classes.count; i++) {
+        TRY(source_check_class(path, f->classes.names[i], f->classes.count, err));
+    }
+    f->base.class_names = f->classes.names;
+    f->base.class_count = f->classes.count;
+    source_names_fini(&f->folders);
+    return STATUS_OK;
+}
+
+static int compare_class(const void *key, const void *name) {
+    const char *wanted = key; /* ends with a slash */
+    const char *known = *(const char *const *)name;
+    size_t n = strcspn(wanted, "/");
+    int order = strncmp(wanted, known, n);
+    return order != 0 ? order : known[n] == '\0' ? 0 : -1;
+}
+
+static enum status
+folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
+    struct folders_archive *f = (struct folders_archive *)s;
+    bool fits;
+    enum status status = next_picture(f, &row->image, &fits, err);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    const char *name = source_archive_member(f->archive)->name + f->prefix_bytes;
+    const char *const *class = bsearch(name, f->classes.names, f->classes.count,
+                                       sizeof(f->classes.names[0]), compare_class);
+    if (!class) { /* the file is another one than at first */
+        return error_set(err, STATUS_CORRUPT, "%s: its class was not there when it was opened",
+                         name);
+    }
+    row->offset_bytes = source_archive_offset(f->archive);
+    if (!fits) {
+        source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
+    }
+    return source_row_set_class(row, &f->json, name, (size_t)(class - f->classes.names), *class,
+                                err);
+}
+
+static enum status
+folders_archive_skip(struct source *s, struct source_row *row, struct error *err) {
+    (void)row;
+    struct folders_archive *f = (struct folders_archive *)s;
+    bool fits;
+    return next_picture(f, NULL, &fits, err);
+}
+
+static void folders_archive_close(struct source *s) {
+    struct folders_archive *f = (struct folders_archive *)s;
+    source_archive_close(f->archive);
+    source_names_fini(&f->folders);
+    source_names_fini(&f->classes);
+    byte_buffer_fini(&f->scratch);
+    json_writer_fini(&f->json);
+    free(f);
+}
+
+static const struct source_ops folders_archive_ops = {folders_archive_next, folders_archive_skip,
+                                                      folders_archive_close};
+
+enum status source_open_folders_archive(struct source **out,
+                                        const char *path,
+                                        const struct source_options *opt,
+                                        struct error *err) {
+    if (strcmp(path, "-") == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "class folders in a tar are read twice, which standard input cannot be: "
+                         "name the file");
+    }
+    struct folders_archive *f = calloc(1, sizeof(*f));
+    if (!f) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    f->base.ops = &folders_archive_ops;
+    json_writer_init(&f->json, 0);
+    byte_buffer_init(&f->scratch, SOURCE_MAX_IMAGE_BYTES);
+    source_names_init(&f->folders);
+    source_names_init(&f->classes);
+    enum status s = open_archive(f, path, opt, err);
+    if (s == STATUS_OK) {
+        s = list_folders(f, err);
+    }
+    if (s == STATUS_OK) {
+        s = find_classes(f, path, err);
+    }
+    if (s == STATUS_OK) {
+        s = open_archive(f, path, opt, err);
+    }
+    if (s != STATUS_OK) {
+        folders_archive_close(&f->base);
+        return s;
+    }
+    *out = &f->base;
+    return STATUS_OK;
+}

@@ -1,0 +1,336 @@
+/*
+ * A list of objects, as the NUCLR and ALBEF code keeps its training pairs, or one object after the
+ * other, as JSON lines have them:
+ *
+ *     [{"image": "000/1.jpg", "caption": "a dog", "image_id": 7}, ...]
+ *
+ * Every element is a row. `caption` is a string or a list of them; the key is image_id, a number or
+ * a string, or else the name of the picture's file. An object that holds anything else as well
+ * travels with its sample.
+ *
+ * The file may be of any size: brackets and quotes are followed to find where an element ends, and
+ * only that much is parsed at a time. So a bad element is one bad row, while what stands between
+ * elements must be right.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pack/source/blocks_internal.h"
+#include "pack/source/source_internal.h"
+
+struct source_json {
+    struct source base;
+    char path[PATH_MAX_BYTES];
+    char images[PATH_MAX_BYTES];
+    char image_member[SOURCE_MAX_NAME_BYTES + 1];
+    char caption_member[SOURCE_MAX_NAME_BYTES + 1];
+    struct source_blocks blocks;
+    bool list; /* elements in [ ], parted by commas */
+    bool any;  /* there was one already */
+    bool at_end;
+    struct byte_buffer text; /* the element */
+    uint64_t text_offset;    /* where it begins in the file */
+    bool too_long;
+};
+
+/* The next byte that is no white space, which is not taken yet. Returns OK, END or IO. */
+static enum status next_byte(struct source_json *j, uint8_t *out, struct error *err) {
+    struct source_blocks *b = &j->blocks;
+    for (;;) {
+        enum status s = source_blocks_fill(b, err);
+        if (s != STATUS_OK) {
+            return s;
+        }
+        while (b->at < b->got && source_is_space((char)b->block[b->at])) {
+            b->at++;
+        }
+        if (b->at < b->got) {
+            *out = b->block[b->at];
+            return STATUS_OK;
+        }
+    }
+}
+
+static enum status wrong(const struct source_json *j, const char *what, struct error *err) {
+    return error_set(err, STATUS_CORRUPT, "%s: at byte %" PRIu64 ", after row %" PRIu64 ": %s",
+                     j->path, source_blocks_position(&j->blocks), j->base.rows, what);
+}
+
+/* How far into an element the bytes so far are. */
+struct scan {
+    uint64_t depth;
+    bool in_string, escaped;
+    bool scalar; /* neither string, object nor list: ends before what cannot be of it */
+};
+
+/* How many of the bytes belong to the element; *ended: it is complete. */
+static size_t scan_bytes(struct scan *s, const uint8_t *p, size_t n, bool *ended) {
+    for (size_t i = 0; i < n; i++) {
+        uint8_t c = p[i];
+        if (s->in_string) {
+            s->in_string = s->escaped || c != '"';
+            s->escaped = !s->escaped && c == '\\';
+        } else if (c == '"') {
+            s->in_string = true;
+        } else if (c == '{' || c == '[') {
+            s->depth++;
+        } else if ((c == '}' || c == ']') && s->depth > 0) {
+            s->depth--;
+        } else if (s->depth == 0 && s->scalar &&
+                   (source_is_space((char)c) || c == ',' || c == ']' || c == '}')) {
+            *ended = true;
+            return i;
+        }
+        if (s->depth == 0 && !s->in_string && !s->scalar) {
+            *ended = true;
+            return i + 1;
+        }
+    }
+    return n;
+}
+
+/* The element that begins with the byte at hand, into j->text; only the beginning of one that is
+ * too long. */
+static enum status take_element(struct source_json *j, struct error *err) {
+    struct source_blocks *b = &j->blocks;
+    uint8_t first = b->block[b->at];
+    struct scan scan = {.scalar = first != '{' && first != '[' && first != '"'};
+    bool ended = false;
+    j->text.size_bytes = 0;
+    j->text_offset = source_blocks_position(b);
+    j->too_long = false;
+    while (!ended) {
+        enum status s = source_blocks_fill(b, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            if (scan.scalar) {
+                break;
+            }
+            return wrong(j, "the file ends within an object", err);
+        }
+        size_t n = scan_bytes(&scan, b->block + b->at, b->got - b->at, &ended);
+        size_t room = SOURCE_MAX_JSON_BYTES - j->text.size_bytes;
+        j->too_long |= n > room;
+        TRY(byte_buffer_append(&j->text, b->block + b->at, n < room ? n : room, err));
+        b->at += n;
+    }
+    return STATUS_OK;
+}
+
+/* Behind the list: nothing but white space. */
+static enum status take_end(struct source_json *j, struct error *err) {
+    uint8_t c = 0;
+    if (j->list) {
+        j->blocks.at++;
+    }
+    enum status s = next_byte(j, &c, err);
+    TRY(s);
+    j->at_end = true;
+    return s == STATUS_END ? s : wrong(j, "something stands behind the list", err);
+}
+
+/* Moves to the next element. Returns OK, END, CORRUPT or IO. */
+static enum status find_element(struct source_json *j, struct error *err) {
+    uint8_t c = 0;
+    if (j->at_end) {
+        return STATUS_END;
+    }
+    enum status s = next_byte(j, &c, err);
+    TRY(s);
+    if (s == STATUS_END) {
+        j->at_end = true;
+        return j->list ? wrong(j, "the file ends within the list", err) : STATUS_END;
+    }
+    if (j->list && c == ']') {
+        return take_end(j, err);
+    }
+    if (j->list && j->any) {
+        if (c != ',') {
+            return wrong(j, "a comma or the list's end is wanted", err);
+        }
+        j->blocks.at++;
+        s = next_byte(j, &c, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            return wrong(j, "the file ends within the list", err);
+        }
+    }
+    if (c == ',' || c == ']' || c == '}' || c == ':') {
+        return wrong(j, "an element is wanted", err);
+    }
+    j->any = true;
+    return STATUS_OK;
+}
+
+static enum status next_element(struct source_json *j, struct error *err) {
+    enum status s = find_element(j, err);
+    return s == STATUS_OK ? take_element(j, err) : s;
+}
+
+static void
+set_key(struct source_row *row, const struct json_value *id, const char *path, size_t path_bytes) {
+    uint64_t number;
+    size_t size_bytes = 0;
+    const char *text = json_value_string(id, &size_bytes);
+    if (json_value_u64(id, &number)) {
+        char digits[24];
+        int n = snprintf(digits, sizeof(digits), "%" PRIu64, number);
+        source_row_set_key(row, digits, (size_t)n);
+    } else if (text && size_bytes > 0) {
+        source_row_set_key(row, text, size_bytes);
+    } else {
+        source_row_set_stem(row, path, path_bytes);
+    }
+}
+
+static enum status take_object(struct source_json *j,
+                               struct source_row *row,
+                               const struct json_value *v,
+                               struct error *err) {
+    const struct json_value *caption = json_value_get(v, j->caption_member);
+    size_t size_bytes = 0;
+    const char *path = json_value_string(json_value_get(v, j->image_member), &size_bytes);
+    if (!path) {
+        source_row_reject(row, REASON_ROW_BAD, "%s '%s'",
+                          json_value_is_object(v) ? "an object without a string" : "no object with",
+                          j->image_member);
+        return STATUS_OK;
+    }
+    const struct json_value *id = json_value_get(v, "image_id");
+    set_key(row, id, path, size_bytes);
+    source_row_set_path(row, j->images, path, size_bytes);
+    if (!caption) {
+        source_row_reject(row, REASON_CAPTION_MISSING, "no '%s'", j->caption_member);
+        return STATUS_OK;
+    }
+    TRY(source_row_add_json_captions(row, caption, j->caption_member, err));
+    size_t known = id ? 3 : 2;
+    if (json_value_count(v) > known) {
+        return byte_buffer_append(&row->json, j->text.data, j->text.size_bytes, err);
+    }
+    return STATUS_OK;
+}
+
+static enum status json_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_json *j = (struct source_json *)s;
+    enum status status = next_element(j, err);
+    s->position_bytes = source_blocks_position(&j->blocks);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    if (j->too_long) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "the object at byte %" PRIu64 " has more than %d bytes", j->text_offset,
+                          SOURCE_MAX_JSON_BYTES);
+        return STATUS_OK;
+    }
+    struct json_document *document = NULL;
+    struct error why = {0};
+    status = json_document_parse(&document, "object", j->text.data, j->text.size_bytes, &why);
+    if (status == STATUS_NOMEM) {
+        return error_set(err, status, "%s", why.text);
+    }
+    if (status != STATUS_OK) {
+        source_row_reject(row, REASON_ROW_BAD, "at byte %" PRIu64 ": %.160s", j->text_offset,
+                          why.text);
+        return STATUS_OK;
+    }
+    status = take_object(j, row, json_document_root(document), err);
+    json_document_destroy(document);
+    return status;
+}
+
+static enum status json_skip(struct source *s, struct source_row *row, struct error *err) {
+    (void)row;
+    struct source_json *j = (struct source_json *)s;
+    enum status status = next_element(j, err);
+    s->position_bytes = source_blocks_position(&j->blocks);
+    return status;
+}
+
+static void json_close(struct source *s) {
+    struct source_json *j = (struct source_json *)s;
+    source_blocks_close(&j->blocks);
+    byte_buffer_fini(&j->text);
+    free(j);
+}
+
+static const struct source_ops json_ops = {json_next, json_skip, json_close};
+
+/* To the first element, so that next finds it. */
+static enum status rewind_json(struct source_json *j, struct error *err) {
+    uint8_t c = 0;
+    j->any = false;
+    j->at_end = false;
+    TRY(source_blocks_rewind(&j->blocks, err));
+    enum status s = next_byte(j, &c, err);
+    TRY(s);
+    j->list = s == STATUS_OK && c == '[';
+    j->blocks.at += j->list;
+    return STATUS_OK;
+}
+
+/* The first element tells whether this is a list of such objects at all; where it cannot be parsed,
+ * it is a bad row like any other. */
+static enum status check_first(struct source_json *j, struct error *err) {
+    enum status s = next_element(j, err);
+    if (s == STATUS_END) {
+        return error_set(err, STATUS_CORRUPT, "%s: an empty list", j->path);
+    }
+    TRY(s);
+    struct json_document *document = NULL;
+    struct error why = {0};
+    bool known = true;
+    s = json_document_parse(&document, "object", j->text.data, j->text.size_bytes, &why);
+    if (s == STATUS_OK) {
+        const struct json_value *root = json_document_root(document);
+        known = json_value_get(root, j->image_member) != NULL;
+        json_document_destroy(document);
+    }
+    if (s == STATUS_NOMEM) {
+        return error_set(err, s, "%s", why.text);
+    }
+    if (!known) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: objects with '%s' (a path) and '%s' are wanted, and the first "
+                         "element is none; --image-column and --caption-column name other members",
+                         j->path, j->image_member, j->caption_member);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_json(struct source_json *j,
+                             const char *path,
+                             const struct source_options *opt,
+                             struct error *err) {
+    TRY(path_join(j->path, sizeof(j->path), "", path, err));
+    TRY(source_images_folder(j->images, sizeof(j->images), path, opt, err));
+    strcpy(j->image_member, opt->image_column ? opt->image_column : "image");
+    strcpy(j->caption_member, opt->caption_column ? opt->caption_column : "caption");
+    TRY(source_blocks_open(&j->blocks, path, err));
+    j->base.size_bytes = j->blocks.size_bytes;
+    TRY(rewind_json(j, err));
+    TRY(check_first(j, err));
+    return rewind_json(j, err);
+}
+
+enum status source_open_json(struct source **out,
+                             const char *path,
+                             const struct source_options *opt,
+                             struct error *err) {
+    struct source_json *j = calloc(1, sizeof(*j));
+    if (!j) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    j->base.ops = &json_ops;
+    byte_buffer_init(&j->text, SOURCE_MAX_JSON_BYTES);
+    enum status s = open_json(j, path, opt, err);
+    if (s != STATUS_OK) {
+        json_close(&j->base);
+        return s;
+    }
+    *out = &j->base;
+    return STATUS_OK;
+}

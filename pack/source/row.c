@@ -1,0 +1,338 @@
+/*
+ * Filling a row, so that every kind of source judges captions, keys and files in the same way; and
+ * what is left to do for a row once it has been read, on whatever thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/base/utf8.h"
+#include "formats/image/image_codec.h"
+#include "formats/json/json_reader.h"
+#include "pack/source/source_internal.h"
+
+const char *source_reason_name(enum source_reason r) {
+    static const char *const names[REASON_COUNT] = {
+        [REASON_NONE] = "none",
+        [REASON_IMAGE_MISSING] = "image-missing",
+        [REASON_IMAGE_UNREADABLE] = "image-unreadable",
+        [REASON_IMAGE_UNSUPPORTED] = "image-unsupported",
+        [REASON_IMAGE_DAMAGED] = "image-damaged",
+        [REASON_IMAGE_LIMIT] = "image-limit",
+        [REASON_IMAGE_EXTRA] = "image-extra",
+        [REASON_CAPTION_MISSING] = "caption-missing",
+        [REASON_CAPTION_EMPTY] = "caption-empty",
+        [REASON_CAPTION_NOT_UTF8] = "caption-not-utf8",
+        [REASON_CAPTION_LIMIT] = "caption-limit",
+        [REASON_ROW_BAD] = "row-bad",
+        [REASON_KEY_NOT_NUMBER] = "key-not-number",
+        [REASON_IMAGE_SMALL] = "image-small",
+        [REASON_IMAGE_LARGE] = "image-large",
+        [REASON_IMAGE_ASPECT] = "image-aspect",
+        [REASON_CAPTION_LONG] = "caption-long",
+        [REASON_DUPLICATE] = "duplicate",
+    };
+    return r >= REASON_NONE && r < REASON_COUNT ? names[r] : "unknown";
+}
+
+void source_row_init(struct source_row *r) {
+    memset(r, 0, sizeof(*r));
+    byte_buffer_init(&r->image, SOURCE_MAX_IMAGE_BYTES);
+    byte_buffer_init(&r->text, SOURCE_MAX_TEXT_BYTES);
+    byte_buffer_init(&r->json, SOURCE_MAX_JSON_BYTES);
+}
+
+void source_row_fini(struct source_row *r) {
+    byte_buffer_fini(&r->image);
+    byte_buffer_fini(&r->text);
+    byte_buffer_fini(&r->json);
+}
+
+void source_row_reset(struct source_row *r, uint64_t row) {
+    r->image.size_bytes = 0;
+    r->text.size_bytes = 0;
+    r->json.size_bytes = 0;
+    r->row = row;
+    r->offset_bytes = 0;
+    r->end_bytes = 0;
+    r->image_offset_bytes = 0;
+    r->key[0] = '\0';
+    r->has_number = false;
+    r->number = 0;
+    r->path[0] = '\0';
+    r->class_index = -1;
+    r->caption_count = 0;
+    r->reason = REASON_NONE;
+    r->detail[0] = '\0';
+    r->json_problem[0] = '\0';
+    r->captions_optional = false;
+    r->image_is_planes = false;
+    r->json_unchecked = false;
+    r->caption_member[0] = '\0';
+}
+
+void source_row_drop_json(struct source_row *r, const char *why) {
+    r->json.size_bytes = 0;
+    r->json_unchecked = false;
+    snprintf(r->json_problem, sizeof(r->json_problem), "%.*s", (int)sizeof(r->json_problem) - 1,
+             why);
+}
+
+void source_row_reject(struct source_row *r, enum source_reason reason, const char *fmt, ...) {
+    if (r->reason != REASON_NONE) {
+        return;
+    }
+    r->reason = reason;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(r->detail, sizeof(r->detail), fmt, args);
+    va_end(args);
+}
+
+void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes) {
+    if (size_bytes > SOURCE_MAX_KEY_BYTES) { /* names differ at their end */
+        key += size_bytes - SOURCE_MAX_KEY_BYTES;
+        size_bytes = SOURCE_MAX_KEY_BYTES;
+    }
+    memcpy(r->key, key, size_bytes);
+    r->key[size_bytes] = '\0';
+    const char *slash = strrchr(r->key, '/');
+    const char *digits = slash ? slash + 1 : r->key;
+    size_t count = strlen(digits);
+    if (count == 0 || strspn(digits, "0123456789") != count) {
+        return;
+    }
+    errno = 0;
+    unsigned long long number = strtoull(digits, NULL, 10);
+    r->has_number = errno == 0 && number < (unsigned long long)INT64_MAX;
+    r->number = r->has_number ? number : 0;
+}
+
+void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes) {
+    const char *begin = path;
+    const char *end = path + size_bytes;
+    for (const char *p = begin; p < end; p++) {
+        begin = *p == '/' ? p + 1 : begin;
+    }
+    const char *dot = end;
+    for (const char *p = begin + 1; p < end; p++) {
+        dot = *p == '.' ? p : dot;
+    }
+    source_row_set_key(r, begin, (size_t)(dot - begin));
+}
+
+bool source_is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+enum status source_row_add_caption(struct source_row *r,
+                                   const char *text,
+                                   size_t size_bytes,
+                                   struct error *err) {
+    while (size_bytes > 0 && source_is_space(text[0])) {
+        text++;
+        size_bytes--;
+    }
+    while (size_bytes > 0 && source_is_space(text[size_bytes - 1])) {
+        size_bytes--;
+    }
+    if (size_bytes == 0) {
+        return STATUS_OK;
+    }
+    if (r->caption_count == SOURCE_MAX_CAPTIONS ||
+        size_bytes > SOURCE_MAX_TEXT_BYTES - r->text.size_bytes) {
+        source_row_reject(r, REASON_CAPTION_LIMIT,
+                          "at most %d captions and %d bytes of them together", SOURCE_MAX_CAPTIONS,
+                          SOURCE_MAX_TEXT_BYTES);
+        return STATUS_OK;
+    }
+    size_t valid = utf8_valid_prefix(text, size_bytes);
+    if (valid != size_bytes) {
+        source_row_reject(r, REASON_CAPTION_NOT_UTF8, "at its byte %zu", valid);
+        return STATUS_OK;
+    }
+    TRY(byte_buffer_append(&r->text, text, size_bytes, err));
+    r->caption_size_bytes[r->caption_count++] = (uint32_t)size_bytes;
+    return STATUS_OK;
+}
+
+enum status source_row_add_json_captions(struct source_row *r,
+                                         const struct json_value *v,
+                                         const char *name,
+                                         struct error *err) {
+    size_t count = json_value_is_array(v) ? json_value_count(v) : 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t size_bytes = 0;
+        const struct json_value *one = json_value_is_array(v) ? json_value_at(v, i) : v;
+        const char *text = json_value_string(one, &size_bytes);
+        if (!text) {
+            source_row_reject(r, REASON_CAPTION_MISSING,
+                              "'%s' is neither a string nor a list of strings", name);
+            return STATUS_OK;
+        }
+        TRY(source_row_add_caption(r, text, size_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+void source_row_set_path(struct source_row *r,
+                         const char *images,
+                         const char *name,
+                         size_t size_bytes) {
+    char text[PATH_MAX_BYTES];
+    if (size_bytes == 0 || size_bytes >= sizeof(text) || memchr(name, '\0', size_bytes)) {
+        source_row_reject(r, REASON_ROW_BAD, "its path is empty, too long or holds a NUL");
+        return;
+    }
+    memcpy(text, name, size_bytes);
+    text[size_bytes] = '\0';
+    if (path_join(r->path, sizeof(r->path), images, text, NULL) != STATUS_OK) {
+        r->path[0] = '\0';
+        source_row_reject(r, REASON_ROW_BAD, "its path is too long");
+    }
+}
+
+enum status source_images_folder(char *out,
+                                 size_t out_size_bytes,
+                                 const char *path,
+                                 const struct source_options *opt,
+                                 struct error *err) {
+    if (!opt->images) {
+        return path_directory(out, out_size_bytes, path, err);
+    }
+    if (strlen(opt->images) >= out_size_bytes) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", opt->images);
+    }
+    strcpy(out, opt->images);
+    return STATUS_OK;
+}
+
+bool source_is_image_extension(const char *text, size_t size_bytes) {
+    static const char *const known[] = {"jpg", "jpeg", "png",  "webp", "gif",
+                                        "bmp", "tif",  "tiff", "heic"};
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strlen(known[i]) == size_bytes && strncasecmp(text, known[i], size_bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reads an open regular file whole. */
+static enum status read_file(struct source_row *r, int fd, uint64_t size, struct error *err) {
+    TRY(byte_buffer_reserve(&r->image, (size_t)size, err));
+    while (r->image.size_bytes < size) {
+        ssize_t got =
+            read(fd, r->image.data + r->image.size_bytes, (size_t)size - r->image.size_bytes);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            source_row_reject(r, REASON_IMAGE_UNREADABLE, "%.160s: %s", r->path,
+                              got < 0 ? strerror(errno) : "became shorter while it was read");
+            return STATUS_OK;
+        }
+        r->image.size_bytes += (size_t)got;
+    }
+    return STATUS_OK;
+}
+
+/* O_NONBLOCK: a pipe or a device in a list of pictures must not hold up the run. */
+static enum status load_picture(struct source_row *r, struct error *err) {
+    enum status s = STATUS_OK;
+    struct stat info;
+    int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        source_row_reject(r, REASON_IMAGE_UNREADABLE, "%.160s: %s", r->path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+        source_row_reject(r, REASON_IMAGE_UNREADABLE, "%.160s: %s", r->path,
+                          S_ISREG(info.st_mode) ? "is empty" : "is not a file");
+    } else if (info.st_size > SOURCE_MAX_IMAGE_BYTES) {
+        source_row_reject(r, REASON_IMAGE_LIMIT, "%.160s: more than %d bytes", r->path,
+                          SOURCE_MAX_IMAGE_BYTES);
+    } else {
+        s = read_file(r, fd, (uint64_t)info.st_size, err);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return s;
+}
+
+/* The captions that the member of the JSON holds: one string, or a list of them. */
+static enum status
+take_captions(struct source_row *r, const struct json_value *root, struct error *err) {
+    const struct json_value *v = json_value_get(root, r->caption_member);
+    if (!v) {
+        source_row_reject(r, REASON_CAPTION_MISSING, "its JSON has no member '%s'",
+                          r->caption_member);
+        return STATUS_OK;
+    }
+    return source_row_add_json_captions(r, v, r->caption_member, err);
+}
+
+/* JSON that is none is left out of the row; where the captions should be in it, the row is bad. */
+static enum status check_json(struct source_row *r, struct error *err) {
+    struct json_document *document = NULL;
+    struct error why = {0};
+    r->json_unchecked = false;
+    if (r->caption_member[0] == '\0' && json_text_is_plain(r->json.data, r->json.size_bytes)) {
+        return STATUS_OK;
+    }
+    enum status s = json_document_parse(&document, ".json", r->json.data, r->json.size_bytes, &why);
+    if (s == STATUS_NOMEM) {
+        return error_set(err, s, "%s", why.text);
+    }
+    if (s != STATUS_OK) {
+        source_row_drop_json(r, why.text);
+        return STATUS_OK;
+    }
+    if (r->caption_member[0] != '\0') {
+        s = take_captions(r, json_document_root(document), err);
+    }
+    json_document_destroy(document);
+    return s;
+}
+
+/* The planes, one after the other, as a PNG in their place. */
+static enum status make_png(struct source_row *r, struct error *err) {
+    enum { PIXELS = SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX };
+    uint8_t rgb[PIXELS * 3];
+    for (size_t i = 0; i < PIXELS; i++) {
+        for (size_t c = 0; c < 3; c++) {
+            rgb[3 * i + c] = r->image.data[c * PIXELS + i];
+        }
+    }
+    struct image_view view = {rgb, SOURCE_PLANES_SIDE_PX, SOURCE_PLANES_SIDE_PX,
+                              SOURCE_PLANES_SIDE_PX * 3};
+    r->image_is_planes = false;
+    r->image.size_bytes = 0;
+    return image_encode_png(&r->image, &view, err);
+}
+
+enum status source_row_load(struct source_row *r, struct error *err) {
+    REQUIRE(r);
+    if (r->reason != REASON_NONE) {
+        return STATUS_OK;
+    }
+    if (r->image_is_planes) {
+        TRY(make_png(r, err));
+    }
+    if (r->json_unchecked) {
+        TRY(check_json(r, err));
+    }
+    if (r->caption_member[0] != '\0' && r->caption_count == 0) {
+        source_row_reject(r, r->json_problem[0] ? REASON_CAPTION_MISSING : REASON_CAPTION_EMPTY,
+                          "%s", r->json_problem);
+    }
+    if (r->path[0] != '\0' && r->reason == REASON_NONE) {
+        TRY(load_picture(r, err));
+    }
+    return STATUS_OK;
+}

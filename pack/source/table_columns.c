@@ -1,0 +1,318 @@
+/*
+ * Which column of a table is which.
+ *
+ * Their names come from the options (for a table without header line), or from the first line when
+ * it is a header: when a cell of it is a usual name of a path column (PATH_NAMES), or options ask
+ * for columns by name. The path column is then the one of the options or of a usual name; likewise
+ * the caption column, which may also be the other one of two.
+ *
+ * Without names, the path column is the one in which most of the first 100 records end like a
+ * picture's file; failing that, the one in which most of them name a file that is there. The
+ * caption column is the other one of two.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "pack/source/table_internal.h"
+
+enum { LOOK_RECORDS = 100, NO_COLUMN = TABLE_MAX_COLUMNS };
+
+static const char *const PATH_NAMES[] = {"path",     "file",       "filename",   "file_name",
+                                         "filepath", "file_path",  "image",      "image_path",
+                                         "img",      "image_file", "image_name", NULL};
+static const char *const CAPTION_NAMES[] = {"caption",  "captions",    "text",    "title",
+                                            "sentence", "description", "comment", NULL};
+
+/* What is known of the first records' cells, by column. */
+struct votes {
+    size_t columns; /* of the first record */
+    unsigned records;
+    unsigned named[TABLE_MAX_COLUMNS]; /* end like a picture's file */
+    unsigned there[TABLE_MAX_COLUMNS]; /* name a file that is there */
+    unsigned addresses;
+};
+
+static struct table_cell trimmed(const struct table_cell *c) {
+    struct table_cell t = *c;
+    while (t.size_bytes > 0 && source_is_space(t.data[0])) {
+        t.data++;
+        t.size_bytes--;
+    }
+    while (t.size_bytes > 0 && source_is_space(t.data[t.size_bytes - 1])) {
+        t.size_bytes--;
+    }
+    return t;
+}
+
+static bool ends_like_picture(const char *data, size_t size_bytes) {
+    for (size_t n = 0; n < size_bytes && n < 8; n++) {
+        if (data[size_bytes - 1 - n] == '.') {
+            return source_is_image_extension(data + size_bytes - n, n);
+        }
+    }
+    return false;
+}
+
+struct table_cell table_path(const struct table_cell *c) {
+    struct table_cell path = trimmed(c);
+    size_t n = path.size_bytes;
+    while (n > 0 && path.data[n - 1] >= '0' && path.data[n - 1] <= '9') {
+        n--;
+    }
+    if (n > 0 && n < path.size_bytes && path.data[n - 1] == '#' &&
+        ends_like_picture(path.data, n - 1)) {
+        path.size_bytes = n - 1;
+    }
+    return path;
+}
+
+static bool is_named(const struct table_cell *c, const char *name, size_t size_bytes) {
+    struct table_cell t = trimmed(c);
+    return t.size_bytes == size_bytes && strncasecmp(t.data, name, size_bytes) == 0;
+}
+
+static size_t
+find_usual(const struct table_cell *cells, size_t count, const char *const *names, size_t except) {
+    for (size_t i = 0; i < count; i++) {
+        for (const char *const *name = names; i != except && *name; name++) {
+            if (is_named(&cells[i], *name, strlen(*name))) {
+                return i;
+            }
+        }
+    }
+    return NO_COLUMN;
+}
+
+/* A column's number from 1; 0 when the option is a name. */
+static size_t number_of(const char *option) {
+    if (!option || strspn(option, "0123456789") != strlen(option) || strlen(option) > 3) {
+        return 0;
+    }
+    return (size_t)strtoul(option, NULL, 10);
+}
+
+static bool is_name(const char *option) {
+    return option && number_of(option) == 0;
+}
+
+/* The column that an option asks for. Returns OK or USAGE. */
+static enum status find_asked(const struct source_table *t,
+                              size_t *out,
+                              const struct table_cell *cells,
+                              size_t count,
+                              const char *option,
+                              struct error *err) {
+    *out = NO_COLUMN;
+    if (!option) {
+        return STATUS_OK;
+    }
+    size_t number = number_of(option);
+    if (number > count || number > TABLE_MAX_COLUMNS) {
+        return error_set(err, STATUS_USAGE, "%s: there is no column %zu: it has %zu", t->path,
+                         number, count);
+    }
+    if (number > 0) {
+        *out = number - 1;
+        return STATUS_OK;
+    }
+    char names[120] = "";
+    for (size_t i = 0; i < count; i++) {
+        if (is_named(&cells[i], option, strlen(option))) {
+            *out = i;
+            return STATUS_OK;
+        }
+        size_t at = strlen(names);
+        struct table_cell name = trimmed(&cells[i]);
+        int shown = name.size_bytes < 40 ? (int)name.size_bytes : 40;
+        snprintf(names + at, sizeof(names) - at, "%s%.*s", i > 0 ? ", " : "", shown, name.data);
+    }
+    return error_set(err, STATUS_USAGE, "%s: no column is named '%s': they are %s", t->path, option,
+                     names);
+}
+
+static enum status same_column(const struct source_table *t, struct error *err) {
+    return error_set(err, STATUS_USAGE,
+                     "%s: column %zu cannot be both the caption and the picture's path", t->path,
+                     t->path_column + 1);
+}
+
+/* The columns by these names. Returns OK, END (they do not tell) or USAGE. */
+static enum status by_names(struct source_table *t,
+                            const struct table_cell *cells,
+                            size_t count,
+                            const struct source_options *opt,
+                            struct error *err) {
+    size_t path, caption;
+    TRY(find_asked(t, &path, cells, count, opt->image_column, err));
+    TRY(find_asked(t, &caption, cells, count, opt->caption_column, err));
+    path = path < NO_COLUMN ? path : find_usual(cells, count, PATH_NAMES, caption);
+    caption = caption < NO_COLUMN ? caption : find_usual(cells, count, CAPTION_NAMES, path);
+    if (count == 2 && path < NO_COLUMN && caption == NO_COLUMN) {
+        caption = 1 - path;
+    }
+    if (count == 2 && path == NO_COLUMN && caption < NO_COLUMN) {
+        path = 1 - caption;
+    }
+    t->path_column = path;
+    t->caption_column = caption;
+    if (path == NO_COLUMN || caption == NO_COLUMN) {
+        return STATUS_END;
+    }
+    return path == caption ? same_column(t, err) : STATUS_OK;
+}
+
+/* The names of the option "a,_,b" as cells. Returns OK or USAGE. */
+static enum status
+by_option(struct source_table *t, const struct source_options *opt, struct error *err) {
+    struct table_cell cells[TABLE_MAX_COLUMNS];
+    size_t count = 0;
+    const char *p = opt->columns;
+    for (;;) {
+        if (count == TABLE_MAX_COLUMNS) {
+            return error_set(err, STATUS_USAGE, "--columns names more than %d", TABLE_MAX_COLUMNS);
+        }
+        cells[count++] = (struct table_cell){p, strcspn(p, ",")};
+        p += strcspn(p, ",");
+        if (*p == '\0') {
+            break;
+        }
+        p++;
+    }
+    enum status s = by_names(t, cells, count, opt, err);
+    if (s == STATUS_END) {
+        return error_set(err, STATUS_USAGE,
+                         "%s: --columns %.80s names no %s column; --caption-column and "
+                         "--image-column say which they are",
+                         t->path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption");
+    }
+    t->column_count = count;
+    return s;
+}
+
+static bool is_there(const struct source_table *t, const struct table_cell *c) {
+    char name[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    if (c->size_bytes == 0 || c->size_bytes >= sizeof(name)) {
+        return false;
+    }
+    memcpy(name, c->data, c->size_bytes);
+    name[c->size_bytes] = '\0';
+    return path_join(path, sizeof(path), t->images, name, NULL) == STATUS_OK &&
+           access(path, F_OK) == 0;
+}
+
+static bool is_address(const struct table_cell *c) {
+    return (c->size_bytes > 7 && strncasecmp(c->data, "http://", 7) == 0) ||
+           (c->size_bytes > 8 && strncasecmp(c->data, "https://", 8) == 0);
+}
+
+static void
+vote(const struct source_table *t, struct votes *v, const struct table_cell *cells, size_t count) {
+    if (count != v->columns) {
+        return;
+    }
+    v->records++;
+    for (size_t c = 0; c < count; c++) {
+        struct table_cell path = table_path(&cells[c]);
+        bool address = is_address(&path);
+        v->addresses += address;
+        v->named[c] += !address && ends_like_picture(path.data, path.size_bytes);
+        v->there[c] += !address && is_there(t, &path);
+    }
+}
+
+/* The column with most votes; NO_COLUMN when two have the same. */
+static size_t winner(const unsigned *votes, size_t columns) {
+    size_t best = 0;
+    for (size_t c = 1; c < columns; c++) {
+        best = votes[c] > votes[best] ? c : best;
+    }
+    for (size_t c = 0; c < columns; c++) {
+        if (c != best && votes[c] == votes[best]) {
+            return NO_COLUMN;
+        }
+    }
+    return best;
+}
+
+static enum status cannot_tell(const struct source_table *t, struct error *err) {
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: cannot tell the captions from the paths: two columns parted by %s are "
+                     "wanted, or a header line with 'caption' and 'path', or --caption-column and "
+                     "--image-column (paths count from %.60s)",
+                     t->path, t->quotes ? "a comma" : "a TAB", t->images);
+}
+
+static enum status by_votes(struct source_table *t,
+                            const struct votes *v,
+                            const struct source_options *opt,
+                            struct error *err) {
+    struct table_cell none[TABLE_MAX_COLUMNS] = {{NULL, 0}};
+    size_t path, caption;
+    TRY(find_asked(t, &path, none, v->columns, opt->image_column, err));
+    TRY(find_asked(t, &caption, none, v->columns, opt->caption_column, err));
+    if (v->columns == 2 && caption < NO_COLUMN && path == NO_COLUMN) {
+        path = 1 - caption;
+    }
+    path = path < NO_COLUMN ? path : winner(v->named, v->columns);
+    path = path < NO_COLUMN ? path : winner(v->there, v->columns);
+    if (path == NO_COLUMN && v->addresses > 0) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: holds addresses, not files; fetch the pictures first, img2dataset "
+                         "does",
+                         t->path);
+    }
+    if (caption == NO_COLUMN && v->columns == 2 && path < NO_COLUMN) {
+        caption = 1 - path;
+    }
+    if (path == NO_COLUMN || caption == NO_COLUMN) {
+        return cannot_tell(t, err);
+    }
+    t->path_column = path;
+    t->caption_column = caption;
+    t->column_count = v->columns;
+    return path == caption ? same_column(t, err) : STATUS_OK;
+}
+
+static enum status names_do_not_tell(const struct source_table *t, struct error *err) {
+    bool path = t->path_column < NO_COLUMN;
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: its first line names no column of %s by a usual name; --%s-column says "
+                     "which it is",
+                     t->path, path ? "captions" : "paths", path ? "caption" : "image");
+}
+
+/* Whether the first record names columns rather than holding a row. */
+static bool
+is_header(const struct table_cell *cells, size_t count, const struct source_options *opt) {
+    return is_name(opt->image_column) || is_name(opt->caption_column) ||
+           find_usual(cells, count, PATH_NAMES, NO_COLUMN) < NO_COLUMN;
+}
+
+enum status
+table_find_columns(struct source_table *t, const struct source_options *opt, struct error *err) {
+    if (opt->columns) {
+        return by_option(t, opt, err);
+    }
+    struct votes v = {0};
+    for (int i = 0; i < LOOK_RECORDS; i++) {
+        struct table_cell cells[TABLE_MAX_COLUMNS];
+        enum status s = table_read(t, err);
+        TRY(s);
+        if (s == STATUS_END) {
+            break;
+        }
+        size_t count = table_split(t, cells);
+        if (i == 0 && is_header(cells, count, opt)) {
+            t->header = true;
+            s = by_names(t, cells, count, opt, err);
+            return s == STATUS_END ? names_do_not_tell(t, err) : s;
+        }
+        v.columns = i == 0 ? count : v.columns;
+        vote(t, &v, cells, count);
+    }
+    return by_votes(t, &v, opt, err);
+}

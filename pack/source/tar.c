@@ -1,0 +1,360 @@
+/*
+ * A window over the file, in which headers are looked at in place:
+ *
+ *     | read already | at ........ window_end |   not read yet
+ *                      header, body, padding
+ *
+ * Bodies are copied out of the window; what of a large one is behind it goes straight to where it
+ * is wanted. Behind a jump windows begin small, as the next may follow at once.
+ */
+#include "pack/source/tar_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/shard/tar.h"
+
+enum {
+    WINDOW_BYTES = 256 << 10,
+    FIRST_BYTES = 8 << 10,
+    NAME_BYTES = 100,
+    SIZE_AT = 124,
+    SIZE_DIGITS = 11,
+    SUM_AT = 148,
+    SUM_BYTES = 8,
+    TYPE_AT = 156,
+    MAGIC_AT = 257,
+    TAIL_AT = 345, /* prefix of the name, GNU's sparse map */
+};
+
+struct source_tar {
+    int fd;
+    const char *path; /* borrowed, for messages */
+    uint64_t size_bytes;
+    uint64_t window_offset; /* of its first byte in the file */
+    size_t window_bytes;
+    size_t step_bytes;  /* to read next */
+    uint64_t at;        /* the next byte to look at */
+    uint64_t body_left; /* of the member at hand */
+    uint64_t header_offset;
+    char name[NAME_BYTES + 1];
+    uint8_t window[WINDOW_BYTES];
+};
+
+/* ---- the window -------------------------------------------------------------------------------
+ */
+
+static enum status read_at(const struct source_tar *t,
+                           void *out,
+                           size_t size_bytes,
+                           uint64_t offset,
+                           size_t *got,
+                           struct error *err) {
+    *got = 0;
+    while (*got < size_bytes) {
+        ssize_t n = pread(t->fd, (uint8_t *)out + *got, size_bytes - *got, (off_t)(offset + *got));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return error_set_errno(err, "%s: cannot read at byte %llu", t->path,
+                                   (unsigned long long)(offset + *got));
+        }
+        if (n == 0) {
+            break;
+        }
+        *got += (size_t)n;
+    }
+    return STATUS_OK;
+}
+
+static size_t in_window(const struct source_tar *t) {
+    uint64_t end = t->window_offset + t->window_bytes;
+    return t->at >= t->window_offset && t->at < end ? (size_t)(end - t->at) : 0;
+}
+
+static const uint8_t *here(const struct source_tar *t) {
+    return t->window + (t->at - t->window_offset);
+}
+
+/* Reads on until the window holds `wanted` bytes from `at` on, or the file ends. */
+static enum status fill(struct source_tar *t, size_t wanted, struct error *err) {
+    size_t kept = in_window(t);
+    if (kept >= wanted) {
+        return STATUS_OK;
+    }
+    if (kept == 0 && t->at != t->window_offset + t->window_bytes) {
+        t->step_bytes = FIRST_BYTES;
+    }
+    memmove(t->window, kept > 0 ? here(t) : t->window, kept);
+    t->window_offset = t->at;
+    t->window_bytes = kept;
+    size_t room = WINDOW_BYTES - kept;
+    size_t got = 0;
+    TRY(read_at(t, t->window + kept, t->step_bytes < room ? t->step_bytes : room, t->at + kept,
+                &got, err));
+    t->window_bytes += got;
+    t->step_bytes = t->step_bytes < WINDOW_BYTES / 2 ? 2 * t->step_bytes : WINDOW_BYTES;
+    return STATUS_OK;
+}
+
+/* ---- headers ----------------------------------------------------------------------------------
+ */
+
+static bool is_zero(const uint8_t *p, size_t size_bytes) {
+    return p[0] == 0 && memcmp(p, p + 1, size_bytes - 1) == 0;
+}
+
+/* Digits of base 8, all of them, and behind them a NUL or a space. */
+static bool read_octal(const uint8_t *field, int digits, uint64_t *out) {
+    *out = 0;
+    for (int i = 0; i < digits; i++) {
+        if (field[i] < '0' || field[i] > '7') {
+            return false;
+        }
+        *out = *out << 3 | (uint64_t)(field[i] - '0');
+    }
+    return field[digits] == '\0' || field[digits] == ' ';
+}
+
+static bool sum_is_right(const uint8_t *header) {
+    uint64_t stored = 0;
+    uint32_t sum = SUM_BYTES * ' ';
+    for (size_t i = 0; i < TAR_BLOCK_BYTES; i++) {
+        sum += header[i];
+    }
+    for (size_t i = SUM_AT; i < SUM_AT + SUM_BYTES; i++) {
+        sum -= header[i];
+    }
+    return read_octal(header + SUM_AT, 6, &stored) && stored == sum;
+}
+
+/* Digits of base 8 and nothing behind them; or, where it may be, nothing at all. */
+static bool is_number(const uint8_t *field, size_t size_bytes, bool may_be_empty) {
+    size_t i = 0;
+    while (i < size_bytes && field[i] >= '0' && field[i] <= '7') {
+        i++;
+    }
+    bool good = i > 0 || may_be_empty;
+    for (; i < size_bytes; i++) {
+        good = good && (field[i] == '\0' || field[i] == ' ');
+    }
+    return good;
+}
+
+/* What nobody here asks for, but libarchive looks at to tell whether it is a tar. */
+static bool has_sound_numbers(const uint8_t *header) {
+    enum { MODE_AT = 100, UID_AT = 108, GID_AT = 116, TIME_AT = 136, DEVICES_AT = 329, BYTES = 8 };
+    return is_number(header + MODE_AT, BYTES, false) && is_number(header + UID_AT, BYTES, false) &&
+           is_number(header + GID_AT, BYTES, false) &&
+           is_number(header + SUM_AT, SUM_BYTES, false) &&
+           is_number(header + TIME_AT, SIZE_DIGITS + 1, false) &&
+           is_number(header + DEVICES_AT, BYTES, true) &&
+           is_number(header + DEVICES_AT + BYTES, BYTES, true);
+}
+
+/* The kind, '0', '5' or 'x', and the size of a header that is read here; false for others. */
+static bool read_header(const uint8_t *header, uint8_t *type, uint64_t *size_bytes) {
+    const uint8_t *magic = header + MAGIC_AT;
+    *type = header[TYPE_AT];
+    return (memcmp(magic, "ustar\00000", 8) == 0 || memcmp(magic, "ustar  ", 8) == 0) &&
+           is_zero(header + TAIL_AT, TAR_BLOCK_BYTES - TAIL_AT) &&
+           (*type == '0' || *type == 'x' || *type == '5') &&
+           read_octal(header + SIZE_AT, SIZE_DIGITS, size_bytes) && has_sound_numbers(header) &&
+           sum_is_right(header);
+}
+
+/* Printable ASCII that does not end like a folder; into t->name. */
+static bool read_name(struct source_tar *t, const uint8_t *header, uint8_t type) {
+    size_t n = 0;
+    for (; n < NAME_BYTES && header[n] != '\0'; n++) {
+        if (header[n] < ' ' || header[n] > '~') {
+            return false;
+        }
+    }
+    if (n == 0 || (type == '0' && header[n - 1] == '/')) {
+        return false;
+    }
+    memcpy(t->name, header, n);
+    t->name[n] = '\0';
+    return true;
+}
+
+/* Whether records of pax, "27 mtime=1700000000.25\n" and so on, are all about what nobody here asks
+ * for. */
+static bool is_idle_pax(const uint8_t *text, size_t size_bytes) {
+    static const char *const idle[] = {
+        "mtime=", "atime=", "ctime=", "uid=", "gid=", "uname=", "gname="};
+    size_t at = 0;
+    while (at < size_bytes) {
+        size_t digits = 0;
+        size_t record = 0;
+        while (digits < 4 && at + digits < size_bytes && text[at + digits] >= '0' &&
+               text[at + digits] <= '9') {
+            record = record * 10 + (size_t)(text[at + digits++] - '0');
+        }
+        const char *key = (const char *)text + at + digits + 1;
+        if (digits == 0 || record < digits + 10 || record > size_bytes - at ||
+            text[at + digits] != ' ' || text[at + record - 1] != '\n') {
+            return false;
+        }
+        bool known = false;
+        for (size_t i = 0; i < sizeof(idle) / sizeof(idle[0]); i++) {
+            known = known || strncmp(key, idle[i], strlen(idle[i])) == 0;
+        }
+        if (!known || memchr(key, '\n', record - digits - 2) != NULL ||
+            memchr(key, '\0', record - digits - 2) != NULL) {
+            return false;
+        }
+        at += record;
+    }
+    return true;
+}
+
+/* The header behind the pax header at `at`, in the window; NULL when either is for others. */
+static enum status
+pass_pax(struct source_tar *t, uint64_t pax_bytes, const uint8_t **header, struct error *err) {
+    enum { MAX_PAX_BYTES = 4 * TAR_BLOCK_BYTES };
+    *header = NULL;
+    if (pax_bytes == 0 || pax_bytes > MAX_PAX_BYTES) {
+        return STATUS_OK;
+    }
+    size_t before = TAR_BLOCK_BYTES + (size_t)pax_bytes + tar_padding(pax_bytes);
+    TRY(fill(t, before + TAR_BLOCK_BYTES, err));
+    if (in_window(t) >= before + TAR_BLOCK_BYTES &&
+        is_idle_pax(here(t) + TAR_BLOCK_BYTES, (size_t)pax_bytes)) {
+        *header = here(t) + before;
+        t->at += before;
+    }
+    return STATUS_OK;
+}
+
+/* UNSUPPORTED, and `at` where it was. */
+static enum status leave(struct source_tar *t, struct error *err) {
+    t->at = t->header_offset;
+    return error_set(err, STATUS_UNSUPPORTED, "%s: a header at byte %llu that is not read here",
+                     t->path, (unsigned long long)t->at);
+}
+
+enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err) {
+    uint8_t type = 0;
+    uint64_t size_bytes = 0;
+    t->at += t->body_left;
+    t->body_left = 0;
+    t->at += tar_padding(t->at);
+    t->header_offset = t->at;
+    TRY(fill(t, TAR_BLOCK_BYTES, err));
+    size_t got = in_window(t);
+    if (got == 0 && t->at == t->size_bytes) {
+        return STATUS_END;
+    }
+    const uint8_t *header = here(t);
+    if (got >= TAR_BLOCK_BYTES && is_zero(header, TAR_BLOCK_BYTES)) {
+        return STATUS_END;
+    }
+    if (got < TAR_BLOCK_BYTES || !read_header(header, &type, &size_bytes)) {
+        return leave(t, err);
+    }
+    if (type == 'x') {
+        TRY(pass_pax(t, size_bytes, &header, err));
+        if (!header || !read_header(header, &type, &size_bytes) || type == 'x') {
+            return leave(t, err);
+        }
+    }
+    uint64_t body = t->at + TAR_BLOCK_BYTES;
+    if (!read_name(t, header, type) || (type == '5' && size_bytes > 0) || body > t->size_bytes ||
+        size_bytes > t->size_bytes - body ||
+        tar_padding(size_bytes) > t->size_bytes - body - size_bytes) {
+        return leave(t, err);
+    }
+    t->at = body;
+    t->body_left = size_bytes;
+    *out = (struct source_member){
+        .name = strncmp(t->name, "./", 2) == 0 ? t->name + 2 : t->name,
+        .is_file = type == '0',
+        .is_folder = type == '5',
+        .size_known = true,
+        .size_bytes = size_bytes,
+        .offset_bytes = t->header_offset,
+        .body_bytes = body,
+    };
+    return STATUS_OK;
+}
+
+/* ---- bodies -----------------------------------------------------------------------------------
+ */
+
+enum status source_tar_read(struct source_tar *t,
+                            void *out,
+                            size_t size_bytes,
+                            size_t *got,
+                            struct error *err) {
+    *got = size_bytes < t->body_left ? size_bytes : (size_t)t->body_left;
+    for (size_t done = 0; done < *got;) {
+        size_t left = *got - done;
+        size_t piece = 0;
+        if (in_window(t) == 0 && left >= WINDOW_BYTES) {
+            TRY(read_at(t, (uint8_t *)out + done, left, t->at, &piece, err));
+            t->window_offset = t->at + piece; /* it is empty and stands behind */
+            t->window_bytes = 0;
+        } else {
+            TRY(fill(t, 1, err));
+            piece = in_window(t) < left ? in_window(t) : left;
+            memcpy((uint8_t *)out + done, here(t), piece);
+        }
+        if (piece == 0) {
+            return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", t->path);
+        }
+        t->at += piece;
+        t->body_left -= piece;
+        done += piece;
+    }
+    return STATUS_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+enum status source_tar_open(struct source_tar **out,
+                            int fd,
+                            uint64_t size_bytes,
+                            const char *path,
+                            struct error *err) {
+    uint8_t type = 0;
+    uint64_t body_bytes = 0;
+    *out = NULL;
+    struct source_tar *t = calloc(1, sizeof(*t));
+    if (!t) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    t->fd = fd;
+    t->path = path;
+    t->size_bytes = size_bytes;
+    t->step_bytes = WINDOW_BYTES;
+    enum status s = fill(t, TAR_BLOCK_BYTES, err);
+    if (s == STATUS_OK &&
+        (in_window(t) < TAR_BLOCK_BYTES || !read_header(t->window, &type, &body_bytes))) {
+        s = leave(t, err);
+    }
+    if (s != STATUS_OK) {
+        free(t);
+        return s;
+    }
+    *out = t;
+    return STATUS_OK;
+}
+
+void source_tar_close(struct source_tar *t) {
+    free(t);
+}
+
+uint64_t source_tar_offset(const struct source_tar *t) {
+    return t->header_offset;
+}
+
+uint64_t source_tar_position(const struct source_tar *t) {
+    uint64_t end = t->window_offset + t->window_bytes;
+    return end > t->at ? end : t->at;
+}

@@ -1,0 +1,472 @@
+/*
+ * WebDataset archives (tar and zip, also .gz and .zst, also from a pipe), read once from front to
+ * back.
+ *
+ *     00012.jpg 00012.txt 00012.json | 00013.txt 00013.png | ...
+ *     \_______ one row _____________/
+ *
+ * A row ends with its stem, and before a member that it has already: a second .txt or .json, a
+ * picture of the same name, or any picture once there are picture and caption. Other pictures of
+ * the row ("00012.depth.png") are extras: each follows as a row of its own that only says so, so
+ * that no picture is lost without a line in the list.
+ *
+ * Passing over rows takes the same decisions from the same bytes, the names and the first
+ * PEEK_BYTES of what may be a picture, and leaves the rest unread.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "formats/image/image_codec.h"
+#include "pack/source/archive_internal.h"
+#include "pack/source/source_internal.h"
+
+enum {
+    PEEK_BYTES = 64,             /* tell a picture */
+    EXTRAS_END_BYTES = 64 << 10, /* a row with more names of extras than this ends */
+};
+
+struct source_wds {
+    struct source base;
+    struct source_archive *archive;
+    const struct source_member *pending; /* first member of the next row; NULL: none yet */
+    uint64_t
+        entry_bytes; /* where the entry behind the last pending one begins, or the archive ends */
+    bool at_end;
+    bool sparse; /* rows are passed over */
+    char caption_member[SOURCE_MAX_NAME_BYTES +
+                        1];     /* of the .json; empty: the .txt is the caption */
+    struct byte_buffer text;    /* the .txt being read */
+    struct byte_buffer member;  /* the picture being read; changes places with the row's */
+    struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
+    struct byte_buffer picture; /* name of the picture that the row has; ends with a NUL */
+    struct byte_buffer extras;  /* names, each with a NUL behind it */
+    size_t extras_at;           /* those before it have become rows */
+};
+
+/* What the members of a row have given so far. */
+struct row_parts {
+    bool image, json;
+    bool guessed; /* the image is one by its name only */
+    bool text;    /* STEM.txt; without it the others are no captions */
+    uint32_t text_count;
+    uint32_t numbers[SOURCE_MAX_CAPTIONS];         /* (text_count) of the texts; STEM.txt is 0 */
+    uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
+};
+
+enum member_kind { MEMBER_TEXT, MEMBER_JSON, MEMBER_PICTURE, MEMBER_OTHER };
+
+/* Bytes of folder and base name up to its first dot. */
+static size_t stem_bytes(const char *name) {
+    const char *slash = strrchr(name, '/');
+    const char *base = slash ? slash + 1 : name;
+    return (size_t)(base - name) + strcspn(base, ".");
+}
+
+/* The next regular file that has a stem: hidden files, such as "._x" of macOS, have none. */
+static enum status next_entry(struct source_wds *w, struct error *err) {
+    bool first = true;
+    w->pending = NULL;
+    while (!w->at_end) {
+        enum status s = source_archive_next(w->archive, err);
+        if (first) { /* the entries behind it may be of no row */
+            w->entry_bytes = source_archive_offset(w->archive);
+            first = false;
+        }
+        w->base.position_bytes = source_archive_position(w->archive);
+        TRY(s);
+        if (s == STATUS_END) {
+            w->at_end = true;
+            break;
+        }
+        const struct source_member *m = source_archive_member(w->archive);
+        size_t stem = stem_bytes(m->name);
+        if (m->is_file && stem > 0 && m->name[stem - 1] != '/' && m->name[stem] == '.') {
+            w->pending = m;
+            return STATUS_OK;
+        }
+        w->base.ignored += !m->is_folder;
+    }
+    return STATUS_END;
+}
+
+static bool has_caption(const struct source_wds *w, const struct row_parts *parts) {
+    return w->caption_member[0] != '\0' ? parts->json : parts->text;
+}
+
+/* Which text of its row a member is: STEM.txt 0, and STEM.1.txt, STEM.2.txt, ... of further
+ * captions, as our own shards have them. */
+static bool text_number(const char *extension, uint32_t *out) {
+    size_t digits = strspn(extension, "0123456789");
+    *out = 0;
+    if (strcasecmp(extension, "txt") == 0) {
+        return true;
+    }
+    if (digits == 0 || digits > 4 || extension[0] == '0' ||
+        strcasecmp(extension + digits, ".txt") != 0) {
+        return false;
+    }
+    *out = (uint32_t)strtoul(extension, NULL, 10);
+    return true;
+}
+
+static enum status take_text(struct source_wds *w,
+                             struct source_row *row,
+                             struct row_parts *parts,
+                             struct error *err) {
+    const char *name = w->pending->name;
+    uint32_t number = 0;
+    text_number(name + stem_bytes(name) + 1, &number);
+    parts->text = parts->text || number == 0;
+    if (parts->text_count == SOURCE_MAX_CAPTIONS) {
+        source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d", SOURCE_MAX_CAPTIONS);
+        return STATUS_OK;
+    }
+    parts->numbers[parts->text_count++] = number;
+    if (w->sparse || w->caption_member[0] != '\0') {
+        return STATUS_OK;
+    }
+    bool fits;
+    uint32_t before = row->caption_count;
+    TRY(source_archive_read(w->archive, &w->text, SOURCE_MAX_TEXT_BYTES, &fits, err));
+    if (!fits) {
+        source_row_reject(row, REASON_CAPTION_LIMIT, "more than %d bytes", SOURCE_MAX_TEXT_BYTES);
+        return STATUS_OK;
+    }
+    TRY(source_row_add_caption(row, (const char *)w->text.data, w->text.size_bytes, err));
+    if (row->caption_count > before) {
+        parts->caption_numbers[before] = number;
+    }
+    return STATUS_OK;
+}
+
+/* Moves the caption at `from` to the place `to` before it. */
+static enum status move_caption(struct source_wds *w,
+                                struct source_row *row,
+                                uint32_t from,
+                                uint32_t to,
+                                struct error *err) {
+    size_t at[2] = {0, 0};
+    uint32_t size = row->caption_size_bytes[from];
+    for (uint32_t k = 0; k < from; k++) {
+        at[0] += k < to ? row->caption_size_bytes[k] : 0;
+        at[1] += row->caption_size_bytes[k];
+    }
+    w->text.size_bytes = 0;
+    TRY(byte_buffer_append(&w->text, row->text.data + at[1], size, err));
+    memmove(row->text.data + at[0] + size, row->text.data + at[0], at[1] - at[0]);
+    memcpy(row->text.data + at[0], w->text.data, size);
+    memmove(row->caption_size_bytes + to + 1, row->caption_size_bytes + to,
+            (from - to) * sizeof(row->caption_size_bytes[0]));
+    row->caption_size_bytes[to] = size;
+    return STATUS_OK;
+}
+
+/* Captions by their numbers, in whatever order the members came: a sorted tar has STEM.1.txt before
+ * STEM.txt. */
+static enum status order_captions(struct source_wds *w,
+                                  struct source_row *row,
+                                  struct row_parts *parts,
+                                  struct error *err) {
+    uint32_t *numbers = parts->caption_numbers;
+    if (!parts->text && w->caption_member[0] == '\0') {
+        row->caption_count = 0;
+        row->text.size_bytes = 0;
+    }
+    for (uint32_t from = 1; from < row->caption_count; from++) {
+        uint32_t to = from;
+        while (to > 0 && numbers[to - 1] > numbers[from]) {
+            to--;
+        }
+        if (to < from) {
+            uint32_t number = numbers[from];
+            TRY(move_caption(w, row, from, to, err));
+            memmove(numbers + to + 1, numbers + to, (from - to) * sizeof(*numbers));
+            numbers[to] = number;
+        }
+    }
+    return STATUS_OK;
+}
+
+/* Only read here: checking it costs more than all else about a row, and can be done elsewhere. */
+static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
+    if (w->sparse) {
+        return STATUS_OK;
+    }
+    bool fits;
+    TRY(source_archive_read(w->archive, &row->json, SOURCE_MAX_JSON_BYTES, &fits, err));
+    row->json_unchecked = true;
+    strcpy(row->caption_member, w->caption_member);
+    if (!fits) {
+        char why[64];
+        snprintf(why, sizeof(why), "more than %d bytes", SOURCE_MAX_JSON_BYTES);
+        source_row_drop_json(row, why);
+    }
+    return STATUS_OK;
+}
+
+static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
+    return byte_buffer_append(names, name, strlen(name) + 1, err);
+}
+
+/* One more picture than the row takes, unless it turns out to be none. */
+static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
+    if (!named_image) {
+        uint8_t head[PEEK_BYTES];
+        size_t got = 0;
+        TRY(source_archive_peek(w->archive, head, &got, sizeof(head), err));
+        if (image_format_of(head, got) == IMAGE_FORMAT_UNKNOWN) {
+            return STATUS_OK;
+        }
+    }
+    return add_name(&w->extras, w->pending->name, err);
+}
+
+/* What there is to know of a picture: whether it is within the limit, and one by its content.
+ * w->member then holds it, or as much as tells that, when rows are passed over. */
+static enum status
+look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
+    const struct source_member *m = w->pending;
+    if (w->sparse && m->size_known) {
+        w->member.size_bytes = 0;
+        TRY(byte_buffer_reserve(&w->member, PEEK_BYTES, err));
+        TRY(source_archive_peek(w->archive, w->member.data, &w->member.size_bytes, PEEK_BYTES,
+                                err));
+        *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
+    } else {
+        TRY(source_archive_read(w->archive, &w->member, SOURCE_MAX_IMAGE_BYTES, fits, err));
+    }
+    *real = *fits && image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
+    return STATUS_OK;
+}
+
+static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
+    struct byte_buffer c = *a;
+    *a = *b;
+    *b = c;
+}
+
+/* The first member that is a picture by content wins; one that is so by its name alone stays until
+ * then, so that the decoder says what is wrong with it. */
+static enum status take_picture(struct source_wds *w,
+                                struct source_row *row,
+                                struct row_parts *parts,
+                                bool named_image,
+                                struct error *err) {
+    if (parts->image && !parts->guessed) {
+        return take_extra(w, named_image, err);
+    }
+    bool fits, real;
+    TRY(look_at_picture(w, &fits, &real, err));
+    if (!real && !named_image) {
+        return STATUS_OK;
+    }
+    const char *name = w->pending->name;
+    if (!real && parts->image) {
+        return add_name(&w->extras, name, err);
+    }
+    if (!fits) {
+        source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
+    }
+    if (parts->image) {
+        TRY(add_name(&w->extras, (const char *)w->picture.data, err));
+    }
+    w->picture.size_bytes = 0;
+    TRY(add_name(&w->picture, name, err));
+    swap_buffers(&row->image, &w->member);
+    row->image_offset_bytes = w->pending->body_bytes;
+    parts->image = true;
+    parts->guessed = fits && !real;
+    return STATUS_OK;
+}
+
+static enum member_kind kind_of(const char *name, size_t stem) {
+    const char *extension = name + stem + 1;
+    uint32_t number;
+    if (text_number(extension, &number)) {
+        return MEMBER_TEXT;
+    }
+    if (strcasecmp(extension, "json") == 0) {
+        return MEMBER_JSON;
+    }
+    const char *last = strrchr(extension, '.');
+    last = last ? last + 1 : extension;
+    return source_is_image_extension(last, strlen(last)) ? MEMBER_PICTURE : MEMBER_OTHER;
+}
+
+static bool is_new_text(const struct row_parts *parts, const char *extension) {
+    uint32_t number;
+    text_number(extension, &number);
+    for (uint32_t i = 0; i < parts->text_count; i++) {
+        if (parts->numbers[i] == number) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the pending member is of the row that has these parts. */
+static bool
+belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
+    const char *name = w->pending->name;
+    size_t stem = stem_bytes(name);
+    if (stem != w->key.size_bytes || memcmp(name, w->key.data, stem) != 0 ||
+        w->extras.size_bytes >= EXTRAS_END_BYTES) {
+        return false;
+    }
+    switch (kind) {
+    case MEMBER_TEXT:
+        return is_new_text(parts, name + stem + 1);
+    case MEMBER_JSON:
+        return !parts->json;
+    case MEMBER_PICTURE:
+        return !parts->image ||
+               (!has_caption(w, parts) && strcmp(name, (const char *)w->picture.data) != 0);
+    case MEMBER_OTHER:
+        break;
+    }
+    return true;
+}
+
+/* The pending member into the row; OK and *took false when it begins the next one. */
+static enum status take_member(struct source_wds *w,
+                               struct source_row *row,
+                               struct row_parts *parts,
+                               bool *took,
+                               struct error *err) {
+    const char *name = w->pending->name;
+    enum member_kind kind = kind_of(name, stem_bytes(name));
+    *took = belongs(w, parts, kind);
+    if (!*took) {
+        return STATUS_OK;
+    }
+    switch (kind) {
+    case MEMBER_TEXT:
+        return take_text(w, row, parts, err);
+    case MEMBER_JSON:
+        parts->json = true;
+        return take_json(w, row, err);
+    case MEMBER_PICTURE:
+    case MEMBER_OTHER:
+        break;
+    }
+    return take_picture(w, row, parts, kind == MEMBER_PICTURE, err);
+}
+
+/* The next extra as a row of its own. */
+static void give_extra(struct source_wds *w, struct source_row *row) {
+    const char *name = (const char *)w->extras.data + w->extras_at;
+    w->extras_at += strlen(name) + 1;
+    source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
+    source_row_reject(row, REASON_IMAGE_EXTRA, "%.100s: the row has its picture, %.100s", name,
+                      (const char *)w->picture.data);
+}
+
+/* The members of one row; passed over where w->sparse says so. */
+static enum status take_members(struct source_wds *w,
+                                struct source_row *row,
+                                struct row_parts *parts,
+                                struct error *err) {
+    enum status status = w->pending ? STATUS_OK : next_entry(w, err);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    w->key.size_bytes = 0;
+    w->picture.size_bytes = 0;
+    w->extras.size_bytes = 0;
+    w->extras_at = 0;
+    const char *name = w->pending->name;
+    TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
+    source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
+    row->offset_bytes = w->pending->offset_bytes;
+    bool took = true;
+    while (status == STATUS_OK && took && w->pending) {
+        status = take_member(w, row, parts, &took, err);
+        if (status == STATUS_OK && took) {
+            status = next_entry(w, err);
+            row->end_bytes = w->entry_bytes;
+        }
+    }
+    return status < STATUS_OK ? status : STATUS_OK;
+}
+
+static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    w->sparse = false;
+    if (w->extras_at < w->extras.size_bytes) {
+        give_extra(w, row);
+        return STATUS_OK;
+    }
+    struct row_parts parts = {0};
+    enum status status = take_members(w, row, &parts, err);
+    if (status != STATUS_OK) {
+        return status;
+    }
+    TRY(order_captions(w, row, &parts, err));
+    if (!parts.image) {
+        source_row_reject(row, REASON_IMAGE_MISSING,
+                          "no picture beside it: a row's members have "
+                          "one name and follow each other");
+    }
+    if (!has_caption(w, &parts)) {
+        source_row_reject(row, REASON_CAPTION_MISSING,
+                          "no caption: a member of the same name ending in .%s is wanted right "
+                          "before or behind the picture; --caption-column takes it from the .json, "
+                          "--from folders takes folders as classes",
+                          w->caption_member[0] != '\0' ? "json" : "txt");
+    }
+    return STATUS_OK;
+}
+
+static enum status wds_skip(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    if (w->extras_at < w->extras.size_bytes) {
+        w->extras_at += strlen((const char *)w->extras.data + w->extras_at) + 1;
+        return STATUS_OK;
+    }
+    w->sparse = true;
+    struct row_parts parts = {0};
+    return take_members(w, row, &parts, err);
+}
+
+static void wds_close(struct source *s) {
+    struct source_wds *w = (struct source_wds *)s;
+    source_archive_close(w->archive);
+    byte_buffer_fini(&w->text);
+    byte_buffer_fini(&w->member);
+    byte_buffer_fini(&w->key);
+    byte_buffer_fini(&w->picture);
+    byte_buffer_fini(&w->extras);
+    free(w);
+}
+
+static const struct source_ops wds_ops = {wds_next, wds_skip, wds_close};
+
+enum status source_open_wds(struct source **out,
+                            const char *path,
+                            const struct source_options *opt,
+                            struct error *err) {
+    struct source_wds *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    w->base.ops = &wds_ops;
+    byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
+    byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES);
+    byte_buffer_init(&w->key, 0);
+    byte_buffer_init(&w->picture, 0);
+    byte_buffer_init(&w->extras, 0);
+    if (opt->caption_column) {
+        strcpy(w->caption_member, opt->caption_column); /* source_open has looked at its size */
+    }
+    enum status s = source_archive_open(&w->archive, path, opt, &w->base.rows, err);
+    if (s != STATUS_OK) {
+        wds_close(&w->base);
+        return s;
+    }
+    w->base.size_bytes = source_archive_size(w->archive);
+    w->base.plain_tar = source_archive_is_plain_tar(w->archive);
+    *out = &w->base;
+    return STATUS_OK;
+}

@@ -1,0 +1,94 @@
+/*
+ * ccbench_internal: what the parts of ccbench share.
+ */
+#ifndef TOOLS_CCBENCH_CCBENCH_INTERNAL_H
+#define TOOLS_CCBENCH_CCBENCH_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "loader/loader.h"
+#include "loader/sources.h"
+#include "tools/cli/cli.h"
+
+int ccbench_loader(int argc, char **argv);
+int ccbench_decode(int argc, char **argv);
+int ccbench_ops(int argc, char **argv);
+int ccbench_step(int argc, char **argv);
+
+/* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
+ * loader that cost nothing would reach. With `digest` each thread also hashes what it made, as the
+ * consumer of a loader run with --digest does. */
+struct bench_limit; /* opaque */
+
+enum {
+    BENCH_MAX_MEMORY_MIB = 1024, /* for the images; the first ones of the run that fit */
+};
+
+/* Reads the images of step_count batches from global step first_step on. `opt` and `threads` as the
+ * loader has them; sources and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT or
+ * INTERRUPTED. */
+enum status bench_limit_create(struct bench_limit **out,
+                               const struct loader_options *opt,
+                               uint32_t threads,
+                               const struct sources *sources,
+                               const struct tokenizer *tokenizer,
+                               uint64_t first_step,
+                               uint64_t step_count,
+                               bool digest,
+                               struct error *err);
+void bench_limit_destroy(struct bench_limit *b); /* accepts NULL */
+
+/* How many images it holds. */
+uint64_t bench_limit_count(const struct bench_limit *b);
+
+/* Makes pairs_count samples on all threads, going round through the images. Requires one image at
+ * least. Returns OK, NOMEM, INTERRUPTED, or what the functions gave for a reason other than a
+ * damaged sample. */
+enum status bench_limit_run(struct bench_limit *b,
+                            double *pairs_per_s,
+                            uint64_t pairs_count,
+                            struct error *err);
+
+/* What a machine does at best, measured through its operators. */
+struct bench_machine {
+    double product_flops; /* per second, of a square matrix product */
+    int64_t product_side;
+    double copy_bytes; /* per second, read and written, of rows of 4 KB in random order */
+};
+
+/* large: a product of 8192 and a copy of 1 GiB, calls in a row without a wait; else of 1536 and
+ * 64 MiB. Each for `seconds`. Returns OK, INTERRUPTED or what the device says. */
+enum status bench_machine(struct bench_machine *out,
+                          struct device *dev,
+                          enum dtype type,
+                          bool large,
+                          double seconds,
+                          struct error *err);
+
+/* Whether a name is that of a device whose calls compute before they return. */
+bool bench_is_host(const char *device);
+
+/* What the convolutions alone of a training step cost on the CPU. */
+struct bench_convolutions {
+    double images_per_s;
+    double gflops;     /* per second */
+    double flops;      /* of one step */
+    double seconds[3]; /* forward, gradients of inputs, gradients of weights; each at its best */
+    int32_t count;
+};
+
+/* The network ("resnet18", "resnet34", "resnet50") at px x px and a batch, on the threads that the
+ * device cpu was opened with, in f32 or bf16: bare oneDNN primitives, all that a step needs, which
+ * is not the gradient of the pictures. Returns OK, USAGE (unknown name), NOMEM, LIMIT, DEVICE or
+ * INTERRUPTED. */
+enum status bench_convolutions(struct bench_convolutions *out,
+                               const char *network,
+                               int64_t px,
+                               int64_t batch,
+                               enum dtype dtype,
+                               struct error *err);
+
+#endif

@@ -1,0 +1,345 @@
+/*
+ * ccbench decode: how fast this machine decodes the JPEGs of a dataset, from memory, with nothing
+ * behind it: whole, at a half, at a quarter, and the middle of the picture alone. What the loader's
+ * limit is made of, and what packing at another size would buy.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
+#include "formats/base/rng.h"
+#include "formats/dataset/dataset.h"
+#include "formats/image/image_codec.h"
+#include "tools/ccbench/ccbench_internal.h"
+
+enum { MAX_MEMORY_MIB = 256 };
+
+struct options {
+    uint64_t threads;
+    uint64_t samples;
+    uint64_t seconds_ms;
+    bool json;
+};
+
+static const struct cli_option rows[] = {
+    {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "1", .max = "1024",
+     .default_text = "1", .metavar = "N", .help = "threads, each with a decoder of its own"},
+    {"samples", 0, CLI_U64, CLI_FIELD(struct options, samples), .min = "1", .max = "65536",
+     .default_text = "2000", .metavar = "N",
+     .help = "pictures, drawn at random; as many as fit into 256 MiB"},
+    {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
+     .min = "50ms", .max = "1h", .default_text = "8", .metavar = "T",
+     .help = "time to measure for, all ways together"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccbench decode",
+    .purpose = "measures the bare decoding of a dataset's JPEGs, in pictures and bytes a second "
+               "and core",
+    .usage = (const char *const[]){"DIR [--threads N] [--json]", NULL},
+    .notes =
+        (const char *const[]){
+            "MB/s are megabytes of JPEG, which is what the time of decoding follows. half and "
+            "quarter are decoded at that scale; crop is the middle half of the picture's area at "
+            "full size, with what is outside skipped where the format allows it.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+enum way { WAY_FULL, WAY_HALF, WAY_QUARTER, WAY_CROP, WAY_COUNT };
+static const char *const way_names[WAY_COUNT] = {"full", "half", "quarter", "crop"};
+
+struct picture {
+    uint8_t *data;
+    uint32_t size_bytes;
+    int32_t width_px, height_px;
+};
+
+struct pictures {
+    struct picture *items;
+    uint32_t count;
+    uint64_t skipped; /* not JPEG, or damaged */
+    uint64_t bytes;
+};
+
+/* --- pictures --- */
+
+static enum status
+read_picture(struct picture *p, const struct dataset *d, uint64_t position, struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct dataset_sample s;
+    struct file *f = NULL;
+    struct image_info info;
+    size_t got = 0;
+    TRY(dataset_sample_at(d, position, &s, err));
+    p->data = malloc(s.image_span_bytes);
+    if (p->data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the pictures");
+    }
+    const char *path = dataset_shard_path(d, s.shard);
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status status = fs->pread(f, p->data, &got, s.image_span_bytes, s.image_offset, err);
+    fs->close(f);
+    TRY(status);
+    if (got != s.image_span_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside a picture", path);
+    }
+    TRY(shard_image_compact(p->data, s.image_span_bytes, s.image_bytes, err));
+    TRY(image_probe(&info, p->data, s.image_bytes, NULL, err));
+    if (info.format != IMAGE_FORMAT_JPEG) {
+        return error_set(err, STATUS_UNSUPPORTED, "not a JPEG");
+    }
+    p->size_bytes = s.image_bytes;
+    p->width_px = info.width_px;
+    p->height_px = info.height_px;
+    return STATUS_OK;
+}
+
+static enum status
+read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, struct error *err) {
+    uint64_t n = dataset_sample_count(d);
+    struct permutation order;
+    if (n == 0) {
+        return error_set(err, STATUS_USAGE, "the dataset holds no sample");
+    }
+    permutation_init(&order, n, 0, 0);
+    out->items = calloc(wanted, sizeof(*out->items));
+    if (out->items == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the pictures");
+    }
+    for (uint64_t i = 0; i < n && out->count < wanted; i++) {
+        struct picture *p = &out->items[out->count];
+        struct error why = {0};
+        enum status s = read_picture(p, d, permutation_at(&order, i), &why);
+        if (s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT) {
+            free(p->data);
+            *p = (struct picture){0};
+            out->skipped++;
+            continue;
+        }
+        out->count++;
+        if (s < STATUS_OK) {
+            *err = why;
+            return s;
+        }
+        out->bytes += p->size_bytes;
+        if (out->bytes > (uint64_t)MAX_MEMORY_MIB << 20) {
+            break;
+        }
+        if (cli_interrupted()) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    return out->count > 0 ? STATUS_OK
+                          : error_set(err, STATUS_USAGE, "the dataset holds no JPEG that decodes");
+}
+
+static void free_pictures(struct pictures *p) {
+    for (uint32_t i = 0; p->items != NULL && i < p->count; i++) {
+        free(p->items[i].data);
+    }
+    free(p->items);
+}
+
+/* --- decoding --- */
+
+struct worker {
+    const struct pictures *pictures;
+    enum way way;
+    uint32_t first; /* picture to begin with, so that threads are not in step */
+    int64_t end_ns;
+    pthread_t thread;
+    uint64_t count, bytes;
+    int64_t cpu_ns;
+    enum status status;
+    struct error err;
+};
+
+static struct image_decode_options options_of(enum way way, const struct picture *p) {
+    struct image_decode_options how = {0};
+    int32_t parts = way == WAY_HALF ? 2 : 4;
+    if (way == WAY_HALF || way == WAY_QUARTER) {
+        how.min_width_px = (p->width_px + parts - 1) / parts;
+        how.min_height_px = (p->height_px + parts - 1) / parts;
+    } else if (way == WAY_CROP) {
+        int32_t w = (int32_t)(p->width_px * 0.7071) + 1;
+        int32_t h = (int32_t)(p->height_px * 0.7071) + 1;
+        w = w < p->width_px ? w : p->width_px;
+        h = h < p->height_px ? h : p->height_px;
+        how.region = (struct image_rect){(p->width_px - w) / 2, (p->height_px - h) / 2, w, h};
+    }
+    return how;
+}
+
+static void *work(void *arg) {
+    struct worker *w = arg;
+    struct image_decoder *decoder = NULL;
+    w->status = image_decoder_create(&decoder, NULL, &w->err);
+    int64_t begin_ns = clock_thread_cpu_ns();
+    uint32_t at = w->first;
+    while (w->status == STATUS_OK && clock_now_ns() < w->end_ns && !cli_interrupted()) {
+        const struct picture *p = &w->pictures->items[at];
+        struct image_decode_options how = options_of(w->way, p);
+        struct image_view view;
+        enum status s = image_decode(decoder, &view, NULL, p->data, p->size_bytes, &how, &w->err);
+        if (s == STATUS_NOMEM || s == STATUS_INVALID) {
+            w->status = s;
+        }
+        w->count += s == STATUS_OK;
+        w->bytes += s == STATUS_OK ? p->size_bytes : 0;
+        at = (at + 1) % w->pictures->count;
+    }
+    w->cpu_ns = clock_thread_cpu_ns() - begin_ns;
+    image_decoder_destroy(decoder);
+    return NULL;
+}
+
+struct rate {
+    double images_per_s; /* of one core */
+    double mb_per_s;
+};
+
+/* Rates are by the processor's time, so that what else runs here does not count. */
+static enum status measure(struct rate *out,
+                           const struct pictures *pictures,
+                           struct worker *workers,
+                           uint32_t threads,
+                           enum way way,
+                           int64_t ns,
+                           struct error *err) {
+    enum status s = STATUS_OK;
+    uint32_t started = 0;
+    uint64_t count = 0;
+    uint64_t bytes = 0;
+    int64_t cpu_ns = 0;
+    int64_t end_ns = clock_now_ns() + ns;
+    for (; started < threads && s == STATUS_OK; started++) {
+        struct worker *w = &workers[started];
+        *w = (struct worker){.pictures = pictures,
+                             .way = way,
+                             .first = (uint32_t)((uint64_t)started * pictures->count / threads),
+                             .end_ns = end_ns};
+        int e = pthread_create(&w->thread, NULL, work, w);
+        if (e != 0) {
+            s = error_set(err, STATUS_NOMEM, "cannot start a thread: %s", strerror(e));
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        pthread_join(workers[i].thread, NULL);
+        count += workers[i].count;
+        bytes += workers[i].bytes;
+        cpu_ns += workers[i].cpu_ns;
+        if (s == STATUS_OK && workers[i].status < STATUS_OK) {
+            s = workers[i].status;
+            *err = workers[i].err;
+        }
+    }
+    if (s == STATUS_OK && cli_interrupted()) {
+        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    double seconds = (double)cpu_ns / 1e9;
+    *out = (struct rate){seconds > 0 ? (double)count / seconds : 0,
+                         seconds > 0 ? (double)bytes / 1e6 / seconds : 0};
+    return s;
+}
+
+/* --- result --- */
+
+static enum status print_json(const struct rate rates[WAY_COUNT],
+                              const struct pictures *p,
+                              const struct options *o,
+                              struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "images", p->count);
+    json_u64(&w, "image_bytes", p->bytes);
+    json_u64(&w, "skipped", p->skipped);
+    json_u64(&w, "threads", o->threads);
+    for (int i = 0; i < WAY_COUNT; i++) {
+        json_open_object(&w, way_names[i]);
+        json_double(&w, "images_per_s_per_core", rates[i].images_per_s);
+        json_double(&w, "mb_per_s_per_core", rates[i].mb_per_s);
+        json_close_object(&w);
+    }
+    json_close_object(&w);
+    json_newline(&w);
+    enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        fwrite(w.out.data, 1, w.out.size_bytes, stdout);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+static void
+print_text(const struct rate rates[WAY_COUNT], const struct pictures *p, const struct options *o) {
+    printf("%u JPEGs of %.1f KB on average, %" PRIu64 " threads\n", p->count,
+           (double)p->bytes / 1e3 / p->count, o->threads);
+    for (int i = 0; i < WAY_COUNT; i++) {
+        printf("  %-8s %10.1f images/s %8.1f MB/s per core\n", way_names[i], rates[i].images_per_s,
+               rates[i].mb_per_s);
+    }
+}
+
+static enum status
+measure_all(const struct pictures *p, const struct options *o, struct error *err) {
+    struct rate rates[WAY_COUNT];
+    struct worker *workers = calloc(o->threads, sizeof(*workers));
+    if (workers == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %" PRIu64 " threads", o->threads);
+    }
+    enum status s = STATUS_OK;
+    for (int i = 0; i < WAY_COUNT && s == STATUS_OK; i++) {
+        s = measure(&rates[i], p, workers, (uint32_t)o->threads, (enum way)i,
+                    (int64_t)o->seconds_ms * 1000000 / WAY_COUNT, err);
+    }
+    free(workers);
+    TRY(s);
+    if (o->json) {
+        TRY(print_json(rates, p, o, err));
+    } else {
+        print_text(rates, p, o);
+    }
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return error_set_errno(err, "cannot write to stdout");
+    }
+    return STATUS_OK;
+}
+
+static enum status run(const struct options *o, const char *dir, struct error *err) {
+    struct dataset *d = NULL;
+    struct pictures pictures = {0};
+    TRY(dataset_open(&d, dir, NULL, err));
+    enum status s = read_pictures(&pictures, d, o->samples, err);
+    dataset_close(d);
+    if (s == STATUS_OK) {
+        s = measure_all(&pictures, o, err);
+    }
+    free_pictures(&pictures);
+    return s;
+}
+
+int ccbench_decode(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&program, s, &err);
+    }
+    cli_signals_install();
+    s = run(&o, a.items[0], &err);
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

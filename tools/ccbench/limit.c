@@ -1,0 +1,278 @@
+/*
+ * ccbench limit: the bare rate of decoding, augmenting and tokenizing. A shared counter gives each
+ * thread the next sample, so that all threads end together however unequal the pictures are, and
+ * each crop is drawn for (epoch, id) just as in the loader.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/file_io.h"
+#include "formats/base/hash.h"
+#include "loader/sample_work.h"
+#include "loader/sampler.h"
+#include "tools/ccbench/ccbench_internal.h"
+
+struct bench_image {
+    struct source_sample sample;
+    uint64_t epoch;
+    uint8_t *span;
+};
+
+struct bench_thread {
+    struct bench_limit *bench;
+    struct sample_work *work;
+    uint8_t *span;                     /* room for one: images in several pieces are put together in
+                                          a copy */
+    uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
+    int32_t *tokens;
+    struct hasher *digest; /* NULL: not asked for */
+    pthread_t thread;
+    enum status status;
+    struct error err;
+};
+
+struct bench_limit {
+    uint32_t thread_count;
+    uint32_t views;
+    size_t pixel_bytes; /* of a view */
+    size_t token_bytes;
+    struct bench_thread *threads;
+    struct bench_image *images;
+    uint64_t image_count;
+    uint64_t wanted_count; /* fixed while threads run */
+    /* Next sample over all threads; relaxed, since nothing else is told by it. */
+    atomic_uint_fast64_t next;
+};
+
+enum { MAX_IMAGES = 1 << 20 };
+
+/* --- the samples --- */
+
+static enum status
+read_image(struct bench_image *image, const struct sources *sources, struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct file *f = NULL;
+    size_t got = 0;
+    const struct dataset_sample *s = &image->sample.sample;
+    const char *path = sources_shard_path(sources, image->sample.shard);
+    image->span = malloc(s->image_span_bytes);
+    if (image->span == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the images");
+    }
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status status = fs->pread(f, image->span, &got, s->image_span_bytes, s->image_offset, err);
+    fs->close(f);
+    TRY(status);
+    if (got != s->image_span_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside an image", path);
+    }
+    return STATUS_OK;
+}
+
+/* The samples of the batches in the order of delivery, as far as there is room. */
+static enum status read_images(struct bench_limit *b,
+                               const struct sources *sources,
+                               const struct sampler *sampler,
+                               uint64_t first_step,
+                               uint64_t step_count,
+                               struct error *err) {
+    uint64_t left_bytes = (uint64_t)BENCH_MAX_MEMORY_MIB << 20;
+    b->images = calloc(MAX_IMAGES, sizeof(*b->images));
+    if (b->images == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the images");
+    }
+    for (uint64_t step = first_step; step - first_step < step_count; step++) {
+        struct sampler_batch batch;
+        if (sampler_batch_at(sampler, step, &batch) != STATUS_OK) {
+            return STATUS_OK;
+        }
+        for (uint32_t i = 0; i < batch.count; i++) {
+            struct sampler_place place = sampler_place_at(sampler, &batch, i);
+            struct bench_image *image = &b->images[b->image_count];
+            image->epoch = batch.epoch;
+            if (sources_sample_at(sources, place.source, place.ordinal, &image->sample, err) !=
+                STATUS_OK) {
+                continue; /* the loader replaces it */
+            }
+            if (b->image_count + 1 == MAX_IMAGES ||
+                image->sample.sample.image_span_bytes > left_bytes) {
+                return STATUS_OK;
+            }
+            left_bytes -= image->sample.sample.image_span_bytes;
+            b->image_count++; /* first, so that what a failed read has allocated is freed */
+            TRY(read_image(image, sources, err));
+        }
+        if (cli_interrupted()) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    return STATUS_OK;
+}
+
+/* --- life --- */
+
+static enum status make_thread(struct bench_thread *t,
+                               const struct loader_options *opt,
+                               const struct sources *sources,
+                               const struct tokenizer *tokenizer,
+                               bool digest,
+                               struct error *err) {
+    bool enough = true;
+    for (uint32_t v = 0; v < opt->views; v++) {
+        t->views[v] = malloc(t->bench->pixel_bytes);
+        enough = enough && t->views[v] != NULL;
+    }
+    t->span = malloc(sources_max_span_bytes(sources));
+    t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
+    if (!enough || t->span == NULL || t->tokens == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the measuring threads");
+    }
+    if (digest) {
+        TRY(hasher_create(&t->digest, err));
+    }
+    return sample_work_create(&t->work, opt, sources, tokenizer, err);
+}
+
+enum status bench_limit_create(struct bench_limit **out,
+                               const struct loader_options *opt,
+                               uint32_t threads,
+                               const struct sources *sources,
+                               const struct tokenizer *tokenizer,
+                               uint64_t first_step,
+                               uint64_t step_count,
+                               bool digest,
+                               struct error *err) {
+    enum status s;
+    struct sampler sampler;
+    *out = NULL;
+    TRY(sampler_init(&sampler, sources_live_counts(sources), sources_weights(sources),
+                     sources_count(sources), opt, err));
+    struct bench_limit *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the measurement");
+    }
+    b->views = opt->views;
+    b->pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
+    b->token_bytes = opt->max_tokens * sizeof(int32_t);
+    b->threads = calloc(threads, sizeof(*b->threads));
+    if (b->threads == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for %u threads", threads);
+        goto fail;
+    }
+    b->thread_count = threads;
+    for (uint32_t i = 0; i < threads; i++) {
+        b->threads[i].bench = b;
+        TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, digest, err));
+    }
+    TRY_OR_FAIL(s, read_images(b, sources, &sampler, first_step, step_count, err));
+    *out = b;
+    return STATUS_OK;
+fail:
+    bench_limit_destroy(b);
+    return s;
+}
+
+void bench_limit_destroy(struct bench_limit *b) {
+    if (b == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < b->thread_count; i++) {
+        struct bench_thread *t = &b->threads[i];
+        sample_work_destroy(t->work);
+        for (uint32_t v = 0; v < AUGMENT_MAX_VIEWS; v++) {
+            free(t->views[v]);
+        }
+        free(t->span);
+        free(t->tokens);
+        hasher_destroy(t->digest);
+    }
+    for (uint64_t i = 0; b->images != NULL && i < b->image_count; i++) {
+        free(b->images[i].span);
+    }
+    free(b->images);
+    free(b->threads);
+    free(b);
+}
+
+uint64_t bench_limit_count(const struct bench_limit *b) {
+    return b->image_count;
+}
+
+/* --- the loop --- */
+
+static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *err) {
+    struct bench_limit *b = t->bench;
+    const struct bench_image *image = &b->images[k % b->image_count];
+    const struct dataset_sample *sample = &image->sample.sample;
+    uint8_t *span = image->span;
+    int32_t length;
+    uint64_t text_id;
+    if (sample->image_span_bytes != sample->image_bytes) {
+        memcpy(t->span, image->span, sample->image_span_bytes);
+        span = t->span;
+    }
+    TRY(sample_work_image(t->work, t->views, &image->sample, span, image->epoch, err));
+    TRY(sample_work_text(t->work, t->tokens, &length, &text_id, &image->sample, image->epoch, err));
+    if (t->digest != NULL) {
+        for (uint32_t v = 0; v < b->views; v++) {
+            hasher_update(t->digest, t->views[v], b->pixel_bytes);
+        }
+        hasher_update(t->digest, t->tokens, b->token_bytes);
+    }
+    return STATUS_OK;
+}
+
+static void *thread_main(void *arg) {
+    struct bench_thread *t = arg;
+    struct bench_limit *b = t->bench;
+    for (;;) {
+        uint64_t k = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed);
+        if (k >= b->wanted_count || cli_interrupted()) {
+            return NULL;
+        }
+        enum status s = one_sample(t, k, &t->err);
+        bool is_damage = s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
+        if (s < STATUS_OK && !is_damage) {
+            t->status = s;
+            return NULL;
+        }
+    }
+}
+
+enum status bench_limit_run(struct bench_limit *b,
+                            double *pairs_per_s,
+                            uint64_t pairs_count,
+                            struct error *err) {
+    uint32_t started = 0;
+    enum status s = STATUS_OK;
+    REQUIRE(b->image_count > 0 && pairs_count > 0);
+    b->wanted_count = pairs_count;
+    atomic_store_explicit(&b->next, 0, memory_order_relaxed);
+    int64_t begin_ns = clock_now_ns();
+    while (started < b->thread_count && s == STATUS_OK) {
+        struct bench_thread *t = &b->threads[started];
+        t->status = STATUS_OK;
+        int e = pthread_create(&t->thread, NULL, thread_main, t);
+        if (e != 0) {
+            s = error_set(err, STATUS_NOMEM, "cannot start a thread: %s", strerror(e));
+        } else {
+            started++;
+        }
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        struct bench_thread *t = &b->threads[i];
+        pthread_join(t->thread, NULL);
+        if (s == STATUS_OK && t->status < STATUS_OK) {
+            s = t->status;
+            *err = t->err;
+        }
+    }
+    if (s == STATUS_OK && cli_interrupted()) {
+        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    *pairs_per_s = (double)pairs_count / ((double)(clock_now_ns() - begin_ns) / 1e9);
+    return s;
+}

@@ -1,0 +1,609 @@
+/*
+ * ccbench ops: every operator at the shapes of training, beside what this machine does at best: a
+ * large matrix product and a copy, measured in the same run.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/json_writer.h"
+#include "kernels/rows/op_rows.h"
+#include "tools/ccbench/ccbench_internal.h"
+
+enum { MAX_RUNS = 1000, MIN_RUNS = 3, MAX_CALLS = 1024 };
+static const double LEAST_S = 1e-3; /* that a pipelined run of calls takes */
+
+struct options {
+    const char *device;
+    uint64_t threads;
+    int type;
+    int sizes;
+    bool autotune;
+    int own_convolutions;
+    const char *plan_cache;
+    const char *only;
+    const char *convolutions;
+    uint64_t image_px;
+    uint64_t batch;
+    uint64_t seconds_ms;
+    bool json;
+};
+
+static const char *const type_names[] = {"f32", "bf16", "fp16", NULL};
+static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
+static const char *const size_names[] = {"auto", "small", "large", NULL};
+enum { SIZES_AUTO, SIZES_SMALL, SIZES_LARGE };
+
+static const struct cli_option rows[] = {
+    {"device", 0, CLI_STRING, CLI_FIELD(struct options, device), .default_text = "cpu",
+     .metavar = "NAME", .help = "cpu, cpu-ref, or another that this build has"},
+    {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .help = "threads; 0: all that the process may use"},
+    {"type", 0, CLI_ENUM, CLI_FIELD(struct options, type), .default_text = "f32",
+     .choices = type_names, .metavar = "TYPE", .help = "what activations are; fp16 not on cpu"},
+    {"only", 0, CLI_STRING, CLI_FIELD(struct options, only), .metavar = "OP",
+     .help = "ops whose name begins so"},
+    {"sizes", 0, CLI_ENUM, CLI_FIELD(struct options, sizes), .default_text = "auto",
+     .choices = size_names, .metavar = "SET",
+     .help = "small: shapes that a processor trains at; large: those of ResNet-50 and DistilBERT "
+             "at 224 px and 32 tokens, far beyond a GPU's cache; auto: small on cpu and cpu-ref"},
+    {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
+     .help = "cuda: time the kernels of every shape once, take the fastest"},
+    {"own-convolutions", 0, CLI_ENUM, CLI_FIELD(struct options, own_convolutions),
+     .choices = own_names, .default_text = "faster", .metavar = "WHEN",
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
+         "them so, or plans of cuDNN with channel sums; without it never), never, always, wgmma "
+         "(always, with Hopper's "
+         "instruction where the chip has it)"},
+    {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
+     .help = "cuda: keep the kernels found in DIR and read them from there"},
+    {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
+     .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
+     .help = "time to measure each shape for"},
+    {"convolutions", 0, CLI_STRING, CLI_FIELD(struct options, convolutions), .metavar = "NETWORK",
+     .help = "instead: the bare convolutions of a training step of resnet18, resnet34 or "
+             "resnet50, by oneDNN on the CPU"},
+    {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
+     .default_text = "224", .metavar = "PX", .help = "pictures' side for --convolutions"},
+    {"batch", 0, CLI_U64, CLI_FIELD(struct options, batch), .min = "1", .max = "1024",
+     .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccbench ops",
+    .purpose = "measures every operator at the shapes of training, beside a matrix product and a "
+               "copy",
+    .usage = (const char *const[]){"[--device NAME] [--type f32|bf16|fp16] [--only OP] [--json]",
+                                   "--convolutions NETWORK [--size PX] [--batch N] [--json]", NULL},
+    .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
+                                      "ccbench ops --type bf16 --json",
+                                      "ccbench ops --device cuda --type bf16 --autotune",
+                                      "ccbench ops --device cuda --type bf16 --autotune --only "
+                                      "conv_bn --own-convolutions always",
+                                      "ccbench ops --convolutions resnet50 --type bf16", NULL},
+    .notes =
+        (const char *const[]){
+            "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
+            "The shares are of a square product and of a copy of rows of 4 KB in random order, in "
+            "the same run: of 1536 and 64 MiB, with large sizes of 8192 and 1 GiB. Times are "
+            "medians; with something else running, they say little. A GPU is given calls one "
+            "after the other for a millisecond at least, with one wait at their end.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+};
+
+static const struct shape {
+    const char *row, *what;
+    struct op_size size;
+    unsigned flags;
+} shapes[] = {
+    {"normalize_u8", "64 px", {{128, 64, 64}}, 0},
+    {"conv_bn", "stem 3x3, 3 -> 32, 64 px", {{128, 64, 64, 3, 32, 3, 2, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 3x3, 32 -> 64, 32 px", {{128, 32, 32, 32, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 7x7, 3 -> 64, 64 px", {{128, 64, 64, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128 -> 128, stride 2, 16 px", {{128, 16, 16, 128, 128, 3, 2, 1}}, OP_ACT},
+    {"conv_bn", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{16, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{16, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 3x3, 3 -> 32, 64 px",
+     {{128, 64, 64, 3, 32, 3, 2, 1}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 64 px",
+     {{128, 64, 64, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_bn_bwd", "the same, added", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ADD},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd", "1x1, 256 -> 64, 16 px", {{128, 16, 16, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 256, 4 px", {{128, 4, 4, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 512, 3 px", {{128, 3, 3, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 1024 -> 256, 4 px", {{128, 4, 4, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 512 -> 2048, 2 px", {{128, 2, 2, 512, 2048, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 512, 2 px", {{128, 2, 2, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 224 px",
+     {{16, 224, 224, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 1024 -> 256, 14 px",
+     {{16, 14, 14, 1024, 256, 1, 1, 0}},
+     OP_PLAIN | OP_ACT},
+    {"maxpool", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 112 px", {{16, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 32 px", {{128, 32, 32, 64, 3, 2, 1}}, 0},
+    {"avgpool", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, 0},
+    {"avgpool_bwd", "2x2, 256, 16 px", {{128, 16, 16, 256, 2, 2, 0}}, OP_ADD},
+    {"global_avgpool", "512, 4 px", {{128, 4, 4, 512}}, 0},
+    {"global_avgpool_bwd", "512, 4 px", {{128, 4, 4, 512}}, 0},
+    {"linear", "192 -> 576", {{2048, 192, 576}}, 0},
+    {"linear", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT},
+    {"linear", "768 -> 192", {{2048, 768, 192}}, 0},
+    {"linear", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT},
+    {"linear", "3072 -> 768", {{1024, 3072, 768}}, 0},
+    {"linear_bwd", "768 -> 3072, gelu", {{1024, 768, 3072}}, OP_ACT | OP_ADD},
+    {"linear_bwd", "192 -> 576", {{2048, 192, 576}}, OP_ADD},
+    {"linear_bwd", "192 -> 768, gelu", {{2048, 192, 768}}, OP_ACT | OP_ADD},
+    {"matmul", "similarities, 128 x 256", {{128, 128, 256}}, OP_TRANSPOSE_B},
+    {"embedding", "192, T 16", {{128, 16, 192, 8192, 64}}, 0},
+    {"embedding_bwd", "192, T 16, added", {{128, 16, 192, 8192, 64}}, OP_ADD},
+    {"layernorm", "192", {{2048, 192}}, 0},
+    {"layernorm", "768", {{2048, 768}}, 0},
+    {"layernorm_bwd", "768", {{2048, 768}}, OP_ADD},
+    {"layernorm_bwd", "192", {{2048, 192}}, OP_ADD},
+    {"attention", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
+    {"attention", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
+    {"attention_bwd", "12 heads of 64, T 30", {{64, 30, 12, 64}}, 0},
+    {"attention", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
+    {"attention_bwd", "3 heads of 64, T 16", {{128, 16, 3, 64}}, 0},
+    {"attention_bwd", "3 heads of 64, T 16, dropout", {{128, 16, 3, 64}}, OP_DROP},
+    {"dropout", "192, T 16", {{128, 16, 192}}, 0},
+    {"segment_mean", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
+    {"segment_mean_bwd", "192, T 16, packed", {{128, 16, 192}}, OP_PACKED},
+    {"gather_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
+    {"scatter_rows", "128 of 2048, 192", {{128, 2048, 192}}, 0},
+    {"l2_normalize", "256", {{128, 256}}, 0},
+    {"l2_normalize_bwd", "256", {{128, 256}}, 0},
+    {"fill", "8 M", {{8000000}}, 0},
+    {"cast", "8 M, f32 to 16 bits", {{8000000}}, 0},
+    {"cast", "8 M, f32 from 16 bits", {{8000000}}, OP_ALT},
+    {"add", "8 M", {{8000000}}, 0},
+    {"sum_squares", "8 M", {{8000000}}, 0},
+    {"scale_gradient", "256", {{128 * 256}}, 0},
+    {"grad_scale", "two sums", {{2, 100}}, 0},
+    {"adamw", "8 M", {{8000000, 10}}, OP_UNWANTED},
+    {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
+    {"sgdm", "8 M", {{8000000, 1}}, OP_UNWANTED},
+};
+
+/* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
+ * cache would hold where memory decides. */
+static const struct shape large_shapes[] = {
+    {"normalize_u8", "224 px", {{64, 224, 224}}, 0},
+    {"conv_bn", "stem 7x7, 3 -> 64, 224 px", {{64, 224, 224, 3, 64, 7, 2, 3}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128, stride 2, 56 px", {{64, 56, 56, 128, 128, 3, 2, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 512, stride 2, 56 px", {{64, 56, 56, 256, 512, 1, 2, 0}}, OP_PLAIN},
+    {"conv_bn", "1x1, 512 -> 1024, stride 2, 28 px", {{128, 28, 28, 512, 1024, 1, 2, 0}}, OP_PLAIN},
+    {"conv_bn",
+     "1x1, 1024 -> 2048, stride 2, 14 px",
+     {{256, 14, 14, 1024, 2048, 1, 2, 0}},
+     OP_PLAIN},
+    {"conv_bn", "1x1, 512 -> 128, 28 px", {{128, 28, 28, 512, 128, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 1024 -> 256, 14 px", {{256, 14, 14, 1024, 256, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 256 -> 1024, 14 px, residual", {{256, 14, 14, 256, 1024, 1, 1, 0}}, OP_ACT},
+    {"conv_bn", "1x1, 2048 -> 512, 7 px", {{512, 7, 7, 2048, 512, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "stem 7x7, 3 -> 64, 224 px",
+     {{64, 224, 224, 3, 64, 7, 2, 3}},
+     OP_PLAIN | OP_UNWANTED | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd", "1x1, 256 -> 64, 56 px", {{64, 56, 56, 256, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "3x3, 128, stride 2, 56 px",
+     {{64, 56, 56, 128, 128, 3, 2, 1}},
+     OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 256 -> 512, stride 2, 56 px",
+     {{64, 56, 56, 256, 512, 1, 2, 0}},
+     OP_PLAIN},
+    {"conv_bn_bwd",
+     "1x1, 512 -> 128, 28 px, added",
+     {{128, 28, 28, 512, 128, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
+    {"conv_bn_bwd", "3x3, 128, 28 px", {{128, 28, 28, 128, 128, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 128 -> 512, 28 px, residual", {{128, 28, 28, 128, 512, 1, 1, 0}}, OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 1024 -> 256, 14 px, added",
+     {{256, 14, 14, 1024, 256, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
+    {"conv_bn_bwd", "3x3, 256, 14 px", {{256, 14, 14, 256, 256, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 256 -> 1024, 14 px, residual",
+     {{256, 14, 14, 256, 1024, 1, 1, 0}},
+     OP_ACT},
+    {"conv_bn_bwd",
+     "1x1, 2048 -> 512, 7 px, added",
+     {{512, 7, 7, 2048, 512, 1, 1, 0}},
+     OP_PLAIN | OP_ACT | OP_ADD},
+    {"conv_bn_bwd", "3x3, 512, 7 px", {{512, 7, 7, 512, 512, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_bn_bwd", "1x1, 512 -> 2048, 7 px, residual", {{512, 7, 7, 512, 2048, 1, 1, 0}}, OP_ACT},
+    {"maxpool", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
+    {"maxpool_bwd", "3x3, 64, 112 px", {{64, 112, 112, 64, 3, 2, 1}}, 0},
+    {"avgpool", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, 0},
+    {"avgpool_bwd", "2x2, 256, 56 px", {{64, 56, 56, 256, 2, 2, 0}}, OP_ADD},
+    {"global_avgpool", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
+    {"global_avgpool_bwd", "2048, 7 px", {{512, 7, 7, 2048}}, 0},
+    {"linear", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
+    {"linear", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
+    {"linear", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
+    {"linear", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 2304", {{16384, 768, 2304}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 768", {{16384, 768, 768}}, 0},
+    {"linear_bwd", "16384 tokens, 768 -> 3072, gelu", {{16384, 768, 3072}}, OP_ACT},
+    {"linear_bwd", "16384 tokens, 3072 -> 768", {{16384, 3072, 768}}, 0},
+    {"matmul", "similarities, 512 x 256", {{512, 512, 256}}, OP_TRANSPOSE_B},
+    {"embedding", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
+    {"embedding_bwd", "768, T 32", {{256, 32, 768, 30522, 64}}, 0},
+    {"layernorm", "16384 tokens, 768", {{16384, 768}}, 0},
+    {"layernorm_bwd", "16384 tokens, 768", {{16384, 768}}, 0},
+    {"attention", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
+    {"attention_bwd", "12 heads of 64, T 32", {{256, 32, 12, 64}}, 0},
+    {"attention", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
+    {"attention_bwd", "12 heads of 64, T 32, dropout", {{256, 32, 12, 64}}, OP_DROP},
+    {"dropout", "768, T 32", {{256, 32, 768}}, 0},
+    {"segment_mean", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
+    {"segment_mean_bwd", "768, T 32, packed", {{256, 32, 768}}, OP_PACKED},
+    {"gather_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
+    {"scatter_rows", "512 of 16384, 768", {{512, 16384, 768}}, 0},
+    {"l2_normalize", "512 of 256", {{512, 256}}, 0},
+    {"l2_normalize_bwd", "512 of 256", {{512, 256}}, 0},
+    {"fill", "90 M", {{90000000}}, 0},
+    {"cast", "90 M, f32 to 16 bits", {{90000000}}, 0},
+    {"cast", "90 M, f32 from 16 bits", {{90000000}}, OP_ALT},
+    {"add", "90 M", {{90000000}}, 0},
+    {"sum_squares", "90 M", {{90000000}}, 0},
+    {"scale_gradient", "512 of 256", {{512 * 256}}, 0},
+    {"grad_scale", "two sums", {{2, 100}}, 0},
+    {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
+    {"sgdm", "90 M", {{90000000, 1}}, OP_UNWANTED},
+};
+
+struct shape_list {
+    const struct shape *items;
+    size_t count;
+    bool large;
+    bool pipelined; /* calls follow each other without a wait */
+};
+
+bool bench_is_host(const char *device) {
+    return strcmp(device, "cpu") == 0 || strcmp(device, "cpu-ref") == 0;
+}
+
+static struct shape_list shape_list(const struct options *o) {
+    const bool host = bench_is_host(o->device);
+    const bool large = o->sizes == SIZES_LARGE || (o->sizes == SIZES_AUTO && !host);
+    return (struct shape_list){.items = large ? large_shapes : shapes,
+                               .count = large ? CLI_COUNT(large_shapes) : CLI_COUNT(shapes),
+                               .large = large,
+                               .pipelined = !host};
+}
+
+struct result {
+    double median_s, fastest_s;
+    double flops, bytes; /* of one call */
+};
+
+struct timing {
+    double seconds; /* to measure a shape for */
+    bool pipelined; /* as shape_list's */
+};
+
+static int by_size(const void *a, const void *b) {
+    const double d = *(const double *)a - *(const double *)b;
+    return (d > 0) - (d < 0);
+}
+
+/* Calls one after the other, then a wait. */
+static enum status call_in_a_row(double *seconds,
+                                 struct device *dev,
+                                 const struct op_case *c,
+                                 const struct op_placed *p,
+                                 int calls,
+                                 struct error *err) {
+    const int64_t start = clock_now_ns();
+    for (int i = 0; i < calls; i++) {
+        TRY(c->row->call(dev->ops, dev, p->t, &p->on_device, err));
+    }
+    TRY(dev->ops->sync(dev, err));
+    *seconds = (double)(clock_now_ns() - start) * 1e-9;
+    return STATUS_OK;
+}
+
+static enum status time_calls(struct result *out,
+                              struct device *dev,
+                              const struct op_case *c,
+                              const struct op_placed *p,
+                              const struct timing *how,
+                              struct error *err) {
+    static double times[MAX_RUNS];
+    int runs = 0;
+    int calls = 1;
+    double took = 0.0;
+    TRY(call_in_a_row(&took, dev, c, p, 1, err)); /* makes what is made once */
+    while (how->pipelined && calls < MAX_CALLS) {
+        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        if (took >= LEAST_S) {
+            break;
+        }
+        calls *= 2;
+    }
+    const int64_t begin = clock_now_ns();
+    while (runs < MAX_RUNS &&
+           (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < how->seconds)) {
+        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        times[runs++] = took / calls;
+        if (cli_interrupted()) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    qsort(times, (size_t)runs, sizeof times[0], by_size);
+    *out = (struct result){times[runs / 2], times[0], c->flops, op_case_bytes(c)};
+    return STATUS_OK;
+}
+
+static enum status measure(struct result *out,
+                           struct device *dev,
+                           enum dtype type,
+                           const struct shape *shape,
+                           const struct timing *how,
+                           struct error *err) {
+    static struct op_case c;
+    struct op_data d = {0};
+    struct op_placed placed = {0};
+    op_describe(&c, op_row_find(shape->row), &shape->size, shape->flags, type);
+    enum status s = STATUS_OK;
+    TRY_OR_FAIL(s, op_data_create(&d, &c, 0, err));
+    TRY_OR_FAIL(s, op_data_fill(&d, &c, 1, dev, err));
+    TRY_OR_FAIL(s, op_place(&placed, dev, &c, &d, err));
+    TRY_OR_FAIL(s, time_calls(out, dev, &c, &placed, how, err));
+fail:
+    op_placed_free(&placed, dev);
+    op_data_destroy(&d);
+    return s;
+}
+
+/* ---- results ---- */
+
+static void json_result(struct json_writer *w,
+                        const struct shape *shape,
+                        const struct result *r,
+                        const struct bench_machine *m) {
+    json_open_object(w, NULL);
+    json_string(w, "op", shape->row);
+    json_string(w, "shape", shape->what);
+    json_double(w, "median_ms", r->median_s * 1e3);
+    json_double(w, "best_ms", r->fastest_s * 1e3);
+    json_double(w, "gflops", r->flops / r->median_s * 1e-9);
+    json_double(w, "gb_per_s", r->bytes / r->median_s * 1e-9);
+    json_double(w, "of_matmul", r->flops / r->median_s / m->product_flops);
+    json_double(w, "of_copy", r->bytes / r->median_s / m->copy_bytes);
+    json_close_object(w);
+}
+
+static void
+print_result(const struct shape *shape, const struct result *r, const struct bench_machine *m) {
+    const double speed = r->flops / r->median_s;
+    const double flow = r->bytes / r->median_s;
+    printf("%-18s %-34s %9.3f %9.3f ", shape->row, shape->what, r->median_s * 1e3,
+           r->fastest_s * 1e3);
+    if (r->flops > 0) {
+        printf("%9.1f %5.1f ", speed * 1e-9, 100 * speed / m->product_flops);
+    } else {
+        printf("%9s %5s ", "-", "-");
+    }
+    printf("%8.2f %5.1f\n", flow * 1e-9, 100 * flow / m->copy_bytes);
+}
+
+static enum status finish_json(struct json_writer *w, struct error *err) {
+    json_close_object(w);
+    json_newline(w);
+    const enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK) {
+        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+static enum status flush(struct error *err) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return error_set_errno(err, "cannot write to stdout");
+    }
+    return STATUS_OK;
+}
+
+static bool chosen(const struct shape *shape, const char *only) {
+    return only == NULL || strncmp(shape->row, only, strlen(only)) == 0;
+}
+
+enum status bench_machine(struct bench_machine *m,
+                          struct device *dev,
+                          enum dtype type,
+                          bool large,
+                          double seconds,
+                          struct error *err) {
+    const int64_t side = large ? 8192 : 1536;
+    const int64_t rows_count = large ? 262144 : 16384;
+    const struct shape product = {"matmul", "", {{side, side, side}}, 0};
+    const struct shape copy = {"gather_rows", "", {{rows_count, rows_count, 1024}}, 0};
+    const struct timing how = {seconds, large};
+    struct result r;
+    TRY(measure(&r, dev, type, &product, &how, err));
+    m->product_flops = r.flops / r.fastest_s;
+    m->product_side = side;
+    TRY(measure(&r, dev, DTYPE_F32, &copy, &how, err));
+    m->copy_bytes = r.bytes / r.fastest_s;
+    return STATUS_OK;
+}
+
+static enum status
+measure_all(struct device *dev, const struct options *o, struct json_writer *w, struct error *err) {
+    const struct shape_list list = shape_list(o);
+    const struct timing how = {(double)o->seconds_ms * 1e-3, list.pipelined};
+    struct bench_machine m;
+    TRY(bench_machine(&m, dev, types[o->type], list.large, 2 * how.seconds, err));
+    if (o->json) {
+        json_double(w, "matmul_gflops", m.product_flops * 1e-9);
+        json_double(w, "copy_gb_per_s", m.copy_bytes * 1e-9);
+        json_open_array(w, "ops");
+    } else {
+        printf("device %s, %s: matrix product of %lld: %.1f GFLOP/s; copy: %.1f GB/s\n", o->device,
+               type_names[o->type], (long long)m.product_side, m.product_flops * 1e-9,
+               m.copy_bytes * 1e-9);
+        printf("%-18s %-34s %9s %9s %9s %5s %8s %5s\n", "op", "shape", "median ms", "best ms",
+               "GFLOP/s", "%", "GB/s", "%");
+    }
+    for (size_t i = 0; i < list.count; i++) {
+        struct result r;
+        if (!chosen(&list.items[i], o->only)) {
+            continue;
+        }
+        TRY(measure(&r, dev, types[o->type], &list.items[i], &how, err));
+        if (o->json) {
+            json_result(w, &list.items[i], &r, &m);
+        } else {
+            print_result(&list.items[i], &r, &m);
+            TRY(flush(err));
+        }
+    }
+    if (o->json) {
+        json_close_array(w);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_only(const struct options *o, struct error *err) {
+    const struct shape_list list = shape_list(o);
+    for (size_t i = 0; i < list.count; i++) {
+        if (chosen(&list.items[i], o->only)) {
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE, "--only %s: no op's name begins so", o->only);
+}
+
+static enum status run_ops(struct device *dev, const struct options *o, struct error *err) {
+    struct json_writer w;
+    if (!o->json) {
+        return measure_all(dev, o, NULL, err);
+    }
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "device", o->device);
+    json_u64(&w, "threads", o->threads);
+    json_string(&w, "type", type_names[o->type]);
+    json_bool(&w, "autotune", o->autotune);
+    json_string(&w, "own_convolutions", own_names[o->own_convolutions]);
+    const enum status s = measure_all(dev, o, &w, err);
+    if (s != STATUS_OK) {
+        json_writer_fini(&w);
+        return s;
+    }
+    return finish_json(&w, err);
+}
+
+static enum status run_convolutions(const struct options *o, struct error *err) {
+    static const char *const directions[] = {"forward_ms", "backward_data_ms",
+                                             "backward_weight_ms"};
+    struct bench_convolutions r;
+    TRY(bench_convolutions(&r, o->convolutions, (int64_t)o->image_px, (int64_t)o->batch,
+                           types[o->type], err));
+    if (!o->json) {
+        printf("%s, %" PRIu64 " px, batch %" PRIu64 ", %s: %.1f images/s by its %d convolutions "
+               "alone, %.0f GFLOP/s (forward %.1f ms, gradients of inputs %.1f ms, of weights "
+               "%.1f ms)\n",
+               o->convolutions, o->image_px, o->batch, type_names[o->type], r.images_per_s,
+               (int)r.count, r.gflops, r.seconds[0] * 1e3, r.seconds[1] * 1e3, r.seconds[2] * 1e3);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "network", o->convolutions);
+    json_u64(&w, "image_px", o->image_px);
+    json_u64(&w, "batch", o->batch);
+    json_u64(&w, "threads", o->threads);
+    json_string(&w, "type", type_names[o->type]);
+    json_u64(&w, "convolutions", (uint64_t)r.count);
+    json_double(&w, "images_per_s", r.images_per_s);
+    json_double(&w, "gflops", r.gflops);
+    for (int d = 0; d < 3; d++) {
+        json_double(&w, directions[d], r.seconds[d] * 1e3);
+    }
+    return finish_json(&w, err);
+}
+
+static enum status run(const struct options *o, struct error *err) {
+    struct device *dev;
+    TRY(check_only(o, err));
+    if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
+        return error_set(err, STATUS_USAGE, "--convolutions measures oneDNN: --device is cpu");
+    }
+    struct device_options how;
+    device_options_default(&how);
+    how.threads_count = (int32_t)o->threads;
+    how.autotune = o->autotune;
+    how.own_convolutions = (enum own_convolutions)o->own_convolutions;
+    how.plan_cache = o->plan_cache;
+    TRY(device_open_with(&dev, o->device, &how, err));
+    enum status s = dev->ops->supports(dev, types[o->type], err);
+    if (s == STATUS_OK) {
+        s = o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err);
+    }
+    device_close(dev);
+    return s == STATUS_OK ? flush(err) : s;
+}
+
+int ccbench_ops(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&program, s, &err);
+    }
+    cli_signals_install();
+    s = run(&o, &err);
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

@@ -1,0 +1,447 @@
+/*
+ * ccbench step: whole training steps: forward, loss, backward, optimiser, on made-up pairs or on
+ * those of a dataset as the loader delivers them; where the time goes by operator, beside what the
+ * machine does at best; and, on the cpu, how fast the image tower's convolutions alone are, in the
+ * same run: oneDNN's primitives on the same shapes, one after another.
+ *
+ * `--tower image` and `--tower text` leave out the other tower, the projections and the loss: the
+ * gradient of the features is then given.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/json_writer.h"
+#include "kernels/device_stream.h"
+#include "tools/ccbench/step_internal.h"
+
+enum { MAX_STEPS = 1000 };
+
+static const char *const tower_choices[] = {"both", "image", "text", NULL};
+static const char *const stem_choices[] = {"standard", "small", NULL};
+static const char *const precision_choices[] = {"f32", "bf16", "fp16", NULL};
+static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
+static const char *const switch_choices[] = {"on", "off", NULL};
+
+#define FIELD(name) CLI_FIELD(struct step_options, name)
+
+static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
+
+static const struct cli_option rows[] = {
+    {"tower", 0, CLI_ENUM, FIELD(tower), .default_text = "both", .choices = tower_choices,
+     .metavar = "WHAT", .help = "the whole model with its loss, or one tower alone"},
+    {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
+     .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50"},
+    {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
+     .help = "tiny, small or distil"},
+    {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "224",
+     .metavar = "PX", .help = "side of the pictures"},
+    {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
+     .metavar = "KIND", .help = "of the image tower"},
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "16",
+     .metavar = "N", .help = "pairs of a step"},
+    {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
+     .metavar = "N",
+     .help = "pairs that the towers hold at a time; 0: the batch; with --tower both"},
+    {"tokens", 0, CLI_U64, FIELD(tokens), .min = "2", .max = "512", .default_text = "32",
+     .metavar = "N", .help = "tokens of the longest caption; lengths lie between a third and all"},
+    {"full", 0, CLI_FLAG, FIELD(full), .help = "every caption has all tokens"},
+    {"vocab", 0, CLI_U64, FIELD(vocab), .min = "2", .max = "1000000", .default_text = "30522",
+     .metavar = "N", .help = "pieces of the vocabulary"},
+    {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
+     .choices = captions_choices, .metavar = "KIND", .help = "packed, or padded to the longest"},
+    {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
+     .metavar = "P", .help = "of the text tower"},
+    {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
+     .help = "as that of ccstream-train, with its defaults"},
+    {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
+     .help = "a dataset, read by the loader: random crops, all captions' pieces below --vocab; "
+             "without it pairs are made up once"},
+    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
+     .metavar = "PLACE", .help = "of the numbers that the loss keeps, as that of ccstream-train"},
+    {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON",
+     .help = "cuda: on: a step of a shape that was met before is recorded once and repeated; off: "
+             "operator by operator"},
+    {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
+    {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
+     .choices = precision_choices, .metavar = "TYPE",
+     .help = "f32, bf16, or (on a GPU) fp16 with a loss scale that adapts"},
+    {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
+     .help = "as that of ccstream-train"},
+    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
+     .metavar = "N", .help = "compute threads; 0: all CPUs"},
+    {"autotune", 0, CLI_FLAG, FIELD(autotune),
+     .help = "cuda: time the kernels of every shape once, take the fastest"},
+    {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
+     .default_text = "faster", .metavar = "WHEN",
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
+         "them so, or plans of cuDNN with channel sums; without it never), never, always, wgmma "
+         "(always, with Hopper's "
+         "instruction where the chip has it)"},
+    {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
+     .help = "cuda: keep the kernels found in DIR and read them from there"},
+    {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON",
+     .help = "measure a matrix product and a copy too, which take up to 2 GiB of memory"},
+    {"steps", 's', CLI_U64, FIELD(steps), .min = "1", .max = "1000", .default_text = "5",
+     .metavar = "N", .help = "measured steps, after two that are not"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccbench step",
+    .purpose = "measures whole training steps, operator by operator",
+    .usage = (const char *const[]){"[options]", "--data DIR [options]", NULL},
+    .examples = (const char *const[]){"ccbench step --image-tower resnet18 --image-size 112",
+                                      "ccbench step --device cuda --batch 512 --precision bf16",
+                                      "ccbench step --device cuda --batch 512 --precision bf16 "
+                                      "--data cc3m --steps 100",
+                                      NULL},
+    .notes =
+        (const char *const[]){
+            "A rate is that of the median step. gflops counts the arithmetic of convolutions, "
+            "matrix products and attention that was done, without padding left out by packed "
+            "captions. The table is of one step with a wait after every operator; GB/s count every "
+            "operand once. matmul and copy: a square product and a copy in the same run. "
+            "conv_only: the image tower's convolutions alone, forward and backward, in the same "
+            "run; its ratio is what the rest of the step leaves of it. skipped_steps: of all steps "
+            "taken, those whose gradients overflowed in fp16, and which lack the optimiser.",
+            "On cuda steps follow each other without a wait, the next batch travels meanwhile, and "
+            "the rate is that of runs of --steps steps; launches are those of a recorded step, "
+            "copies and fills counted; op by op (eager_launches) a product or a convolution of a "
+            "library counts as one, and the batch's copies are in it. idle_fraction, by the "
+            "device's events: how long its queue of "
+            "kernels waited for the host or a copy. planned_bytes are those of model, loss and "
+            "state; scratch_bytes the device's own; used_bytes all that is taken there, by "
+            "whomever.",
+            "With --data the rate is that of all steps together, waits for the loader counted; "
+            "stall_fraction is their share. Beside it stands the rate with one batch again and "
+            "again while the loader rests; fed_ratio is the first over the second.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+};
+
+struct result {
+    double step_s[MAX_STEPS]; /* sorted, as the next */
+    double conv_s[MAX_STEPS]; /* of each step's convolutions alone */
+    double median_s, fastest_s;
+    struct op_time ops[TIMED_MAX_OPS];
+    size_t op_count;
+    double flops;       /* of a step */
+    double conv_only_s; /* the median of conv_s; 0: not measured */
+    struct bench_machine machine;
+    double fed_s, stalled_s; /* --data: the mean step, and its wait for the loader */
+    double idle_fraction;    /* of the compute queue where steps overlap with copies; -1: unknown */
+    struct device_counters counters; /* of the device at the end; all 0: it has none */
+};
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/* One step that is timed by operator. */
+static enum status time_operators(struct bench_step *b, struct result *r, struct error *err) {
+    double unused;
+    timed_ops_install(b->dev);
+    const enum status s = bench_step_run(b, &unused, err);
+    timed_ops_remove(b->dev);
+    TRY(s);
+    r->op_count = timed_ops_times(r->ops);
+    for (size_t i = 0; i < r->op_count; i++) {
+        r->flops += r->ops[i].flops;
+    }
+    return STATUS_OK;
+}
+
+static double median(double *values, size_t count) {
+    qsort(values, count, sizeof values[0], by_value);
+    return values[count / 2];
+}
+
+/* Where steps overlap: the mean step of several runs of them. */
+static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
+    enum { WINDOWS = 5 };
+    double took;
+    TRY(bench_step_overlapped(b, 3 * BENCH_FLIGHTS, &took, err)); /* records */
+    for (int i = 0; i < WINDOWS; i++) {
+        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
+        r->step_s[i] = took / (double)b->o->steps;
+    }
+    r->idle_fraction = b->busy_s > 0.0 ? b->idle_s / (b->idle_s + b->busy_s) : -1.0;
+    r->median_s = median(r->step_s, WINDOWS);
+    r->fastest_s = r->step_s[0];
+    return STATUS_OK;
+}
+
+/* Step and bare convolutions in turn, so that both meet the machine in the same state. */
+static enum status
+in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, struct error *err) {
+    const size_t steps = (size_t)b->o->steps;
+    double unused;
+    if (bench_step_overlaps(b)) {
+        return in_windows(b, r, err);
+    }
+    if (bare != NULL) {
+        TRY(bare_convolutions_run(bare, &unused, err)); /* makes the library's kernels */
+    }
+    for (size_t i = 0; i < steps; i++) {
+        TRY(bench_step_run(b, &r->step_s[i], err));
+        if (bare != NULL) {
+            TRY(bare_convolutions_run(bare, &r->conv_s[i], err));
+        }
+    }
+    r->median_s = median(r->step_s, steps);
+    r->fastest_s = r->step_s[0];
+    r->conv_only_s = bare != NULL ? median(r->conv_s, steps) : 0.0;
+    return STATUS_OK;
+}
+
+/* Fed by the loader, after as many steps as it has batches ready. */
+static enum status fed(struct bench_step *b, struct result *r, struct error *err) {
+    enum { READY = 4 };
+    double took;
+    if (bench_step_overlaps(b)) {
+        TRY(bench_step_overlapped(b, READY + BENCH_FLIGHTS, &took, err));
+        b->waited_s = 0.0;
+        TRY(bench_step_overlapped(b, b->o->steps, &took, err));
+        r->fed_s = took / (double)b->o->steps;
+    } else {
+        for (uint64_t i = 0; i < READY + b->o->steps; i++) {
+            b->waited_s = i < READY ? 0.0 : b->waited_s;
+            TRY(bench_step_run(b, &took, err));
+            r->fed_s += i < READY ? 0.0 : took / (double)b->o->steps;
+        }
+    }
+    r->stalled_s = b->waited_s / (double)b->o->steps;
+    b->hold = true;
+    return STATUS_OK;
+}
+
+static enum status measure(struct bench_step *b, struct result *r, struct error *err) {
+    struct bare_convolutions *bare = NULL;
+    double unused;
+    for (int warm = 0; warm < 2; warm++) {
+        TRY(bench_step_run(b, &unused, err));
+    }
+    if (b->o->data != NULL) {
+        TRY(fed(b, r, err));
+    }
+    TRY(time_operators(b, r, err));
+    if (strcmp(b->o->device, "cpu") == 0 && b->o->tower != STEP_TEXT && b->o->data == NULL) {
+        TRY(bare_convolutions_create(&bare, err));
+    }
+    r->idle_fraction = -1.0;
+    const enum status s = in_turn(b, r, bare, err);
+    bare_convolutions_destroy(bare);
+    TRY(s);
+    if (b->dev->stream != NULL) {
+        r->counters = b->dev->stream->counters(b->dev);
+    }
+    return bench_step_finish(b, err);
+}
+
+/* ---- results ---- */
+
+/* Pairs per second. */
+static double rate(const struct bench_step *b, const struct result *r) {
+    return (double)b->o->batch / (r->fed_s > 0.0 ? r->fed_s : r->median_s);
+}
+
+static void json_settings(struct json_writer *w, const struct bench_step *b) {
+    const struct step_options *o = b->o;
+    json_string(w, "tower", tower_choices[o->tower]);
+    json_string(w, "image_tower", o->image_tower);
+    json_string(w, "text_tower", o->text_tower);
+    json_string(w, "loss", o->loss);
+    json_string(w, "state", b->state_place != NULL ? b->state_place : "host");
+    json_string(w, "cuda_graph", switch_choices[o->cuda_graph]);
+    json_string(w, "precision", precision_choices[o->precision]);
+    json_string(w, "captions", captions_choices[o->captions]);
+    json_string(w, "device", o->device);
+    json_bool(w, "autotune", o->autotune);
+    json_string(w, "own_convolutions", own_names[o->own_convolutions]);
+    json_u64(w, "threads", o->threads);
+    json_u64(w, "image_size", o->image_size);
+    json_u64(w, "batch", o->batch);
+    json_u64(w, "micro_batch", o->micro_batch);
+    json_u64(w, "tokens", o->tokens);
+    json_u64(w, "caption_tokens", b->token_count);
+    json_u64(w, "steps", o->steps);
+}
+
+static void json_operators(struct json_writer *w, const struct result *r) {
+    json_open_array(w, "ops");
+    for (size_t i = 0; i < r->op_count; i++) {
+        const struct op_time *t = &r->ops[i];
+        const double ns = (double)(t->ns > 0 ? t->ns : 1);
+        json_open_object(w, NULL);
+        json_string(w, "name", t->name);
+        json_u64(w, "calls", t->calls);
+        json_double(w, "ms", (double)t->ns * 1e-6);
+        json_double(w, "gflops", t->flops / ns);
+        json_double(w, "gb_per_s", t->bytes / ns);
+        if (r->machine.product_flops > 0.0) {
+            json_double(w, "of_matmul", t->flops / ns * 1e9 / r->machine.product_flops);
+            json_double(w, "of_copy", t->bytes / ns * 1e9 / r->machine.copy_bytes);
+        }
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+static enum status
+print_json(const struct bench_step *b, const struct result *r, struct error *err) {
+    const double n = (double)b->o->batch;
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_double(&w, "pairs_per_s", rate(b, r));
+    json_double(&w, "fastest_pairs_per_s", n / r->fastest_s);
+    json_double(&w, "gflops", r->flops / r->median_s * 1e-9);
+    json_double(&w, "step_ms", (r->fed_s > 0.0 ? r->fed_s : r->median_s) * 1e3);
+    if (r->machine.product_flops > 0.0) {
+        json_double(&w, "matmul_gflops", r->machine.product_flops * 1e-9);
+        json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);
+    }
+    json_double(&w, "loss_value", b->loss_value);
+    json_u64(&w, "skipped_steps", b->skipped_count);
+    json_u64(&w, "planned_bytes", bench_step_planned_bytes(b));
+    if (b->dev->stream != NULL) {
+        json_u64(&w, "used_bytes", r->counters.memory_bytes);
+        json_u64(&w, "scratch_bytes", r->counters.scratch_bytes);
+        json_u64(&w, "launches", r->counters.recorded_launches);
+        json_u64(&w, "eager_launches", b->launches_count);
+        json_u64(&w, "recordings", r->counters.recordings);
+    }
+    if (r->idle_fraction >= 0.0) {
+        json_double(&w, "idle_fraction", r->idle_fraction);
+    }
+    if (r->conv_only_s > 0.0) {
+        json_double(&w, "conv_only_pairs_per_s", n / r->conv_only_s);
+        json_double(&w, "conv_only_ratio", r->conv_only_s / r->median_s);
+    }
+    if (r->fed_s > 0.0) {
+        json_double(&w, "held_pairs_per_s", n / r->median_s);
+        json_double(&w, "fed_ratio", r->median_s / r->fed_s);
+        json_double(&w, "stall_fraction", r->stalled_s / r->fed_s);
+    }
+    json_settings(&w, b);
+    json_operators(&w, r);
+    json_close_object(&w);
+    json_newline(&w);
+    const enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        (void)fwrite(w.out.data, 1, w.out.size_bytes, stdout);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+static void print_operators(const struct result *r) {
+    double sum = 0.0;
+    for (size_t i = 0; i < r->op_count; i++) {
+        sum += (double)r->ops[i].ns * 1e-6;
+    }
+    const bool known = r->machine.product_flops > 0.0;
+    printf("  %-20s %6s %10s %7s %9s %6s %8s %6s\n", "operator", "calls", "ms", "share", "GFLOP/s",
+           known ? "%" : "", "GB/s", known ? "%" : "");
+    for (size_t i = 0; i < r->op_count; i++) {
+        const struct op_time *t = &r->ops[i];
+        const double ns = (double)(t->ns > 0 ? t->ns : 1);
+        char shares[2][16] = {"", ""};
+        if (known) {
+            (void)snprintf(shares[0], sizeof shares[0], "%.1f",
+                           t->flops / ns * 1e11 / r->machine.product_flops);
+            (void)snprintf(shares[1], sizeof shares[1], "%.1f",
+                           t->bytes / ns * 1e11 / r->machine.copy_bytes);
+        }
+        printf("  %-20s %6" PRIu64 " %10.2f %6.1f%% %9.0f %6s %8.1f %6s\n", t->name, t->calls,
+               (double)t->ns * 1e-6, (double)t->ns * 1e-4 / sum, t->flops / ns, shares[0],
+               t->bytes / ns, shares[1]);
+    }
+}
+
+static void print_text(const struct bench_step *b, const struct result *r) {
+    const struct step_options *o = b->o;
+    const double n = (double)o->batch;
+    const char *what = o->tower == STEP_IMAGE  ? "images"
+                       : o->tower == STEP_TEXT ? "texts"
+                                               : "pairs";
+    if (r->fed_s > 0.0) {
+        printf("fed by the loader: %.1f ms, %.2f pairs/s, %.1f %% of it waiting; %.3f of the rate "
+               "with one batch again and again:\n",
+               r->fed_s * 1e3, n / r->fed_s, 100 * r->stalled_s / r->fed_s, r->median_s / r->fed_s);
+    }
+    printf("%s, %" PRIu64 " %s a step: %.1f ms, %.2f %s/s (fastest %.2f), %.0f GFLOP/s\n",
+           precision_choices[o->precision], o->batch, what, r->median_s * 1e3, n / r->median_s,
+           what, n / r->fastest_s, r->flops / r->median_s * 1e-9);
+    if (r->machine.product_flops > 0.0) {
+        printf("matrix product of %" PRId64 ": %.0f GFLOP/s; copy: %.1f GB/s\n",
+               r->machine.product_side, r->machine.product_flops * 1e-9,
+               r->machine.copy_bytes * 1e-9);
+    }
+    if (b->dev->stream != NULL) {
+        printf("%.1f GiB of the device in use; %" PRIu64 " launches in a recorded step, %" PRIu64
+               " op by op, state %s\n",
+               (double)r->counters.memory_bytes / (1024.0 * 1024.0 * 1024.0),
+               r->counters.recorded_launches, b->launches_count,
+               b->state_place != NULL ? b->state_place : "host");
+    }
+    if (r->idle_fraction >= 0.0) {
+        printf("the queue of kernels had nothing to do for %.2f %% of the time\n",
+               100 * r->idle_fraction);
+    }
+    if (r->conv_only_s > 0.0) {
+        printf("convolutions alone: %.1f ms, %.2f images/s; the step reaches %.2f of it\n",
+               r->conv_only_s * 1e3, n / r->conv_only_s, r->conv_only_s / r->median_s);
+    }
+    print_operators(r);
+}
+
+/* ---- the command ---- */
+
+static enum status run(const struct step_options *o, struct error *err) {
+    const double seconds = bench_is_host(o->device) ? 0.05 : 0.3;
+    struct bench_step b = {.o = o};
+    static struct result r;
+    enum status s = bench_step_open(&b, err);
+    if (s == STATUS_OK && o->machine == STEP_ON) {
+        s = bench_machine(&r.machine, b.dev, b.model.dtype, !bench_is_host(o->device), seconds,
+                          err);
+    }
+    if (s == STATUS_OK) {
+        s = measure(&b, &r, err);
+    }
+    if (s == STATUS_OK && o->json) {
+        s = print_json(&b, &r, err);
+    } else if (s == STATUS_OK) {
+        print_text(&b, &r);
+    }
+    bench_step_close(&b);
+    if (s == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        return error_set_errno(err, "cannot write to stdout");
+    }
+    return s;
+}
+
+int ccbench_step(int argc, char **argv) {
+    struct step_options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&program, s, &err);
+    }
+    cli_signals_install();
+    s = run(&o, &err);
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

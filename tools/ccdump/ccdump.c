@@ -1,0 +1,45 @@
+/*
+ * ccdump: looks into datasets, shards, plain tars and checkpoints. Every answer goes to stdout, as
+ * text for people or as JSON.
+ */
+#include <signal.h>
+
+#include "tools/ccdump/ccdump_internal.h"
+
+int main(int argc, char **argv) {
+    static const struct cli_command commands[] = {
+        {"info", "what a dataset, a shard or a tar holds", ccdump_info},
+        {"ls", "a line per sample, or per shard", ccdump_ls},
+        {"show", "one sample: picture, captions, metadata, facts", ccdump_show},
+        {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
+        {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
+        {"verify", "read and check everything", ccdump_verify},
+        {"cat", "samples as a plain tar, or a part of one sample", ccdump_cat},
+        {"extract", "samples as files in a folder", ccdump_extract},
+        {"state", "what a checkpoint keeps for every sample", ccdump_state},
+        {"popularity", "the samples with the largest and smallest learned popularity",
+         ccdump_popularity},
+    };
+    static const char *const examples[] = {
+        "ccdump info cc3m",
+        "ccdump ls cc3m --from 1000 --count 20",
+        "ccdump show cc3m 12",
+        "ccdump find cc3m --caption 'red car' --json",
+        "ccdump stats 00000.tar",
+        "ccdump verify cc3m --jobs 8",
+        "ccdump cat cc3m | tar -t",
+        "ccdump extract cc3m -o pictures --count 100",
+        "ccdump popularity runs/a cc3m --html popularity.html",
+        NULL,
+    };
+    static const struct cli_suite suite = {
+        .name = "ccdump",
+        .purpose = "looks into datasets, single shards, plain WebDataset tars, and checkpoints",
+        .commands = commands,
+        .command_count = CLI_COUNT(commands),
+        .examples = examples,
+    };
+    /* "ccdump ls DIR | head" ends quietly, also where the parent ignores the signal. */
+    signal(SIGPIPE, SIG_DFL);
+    return cli_suite_main(&suite, argc, argv);
+}

@@ -1,0 +1,237 @@
+/*
+ * ccdump find: the samples that fit every condition. Conditions are asked in the order of what they
+ * cost: index, captions, and last the key, for which a sample is read.
+ */
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/cli/cli_text.h"
+
+struct options {
+    struct ccdump_choice choice;
+    const char *key;
+    const char *caption;
+    uint64_t min_side_px, max_side_px;
+    int format;
+    int64_t label;
+    const char *class_name;
+    const char *hash;
+    bool keys;
+    bool json;
+    bool quiet;
+};
+
+enum { FORMAT_ANY = 0 };
+
+/* Index k + 1 is image_format k. */
+static const char *const format_names[] = {"any", "unknown", "jpeg", "png", "webp", "gif", NULL};
+
+static const struct cli_option rows[] = {
+    {"key", 'k', CLI_STRING, CLI_FIELD(struct options, key), .metavar = "GLOB",
+     .help = "the key is this, or fits a pattern with * ? []", .group = "Conditions"},
+    {"caption", 'c', CLI_STRING, CLI_FIELD(struct options, caption), .metavar = "TEXT",
+     .help = "a caption holds this text; A-Z and a-z are the same"},
+    {"min-side", 0, CLI_U64, CLI_FIELD(struct options, min_side_px), .default_text = "0",
+     .metavar = "PX", .help = "the shorter side has at least so many pixels"},
+    {"max-side", 0, CLI_U64, CLI_FIELD(struct options, max_side_px), .default_text = "0",
+     .metavar = "PX", .help = "the longer side has at most so many pixels; 0: any"},
+    {"format", 0, CLI_ENUM, CLI_FIELD(struct options, format), .default_text = "any",
+     .choices = format_names, .metavar = "NAME", .help = "the picture's format"},
+    {"label", 0, CLI_I64, CLI_FIELD(struct options, label), .min = "-1", .max = "2147483647",
+     .default_text = "-1", .metavar = "N", .help = "the number of the class; -1: any"},
+    {"class", 0, CLI_STRING, CLI_FIELD(struct options, class_name), .metavar = "GLOB",
+     .help = "the name of the class is this, or fits a pattern"},
+    {"hash", 0, CLI_STRING, CLI_FIELD(struct options, hash), .metavar = "HEX",
+     .help = "XXH64 of the picture's bytes, 16 digits: finds what is there twice"},
+    CCDUMP_ID_ROW(struct options, choice),
+    CCDUMP_FROM_ROW(struct options, choice),
+    CCDUMP_COUNT_ROW(struct options, choice),
+    {"keys", 0, CLI_FLAG, CLI_FIELD(struct options, keys), .help = "show keys too",
+     .group = "What is shown"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump find",
+    .purpose = "lists the samples that fit every condition given",
+    .usage =
+        (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .examples = (const char *const[]){"ccdump find cc3m --caption 'red car' --min-side 256",
+                                      "ccdump find cc3m --key '00012*' --json", NULL},
+    .notes = (const char *const[]){"Exit code 0 when something was found, 66 when nothing was.",
+                                   "Keys are not in the index: --key reads every sample that fits "
+                                   "the other conditions.",
+                                   NULL},
+};
+
+/* ---- the conditions -------------------------------------------------------------------------- */
+
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+/* Bytes of a character beyond ASCII are compared as they are, which keeps UTF-8 whole. */
+bool ccdump_holds_text(const char *text, size_t size_bytes, const char *wanted) {
+    size_t wanted_bytes = strlen(wanted);
+    for (size_t at = 0; at + wanted_bytes <= size_bytes; at++) {
+        size_t i = 0;
+        while (i < wanted_bytes && lower(text[at + i]) == lower(wanted[i])) {
+            i++;
+        }
+        if (i == wanted_bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct conditions {
+    const struct options *options;
+    bool by_hash;
+    uint64_t hash;
+};
+
+static bool fits_facts(const struct conditions *c, const struct ccdump_facts *f) {
+    const struct options *o = c->options;
+    uint32_t shorter = f->width_px < f->height_px ? f->width_px : f->height_px;
+    uint32_t longer = f->width_px < f->height_px ? f->height_px : f->width_px;
+    if (shorter < o->min_side_px || (o->max_side_px > 0 && longer > o->max_side_px) ||
+        (o->max_side_px > 0 && longer == 0)) {
+        return false;
+    }
+    if (o->format != FORMAT_ANY && (f->image_bytes == 0 || (int)f->format != o->format - 1)) {
+        return false;
+    }
+    if (o->label >= 0 && f->label != o->label) {
+        return false;
+    }
+    if (o->class_name && (!f->class_name || fnmatch(o->class_name, f->class_name, 0) != 0)) {
+        return false;
+    }
+    return !c->by_hash || (f->image_bytes > 0 && f->image_hash == c->hash);
+}
+
+static enum status fits_caption(bool *out,
+                                const struct options *o,
+                                struct ccdump_input *in,
+                                const struct ccdump_facts *f,
+                                struct error *err) {
+    *out = !o->caption;
+    for (uint32_t k = 0; !*out && k < f->caption_count; k++) {
+        struct shard_text text;
+        TRY(ccdump_input_caption(in, &text, k, err));
+        *out = ccdump_holds_text(text.data, text.size_bytes, o->caption);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+fits_key(bool *out, const struct options *o, struct ccdump_input *in, struct error *err) {
+    struct ccdump_content content;
+    *out = !o->key;
+    if (!*out) {
+        TRY(ccdump_input_read(in, &content, err));
+        *out = strcmp(o->key, content.key) == 0 || fnmatch(o->key, content.key, 0) == 0;
+    }
+    return STATUS_OK;
+}
+
+static enum status fits(bool *out,
+                        const struct conditions *c,
+                        struct ccdump_input *in,
+                        const struct ccdump_facts *f,
+                        struct error *err) {
+    *out = fits_facts(c, f);
+    if (*out) {
+        TRY(fits_caption(out, c->options, in, f, err));
+    }
+    return *out ? fits_key(out, c->options, in, err) : STATUS_OK;
+}
+
+/* ---- the search ------------------------------------------------------------------------------ */
+
+static enum status find_samples(const struct conditions *c,
+                                struct ccdump_input *in,
+                                uint64_t *found,
+                                struct error *err) {
+    const struct options *o = c->options;
+    struct ccdump_choice choice = o->choice;
+    struct ccdump_list_how how = {o->json, o->keys || o->key, cli_screen().columns};
+    struct ccdump_walk walk;
+    struct ccdump_facts facts;
+    struct cli_progress progress;
+    struct json_writer w;
+    uint64_t limit = choice.count > 0 ? choice.count : UINT64_MAX;
+    uint64_t total = ccdump_input_sample_count(in);
+    uint64_t seen = 0;
+    choice.count = 0; /* counts what is found, not what is looked at */
+    TRY(ccdump_walk_init(&walk, in, &choice, err));
+    json_writer_init(&w, 0);
+    cli_progress_init(&progress, "samples", o->quiet);
+    enum status s = STATUS_OK;
+    while (s == STATUS_OK && *found < limit) {
+        bool good = false;
+        s = ccdump_walk_next(&walk, &facts, err);
+        if (s == STATUS_OK) {
+            s = fits(&good, c, in, &facts, err);
+        }
+        if (s == STATUS_OK && good) {
+            cli_progress_clear(&progress);
+            (*found)++;
+            s = ccdump_list_sample(in, &facts, &how, &w, err);
+        }
+        cli_progress_update(&progress, ++seen, total == CCDUMP_UNKNOWN ? 0 : total, 0, NULL);
+    }
+    cli_progress_clear(&progress);
+    json_writer_fini(&w);
+    ccdump_walk_fini(&walk);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static bool parse_hash(const char *text, uint64_t *out) {
+    *out = 0;
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16) {
+        return false;
+    }
+    return sscanf(text, "%" SCNx64, out) == 1;
+}
+
+static enum status find(const struct options *o, const char *path, struct error *err) {
+    struct conditions c = {.options = o, .by_hash = o->hash != NULL};
+    struct ccdump_input *in = NULL;
+    uint64_t found = 0;
+    if (c.by_hash && !parse_hash(o->hash, &c.hash)) {
+        return error_set(err, STATUS_USAGE, "--hash takes 16 hexadecimal digits, not '%s'",
+                         o->hash);
+    }
+    TRY(ccdump_input_open(&in, path, err));
+    enum status s = find_samples(&c, in, &found, err);
+    ccdump_input_close(in);
+    if (s == STATUS_OK) {
+        s = ccdump_flush(err);
+    }
+    if (s == STATUS_OK && found == 0) {
+        return error_set(err, STATUS_NOTFOUND, "%s: no sample fits", path);
+    }
+    return s;
+}
+
+int ccdump_find(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = find(&o, a.items[0], &err);
+        cli_arguments_fini(&a);
+    }
+    return cli_exit(&program, s, &err);
+}

@@ -1,0 +1,268 @@
+/*
+ * ccdump info: the totals of a dataset, out of its manifest alone; of a shard or a plain tar, by
+ * adding up what is in it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/hash.h"
+#include "tools/ccdump/ccdump_internal.h"
+
+struct options {
+    bool json;
+};
+
+static const struct cli_option rows[] = {
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
+     .help = "one JSON object per argument and line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump info",
+    .purpose = "says what a dataset, a shard or a plain tar holds",
+    .usage = (const char *const[]){"DIR|SHARD|TAR... [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = CLI_MAX_ARGUMENTS,
+    .examples = (const char *const[]){"ccdump info cc3m cc12m --json | jq .samples",
+                                      "ccdump info 00000.tar", NULL},
+    .notes = (const char *const[]){"A plain tar has no index and is read whole; its fingerprint is "
+                                   "that of the dataset which its usable rows would make by "
+                                   "themselves, ids being rows.",
+                                   NULL},
+};
+
+/* What there is to say, wherever it is from. */
+struct totals {
+    uint64_t samples, id_space, texts, shards, image_bytes, bytes;
+    uint64_t fingerprint;
+    uint64_t problems; /* rows of a tar that are no samples */
+    const char *container;
+};
+
+/* ---- a dataset ------------------------------------------------------------------------------- */
+
+static void write_lists(struct json_writer *w, const struct manifest *m) {
+    json_open_array(w, "generations");
+    for (size_t i = 0; i < m->generation_count; i++) {
+        const struct manifest_generation *g = &m->generations[i];
+        json_open_object(w, NULL);
+        json_u64(w, "shards", g->shards);
+        json_u64(w, "samples", g->samples);
+        json_u64(w, "texts", g->texts);
+        json_u64(w, "id_space", g->id_space);
+        json_hex64(w, "fingerprint", g->fingerprint);
+        json_close_object(w);
+    }
+    json_close_array(w);
+    json_open_array(w, "sources");
+    for (size_t i = 0; i < m->source_count; i++) {
+        json_open_object(w, NULL);
+        json_string(w, "name", m->sources[i].name);
+        json_u64(w, "rows", m->sources[i].rows);
+        json_close_object(w);
+    }
+    json_close_array(w);
+    json_open_object(w, "options");
+    for (size_t i = 0; i < m->option_count; i++) {
+        json_string(w, m->options[i].name, m->options[i].value);
+    }
+    json_close_object(w);
+    json_open_array(w, "classes");
+    for (size_t i = 0; i < m->class_count; i++) {
+        json_string(w, NULL, m->classes[i]);
+    }
+    json_close_array(w);
+    if (!m->tokenizer.file) {
+        json_null(w, "tokenizer");
+        return;
+    }
+    json_open_object(w, "tokenizer");
+    json_string(w, "file", m->tokenizer.file);
+    json_string(w, "kind", m->tokenizer.kind);
+    json_hex64(w, "xxh64", m->tokenizer.hash);
+    json_close_object(w);
+}
+
+static void print_lists(const struct manifest *m) {
+    char a[CLI_TEXT_BYTES];
+    enum { SHOWN_SOURCES = 10 };
+    printf("  made by      %s", m->created_by);
+    for (size_t i = 0; i < m->option_count; i++) {
+        printf("%s %s=%s", i == 0 ? " with" : "", m->options[i].name, m->options[i].value);
+    }
+    printf("\n");
+    if (m->class_count > 0) {
+        printf("  classes      %s (ccdump stats lists them)\n",
+               cli_format_count(a, m->class_count));
+    }
+    if (m->tokenizer.file) {
+        printf("  tokenizer    %s, %s, xxh64 %016" PRIx64 "\n", m->tokenizer.file,
+               m->tokenizer.kind, m->tokenizer.hash);
+    }
+    for (size_t i = 0; i + 1 < m->generation_count; i++) {
+        printf("  before       %s samples, fingerprint %016" PRIx64 "\n",
+               cli_format_count(a, m->generations[i].samples), m->generations[i].fingerprint);
+    }
+    for (size_t i = 0; i < m->source_count && i < SHOWN_SOURCES; i++) {
+        printf("  %-12s %s, %s rows\n", i == 0 ? "from" : "", m->sources[i].name,
+               cli_format_count(a, m->sources[i].rows));
+    }
+    if (m->source_count > SHOWN_SOURCES) {
+        printf("  %-12s and %zu more\n", "", m->source_count - SHOWN_SOURCES);
+    }
+}
+
+/* ---- anything -------------------------------------------------------------------------------- */
+
+static void write_json(struct json_writer *w, const struct totals *t, const struct manifest *m) {
+    json_open_object(w, NULL);
+    json_u64(w, "samples", t->samples);
+    json_u64(w, "id_space", t->id_space);
+    json_u64(w, "texts", t->texts);
+    json_u64(w, "shards", t->shards);
+    json_u64(w, "image_bytes", t->image_bytes);
+    json_u64(w, "bytes", t->bytes);
+    json_hex64(w, "fingerprint", t->fingerprint);
+    json_string(w, "container", t->container);
+    if (m) {
+        json_string(w, "created_by", m->created_by);
+        write_lists(w, m);
+    } else {
+        json_null(w, "created_by");
+        json_u64(w, "problems", t->problems);
+    }
+    json_close_object(w);
+}
+
+static void print_text(const char *path, const struct totals *t, const struct manifest *m) {
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    printf("%s\n", path);
+    printf("  samples      %s\n", cli_format_count(a, t->samples));
+    if (t->problems > 0) {
+        printf("  other rows   %s that are no samples (ccdump verify says why)\n",
+               cli_format_count(a, t->problems));
+    }
+    printf("  captions     %s\n", cli_format_count(a, t->texts));
+    printf("  ids          below %s (%s without a sample)\n", cli_format_count(a, t->id_space),
+           cli_format_count(b, t->id_space - t->samples));
+    if (m) {
+        printf("  shards       %s (%s), %s\n", cli_format_count(a, t->shards), t->container,
+               cli_format_bytes(b, t->bytes));
+    } else {
+        printf("  file         %s, %s\n", t->container, cli_format_bytes(a, t->bytes));
+    }
+    printf("  images       %s", cli_format_bytes(a, t->image_bytes));
+    if (t->samples > 0) {
+        printf(", %s each", cli_format_bytes(a, t->image_bytes / t->samples));
+    }
+    printf("\n  fingerprint  %016" PRIx64 "\n", t->fingerprint);
+    if (m) {
+        print_lists(m);
+    }
+}
+
+static enum status report(const struct options *o,
+                          const char *path,
+                          const struct totals *t,
+                          const struct manifest *m,
+                          struct error *err) {
+    if (!o->json) {
+        print_text(path, t, m);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    write_json(&w, t, m);
+    enum status s = ccdump_put_json(&w, err);
+    json_writer_fini(&w);
+    return s;
+}
+
+static enum status info_dataset(const struct options *o, const char *path, struct error *err) {
+    struct manifest m;
+    TRY(manifest_read(&m, file_posix(), path, err));
+    struct totals t = {
+        .samples = m.samples,
+        .id_space = m.id_space,
+        .texts = m.texts,
+        .shards = m.shard_count,
+        .image_bytes = m.image_bytes,
+        .bytes = m.bytes,
+        .fingerprint = m.fingerprint,
+        .container = shard_container_name(m.container),
+    };
+    enum status s = report(o, path, &t, &m, err);
+    manifest_fini(&m);
+    return s;
+}
+
+/* Adds up all samples; the fingerprint is that of formats/SHARD_FORMAT.md, section 7. */
+static enum status
+add_up(struct totals *t, struct ccdump_input *in, struct hasher *h, struct error *err) {
+    struct ccdump_facts f;
+    enum status s = STATUS_OK;
+    for (s = ccdump_input_next(in, &f, err); s == STATUS_OK; s = ccdump_input_next(in, &f, err)) {
+        uint8_t bytes[24];
+        t->id_space = f.id + 1;
+        if (f.problem) {
+            t->problems++;
+            continue;
+        }
+        t->samples++;
+        t->texts += f.caption_count;
+        t->image_bytes += f.image_bytes;
+        store_u64(bytes, f.id);
+        store_u64(bytes + 8, f.image_hash);
+        store_u64(bytes + 16, f.caption_hash);
+        hasher_update(h, bytes, sizeof(bytes));
+    }
+    t->fingerprint = hasher_value(h);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static enum status info_file(const struct options *o, const char *path, struct error *err) {
+    struct ccdump_input *in = NULL;
+    struct hasher *h = NULL;
+    struct stat info;
+    TRY(ccdump_input_open(&in, path, err));
+    struct totals t = {.shards = 1, .container = ccdump_input_container(in)};
+    if (strcmp(path, "-") != 0 && stat(path, &info) == 0) {
+        t.bytes = (uint64_t)info.st_size;
+    }
+    enum status s = hasher_create(&h, err);
+    if (s == STATUS_OK) {
+        s = add_up(&t, in, h, err);
+    }
+    hasher_destroy(h);
+    ccdump_input_close(in);
+    return s == STATUS_OK ? report(o, path, &t, NULL, err) : s;
+}
+
+int ccdump_info(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&program, s, &err);
+    }
+    for (size_t i = 0; s == STATUS_OK && i < a.count; i++) {
+        enum ccdump_kind kind = CCDUMP_TAR;
+        s = ccdump_kind_of(&kind, a.items[i], &err);
+        if (s == STATUS_OK) {
+            s = kind == CCDUMP_DATASET ? info_dataset(&o, a.items[i], &err)
+                                       : info_file(&o, a.items[i], &err);
+        }
+    }
+    if (s == STATUS_OK) {
+        s = ccdump_flush(&err);
+    }
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

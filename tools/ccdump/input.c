@@ -1,0 +1,198 @@
+/*
+ * Telling the kinds apart, and walking: ids ascend with positions, so an id is found by halving
+ * over the facts that the kinds give out.
+ */
+#include "tools/ccdump/input.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/shard/shard_reader.h"
+#include "pack/source/source.h"
+#include "tools/ccdump/input_internal.h"
+
+const char *ccdump_file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Whether the manifest beside the file names it. */
+static bool is_listed(const char *path) {
+    char directory[PATH_MAX_BYTES];
+    struct manifest m;
+    bool listed = false;
+    if (path_directory(directory, sizeof(directory), path, NULL) != STATUS_OK ||
+        manifest_read(&m, file_posix(), directory, NULL) != STATUS_OK) {
+        return false;
+    }
+    for (size_t i = 0; i < m.shard_count; i++) {
+        listed = listed || strcmp(m.shards[i].name, ccdump_file_name(path)) == 0;
+    }
+    manifest_fini(&m);
+    return listed;
+}
+
+/* A shard of which the end is damaged would pass for a plain tar, with other ids: its sidecar or
+ * its dataset gives it away. */
+static enum status is_shard(bool *out, const char *path, struct error *err) {
+    char sidecar[PATH_MAX_BYTES];
+    const struct file_system *fs = file_posix();
+    TRY(shard_reader_recognise(out, fs, path, err));
+    if (!*out && shard_index_name(sidecar, sizeof(sidecar), path, NULL) == STATUS_OK) {
+        TRY(fs->exists(fs->context, sidecar, out, err));
+    }
+    *out = *out || is_listed(path);
+    return STATUS_OK;
+}
+
+enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error *err) {
+    struct stat info;
+    enum source_kind kind = SOURCE_AUTO;
+    bool shard = false;
+    *out = CCDUMP_TAR;
+    if (strcmp(path, "-") == 0) {
+        return STATUS_OK;
+    }
+    if (stat(path, &info) != 0) {
+        return error_set_errno(err, "%s: cannot look into it", path);
+    }
+    if (S_ISDIR(info.st_mode)) {
+        *out = CCDUMP_DATASET;
+        return STATUS_OK;
+    }
+    if (S_ISREG(info.st_mode)) {
+        TRY(is_shard(&shard, path, err));
+    }
+    if (shard) {
+        *out = CCDUMP_SHARD;
+        return STATUS_OK;
+    }
+    enum status s = source_kind_of(&kind, path, err);
+    if (s == STATUS_CORRUPT || (s == STATUS_OK && kind != SOURCE_WDS)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: neither a dataset's directory nor a shard nor a tar (plain, .gz, "
+                         ".zst)",
+                         path);
+    }
+    return s;
+}
+
+enum status ccdump_input_open(struct ccdump_input **out, const char *path, struct error *err) {
+    enum ccdump_kind kind = CCDUMP_TAR;
+    *out = NULL;
+    TRY(ccdump_kind_of(&kind, path, err));
+    switch (kind) {
+    case CCDUMP_DATASET:
+        return ccdump_open_dataset(out, path, err);
+    case CCDUMP_SHARD:
+        return ccdump_open_shard(out, path, err);
+    case CCDUMP_TAR:
+        break;
+    }
+    return ccdump_open_tar(out, path, err);
+}
+
+void ccdump_input_close(struct ccdump_input *in) {
+    if (in) {
+        in->ops->close(in);
+    }
+}
+
+enum ccdump_kind ccdump_input_kind(const struct ccdump_input *in) {
+    return in->ops->kind;
+}
+
+const char *ccdump_input_container(const struct ccdump_input *in) {
+    return in->container;
+}
+
+const char *ccdump_input_class_name(const struct ccdump_input *in, int32_t label) {
+    bool named = in->manifest && label >= 0 && (size_t)label < in->manifest->class_count;
+    return named ? in->manifest->classes[label] : NULL;
+}
+
+const struct manifest *ccdump_input_manifest(const struct ccdump_input *in) {
+    return in->manifest;
+}
+
+uint64_t ccdump_input_sample_count(const struct ccdump_input *in) {
+    return in->sample_count;
+}
+
+/* The first position of which the id is not below `id`. */
+static enum status
+lower_bound(struct ccdump_input *in, uint64_t *position, uint64_t id, struct error *err) {
+    if (in->ids_are_positions) {
+        *position = id;
+        return STATUS_OK;
+    }
+    struct ccdump_facts facts;
+    uint64_t low = 0;
+    uint64_t high = in->sample_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        TRY(in->ops->choose(in, &facts, middle, err));
+        if (facts.id < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *position = low;
+    return STATUS_OK;
+}
+
+enum status ccdump_input_from(struct ccdump_input *in, uint64_t id, struct error *err) {
+    return lower_bound(in, &in->next_position, id, err);
+}
+
+enum status
+ccdump_input_next(struct ccdump_input *in, struct ccdump_facts *out, struct error *err) {
+    enum status s = in->ops->choose(in, out, in->next_position, err);
+    if (s == STATUS_OK) {
+        in->next_position++;
+    }
+    return s;
+}
+
+enum status ccdump_input_at(struct ccdump_input *in,
+                            struct ccdump_facts *out,
+                            uint64_t position,
+                            struct error *err) {
+    enum status s = in->ops->choose(in, out, position, err);
+    if (s == STATUS_END) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "%s: has no position %" PRIu64 ": %" PRIu64 " samples", in->path, position,
+                         in->sample_count);
+    }
+    in->next_position = position + 1;
+    return s;
+}
+
+enum status ccdump_input_find(struct ccdump_input *in,
+                              struct ccdump_facts *out,
+                              uint64_t id,
+                              struct error *err) {
+    uint64_t position = 0;
+    TRY(lower_bound(in, &position, id, err));
+    enum status s = in->ops->choose(in, out, position, err);
+    if (s == STATUS_END || (s == STATUS_OK && out->id != id)) {
+        return error_set(err, STATUS_NOTFOUND, "%s: has no sample %" PRIu64, in->path, id);
+    }
+    in->next_position = position + 1;
+    return s;
+}
+
+enum status ccdump_input_caption(struct ccdump_input *in,
+                                 struct shard_text *out,
+                                 uint32_t k,
+                                 struct error *err) {
+    return in->ops->caption(in, out, k, err);
+}
+
+enum status
+ccdump_input_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
+    memset(out, 0, sizeof(*out));
+    return in->ops->read(in, out, err);
+}

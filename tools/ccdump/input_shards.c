@@ -1,0 +1,228 @@
+/*
+ * Samples out of shards: those of a dataset through its mapped indexes, those of one shard through
+ * its reader. A dataset's shards are opened when a sample of theirs is read whole; a few stay open,
+ * because samples by id may alternate between shards.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset.h"
+#include "formats/shard/shard_reader.h"
+#include "tools/ccdump/input_internal.h"
+
+enum { OPEN_SHARDS = 4 };
+
+struct open_shard {
+    struct shard_reader *reader; /* NULL: free */
+    uint32_t shard;
+    uint64_t used; /* when, counted */
+};
+
+struct dataset_input {
+    struct ccdump_input base;
+    struct dataset *dataset;
+    struct caption_reader *captions;
+    struct dataset_sample current;
+    struct open_shard open[OPEN_SHARDS];
+    uint64_t clock;
+};
+
+struct shard_input {
+    struct ccdump_input base;
+    struct shard_reader *reader;
+    uint32_t current;
+};
+
+/* ---- a dataset --------------------------------------------------------------------------------
+ */
+
+static void dataset_input_close(struct ccdump_input *in) {
+    struct dataset_input *d = (struct dataset_input *)in;
+    for (size_t i = 0; i < OPEN_SHARDS; i++) {
+        shard_reader_close(d->open[i].reader);
+    }
+    caption_reader_destroy(d->captions);
+    dataset_close(d->dataset);
+    free(d);
+}
+
+static enum status dataset_choose(struct ccdump_input *in,
+                                  struct ccdump_facts *out,
+                                  uint64_t position,
+                                  struct error *err) {
+    struct dataset_input *d = (struct dataset_input *)in;
+    if (position >= in->sample_count) {
+        return STATUS_END;
+    }
+    struct dataset_sample *s = &d->current;
+    TRY(dataset_sample_at(d->dataset, position, s, err));
+    *out = (struct ccdump_facts){
+        .position = position,
+        .id = s->sample_id,
+        .first_text_id = s->first_text_id,
+        .offset = s->image_offset,
+        .image_hash = s->image_hash,
+        .caption_hash = s->caption_hash,
+        .file = ccdump_file_name(dataset_shard_path(d->dataset, s->shard)),
+        .caption_count = s->text_count,
+        .image_bytes = s->image_bytes,
+        .width_px = s->width_px,
+        .height_px = s->height_px,
+        .format = s->format,
+        .flags = s->flags,
+        .label = s->label,
+        .class_name = ccdump_input_class_name(in, s->label),
+    };
+    return STATUS_OK;
+}
+
+static enum status
+dataset_caption(struct ccdump_input *in, struct shard_text *out, uint32_t k, struct error *err) {
+    struct dataset_input *d = (struct dataset_input *)in;
+    return caption_reader_get(d->captions, &d->current, k, out, err);
+}
+
+/* The reader of a shard; the one that was not used for longest makes room. */
+static enum status
+reader_of(struct dataset_input *d, struct shard_reader **out, uint32_t shard, struct error *err) {
+    struct open_shard *slot = &d->open[0];
+    for (size_t i = 0; i < OPEN_SHARDS; i++) {
+        struct open_shard *o = &d->open[i];
+        if (o->reader && o->shard == shard) {
+            o->used = ++d->clock;
+            *out = o->reader;
+            return STATUS_OK;
+        }
+        slot = o->used < slot->used ? o : slot;
+    }
+    shard_reader_close(slot->reader);
+    *slot = (struct open_shard){.shard = shard};
+    TRY(shard_reader_open(&slot->reader, file_posix(), dataset_shard_path(d->dataset, shard), err));
+    slot->used = ++d->clock;
+    *out = slot->reader;
+    return STATUS_OK;
+}
+
+static void take_view(struct ccdump_content *out, const struct sample_view *v) {
+    *out = (struct ccdump_content){v->key, v->captions, v->json, v->image};
+}
+
+static enum status
+dataset_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
+    struct dataset_input *d = (struct dataset_input *)in;
+    struct shard_reader *r = NULL;
+    struct sample_view view;
+    TRY(reader_of(d, &r, d->current.shard, err));
+    TRY(shard_reader_get(r, d->current.index_in_shard, &view, err));
+    if (view.record.sample_id != d->current.sample_id ||
+        view.record.image_hash != d->current.image_hash ||
+        view.record.caption_hash != d->current.caption_hash) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: its index and its sidecar differ: remove the sidecar",
+                         dataset_shard_path(d->dataset, d->current.shard));
+    }
+    take_view(out, &view);
+    return STATUS_OK;
+}
+
+enum status ccdump_open_dataset(struct ccdump_input **out, const char *path, struct error *err) {
+    static const struct ccdump_input_ops ops = {CCDUMP_DATASET, dataset_input_close, dataset_choose,
+                                                dataset_caption, dataset_read};
+    struct dataset_input *d = calloc(1, sizeof(*d));
+    if (!d) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    d->base.ops = &ops;
+    enum status s = path_join(d->base.path, sizeof(d->base.path), "", path, err);
+    if (s == STATUS_OK) {
+        s = dataset_open(&d->dataset, path, NULL, err);
+    }
+    if (s == STATUS_OK) {
+        s = caption_reader_create(&d->captions, d->dataset, err);
+    }
+    if (s != STATUS_OK) {
+        dataset_input_close(&d->base);
+        return s;
+    }
+    d->base.manifest = dataset_manifest(d->dataset);
+    d->base.container = shard_container_name(d->base.manifest->container);
+    d->base.sample_count = dataset_sample_count(d->dataset);
+    *out = &d->base;
+    return STATUS_OK;
+}
+
+/* ---- one shard --------------------------------------------------------------------------------
+ */
+
+static void shard_input_close(struct ccdump_input *in) {
+    struct shard_input *s = (struct shard_input *)in;
+    shard_reader_close(s->reader);
+    free(s);
+}
+
+static enum status shard_choose(struct ccdump_input *in,
+                                struct ccdump_facts *out,
+                                uint64_t position,
+                                struct error *err) {
+    struct shard_input *s = (struct shard_input *)in;
+    struct shard_record r;
+    if (position >= in->sample_count) {
+        return STATUS_END;
+    }
+    s->current = (uint32_t)position;
+    TRY(shard_reader_record(s->reader, s->current, &r, err));
+    *out = (struct ccdump_facts){
+        .position = position,
+        .id = r.sample_id,
+        .first_text_id = r.first_text,
+        .offset = r.image_offset,
+        .image_hash = r.image_hash,
+        .caption_hash = r.caption_hash,
+        .file = ccdump_file_name(in->path),
+        .caption_count = r.text_count,
+        .image_bytes = r.image_bytes,
+        .width_px = r.width_px,
+        .height_px = r.height_px,
+        .format = r.format,
+        .flags = r.flags,
+        .label = r.label,
+    };
+    return STATUS_OK;
+}
+
+static enum status
+shard_caption(struct ccdump_input *in, struct shard_text *out, uint32_t k, struct error *err) {
+    struct shard_input *s = (struct shard_input *)in;
+    return shard_reader_caption(s->reader, s->current, k, out, err);
+}
+
+static enum status
+shard_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
+    struct shard_input *s = (struct shard_input *)in;
+    struct sample_view view;
+    TRY(shard_reader_get(s->reader, s->current, &view, err));
+    take_view(out, &view);
+    return STATUS_OK;
+}
+
+enum status ccdump_open_shard(struct ccdump_input **out, const char *path, struct error *err) {
+    static const struct ccdump_input_ops ops = {CCDUMP_SHARD, shard_input_close, shard_choose,
+                                                shard_caption, shard_read};
+    struct shard_input *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    s->base.ops = &ops;
+    enum status status = path_join(s->base.path, sizeof(s->base.path), "", path, err);
+    if (status == STATUS_OK) {
+        status = shard_reader_open(&s->reader, file_posix(), path, err);
+    }
+    if (status != STATUS_OK) {
+        shard_input_close(&s->base);
+        return status;
+    }
+    s->base.container = shard_container_name(shard_reader_container(s->reader));
+    s->base.sample_count = shard_reader_sample_count(s->reader);
+    *out = &s->base;
+    return STATUS_OK;
+}

@@ -1,0 +1,172 @@
+/*
+ * Samples out of a plain WebDataset tar. There is no index, so a row is reached by passing over all
+ * rows before it; going back begins again at the front, which a pipe cannot.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "formats/image/image_codec.h"
+#include "pack/source/source.h"
+#include "tools/ccdump/input_internal.h"
+#include "tools/cli/cli.h"
+
+struct tar_input {
+    struct ccdump_input base;
+    struct source *source; /* NULL: at its end, or not opened */
+    struct source_row row; /* the current one where rows_read > 0 */
+    uint64_t rows_read;
+    struct shard_text captions[SOURCE_MAX_CAPTIONS];
+    char problem[320];
+};
+
+static void tar_close(struct ccdump_input *in) {
+    struct tar_input *t = (struct tar_input *)in;
+    source_close(t->source);
+    source_row_fini(&t->row);
+    free(t);
+}
+
+static enum status begin(struct tar_input *t, struct error *err) {
+    if (t->rows_read > 0 && strcmp(t->base.path, "-") == 0) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "standard input cannot be read twice: give the tar as a file");
+    }
+    struct source_options how = {.kind = SOURCE_WDS, .stop = cli_interrupted_callback};
+    source_close(t->source);
+    t->source = NULL;
+    t->rows_read = 0;
+    return source_open(&t->source, t->base.path, &how, err);
+}
+
+/* The row at this position, which is not behind. After anything but OK there is no current one, and
+ * the source is spent. */
+static enum status read_row(struct tar_input *t, uint64_t position, struct error *err) {
+    enum status s = STATUS_OK;
+    uint64_t skipped = 0;
+    if (position > t->rows_read) {
+        s = source_skip(t->source, position - t->rows_read, &skipped, err);
+        t->rows_read += skipped;
+    }
+    if (s == STATUS_OK) {
+        s = source_next(t->source, &t->row, err);
+    }
+    if (s == STATUS_OK) {
+        s = source_row_load(&t->row, err);
+        t->rows_read++;
+    }
+    if (s == STATUS_OK) {
+        return s;
+    }
+    if (s == STATUS_END) {
+        t->base.sample_count = t->rows_read;
+    }
+    source_close(t->source);
+    t->source = NULL;
+    return s;
+}
+
+static const char *problem_of(struct tar_input *t) {
+    const struct source_row *r = &t->row;
+    if (r->reason == REASON_NONE) {
+        return NULL;
+    }
+    snprintf(t->problem, sizeof(t->problem), "%s%s%s", source_reason_name(r->reason),
+             r->detail[0] != '\0' ? ": " : "", r->detail);
+    return t->problem;
+}
+
+static enum status take_facts(struct tar_input *t, struct ccdump_facts *out, struct error *err) {
+    const struct source_row *r = &t->row;
+    const char *text = (const char *)r->text.data;
+    for (uint32_t k = 0; k < r->caption_count; k++) {
+        t->captions[k] = (struct shard_text){text, r->caption_size_bytes[k]};
+        text += r->caption_size_bytes[k];
+    }
+    *out = (struct ccdump_facts){
+        .position = r->row,
+        .id = r->row,
+        .first_text_id = CCDUMP_UNKNOWN,
+        .offset = r->offset_bytes,
+        .file = ccdump_file_name(t->base.path),
+        .caption_count = r->caption_count,
+        .image_bytes = (uint32_t)r->image.size_bytes,
+        .image_hash = hash64(r->image.data, r->image.size_bytes),
+        .label = SHARD_NO_LABEL,
+        .problem = problem_of(t),
+    };
+    if (r->image.size_bytes > 0) {
+        struct image_info info;
+        image_probe(&info, r->image.data, r->image.size_bytes, NULL, NULL);
+        out->width_px = (uint32_t)info.width_px;
+        out->height_px = (uint32_t)info.height_px;
+        out->format = image_format_of(r->image.data, r->image.size_bytes);
+    }
+    return shard_caption_hash(&out->caption_hash, t->captions, r->caption_count, err);
+}
+
+static enum status tar_choose(struct ccdump_input *in,
+                              struct ccdump_facts *out,
+                              uint64_t position,
+                              struct error *err) {
+    struct tar_input *t = (struct tar_input *)in;
+    if (position >= in->sample_count) {
+        return STATUS_END;
+    }
+    if (!t->source || position + 1 < t->rows_read) {
+        TRY(begin(t, err));
+    }
+    if (t->rows_read <= position) {
+        enum status s = read_row(t, position, err);
+        if (s != STATUS_OK) {
+            return s;
+        }
+    }
+    return take_facts(t, out, err);
+}
+
+static enum status
+tar_caption(struct ccdump_input *in, struct shard_text *out, uint32_t k, struct error *err) {
+    struct tar_input *t = (struct tar_input *)in;
+    (void)err;
+    *out = t->captions[k];
+    return STATUS_OK;
+}
+
+static enum status
+tar_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
+    struct tar_input *t = (struct tar_input *)in;
+    (void)err;
+    *out = (struct ccdump_content){
+        .key = t->row.key, .captions = t->captions, .image = t->row.image.data};
+    if (t->row.json.size_bytes > 0) {
+        out->json = (struct shard_text){(const char *)t->row.json.data, t->row.json.size_bytes};
+    }
+    return STATUS_OK;
+}
+
+enum status ccdump_open_tar(struct ccdump_input **out, const char *path, struct error *err) {
+    static const struct ccdump_input_ops ops = {CCDUMP_TAR, tar_close, tar_choose, tar_caption,
+                                                tar_read};
+    struct tar_input *t = calloc(1, sizeof(*t));
+    if (!t) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    t->base.ops = &ops;
+    t->base.container = "webdataset";
+    t->base.sample_count = CCDUMP_UNKNOWN;
+    t->base.ids_are_positions = true;
+    source_row_init(&t->row);
+    enum status s = path_join(t->base.path, sizeof(t->base.path), "", path, err);
+    if (s == STATUS_OK) {
+        s = begin(t, err);
+    }
+    if (s != STATUS_OK) {
+        tar_close(&t->base);
+        return s;
+    }
+    *out = &t->base;
+    return STATUS_OK;
+}

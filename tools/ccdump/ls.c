@@ -1,0 +1,147 @@
+/*
+ * ccdump ls: a line per sample, or per shard, out of the indexes.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "formats/shard/shard_reader.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/cli/cli_text.h"
+
+struct options {
+    struct ccdump_choice choice;
+    bool keys;
+    bool shards;
+    bool json;
+};
+
+static const struct cli_option rows[] = {
+    CCDUMP_ID_ROW(struct options, choice),
+    CCDUMP_FROM_ROW(struct options, choice),
+    CCDUMP_COUNT_ROW(struct options, choice),
+    {"keys", 'k', CLI_FLAG, CLI_FIELD(struct options, keys),
+     .help = "keys too; they are not in the index, so every sample listed is read (of a plain tar "
+             "they are always shown)",
+     .group = "What is shown"},
+    {"shards", 0, CLI_FLAG, CLI_FIELD(struct options, shards),
+     .help = "a line per shard instead: file, samples, captions, bytes, first and last id"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump ls",
+    .purpose = "lists samples: id, key, size, bytes, format, number of captions, first caption",
+    .usage = (const char *const[]){"DIR|SHARD|TAR [--id N | --from ID --count N] [--keys] [--json]",
+                                   "DIR|SHARD --shards [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .examples = (const char *const[]){"ccdump ls cc3m --from 1000 --count 20",
+                                      "ccdump ls cc3m --json | jq -r '.captions[0]'",
+                                      "ccdump ls 00000.tar", NULL},
+    .notes =
+        (const char *const[]){"Captions are cut at the width of the terminal (or COLUMNS), and "
+                              "not at all where the output goes elsewhere.",
+                              NULL},
+};
+
+static enum status
+list_samples(const struct options *o, struct ccdump_input *in, struct error *err) {
+    struct ccdump_list_how how = {o->json, o->keys, cli_screen().columns};
+    struct ccdump_walk walk;
+    struct ccdump_facts facts;
+    struct json_writer w;
+    TRY(ccdump_walk_init(&walk, in, &o->choice, err));
+    json_writer_init(&w, 0);
+    enum status s = STATUS_OK;
+    while (s == STATUS_OK) {
+        s = ccdump_walk_next(&walk, &facts, err);
+        if (s == STATUS_OK) {
+            s = ccdump_list_sample(in, &facts, &how, &w, err);
+        }
+    }
+    json_writer_fini(&w);
+    ccdump_walk_fini(&walk);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static enum status
+list_shard(const struct shard_summary *m, bool json, struct json_writer *w, struct error *err) {
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    char c[CLI_TEXT_BYTES];
+    if (!json) {
+        printf("%s  %9s samples  %9s captions  %10s  ids %" PRIu64 " to %" PRIu64 "\n", m->name,
+               cli_format_count(a, m->sample_count), cli_format_count(b, m->text_count),
+               cli_format_bytes(c, m->size_bytes), m->first_id, m->last_id);
+        return ferror(stdout) ? ccdump_flush(err) : STATUS_OK;
+    }
+    json_open_object(w, NULL);
+    json_string(w, "shard", m->name);
+    json_u64(w, "samples", m->sample_count);
+    json_u64(w, "texts", m->text_count);
+    json_u64(w, "image_bytes", m->image_bytes);
+    json_u64(w, "bytes", m->size_bytes);
+    json_u64(w, "first_id", m->first_id);
+    json_u64(w, "last_id", m->last_id);
+    json_hex64(w, "xxh64", m->hash);
+    json_close_object(w);
+    return ccdump_put_json(w, err);
+}
+
+static enum status read_summary(struct shard_summary *out, const char *path, struct error *err) {
+    struct shard_reader *r = NULL;
+    TRY(shard_reader_open(&r, file_posix(), path, err));
+    enum status s = shard_reader_summary(r, out, err);
+    shard_reader_close(r);
+    return s;
+}
+
+static enum status list_shards(const struct options *o, const char *path, struct error *err) {
+    enum ccdump_kind kind = CCDUMP_TAR;
+    struct manifest m = {0};
+    struct shard_summary one;
+    struct json_writer w;
+    TRY(ccdump_kind_of(&kind, path, err));
+    if (kind == CCDUMP_TAR) {
+        return error_set(err, STATUS_USAGE, "%s is a plain tar: it has no shards", path);
+    }
+    if (kind == CCDUMP_SHARD) {
+        TRY(read_summary(&one, path, err));
+    } else {
+        TRY(manifest_read(&m, file_posix(), path, err));
+    }
+    json_writer_init(&w, 0);
+    enum status s = kind == CCDUMP_SHARD ? list_shard(&one, o->json, &w, err) : STATUS_OK;
+    for (size_t i = 0; s == STATUS_OK && i < m.shard_count; i++) {
+        s = list_shard(&m.shards[i], o->json, &w, err);
+    }
+    json_writer_fini(&w);
+    manifest_fini(&m);
+    return s;
+}
+
+static enum status ls(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    if (o->shards) {
+        return list_shards(o, a->items[0], err);
+    }
+    struct ccdump_input *in = NULL;
+    TRY(ccdump_input_open(&in, a->items[0], err));
+    enum status s = list_samples(o, in, err);
+    ccdump_input_close(in);
+    return s;
+}
+
+int ccdump_ls(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = ls(&o, &a, &err);
+        cli_arguments_fini(&a);
+        s = s == STATUS_OK ? ccdump_flush(&err) : s;
+    }
+    return cli_exit(&program, s, &err);
+}

@@ -1,0 +1,341 @@
+/*
+ * ccdump popularity: the samples to which nuclr has given the largest and the smallest popularity,
+ * with their captions, and with their pictures in a page (as figures 5, 7 and 8 of the paper).
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/cli/cli_text.h"
+#include "tools/cli/html.h"
+#include "train/run/checkpoint.h"
+#include "train/state/sample_state.h"
+
+struct options {
+    int side;
+    uint64_t top;
+    double tau;
+    const char *html;
+    bool json;
+};
+
+static const char *const side_choices[] = {"text", "image", NULL};
+
+static const struct cli_option rows[] = {
+    {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
+     .default_text = "text", .metavar = "NAME",
+     .help = "popularity of the captions, or of the pictures, as contrasts"},
+    {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
+     .default_text = "12", .metavar = "N", .help = "so many of the largest and of the smallest"},
+    {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
+     .default_text = "0", .metavar = "X", .help = "temperature; 0: that of the run"},
+    {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
+     .help = "also a page with the pictures, in one file"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump popularity",
+    .purpose = "shows the samples with the largest and the smallest learned popularity "
+               "exp(zeta / tau)",
+    .usage = (const char *const[]){"CHECKPOINT DIR... [options]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 2,
+    .max_arguments = 1 + LOADER_MAX_SOURCES,
+    .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},
+    .notes =
+        (const char *const[]){
+            "The checkpoint must be of a run of nuclr on DIR, or on a mix: then "
+            "DIR is one of its datasets, or several, which are ranked together. "
+            "Ids are those of the dataset. Samples that no step has seen are left "
+            "out.",
+            NULL},
+};
+
+struct ranked {
+    uint64_t id;     /* its dataset's */
+    uint32_t source; /* which that is */
+    float zeta;
+};
+
+static int by_zeta(const void *a, const void *b) {
+    const struct ranked *x = a;
+    const struct ranked *y = b;
+    if (x->zeta != y->zeta) {
+        return x->zeta > y->zeta ? -1 : 1;
+    }
+    if (x->source != y->source) {
+        return x->source < y->source ? -1 : 1;
+    }
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* One of the datasets that are looked at. */
+struct source {
+    const char *dir;
+    struct ccdump_input *input;
+    uint32_t index;     /* in the run's mix */
+    uint64_t id_offset; /* of its ids in the state */
+};
+
+/* Where results go. */
+struct report {
+    const struct options *o;
+    double tau;
+    struct source sources[LOADER_MAX_SOURCES];
+    uint32_t source_count;
+    struct html_page page;
+    struct json_writer line;
+};
+
+/* ---- opening ---- */
+
+static enum status
+open_source(struct source *s, const struct checkpoint *c, const char *dir, struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    s->dir = dir;
+    TRY(ccdump_input_open(&s->input, dir, err));
+    if (ccdump_input_kind(s->input) != CCDUMP_DATASET) {
+        return error_set(err, STATUS_USAGE, "%s is no dataset; the one of the run is wanted", dir);
+    }
+    const struct manifest *m = ccdump_input_manifest(s->input);
+    for (uint32_t i = 0; i < p->source_count; i++) {
+        const uint64_t end =
+            i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
+        if (p->sources[i].fingerprint == m->fingerprint &&
+            m->id_space <= end - p->sources[i].id_offset) {
+            s->index = i;
+            s->id_offset = p->sources[i].id_offset;
+            return STATUS_OK;
+        }
+    }
+    if (p->source_count > 1) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s was not trained on %s, %016" PRIx64
+                         ", or it has changed; ccdump info names the fingerprints of datasets",
+                         checkpoint_path(c), dir, m->fingerprint);
+    }
+    return error_set(err, STATUS_MISMATCH,
+                     "%s was trained on dataset %016" PRIx64 ", %s is %016" PRIx64,
+                     checkpoint_path(c), p->fingerprint, dir, m->fingerprint);
+}
+
+static enum status open_sources(struct report *r,
+                                const struct checkpoint *c,
+                                const char *const *dirs,
+                                size_t count,
+                                struct error *err) {
+    for (size_t i = 0; i < count; i++) {
+        r->source_count++; /* what is half open is closed as well */
+        TRY(open_source(&r->sources[i], c, dirs[i], err));
+        for (size_t k = 0; k < i; k++) {
+            if (r->sources[k].index == r->sources[i].index) {
+                return error_set(err, STATUS_USAGE, "%s is named twice", dirs[i]);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- ranking ---- */
+
+/* Adds the visited samples of one dataset. */
+static enum status add_samples(struct ranked *out,
+                               size_t *count,
+                               const struct report *r,
+                               uint32_t source,
+                               const float *zeta,
+                               const float *seen,
+                               struct error *err) {
+    const struct source *s = &r->sources[source];
+    const size_t most = *count + (size_t)ccdump_input_manifest(s->input)->samples;
+    enum status status;
+    struct ccdump_facts f;
+    while ((status = ccdump_input_next(s->input, &f, err)) == STATUS_OK) {
+        const uint64_t at = s->id_offset + f.id;
+        if (*count < most && sample_state_visited(seen[at])) {
+            out[(*count)++] = (struct ranked){f.id, source, zeta[at]};
+        }
+    }
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+/* zeta of all samples of the datasets that were visited, the largest first. */
+static enum status rank_samples(struct ranked **out,
+                                size_t *count,
+                                const struct checkpoint *c,
+                                const struct report *r,
+                                struct error *err) {
+    const bool text = r->o->side == 0;
+    struct sample_state *state = NULL;
+    int32_t zeta = -1;
+    int32_t seen = -1;
+    size_t samples = 0;
+    *out = NULL;
+    *count = 0;
+    TRY(sample_state_create(&state, checkpoint_position(c)->id_space_count, err));
+    enum status s = sample_state_add(state, text ? "text.zeta" : "image.zeta", 0.0f, &zeta, err);
+    if (s == STATUS_OK) {
+        s = sample_state_add(state, text ? "text.zeta_momentum" : "image.zeta_momentum",
+                             SAMPLE_STATE_UNVISITED, &seen, err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(c, state, NULL, 0, err);
+    }
+    for (uint32_t i = 0; i < r->source_count; i++) {
+        samples += (size_t)ccdump_input_manifest(r->sources[i].input)->samples;
+    }
+    if (s == STATUS_OK) {
+        *out = calloc(samples + 1, sizeof **out);
+        s = *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for samples");
+    }
+    for (uint32_t i = 0; i < r->source_count && s == STATUS_OK; i++) {
+        s = add_samples(*out, count, r, i, sample_state_column(state, zeta),
+                        sample_state_column(state, seen), err);
+    }
+    sample_state_destroy(state);
+    TRY(s);
+    if (*count == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "%s: zeta of no sample has moved yet: it is frozen in the first epochs",
+                         checkpoint_path(c));
+    }
+    qsort(*out, *count, sizeof **out, by_zeta);
+    return STATUS_OK;
+}
+
+/* ---- showing ---- */
+
+static enum status show_sample(struct report *r, const struct ranked *x, struct error *err) {
+    struct ccdump_facts f;
+    struct ccdump_content content;
+    const double popularity = exp((double)x->zeta / r->tau);
+    const struct source *from = &r->sources[x->source];
+    const bool several = r->source_count > 1;
+    TRY(ccdump_input_find(from->input, &f, x->id, err));
+    TRY(ccdump_input_read(from->input, &content, err));
+    const struct shard_text none = {"", 0};
+    const struct shard_text caption = f.caption_count > 0 ? content.captions[0] : none;
+    if (r->o->html != NULL) {
+        html_markup(&r->page, "<figure>");
+        html_image(&r->page, content.image, f.image_bytes);
+        html_markup(&r->page, "<figcaption>");
+        html_text(&r->page, caption.data, caption.size_bytes);
+        html_markup(&r->page, "<br><span class=\"number\">");
+        if (several) {
+            html_text(&r->page, from->dir, strlen(from->dir));
+            html_markup(&r->page, " ");
+        }
+        html_markup(&r->page,
+                    "id %" PRIu64 ", popularity %.4g, zeta %.5f</span></figcaption></figure>\n",
+                    x->id, popularity, (double)x->zeta);
+    }
+    if (r->o->json) {
+        json_open_object(&r->line, NULL);
+        json_string(&r->line, "dataset", from->dir);
+        json_u64(&r->line, "id", x->id);
+        json_double(&r->line, "zeta", (double)x->zeta);
+        json_double(&r->line, "popularity", popularity);
+        json_string_n(&r->line, "caption", caption.data, caption.size_bytes);
+        json_close_object(&r->line);
+        return ccdump_put_json(&r->line, err);
+    }
+    printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->zeta, x->id);
+    size_t used = 36;
+    if (several) {
+        printf("%s  ", from->dir);
+        used += strlen(from->dir) + 2;
+    }
+    const size_t columns = cli_screen().columns;
+    cli_text_put(stdout, caption.data, caption.size_bytes,
+                 columns > used + 24 ? columns - used : 0);
+    putchar('\n');
+    return STATUS_OK;
+}
+
+/* `count` samples from `first` on, in steps of `step`. */
+static enum status show_list(struct report *r,
+                             const char *title,
+                             const struct ranked *first,
+                             size_t count,
+                             int step,
+                             struct error *err) {
+    if (!r->o->json) {
+        printf("%s%s\npopularity       zeta          id  %scaption\n", step < 0 ? "\n" : "", title,
+               r->source_count > 1 ? "dataset, " : "");
+    }
+    if (r->o->html != NULL) {
+        html_markup(&r->page, "<h2>%s</h2>\n<div class=\"grid\">\n", title);
+    }
+    for (size_t i = 0; i < count; i++) {
+        TRY(show_sample(r, first + (ptrdiff_t)i * step, err));
+    }
+    if (r->o->html != NULL) {
+        html_markup(&r->page, "</div>\n");
+    }
+    return STATUS_OK;
+}
+
+static enum status
+show(struct report *r, const struct ranked *ranked, size_t count, struct error *err) {
+    const size_t top = r->o->top < count ? (size_t)r->o->top : count;
+    TRY(show_list(r, "most popular", ranked, top, 1, err));
+    TRY(show_list(r, "least popular", ranked + count - 1, top, -1, err));
+    if (r->o->html != NULL) {
+        TRY(html_write(&r->page, r->o->html, err));
+    }
+    return ccdump_flush(err);
+}
+
+static enum status rank_and_show(struct report *r,
+                                 const struct checkpoint *c,
+                                 const char *const *dirs,
+                                 size_t dir_count,
+                                 struct error *err) {
+    struct ranked *ranked = NULL;
+    size_t count = 0;
+    TRY(checkpoint_choose_tau(c, &r->tau, err));
+    TRY(open_sources(r, c, dirs, dir_count, err));
+    enum status s = rank_samples(&ranked, &count, c, r, err);
+    if (s == STATUS_OK) {
+        s = show(r, ranked, count, err);
+    }
+    free(ranked);
+    return s;
+}
+
+/* paths: the checkpoint, then the datasets */
+static enum status
+run(const struct options *o, const char *const *paths, size_t count, struct error *err) {
+    struct checkpoint *c = NULL;
+    struct report r = {.o = o, .tau = o->tau};
+    TRY(checkpoint_open(&c, file_posix(), paths[0], err));
+    html_init(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of pictures");
+    json_writer_init(&r.line, 0);
+    const enum status s = rank_and_show(&r, c, paths + 1, count - 1, err);
+    html_fini(&r.page);
+    json_writer_fini(&r.line);
+    for (uint32_t i = 0; i < r.source_count; i++) {
+        ccdump_input_close(r.sources[i].input);
+    }
+    checkpoint_close(c);
+    return s;
+}
+
+int ccdump_popularity(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        ccdump_signals();
+        s = run(&o, a.items, a.count, &err);
+    }
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

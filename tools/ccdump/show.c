@@ -1,0 +1,263 @@
+/*
+ * ccdump show: one sample, so that a person sees what it is: facts, captions, metadata, and the
+ * picture itself where the terminal has colours.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "augment/resize.h"
+#include "formats/base/file_io.h"
+#include "formats/image/image_codec.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/preview.h"
+#include "tools/cli/cli_text.h"
+
+enum preview_when { PREVIEW_AUTO, PREVIEW_ALWAYS, PREVIEW_NEVER };
+
+struct options {
+    uint64_t id;
+    uint64_t position;
+    bool json;
+    const char *image;
+    int preview;
+};
+
+static const char *const preview_names[] = {"auto", "always", "never", NULL};
+
+static const struct cli_option rows[] = {
+    {"id", 0, CLI_U64, CLI_FIELD(struct options, id), .default_text = "0", .metavar = "ID",
+     .help = "the sample with this id; may also stand behind the dataset's name"},
+    {"position", 0, CLI_U64, CLI_FIELD(struct options, position), .default_text = "0",
+     .metavar = "N", .help = "the sample at this place in the order of ids"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
+    {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
+     .help = "write the picture's exact bytes to this file, '-' for standard output, and with "
+             "--json the object too"},
+    {"preview", 0, CLI_ENUM, CLI_FIELD(struct options, preview), .default_text = "auto",
+     .choices = preview_names, .metavar = "WHEN",
+     .help = "the picture in coloured half blocks; auto: on a terminal, unless NO_COLOR is set"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump show",
+    .purpose = "shows one sample: picture, captions, metadata, facts",
+    .usage =
+        (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 2,
+    .examples = (const char *const[]){"ccdump show cc3m 12",
+                                      "ccdump show cc3m 12 --image - | djpeg | pnmtopng >12.png",
+                                      "ccdump show 00000.tar 3 --json", NULL},
+};
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 12 };
+
+static void print_facts(const struct ccdump_facts *f, const char *key) {
+    char bytes[CLI_TEXT_BYTES];
+    printf("sample %" PRIu64 "  key ", f->id);
+    cli_text_put(stdout, key, strlen(key), 0);
+    printf("  position %" PRIu64 "\n", f->position);
+    if (f->problem) {
+        printf("  %-8s ", "problem");
+        cli_text_put(stdout, f->problem, strlen(f->problem), 0);
+        putchar('\n');
+    }
+    if (f->image_bytes > 0) {
+        printf("  %-8s %" PRIu32 " x %" PRIu32 " %s, %s%s%s\n", "image", f->width_px, f->height_px,
+               image_format_name(f->format), cli_format_bytes(bytes, f->image_bytes),
+               (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
+               (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
+    }
+    if (f->label != SHARD_NO_LABEL) {
+        printf("  %-8s %" PRId32 "%s%s\n", "label", f->label, f->class_name ? ", " : "",
+               f->class_name ? f->class_name : "");
+    }
+}
+
+static void
+print_texts(const struct ccdump_facts *f, const struct ccdump_content *content, size_t columns) {
+    for (uint32_t k = 0; k < f->caption_count; k++) {
+        printf("  %-8s ", k == 0 ? "caption" : "");
+        cli_text_wrap(stdout, content->captions[k].data, content->captions[k].size_bytes, INDENT,
+                      columns);
+    }
+    if (content->json.data) {
+        printf("  %-8s ", "meta");
+        ccdump_print_json(content->json.data, content->json.size_bytes, INDENT, columns);
+    }
+    printf("  %-8s %s at byte %" PRIu64 ", xxh64 %016" PRIx64 "\n", "stored", f->file, f->offset,
+           f->image_hash);
+}
+
+struct preview {
+    struct image_decoder *decoder;
+    struct resize_scratch scratch;
+    struct image_view small;
+    struct byte_buffer pixels, text;
+};
+
+static enum status draw(struct preview *p,
+                        const struct ccdump_facts *f,
+                        const struct ccdump_content *content,
+                        struct cli_screen screen,
+                        enum preview_colours colours,
+                        struct error *err) {
+    struct image_view picture;
+    struct image_box box;
+    struct image_info info;
+    int32_t columns = screen.columns > 0 ? (int32_t)screen.columns : PREVIEW_COLUMNS;
+    int32_t lines = PREVIEW_LINES;
+    if (screen.lines > 1) { /* so that picture and text are on one screen */
+        lines = (int32_t)(screen.lines > 2 * LINES_BESIDE ? screen.lines - LINES_BESIDE
+                                                          : screen.lines / 2);
+    }
+    TRY(image_probe(&info, content->image, f->image_bytes, NULL, err));
+    preview_size(&p->small.width_px, &p->small.height_px, info.width_px, info.height_px, columns,
+                 lines);
+    struct image_decode_options how = {.min_width_px = p->small.width_px,
+                                       .min_height_px = p->small.height_px,
+                                       .accept_partial = true};
+    TRY(image_decoder_create(&p->decoder, NULL, err));
+    TRY(image_decode(p->decoder, &picture, &box, content->image, f->image_bytes, &how, err));
+    p->small.stride_bytes = (size_t)p->small.width_px * 3;
+    p->pixels.size_bytes = 0;
+    TRY(byte_buffer_reserve(&p->pixels, p->small.stride_bytes * (size_t)p->small.height_px, err));
+    p->small.data = p->pixels.data;
+    TRY(resize_image(&p->small, &picture, &box, NULL, RESIZE_BILINEAR, false, &p->scratch, err));
+    TRY(preview_render(&p->text, &p->small, colours, err));
+    return ccdump_put(p->text.data, p->text.size_bytes, err);
+}
+
+/* A picture that does not decode is no reason not to show the rest. */
+static enum status print_preview(const struct options *o,
+                                 const struct ccdump_facts *f,
+                                 const struct ccdump_content *content,
+                                 struct error *err) {
+    enum preview_colours colours = preview_colours_wanted();
+    if (o->preview == PREVIEW_NEVER || f->image_bytes == 0 ||
+        (o->preview == PREVIEW_AUTO && (colours == PREVIEW_NONE || isatty(STDOUT_FILENO) != 1))) {
+        return STATUS_OK;
+    }
+    struct preview p = {0};
+    struct error why = {0};
+    colours = colours == PREVIEW_NONE ? PREVIEW_256 : colours;
+    resize_scratch_init(&p.scratch);
+    enum status s = draw(&p, f, content, cli_screen(), colours, &why);
+    image_decoder_destroy(p.decoder);
+    resize_scratch_fini(&p.scratch);
+    byte_buffer_fini(&p.pixels);
+    byte_buffer_fini(&p.text);
+    if (s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT) {
+        printf("  %-8s ", "preview");
+        cli_text_wrap(stdout, why.text, strlen(why.text), INDENT, cli_screen().columns);
+        return STATUS_OK;
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
+/* ---- which sample, and how ------------------------------------------------------------------- */
+
+static enum status choose(const struct options *o,
+                          const struct cli_arguments *a,
+                          struct ccdump_input *in,
+                          struct ccdump_facts *out,
+                          struct error *err) {
+    bool by_position = cli_given(&program, a, "position");
+    bool by_id = cli_given(&program, a, "id");
+    uint64_t id = o->id;
+    if ((by_position ? 1 : 0) + (by_id ? 1 : 0) + (a->count > 1 ? 1 : 0) > 1) {
+        return error_set(err, STATUS_USAGE, "an id, --id and --position name samples: give one");
+    }
+    if (a->count > 1 && !cli_parse_u64(a->items[1], CLI_UNIT_NONE, &id)) {
+        return error_set(err, STATUS_USAGE, "'%s' is no id: a whole number is", a->items[1]);
+    }
+    if (by_id || a->count > 1) {
+        return ccdump_input_find(in, out, id, err);
+    }
+    return ccdump_input_at(in, out, o->position, err);
+}
+
+static enum status write_image(const char *path,
+                               const struct ccdump_facts *f,
+                               const struct ccdump_content *content,
+                               struct error *err) {
+    if (f->image_bytes == 0) {
+        return error_set(err, STATUS_NOTFOUND, "sample %" PRIu64 " has no picture: %s", f->id,
+                         f->problem ? f->problem : "");
+    }
+    if (strcmp(path, "-") == 0) {
+        return ccdump_put(content->image, f->image_bytes, err);
+    }
+    return file_write_atomic(file_posix(), path, content->image, f->image_bytes, err);
+}
+
+static enum status show_sample(const struct options *o,
+                               struct ccdump_input *in,
+                               const struct ccdump_facts *f,
+                               struct error *err) {
+    struct ccdump_content content;
+    TRY(ccdump_input_read(in, &content, err));
+    if (o->image) {
+        TRY(write_image(o->image, f, &content, err));
+    }
+    if (o->json) {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        enum status s = ccdump_write_sample(&w, in, f, &content, err);
+        if (s == STATUS_OK) {
+            s = ccdump_put_json(&w, err);
+        }
+        json_writer_fini(&w);
+        return s;
+    }
+    if (!o->image) {
+        TRY(print_preview(o, f, &content, err));
+        print_facts(f, content.key);
+        print_texts(f, &content, cli_screen().columns);
+    }
+    return STATUS_OK;
+}
+
+static enum status show(const struct options *o, const struct cli_arguments *a, struct error *err) {
+    if (o->image && strcmp(o->image, "-") == 0) {
+        if (o->json) {
+            return error_set(err, STATUS_USAGE, "--json and --image - both want standard output");
+        }
+        if (isatty(STDOUT_FILENO) == 1) {
+            return error_set(err, STATUS_USAGE,
+                             "a picture's bytes are not for a terminal: send them to a file or a "
+                             "pipe");
+        }
+    }
+    struct ccdump_input *in = NULL;
+    struct ccdump_facts facts;
+    TRY(ccdump_input_open(&in, a->items[0], err));
+    enum status s = choose(o, a, in, &facts, err);
+    if (s == STATUS_OK) {
+        s = show_sample(o, in, &facts, err);
+    }
+    ccdump_input_close(in);
+    return s;
+}
+
+int ccdump_show(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = show(&o, &a, &err);
+        cli_arguments_fini(&a);
+        s = s == STATUS_OK ? ccdump_flush(&err) : s;
+    }
+    return cli_exit(&program, s, &err);
+}

@@ -1,0 +1,219 @@
+/*
+ * ccdump state: the numbers that a checkpoint keeps for every sample.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/tensors/safetensors.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "train/run/checkpoint.h"
+#include "train/state/sample_state.h"
+
+#define STATE_PREFIX  "state."
+#define SCALAR_PREFIX "loss.state."
+
+enum { BINS = 16, BAR_COLUMNS = 40 };
+
+struct options {
+    bool json;
+};
+
+static const struct cli_option rows[] = {
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump state",
+    .purpose = "says what a checkpoint keeps for every sample: columns, how many were visited, "
+               "least, mean, greatest, and a histogram of each",
+    .usage = (const char *const[]){"CHECKPOINT [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .examples = (const char *const[]){"ccdump state runs/a", NULL},
+    .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
+                                   "taken. A sample is visited in a column once a step has written "
+                                   "its entry.",
+                                   NULL},
+};
+
+/* One column, and how its values lie: bin i holds those in [edge(i), edge(i + 1)). */
+struct column {
+    const char *name;
+    struct sample_state_summary summary;
+    uint64_t ids;
+    uint64_t bins[BINS];
+};
+
+static double edge(const struct column *c, int i) {
+    return c->summary.min + (c->summary.max - c->summary.min) * i / BINS;
+}
+
+static void count_bins(struct column *c, const void *values, enum sample_state_kind kind) {
+    const double width = c->summary.max - c->summary.min;
+    for (uint64_t i = 0; i < c->ids; i++) {
+        double value;
+        if (sample_state_entry(values, kind, i, &value)) {
+            const double place = width > 0 ? (value - c->summary.min) / width * BINS : 0;
+            c->bins[place < BINS ? (int)place : BINS - 1]++;
+        }
+    }
+}
+
+static enum status read_column(struct column *c,
+                               const struct safetensors *file,
+                               const struct safetensors_info *info,
+                               const char *path,
+                               struct error *err) {
+    *c = (struct column){.name = info->name + strlen(STATE_PREFIX), .ids = info->element_count};
+    if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
+        info->dim_count != 1) {
+        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no column of numbers", path,
+                         info->name);
+    }
+    const enum sample_state_kind kind = info->dtype == SAFETENSORS_F32   ? SAMPLE_STATE_F32
+                                        : strcmp(c->name, "visits") == 0 ? SAMPLE_STATE_COUNT
+                                                                         : SAMPLE_STATE_ID;
+    void *values = malloc((size_t)info->size_bytes + 1);
+    if (values == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: no memory for %" PRIu64 " numbers", path, c->ids);
+    }
+    const enum status s = safetensors_read(file, info, values, (size_t)info->size_bytes, err);
+    if (s == STATUS_OK) {
+        c->summary = sample_state_summarise(values, kind, c->ids);
+        count_bins(c, values, kind);
+    }
+    free(values);
+    return s;
+}
+
+static void print_column(const struct column *c) {
+    char visited[CLI_TEXT_BYTES];
+    char ids[CLI_TEXT_BYTES];
+    uint64_t most = 0;
+    printf("\n%s: %s of %s ids visited", c->name,
+           cli_format_count(visited, c->summary.visited_count), cli_format_count(ids, c->ids));
+    if (c->summary.visited_count == 0) {
+        printf("\n");
+        return;
+    }
+    printf("; least %.6g, mean %.6g, greatest %.6g\n", c->summary.min, c->summary.mean,
+           c->summary.max);
+    for (int i = 0; i < BINS; i++) {
+        most = c->bins[i] > most ? c->bins[i] : most;
+    }
+    for (int i = 0; i < BINS && c->summary.max > c->summary.min; i++) {
+        printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(visited, c->bins[i]));
+        const uint64_t wide = (c->bins[i] * BAR_COLUMNS + most - 1) / most;
+        for (uint64_t k = 0; k < wide; k++) {
+            fputs("\xE2\x96\x88", stdout);
+        }
+        putchar('\n');
+    }
+}
+
+static void write_column(struct json_writer *w, const struct column *c) {
+    json_open_object(w, c->name);
+    json_u64(w, "ids", c->ids);
+    json_u64(w, "visited", c->summary.visited_count);
+    json_double(w, "min", c->summary.min);
+    json_double(w, "mean", c->summary.mean);
+    json_double(w, "max", c->summary.max);
+    json_open_array(w, "histogram");
+    for (int i = 0; i < BINS; i++) {
+        json_u64(w, NULL, c->bins[i]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+}
+
+/* The loss's own numbers, of all samples together. */
+static void show_scalars(struct json_writer *w, const struct safetensors *file) {
+    for (size_t i = 0; i < safetensors_metadata_count(file); i++) {
+        const char *key = safetensors_metadata_key(file, i);
+        if (strncmp(key, SCALAR_PREFIX, strlen(SCALAR_PREFIX)) != 0) {
+            continue;
+        }
+        const char *name = key + strlen(SCALAR_PREFIX);
+        if (w != NULL) {
+            json_double(w, name, strtod(safetensors_metadata(file, key), NULL));
+        } else {
+            printf("%s: %s\n", name, safetensors_metadata(file, key));
+        }
+    }
+}
+
+static enum status show_columns(struct json_writer *w,
+                                const struct safetensors *file,
+                                const char *path,
+                                struct error *err) {
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const struct safetensors_info *info = safetensors_at(file, i);
+        struct column c;
+        if (strncmp(info->name, STATE_PREFIX, strlen(STATE_PREFIX)) != 0) {
+            continue;
+        }
+        TRY(read_column(&c, file, info, path, err));
+        if (w != NULL) {
+            write_column(w, &c);
+        } else {
+            print_column(&c);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status show(const struct checkpoint *c, bool json, struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    const char *path = checkpoint_path(c);
+    struct safetensors *file = NULL;
+    TRY(safetensors_open(&file, file_posix(), path, err));
+    enum status s;
+    if (!json) {
+        printf("%s: step %" PRIu64 ", loss %s, dataset %016" PRIx64 "\n", path, p->step,
+               checkpoint_loss_name(c), p->fingerprint);
+        show_scalars(NULL, file);
+        s = show_columns(NULL, file, path, err);
+    } else {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        json_open_object(&w, NULL);
+        json_u64(&w, "step", p->step);
+        json_string(&w, "loss", checkpoint_loss_name(c));
+        json_hex64(&w, "fingerprint", p->fingerprint);
+        json_u64(&w, "id_space", p->id_space_count);
+        json_open_object(&w, "scalars");
+        show_scalars(&w, file);
+        json_close_object(&w);
+        json_open_object(&w, "columns");
+        s = show_columns(&w, file, path, err);
+        json_close_object(&w);
+        json_close_object(&w);
+        s = s == STATUS_OK ? ccdump_put_json(&w, err) : s;
+        json_writer_fini(&w);
+    }
+    safetensors_close(file);
+    return s == STATUS_OK ? ccdump_flush(err) : s;
+}
+
+int ccdump_state(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a = {0};
+    struct error err = {0};
+    struct checkpoint *c = NULL;
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        ccdump_signals();
+        s = checkpoint_open(&c, file_posix(), a.items[0], &err);
+    }
+    if (s == STATUS_OK) {
+        s = show(c, o.json, &err);
+    }
+    checkpoint_close(c);
+    cli_arguments_fini(&a);
+    return cli_exit(&program, s, &err);
+}

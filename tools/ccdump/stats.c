@@ -1,0 +1,493 @@
+/*
+ * ccdump stats: what a collection is made of, as histograms and counts, out of the index and the
+ * captions; no picture is read where there is an index.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/utf8.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/tally.h"
+#include "tools/cli/cli_text.h"
+
+struct options {
+    struct ccdump_choice choice;
+    uint64_t bins;
+    bool json;
+    bool quiet;
+};
+
+static const struct cli_option rows[] = {
+    {"bins", 0, CLI_U64, CLI_FIELD(struct options, bins), .min = "1", .max = "20",
+     .default_text = "12", .metavar = "N", .help = "about so many bins in each histogram"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
+    CCDUMP_ID_ROW(struct options, choice),
+    CCDUMP_FROM_ROW(struct options, choice),
+    CCDUMP_COUNT_ROW(struct options, choice),
+};
+
+static const struct cli_program program = {
+    .name = "ccdump stats",
+    .purpose = "says what a collection is made of: histograms of picture sizes and captions; "
+               "formats, duplicates, classes",
+    .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .examples = (const char *const[]){"ccdump stats cc3m",
+                                      "ccdump stats cc3m --json | jq .short_side.median", NULL},
+    .notes = (const char *const[]){
+        "The first and the last bin also take what lies far outside. Aspect is width divided by "
+        "height. Samples whose size is not known are not in the histograms of sizes. Of a plain "
+        "tar, "
+        "every row with a picture counts, also one without a caption.",
+        NULL}};
+
+/* What is counted; names are the keys of --json. */
+enum measure {
+    WIDTH,
+    HEIGHT,
+    SHORT_SIDE,
+    ASPECT, /* in thousandths */
+    IMAGE_BYTES,
+    CAPTIONS,
+    CAPTION_CHARACTERS,
+    CAPTION_WORDS,
+    MEASURE_COUNT,
+};
+
+enum { ASPECT_SCALE = 1000, FORMAT_COUNT = 5, LABEL_WIDTH = 18, SHOWN_CLASSES = 20 };
+
+static const struct {
+    const char *name, *title;
+} measures[MEASURE_COUNT] = {
+    [WIDTH] = {"width", "width, pixels"},
+    [HEIGHT] = {"height", "height, pixels"},
+    [SHORT_SIDE] = {"short_side", "shorter side, pixels"},
+    [ASPECT] = {"aspect", "width / height"},
+    [IMAGE_BYTES] = {"image_bytes", "bytes per picture"},
+    [CAPTIONS] = {"captions", "captions per sample"},
+    [CAPTION_CHARACTERS] = {"caption_characters", "characters per caption"},
+    [CAPTION_WORDS] = {"caption_words", "words per caption"},
+};
+
+struct stats {
+    const struct options *options;
+    struct ccdump_input *input;
+    struct tally tallies[MEASURE_COUNT];
+    struct tally labels; /* label + 1; 0: none */
+    uint64_t formats[FORMAT_COUNT];
+    uint64_t *hashes; /* (samples) of the pictures */
+    size_t hash_capacity;
+    uint64_t samples;     /* with a picture: those that are counted */
+    uint64_t pictureless; /* rows of a tar */
+    uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
+    uint64_t size_unknown, reencoded, unchecked;
+    uint64_t duplicates, duplicate_groups, largest_group, largest_hash;
+};
+
+static double scale_of(enum measure m) {
+    return m == ASPECT ? ASPECT_SCALE : 1;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static enum status add_hash(struct stats *s, uint64_t hash, struct error *err) {
+    if (s->samples == s->hash_capacity) {
+        size_t capacity = s->hash_capacity > 0 ? 2 * s->hash_capacity : 4096;
+        uint64_t *hashes = realloc(s->hashes, capacity * sizeof(*hashes));
+        if (!hashes) {
+            return error_set(err, STATUS_NOMEM, "out of memory for the hashes of %zu pictures",
+                             capacity);
+        }
+        s->hashes = hashes;
+        s->hash_capacity = capacity;
+    }
+    s->hashes[s->samples] = hash;
+    return STATUS_OK;
+}
+
+static enum status add_size(struct stats *s, const struct ccdump_facts *f, struct error *err) {
+    if (f->width_px == 0 || f->height_px == 0) {
+        s->size_unknown++;
+        return STATUS_OK;
+    }
+    uint64_t w = f->width_px;
+    uint64_t h = f->height_px;
+    TRY(tally_add(&s->tallies[WIDTH], w, err));
+    TRY(tally_add(&s->tallies[HEIGHT], h, err));
+    TRY(tally_add(&s->tallies[SHORT_SIDE], w < h ? w : h, err));
+    return tally_add(&s->tallies[ASPECT], (w * ASPECT_SCALE + h / 2) / h, err);
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static enum status add_caption(struct stats *s, const struct shard_text *text, struct error *err) {
+    uint64_t characters = 0;
+    uint64_t words = 0;
+    bool inside = false;
+    for (size_t at = 0; at < text->size_bytes; characters++) {
+        bool space = is_space(text->data[at]);
+        words += !space && !inside;
+        inside = !space;
+        size_t n = utf8_character(text->data + at, text->size_bytes - at);
+        at += n > 0 ? n : 1;
+    }
+    TRY(tally_add(&s->tallies[CAPTION_CHARACTERS], characters, err));
+    return tally_add(&s->tallies[CAPTION_WORDS], words, err);
+}
+
+static enum status add_sample(struct stats *s, const struct ccdump_facts *f, struct error *err) {
+    s->problems += f->problem != NULL;
+    if (f->image_bytes == 0) {
+        s->pictureless++;
+        return STATUS_OK;
+    }
+    TRY(add_hash(s, f->image_hash, err));
+    s->samples++;
+    TRY(add_size(s, f, err));
+    TRY(tally_add(&s->tallies[IMAGE_BYTES], f->image_bytes, err));
+    TRY(tally_add(&s->tallies[CAPTIONS], f->caption_count, err));
+    TRY(tally_add(&s->labels, (uint64_t)((int64_t)f->label + 1), err));
+    s->formats[(int)f->format < FORMAT_COUNT ? f->format : IMAGE_FORMAT_UNKNOWN]++;
+    s->reencoded += (f->flags & SHARD_FLAG_REENCODED) != 0;
+    s->unchecked += (f->flags & SHARD_FLAG_UNCHECKED) != 0;
+    for (uint32_t k = 0; k < f->caption_count; k++) {
+        struct shard_text text;
+        TRY(ccdump_input_caption(s->input, &text, k, err));
+        TRY(add_caption(s, &text, err));
+    }
+    return STATUS_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A picture that comes n times has n - 1 duplicates. */
+static void count_duplicates(struct stats *s) {
+    if (s->samples > 1) {
+        qsort(s->hashes, s->samples, sizeof(*s->hashes), by_value);
+    }
+    for (uint64_t i = 0; i < s->samples;) {
+        uint64_t n = 1;
+        while (i + n < s->samples && s->hashes[i + n] == s->hashes[i]) {
+            n++;
+        }
+        s->duplicates += n - 1;
+        s->duplicate_groups += n > 1;
+        if (n > 1 && n > s->largest_group) {
+            s->largest_group = n;
+            s->largest_hash = s->hashes[i];
+        }
+        i += n;
+    }
+}
+
+static enum status count_all(struct stats *s, struct error *err) {
+    struct ccdump_walk walk;
+    struct ccdump_facts facts;
+    struct cli_progress progress;
+    uint64_t total = ccdump_input_sample_count(s->input);
+    uint64_t done = 0;
+    TRY(ccdump_walk_init(&walk, s->input, &s->options->choice, err));
+    cli_progress_init(&progress, "samples", s->options->quiet);
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK) {
+        status = ccdump_walk_next(&walk, &facts, err);
+        if (status == STATUS_OK) {
+            status = add_sample(s, &facts, err);
+            cli_progress_update(&progress, ++done, total == CCDUMP_UNKNOWN ? 0 : total, 0, NULL);
+        }
+    }
+    cli_progress_clear(&progress);
+    ccdump_walk_fini(&walk);
+    for (int i = 0; i < MEASURE_COUNT; i++) {
+        tally_sort(&s->tallies[i]);
+    }
+    tally_sort(&s->labels);
+    count_duplicates(s);
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+static const char *class_name(const struct stats *s, uint64_t label) {
+    return ccdump_input_class_name(s->input, (int32_t)label);
+}
+
+/* ---- as JSON --------------------------------------------------------------------------------- */
+
+static void write_number(struct json_writer *w, const char *key, enum measure m, uint64_t v) {
+    if (m == ASPECT) {
+        json_double(w, key, (double)v / ASPECT_SCALE);
+    } else {
+        json_u64(w, key, v);
+    }
+}
+
+static void write_measure(struct json_writer *w, const struct stats *s, enum measure m) {
+    const struct tally *t = &s->tallies[m];
+    struct tally_histogram h;
+    tally_histogram(&h, t, s->options->bins);
+    json_open_object(w, measures[m].name);
+    json_u64(w, "count", t->count);
+    if (t->count > 0) {
+        write_number(w, "min", m, t->entries[0].value);
+        json_double(w, "mean", t->sum / (double)t->count / scale_of(m));
+        write_number(w, "median", m, tally_median(t));
+        write_number(w, "max", m, t->entries[t->used - 1].value);
+    }
+    json_open_array(w, "edges");
+    for (size_t i = 0; h.bin_count > 0 && i <= h.bin_count; i++) {
+        write_number(w, NULL, m, h.edges[i]);
+    }
+    json_close_array(w);
+    json_open_array(w, "counts");
+    for (size_t i = 0; i < h.bin_count; i++) {
+        json_u64(w, NULL, h.counts[i]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+}
+
+static void write_labels(struct json_writer *w, const struct stats *s) {
+    json_open_array(w, "labels");
+    for (size_t i = 0; i < s->labels.used; i++) {
+        const struct tally_entry *e = &s->labels.entries[i];
+        if (e->value > 0) {
+            const char *name = class_name(s, e->value - 1);
+            json_open_object(w, NULL);
+            json_u64(w, "label", e->value - 1);
+            if (name) {
+                json_string(w, "class", name);
+            } else {
+                json_null(w, "class");
+            }
+            json_u64(w, "samples", e->count);
+            json_close_object(w);
+        }
+    }
+    json_close_array(w);
+}
+
+static enum status write_json(const struct stats *s, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "samples", s->samples);
+    json_u64(&w, "problems", s->problems);
+    json_u64(&w, "pictureless", s->pictureless);
+    json_u64(&w, "texts", s->tallies[CAPTION_WORDS].count);
+    for (int m = 0; m < MEASURE_COUNT; m++) {
+        write_measure(&w, s, (enum measure)m);
+    }
+    json_open_object(&w, "formats");
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        if (s->formats[i] > 0) {
+            json_u64(&w, image_format_name((enum image_format)i), s->formats[i]);
+        }
+    }
+    json_close_object(&w);
+    json_u64(&w, "size_unknown", s->size_unknown);
+    json_u64(&w, "reencoded", s->reencoded);
+    json_u64(&w, "unchecked", s->unchecked);
+    json_open_object(&w, "duplicates");
+    json_u64(&w, "samples", s->duplicates);
+    json_u64(&w, "groups", s->duplicate_groups);
+    json_u64(&w, "largest", s->largest_group);
+    if (s->largest_group > 0) {
+        json_hex64(&w, "largest_hash", s->largest_hash);
+    } else {
+        json_null(&w, "largest_hash");
+    }
+    json_close_object(&w);
+    write_labels(&w, s);
+    json_close_object(&w);
+    enum status status = ccdump_put_json(&w, err);
+    json_writer_fini(&w);
+    return status;
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+/* `part` of `width` columns, to an eighth of one; never nothing for something. */
+static void print_bar(double part, size_t width) {
+    static const char *const eighths[] = {"",
+                                          "\xE2\x96\x8F",
+                                          "\xE2\x96\x8E",
+                                          "\xE2\x96\x8D",
+                                          "\xE2\x96\x8C",
+                                          "\xE2\x96\x8B",
+                                          "\xE2\x96\x8A",
+                                          "\xE2\x96\x89"};
+    size_t units = (size_t)(part * (double)(8 * width) + 0.5);
+    units = units == 0 && part > 0 ? 1 : units;
+    for (size_t i = 0; i < units / 8; i++) {
+        fputs("\xE2\x96\x88", stdout);
+    }
+    fputs(eighths[units % 8], stdout);
+}
+
+static size_t bar_width(void) {
+    enum { BESIDE = LABEL_WIDTH + 25, NARROWEST = 8 };
+    size_t columns = cli_screen().columns;
+    columns = columns == 0 ? 100 : columns;
+    return columns > BESIDE + NARROWEST ? columns - BESIDE : NARROWEST;
+}
+
+static const char *number_text(char out[CLI_TEXT_BYTES], enum measure m, uint64_t v) {
+    if (m == ASPECT) {
+        snprintf(out, CLI_TEXT_BYTES, "%.2f", (double)v / ASPECT_SCALE);
+        return out;
+    }
+    return cli_format_count(out, v);
+}
+
+static void print_bin(enum measure m, const struct tally_histogram *h, size_t i, uint64_t total) {
+    char from[CLI_TEXT_BYTES];
+    char to[CLI_TEXT_BYTES];
+    char count[CLI_TEXT_BYTES];
+    char label[2 * CLI_TEXT_BYTES + 4];
+    uint64_t most = 0;
+    for (size_t k = 0; k < h->bin_count; k++) {
+        most = h->counts[k] > most ? h->counts[k] : most;
+    }
+    /* Whole numbers: the last one that is in the bin; a bin of one number is that number. */
+    uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
+    number_text(from, m, h->edges[i]);
+    number_text(to, m, last);
+    if (last == h->edges[i]) {
+        snprintf(label, sizeof(label), "%s", from);
+    } else {
+        snprintf(label, sizeof(label), "%s - %s", from, to);
+    }
+    double share = (double)h->counts[i] / (double)total;
+    printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(count, h->counts[i]),
+           100 * share);
+    print_bar((double)h->counts[i] / (double)most, bar_width());
+    putchar('\n');
+}
+
+static void print_measure(const struct stats *s, enum measure m) {
+    const struct tally *t = &s->tallies[m];
+    struct tally_histogram h;
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    char c[CLI_TEXT_BYTES];
+    if (t->count == 0) {
+        return;
+    }
+    tally_histogram(&h, t, s->options->bins);
+    printf("\n%s: least %s, mean %.*f, median %s, most %s\n", measures[m].title,
+           number_text(a, m, t->entries[0].value), m == ASPECT ? 2 : 1,
+           t->sum / (double)t->count / scale_of(m), number_text(b, m, tally_median(t)),
+           number_text(c, m, t->entries[t->used - 1].value));
+    for (size_t i = 0; i < h.bin_count; i++) {
+        print_bin(m, &h, i, t->count);
+    }
+}
+
+static void print_labels(const struct stats *s) {
+    char count[CLI_TEXT_BYTES];
+    uint64_t most = 0;
+    size_t classes = 0;
+    for (size_t i = 0; i < s->labels.used; i++) {
+        const struct tally_entry *e = &s->labels.entries[i];
+        most = e->value > 0 && e->count > most ? e->count : most;
+        classes += e->value > 0;
+    }
+    if (classes == 0) {
+        return;
+    }
+    printf("\nclasses: %zu\n", classes);
+    size_t shown = 0;
+    for (size_t i = 0; i < s->labels.used && shown < SHOWN_CLASSES; i++) {
+        const struct tally_entry *e = &s->labels.entries[i];
+        if (e->value > 0) {
+            const char *name = class_name(s, e->value - 1);
+            printf("  %6" PRIu64 " ", e->value - 1);
+            size_t used = name ? cli_text_put(stdout, name, strlen(name), LABEL_WIDTH - 7) : 0;
+            printf("%*s  %11s %5.1f%%  ", (int)(LABEL_WIDTH - 7 - used), "",
+                   cli_format_count(count, e->count), 100 * (double)e->count / (double)s->samples);
+            print_bar((double)e->count / (double)most, bar_width());
+            putchar('\n');
+            shown++;
+        }
+    }
+    if (classes > shown) {
+        printf("  and %zu more (--json has them all)\n", classes - shown);
+    }
+}
+
+static void print_text(const struct stats *s) {
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    printf("%s samples, %s captions", cli_format_count(a, s->samples),
+           cli_format_count(b, s->tallies[CAPTION_WORDS].count));
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        if (s->formats[i] > 0) {
+            printf(", %s %s", cli_format_count(a, s->formats[i]),
+                   image_format_name((enum image_format)i));
+        }
+    }
+    printf("\n");
+    if (s->problems > 0) {
+        printf("%s rows could not be packed (ccdump verify says why), %s of them have no picture\n",
+               cli_format_count(a, s->problems), cli_format_count(b, s->pictureless));
+    }
+    if (s->reencoded > 0 || s->unchecked > 0) {
+        printf("%s re-encoded by the packer, %s not decoded by it\n",
+               cli_format_count(a, s->reencoded), cli_format_count(b, s->unchecked));
+    }
+    if (s->size_unknown > 0) {
+        printf("%s pictures of unknown size\n", cli_format_count(a, s->size_unknown));
+    }
+    printf("%s pictures are there before", cli_format_count(a, s->duplicates));
+    if (s->duplicates > 0) {
+        printf(", of %s different ones; one comes %s times (ccdump find --hash %016" PRIx64 ")",
+               cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->largest_group),
+               s->largest_hash);
+    }
+    printf("\n");
+    for (int m = 0; m < MEASURE_COUNT; m++) {
+        print_measure(s, (enum measure)m);
+    }
+    print_labels(s);
+}
+
+static enum status stats(const struct options *o, const char *path, struct error *err) {
+    struct stats s = {.options = o};
+    TRY(ccdump_input_open(&s.input, path, err));
+    enum status status = count_all(&s, err);
+    if (status == STATUS_OK && o->json) {
+        status = write_json(&s, err);
+    } else if (status == STATUS_OK) {
+        print_text(&s);
+    }
+    for (int i = 0; i < MEASURE_COUNT; i++) {
+        tally_fini(&s.tallies[i]);
+    }
+    tally_fini(&s.labels);
+    free(s.hashes);
+    ccdump_input_close(s.input);
+    return status == STATUS_OK ? ccdump_flush(err) : status;
+}
+
+int ccdump_stats(int argc, char **argv) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = stats(&o, a.items[0], &err);
+        cli_arguments_fini(&a);
+    }
+    return cli_exit(&program, s, &err);
+}

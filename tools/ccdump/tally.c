@@ -1,0 +1,142 @@
+/*
+ * An open-addressing table of (value, count) while numbers come in; sorted once they are all there,
+ * everything else is one walk over it.
+ */
+#include "tools/ccdump/tally.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FIRST_CAPACITY = 256,
+    OUTLIER_SHARE = 200, /* one in so many, at each end, does not decide where the edges are */
+};
+
+/* Fibonacci hashing: the upper bits of the product are well mixed. Capacity is a power of two. */
+static size_t place_of(uint64_t value, size_t capacity) {
+    return (size_t)((value * UINT64_C(0x9E3779B97F4A7C15)) >> 20) & (capacity - 1);
+}
+
+static struct tally_entry *find(struct tally_entry *entries, size_t capacity, uint64_t value) {
+    size_t at = place_of(value, capacity);
+    while (entries[at].count > 0 && entries[at].value != value) {
+        at = (at + 1) & (capacity - 1);
+    }
+    return &entries[at];
+}
+
+static enum status grow(struct tally *t, struct error *err) {
+    size_t capacity = t->capacity > 0 ? 2 * t->capacity : FIRST_CAPACITY;
+    struct tally_entry *entries = calloc(capacity, sizeof(*entries));
+    if (!entries) {
+        return error_set(err, STATUS_NOMEM, "out of memory to count %zu different numbers",
+                         t->used);
+    }
+    for (size_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].count > 0) {
+            *find(entries, capacity, t->entries[i].value) = t->entries[i];
+        }
+    }
+    free(t->entries);
+    t->entries = entries;
+    t->capacity = capacity;
+    return STATUS_OK;
+}
+
+enum status tally_add(struct tally *t, uint64_t value, struct error *err) {
+    if (t->used >= t->capacity / 2) {
+        TRY(grow(t, err));
+    }
+    struct tally_entry *e = find(t->entries, t->capacity, value);
+    t->used += e->count == 0;
+    e->value = value;
+    e->count++;
+    t->count++;
+    t->sum += (double)value;
+    return STATUS_OK;
+}
+
+void tally_fini(struct tally *t) {
+    free(t->entries);
+    memset(t, 0, sizeof(*t));
+}
+
+static int by_value(const void *a, const void *b) {
+    uint64_t x = ((const struct tally_entry *)a)->value;
+    uint64_t y = ((const struct tally_entry *)b)->value;
+    return x < y ? -1 : x > y;
+}
+
+void tally_sort(struct tally *t) {
+    size_t used = 0;
+    for (size_t i = 0; i < t->capacity; i++) {
+        if (t->entries[i].count > 0) {
+            t->entries[used++] = t->entries[i];
+        }
+    }
+    if (used > 1) {
+        qsort(t->entries, used, sizeof(*t->entries), by_value);
+    }
+}
+
+/* Requires rank < count. */
+static uint64_t value_at(const struct tally *t, uint64_t rank) {
+    uint64_t seen = 0;
+    for (size_t i = 0; i < t->used; i++) {
+        seen += t->entries[i].count;
+        if (rank < seen) {
+            return t->entries[i].value;
+        }
+    }
+    return t->entries[t->used - 1].value;
+}
+
+uint64_t tally_median(const struct tally *t) {
+    return value_at(t, (t->count - 1) / 2);
+}
+
+/* The least of 1, 2, 5, 10, 20, ... that is not below `width`. */
+static uint64_t round_width(uint64_t width) {
+    uint64_t power = 1;
+    while (power < width && power <= UINT64_MAX / 100) {
+        if (width <= 2 * power) {
+            return 2 * power;
+        }
+        if (width <= 5 * power) {
+            return 5 * power;
+        }
+        power *= 10;
+    }
+    return power;
+}
+
+void tally_histogram(struct tally_histogram *out, const struct tally *t, size_t wanted_bins) {
+    *out = (struct tally_histogram){.bin_count = 0};
+    if (t->count == 0) {
+        return;
+    }
+    uint64_t least = t->entries[0].value;
+    uint64_t greatest = t->entries[t->used - 1].value;
+    uint64_t tail = (t->count - 1) / OUTLIER_SHARE;
+    uint64_t low = value_at(t, tail);
+    uint64_t high = value_at(t, t->count - 1 - tail);
+    uint64_t width = round_width((high - low) / wanted_bins + ((high - low) % wanted_bins != 0));
+    uint64_t edge = low - low % width;
+    size_t bins = 1;
+    out->edges[0] = least < edge ? least : edge;
+    while (edge <= high - high % width && bins < TALLY_MAX_BINS) {
+        edge += width;
+        out->edges[bins++] = edge;
+    }
+    out->bin_count = bins - 1;
+    if (out->edges[out->bin_count] <= greatest) {
+        out->edges[out->bin_count] = greatest + 1;
+    }
+    size_t bin = 0;
+    for (size_t i = 0; i < t->used; i++) {
+        while (t->entries[i].value >= out->edges[bin + 1]) {
+            bin++;
+        }
+        out->counts[bin] += t->entries[i].count;
+    }
+}

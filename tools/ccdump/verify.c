@@ -1,0 +1,369 @@
+/*
+ * ccdump verify: every byte of every shard, then the fingerprint of the whole; of a plain tar,
+ * every row and every picture. Faults go to stdout, one line each, and do not stop the check.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/dataset/dataset.h"
+#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/image/image_codec.h"
+#include "formats/tokenizer/token_cache.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/verify.h"
+
+static const struct cli_option rows[] = {
+    {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
+     .help = "decode every picture too (of a plain tar this is always done)"},
+    {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N",
+     .help = "threads, each with shards of its own; 0: one per processor"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct verify_options, json),
+     .help = "one JSON object per fault, and one with the result"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct verify_options, quiet), .help = "no progress"},
+};
+
+static const struct cli_program program = {
+    .name = "ccdump verify",
+    .purpose = "reads and checks everything in a dataset, a shard or a plain tar",
+    .usage = (const char *const[]){"DIR|SHARD|TAR... [--decode] [--jobs N] [--json]", NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = CLI_MAX_ARGUMENTS,
+    .examples =
+        (const char *const[]){"ccdump verify cc3m", "ccdump verify cc3m --decode --json", NULL},
+    .notes = (const char *const[]){
+        "Each fault is one line with shard, sample id, byte and what is wrong, in the order of the "
+        "shards. Exit code 0 when there is none, 65 when there is any.",
+        "Only the dataset's manifest knows what the bytes of a shard have to be; a shard by itself "
+        "is checked against its own index and checksums.",
+        "Of a dataset also the tokenizer is compared with the manifest, and every row of a "
+        "tokens.cct that is made with it with its check.",
+        NULL}};
+
+/* A file that is missing or refuses to be read is a fault of the dataset as well. */
+bool verify_is_fault(enum status s) {
+    return s != STATUS_OK && s != STATUS_NOMEM && s != STATUS_INTERRUPTED && s != STATUS_INVALID;
+}
+
+enum status verify_fault_line(struct byte_buffer *out,
+                              const struct verify_options *o,
+                              const char *path,
+                              const struct verify_fault *f,
+                              struct error *err) {
+    size_t path_bytes = strlen(path);
+    const char *text = f->text;
+    if (strncmp(text, path, path_bytes) == 0 && strncmp(text + path_bytes, ": ", 2) == 0) {
+        text += path_bytes + 2; /* it is said already */
+    }
+    if (o->json) {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        json_open_object(&w, NULL);
+        json_string(&w, "fault", text);
+        json_string(&w, "path", path);
+        if (f->shard) {
+            json_string(&w, "shard", f->shard);
+            json_u64(&w, "offset", f->offset);
+        }
+        if (f->id != SHARD_NO_SAMPLE) {
+            json_u64(&w, "id", f->id);
+        }
+        json_close_object(&w);
+        json_newline(&w);
+        enum status s = json_writer_status(&w, err);
+        if (s == STATUS_OK) {
+            s = byte_buffer_append(out, w.out.data, w.out.size_bytes, err);
+        }
+        json_writer_fini(&w);
+        return s;
+    }
+    char place[96] = "";
+    int n = 0;
+    if (f->id != SHARD_NO_SAMPLE) {
+        n = snprintf(place, sizeof(place), "sample %" PRIu64 ": ", f->id);
+    }
+    if (f->shard) {
+        snprintf(place + n, sizeof(place) - (size_t)n, "byte %" PRIu64 ": ", f->offset);
+    }
+    TRY(byte_buffer_append(out, path, path_bytes, err));
+    TRY(byte_buffer_append(out, ": ", 2, err));
+    TRY(byte_buffer_append(out, place, strlen(place), err));
+    TRY(byte_buffer_append(out, text, strlen(text), err));
+    return byte_buffer_append(out, "\n", 1, err);
+}
+
+static enum status print_fault(const struct verify_options *o,
+                               const char *path,
+                               const struct verify_fault *f,
+                               struct error *err) {
+    struct byte_buffer line = {0};
+    enum status s = verify_fault_line(&line, o, path, f, err);
+    if (s == STATUS_OK) {
+        s = ccdump_put(line.data, line.size_bytes, err);
+    }
+    byte_buffer_fini(&line);
+    return s;
+}
+
+static enum status report(const struct verify_options *o,
+                          const char *path,
+                          const struct verify_result *r,
+                          struct error *err) {
+    char samples[CLI_TEXT_BYTES];
+    char bytes[CLI_TEXT_BYTES];
+    char fingerprint[40] = "";
+    if (o->json) {
+        struct json_writer w;
+        json_writer_init(&w, 0);
+        json_open_object(&w, NULL);
+        json_string(&w, "path", path);
+        json_bool(&w, "ok", r->faults == 0);
+        json_u64(&w, "faults", r->faults);
+        json_u64(&w, "samples", r->samples);
+        json_u64(&w, "shards", r->shards);
+        json_u64(&w, "bytes", r->bytes);
+        if (r->has_fingerprint) {
+            json_hex64(&w, "fingerprint", r->fingerprint);
+        } else {
+            json_null(&w, "fingerprint");
+        }
+        json_close_object(&w);
+        enum status s = ccdump_put_json(&w, err);
+        json_writer_fini(&w);
+        TRY(s);
+    } else if (r->faults == 0) {
+        if (r->has_fingerprint) {
+            snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
+        }
+        printf("%s: ok: %s samples in %" PRIu64 " %s%s, %s%s\n", path,
+               cli_format_count(samples, r->samples), r->shards, r->files_are,
+               r->shards == 1 ? "" : "s", cli_format_bytes(bytes, r->bytes), fingerprint);
+    }
+    if (r->faults > 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found%s", path, r->faults,
+                         r->faults == 1 ? "" : "s", r->has_fingerprint ? ": pack it again" : "");
+    }
+    return STATUS_OK;
+}
+
+/* ---- a dataset or a shard ---------------------------------------------------------------------
+ */
+
+/* What only the dataset as a whole can have wrong: ids in two shards, another fingerprint. */
+static enum status verify_whole(const struct verify_options *o,
+                                const char *path,
+                                const struct manifest *m,
+                                struct verify_result *r,
+                                struct error *err) {
+    struct dataset *d = NULL;
+    struct error why = {0};
+    uint64_t fingerprint = 0;
+    enum status s = dataset_open(&d, path, NULL, &why);
+    if (s == STATUS_OK) {
+        s = dataset_compute_fingerprint(d, &fingerprint, &why);
+    }
+    dataset_close(d);
+    if (s == STATUS_OK && fingerprint != m->fingerprint) {
+        s = error_set(&why, STATUS_CORRUPT,
+                      "the samples have the fingerprint %016" PRIx64 ", " MANIFEST_NAME
+                      " says %016" PRIx64,
+                      fingerprint, m->fingerprint);
+    }
+    if (verify_is_fault(s)) {
+        struct verify_fault f = {.id = SHARD_NO_SAMPLE, .text = why.text};
+        r->faults++;
+        return print_fault(o, path, &f, err);
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
+/* The tokenizer against the manifest, and every row of the token cache that is made with it. A
+ * cache of another tokenizer or state of the dataset is no fault: nobody uses it. */
+static enum status check_tokens(const char *path, const struct manifest *m, struct error *why) {
+    struct tokenizer *t = NULL;
+    struct dataset *d = NULL;
+    struct error cache_why = {0};
+    TRY(dataset_tokenizer_open(&t, path, m, file_posix(), why));
+    uint64_t hash = t ? tokenizer_hash(t) : 0;
+    tokenizer_close(t);
+    TRY(dataset_open(&d, path, NULL, why));
+    enum status s = STATUS_OK;
+    const struct token_cache *c = dataset_token_cache(d, &cache_why);
+    const struct token_cache_key *key = c ? token_cache_key(c) : NULL;
+    if (!c && cache_why.status != STATUS_NOTFOUND) {
+        s = error_set(why, cache_why.status, "%s", cache_why.text);
+    } else if (c && key->tokenizer_hash == hash && key->fingerprint == m->fingerprint &&
+               key->text_count == m->texts) {
+        for (uint64_t i = 0; i < key->text_count && s == STATUS_OK; i++) {
+            uint32_t count = 0;
+            s = token_cache_get(c, NULL, &count, i, 0, why);
+        }
+    }
+    dataset_close(d);
+    return s;
+}
+
+static enum status verify_tokens(const struct verify_options *o,
+                                 const char *path,
+                                 const struct manifest *m,
+                                 struct verify_result *r,
+                                 struct error *err) {
+    struct error why = {0};
+    enum status s = check_tokens(path, m, &why);
+    if (verify_is_fault(s)) {
+        struct verify_fault f = {.id = SHARD_NO_SAMPLE, .text = why.text};
+        r->faults++;
+        return print_fault(o, path, &f, err);
+    }
+    if (s != STATUS_OK && err) {
+        *err = why;
+    }
+    return s;
+}
+
+static enum status
+verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
+    struct manifest m;
+    TRY(manifest_read(&m, file_posix(), path, err));
+    struct verify_result r = {.has_fingerprint = true,
+                              .fingerprint = m.fingerprint,
+                              .shards = m.shard_count,
+                              .bytes = m.bytes,
+                              .files_are = "shard"};
+    enum status s = verify_shards(o, path, m.shards, m.shard_count, &r, err);
+    if (s == STATUS_OK && r.faults == 0) {
+        s = verify_whole(o, path, &m, &r, err);
+    }
+    if (s == STATUS_OK && r.faults == 0) {
+        s = verify_tokens(o, path, &m, &r, err);
+    }
+    manifest_fini(&m);
+    return s == STATUS_OK ? report(o, path, &r, err) : s;
+}
+
+static uint64_t file_bytes(const char *path) {
+    struct stat info;
+    return strcmp(path, "-") != 0 && stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
+}
+
+static enum status
+verify_shard(const struct verify_options *o, const char *path, struct error *err) {
+    struct verify_result r = {.shards = 1, .bytes = file_bytes(path), .files_are = "shard"};
+    TRY(verify_shards(o, path, NULL, 1, &r, err));
+    return report(o, path, &r, err);
+}
+
+/* ---- a plain tar ------------------------------------------------------------------------------
+ */
+
+static enum status check_row(struct image_decoder *d,
+                             struct ccdump_input *in,
+                             const struct ccdump_facts *f,
+                             struct error *why) {
+    struct ccdump_content content;
+    struct image_view view;
+    struct image_decode_options check = {.check_only = true};
+    if (f->problem) {
+        return error_set(why, STATUS_CORRUPT, "%s", f->problem);
+    }
+    TRY(ccdump_input_read(in, &content, why));
+    return image_decode(d, &view, NULL, content.image, f->image_bytes, &check, why);
+}
+
+static enum status verify_rows(const struct verify_options *o,
+                               const char *path,
+                               struct ccdump_input *in,
+                               struct image_decoder *d,
+                               struct verify_result *r,
+                               struct error *err) {
+    struct cli_progress progress;
+    struct ccdump_facts f;
+    enum status s = STATUS_OK;
+    cli_progress_init(&progress, "rows", o->quiet);
+    while (s == STATUS_OK && !cli_interrupted()) {
+        struct error why = {0};
+        struct verify_fault fault = {.id = SHARD_NO_SAMPLE, .text = why.text};
+        s = ccdump_input_next(in, &f, &why);
+        bool damaged = s == STATUS_CORRUPT; /* the tar itself: nothing comes behind it */
+        if (s == STATUS_OK) {
+            fault = (struct verify_fault){f.id, f.offset, f.file, why.text};
+            s = check_row(d, in, &f, &why);
+            r->samples += s == STATUS_OK;
+        }
+        if (verify_is_fault(s) && s != STATUS_END) {
+            cli_progress_clear(&progress);
+            r->faults++;
+            s = print_fault(o, path, &fault, err);
+            s = damaged && s == STATUS_OK ? STATUS_END : s;
+        } else if (s < STATUS_OK && err) {
+            *err = why;
+        }
+        cli_progress_update(&progress, f.position + 1, 0, 0, NULL);
+    }
+    cli_progress_clear(&progress);
+    if (s == STATUS_OK) {
+        return error_set(err, STATUS_INTERRUPTED, "stopped in %s", path);
+    }
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+static enum status verify_tar(const struct verify_options *o, const char *path, struct error *err) {
+    struct verify_result r = {.shards = 1, .bytes = file_bytes(path), .files_are = "tar"};
+    struct ccdump_input *in = NULL;
+    struct image_decoder *d = NULL;
+    TRY(ccdump_input_open(&in, path, err));
+    enum status s = image_decoder_create(&d, NULL, err);
+    if (s == STATUS_OK) {
+        s = verify_rows(o, path, in, d, &r, err);
+    }
+    image_decoder_destroy(d);
+    ccdump_input_close(in);
+    return s == STATUS_OK ? report(o, path, &r, err) : s;
+}
+
+/* ---- each argument ----------------------------------------------------------------------------
+ */
+
+static enum status verify(const struct verify_options *o, const char *path, struct error *err) {
+    enum ccdump_kind kind = CCDUMP_TAR;
+    TRY(ccdump_kind_of(&kind, path, err));
+    switch (kind) {
+    case CCDUMP_DATASET:
+        return verify_dataset(o, path, err);
+    case CCDUMP_SHARD:
+        return verify_shard(o, path, err);
+    case CCDUMP_TAR:
+        break;
+    }
+    return verify_tar(o, path, err);
+}
+
+int ccdump_verify(int argc, char **argv) {
+    struct verify_options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status worst = cli_parse(&program, &o, &a, argc, argv, &err);
+    if (worst != STATUS_OK) {
+        return cli_exit(&program, worst, &err);
+    }
+    ccdump_signals();
+    int code = 0;
+    for (size_t i = 0; i < a.count && !cli_interrupted(); i++) {
+        err = (struct error){0};
+        enum status s = verify(&o, a.items[i], &err);
+        if (s == STATUS_OK) {
+            s = ccdump_flush(&err);
+        }
+        int one = cli_exit(&program, s, &err);
+        code = one != 0 ? one : code;
+    }
+    cli_arguments_fini(&a);
+    return code;
+}

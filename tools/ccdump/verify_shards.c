@@ -1,0 +1,288 @@
+/*
+ * Many shards at once. Workers take shards in order and leave the lines of their faults in the
+ * shard's slot; the main thread prints the slots in order.
+ *
+ *     next ->  slot 5   being checked, faults kept
+ *              slot 4   done, 2 faults kept
+ *     head ->  slot 3   being checked: what it leaves is printed at once
+ *
+ * A worker whose slot holds too much waits. The head's slot is always emptied, so that the one that
+ * everybody waits for never waits itself, and memory is bounded however many faults there are.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/image/image_codec.h"
+#include "formats/shard/shard_reader.h"
+#include "tools/ccdump/ccdump_internal.h"
+#include "tools/ccdump/verify.h"
+
+enum { MAX_THREADS = 1024, SLOT_FULL_BYTES = 256 << 10, WAKE_NS = 100 * 1000 * 1000 };
+
+struct slot {
+    struct byte_buffer lines;
+    bool done;
+};
+
+struct pool {
+    const struct verify_options *options;
+    const char *path;
+    const struct shard_summary *expected;
+    size_t shard_count;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* a slot has something, was emptied, or is done; or stop was set */
+    /* guarded by lock: */
+    struct slot *slots; /* (shard_count) */
+    size_t next, head;
+    bool stop;
+    enum status status; /* the first failure that is no fault */
+    struct error error;
+    uint64_t faults, samples, done_bytes;
+};
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    struct image_decoder *decoder; /* NULL: pictures are not decoded */
+    size_t shard;
+    const char *name; /* of the shard's file */
+    char path[PATH_MAX_BYTES];
+    uint64_t samples, faults; /* of the shard being checked */
+};
+
+/* Requires the lock. The first failure stays. */
+static void fail(struct pool *p, enum status s, const struct error *why) {
+    if (p->status == STATUS_OK) {
+        p->status = s;
+        p->error = *why;
+    }
+    p->stop = true;
+    pthread_cond_broadcast(&p->changed);
+}
+
+/* ---- the workers ------------------------------------------------------------------------------
+ */
+
+static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *text) {
+    struct worker *w = cookie;
+    struct pool *p = w->pool;
+    struct verify_fault f = {.id = id, .offset = offset, .shard = w->name, .text = text};
+    struct error why = {0};
+    pthread_mutex_lock(&p->lock);
+    struct slot *slot = &p->slots[w->shard];
+    while (slot->lines.size_bytes >= SLOT_FULL_BYTES && !p->stop) {
+        pthread_cond_wait(&p->changed, &p->lock);
+    }
+    p->faults++;
+    w->faults++;
+    enum status s = verify_fault_line(&slot->lines, p->options, w->path, &f, &why);
+    if (s != STATUS_OK) {
+        fail(p, s, &why);
+    }
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static bool on_progress(void *cookie, uint64_t bytes) {
+    struct worker *w = cookie;
+    struct pool *p = w->pool;
+    pthread_mutex_lock(&p->lock);
+    p->done_bytes += bytes;
+    bool go_on = !p->stop;
+    pthread_mutex_unlock(&p->lock);
+    return go_on;
+}
+
+static enum status on_sample(void *cookie, const struct sample_view *view, struct error *err) {
+    struct worker *w = cookie;
+    struct image_view pixels;
+    struct image_decode_options check = {.check_only = true};
+    if (w->decoder) {
+        TRY(image_decode(w->decoder, &pixels, NULL, view->image, view->image_bytes, &check, err));
+    }
+    w->samples++;
+    return STATUS_OK;
+}
+
+static enum status verify_one(struct worker *w, struct error *err) {
+    struct pool *p = w->pool;
+    const struct shard_summary *expected = p->expected ? &p->expected[w->shard] : NULL;
+    struct shard_verify how = {
+        .expected = expected,
+        .fault = on_fault,
+        .progress = on_progress,
+        .sample = on_sample,
+        .cookie = w,
+    };
+    TRY(path_join(w->path, sizeof(w->path), expected ? p->path : "",
+                  expected ? expected->name : p->path, err));
+    const char *slash = strrchr(w->path, '/');
+    w->name = slash ? slash + 1 : w->path;
+    return shard_verify(file_posix(), w->path, &how, err);
+}
+
+/* Requires the lock, which is free while the shard is checked. */
+static void verify_next(struct worker *w) {
+    struct pool *p = w->pool;
+    struct error why = {0};
+    w->shard = p->next++;
+    pthread_mutex_unlock(&p->lock);
+    w->samples = 0;
+    w->faults = 0;
+    enum status s = verify_one(w, &why);
+    /* Faults that were found have been told; a file that could not be looked at is one itself. */
+    if (verify_is_fault(s) && w->faults == 0) {
+        on_fault(w, SHARD_NO_SAMPLE, 0, why.text);
+    }
+    pthread_mutex_lock(&p->lock);
+    p->samples += w->samples;
+    p->slots[w->shard].done = true;
+    if (s != STATUS_OK && !verify_is_fault(s)) {
+        fail(p, s, &why);
+    }
+    pthread_cond_broadcast(&p->changed);
+}
+
+static void *run(void *cookie) {
+    struct worker *w = cookie;
+    struct pool *p = w->pool;
+    pthread_mutex_lock(&p->lock);
+    while (!p->stop && p->next < p->shard_count) {
+        verify_next(w);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* ---- the main thread --------------------------------------------------------------------------
+ */
+
+/* Requires the lock, which is free while the lines are printed. */
+static void print_head(struct pool *p, struct slot *slot, struct cli_progress *progress) {
+    struct byte_buffer lines = slot->lines;
+    struct error why = {0};
+    byte_buffer_init(&slot->lines, 0);
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    cli_progress_clear(progress);
+    enum status s = ccdump_put(lines.data, lines.size_bytes, &why);
+    byte_buffer_fini(&lines);
+    pthread_mutex_lock(&p->lock);
+    if (s != STATUS_OK) {
+        fail(p, s, &why);
+    }
+}
+
+static void wait_a_little(struct pool *p) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += WAKE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&p->changed, &p->lock, &until);
+}
+
+static void print_in_order(struct pool *p, uint64_t total_bytes) {
+    struct cli_progress progress;
+    struct error why = {0};
+    cli_progress_init(&progress, "MiB", p->options->quiet);
+    pthread_mutex_lock(&p->lock);
+    while (p->head < p->shard_count && !p->stop) {
+        struct slot *slot = &p->slots[p->head];
+        if (slot->lines.size_bytes > 0) {
+            print_head(p, slot, &progress);
+        } else if (slot->done) {
+            p->head++;
+        } else if (cli_interrupted()) {
+            error_set(&why, STATUS_INTERRUPTED, "stopped in %s", p->path);
+            fail(p, STATUS_INTERRUPTED, &why);
+        } else {
+            wait_a_little(p);
+            cli_progress_update(&progress, p->done_bytes >> 20, total_bytes >> 20, p->done_bytes,
+                                NULL);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    cli_progress_clear(&progress);
+}
+
+static size_t thread_count(const struct verify_options *o, size_t shard_count) {
+    uint64_t n = o->jobs;
+    if (n == 0) {
+        long processors = sysconf(_SC_NPROCESSORS_ONLN);
+        n = processors > 0 ? (uint64_t)processors : 1;
+    }
+    n = n < shard_count ? n : shard_count;
+    return n < MAX_THREADS ? (size_t)n : MAX_THREADS;
+}
+
+/* Starts what can be started; one thread is enough to go on. */
+static size_t start(struct pool *p, struct worker *workers, size_t count, struct error *err) {
+    size_t started = 0;
+    enum status s = STATUS_OK;
+    while (started < count && s == STATUS_OK) {
+        struct worker *w = &workers[started];
+        w->pool = p;
+        s = p->options->decode ? image_decoder_create(&w->decoder, NULL, err) : STATUS_OK;
+        if (s == STATUS_OK && pthread_create(&w->thread, NULL, run, w) != 0) {
+            image_decoder_destroy(w->decoder);
+            s = error_set(err, STATUS_NOMEM, "cannot start a thread");
+        }
+        started += s == STATUS_OK;
+    }
+    return started;
+}
+
+static enum status
+run_pool(struct pool *p, struct worker *workers, size_t count, uint64_t bytes, struct error *err) {
+    size_t started = start(p, workers, count, err);
+    if (started == 0) {
+        return STATUS_NOMEM;
+    }
+    print_in_order(p, 2 * bytes); /* once for the hash of the file, once for what is in it */
+    for (size_t i = 0; i < started; i++) {
+        pthread_join(workers[i].thread, NULL);
+        image_decoder_destroy(workers[i].decoder);
+    }
+    if (p->status != STATUS_OK && err) {
+        *err = p->error;
+    }
+    return p->status;
+}
+
+enum status verify_shards(const struct verify_options *o,
+                          const char *path,
+                          const struct shard_summary *expected,
+                          size_t shard_count,
+                          struct verify_result *result,
+                          struct error *err) {
+    struct pool p = {.options = o, .path = path, .expected = expected, .shard_count = shard_count};
+    size_t threads = thread_count(o, shard_count);
+    struct worker *workers = calloc(threads + 1, sizeof(*workers));
+    p.slots = calloc(shard_count + 1, sizeof(*p.slots));
+    enum status s = STATUS_OK;
+    if (!workers || !p.slots) {
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory to check %zu shards", path,
+                      shard_count);
+    } else if (shard_count > 0) {
+        pthread_mutex_init(&p.lock, NULL);
+        pthread_cond_init(&p.changed, NULL);
+        s = run_pool(&p, workers, threads, result->bytes, err);
+        pthread_cond_destroy(&p.changed);
+        pthread_mutex_destroy(&p.lock);
+    }
+    for (size_t i = 0; p.slots && i < shard_count; i++) {
+        byte_buffer_fini(&p.slots[i].lines);
+    }
+    free(p.slots);
+    free(workers);
+    result->faults += p.faults;
+    result->samples += p.samples;
+    return s;
+}

@@ -1,0 +1,47 @@
+/*
+ * ccpack_internal: what the commands of ccpack share.
+ */
+#ifndef TOOLS_CCPACK_CCPACK_INTERNAL_H
+#define TOOLS_CCPACK_CCPACK_INTERNAL_H
+
+#include "formats/base/json_writer.h"
+#include "formats/dataset/dataset.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "pack/pack.h"
+#include "tools/cli/cli.h"
+
+int ccpack_pack_main(int argc, char **argv);
+int ccpack_merge_main(int argc, char **argv);
+int ccpack_index_main(int argc, char **argv);
+int ccpack_tokenizer_main(int argc, char **argv);
+
+/* Threads that --jobs asks for; 0: one for each core. */
+uint32_t ccpack_jobs(uint64_t asked);
+
+struct ccpack_cache_result {
+    uint64_t captions;
+    uint64_t tokens; /* begin, end and padding not counted */
+    double seconds;
+};
+
+/* Writes DIRECTORY/tokens.cct: the ids of all captions of `d`, which lies there. Returns OK,
+ * INTERRUPTED (Ctrl-C; then nothing has changed), NOMEM, IO, CORRUPT or LIMIT. */
+enum status ccpack_write_cache(struct ccpack_cache_result *out,
+                               const char *directory,
+                               const struct dataset *d,
+                               const struct tokenizer *t,
+                               bool clean,
+                               bool quiet,
+                               struct error *err);
+
+/* Writes what `w` holds and a line feed to stdout, and ends the writer. Returns OK, IO, NOMEM or
+ * LIMIT. */
+enum status ccpack_print_json(struct json_writer *w, struct error *err);
+
+/* What a run or a merge has made, on stderr for people, and on stdout as JSON. The second returns
+ * as ccpack_print_json. */
+void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds);
+enum status
+ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * What the commands of ccpack share.
+ */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "tools/ccpack/ccpack_internal.h"
+
+uint32_t ccpack_jobs(uint64_t asked) {
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+    uint64_t jobs = asked > 0 ? asked : cores > 0 ? (uint64_t)cores : 1;
+    return jobs > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)jobs;
+}
+
+enum status ccpack_print_json(struct json_writer *w, struct error *err) {
+    enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK) {
+        json_newline(w);
+        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
+        if (fflush(stdout) != 0) {
+            s = error_set_errno(err, "cannot write to stdout");
+        }
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+static void print_rejects(const struct pack_summary *s, const char *directory) {
+    char n[CLI_TEXT_BYTES];
+    fprintf(stderr, "%s row%s rejected, see %s/%s:", cli_format_count(n, s->rejected),
+            s->rejected == 1 ? "" : "s", directory, PACK_REJECTS_NAME);
+    const char *comma = "";
+    for (int i = 0; i < REASON_COUNT; i++) {
+        if (s->rejected_by[i] > 0) {
+            fprintf(stderr, "%s %s %s", comma, cli_format_count(n, s->rejected_by[i]),
+                    source_reason_name((enum source_reason)i));
+            comma = ",";
+        }
+    }
+    fputc('\n', stderr);
+    if (pack_summary_looks_like_folders(s)) {
+        fputs("where the folders in a tar are classes, --from folders makes labels of them\n",
+              stderr);
+    }
+}
+
+void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds) {
+    char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
+    char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
+    fprintf(stderr,
+            "%s: %s%s sample%s with %s caption%s in %s shard%s, %s, fingerprint %016" PRIx64 "\n",
+            directory, s->was_finished ? "finished already: " : "",
+            cli_format_count(samples, s->samples), s->samples == 1 ? "" : "s",
+            cli_format_count(texts, s->texts), s->texts == 1 ? "" : "s",
+            cli_format_count(shards, s->shards), s->shards == 1 ? "" : "s",
+            cli_format_bytes(bytes, s->bytes), s->fingerprint);
+    if (s->was_finished) {
+        return;
+    }
+    uint64_t own_samples = s->samples - s->resumed;
+    uint64_t own_bytes = s->bytes - s->resumed_bytes;
+    fprintf(stderr, "%s, %.0f samples/s, %s/s\n", cli_format_seconds(time, seconds),
+            seconds > 0 ? (double)own_samples / seconds : 0.0,
+            cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
+    if (s->resumed > 0) {
+        fprintf(stderr, "%s of them were there already\n", cli_format_count(samples, s->resumed));
+    }
+    if (s->rejected > 0) {
+        print_rejects(s, directory);
+    }
+    if (s->json_dropped > 0) {
+        fprintf(stderr, "%s sample%s packed without their .json, which is none; the first: %s\n",
+                cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
+                s->json_example);
+    }
+    if (s->ignored > 0) {
+        fprintf(stderr,
+                "%s file%s of no row: hidden, in tars without extension, in class folders no "
+                "picture, or links to folders\n",
+                cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s");
+    }
+}
+
+enum status
+ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_u64(&w, "samples", s->samples);
+    json_u64(&w, "rejected", s->rejected);
+    json_u64(&w, "texts", s->texts);
+    json_u64(&w, "json_dropped", s->json_dropped);
+    json_u64(&w, "ignored", s->ignored);
+    json_u64(&w, "shards", s->shards);
+    json_u64(&w, "bytes", s->bytes);
+    json_hex64(&w, "fingerprint", s->fingerprint);
+    json_u64(&w, "resumed", s->resumed);
+    json_bool(&w, "was_finished", s->was_finished);
+    json_double(&w, "seconds", seconds);
+    json_close_object(&w);
+    return ccpack_print_json(&w, err);
+}

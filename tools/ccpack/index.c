@@ -1,0 +1,132 @@
+/*
+ * ccpack index: tars that stay where they are become a dataset.
+ */
+#include <malloc.h>
+#include <stdio.h>
+
+#include "formats/base/clock.h"
+#include "pack/index/index_tar.h"
+#include "tools/ccpack/ccpack_internal.h"
+
+struct index_cli {
+    bool overwrite;
+    const char *caption_column;
+    int ids;
+    const char *max_bad;
+    bool no_check;
+    uint64_t jobs;
+    bool json;
+    bool quiet;
+};
+
+static const char *const ids_names[] = {"row", "key", NULL};
+
+#define FIELD(name) CLI_FIELD(struct index_cli, name)
+
+static const struct cli_option index_rows[] = {
+    {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
+     .help = "replace an earlier index of tars; a dataset that was packed is never replaced"},
+    {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
+     .help = "member of the .json that is the caption, in place of the .txt"},
+    {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
+     .help = "what a sample's id is: its row over all tars, or the number that is its key"},
+    {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
+     .help = "stop when more rows than this cannot be used; a share counts from row 1000 on and at "
+             "the end; looked at after each tar"},
+    {"no-check", 0, CLI_FLAG, FIELD(no_check),
+     .help = "read only the headers of pictures and do not decode them"},
+    {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
+     .metavar = "N",
+     .help = "tars that are read at a time; 0: one for each core; the index is the "
+             "same"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
+};
+
+static const struct cli_program index_program = {
+    .name = "ccpack index",
+    .purpose = "makes a dataset of WebDataset tars where they lie, without copying them",
+    .usage = (const char *const[]){"[options] TAR...", NULL},
+    .examples = (const char *const[]){"ccpack index cc12m/*.tar", "ccdump info cc12m", NULL},
+    .notes =
+        (const char *const[]){
+            "Beside each TAR comes its index, NAME.cci, and in the folder that holds them all "
+            "dataset.json and rejects.jsonl: the folder is then a dataset for every program. The "
+            "tars themselves are only read, once from front to back; changed afterwards, they are "
+            "refused until they are indexed again.",
+            "TARs are plain and all in one folder. A compressed one cannot be read in place: pack "
+            "it, ccpack -o DIR FILE.",
+            "Rows, ids, captions and reasons are those of packing the same tars in the same order, "
+            "and so is the fingerprint. A row with sparse files or links is rejected as row-bad.",
+            "Nothing has its name before all is written: Ctrl-C leaves the folder as it was.",
+            "Memory: as ccpack, and the indexes of 4 tars for each job.", NULL},
+    .options = index_rows,
+    .option_count = CLI_COUNT(index_rows),
+    .min_arguments = 1,
+    .max_arguments = CLI_MAX_ARGUMENTS,
+};
+
+static void show_progress(void *cookie, const struct pack_progress *p) {
+    char extra[64];
+    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
+    int n = snprintf(extra, sizeof(extra), "%.0f %%", 100 * (p->done > 0 ? p->done : 0));
+    if (p->rejected > 0) {
+        snprintf(extra + n, sizeof(extra) - (size_t)n, "  %llu rejected",
+                 (unsigned long long)p->rejected);
+    }
+    cli_progress_update(cookie, p->samples, total, p->bytes, extra);
+}
+
+static enum status to_options(struct pack_options *out,
+                              char folder[PATH_MAX_BYTES],
+                              const struct index_cli *o,
+                              const struct cli_arguments *a,
+                              struct error *err) {
+    pack_options_default(out);
+    out->directory = folder;
+    out->sources = a->items;
+    out->source_count = a->count;
+    out->caption_column = o->caption_column;
+    out->ids = (enum pack_ids)o->ids;
+    out->check = !o->no_check;
+    out->jobs = ccpack_jobs(o->jobs);
+    out->overwrite = o->overwrite;
+    out->interrupted = cli_interrupted_callback;
+    out->progress = show_progress;
+    TRY(pack_parse_max_bad(&out->max_bad, o->max_bad, err));
+    return index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err);
+}
+
+static enum status
+index_tars(const struct index_cli *o, const struct cli_arguments *a, struct error *err) {
+    char folder[PATH_MAX_BYTES];
+    struct pack_options opt;
+    struct pack_summary summary;
+    struct cli_progress progress;
+    TRY(to_options(&opt, folder, o, a, err));
+    cli_signals_install();
+    cli_progress_init(&progress, "samples", o->quiet);
+    opt.cookie = &progress;
+    int64_t started_ns = clock_now_ns();
+    enum status s = index_tar_run(&opt, &summary, err);
+    double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
+    cli_progress_clear(&progress);
+    if (s == STATUS_OK && !o->quiet) {
+        ccpack_print_summary(&summary, folder, seconds);
+    }
+    return s == STATUS_OK && o->json ? ccpack_print_summary_json(&summary, seconds, err) : s;
+}
+
+int ccpack_index_main(int argc, char **argv) {
+    struct index_cli o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&index_program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&index_program, s, &err);
+    }
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* large pictures' buffers go back at once */
+    s = index_tars(&o, &a, &err);
+    cli_arguments_fini(&a);
+    return cli_exit(&index_program, s, &err);
+}

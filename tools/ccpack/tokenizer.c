@@ -1,0 +1,266 @@
+/*
+ * ccpack tokenizer: gives a dataset its tokenizer, learnt from its captions or brought along.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/tokenizer/token_cache.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "tools/ccpack/captions.h"
+#include "tools/ccpack/ccpack_internal.h"
+
+struct tokenizer_cli {
+    uint64_t vocab_size;
+    int model_type;
+    const char *tokenizer;
+    bool no_clean;
+    bool cache;
+    bool overwrite;
+    bool json;
+    bool quiet;
+};
+
+static const char *const model_type_names[] = {"unigram", "bpe", NULL};
+
+static const struct cli_option tokenizer_rows[] = {
+    {"cache", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, cache),
+     .help = "also write the token ids of all captions to DIR/tokens.cct, with the tokenizer that "
+             "DIR has, if it has one"},
+    {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite),
+     .help = "replace another tokenizer that DIR has"},
+    {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
+     .max = "262144", .default_text = "8192", .metavar = "N",
+     .help = "pieces at most; few captions give fewer", .group = "Learning"},
+    {"model-type", 0, CLI_ENUM, CLI_FIELD(struct tokenizer_cli, model_type),
+     .choices = model_type_names, .default_text = "unigram", .metavar = "TYPE",
+     .help = "how SentencePiece cuts words into pieces"},
+    {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
+     .help = "take the captions as they are stored, not their cleaned form, also for --cache"},
+    {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
+     .help = "learn nothing, store this one: a SentencePiece model, or BERT's vocab.txt (uncased)",
+     .group = "Bringing one"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
+     .help = "summary as JSON on stdout", .group = "Run"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct tokenizer_cli, quiet), .help = "errors only"},
+};
+
+static const struct cli_program tokenizer_program = {
+    .name = "ccpack tokenizer",
+    .purpose = "gives the dataset in DIR a tokenizer, learnt from its captions or brought along",
+    .usage = (const char *const[]){"[options] DIR", NULL},
+    .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192",
+                                      "ccpack tokenizer train --tokenizer vocab.txt",
+                                      "ccpack tokenizer train --cache", NULL},
+    .notes =
+        (const char *const[]){
+            "It is written to DIR/tokenizer.model and recorded in DIR/dataset.json by hash; the "
+            "dataset's fingerprint stays. The same captions give the same bytes.",
+            "Of more than a million captions a million are learnt from, drawn evenly and "
+            "repeatably.",
+            "DIR/tokens.cct spares a loader the tokenizing. It is used while the dataset, the "
+            "tokenizer and the cleaning are those it was made with, gives the same batches, and "
+            "may "
+            "be removed.",
+            "While another run writes to DIR it is refused, as others are while it is at work.",
+            "Ctrl-C leaves DIR as it was; while SentencePiece learns, press it twice.", NULL},
+    .options = tokenizer_rows,
+    .option_count = CLI_COUNT(tokenizer_rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* Trains on the dataset's captions; *captions gets how many there were. */
+static enum status learn(struct tokenizer **out,
+                         uint64_t *captions,
+                         const struct dataset *d,
+                         const struct tokenizer_cli *o,
+                         struct error *err) {
+    struct caption_walk walk;
+    struct cli_progress progress;
+    struct tokenizer_train_options how;
+    struct byte_buffer model;
+    uint32_t pieces = 0;
+    cli_progress_init(&progress, "captions", o->quiet);
+    tokenizer_train_options_default(&how);
+    how.vocab_size = (uint32_t)o->vocab_size;
+    how.model_type = (enum tokenizer_model_type)o->model_type;
+    byte_buffer_init(&model, TOKENIZER_MAX_MODEL_BYTES);
+    TRY(caption_walk_init(&walk, d, !o->no_clean, &progress, err));
+    const struct tokenizer_source source = {caption_walk_next, &walk};
+    enum status s = tokenizer_train(&model, &pieces, &source, &how, err);
+    cli_progress_clear(&progress);
+    if (s == STATUS_OK && cli_interrupted()) {
+        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+    }
+    if (s == STATUS_OK) {
+        s = tokenizer_open(out, model.data, model.size_bytes, err);
+    }
+    *captions = walk.count;
+    byte_buffer_fini(&model);
+    caption_walk_fini(&walk);
+    return s;
+}
+
+static enum status bring(struct tokenizer **out, const char *path, struct error *err) {
+    struct byte_buffer model;
+    TRY(file_read_all(file_posix(), &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
+    enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
+    byte_buffer_fini(&model);
+    return s;
+}
+
+struct outcome {
+    struct tokenizer *tokenizer;
+    bool kept;         /* DIR had it */
+    uint64_t captions; /* learnt from */
+    struct ccpack_cache_result cache;
+};
+
+static void
+report_text(const struct tokenizer_cli *o, const char *directory, const struct outcome *r) {
+    char pieces[CLI_TEXT_BYTES], count[CLI_TEXT_BYTES], tokens[CLI_TEXT_BYTES];
+    const struct tokenizer *t = r->tokenizer;
+    fprintf(stderr, "%s/%s: %s, %s pieces", directory, DATASET_TOKENIZER_NAME,
+            tokenizer_kind_name(tokenizer_kind(t)),
+            cli_format_count(pieces, tokenizer_vocab_count(t)));
+    if (r->kept) {
+        fprintf(stderr, ", kept");
+    } else if (o->tokenizer) {
+        fprintf(stderr, " from %s", o->tokenizer);
+    } else {
+        fprintf(stderr, "%s from %s captions",
+                tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than asked for," : "",
+                cli_format_count(count, r->captions));
+    }
+    fprintf(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
+    if (o->cache) {
+        double rate = r->cache.seconds > 0 ? (double)r->cache.captions / r->cache.seconds : 0;
+        fprintf(stderr, "%s/%s: %s tokens of %s captions, %.0f captions/s\n", directory,
+                TOKEN_CACHE_NAME, cli_format_count(tokens, r->cache.tokens),
+                cli_format_count(count, r->cache.captions), rate);
+    }
+}
+
+static enum status report(const struct tokenizer_cli *o,
+                          const char *directory,
+                          const struct outcome *r,
+                          struct error *err) {
+    const struct tokenizer *t = r->tokenizer;
+    size_t size_bytes = 0;
+    (void)tokenizer_bytes(t, &size_bytes);
+    if (!o->quiet) {
+        report_text(o, directory, r);
+    }
+    if (!o->json) {
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "kind", tokenizer_kind_name(tokenizer_kind(t)));
+    json_u64(&w, "pieces", tokenizer_vocab_count(t));
+    json_u64(&w, "captions", r->captions);
+    json_u64(&w, "bytes", size_bytes);
+    json_hex64(&w, "xxh64", tokenizer_hash(t));
+    if (o->cache) {
+        json_u64(&w, "cached_captions", r->cache.captions);
+        json_u64(&w, "cached_tokens", r->cache.tokens);
+        json_double(&w, "cache_seconds", r->cache.seconds);
+    }
+    json_close_object(&w);
+    return ccpack_print_json(&w, err);
+}
+
+/* Without --overwrite and --tokenizer: the tokenizer that DIR has is what --cache is for, and in
+ * the way of learning another one. It is asked for before the work, not only after it. */
+static enum status find_present(struct outcome *r,
+                                const char *directory,
+                                const struct dataset *d,
+                                const struct tokenizer_cli *o,
+                                bool learning_asked,
+                                struct error *err) {
+    if (o->overwrite || o->tokenizer) {
+        return STATUS_OK;
+    }
+    TRY(dataset_tokenizer_open(&r->tokenizer, directory, dataset_manifest(d), file_posix(), err));
+    r->kept = r->tokenizer != NULL;
+    if (r->kept && (!o->cache || learning_asked)) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
+                         DATASET_TOKENIZER_NAME);
+    }
+    return STATUS_OK;
+}
+
+/* The ids of another tokenizer are of no use. */
+static enum status remove_stale_cache(const char *directory,
+                                      const struct dataset *d,
+                                      const struct tokenizer *t,
+                                      struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct error why = {0};
+    const struct token_cache *c = dataset_token_cache(d, &why);
+    if (c ? token_cache_key(c)->tokenizer_hash == tokenizer_hash(t)
+          : why.status == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
+    return file_posix()->remove(file_posix()->context, path, err);
+}
+
+static enum status run(struct outcome *r,
+                       const char *directory,
+                       const struct dataset *d,
+                       const struct tokenizer_cli *o,
+                       bool learning_asked,
+                       struct error *err) {
+    TRY(find_present(r, directory, d, o, learning_asked, err));
+    if (!r->kept) {
+        TRY(o->tokenizer ? bring(&r->tokenizer, o->tokenizer, err)
+                         : learn(&r->tokenizer, &r->captions, d, o, err));
+        TRY(dataset_tokenizer_store(r->tokenizer, directory, file_posix(), o->overwrite, err));
+        TRY(remove_stale_cache(directory, d, r->tokenizer, err));
+    }
+    if (o->cache) {
+        TRY(ccpack_write_cache(&r->cache, directory, d, r->tokenizer, !o->no_clean, o->quiet, err));
+    }
+    return report(o, directory, r, err);
+}
+
+int ccpack_tokenizer_main(int argc, char **argv) {
+    struct tokenizer_cli o;
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(&tokenizer_program, &o, &a, argc, argv, &err);
+    if (s != STATUS_OK) {
+        return cli_exit(&tokenizer_program, s, &err);
+    }
+    cli_signals_install();
+    const struct file_system *fs = file_posix();
+    struct dataset *d = NULL;
+    struct file *lock = NULL;
+    struct outcome r = {0};
+    bool learning_asked = cli_given(&tokenizer_program, &a, "vocab-size") ||
+                          cli_given(&tokenizer_program, &a, "model-type");
+    if (o.tokenizer && (learning_asked || (o.no_clean && !o.cache))) {
+        s = error_set(&err, STATUS_USAGE,
+                      "--tokenizer brings a tokenizer, --vocab-size, --model-type and --no-clean "
+                      "are about learning one: give one of the two");
+    }
+    if (s == STATUS_OK) { /* a run that packs may be about to replace what is read here */
+        s = fs->lock_directory(fs->context, &lock, a.items[0], &err);
+    }
+    if (s == STATUS_OK) {
+        s = dataset_open(&d, a.items[0], NULL, &err);
+    }
+    if (s == STATUS_OK) {
+        s = run(&r, a.items[0], d, &o, learning_asked, &err);
+    }
+    tokenizer_close(r.tokenizer);
+    dataset_close(d);
+    fs->close(lock);
+    cli_arguments_fini(&a);
+    return cli_exit(&tokenizer_program, s, &err);
+}

@@ -1,0 +1,34 @@
+/*
+ * ccstream-eval: what a checkpoint is worth.
+ */
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/openmp_wait.h"
+
+static const struct cli_command commands[] = {
+    {"retrieval", "recall between images and captions", ccstream_eval_retrieval},
+    {"zeroshot", "classification by class names in prompts", ccstream_eval_zeroshot},
+    {"debias", "zero-shot with spurious directions taken out, by groups", ccstream_eval_debias},
+    {"linear", "a linear classifier on the image features", ccstream_eval_linear},
+    {"knn", "classification by nearest neighbours", ccstream_eval_knn},
+    {"mean", "classification by the mean of each class", ccstream_eval_mean},
+    {"embed", "writes embeddings as .npy", ccstream_eval_embed},
+    {"objective", "the exact global losses over a whole dataset", ccstream_eval_objective},
+};
+
+static const struct cli_suite suite = {
+    .name = "ccstream-eval",
+    .purpose = "evaluates a checkpoint",
+    .commands = commands,
+    .command_count = CLI_COUNT(commands),
+    .examples =
+        (const char *const[]){"ccstream-eval retrieval runs/a --data coco-test --json",
+                              "ccstream-eval zeroshot runs/a --data cifar10-test",
+                              "ccstream-eval linear runs/a --train cifar10 --data cifar10-test",
+                              NULL},
+};
+
+int main(int argc, char **argv) {
+    openmp_wait_briefly(argv);
+    return cli_suite_main(&suite, argc, argv);
+}

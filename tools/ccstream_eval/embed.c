@@ -1,0 +1,127 @@
+/*
+ * ccstream-eval embed: a dataset's embeddings as .npy files.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstream_eval/npy.h"
+
+struct options {
+    struct eval_options common;
+    const char *out;
+    bool texts, features;
+    int transform;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const char *const transform_choices[] = {"squash", "crop", NULL};
+
+static const struct cli_option rows[] = {
+    EVAL_ROWS("dataset made by ccpack"),
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
+     .help = "files PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those asked for "
+             "below"},
+    {"texts", 0, CLI_FLAG, FIELD(texts),
+     .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
+    {"features", 0, CLI_FLAG, FIELD(features),
+     .help = "also PREFIX.features.npy: what the image tower gives, in front of the projection"},
+    {"transform", 0, CLI_ENUM, FIELD(transform), .choices = transform_choices,
+     .default_text = "squash", .metavar = "KIND",
+     .help = "squash: the whole picture; crop: shorter side to the model's size, then the centre"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval embed",
+    .purpose = "writes the embeddings of a dataset as NumPy arrays",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR -o PREFIX [options]", NULL},
+    .examples =
+        (const char *const[]){"ccstream-eval embed runs/a --data coco-test --texts -o coco", NULL},
+    .notes = (const char *const[]){"Rows are in the order of sample ids (text ids), f32, of length "
+                                   "1; features are as they are. Ids are u64, labels and owners "
+                                   "i32.",
+                                   NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+static enum status write_one(const char *prefix,
+                             const char *name,
+                             const char *dtype,
+                             const void *data,
+                             size_t item_bytes,
+                             int64_t row_count,
+                             int64_t columns,
+                             struct error *err) {
+    char path[PATH_MAX_BYTES];
+    if (snprintf(path, sizeof path, "%s.%s.npy", prefix, name) >= (int)sizeof path) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", prefix);
+    }
+    return npy_write(file_posix(), path, dtype, data, item_bytes, (uint64_t)row_count,
+                     (uint64_t)columns, err);
+}
+
+static enum status
+write_all(const struct options *o, const struct embeddings *e, struct error *err) {
+    const char *p = o->out;
+    TRY(write_one(p, "images", "<f4", e->images, 4, e->images_count, e->embed_dim, err));
+    TRY(write_one(p, "ids", "<u8", e->sample_ids, 8, e->images_count, 0, err));
+    TRY(write_one(p, "labels", "<i4", e->labels, 4, e->images_count, 0, err));
+    if (o->features) {
+        TRY(write_one(p, "features", "<f4", e->features, 4, e->images_count, e->feature_dim, err));
+    }
+    if (o->texts) {
+        TRY(write_one(p, "texts", "<f4", e->texts, 4, e->texts_count, e->embed_dim, err));
+        TRY(write_one(p, "owners", "<i4", e->owner, 4, e->texts_count, 0, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status report(const struct options *o, const struct embeddings *e, struct error *err) {
+    if (!o->common.json) {
+        char images[CLI_TEXT_BYTES];
+        char texts[CLI_TEXT_BYTES];
+        (void)printf("%s: %s images, %s texts, %d numbers each\n", o->out,
+                     cli_format_count(images, (uint64_t)e->images_count),
+                     cli_format_count(texts, (uint64_t)e->texts_count), (int)e->embed_dim);
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_i64(&w, "images", e->images_count);
+    json_i64(&w, "texts", e->texts_count);
+    json_i64(&w, "embed_dim", e->embed_dim);
+    json_i64(&w, "feature_dim", e->feature_dim);
+    json_close_object(&w);
+    return eval_print_json(&w, err);
+}
+
+static enum status run(const void *options, const char *checkpoint, struct error *err) {
+    const struct options *o = options;
+    struct eval e;
+    struct embeddings found;
+    TRY(eval_open_images(&e, checkpoint, &o->common, err));
+    struct embed_options how = eval_embed_options(&e, &o->common);
+    how.texts = o->texts;
+    how.features = o->features;
+    how.augment = o->transform == 0 ? AUGMENT_EVAL_SQUASH : AUGMENT_EVAL_CROP;
+    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+    eval_close(&e);
+    TRY(s);
+    s = write_all(o, &found, err);
+    if (s == STATUS_OK) {
+        s = report(o, &found, err);
+    }
+    embeddings_fini(&found);
+    return s;
+}
+
+int ccstream_eval_embed(int argc, char **argv) {
+    struct options o;
+    return eval_main(&program, &o, run, argc, argv);
+}

@@ -1,0 +1,306 @@
+/*
+ * eval_common: opening, labels and printing of ccstream-eval's subcommands.
+ */
+#include "tools/ccstream_eval/eval_common.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset.h"
+
+const char *const eval_normalize_choices[] = {"own",     "clip",     "imagenet",
+                                              "cifar10", "cifar100", NULL};
+
+/* ---- opening ---- */
+
+static enum status open_views(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct view_encoder_options views;
+    TRY(model_config_view_options(checkpoint_model(e->checkpoint), &views, err));
+    views.max_batch = (int32_t)o->batch;
+    views.training = false;
+    TRY(view_encoder_create(&e->encoder.views, e->dev, &views, err));
+    return checkpoint_load_params(e->checkpoint, view_encoder_params(e->encoder.views), false, err);
+}
+
+static enum status open_model(struct eval *e, const struct eval_options *o, struct error *err) {
+    struct dual_encoder_options model;
+    if (checkpoint_model(e->checkpoint)->hidden_dim > 0) {
+        return open_views(e, o, err);
+    }
+    TRY(model_config_options(checkpoint_model(e->checkpoint), &model, err));
+    model.max_batch = (int32_t)o->batch;
+    model.training = false;
+    if (o->normalize > 0) {
+        model.image.norm = (enum image_norm_kind)(o->normalize - 1);
+    }
+    TRY(dual_encoder_create(&e->model, e->dev, &model, err));
+    e->encoder.pairs = e->model;
+    return checkpoint_load_params(e->checkpoint, dual_encoder_params(e->model), false, err);
+}
+
+enum status eval_open_images(struct eval *e,
+                             const char *checkpoint,
+                             const struct eval_options *o,
+                             struct error *err) {
+    memset(e, 0, sizeof *e);
+    e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    cli_signals_install();
+    enum status s = checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err);
+    if (s == STATUS_OK) {
+        s = device_open(&e->dev, o->device, (int32_t)o->threads, err);
+    }
+    if (s == STATUS_OK && e->dev->note[0] != '\0') {
+        log_write(&e->log, LOG_LEVEL_INFO, "%s", e->dev->note);
+    }
+    if (s == STATUS_OK) {
+        s = open_model(e, o, err);
+    }
+    if (s != STATUS_OK) {
+        eval_close(e);
+        return s;
+    }
+    e->tokenizer = checkpoint_tokenizer(e->checkpoint, &e->tokenizer_size_bytes);
+    return STATUS_OK;
+}
+
+enum status
+eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err) {
+    TRY(eval_open_images(e, checkpoint, o, err));
+    if (e->model == NULL) {
+        const enum status s = error_set(
+            err, STATUS_USAGE,
+            "%s was trained on two views of images and has no tower for captions; what it "
+            "learned is judged by knn, linear, mean and embed",
+            checkpoint_path(e->checkpoint));
+        eval_close(e);
+        return s;
+    }
+    return STATUS_OK;
+}
+
+void eval_close(struct eval *e) {
+    view_encoder_destroy(e->encoder.views);
+    dual_encoder_destroy(e->model);
+    device_close(e->dev);
+    checkpoint_close(e->checkpoint);
+    memset(e, 0, sizeof *e);
+}
+
+struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o) {
+    struct embed_options how;
+    embed_options_default(&how);
+    how.tokenizer = e->tokenizer;
+    how.tokenizer_size_bytes = e->tokenizer_size_bytes;
+    how.clean_captions = checkpoint_model(e->checkpoint)->clean_captions;
+    how.threads = (uint32_t)o->loader_threads;
+    how.log = &e->log;
+    how.should_stop = cli_interrupted_callback;
+    return how;
+}
+
+int eval_main(const struct cli_program *program,
+              void *options,
+              enum status (*run)(const void *options, const char *checkpoint, struct error *err),
+              int argc,
+              char **argv) {
+    struct cli_arguments args = {0};
+    struct error err = {0};
+    enum status s = cli_parse(program, options, &args, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = run(options, args.items[0], &err);
+    }
+    cli_arguments_fini(&args);
+    return cli_exit(program, s, &err);
+}
+
+enum status eval_print_json(struct json_writer *w, struct error *err) {
+    json_newline(w);
+    enum status s = json_writer_status(w, err);
+    if (s == STATUS_OK && (fwrite(w->out.data, 1, w->out.size_bytes, stdout) != w->out.size_bytes ||
+                           fflush(stdout) != 0)) {
+        s = error_set_errno(err, "cannot write to stdout");
+    }
+    json_writer_fini(w);
+    return s;
+}
+
+/* ---- classes ---- */
+
+enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err) {
+    struct dataset *d = NULL;
+    memset(out, 0, sizeof *out);
+    TRY(dataset_open(&d, dataset_dir, NULL, err));
+    const struct manifest *m = dataset_manifest(d);
+    size_t size_bytes = 1;
+    for (size_t i = 0; i < m->class_count; i++) {
+        size_bytes += strlen(m->classes[i]) + 1;
+    }
+    out->text = calloc(size_bytes, 1);
+    out->lines = calloc(m->class_count + 1, sizeof *out->lines);
+    enum status s = out->text != NULL && out->lines != NULL
+                        ? STATUS_OK
+                        : error_set(err, STATUS_NOMEM, "%s: out of memory", dataset_dir);
+    char *at = out->text;
+    for (size_t i = 0; s == STATUS_OK && i < m->class_count; i++) {
+        out->lines[out->count++] = strcpy(at, m->classes[i]);
+        at += strlen(at) + 1;
+    }
+    dataset_close(d);
+    if (s != STATUS_OK) {
+        text_list_fini(out);
+    }
+    return s;
+}
+
+/* Puts the names of a file in the places of the dataset's classes. */
+static enum status take_names(struct text_list *classes,
+                              const struct text_list *file,
+                              const char *path,
+                              struct error *err) {
+    const bool by_class = strchr(file->lines[0], '\t') != NULL;
+    if (!by_class) {
+        if (classes->count > 0 && file->count != classes->count) {
+            return error_set(err, STATUS_USAGE, "%s: %zu names for %zu classes", path, file->count,
+                             classes->count);
+        }
+        for (size_t i = 0; i < classes->count; i++) {
+            classes->lines[i] = file->lines[i];
+        }
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < classes->count; i++) {
+        const size_t size_bytes = strlen(classes->lines[i]);
+        const char *name = NULL;
+        for (size_t k = 0; k < file->count && name == NULL; k++) {
+            const char *line = file->lines[k];
+            if (strncmp(line, classes->lines[i], size_bytes) == 0 && line[size_bytes] == '\t') {
+                name = line + size_bytes + 1;
+            } else if (strcmp(line, classes->lines[i]) == 0) {
+                name = line;
+            }
+        }
+        if (name == NULL) {
+            return error_set(err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
+                             classes->lines[i]);
+        }
+        classes->lines[i] = file->lines[0] + (name - file->lines[0]);
+    }
+    return STATUS_OK;
+}
+
+enum status eval_name_classes(struct text_list *own,
+                              struct text_list *file,
+                              const char *path,
+                              const char *data,
+                              struct error *err) {
+    if (path != NULL) {
+        TRY(text_list_read(file, file_posix(), path, err));
+        return take_names(own, file, path, err);
+    }
+    if (own->count == 0) {
+        return error_set(err, STATUS_USAGE, "%s names no classes; give --class-names FILE", data);
+    }
+    for (size_t i = 0; i < own->count; i++) {
+        for (char *c = own->lines[i]; *c != '\0'; c++) {
+            *c = *c == '_' ? ' ' : *c;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status eval_read_templates(struct text_list *out, const char *path, struct error *err) {
+    return path != NULL ? text_list_read(out, file_posix(), path, err)
+                        : text_list_parse(out, "the prompts", PROMPT_TEMPLATES,
+                                          strlen(PROMPT_TEMPLATES), err);
+}
+
+void eval_map_labels(int32_t *labels,
+                     int64_t count,
+                     const struct text_list *from,
+                     const struct text_list *to) {
+    if (from->count == 0 || to->count == 0) {
+        return;
+    }
+    for (size_t c = 0; c < from->count; c++) {
+        int32_t target = -1;
+        for (size_t t = 0; t < to->count && target < 0; t++) {
+            target = strcmp(from->lines[c], to->lines[t]) == 0 ? (int32_t)t : -1;
+        }
+        if (target == (int32_t)c) {
+            continue;
+        }
+        for (int64_t i = 0; i < count; i++) { /* below -1: renumbered already */
+            labels[i] = labels[i] == (int32_t)c ? -2 - target : labels[i];
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        labels[i] = labels[i] < -1 ? -2 - labels[i] : labels[i];
+    }
+}
+
+int32_t eval_label_count(const int32_t *labels, int64_t count) {
+    int32_t largest = -1;
+    for (int64_t i = 0; i < count; i++) {
+        largest = labels[i] > largest ? labels[i] : largest;
+    }
+    return largest + 1;
+}
+
+static const char *class_name(const struct text_list *names, int32_t c, char out[24]) {
+    if ((size_t)c < names->count) {
+        return names->lines[c];
+    }
+    (void)snprintf(out, 24, "%d", (int)c);
+    return out;
+}
+
+void eval_print_classes(const char *what,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class) {
+    char images[CLI_TEXT_BYTES];
+    (void)printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s images, "
+                 "%d classes)\n",
+                 what, r->top1, r->top5, r->per_class, cli_format_count(images, r->images),
+                 (int)r->class_count);
+    if (!isnan(r->avg2)) {
+        (void)printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
+        if (!isnan(r->avg5)) {
+            (void)printf("   AVG-5 %6.2f %%", r->avg5);
+        }
+        if (!isnan(r->avg10)) {
+            (void)printf("   AVG-10 %6.2f %%", r->avg10);
+        }
+        (void)printf("\n");
+    }
+    for (int32_t c = 0; per_class && c < r->class_count; c++) {
+        char number[24];
+        if (r->class_images[c] > 0) {
+            (void)printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number),
+                         r->class_top1[c], (unsigned long long)r->class_images[c]);
+        }
+    }
+}
+
+void eval_write_classes(struct json_writer *w,
+                        const struct classify_result *r,
+                        const struct text_list *names,
+                        bool per_class) {
+    classify_write_json(w, r);
+    if (!per_class) {
+        return;
+    }
+    json_open_array(w, "class_results");
+    for (int32_t c = 0; c < r->class_count; c++) {
+        char number[24];
+        json_open_object(w, NULL);
+        json_string(w, "class", class_name(names, c, number));
+        json_u64(w, "images", r->class_images[c]);
+        if (r->class_images[c] > 0) {
+            json_double(w, "top1", r->class_top1[c]);
+        }
+        json_close_object(w);
+    }
+    json_close_array(w);
+}

@@ -1,0 +1,28 @@
+/*
+ * eval_page: a page on which a person sees what a model finds: captions and the pictures nearest to
+ * them.
+ *
+ * Threading : single-owner. Ownership: everything is borrowed for the call.
+ */
+#ifndef TOOLS_CCSTREAM_EVAL_EVAL_PAGE_H
+#define TOOLS_CCSTREAM_EVAL_EVAL_PAGE_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/eval/embed.h"
+
+enum { EVAL_PAGE_FOUND = 5, EVAL_PAGE_MAX_EXAMPLES = 1000 };
+
+/* Writes `path`: of `examples` captions, spread evenly over the dataset, the EVAL_PAGE_FOUND
+ * nearest pictures, the right one marked, with the rank it has. Returns OK, IO, NOMEM, LIMIT,
+ * CORRUPT or what the device says. */
+enum status eval_page_write(const char *path,
+                            const char *dataset_dir,
+                            const struct embeddings *e,
+                            struct device *dev,
+                            int64_t examples,
+                            struct error *err);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * npy: arrays as NumPy's .npy files, version 1.0, little-endian, row-major.
+ *
+ * Threading : pure function. Ownership: everything is borrowed for the call.
+ */
+#ifndef TOOLS_CCSTREAM_EVAL_NPY_H
+#define TOOLS_CCSTREAM_EVAL_NPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+
+/* Writes PATH atomically. dtype: "<f4", "<u8", "<i4"; columns 0 makes an array of one dimension.
+ * Returns OK, IO, NOMEM or LIMIT. */
+enum status npy_write(const struct file_system *fs,
+                      const char *path,
+                      const char *dtype,
+                      const void *data,
+                      size_t item_bytes,
+                      uint64_t rows,
+                      uint64_t columns,
+                      struct error *err);
+
+#endif

@@ -1,0 +1,240 @@
+/*
+ * ccstream-eval objective: the global losses over a dataset, exactly.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/dataset/dataset.h"
+#include "tools/ccstream_eval/eval_common.h"
+#include "train/eval/objective.h"
+
+struct options {
+    struct eval_options common;
+    struct cli_list also;
+    double tau;
+};
+
+#define FIELD(name) CLI_FIELD(struct options, name)
+
+static const struct cli_option rows[] = {
+    EVAL_ROWS("dataset with captions; pairs are each image and its first caption"),
+    {"also", 0, CLI_LIST, FIELD(also), .metavar = "DIR",
+     .help = "another dataset, as of a mix: the losses are over all pairs together"},
+    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .help = "temperature; 0: that of the run"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval objective",
+    .purpose = "computes the global losses over a whole dataset",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
+    .examples =
+        (const char *const[]){"ccstream-eval objective runs/a --data train --json",
+                              "ccstream-eval objective runs/mix --data cc3m --also coco", NULL},
+    .notes =
+        (const char *const[]){
+            "gcl is what sogclr minimises, nuclr what nuclr does with the zeta of the checkpoint "
+            "(given where it was trained on all of the datasets), clip InfoNCE with the dataset as "
+            "its batch. "
+            "The work grows with the square of the number of samples.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* Pairs of an image and its first caption. */
+struct pairs {
+    float *images, *texts;
+    float *zeta_image, *zeta_text; /* NULL: the checkpoint has none for this dataset */
+    uint64_t *ids;                 /* in the state, where known_ids */
+    bool known_ids;
+    int64_t count;
+};
+
+static void pairs_fini(struct pairs *p) {
+    free(p->images);
+    free(p->texts);
+    free(p->zeta_image);
+    free(p->zeta_text);
+    free(p->ids);
+}
+
+/* Room for `count` pairs. */
+static enum status grow(struct pairs *p, int64_t count, int64_t dim, struct error *err) {
+    const size_t row_bytes = (size_t)dim * sizeof(float);
+    float *images = realloc(p->images, (size_t)count * row_bytes);
+    p->images = images != NULL ? images : p->images;
+    float *texts = realloc(p->texts, (size_t)count * row_bytes);
+    p->texts = texts != NULL ? texts : p->texts;
+    uint64_t *ids = realloc(p->ids, (size_t)count * sizeof *ids);
+    p->ids = ids != NULL ? ids : p->ids;
+    return images != NULL && texts != NULL && ids != NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_NOMEM, "no memory for %lld pairs", (long long)count);
+}
+
+/* Adds those of one dataset. */
+static enum status
+add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struct error *err) {
+    const size_t row_bytes = (size_t)e->embed_dim * sizeof(float);
+    TRY(grow(p, p->count + e->texts_count, e->embed_dim, err));
+    for (int64_t t = 0; t < e->texts_count; t++) {
+        if (t > 0 && e->owner[t] == e->owner[t - 1]) {
+            continue; /* captions of an image stand together */
+        }
+        memcpy(p->images + p->count * e->embed_dim, e->images + e->owner[t] * e->embed_dim,
+               row_bytes);
+        memcpy(p->texts + p->count * e->embed_dim, e->texts + t * e->embed_dim, row_bytes);
+        p->ids[p->count++] = id_offset + e->sample_ids[e->owner[t]];
+    }
+    return STATUS_OK;
+}
+
+/* Where the ids of a dataset begin in the checkpoint's state; *known false: it has none of it. */
+static enum status find_ids(uint64_t *id_offset,
+                            bool *known,
+                            const struct checkpoint *c,
+                            const char *dataset_dir,
+                            struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    struct dataset *d = NULL;
+    TRY(dataset_open(&d, dataset_dir, NULL, err));
+    const uint64_t fingerprint = dataset_fingerprint(d);
+    const uint64_t space = dataset_id_space(d);
+    dataset_close(d);
+    *known = false;
+    *id_offset = 0;
+    for (uint32_t i = 0; i < p->source_count && !*known; i++) {
+        const uint64_t end =
+            i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
+        *known = p->sources[i].fingerprint == fingerprint && space <= end - p->sources[i].id_offset;
+        *id_offset = *known ? p->sources[i].id_offset : 0;
+    }
+    return STATUS_OK;
+}
+
+/* zeta of the pairs, where the checkpoint was trained by nuclr on all of their datasets. */
+static enum status take_zeta(struct pairs *p, const struct eval *e, struct error *err) {
+    if (!p->known_ids || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
+        return STATUS_OK;
+    }
+    struct sample_state *state = NULL;
+    int32_t columns[2];
+    TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, err));
+    enum status s = sample_state_add(state, "image.zeta", 0.0f, &columns[0], err);
+    if (s == STATUS_OK) {
+        s = sample_state_add(state, "text.zeta", 0.0f, &columns[1], err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(e->checkpoint, state, NULL, 0, err);
+    }
+    if (s == STATUS_OK) {
+        p->zeta_image = calloc((size_t)p->count, sizeof *p->zeta_image);
+        p->zeta_text = calloc((size_t)p->count, sizeof *p->zeta_text);
+        s = p->zeta_image != NULL && p->zeta_text != NULL
+                ? STATUS_OK
+                : error_set(err, STATUS_NOMEM, "out of memory for zeta");
+    }
+    if (s == STATUS_OK) {
+        sample_state_gather(state, columns[0], p->zeta_image, p->ids, p->count);
+        sample_state_gather(state, columns[1], p->zeta_text, p->ids, p->count);
+    }
+    sample_state_destroy(state);
+    return s;
+}
+
+static enum status report(const struct options *o,
+                          const struct objective_result *r,
+                          int64_t count,
+                          struct error *err) {
+    if (!o->common.json) {
+        char pairs[CLI_TEXT_BYTES];
+        (void)printf("%s pairs, tau %g\n", cli_format_count(pairs, (uint64_t)count), o->tau);
+        (void)printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
+                     r->gcl_text);
+        (void)printf("clip   %12.6f\n", r->clip);
+        if (!isnan(r->nuclr)) {
+            (void)printf("nuclr  %12.6f\n", r->nuclr);
+        }
+        return STATUS_OK;
+    }
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_i64(&w, "pairs", count);
+    json_double(&w, "tau", o->tau);
+    json_double(&w, "gcl", r->gcl);
+    json_double(&w, "gcl_image", r->gcl_image);
+    json_double(&w, "gcl_text", r->gcl_text);
+    json_double(&w, "clip", r->clip);
+    if (!isnan(r->nuclr)) {
+        json_double(&w, "nuclr", r->nuclr);
+    }
+    json_close_object(&w);
+    return eval_print_json(&w, err);
+}
+
+static enum status embed_pairs(struct pairs *p,
+                               struct eval *e,
+                               const struct options *o,
+                               const char *dataset_dir,
+                               struct error *err) {
+    struct embeddings found;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    uint64_t id_offset;
+    bool known;
+    how.texts = true;
+    TRY(find_ids(&id_offset, &known, e->checkpoint, dataset_dir, err));
+    TRY(embed_dataset(&found, &e->encoder, e->dev, dataset_dir, &how, err));
+    const enum status s = add_pairs(p, &found, id_offset, err);
+    embeddings_fini(&found);
+    p->known_ids = p->known_ids && known;
+    return s;
+}
+
+static enum status compute(struct objective_result *out,
+                           struct pairs *p,
+                           struct eval *e,
+                           const struct options *o,
+                           struct error *err) {
+    p->known_ids = true;
+    TRY(embed_pairs(p, e, o, o->common.data, err));
+    for (size_t i = 0; i < o->also.count; i++) {
+        TRY(embed_pairs(p, e, o, o->also.items[i], err));
+    }
+    if (p->count < 2) {
+        return error_set(err, STATUS_USAGE, "fewer than two images have a caption");
+    }
+    TRY(take_zeta(p, e, err));
+    const int64_t dim = dual_encoder_get_options(e->model)->embed_dim;
+    return objective_compute(out, e->dev, p->images, p->texts, p->count, dim, o->tau, p->zeta_image,
+                             p->zeta_text, err);
+}
+
+static enum status run(const void *options, const char *checkpoint, struct error *err) {
+    struct options o = *(const struct options *)options;
+    struct eval e;
+    struct pairs pairs = {0};
+    struct objective_result result;
+    TRY(eval_open(&e, checkpoint, &o.common, err));
+    enum status s = checkpoint_choose_tau(e.checkpoint, &o.tau, err);
+    if (s == STATUS_OK) {
+        s = compute(&result, &pairs, &e, &o, err);
+    }
+    if (s == STATUS_OK) {
+        s = report(&o, &result, pairs.count, err);
+    }
+    pairs_fini(&pairs);
+    eval_close(&e);
+    return s;
+}
+
+int ccstream_eval_objective(int argc, char **argv) {
+    struct options o;
+    return eval_main(&program, &o, run, argc, argv);
+}

@@ -1,0 +1,97 @@
+/*
+ * ccstream-eval retrieval: recall between images and captions.
+ */
+#include <stdio.h>
+
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstream_eval/eval_page.h"
+#include "train/eval/retrieval.h"
+
+struct options {
+    struct eval_options common;
+    const char *html;
+    uint64_t examples;
+};
+
+static const struct cli_option rows[] = {
+    EVAL_ROWS("dataset made by ccpack; its captions are cut into tokens by the checkpoint's own "
+              "tokenizer"),
+    {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
+     .help = "also a page of captions with the pictures they find, in one file"},
+    {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
+     .default_text = "24", .metavar = "N",
+     .help = "captions on that page, spread over the dataset"},
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval retrieval",
+    .purpose = "recall at 1, 5 and 10 between all images and all captions of a dataset",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
+    .examples =
+        (const char *const[]){
+            "ccstream-eval retrieval runs/a --data coco-test --json",
+            "ccstream-eval retrieval runs/a --data coco-test --html found.html",
+            "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test",
+            NULL},
+    .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
+                                   "taken. An image counts as found by the "
+                                   "best of its captions, a caption by its image; ties with "
+                                   "something wrong count as lost.",
+                                   NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+static enum status print_json(const struct retrieval_result *r, struct error *err) {
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    retrieval_write_json(&w, NULL, r);
+    return eval_print_json(&w, err);
+}
+
+static void print_text(const struct retrieval_result *r) {
+    char images[CLI_TEXT_BYTES];
+    char texts[CLI_TEXT_BYTES];
+    (void)printf("%s images, %s texts         R@1     R@5    R@10\n",
+                 cli_format_count(images, r->images), cli_format_count(texts, r->texts));
+    (void)printf("image to text (%%)      %8.2f%8.2f%8.2f\n", r->i2t_r1, r->i2t_r5, r->i2t_r10);
+    (void)printf("text to image (%%)      %8.2f%8.2f%8.2f\n", r->t2i_r1, r->t2i_r5, r->t2i_r10);
+    (void)printf("mean of both (%%)       %8.2f%8.2f%8.2f\n", r->mean_r1, r->mean_r5, r->mean_r10);
+}
+
+static enum status
+compute(struct retrieval_result *out, struct eval *e, const struct options *o, struct error *err) {
+    struct embeddings found;
+    struct embed_options how = eval_embed_options(e, &o->common);
+    how.texts = true;
+    TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
+    enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
+                                    found.texts_count, found.owner, found.embed_dim, err);
+    if (s == STATUS_OK && o->html != NULL) {
+        s = eval_page_write(o->html, o->common.data, &found, e->dev, (int64_t)o->examples, err);
+    }
+    embeddings_fini(&found);
+    return s;
+}
+
+static enum status run(const void *options, const char *checkpoint, struct error *err) {
+    const struct options *o = options;
+    struct eval e;
+    struct retrieval_result result;
+    TRY(eval_open(&e, checkpoint, &o->common, err));
+    enum status s = compute(&result, &e, o, err);
+    eval_close(&e);
+    TRY(s);
+    if (o->common.json) {
+        return print_json(&result, err);
+    }
+    print_text(&result);
+    return STATUS_OK;
+}
+
+int ccstream_eval_retrieval(int argc, char **argv) {
+    struct options o;
+    return eval_main(&program, &o, run, argc, argv);
+}

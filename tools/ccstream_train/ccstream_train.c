@@ -1,0 +1,440 @@
+/*
+ * ccstream-train: options, RUN/config.json, the live line; the run itself is train/trainer.
+ *
+ * RUN/config.json holds the options of a run as text. --resume reads them as if they stood on the
+ * command line, before what really stands there; options that would make it another run are
+ * refused.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/clock.h"
+#include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
+#include "formats/dataset/dataset_tokenizer.h"
+#include "kernels/ops.h"
+#include "tools/ccstream_train/run_config.h"
+#include "tools/ccstream_train/train_options.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/openmp_wait.h"
+#include "train/run/trainer.h"
+
+/* ---- the live line ---- */
+
+struct live {
+    struct cli_progress progress;
+    struct log_sink log;
+    bool quiet;
+    int64_t started_ns, logged_ns;
+    double mean_rate, mean_stall; /* of the last steps */
+    double global_loss;
+    uint64_t steps;
+};
+
+static void on_step(void *cookie, const struct step_report *r, uint64_t total_steps) {
+    static const int64_t log_every_ns = INT64_C(10) * 1000 * 1000 * 1000;
+    struct live *l = cookie;
+    l->steps++;
+    l->global_loss = r->global_loss;
+    const double old = l->steps == 1 ? 0.0 : 0.95;
+    l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;
+    l->mean_stall = old * l->mean_stall + (1.0 - old) * r->stall_fraction;
+    char extra[160];
+    (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %.0f pairs/s  stall %.0f %%",
+                   r->epoch + 1, r->global_loss, l->mean_rate, 100.0 * l->mean_stall);
+    cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
+    const int64_t now_ns = clock_now_ns();
+    if (!l->progress.active && !l->quiet &&
+        (now_ns - l->logged_ns > log_every_ns || r->step == total_steps)) {
+        l->logged_ns = now_ns;
+        log_write(&l->log, LOG_LEVEL_INFO, "step %" PRIu64 "/%" PRIu64 "  %s  grad %.3g  lr %.3g",
+                  r->step, total_steps, extra, r->grad_norm, r->lr);
+    }
+}
+
+static void on_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r) {
+    struct live *l = cookie;
+    cli_progress_clear(&l->progress);
+    log_write(&l->log, LOG_LEVEL_INFO,
+              "step %" PRIu64 "  image to text R@1 %.2f %%, text to image R@1 %.2f %%, mean %.2f %%"
+              " (%" PRIu64 " images, %" PRIu64 " texts)",
+              step, r->i2t_r1, r->t2i_r1, r->mean_r1, r->images, r->texts);
+}
+
+/* ---- jobs ---- */
+
+static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
+    const struct {
+        const char *name;
+        size_t size_bytes;
+    } lines[] = {{"parameters", m->values_bytes}, {"gradients", m->gradients_bytes},
+                 {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
+                 {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
+                 {"loss", m->loss_bytes},         {"state", m->state_bytes},
+                 {"total", m->total_bytes}};
+    char text[CLI_TEXT_BYTES];
+    (void)fprintf(out, "%-12s %s\n", "trained",
+                  cli_format_count(text, (uint64_t)m->parameter_count));
+    for (size_t i = 0; i < CLI_COUNT(lines); i++) {
+        (void)fprintf(out, "%-12s %s\n", lines[i].name,
+                      cli_format_bytes(text, lines[i].size_bytes));
+    }
+}
+
+/* The same model with a quarter to four times the batch. */
+static enum status print_batches(FILE *out,
+                                 const struct trainer_options *t,
+                                 uint32_t vocab_count,
+                                 uint64_t id_space_count,
+                                 struct error *err) {
+    (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
+                  "scratch", "total");
+    for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
+        struct trainer_options o = *t;
+        struct dual_encoder_memory m;
+        char text[3][CLI_TEXT_BYTES];
+        if (batch < 2) {
+            batch = 2;
+        }
+        if (batch > LOSS_MAX_BATCH) {
+            break;
+        }
+        o.batch_count = (uint32_t)batch;
+        if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
+            o.micro_batch_count = o.batch_count;
+        }
+        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
+        (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
+                      (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
+                      cli_format_bytes(text[1], m.scratch_bytes),
+                      cli_format_bytes(text[2], m.total_bytes));
+    }
+    return STATUS_OK;
+}
+
+/* Ids of all datasets of the run: those of the first, then those of the second, ... */
+static enum status count_ids(uint64_t *out,
+                             const struct trainer_options *t,
+                             struct manifest *first,
+                             struct error *err) {
+    *out = 0;
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        struct manifest manifest;
+        TRY(manifest_read(&manifest, file_posix(), t->sources[i].directory, err));
+        *out += manifest.id_space;
+        if (i == 0) {
+            *first = manifest;
+        } else {
+            manifest_fini(&manifest);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, struct error *err) {
+    struct dual_encoder_memory memory;
+    TRY(trainer_plan(&memory, t, vocab_count, ids, err));
+    print_memory(stdout, &memory);
+    return print_batches(stdout, t, vocab_count, ids, err);
+}
+
+/* The one that a run would use. */
+static enum status open_tokenizer(struct tokenizer **out,
+                                  const struct trainer_options *t,
+                                  const struct manifest *manifest,
+                                  struct error *err) {
+    const char *data = t->sources[0].directory;
+    struct byte_buffer model;
+    if (t->tokenizer != NULL) {
+        TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
+        const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
+        byte_buffer_fini(&model);
+        return s;
+    }
+    TRY(dataset_tokenizer_open(out, data, manifest, file_posix(), err));
+    return *out != NULL ? STATUS_OK
+                        : error_set(err, STATUS_USAGE,
+                                    "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "
+                                    "give one with --tokenizer",
+                                    data, data);
+}
+
+static enum status dry_run(const struct trainer_options *t, struct error *err) {
+    struct manifest manifest = {0};
+    struct tokenizer *tokenizer = NULL;
+    uint64_t ids;
+    enum status s = count_ids(&ids, t, &manifest, err);
+    if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
+        s = print_plan(t, 0, ids, err);
+    } else if (s == STATUS_OK) {
+        s = open_tokenizer(&tokenizer, t, &manifest, err);
+        if (s == STATUS_OK) {
+            s = print_plan(t, tokenizer_vocab_count(tokenizer), ids, err);
+        }
+    }
+    tokenizer_close(tokenizer);
+    manifest_fini(&manifest);
+    return s;
+}
+
+static void write_sources(struct json_writer *w, const struct trainer *t, uint32_t count) {
+    json_open_array(w, "datasets");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct trainer_source source = trainer_source(t, i);
+        json_open_object(w, NULL);
+        json_string(w, "directory", source.directory);
+        json_u64(w, "samples", source.samples_count);
+        json_double(w, "weight", source.weight > 0 ? source.weight : (double)source.samples_count);
+        json_u64(w, "id_offset", source.id_offset);
+        json_close_object(w);
+    }
+    json_close_array(w);
+}
+
+static enum status print_json(const struct trainer *t,
+                              uint32_t sources_count,
+                              const struct live *l,
+                              const char *run,
+                              const struct retrieval_result *r,
+                              struct error *err) {
+    const struct trainer_summary sum = trainer_summary(t);
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    json_open_object(&w, NULL);
+    json_string(&w, "run", run);
+    json_u64(&w, "step", sum.step);
+    json_u64(&w, "total_steps", sum.total_steps);
+    json_u64(&w, "resumed_step", sum.resumed_step);
+    json_u64(&w, "samples", sum.samples_count);
+    json_i64(&w, "parameters", sum.memory.parameter_count);
+    write_sources(&w, t, sources_count);
+    json_double(&w, "seconds", (double)(clock_now_ns() - l->started_ns) * 1e-9);
+    if (l->steps > 0) {
+        json_double(&w, "global_loss", l->global_loss);
+        json_double(&w, "pairs_per_s", l->mean_rate);
+    }
+    if (r->images > 0) {
+        retrieval_write_json(&w, "retrieval", r);
+    }
+    json_close_object(&w);
+    json_newline(&w);
+    const enum status s = json_writer_status(&w, err);
+    if (s == STATUS_OK) {
+        (void)fwrite(w.out.data, 1, w.out.size_bytes, stdout);
+    }
+    json_writer_fini(&w);
+    return s;
+}
+
+/* A line for each dataset of a mix. */
+static void say_sources(const struct trainer *t, uint32_t count, const struct log_sink *log) {
+    double all = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        all += s.weight > 0 ? s.weight : (double)s.samples_count;
+    }
+    for (uint32_t i = 0; i < count && count > 1; i++) {
+        const struct trainer_source s = trainer_source(t, i);
+        char samples[CLI_TEXT_BYTES];
+        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s samples, ids from %" PRIu64,
+                  100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
+                  cli_format_count(samples, s.samples_count), s.id_offset);
+    }
+}
+
+static void say_start(const struct trainer *t,
+                      const struct train_options *o,
+                      const struct live *l,
+                      const char *run) {
+    const struct trainer_summary sum = trainer_summary(t);
+    char samples[CLI_TEXT_BYTES];
+    char parameters[CLI_TEXT_BYTES];
+    char memory[CLI_TEXT_BYTES];
+    log_write(&l->log, LOG_LEVEL_INFO,
+              "%s + %s, %s parameters, %s; %s samples, %" PRIu64
+              " steps per epoch; loss %s, device %s, reading by %s",
+              o->image_tower, o->task == 1 ? "projection head" : o->text_tower,
+              cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
+              cli_format_bytes(memory, sum.memory.total_bytes),
+              cli_format_count(samples, sum.samples_count), sum.steps_per_epoch, sum.loss,
+              sum.device, sum.engine);
+    if (strcmp(sum.state, "host") != 0) {
+        log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
+                  strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
+    }
+    if (sum.device_note[0] != '\0') {
+        log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
+    }
+    if (sum.resumed_step > 0) {
+        log_write(&l->log, LOG_LEVEL_INFO, "going on with %s at step %" PRIu64, run,
+                  sum.resumed_step);
+    }
+    if (sum.step >= sum.total_steps) {
+        log_write(&l->log, LOG_LEVEL_INFO, "%s is finished: %" PRIu64 " steps are done", run,
+                  sum.step);
+    }
+}
+
+static enum status train_on(struct data_list *data,
+                            const struct train_options *o,
+                            const char *run,
+                            struct error *err) {
+    struct live live = {.quiet = o->quiet, .started_ns = clock_now_ns()};
+    live.logged_ns = live.started_ns;
+    live.log = log_stderr(train_program.name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    struct trainer_options t;
+    TRY(train_options_apply(&t, data, o, run, err));
+    if (o->dry_run) {
+        return dry_run(&t, err);
+    }
+    t.log = &live.log;
+    t.on_step = on_step;
+    t.on_retrieval = on_retrieval;
+    t.should_stop = cli_interrupted_callback;
+    t.cookie = &live;
+    const struct file_system *fs = file_posix();
+    const bool fresh = o->resume == NULL;
+    if (fresh && o->remap_state.count > 0) {
+        return error_set(err, STATUS_USAGE,
+                         "--remap-state needs a run to go on with: --resume RUN");
+    }
+    bool made = false;
+    if (fresh) {
+        TRY(fs->exists(fs->context, run, &made, err));
+        made = !made;
+        TRY(fs->make_directory(fs->context, run, err));
+    }
+    struct trainer *trainer = NULL;
+    struct retrieval_result result = {0};
+    enum status s = trainer_create(&trainer, &t, err);
+    if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
+        const struct train_options kept = train_options_kept(o);
+        s = run_config_write(&train_program, &kept, run, err);
+    }
+    if (s != STATUS_OK) {
+        if (made) {
+            (void)rmdir(run); /* only when nothing was put in it */
+        }
+        trainer_destroy(trainer);
+        return s;
+    }
+    say_start(trainer, o, &live, run);
+    say_sources(trainer, data->count, &live.log);
+    cli_signals_install();
+    cli_progress_init(&live.progress, "steps", o->quiet);
+    live.progress.begun = trainer_summary(trainer).step;
+    s = trainer_run(trainer, &result, err);
+    cli_progress_clear(&live.progress);
+    if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
+        log_write(&live.log, LOG_LEVEL_WARN, "%s", err->text);
+        s = STATUS_OK;
+    }
+    if (s == STATUS_OK && o->json) {
+        s = print_json(trainer, data->count, &live, run, &result, err);
+    }
+    trainer_destroy(trainer);
+    return s;
+}
+
+static enum status train(const struct train_options *o, const char *run, struct error *err) {
+    struct data_list *data = calloc(1, sizeof *data);
+    if (data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    const enum status s = train_on(data, o, run, err);
+    free(data);
+    return s;
+}
+
+static enum status start_new(const struct train_options *o, struct error *err) {
+    if (o->data.count == 0 || o->out == NULL) {
+        return error_set(err, STATUS_USAGE, "--data DIR and --out RUN are needed, or --resume RUN");
+    }
+    char config[PATH_MAX_BYTES];
+    bool there = false;
+    TRY(path_join(config, sizeof config, o->out, "config.json", err));
+    TRY(file_posix()->exists(file_posix()->context, config, &there, err));
+    if (there && !o->dry_run) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s holds a run already; --resume it, or choose another --out", o->out);
+    }
+    return train(o, o->out, err);
+}
+
+/* Runs `job` on the options of all the words: a run's configuration, or a preset and a file, and
+ * behind them the command line. */
+static enum status with_words(const struct train_options *given,
+                              int argc,
+                              char **argv,
+                              enum status (*job)(const struct train_options *o, struct error *err),
+                              struct error *err) {
+    struct run_config_words line = {0};
+    struct train_options o;
+    struct cli_arguments all = {0};
+    const char *const *words = (const char *const *)argv;
+    int preset_count;
+    const char *const *preset = train_options_preset(given, &preset_count);
+    enum status s = run_config_add_words(&line, 1, words, err);
+    if (s == STATUS_OK && given->resume != NULL) {
+        s = run_config_add_run(&line, given->resume, err);
+    }
+    if (s == STATUS_OK) {
+        s = run_config_add_words(&line, preset_count, preset, err);
+    }
+    if (s == STATUS_OK && given->config != NULL) {
+        s = run_config_add_file(&line, given->config, err);
+    }
+    if (s == STATUS_OK) {
+        if (given->data.count > 0) {
+            run_config_drop(&line, "data");
+        }
+        s = run_config_add_words(&line, argc - 1, words + 1, err);
+    }
+    if (s == STATUS_OK) {
+        s = cli_parse(&train_program, &o, &all, line.count, line.words, err);
+    }
+    if (s == STATUS_OK) {
+        s = job(&o, err);
+    }
+    cli_arguments_fini(&all);
+    run_config_words_fini(&line);
+    return s;
+}
+
+static enum status go_on(const struct train_options *o, struct error *err) {
+    if (o->data.count == 0) {
+        return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
+                         o->resume);
+    }
+    return train(o, o->resume, err);
+}
+
+static void print_device(const char *name, bool works, const char *text, void *cookie) {
+    (void)cookie;
+    printf("%-8s %s%s\n", name, works ? "" : "not here: ", text);
+}
+
+int main(int argc, char **argv) {
+    openmp_wait_briefly(argv);
+    struct train_options o;
+    struct cli_arguments args = {0};
+    struct error err = {0};
+    enum status s = cli_parse(&train_program, &o, &args, argc, argv, &err);
+    if (s == STATUS_OK && o.list_devices) {
+        device_list(print_device, NULL);
+        cli_arguments_fini(&args);
+        return cli_exit(&train_program, s, &err);
+    }
+    if (s == STATUS_OK && o.resume != NULL) {
+        s = train_options_check_resumed(&args, &err);
+    }
+    if (s == STATUS_OK) {
+        s = with_words(&o, argc, argv, o.resume != NULL ? go_on : start_new, &err);
+    }
+    cli_arguments_fini(&args);
+    return cli_exit(&train_program, s, &err);
+}

@@ -1,0 +1,50 @@
+/*
+ * run_config: RUN/config.json: the options of a run, kept so that --resume needs nothing else.
+ *
+ *     {"program": NAME, "options": {OPTION: VALUE, ...}}
+ *
+ * Threading : single-owner.
+ * Ownership : the words belong to struct run_config_words until its fini.
+ * Untrusted : the file.
+ */
+#ifndef TOOLS_CCSTREAM_TRAIN_RUN_CONFIG_H
+#define TOOLS_CCSTREAM_TRAIN_RUN_CONFIG_H
+
+#include "formats/base/status.h"
+#include "tools/cli/cli.h"
+
+enum { RUN_CONFIG_MAX_WORDS = 4 * CLI_MAX_OPTIONS };
+
+/* A command line for cli_parse, made of several sources; of an option that comes twice the later
+ * word counts. */
+struct run_config_words {
+    char *words[RUN_CONFIG_MAX_WORDS];
+    int count;
+};
+
+/* Each appends to an all-zero or begun list. On failure the list is still good for fini.
+ * run_config_add_words: copies. Returns OK, NOMEM or USAGE (too many words). */
+enum status run_config_add_words(struct run_config_words *w,
+                                 int count,
+                                 const char *const *words,
+                                 struct error *err);
+
+/* The options of a configuration file as words. Returns OK, NOTFOUND, IO, CORRUPT, LIMIT, NOMEM or
+ * USAGE. */
+enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err);
+
+/* Takes the words of an option out again: of one that may be repeated, a later source replaces all
+ * that an earlier one gave, instead of adding to it. */
+void run_config_drop(struct run_config_words *w, const char *option);
+
+/* Those of RUN/config.json; NOTFOUND says that RUN is no run. */
+enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err);
+void run_config_words_fini(struct run_config_words *w); /* accepts an all-zero one */
+
+/* Writes the options in force, atomically. Returns OK, IO, NOMEM or LIMIT. */
+enum status run_config_write(const struct cli_program *program,
+                             const void *options,
+                             const char *run,
+                             struct error *err);
+
+#endif

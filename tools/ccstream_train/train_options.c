@@ -1,0 +1,615 @@
+/*
+ * The option table of ccstream-train, and what the trainer is told of it.
+ */
+#include "tools/ccstream_train/train_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Those of loss_names; a test compares. */
+static const char *const loss_choices[] = {
+    "clip",   "siglip",      "cyclip",      "dcl",         "hcl",          "rince",
+    "sogclr", "isogclr",     "nuclr",       "emc2",        "nuclr-frozen", "nuclr-noxi",
+    "simclr", "fastclip-v0", "fastclip-v1", "fastclip-v2", "fastclip-v3",  NULL};
+static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
+static const char *const schedule_choices[] = {"own", "constant", "cosine", NULL};
+static const char *const parity_choices[] = {"algorithm", "reference", NULL};
+static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
+static const char *const task_choices[] = {"pair", "simclr", NULL};
+static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
+static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_PAPER, AUGMENT_TRAIN,
+                                                  AUGMENT_EVAL_SQUASH, AUGMENT_SIMCLR};
+static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
+static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
+static const char *const warmup_choices[] = {"linear", "plateau", NULL};
+static const char *const switch_choices[] = {"on", "off", NULL};
+static const char *const stem_choices[] = {"standard", "small", NULL};
+static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
+static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
+static const char *const pool_choices[] = {"first", "mean", NULL};
+static const char *const precision_choices[] = {"f32", "bf16", "fp16", NULL};
+static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+static const char *const captions_choices[] = {"packed", "padded", NULL};
+static const char *const optimizer_choices[] = {"adamw", "sgdm", NULL};
+static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
+
+#define FIELD(name) CLI_FIELD(struct train_options, name)
+
+static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
+
+static const struct cli_option rows[] = {
+    {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
+     .help = "dataset made by ccpack, with a tokenizer (not for --task simclr or with "
+             "--tokenizer); several are mixed: by size, or each by its weight, and all use the "
+             "tokenizer of the first"},
+    {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
+     .help = "new directory for checkpoints, metrics.jsonl and config.json"},
+    {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
+     .help = "go on with a run: from its newest checkpoint, or from step 0 when it has none; "
+             "a finished run is left as it is"},
+    {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR", .group = "Run",
+     .help =
+         "with --resume and other --data: the dataset that the run was trained on, once for each "
+         "of "
+         "a mix, in its order; the state of samples is taken over by the hash of their images, and "
+         "the epoch begins anew"},
+    {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
+     .metavar = "NAME", .group = "Run",
+     .help = "settings that later options change, see below: the paper's of NUCLR on CC3M "
+             "or CC12M, or a small model that a CPU trains in minutes"},
+    {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE", .group = "Run",
+     .help = "options from a file, as RUN/config.json holds them; the command line counts before "
+             "it, it before --preset"},
+    {"val", 'v', CLI_STRING, FIELD(val), .metavar = "DIR", .group = "Run",
+     .help = "dataset for retrieval between epochs and at the end"},
+    {"eval-every", 0, CLI_U64, FIELD(eval_every), .min = "0", .max = "1000000", .default_text = "1",
+     .metavar = "N", .group = "Run",
+     .help = "evaluate on --val every N epochs, and where the run ends; 0: only there. --resume "
+             "makes up one that was due when the run was stopped"},
+    {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
+     .default_text = "0", .metavar = "N", .group = "Run",
+     .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
+    {"on-full-disk", 0, CLI_ENUM, FIELD(on_full_disk), .default_text = "stop",
+     .choices = full_disk_choices, .metavar = "WHAT", .group = "Run",
+     .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
+             "one. The checkpoints before stay either way; the last one of a run must succeed"},
+    {"keep", 0, CLI_U64, FIELD(keep), .min = "1", .max = "1000", .default_text = "2",
+     .metavar = "N", .group = "Run", .help = "newest checkpoints that stay in RUN/checkpoints"},
+    {"steps", 0, CLI_U64, FIELD(steps), .min = "0", .max = "1000000000000", .default_text = "0",
+     .metavar = "N", .group = "Run",
+     .help = "stop after step N of the whole schedule, which --epochs sets; 0: train to its end"},
+    {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .group = "Run",
+     .help = "print the memory plan and end"},
+    {"json", 0, CLI_FLAG, FIELD(json), .group = "Run",
+     .help = "a JSON summary on stdout at the end"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .group = "Run",
+     .help = "no progress, only warnings and errors"},
+
+    {"task", 0, CLI_ENUM, FIELD(task), .default_text = "pair", .choices = task_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "pair: images with captions; simclr: two views of every image, one image tower with a "
+             "projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2; needs no "
+             "captions"},
+    {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
+     .metavar = "NAME", .group = "Model",
+     .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names)"},
+    {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
+     .group = "Model",
+     .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
+    {"tokenizer", 0, CLI_STRING, FIELD(tokenizer), .metavar = "FILE", .group = "Model",
+     .help =
+         "SentencePiece model or BERT's vocab.txt for the captions, instead of the tokenizer of "
+         "the dataset; the checkpoint holds it"},
+    {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
+     .help = "weights that the image tower begins with: safetensors with timm's names, or a "
+             "checkpoint; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
+    {"init-text", 0, CLI_STRING, FIELD(init_text), .metavar = "FILE", .group = "Model",
+     .help = "weights that the text tower begins with: safetensors with the names of Hugging "
+             "Face's DistilBERT, or a checkpoint"},
+    {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "256",
+     .metavar = "PX", .group = "Model", .help = "side of the square the model sees"},
+    {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
+     .metavar = "KIND", .group = "Model",
+     .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
+    {"max-tokens", 0, CLI_U64, FIELD(max_tokens), .min = "2", .max = "512", .default_text = "30",
+     .metavar = "N", .group = "Model", .help = "tokens of a caption, with begin and end"},
+    {"embed-dim", 0, CLI_U64, FIELD(embed_dim), .min = "1", .max = "8192", .default_text = "256",
+     .metavar = "N", .group = "Model", .help = "size of the common space"},
+    {"hidden-dim", 0, CLI_U64, FIELD(hidden_dim), .min = "1", .max = "65536", .default_text = "512",
+     .metavar = "N", .group = "Model",
+     .help =
+         "--task simclr: hidden layer of the projection head (linear, batch norm, ReLU, linear)"},
+    {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
+     .metavar = "P", .group = "Model", .help = "dropout of the text tower"},
+    {"text-pool", 0, CLI_ENUM, FIELD(text_pool), .default_text = "first", .choices = pool_choices,
+     .metavar = "KIND", .group = "Model",
+     .help = "what stands for a caption: its first token, or the mean over its tokens"},
+    {"no-clean", 0, CLI_FLAG, FIELD(no_clean), .group = "Model",
+     .help = "captions go to the tokenizer as they are, without the paper's cleaning"},
+    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "of training images; paper: random resized crop, mirror image, RandAugment; crop: "
+             "without RandAugment; none: the whole picture, scaled; simclr: crop, mirror image, "
+             "colour jitter, grey, blur; auto: paper, with --task simclr simclr"},
+    {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
+     .metavar = "NAME", .group = "Model",
+     .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
+
+    {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
+     .metavar = "NAME", .group = "Loss",
+     .help =
+         "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr "
+         "(Algorithm 1), emc2, fastclip-v0 (one learned temperature), -v1 (a constant one), -v2 "
+         "(one for each sample), -v3 (one, with a price): of the whole dataset; nuclr-frozen (zeta "
+         "stays), "
+         "nuclr-noxi (each sample's own zeta for xi): ablations; simclr: InfoNCE of "
+         "--task simclr. Their papers are named below"},
+    {"parity", 0, CLI_ENUM, FIELD(parity), .default_text = "algorithm", .choices = parity_choices,
+     .metavar = "KIND", .group = "Loss",
+     .help = "sogclr, isogclr, nuclr: the published algorithm, or what Wang's published "
+             "code computes (reference), its learning rates included"},
+    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help =
+         "temperature, or where a learned one begins; 0: 0.01 (Wang's comparison on "
+         "CC3M), siglip 0.1 (Zhai), emc2 0.07 (Yau), fastclip 0.07, -v2 0.03 (Wei); with --task "
+         "simclr 0.5 (Chuang 2020), rince, sogclr and isogclr 0.1, emc2 0.07"},
+    {"temperature", 0, CLI_ENUM, FIELD(temperature), .default_text = "own",
+     .choices = temperature_choices, .metavar = "KIND", .group = "Loss",
+     .help = "own: as published; constant; global: learned, for clip, cyclip, siglip, sogclr (on "
+             "the objective of FastCLIP v3), fastclip-v0 and -v3; individual: learned for every "
+             "sample, that is isogclr and fastclip-v2"},
+    {"tau-min", 0, CLI_DOUBLE, FIELD(tau_min), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help = "least learned temperature; 0: 0.01 (OpenCLIP, FastCLIP), isogclr 0.005 "
+             "(Wang's comparison), with --task simclr 0.05 (Qiu)"},
+    {"tau-max", 0, CLI_DOUBLE, FIELD(tau_max), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help = "largest learned temperature; 0: 1 (OpenCLIP, FastCLIP), isogclr 0.05 "
+             "(Wang's comparison), with --task simclr 1 (Qiu)"},
+    {"tau-lr", 0, CLI_DOUBLE, FIELD(tau_lr), .min = "0", .max = "100", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help =
+         "its step size; 0: the model's learning rate, fastclip-v2 0.0133, -v3 0.0002 and a third "
+         "of that where tau is 0.03 or less (Wei on CC3M; 0.0001 on CC12M), isogclr 0.001 (Wang's "
+         "comparison), with --task simclr 0.03 (Qiu)"},
+    {"tau-momentum", 0, CLI_DOUBLE, FIELD(tau_momentum), .min = "0.000001", .max = "1",
+     .default_text = "0.9", .metavar = "X", .group = "Loss",
+     .help = "isogclr: weight of the new gradient of a temperature (Qiu: 0.9 for pairs, "
+             "0.5 for two views)"},
+    {"rho", 0, CLI_DOUBLE, FIELD(rho), .min = "0", .max = "1000", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help = "weight of the temperature itself; 0: isogclr 8 (Wang's comparison; Qiu: 6), "
+             "with --task simclr 0.4 (Qiu); fastclip-v2 7, -v3 and sogclr with "
+             "--temperature global 6.5 (Wei on CC3M; 8.5 on CC12M)"},
+    {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0", .max = "1", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help = "sogclr, isogclr, nuclr, fastclip: weight of the new value in the running sums u; 0: "
+             "0.8 (Wang, Qiu), fastclip 0.2 (Wei)"},
+    {"gamma-schedule", 0, CLI_ENUM, FIELD(gamma_schedule), .default_text = "own",
+     .choices = schedule_choices, .metavar = "KIND", .group = "Loss",
+     .help =
+         "how gamma goes: constant; cosine: 1 in the first epoch, then down to --gamma along "
+         "half a cosine, by epochs; own: as published, cosine for fastclip (Wei), else constant"},
+    {"gamma-epochs", 0, CLI_U64, FIELD(gamma_epochs), .min = "0", .max = "1000000",
+     .default_text = "0", .metavar = "N", .group = "Loss",
+     .help = "cosine: gamma is --gamma from epoch N on, the first being 0; 0: half of --epochs "
+             "(Wei)"},
+    {"zeta0", 0, CLI_DOUBLE, FIELD(zeta0), .min = "-10", .max = "10", .default_text = "-0.05",
+     .metavar = "X", .group = "Loss",
+     .help = "nuclr: first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
+    {"xi0", 0, CLI_DOUBLE, FIELD(xi0), .min = "-10", .max = "10", .default_text = "0",
+     .metavar = "X", .group = "Loss",
+     .help = "nuclr: first xi; --zeta0 where that is larger (Wang: 0)"},
+    {"zeta-lr", 0, CLI_DOUBLE, FIELD(zeta_lr), .min = "0", .max = "100", .default_text = "0.000005",
+     .metavar = "X", .group = "Loss",
+     .help = "nuclr: peak step size of zeta of texts, for n-scaled gradients (Wang: 5e-6 "
+             "with 2.8 million samples)"},
+    {"zeta-lr-image-ratio", 0, CLI_DOUBLE, FIELD(zeta_lr_image_ratio), .min = "0", .max = "1000",
+     .default_text = "0.1", .metavar = "X", .group = "Loss",
+     .help = "nuclr: that of images relative to it (Wang's code: 0.1)"},
+    {"zeta-momentum", 0, CLI_DOUBLE, FIELD(zeta_momentum), .min = "0.000001", .max = "1",
+     .default_text = "0.9", .metavar = "X", .group = "Loss",
+     .help = "nuclr: weight of the new gradient in zeta's momentum (Wang's code: 0.9)"},
+    {"zeta-freeze-epochs", 0, CLI_U64, FIELD(zeta_freeze_epochs), .min = "0", .max = "1000000",
+     .default_text = "5", .metavar = "N", .group = "Loss",
+     .help = "nuclr: zeta stays at --zeta0 in the first N epochs (Wang: 5; the ablation "
+             "without: 0)"},
+    {"zeta-gradient", 0, CLI_ENUM, FIELD(zeta_gradient), .default_text = "paper",
+     .choices = gradient_choices, .metavar = "KIND", .group = "Loss",
+     .help = "nuclr: as published (paper), or unbiased given that the sample is in the "
+             "batch"},
+
+    {"tau-plus", 0, CLI_DOUBLE, FIELD(tau_plus), .min = "0", .max = "0.999", .default_text = "0.1",
+     .metavar = "X", .group = "Loss",
+     .help = "dcl, hcl: share of negatives that are positives (Chuang 2020, Robinson: "
+             "0.1; 0.01 and less with many classes)"},
+    {"beta", 0, CLI_DOUBLE, FIELD(beta), .min = "0", .max = "100", .default_text = "0.5",
+     .metavar = "X", .group = "Loss",
+     .help = "hcl: how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
+             "comparison on pairs: 0.5)"},
+    {"q", 0, CLI_DOUBLE, FIELD(q), .min = "0.0000001", .max = "1", .default_text = "0.1",
+     .metavar = "X", .group = "Loss",
+     .help = "rince: 1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 "
+             "to 0.5 elsewhere, with --tau 0.1)"},
+    {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0.0000001", .max = "1", .default_text = "0.01",
+     .metavar = "X", .group = "Loss",
+     .help = "rince: weight of the sum over all pairs (Chuang 2022: 0.01)"},
+    {"cyclic-self", 0, CLI_DOUBLE, FIELD(cyclic_self), .min = "0", .max = "1000",
+     .default_text = "0.1", .metavar = "X", .group = "Loss",
+     .help = "cyclip: weight of images' similarities against texts' (Goel: 0.25; Wang's "
+             "comparison: 0.1)"},
+    {"cyclic-cross", 0, CLI_DOUBLE, FIELD(cyclic_cross), .min = "0", .max = "1000",
+     .default_text = "0.1", .metavar = "X", .group = "Loss",
+     .help = "cyclip: weight of the similarity matrix against its transpose (Goel: 0.25; "
+             "Wang's comparison: 0.1)"},
+    {"bias0", 0, CLI_DOUBLE, FIELD(bias0), .min = "-100", .max = "100", .default_text = "-10",
+     .metavar = "X", .group = "Loss", .help = "siglip: where its learned bias begins (Zhai: -10)"},
+    {"burn-in", 0, CLI_DOUBLE, FIELD(burn_in), .min = "0", .max = "0.999", .default_text = "0.5",
+     .metavar = "X", .group = "Loss",
+     .help = "emc2: share of a step's proposals that are not recorded (Yau: half)"},
+
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
+     .metavar = "N", .group = "Optimiser", .help = "global batch"},
+    {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
+     .metavar = "N", .group = "Optimiser",
+     .help =
+         "pairs (with --task simclr: images, both views of each) that the towers hold at a time, "
+         "to save memory: the same loss over the whole batch for one more forward pass; batch "
+         "norm goes by N of them; 0: the batch"},
+    {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
+     .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
+    {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",
+     .choices = optimizer_choices, .metavar = "NAME", .group = "Optimiser",
+     .help = "adamw, or sgdm: SGD with --momentum, where decay is part of the gradient"},
+    {"momentum", 0, CLI_DOUBLE, FIELD(momentum), .min = "0", .max = "0.9999999",
+     .default_text = "0.9", .metavar = "X", .group = "Optimiser", .help = "of sgdm"},
+    {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.0002",
+     .metavar = "X", .group = "Optimiser", .help = "peak learning rate (Wang: 2e-4)"},
+    {"min-lr", 0, CLI_DOUBLE, FIELD(min_lr), .min = "0", .max = "100", .default_text = "0.000001",
+     .metavar = "X", .group = "Optimiser",
+     .help = "learning rate at the end of the cosine (Wang: 1e-6)"},
+    {"warmup", 0, CLI_ENUM, FIELD(warmup), .default_text = "linear", .choices = warmup_choices,
+     .metavar = "KIND", .group = "Optimiser",
+     .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
+    {"warmup-steps", 0, CLI_STRING, FIELD(warmup_steps), .default_text = "auto", .metavar = "N",
+     .group = "Optimiser",
+     .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
+    {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
+     .default_text = "0.02", .metavar = "X", .group = "Optimiser",
+     .help = "of AdamW decoupled; not for biases and other one-dimensional tensors (Wang: "
+             "0.02)"},
+    {"beta1", 0, CLI_DOUBLE, FIELD(beta1), .min = "0", .max = "0.9999999", .default_text = "0.9",
+     .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+    {"beta2", 0, CLI_DOUBLE, FIELD(beta2), .min = "0", .max = "0.9999999", .default_text = "0.999",
+     .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+    {"adam-eps", 0, CLI_DOUBLE, FIELD(adam_eps), .min = "0", .max = "1",
+     .default_text = "0.00000001", .metavar = "X", .group = "Optimiser", .help = "AdamW"},
+    {"clip-norm", 0, CLI_DOUBLE, FIELD(clip_norm), .min = "0", .max = "1000000",
+     .default_text = "0", .metavar = "X", .group = "Optimiser",
+     .help = "scale gradients down to this global norm; 0: never"},
+    {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
+     .default_text = "0", .metavar = "N", .group = "Optimiser",
+     .help = "of first values, order, augmentation and dropout"},
+
+    {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
+     .group = "Machine",
+     .help =
+         "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line that says "
+         "why; cpu-ref (plain loops, for checking only)"},
+    {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
+     .metavar = "PLACE", .group = "Machine",
+     .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
+             "bits. cuda: in the device's memory, or pinned: in the host's, of which only the "
+             "batch's entries travel; auto: device where they fit in a tenth of what is free. "
+             "host: there, and the loss is computed there too, as it is on every other device and "
+             "with --parity reference"},
+    {"list-devices", 0, CLI_FLAG, FIELD(list_devices), .group = "Machine",
+     .help = "name every device, or what is missing for it, and end"},
+    {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
+     .metavar = "ON", .group = "Machine",
+     .help = "cuda: on: a step of a shape that was met before is recorded once and then started as "
+             "one graph, where the device computes the loss too; off: operator by operator. The "
+             "same bits"},
+    {"any-kernels", 0, CLI_FLAG, FIELD(any_kernels), .group = "Machine",
+     .help = "cuda: also cuDNN's kernels that do not repeat to the bit"},
+    {"tf32", 0, CLI_FLAG, FIELD(tf32), .group = "Machine",
+     .help = "cuda: f32 products with 10-bit mantissas on tensor cores"},
+    {"autotune", 0, CLI_FLAG, FIELD(autotune), .group = "Machine",
+     .help =
+         "cuda: time the kernels of every convolution once and take the fastest; which one wins "
+         "may differ from run to run unless --plan-cache remembers it"},
+    {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
+     .default_text = "faster", .metavar = "WHEN", .group = "Machine",
+     .help =
+         "cuda: our own kernels for 1x1 convolutions in 16 bits instead of cuDNN's: faster (where "
+         "--autotune finds them so, or plans of cuDNN with channel sums; without it never), never, "
+         "always, wgmma (always, with "
+         "Hopper's instruction where the chip has it)"},
+    {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
+     .help = "cuda: folder that remembers the kernels found for each shape"},
+    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
+     .metavar = "N", .group = "Machine", .help = "compute threads; 0: all CPUs"},
+    {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
+     .choices = precision_choices, .metavar = "TYPE", .group = "Machine",
+     .help = "bf16, fp16: activations and working weights in that type; weights, their gradients, "
+             "moments and the loss stay f32; refused where the device lacks it, as cpu lacks fp16"},
+    {"loss-scale", 0, CLI_STRING, FIELD(loss_scale), .default_text = "dynamic", .metavar = "WHAT",
+     .group = "Machine",
+     .help =
+         "fp16: what gradients are multiplied by on their way through the towers: dynamic: from "
+         "65536 on, half of it after a step whose gradients overflowed and which is skipped, "
+         "twice as much after 2000 good ones (as PyTorch's GradScaler); or a number, 1 to "
+         "16777216. 30 steps skipped in a row end the run"},
+    {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
+     .choices = captions_choices, .metavar = "KIND", .group = "Machine",
+     .help = "how the text tower gets them: one behind the other, or padded to the longest: the "
+             "same numbers but for rounding, for more work"},
+    {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .group = "Machine",
+     .help = "decode threads; 0: one per CPU. No number changes any batch"},
+    {"engine", 0, CLI_ENUM, FIELD(engine), .default_text = "auto", .choices = engine_choices,
+     .metavar = "NAME", .group = "Machine",
+     .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
+};
+
+/* What a resumed run may change: none of these has a say in the numbers, but the data's fingerprint
+ * is checked. */
+static const char *const changeable[] = {"data",
+                                         "val",
+                                         "remap-state",
+                                         "on-full-disk",
+                                         "resume",
+                                         "eval-every",
+                                         "checkpoint-every",
+                                         "keep",
+                                         "steps",
+                                         "json",
+                                         "quiet",
+                                         "device",
+                                         "state",
+                                         "threads",
+                                         "loader-threads",
+                                         "engine",
+                                         "any-kernels",
+                                         "cuda-graph",
+                                         "autotune",
+                                         "own-convolutions",
+                                         "plan-cache"};
+
+const struct cli_program train_program = {
+    .name = "ccstream-train",
+    .purpose = "trains an image and a text tower with a global contrastive loss",
+    .usage = (const char *const[]){"--data DIR --out RUN [options]",
+                                   "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
+                                   "--resume RUN [options]", NULL},
+    .examples = (const char *const[]){"ccstream-train --data cc3m --val coco-val --out runs/a "
+                                      "--loss nuclr --batch 512 --epochs 30",
+                                      "ccstream-train --data small --out runs/b --image-tower "
+                                      "resnet18 --text-tower tiny --image-size 96 "
+                                      "--batch 128 --epochs 5 --zeta-freeze-epochs 1",
+                                      "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
+                                      "ccstream-train --resume runs/a", NULL},
+    .notes =
+        (const char *const[]){
+            "SIGINT and SIGTERM finish the step, save a checkpoint and end the "
+            "run with exit code 0; --resume goes on exactly there. A second "
+            "one ends it at once.",
+            "An epoch of a mix has as many samples as all its datasets "
+            "together. Each dataset's sample ids begin behind those of the "
+            "one before, in the order given; --resume takes the same "
+            "datasets and weights in that order. What ccpack --append adds to "
+            "one of them joins with the epoch that --resume begins anew.",
+            "Presets. nuclr-cc3m: resnet50 at 256 px and distil with 30 tokens, "
+            "256 dimensions; batch 512, 30 epochs, AdamW at 2e-4 after a plateau "
+            "of 500 steps, cosine to 1e-6, decay 0.02; nuclr with tau 0.01, gamma "
+            "0.8, zeta from -0.05, frozen for 5 epochs, 5e-6 with a ratio of 0.1 "
+            "(Wang's appendix G and script). nuclr-cc12m: zeta from 0. Wang began "
+            "with towers trained before: --init-image, --init-text. cpu-demo: "
+            "resnet10t at 64 px and tiny, batch 64, 20 epochs, tau 0.05.",
+            "Losses, and whom defaults are by: clip (Radford, ICML 2021), siglip "
+            "(Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl (Chuang, NeurIPS "
+            "2020), hcl (Robinson, ICLR 2021), rince (Chuang, CVPR 2022), sogclr "
+            "(Yuan, ICML 2022), isogclr (Qiu, ICML 2023), nuclr (Wang, ICLR 2025, "
+            "whose comparison set the others' on pairs), emc2 (Yau, ICML 2024), "
+            "simclr (Chen, ICML 2020), fastclip-v0 to -v3 and a global temperature "
+            "of sogclr (FastCLIP: Wei, 2024; OpenCLIP for clip). --steps shorter "
+            "than --epochs leaves every schedule as --epochs has it.",
+            NULL},
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
+};
+
+/* ---- options of a run, from text ---- */
+
+static enum status loss_scale(double *out, const struct train_options *o, struct error *err) {
+    char *end = NULL;
+    *out = 0.0;
+    if (strcmp(o->loss_scale, "dynamic") == 0) {
+        return STATUS_OK;
+    }
+    *out = strtod(o->loss_scale, &end);
+    if (end == o->loss_scale || *end != '\0' || !(*out >= 1.0 && *out <= LOSS_SCALE_MAX)) {
+        return error_set(err, STATUS_USAGE,
+                         "--loss-scale takes dynamic or a number from 1 to %.0f, not '%s'",
+                         LOSS_SCALE_MAX, o->loss_scale);
+    }
+    return precision_dtypes[o->precision] == DTYPE_F16
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE, "--loss-scale is for --precision fp16, not for %s",
+                           precision_choices[o->precision]);
+}
+
+enum status train_options_apply(struct trainer_options *t,
+                                struct data_list *data,
+                                const struct train_options *o,
+                                const char *run,
+                                struct error *err) {
+    trainer_options_default(t);
+    TRY(data_list_add(data, o->data.items, o->data.count, err));
+    t->sources = data->items;
+    t->source_count = data->count;
+    t->val = o->val;
+    t->run = run;
+    t->loss = (struct loss_options){.name = loss_choices[o->loss],
+                                    .tau = o->tau,
+                                    .temperature = (enum loss_temperature)o->temperature,
+                                    .parity = (enum loss_parity)o->parity,
+                                    .gamma = o->gamma,
+                                    .gamma_schedule = (enum loss_gamma_schedule)o->gamma_schedule,
+                                    .gamma_epochs = o->gamma_epochs,
+                                    .zeta0 = o->zeta0,
+                                    .xi0 = o->xi0,
+                                    .zeta_momentum = o->zeta_momentum,
+                                    .zeta_unbiased = o->zeta_gradient == 1,
+                                    .tau_min = o->tau_min,
+                                    .tau_max = o->tau_max,
+                                    .tau_lr = o->tau_lr,
+                                    .tau_momentum = o->tau_momentum,
+                                    .rho = o->rho,
+                                    .tau_plus = o->tau_plus,
+                                    .beta = o->beta,
+                                    .q = o->q,
+                                    .lambda = o->lambda,
+                                    .cyclic_self = o->cyclic_self,
+                                    .cyclic_cross = o->cyclic_cross,
+                                    .bias0 = o->bias0,
+                                    .burn_in = o->burn_in,
+                                    .seed = o->seed};
+    t->zeta_lr = o->zeta_lr;
+    t->zeta_lr_image_ratio = o->zeta_lr_image_ratio;
+    t->zeta_freeze_epochs = (uint32_t)o->zeta_freeze_epochs;
+    t->image_tower = o->image_tower;
+    t->text_tower = o->text_tower;
+    t->init_image = o->init_image;
+    t->init_text = o->init_text;
+    t->tokenizer = o->tokenizer;
+    t->small_stem = o->stem == 1;
+    t->image_size_px = (uint32_t)o->image_size;
+    t->max_tokens = (uint32_t)o->max_tokens;
+    t->embed_dim = (uint32_t)o->embed_dim;
+    t->dropout = o->dropout;
+    t->text_pool = o->text_pool == 1 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+    t->dtype = precision_dtypes[o->precision];
+    t->padded_captions = o->captions == 1;
+    t->clean_captions = !o->no_clean;
+    t->remap_state = o->remap_state.items;
+    t->remap_count = (uint32_t)o->remap_state.count;
+    t->go_on_unsaved = o->on_full_disk == 1;
+    t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
+    t->hidden_dim = (uint32_t)o->hidden_dim;
+    t->augment = o->augment == 0 && o->task == 1 ? AUGMENT_SIMCLR : augment_kinds[o->augment];
+    t->image_norm = (enum image_norm_kind)o->normalize;
+    t->batch_count = (uint32_t)o->batch;
+    t->micro_batch_count = (uint32_t)o->micro_batch;
+    t->epochs = o->epochs;
+    t->max_steps = o->steps;
+    t->lr = o->lr;
+    t->warmup_plateau = o->warmup == 1;
+    t->min_lr = o->min_lr;
+    t->optimizer =
+        (struct optimizer_options){.kind = o->optimizer == 1 ? OPTIMIZER_SGDM : OPTIMIZER_ADAMW,
+                                   .momentum = o->momentum,
+                                   .beta1 = o->beta1,
+                                   .beta2 = o->beta2,
+                                   .eps = o->adam_eps,
+                                   .weight_decay = o->weight_decay,
+                                   .clip_norm = o->clip_norm};
+    t->seed = o->seed;
+    t->device = o->device;
+    t->state = (enum trainer_state)o->state;
+    t->record_steps = o->cuda_graph == 0;
+    t->device_options.deterministic = !o->any_kernels;
+    t->device_options.tf32 = o->tf32;
+    t->device_options.autotune = o->autotune;
+    t->device_options.own_convolutions = (enum own_convolutions)o->own_convolutions;
+    t->device_options.plan_cache = o->plan_cache;
+    t->threads = (uint32_t)o->threads;
+    t->loader_threads = (uint32_t)o->loader_threads;
+    t->engine = (enum loader_engine)o->engine;
+    t->checkpoint_steps = o->checkpoint_every;
+    t->keep_count = (uint32_t)o->keep;
+    t->eval_epochs = (uint32_t)o->eval_every;
+    if (strcmp(o->warmup_steps, "auto") != 0 &&
+        !cli_parse_u64(o->warmup_steps, CLI_UNIT_NONE, &t->warmup_steps)) {
+        return error_set(err, STATUS_USAGE, "--warmup-steps takes a whole number or auto, not '%s'",
+                         o->warmup_steps);
+    }
+    TRY(loss_scale(&t->loss_scale, o, err));
+    if (o->remap_state.count > LOADER_MAX_SOURCES) {
+        return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
+    }
+    if (o->min_lr > o->lr) {
+        return error_set(err, STATUS_USAGE, "--min-lr %g lies above --lr %g", o->min_lr, o->lr);
+    }
+    return STATUS_OK;
+}
+
+/* ---- resuming ---- */
+
+enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err) {
+    for (size_t i = 0; i < CLI_COUNT(rows); i++) {
+        bool allowed = !given->given[i];
+        for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
+            allowed = strcmp(rows[i].name, changeable[k]) == 0;
+        }
+        if (!allowed) {
+            return error_set(err, STATUS_USAGE,
+                             "--%s cannot be given with --resume: it is part of the run; start a "
+                             "new one with --out",
+                             rows[i].name);
+        }
+    }
+    return STATUS_OK;
+}
+
+struct train_options train_options_kept(const struct train_options *o) {
+    struct train_options kept = *o;
+    kept.out = NULL;
+    kept.resume = NULL;
+    kept.remap_state = (struct cli_list){0};
+    kept.config = NULL;
+    kept.preset = 0;
+    kept.json = false;
+    kept.quiet = false;
+    kept.steps = 0;
+    return kept;
+}
+
+/* ---- presets ---- */
+
+/* What both settings of the paper share (Wang et al., ICLR 2025, appendix G; its CC3M script). */
+#define NUCLR_WORDS                                                                                \
+    "--task=pair", "--loss=nuclr", "--image-tower=resnet50", "--text-tower=distil",                \
+        "--image-size=256", "--stem=standard", "--max-tokens=30", "--embed-dim=256",               \
+        "--dropout=0.1", "--text-pool=first", "--augment=paper", "--normalize=clip",               \
+        "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
+        "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
+        "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
+        "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1", "--zeta-momentum=0.9",           \
+        "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
+
+const char *const *train_options_preset(const struct train_options *o, int *count) {
+    static const char *const none[] = {NULL};
+    static const char *const cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
+    static const char *const cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
+    static const char *const demo[] = {"--loss=nuclr",
+                                       "--image-tower=resnet10t",
+                                       "--text-tower=tiny",
+                                       "--image-size=64",
+                                       "--stem=small",
+                                       "--batch=64",
+                                       "--epochs=20",
+                                       "--lr=1e-3",
+                                       "--tau=0.05",
+                                       "--zeta-lr=1e-4",
+                                       "--zeta-freeze-epochs=2",
+                                       "--augment=crop"};
+    static const struct {
+        const char *const *words;
+        int count;
+    } presets[] = {
+        {none, 0}, {cc3m, CLI_COUNT(cc3m)}, {cc12m, CLI_COUNT(cc12m)}, {demo, CLI_COUNT(demo)}};
+    *count = presets[o->preset].count;
+    return presets[o->preset].words;
+}

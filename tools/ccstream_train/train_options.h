@@ -1,0 +1,79 @@
+/*
+ * train_options: the options of ccstream-train, as one table and as the struct that it fills.
+ *
+ * Threading : single-owner. Ownership: strings point into argv or the table.
+ */
+#ifndef TOOLS_CCSTREAM_TRAIN_TRAIN_OPTIONS_H
+#define TOOLS_CCSTREAM_TRAIN_TRAIN_OPTIONS_H
+
+#include "tools/cli/cli.h"
+#include "tools/cli/data_list.h"
+#include "train/run/trainer.h"
+
+struct train_options {
+    struct cli_list data;
+    struct cli_list remap_state;
+    const char *val, *out, *resume, *config;
+    int preset;
+    int on_full_disk;
+    const char *image_tower, *text_tower;
+    const char *init_image, *init_text, *tokenizer;
+    int stem;
+    int task;
+    uint64_t image_size, max_tokens, embed_dim, hidden_dim;
+    double dropout;
+    int text_pool, precision, captions, optimizer;
+    double momentum;
+    const char *loss_scale;
+    bool no_clean;
+    int augment, normalize;
+
+    int loss;
+    int temperature, parity, zeta_gradient;
+    double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
+    int gamma_schedule;
+    uint64_t gamma_epochs;
+    double gamma, zeta0, xi0, zeta_lr, zeta_lr_image_ratio, zeta_momentum;
+    double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
+    uint64_t zeta_freeze_epochs;
+
+    uint64_t batch, micro_batch, epochs, steps;
+    double lr, min_lr;
+    int warmup;
+    const char *warmup_steps;
+    double weight_decay, beta1, beta2, adam_eps, clip_norm;
+    uint64_t seed;
+
+    const char *device;
+    int state;
+    uint64_t threads, loader_threads;
+    int engine;
+    uint64_t checkpoint_every, keep, eval_every;
+    bool dry_run, json, quiet;
+    int cuda_graph; /* index into on, off */
+    bool list_devices, any_kernels, tf32, autotune;
+    int own_convolutions;
+    const char *plan_cache;
+};
+
+extern const struct cli_program train_program;
+
+/* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
+ * must live as long as `out`. Returns OK or USAGE. */
+enum status train_options_apply(struct trainer_options *out,
+                                struct data_list *data,
+                                const struct train_options *o,
+                                const char *run,
+                                struct error *err);
+
+/* The words of the preset that o->preset names, for run_config_add_words; *count 0 for none. */
+const char *const *train_options_preset(const struct train_options *o, int *count);
+
+/* Whether all that was given beside --resume may be: nothing that has a say in the numbers. Returns
+ * OK or USAGE. */
+enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err);
+
+/* The options as they were given, without those that belong to one call only. */
+struct train_options train_options_kept(const struct train_options *o);
+
+#endif

@@ -1,0 +1,516 @@
+/*
+ * The option table's parser and checker. Parsing goes in two rounds over the same code: every
+ * default is parsed as if it had been typed, then the command line is, so that a default can never
+ * mean something a user could not write.
+ */
+#include "tools/cli/cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cli/cli_internal.h"
+
+struct suffix {
+    const char *text;
+    uint64_t factor;
+};
+
+static const struct suffix byte_suffixes[] = {{"", 1},
+                                              {"B", 1},
+                                              {"KiB", UINT64_C(1) << 10},
+                                              {"MiB", UINT64_C(1) << 20},
+                                              {"GiB", UINT64_C(1) << 30},
+                                              {"TiB", UINT64_C(1) << 40}};
+static const struct suffix time_suffixes[] = {{"", 1000},
+                                              {"ms", 1},
+                                              {"s", 1000},
+                                              {"min", 60000},
+                                              {"h", 3600000}};
+static const struct suffix no_suffixes[] = {{"", 1}};
+
+static bool suffix_factor(const char *text, enum cli_unit unit, uint64_t *out) {
+    const struct suffix *table = no_suffixes;
+    size_t count = CLI_COUNT(no_suffixes);
+    if (unit == CLI_UNIT_BYTES) {
+        table = byte_suffixes;
+        count = CLI_COUNT(byte_suffixes);
+    } else if (unit == CLI_UNIT_MS) {
+        table = time_suffixes;
+        count = CLI_COUNT(time_suffixes);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(text, table[i].text) == 0) {
+            *out = table[i].factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cli_parse_u64(const char *text, enum cli_unit unit, uint64_t *out) {
+    if (!isdigit((unsigned char)text[0])) {
+        return false;
+    }
+    errno = 0;
+    char *end = NULL;
+    unsigned long long v = strtoull(text, &end, 10);
+    uint64_t factor = 0;
+    if (errno != 0 || !suffix_factor(end, unit, &factor)) {
+        return false;
+    }
+    return !__builtin_mul_overflow((uint64_t)v, factor, out);
+}
+
+static bool parse_i64(const char *text, enum cli_unit unit, int64_t *out) {
+    bool negative = text[0] == '-';
+    uint64_t magnitude = 0;
+    if (!cli_parse_u64(text + (negative ? 1 : 0), unit, &magnitude) || magnitude > INT64_MAX) {
+        return false;
+    }
+    *out = negative ? -(int64_t)magnitude : (int64_t)magnitude;
+    return true;
+}
+
+static bool parse_double(const char *text, double *out) {
+    if (text[0] == '\0' || isspace((unsigned char)text[0])) {
+        return false;
+    }
+    errno = 0;
+    char *end = NULL;
+    double v = strtod(text, &end);
+    if (*end != '\0' || !isfinite(v) || (errno == ERANGE && fabs(v) > 1)) {
+        return false;
+    }
+    *out = v;
+    return true;
+}
+
+union number {
+    uint64_t u;
+    int64_t i;
+    double d;
+};
+
+static bool parse_number(const struct cli_option *row, const char *text, union number *out) {
+    switch (row->type) {
+    case CLI_U64:
+        return cli_parse_u64(text, row->unit, &out->u);
+    case CLI_I64:
+        return parse_i64(text, row->unit, &out->i);
+    default:
+        return parse_double(text, &out->d);
+    }
+}
+
+static bool number_below(enum cli_type type, union number a, union number b) {
+    switch (type) {
+    case CLI_U64:
+        return a.u < b.u;
+    case CLI_I64:
+        return a.i < b.i;
+    default:
+        return a.d < b.d;
+    }
+}
+
+static enum status
+set_number(const struct cli_option *row, void *field, const char *text, struct error *err) {
+    union number v = {0};
+    if (!parse_number(row, text, &v)) {
+        const char *unit = row->unit == CLI_UNIT_BYTES
+                               ? ", with KiB, MiB or GiB behind it if wanted"
+                           : row->unit == CLI_UNIT_MS ? ", with ms, s, min or h behind it if wanted"
+                                                      : "";
+        return error_set(err, STATUS_USAGE, "--%s takes %s%s, not '%s'", row->name,
+                         row->type == CLI_DOUBLE ? "a number" : "a whole number", unit, text);
+    }
+    union number bound = {0};
+    if (row->min != NULL && parse_number(row, row->min, &bound) &&
+        number_below(row->type, v, bound)) {
+        return error_set(err, STATUS_USAGE, "--%s is at least %s, not %s", row->name, row->min,
+                         text);
+    }
+    if (row->max != NULL && parse_number(row, row->max, &bound) &&
+        number_below(row->type, bound, v)) {
+        return error_set(err, STATUS_USAGE, "--%s is at most %s, not %s", row->name, row->max,
+                         text);
+    }
+    memcpy(field, &v, row->size_bytes);
+    return STATUS_OK;
+}
+
+static enum status
+set_enum(const struct cli_option *row, void *field, const char *text, struct error *err) {
+    char list[256] = "";
+    size_t used = 0;
+    for (int i = 0; row->choices[i] != NULL; i++) {
+        if (strcmp(row->choices[i], text) == 0) {
+            memcpy(field, &i, sizeof(i));
+            return STATUS_OK;
+        }
+        int n =
+            snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", row->choices[i]);
+        used = n > 0 && used + (size_t)n < sizeof(list) ? used + (size_t)n : used;
+    }
+    return error_set(err, STATUS_USAGE, "--%s is one of %s; not '%s'", row->name, list, text);
+}
+
+static enum status
+set_list(const struct cli_option *row, void *field, const char *text, struct error *err) {
+    struct cli_list *list = field;
+    if (list->count == CLI_MAX_LIST) {
+        return error_set(err, STATUS_USAGE, "--%s may be given %d times at most", row->name,
+                         CLI_MAX_LIST);
+    }
+    list->items[list->count++] = text;
+    return STATUS_OK;
+}
+
+/* text is NULL for flags alone. */
+static enum status
+set_value(const struct cli_option *row, void *options, const char *text, struct error *err) {
+    void *field = cli_field(row, options);
+    switch (row->type) {
+    case CLI_FLAG: {
+        bool on = true;
+        memcpy(field, &on, sizeof(on));
+        return STATUS_OK;
+    }
+    case CLI_STRING:
+        memcpy(field, &text, sizeof(text));
+        return STATUS_OK;
+    case CLI_ENUM:
+        return set_enum(row, field, text, err);
+    case CLI_LIST:
+        return set_list(row, field, text, err);
+    default:
+        return set_number(row, field, text, err);
+    }
+}
+
+enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
+    for (size_t i = 0; i < p->option_count; i++) {
+        const struct cli_option *row = &p->options[i];
+        memset(cli_field(row, options), 0, row->size_bytes);
+        if (row->default_text == NULL) {
+            continue;
+        }
+        if (set_value(row, options, row->default_text, err) != STATUS_OK) {
+            return error_set(err, STATUS_INVALID, "option table of %s: default of --%s: '%s'",
+                             p->name, row->name, row->default_text);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- the command line -------------------------------------------------------------------------
+ */
+
+struct parser {
+    const struct cli_program *program;
+    void *options;
+    struct cli_arguments *args;
+    int argc;
+    char **argv;
+    int at; /* the word being read */
+};
+
+static const struct cli_option *find_name(const struct cli_program *p, const char *name, size_t n) {
+    for (size_t i = 0; i < p->option_count; i++) {
+        if (strlen(p->options[i].name) == n && memcmp(p->options[i].name, name, n) == 0) {
+            return &p->options[i];
+        }
+    }
+    return NULL;
+}
+
+static const struct cli_option *find_letter(const struct cli_program *p, char letter) {
+    for (size_t i = 0; i < p->option_count; i++) {
+        if (letter != 0 && p->options[i].letter == letter) {
+            return &p->options[i];
+        }
+    }
+    return NULL;
+}
+
+/* Edit distance of two short names (insert, delete, replace). */
+static size_t name_distance(const char *a, size_t a_size, const char *b) {
+    size_t row[64];
+    size_t b_size = strlen(b);
+    if (b_size >= 64 || a_size >= 64) {
+        return SIZE_MAX;
+    }
+    for (size_t j = 0; j <= b_size; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= a_size; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_size; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+        }
+    }
+    return row[b_size];
+}
+
+static enum status
+unknown_option(const struct cli_program *p, const char *name, size_t n, struct error *err) {
+    const char *best = NULL;
+    size_t best_distance = n / 3 + 2;
+    for (size_t i = 0; i < p->option_count; i++) {
+        size_t distance = name_distance(name, n, p->options[i].name);
+        bool begins = n >= 3 && strncmp(p->options[i].name, name, n) == 0;
+        if (begins || distance < best_distance) {
+            best = p->options[i].name;
+            best_distance = begins ? 0 : distance;
+        }
+    }
+    if (best != NULL) {
+        return error_set(err, STATUS_USAGE, "unknown option '--%.*s'; did you mean '--%s'?", (int)n,
+                         name, best);
+    }
+    return error_set(err, STATUS_USAGE, "unknown option '--%.*s'", (int)n, name);
+}
+
+/* Takes the value from behind '=' (or glued to a letter) or from the next word. */
+static enum status
+take_value(struct parser *ps, const struct cli_option *row, const char *glued, struct error *err) {
+    const char *text = glued;
+    if (row->type == CLI_FLAG) {
+        if (glued != NULL) {
+            return error_set(err, STATUS_USAGE, "--%s takes no value", row->name);
+        }
+    } else if (text == NULL) {
+        if (ps->at + 1 >= ps->argc) {
+            return error_set(err, STATUS_USAGE, "--%s needs a value: %s", row->name, row->metavar);
+        }
+        text = ps->argv[++ps->at];
+    }
+    ps->args->given[row - ps->program->options] = true;
+    return set_value(row, ps->options, text, err);
+}
+
+static enum status long_option(struct parser *ps, const char *word, struct error *err) {
+    const char *equals = strchr(word, '=');
+    size_t n = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    if (equals == NULL && strcmp(word, "help") == 0) {
+        cli_print_help(ps->program, stdout);
+        return STATUS_END;
+    }
+    if (equals == NULL && strcmp(word, "version") == 0) {
+        printf("%.*s %s (ccstream)\n", (int)strcspn(ps->program->name, " "), ps->program->name,
+               CCSTREAM_VERSION);
+        return STATUS_END;
+    }
+    const struct cli_option *row = find_name(ps->program, word, n);
+    if (row == NULL) {
+        return unknown_option(ps->program, word, n, err);
+    }
+    return take_value(ps, row, equals != NULL ? equals + 1 : NULL, err);
+}
+
+/* -q, -qj4, -o DIR, -oDIR */
+static enum status short_options(struct parser *ps, const char *word, struct error *err) {
+    for (size_t i = 0; word[i] != '\0'; i++) {
+        if (word[i] == 'h' && find_letter(ps->program, 'h') == NULL) {
+            cli_print_help(ps->program, stdout);
+            return STATUS_END;
+        }
+        const struct cli_option *row = find_letter(ps->program, word[i]);
+        if (row == NULL) {
+            return error_set(err, STATUS_USAGE, "unknown option '-%c'", word[i]);
+        }
+        const char *rest = word[i + 1] != '\0' ? word + i + 1 : NULL;
+        if (row->type != CLI_FLAG) {
+            return take_value(ps, row, rest, err);
+        }
+        TRY(take_value(ps, row, NULL, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status parse_words(struct parser *ps, struct error *err) {
+    bool options_end = false;
+    for (ps->at = 1; ps->at < ps->argc; ps->at++) {
+        const char *word = ps->argv[ps->at];
+        enum status s = STATUS_OK;
+        if (options_end || word[0] != '-' || word[1] == '\0') {
+            ps->args->items[ps->args->count++] = word;
+        } else if (strcmp(word, "--") == 0) {
+            options_end = true;
+        } else if (word[1] == '-') {
+            s = long_option(ps, word + 2, err);
+        } else {
+            s = short_options(ps, word + 1, err);
+        }
+        if (s != STATUS_OK) {
+            return s;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+check_complete(const struct cli_program *p, const struct cli_arguments *a, struct error *err) {
+    for (size_t i = 0; i < p->option_count; i++) {
+        const struct cli_option *row = &p->options[i];
+        if (row->required && !a->given[i]) {
+            return error_set(err, STATUS_USAGE, "--%s %s is missing", row->name, row->metavar);
+        }
+    }
+    if (a->count < p->min_arguments) {
+        return error_set(err, STATUS_USAGE, "too few arguments; usage: %s %s", p->name,
+                         p->usage[0]);
+    }
+    if (a->count > p->max_arguments) {
+        return error_set(err, STATUS_USAGE, "one argument too many: '%s'",
+                         a->items[p->max_arguments]);
+    }
+    return STATUS_OK;
+}
+
+enum status cli_parse(const struct cli_program *p,
+                      void *options,
+                      struct cli_arguments *args,
+                      int argc,
+                      char **argv,
+                      struct error *err) {
+    memset(args, 0, sizeof(*args));
+    TRY(cli_check(p, err));
+    TRY(cli_defaults(p, options, err));
+    args->items = calloc((size_t)(argc > 0 ? argc : 1), sizeof(*args->items));
+    if (args->items == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %d arguments", argc);
+    }
+    struct parser ps = {p, options, args, argc, argv, 0};
+    enum status s = parse_words(&ps, err);
+    if (s == STATUS_OK) {
+        s = check_complete(p, args, err);
+    }
+    if (s != STATUS_OK) {
+        cli_arguments_fini(args);
+    }
+    return s;
+}
+
+void cli_arguments_fini(struct cli_arguments *a) {
+    free(a->items);
+    a->items = NULL;
+    a->count = 0;
+}
+
+bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name) {
+    const struct cli_option *row = find_name(p, name, strlen(name));
+    return row != NULL && a->given[row - p->options];
+}
+
+/* ---- the table's own check --------------------------------------------------------------------
+ */
+
+static size_t field_size(enum cli_type type) {
+    switch (type) {
+    case CLI_FLAG:
+        return sizeof(bool);
+    case CLI_STRING:
+        return sizeof(const char *);
+    case CLI_ENUM:
+        return sizeof(int);
+    case CLI_LIST:
+        return sizeof(struct cli_list);
+    default:
+        return sizeof(uint64_t);
+    }
+}
+
+/* Why the row is wrong, or NULL. */
+static const char *row_fault(const struct cli_option *row) {
+    union number v = {0};
+    if (row->name == NULL || row->name[0] == '\0' || row->name[0] == '-') {
+        return "no name";
+    }
+    for (const char *c = row->name; *c != '\0'; c++) {
+        if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '-') {
+            return "names are of lower-case letters, digits and dashes";
+        }
+    }
+    if (strcmp(row->name, "help") == 0 || strcmp(row->name, "version") == 0) {
+        return "the name is taken by every program";
+    }
+    if (row->help == NULL || row->help[0] == '\0') {
+        return "no help";
+    }
+    if (row->size_bytes != field_size(row->type)) {
+        return "the field's size does not fit the type";
+    }
+    if (row->type == CLI_FLAG ? (row->metavar != NULL || row->default_text != NULL)
+                              : row->metavar == NULL) {
+        return "flags have no metavar and no default, others need a metavar";
+    }
+    if (row->type == CLI_LIST && row->default_text != NULL) {
+        return "lists start empty";
+    }
+    if (row->type == CLI_ENUM && (row->choices == NULL || row->choices[0] == NULL)) {
+        return "no choices";
+    }
+    if ((row->min != NULL || row->max != NULL || row->unit != CLI_UNIT_NONE) &&
+        !cli_is_number(row->type)) {
+        return "only numbers have bounds and units";
+    }
+    if (row->unit != CLI_UNIT_NONE && row->type == CLI_DOUBLE) {
+        return "fractions have no units";
+    }
+    if ((row->min != NULL && !parse_number(row, row->min, &v)) ||
+        (row->max != NULL && !parse_number(row, row->max, &v))) {
+        return "a bound does not parse";
+    }
+    bool needs_default = cli_is_number(row->type) || row->type == CLI_ENUM;
+    if (needs_default && row->default_text == NULL && !row->required) {
+        return "no default";
+    }
+    if (row->required && row->default_text != NULL) {
+        return "a required option has no default";
+    }
+    return NULL;
+}
+
+enum status cli_check(const struct cli_program *p, struct error *err) {
+    if (p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
+        p->option_count > CLI_MAX_OPTIONS || p->min_arguments > p->max_arguments) {
+        return error_set(err, STATUS_INVALID, "option table of %s: name, purpose or usage missing",
+                         p->name != NULL ? p->name : "a program");
+    }
+    for (size_t i = 0; i < p->option_count; i++) {
+        const struct cli_option *row = &p->options[i];
+        const char *fault = row_fault(row);
+        for (size_t j = 0; fault == NULL && j < i; j++) {
+            const struct cli_option *other = &p->options[j];
+            if (strcmp(row->name, other->name) == 0 ||
+                (row->letter != 0 && row->letter == other->letter)) {
+                fault = "name or letter occurs twice";
+            } else if (row->offset == other->offset) {
+                fault = "two options write the same field";
+            }
+        }
+        union number scratch = {0};
+        if (fault == NULL && cli_is_number(row->type) && row->default_text != NULL &&
+            set_number(row, &scratch, row->default_text, NULL) != STATUS_OK) {
+            fault = "the default does not parse or is out of range";
+        }
+        int choice = 0;
+        if (fault == NULL && row->type == CLI_ENUM && row->default_text != NULL &&
+            set_enum(row, &choice, row->default_text, NULL) != STATUS_OK) {
+            fault = "the default is none of the choices";
+        }
+        if (fault != NULL) {
+            return error_set(err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s", p->name,
+                             i, row->name != NULL ? row->name : "", fault);
+        }
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,218 @@
+/*
+ * cli: what every program of this tree does the same way: options from one table, --help and
+ * --version made from it, exit codes, progress on a terminal, numbers for people, signals.
+ *
+ * One row of the table feeds parsing, range checks, --help and the dump of the configuration in
+ * force. Each row writes one field of a plain struct of the program:
+ *
+ *     struct options { uint64_t jobs; const char *out; bool quiet; };
+ *     static const struct cli_option rows[] = {
+ *         {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR",
+ *          .required = true, .help = "directory of the dataset"},
+ *         {"jobs", 'j', CLI_U64, CLI_FIELD(struct options, jobs), .min = "1", .max = "256",
+ *          .default_text = "4", .metavar = "N", .help = "worker threads"},
+ *         {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "errors only"},
+ *     };
+ *     static const struct cli_program program = {
+ *         .name = "ccx", .purpose = "does x", .usage = (const char *const[]){"-o DIR FILE...", 0},
+ *         .options = rows, .option_count = CLI_COUNT(rows), .min_arguments = 1,
+ *         .max_arguments = CLI_MAX_ARGUMENTS};
+ *
+ *     int main(int argc, char **argv) {
+ *         struct options o;
+ *         struct cli_arguments a;
+ *         struct error err = {0};
+ *         enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
+ *         if (s != STATUS_OK) {
+ *             return cli_exit(&program, s, &err);      // END (help shown) gives 0
+ *         }
+ *         s = work(&o, a.items, a.count, &err);
+ *         return cli_exit(&program, s, &err);
+ *     }
+ *
+ * Threading : parsing and progress belong to the main thread; cli_interrupted may be asked by any.
+ * Ownership : strings point into argv or the table; nothing is freed but cli_arguments_fini's list.
+ */
+#ifndef TOOLS_CLI_CLI_H
+#define TOOLS_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/status.h"
+
+enum {
+    CLI_MAX_OPTIONS = 128, /* rows in a table */
+    CLI_MAX_LIST = 64,     /* values of one repeated option */
+    CLI_MAX_ARGUMENTS = 1 << 20,
+};
+
+enum cli_type {
+    CLI_FLAG,   /* bool; false unless given */
+    CLI_STRING, /* const char *; NULL without default_text */
+    CLI_ENUM,   /* int: index into `choices` */
+    CLI_U64,    /* uint64_t */
+    CLI_I64,    /* int64_t */
+    CLI_DOUBLE, /* double, finite */
+    CLI_LIST,   /* struct cli_list: the option may be repeated */
+};
+
+/* What a number may carry behind it. */
+enum cli_unit {
+    CLI_UNIT_NONE,
+    CLI_UNIT_BYTES, /* KiB MiB GiB TiB (or B): the field holds bytes */
+    CLI_UNIT_MS,    /* ms s min h; a plain number is seconds: the field holds milliseconds */
+};
+
+struct cli_list {
+    const char *items[CLI_MAX_LIST];
+    size_t count;
+};
+
+struct cli_option {
+    const char *name; /* without dashes: "shard-size" */
+    char letter;      /* 0: long form only */
+    enum cli_type type;
+    size_t offset; /* with size_bytes by CLI_FIELD */
+    size_t size_bytes;
+    enum cli_unit unit;
+    const char *min, *max;      /* as text, with units; NULL: no bound */
+    const char *default_text;   /* as text; required for numbers and enums */
+    const char *const *choices; /* CLI_ENUM: NULL-ended names */
+    const char *metavar;        /* "N", "DIR"; flags have none */
+    const char *help;           /* what it does; default and range are added by --help */
+    const char *group;          /* heading in --help; rows of a group stand together. NULL: as above
+                                   it, or "Options" */
+    bool required;
+};
+
+#define CLI_FIELD(type, field)                                                                     \
+    .offset = offsetof(type, field), .size_bytes = sizeof(((type *)NULL)->field)
+#define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+struct cli_program {
+    const char *name;            /* "ccpack", "ccpack tokenizer" */
+    const char *purpose;         /* one line */
+    const char *const *usage;    /* NULL-ended: what follows the name, one per line */
+    const char *const *examples; /* NULL-ended whole command lines, or NULL */
+    const char *const *notes;    /* NULL-ended paragraphs behind the options, or NULL */
+    const struct cli_option *options;
+    size_t option_count;
+    size_t min_arguments, max_arguments; /* positional */
+};
+
+struct cli_arguments {
+    const char **items; /* in order of appearance */
+    size_t count;
+    bool given[CLI_MAX_OPTIONS]; /* by row: named on the command line */
+};
+
+/* Fills every field: defaults first, then the command line (argv[0] is skipped). --help and
+ * --version print to stdout and give END. The table is checked first, so that a bad one is found by
+ * the first run. Returns OK, END, USAGE, NOMEM or INVALID (the table is wrong). On anything but OK
+ * nothing is left to free. */
+enum status cli_parse(const struct cli_program *p,
+                      void *options,
+                      struct cli_arguments *args,
+                      int argc,
+                      char **argv,
+                      struct error *err);
+void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
+
+/* Whether the option was named on the command line (and not only defaulted). */
+bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
+
+/* Fills the fields with the defaults alone. Returns OK or INVALID. */
+enum status cli_defaults(const struct cli_program *p, void *options, struct error *err);
+
+/* Duplicate names or letters, sizes that do not fit the type, defaults that do not parse or lie out
+ * of range, help, metavar or default missing, reserved names. Returns OK or INVALID. */
+enum status cli_check(const struct cli_program *p, struct error *err);
+
+void cli_print_help(const struct cli_program *p, FILE *out);
+
+/* The configuration in force as one JSON object, {"out":"x","jobs":4,...}, appended to `out`; unset
+ * strings are null. Returns OK, NOMEM or LIMIT. */
+enum status cli_config_json(const struct cli_program *p,
+                            const void *options,
+                            struct byte_buffer *out,
+                            struct error *err);
+
+/* Says why the program ends ("ccpack: text" on stderr, for USAGE with the way to --help) and
+ * returns its exit code. Silent for OK and END. */
+int cli_exit(const struct cli_program *p, enum status s, const struct error *err);
+
+/* A number as options take it. Returns false for trailing characters, overflow or nothing. */
+bool cli_parse_u64(const char *text, enum cli_unit unit, uint64_t *out);
+
+/* ---- programs with subcommands ----------------------------------------------------------------
+ */
+
+struct cli_command {
+    const char *name;
+    const char *purpose;               /* one line */
+    int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name; returns the exit code */
+};
+
+struct cli_suite {
+    const char *name;
+    const char *purpose;
+    const struct cli_command *commands;
+    size_t command_count;
+    int (*otherwise)(int argc, char **argv); /* when no subcommand is named; NULL: usage error */
+    const char *const *examples;             /* NULL-ended, or NULL */
+};
+
+/* Runs the subcommand that argv[1] names; --help and --version are answered here unless `otherwise`
+ * is set (whose own --help then has to name the subcommands). Returns the exit code. */
+int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
+
+/* ---- progress, on stderr, only when it is a terminal ------------------------------------------
+ */
+
+struct cli_progress {
+    bool active;
+    const char *what; /* plural noun: "samples" */
+    uint64_t begun;   /* of `done`, what somebody else had done before: no part of the rate */
+    int64_t started_ns, drawn_ns;
+    size_t drawn_width;
+};
+
+void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
+
+/* Redraws the line at most ten times a second. total 0: unknown, then no time left is shown. bytes
+ * 0: no byte rate is shown. `extra` may be NULL. */
+void cli_progress_update(struct cli_progress *p,
+                         uint64_t done,
+                         uint64_t total,
+                         uint64_t bytes,
+                         const char *extra);
+
+/* Takes the line off the screen; call it before other output on stderr and at the end. */
+void cli_progress_clear(struct cli_progress *p);
+
+/* ---- numbers for people -----------------------------------------------------------------------
+ */
+
+enum { CLI_TEXT_BYTES = 32 };
+
+/* "1.4 GiB" */
+const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes);
+/* "3,318,333" */
+const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count);
+/* "1h02m", "3m20s", "12.5s" */
+const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
+
+/* ---- stopping on request ----------------------------------------------------------------------
+ */
+
+/* The first SIGINT or SIGTERM sets a flag, the second ends the process at once. */
+void cli_signals_install(void);
+bool cli_interrupted(void);
+/* For libraries that take a callback; the cookie is ignored. */
+bool cli_interrupted_callback(void *cookie);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * What people see while a program runs, and how they stop it. The progress line is drawn over
+ * itself with a carriage return, and only where somebody can look: on a terminal.
+ */
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "formats/base/clock.h"
+#include "tools/cli/cli.h"
+
+static const int64_t DRAW_EVERY_NS = 100 * 1000 * 1000;
+
+void cli_progress_init(struct cli_progress *p, const char *what, bool quiet) {
+    memset(p, 0, sizeof(*p));
+    p->active = !quiet && isatty(STDERR_FILENO) == 1;
+    p->what = what;
+    p->started_ns = clock_now_ns();
+}
+
+void cli_progress_update(struct cli_progress *p,
+                         uint64_t done,
+                         uint64_t total,
+                         uint64_t bytes,
+                         const char *extra) {
+    if (!p->active) {
+        return;
+    }
+    int64_t now = clock_now_ns();
+    if (p->drawn_ns != 0 && now - p->drawn_ns < DRAW_EVERY_NS) {
+        return;
+    }
+    p->drawn_ns = now;
+    double seconds = (double)(now - p->started_ns) / 1e9;
+    uint64_t own = done > p->begun ? done - p->begun : 0;
+    double rate = seconds > 0 ? (double)own / seconds : 0;
+    char a[CLI_TEXT_BYTES];
+    char b[CLI_TEXT_BYTES];
+    char line[256];
+    int n = snprintf(line, sizeof(line), "%s", cli_format_count(a, done));
+    if (total > 0) {
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "/%s", cli_format_count(b, total));
+    }
+    n += snprintf(line + n, sizeof(line) - (size_t)n, " %s  %.0f/s", p->what, rate);
+    if (bytes > 0 && seconds > 0) {
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s/s",
+                      cli_format_bytes(a, (uint64_t)((double)bytes / seconds)));
+    }
+    if (total > done && rate > 0) {
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s left",
+                      cli_format_seconds(a, (double)(total - done) / rate));
+    }
+    if (extra != NULL && extra[0] != '\0') {
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s", extra);
+    }
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
+        size.ws_col < sizeof line) {
+        line[size.ws_col - 1] = '\0'; /* a line that wraps is not drawn over */
+    }
+    size_t width = strlen(line);
+    size_t blank = p->drawn_width > width ? p->drawn_width - width : 0;
+    fprintf(stderr, "\r%s%*s", line, (int)blank, "");
+    fflush(stderr);
+    p->drawn_width = width;
+}
+
+void cli_progress_clear(struct cli_progress *p) {
+    if (p->active && p->drawn_width > 0) {
+        fprintf(stderr, "\r%*s\r", (int)p->drawn_width, "");
+        fflush(stderr);
+        p->drawn_width = 0;
+    }
+}
+
+const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+    double v = (double)bytes;
+    while (v >= 1023.95 && unit + 1 < CLI_COUNT(units)) {
+        v /= 1024;
+        unit++;
+    }
+    snprintf(out, CLI_TEXT_BYTES, unit == 0 ? "%.0f %s" : "%.1f %s", v, units[unit]);
+    return out;
+}
+
+const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count) {
+    char digits[24];
+    int n = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)count);
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0) {
+            out[at++] = ',';
+        }
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds) {
+    double limited = seconds < 0 ? 0 : seconds > 359999999 ? 359999999 : seconds;
+    unsigned long whole = (unsigned long)(limited + 0.5);
+    if (limited < 59.95) {
+        snprintf(out, CLI_TEXT_BYTES, "%.1fs", limited);
+    } else if (whole < 3600) {
+        snprintf(out, CLI_TEXT_BYTES, "%lum%02lus", whole / 60, whole % 60);
+    } else {
+        snprintf(out, CLI_TEXT_BYTES, "%luh%02lum", whole / 3600, whole / 60 % 60);
+    }
+    return out;
+}
+
+/* Set by the handler, read by every thread; a lone flag, so any order will do. */
+static atomic_int interrupted;
+
+/* The second signal finds the default action in place and ends the process. */
+static void on_signal(int number) {
+    atomic_store_explicit(&interrupted, 1, memory_order_relaxed);
+    signal(number, SIG_DFL);
+}
+
+/* Handlers run on a stack of their own: oneDNN's generated kernels keep numbers below the stack
+ * pointer, further than the ABI promises to leave alone, and a handler on their stack would write
+ * over them. */
+static void install_stack(void) {
+    static char memory[64 * 1024];
+    stack_t stack;
+    memset(&stack, 0, sizeof(stack));
+    if (sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE) != 0) {
+        stack.ss_sp = memory;
+        stack.ss_size = sizeof(memory);
+        stack.ss_flags = 0;
+        sigaltstack(&stack, NULL);
+    }
+}
+
+void cli_signals_install(void) {
+    struct sigaction action;
+    install_stack();
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    /* A closed pipe behind stdout is a write error with a message, not a silent death. */
+    signal(SIGPIPE, SIG_IGN);
+}
+
+bool cli_interrupted(void) {
+    return atomic_load_explicit(&interrupted, memory_order_relaxed) != 0;
+}
+
+bool cli_interrupted_callback(void *cookie) {
+    (void)cookie;
+    return cli_interrupted();
+}

@@ -1,0 +1,227 @@
+/*
+ * Text is walked character by character; each is judged once (take) and written as it is, as a
+ * space, or as U+FFFD. Widths are those that terminals agree on, from Unicode's East Asian Width.
+ */
+#include "tools/cli/cli_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "formats/base/utf8.h"
+#include "tools/cli/cli.h"
+
+enum { MAX_COLUMNS = 10000 };
+
+struct range {
+    uint32_t first, last;
+};
+
+/* Marks that stand on the character before them, and characters without width. */
+static const struct range zero_wide[] = {
+    {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD},   {0x0610, 0x061A},   {0x064B, 0x065F},
+    {0x06D6, 0x06DC}, {0x0E31, 0x0E31}, {0x0E34, 0x0E3A},   {0x0E47, 0x0E4E},   {0x1AB0, 0x1AFF},
+    {0x1DC0, 0x1DFF}, {0x200B, 0x200D}, {0x20D0, 0x20FF},   {0x3099, 0x309A},   {0xFE00, 0xFE0F},
+    {0xFE20, 0xFE2F}, {0xFEFF, 0xFEFF}, {0x1F3FB, 0x1F3FF}, {0xE0100, 0xE01EF},
+};
+
+static const struct range two_wide[] = {
+    {0x1100, 0x115F},   {0x231A, 0x231B},   {0x23E9, 0x23EC},   {0x25FD, 0x25FE},
+    {0x2614, 0x2615},   {0x2648, 0x2653},   {0x26AA, 0x26AB},   {0x26BD, 0x26BE},
+    {0x2705, 0x2705},   {0x2728, 0x2728},   {0x274C, 0x274C},   {0x2795, 0x2797},
+    {0x2B1B, 0x2B1C},   {0x2E80, 0x303E},   {0x3041, 0xA4CF},   {0xA960, 0xA97C},
+    {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
+    {0xFFE0, 0xFFE6},   {0x16FE0, 0x18CFF}, {0x1B000, 0x1B2FF}, {0x1F18E, 0x1F18E},
+    {0x1F191, 0x1F19A}, {0x1F200, 0x1F320}, {0x1F32D, 0x1F335}, {0x1F337, 0x1F37C},
+    {0x1F37E, 0x1F393}, {0x1F3A0, 0x1F3FA}, {0x1F400, 0x1F64F}, {0x1F680, 0x1F6FF},
+    {0x1F7E0, 0x1F7EB}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD},
+};
+
+/* C1, line and paragraph separators, marks and overrides of direction: a terminal obeys them. */
+static const struct range controls[] = {
+    {0x0000, 0x001F}, {0x007F, 0x009F}, {0x061C, 0x061C}, {0x200E, 0x200F},
+    {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFFF9, 0xFFFB},
+};
+
+static bool within(uint32_t code, const struct range *ranges, size_t count) {
+    for (size_t i = 0; i < count && code >= ranges[i].first; i++) {
+        if (code <= ranges[i].last) {
+            return true;
+        }
+    }
+    return false;
+}
+
+size_t cli_character_columns(uint32_t code) {
+    if (code < 0x300) {
+        return 1;
+    }
+    if (within(code, zero_wide, CLI_COUNT(zero_wide))) {
+        return 0;
+    }
+    return within(code, two_wide, CLI_COUNT(two_wide)) ? 2 : 1;
+}
+
+struct character {
+    const char *bytes; /* what is written for it */
+    size_t size_bytes;
+    size_t taken_bytes; /* of the text */
+    size_t columns;
+    bool space;
+};
+
+static uint32_t code_of(const char *text, size_t n) {
+    const uint8_t *p = (const uint8_t *)text;
+    switch (n) {
+    case 1:
+        return p[0];
+    case 2:
+        return (uint32_t)(p[0] & 0x1F) << 6 | (uint32_t)(p[1] & 0x3F);
+    case 3:
+        return (uint32_t)(p[0] & 0x0F) << 12 | (uint32_t)(p[1] & 0x3F) << 6 |
+               (uint32_t)(p[2] & 0x3F);
+    default:
+        return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3F) << 12 |
+               (uint32_t)(p[2] & 0x3F) << 6 | (uint32_t)(p[3] & 0x3F);
+    }
+}
+
+/* The character at the front. Requires size_bytes > 0. */
+static struct character take(const char *text, size_t size_bytes) {
+    unsigned char first = (unsigned char)text[0];
+    if (first > ' ' && first < 0x7F) {
+        return (struct character){text, 1, 1, 1, false};
+    }
+    size_t n = utf8_character(text, size_bytes);
+    if (n == 0) {
+        return (struct character){"\xEF\xBF\xBD", 3, 1, 1, false};
+    }
+    uint32_t code = code_of(text, n);
+    if (code == ' ' || within(code, controls, CLI_COUNT(controls))) {
+        return (struct character){" ", 1, n, 1, true};
+    }
+    return (struct character){text, n, n, cli_character_columns(code), false};
+}
+
+size_t cli_text_columns(const char *text, size_t size_bytes) {
+    size_t columns = 0;
+    while (size_bytes > 0) {
+        struct character c = take(text, size_bytes);
+        columns += c.columns;
+        text += c.taken_bytes;
+        size_bytes -= c.taken_bytes;
+    }
+    return columns;
+}
+
+size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_columns) {
+    bool cut = max_columns > 0 && cli_text_columns(text, size_bytes) > max_columns;
+    size_t limit = cut ? max_columns - 1 : SIZE_MAX;
+    size_t columns = 0;
+    const char *run = text; /* from here on, characters stay as they are */
+    while (size_bytes > 0) {
+        struct character c = take(text, size_bytes);
+        if (c.columns > limit - columns) {
+            break;
+        }
+        if (c.bytes != text && *text != ' ') {
+            fwrite(run, 1, (size_t)(text - run), out);
+            fwrite(c.bytes, 1, c.size_bytes, out);
+            run = text + c.taken_bytes;
+        }
+        columns += c.columns;
+        text += c.taken_bytes;
+        size_bytes -= c.taken_bytes;
+    }
+    fwrite(run, 1, (size_t)(text - run), out);
+    if (cut) {
+        fputs("\xE2\x80\xA6", out);
+        columns++;
+    }
+    return columns;
+}
+
+/* Bytes up to the next space. */
+static size_t word_bytes(const char *text, size_t size_bytes) {
+    size_t at = 0;
+    while (at < size_bytes) {
+        struct character c = take(text + at, size_bytes - at);
+        if (c.space) {
+            break;
+        }
+        at += c.taken_bytes;
+    }
+    return at;
+}
+
+static size_t space_bytes(const char *text, size_t size_bytes) {
+    size_t at = 0;
+    while (at < size_bytes) {
+        struct character c = take(text + at, size_bytes - at);
+        if (!c.space) {
+            break;
+        }
+        at += c.taken_bytes;
+    }
+    return at;
+}
+
+/* A word from column `at` on, broken where the line ends. Returns the column behind it. */
+static size_t
+put_word(FILE *out, const char *text, size_t size_bytes, size_t at, size_t indent, size_t columns) {
+    while (size_bytes > 0) {
+        struct character c = take(text, size_bytes);
+        if (at + c.columns > columns && at > indent) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        }
+        fwrite(c.bytes, 1, c.size_bytes, out);
+        at += c.columns;
+        text += c.taken_bytes;
+        size_bytes -= c.taken_bytes;
+    }
+    return at;
+}
+
+void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent, size_t columns) {
+    size_t at = indent;
+    size_t limit = columns == 0 ? SIZE_MAX / 2 : columns > indent + 8 ? columns : indent + 8;
+    for (;;) {
+        size_t skip = space_bytes(text, size_bytes);
+        text += skip;
+        size_bytes -= skip;
+        if (size_bytes == 0) {
+            break;
+        }
+        size_t word = word_bytes(text, size_bytes);
+        size_t width = cli_text_columns(text, word);
+        if (at > indent && (at + 1 + width <= limit || width > limit - indent)) {
+            fputc(' ', out);
+            at++;
+        } else if (at > indent) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        }
+        at = put_word(out, text, word, at, indent, limit);
+        text += word;
+        size_bytes -= word;
+    }
+    fputc('\n', out);
+}
+
+struct cli_screen cli_screen(void) {
+    struct cli_screen screen = {0, 0};
+    struct winsize size;
+    if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+        screen.columns = size.ws_col > 0 ? size.ws_col : 80;
+        screen.lines = size.ws_row;
+    }
+    const char *said = getenv("COLUMNS");
+    uint64_t columns = 0;
+    if (said && cli_parse_u64(said, CLI_UNIT_NONE, &columns) && columns > 0 &&
+        columns <= MAX_COLUMNS) {
+        screen.columns = (size_t)columns;
+    }
+    return screen;
+}

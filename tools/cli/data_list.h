@@ -1,0 +1,26 @@
+/*
+ * data_list: the datasets that --data names, each "DIR" or "DIR:WEIGHT".
+ *
+ * Threading : single-owner.
+ * Ownership : items point into the list itself, which must stay where it is.
+ */
+#ifndef TOOLS_CLI_DATA_LIST_H
+#define TOOLS_CLI_DATA_LIST_H
+
+#include "formats/base/file_io.h"
+#include "formats/base/status.h"
+#include "loader/loader.h"
+
+/* Large: never on the stack. */
+struct data_list {
+    struct loader_source items[LOADER_MAX_SOURCES];
+    uint32_t count;
+    char directories[LOADER_MAX_SOURCES][PATH_MAX_BYTES];
+};
+
+/* Appends `count` texts to an all-zero or begun list. Returns OK or USAGE (too many, or a weight
+ * out of range). */
+enum status
+data_list_add(struct data_list *list, const char *const *texts, size_t count, struct error *err);
+
+#endif

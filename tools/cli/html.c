@@ -1,0 +1,155 @@
+/*
+ * html: a little style, escaping, and pictures as base64 of small JPEGs.
+ */
+#include "tools/cli/html.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "augment/resize.h"
+
+enum { QUALITY = 80, MAX_MARKUP_BYTES = 1024 };
+
+static const char STYLE[] =
+    "body{font:15px/1.5 sans-serif;margin:2em auto;max-width:72em;padding:0 1em;color:#222}"
+    "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}"
+    ".grid{display:flex;flex-wrap:wrap;gap:1em}"
+    "figure{margin:0;width:200px;border:1px solid #ddd;border-radius:6px;padding:8px}"
+    "figure.right{border:2px solid #2a7}"
+    "figure img{max-width:100%;display:block;margin:0 auto 6px}"
+    "figcaption{font-size:.85em;overflow-wrap:anywhere}"
+    ".number{color:#777;font-variant-numeric:tabular-nums}";
+
+static void append(struct html_page *p, const void *data, size_t size_bytes) {
+    if (p->status == STATUS_OK) {
+        p->status = byte_buffer_append(&p->out, data, size_bytes, &p->error);
+    }
+}
+
+static void append_text(struct html_page *p, const char *text) {
+    append(p, text, strlen(text));
+}
+
+void html_markup(struct html_page *p, const char *fmt, ...) {
+    char text[MAX_MARKUP_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    append(p, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+void html_text(struct html_page *p, const char *text, size_t size_bytes) {
+    for (size_t i = 0; i < size_bytes; i++) {
+        const char c = text[i];
+        const char *escaped = c == '<'   ? "&lt;"
+                              : c == '>' ? "&gt;"
+                              : c == '&' ? "&amp;"
+                              : c == '"' ? "&quot;"
+                                         : NULL;
+        if (escaped != NULL) {
+            append_text(p, escaped);
+        } else if ((unsigned char)c >= ' ' || c == '\n' || c == '\t') {
+            append(p, &c, 1);
+        }
+    }
+}
+
+void html_init(struct html_page *p, const char *title) {
+    memset(p, 0, sizeof *p);
+    byte_buffer_init(&p->out, HTML_MAX_BYTES);
+    p->status = image_decoder_create(&p->decoder, NULL, &p->error);
+    append_text(p, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                   "<meta name=\"viewport\" content=\"width=device-width\"><title>");
+    html_text(p, title, strlen(title));
+    append_text(p, "</title><style>");
+    append_text(p, STYLE);
+    append_text(p, "</style></head><body>\n<h1>");
+    html_text(p, title, strlen(title));
+    append_text(p, "</h1>\n");
+}
+
+void html_fini(struct html_page *p) {
+    byte_buffer_fini(&p->out);
+    image_decoder_destroy(p->decoder);
+    memset(p, 0, sizeof *p);
+}
+
+static void append_base64(struct html_page *p, const uint8_t *data, size_t size_bytes) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < size_bytes; i += 3) {
+        const size_t left = size_bytes - i;
+        const uint32_t group = (uint32_t)data[i] << 16 |
+                               (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                               (left > 2 ? (uint32_t)data[i + 2] : 0);
+        const char four[4] = {digits[group >> 18], digits[group >> 12 & 63],
+                              left > 1 ? digits[group >> 6 & 63] : '=',
+                              left > 2 ? digits[group & 63] : '='};
+        append(p, four, sizeof four);
+    }
+}
+
+/* The picture as a small JPEG. */
+static enum status make_small(struct html_page *p,
+                              struct byte_buffer *jpeg,
+                              const void *data,
+                              size_t size_bytes,
+                              struct error *err) {
+    struct image_info info;
+    struct image_view view;
+    struct image_box box;
+    TRY(image_probe(&info, data, size_bytes, NULL, err));
+    const int32_t longer = info.width_px > info.height_px ? info.width_px : info.height_px;
+    const int32_t most = longer < HTML_IMAGE_PX ? longer : HTML_IMAGE_PX;
+    const int32_t width = (int32_t)((int64_t)info.width_px * most / longer);
+    const int32_t height = (int32_t)((int64_t)info.height_px * most / longer);
+    const struct image_decode_options how = {.min_width_px = width > 0 ? width : 1,
+                                             .min_height_px = height > 0 ? height : 1};
+    TRY(image_decode(p->decoder, &view, &box, data, size_bytes, &how, err));
+    struct image_view out = {.width_px = how.min_width_px,
+                             .height_px = how.min_height_px,
+                             .stride_bytes = (size_t)how.min_width_px * 3};
+    out.data = malloc(out.stride_bytes * (size_t)out.height_px);
+    if (out.data == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a picture");
+    }
+    struct resize_scratch scratch;
+    resize_scratch_init(&scratch);
+    enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &scratch, err);
+    if (s == STATUS_OK) {
+        s = image_encode_jpeg(jpeg, &out, QUALITY, err);
+    }
+    resize_scratch_fini(&scratch);
+    free(out.data);
+    return s;
+}
+
+void html_image(struct html_page *p, const void *data, size_t size_bytes) {
+    struct byte_buffer jpeg;
+    struct error err = {0};
+    if (p->status != STATUS_OK) {
+        return;
+    }
+    byte_buffer_init(&jpeg, 0);
+    const enum status s = make_small(p, &jpeg, data, size_bytes, &err);
+    if (s == STATUS_OK) {
+        append_text(p, "<img alt=\"\" src=\"data:image/jpeg;base64,");
+        append_base64(p, jpeg.data, jpeg.size_bytes);
+        append_text(p, "\">");
+    } else {
+        append_text(p, "<p class=\"number\">");
+        html_text(p, err.text, strlen(err.text));
+        append_text(p, "</p>");
+    }
+    byte_buffer_fini(&jpeg);
+}
+
+enum status html_write(struct html_page *p, const char *path, struct error *err) {
+    append_text(p, "</body></html>\n");
+    if (p->status != STATUS_OK) {
+        return error_set(err, p->status, "%s: %s", path, p->error.text);
+    }
+    return file_write_atomic(file_posix(), path, p->out.data, p->out.size_bytes, err);
+}

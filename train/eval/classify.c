@@ -1,0 +1,291 @@
+/*
+ * classify: scores from train/scores, ranks and votes on the host.
+ */
+#include "train/eval/classify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/eval/scores.h"
+
+void classify_result_fini(struct classify_result *r) {
+    free(r->class_top1);
+    free(r->class_images);
+    memset(r, 0, sizeof *r);
+}
+
+static enum status begin(struct classify_result *r, int32_t class_count, struct error *err) {
+    memset(r, 0, sizeof *r);
+    r->class_count = class_count;
+    r->class_top1 = calloc((size_t)class_count, sizeof *r->class_top1);
+    r->class_images = calloc((size_t)class_count, sizeof *r->class_images);
+    return r->class_top1 != NULL && r->class_images != NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_NOMEM, "no memory for %d classes", (int)class_count);
+}
+
+/* Chance that k - 1 other classes, drawn from the class_count - 1 others, are none of the `rank`
+ * that win: C(others - rank, k - 1) / C(others, k - 1). */
+static double chance_among(int32_t k, int32_t class_count, int32_t rank) {
+    double chance = 1.0;
+    for (int32_t i = 0; i < k - 1; i++) {
+        const double left = (double)(class_count - 1 - rank - i);
+        chance *= left > 0.0 ? left / (double)(class_count - 1 - i) : 0.0;
+    }
+    return class_count >= k ? chance : (double)NAN;
+}
+
+static void add_query(struct classify_result *r, int32_t label, int32_t rank) {
+    r->images++;
+    r->class_images[label]++;
+    r->class_top1[label] += rank < 1 ? 1.0 : 0.0;
+    r->top1 += rank < 1 ? 1.0 : 0.0;
+    r->top5 += rank < 5 ? 1.0 : 0.0;
+    r->avg2 += chance_among(2, r->class_count, rank);
+    r->avg5 += chance_among(5, r->class_count, rank);
+    r->avg10 += chance_among(10, r->class_count, rank);
+}
+
+/* Sums to percent. */
+static enum status finish(struct classify_result *r, enum status s, struct error *err) {
+    if (s == STATUS_OK && r->images == 0) {
+        s = error_set(err, STATUS_USAGE, "not one image has the label of a class");
+    }
+    if (s != STATUS_OK) {
+        classify_result_fini(r);
+        return s;
+    }
+    const double percent = 100.0 / (double)r->images;
+    int32_t classes = 0;
+    r->top1 *= percent;
+    r->top5 *= percent;
+    r->avg2 *= percent;
+    r->avg5 *= percent;
+    r->avg10 *= percent;
+    for (int32_t c = 0; c < r->class_count; c++) {
+        r->class_top1[c] = r->class_images[c] > 0
+                               ? 100.0 * r->class_top1[c] / (double)r->class_images[c]
+                               : (double)NAN;
+        if (r->class_images[c] > 0) {
+            r->per_class += r->class_top1[c];
+            classes++;
+        }
+    }
+    r->per_class /= (double)classes;
+    return STATUS_OK;
+}
+
+/* ---- class vectors ---- */
+
+struct by_vectors {
+    struct classify_result *result;
+    const int32_t *labels;
+    const float *bias;
+};
+
+static enum status rank_query(void *cookie, int64_t query, const float *scores, struct error *err) {
+    struct by_vectors *v = cookie;
+    const int32_t label = v->labels[query];
+    const int32_t count = v->result->class_count;
+    (void)err;
+    if (label < 0 || label >= count) {
+        return STATUS_OK;
+    }
+    const float own = scores[label] + (v->bias != NULL ? v->bias[label] : 0.0f);
+    int32_t rank = 0;
+    for (int32_t c = 0; c < count; c++) {
+        const float other = scores[c] + (v->bias != NULL ? v->bias[c] : 0.0f);
+        rank += c != label && !(other < own) ? 1 : 0;
+    }
+    add_query(v->result, label, rank);
+    return STATUS_OK;
+}
+
+enum status classify_by_vectors(struct classify_result *out,
+                                struct device *dev,
+                                const struct classify_set *queries,
+                                const float *vectors,
+                                const float *bias,
+                                int32_t class_count,
+                                struct error *err) {
+    REQUIRE(class_count >= 1 && class_count <= CLASSIFY_MAX_CLASSES);
+    struct by_vectors v = {.result = out, .labels = queries->labels, .bias = bias};
+    enum status s = begin(out, class_count, err);
+    if (s == STATUS_OK) {
+        s = scores_visit(dev, queries->rows, queries->count, vectors, class_count, queries->dim,
+                         rank_query, &v, err);
+    }
+    return finish(out, s, err);
+}
+
+void classify_means(float *vectors, const struct classify_set *set, int32_t class_count) {
+    const int64_t dim = set->dim;
+    for (int32_t c = 0; c < class_count; c++) {
+        float *mean = vectors + (int64_t)c * dim;
+        int64_t count = 0;
+        memset(mean, 0, (size_t)dim * sizeof *mean);
+        for (int64_t i = 0; i < set->count; i++) {
+            count += set->labels[i] == c ? 1 : 0;
+        }
+        for (int64_t i = 0; i < set->count && count > 0; i++) {
+            if (set->labels[i] != c) {
+                continue;
+            }
+            for (int64_t d = 0; d < dim; d++) {
+                mean[d] += set->rows[i * dim + d] / (float)count;
+            }
+        }
+    }
+}
+
+void classify_normalize(float *rows, int64_t count, int64_t dim) {
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0.0;
+        for (int64_t d = 0; d < dim; d++) {
+            sum += (double)rows[i * dim + d] * (double)rows[i * dim + d];
+        }
+        const double scale = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+        for (int64_t d = 0; d < dim; d++) {
+            rows[i * dim + d] = (float)((double)rows[i * dim + d] * scale);
+        }
+    }
+}
+
+/* ---- neighbours ---- */
+
+struct neighbour {
+    float score;
+    int64_t row;
+};
+
+struct by_neighbours {
+    struct classify_result *result;
+    const struct classify_set *queries;
+    const struct classify_set *bank;
+    const float *offset;
+    double temperature;
+    struct neighbour *nearest; /* a heap, the worst at its top */
+    int32_t wanted, held;
+    double *votes; /* (class_count) */
+};
+
+/* Whether a is to be dropped before b. */
+static bool is_worse(const struct neighbour *a, const struct neighbour *b) {
+    return a->score != b->score ? a->score < b->score : a->row > b->row;
+}
+
+static void sift_down(struct neighbour *heap, int32_t count, int32_t at) {
+    for (;;) {
+        int32_t worst = at;
+        for (int32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++) {
+            worst = is_worse(&heap[child], &heap[worst]) ? child : worst;
+        }
+        if (worst == at) {
+            return;
+        }
+        const struct neighbour moved = heap[at];
+        heap[at] = heap[worst];
+        heap[worst] = moved;
+        at = worst;
+    }
+}
+
+static void offer(struct by_neighbours *n, struct neighbour candidate) {
+    if (n->held < n->wanted) {
+        n->nearest[n->held++] = candidate;
+        for (int32_t at = n->held / 2 - 1; n->held == n->wanted && at >= 0; at--) {
+            sift_down(n->nearest, n->held, at);
+        }
+    } else if (is_worse(&n->nearest[0], &candidate)) {
+        n->nearest[0] = candidate;
+        sift_down(n->nearest, n->held, 0);
+    }
+}
+
+static enum status vote(void *cookie, int64_t query, const float *scores, struct error *err) {
+    struct by_neighbours *n = cookie;
+    const int32_t count = n->result->class_count;
+    const int32_t label = n->queries->labels[query];
+    (void)err;
+    if (label < 0 || label >= count) {
+        return STATUS_OK;
+    }
+    n->held = 0;
+    for (int64_t i = 0; i < n->bank->count; i++) {
+        if (n->bank->labels[i] >= 0 && n->bank->labels[i] < count) {
+            offer(n, (struct neighbour){scores[i] + (n->offset != NULL ? n->offset[i] : 0.0f), i});
+        }
+    }
+    if (n->held == 0) {
+        return error_set(err, STATUS_USAGE, "not one neighbour has the label of a class");
+    }
+    float best = n->nearest[0].score;
+    for (int32_t i = 1; i < n->held; i++) {
+        best = n->nearest[i].score > best ? n->nearest[i].score : best;
+    }
+    memset(n->votes, 0, (size_t)count * sizeof *n->votes);
+    for (int32_t i = 0; i < n->held; i++) {
+        const double weight =
+            n->temperature > 0.0 ? exp((double)(n->nearest[i].score - best) / n->temperature) : 1.0;
+        n->votes[n->bank->labels[n->nearest[i].row]] += weight;
+    }
+    int32_t rank = 0;
+    for (int32_t c = 0; c < count; c++) {
+        rank += c != label && n->votes[c] >= n->votes[label] ? 1 : 0;
+    }
+    add_query(n->result, label, rank);
+    return STATUS_OK;
+}
+
+enum status classify_by_neighbours(struct classify_result *out,
+                                   struct device *dev,
+                                   const struct classify_set *queries,
+                                   const struct classify_set *bank,
+                                   const float *offset,
+                                   int32_t class_count,
+                                   int32_t neighbours,
+                                   double temperature,
+                                   struct error *err) {
+    REQUIRE(class_count >= 1 && class_count <= CLASSIFY_MAX_CLASSES);
+    REQUIRE(neighbours >= 1 && neighbours <= CLASSIFY_MAX_NEIGHBOURS);
+    REQUIRE(queries->dim == bank->dim && temperature >= 0.0);
+    struct by_neighbours n = {.result = out,
+                              .queries = queries,
+                              .bank = bank,
+                              .offset = offset,
+                              .temperature = temperature,
+                              .wanted = neighbours};
+    enum status s = begin(out, class_count, err);
+    n.nearest = calloc((size_t)neighbours, sizeof *n.nearest);
+    n.votes = calloc((size_t)class_count, sizeof *n.votes);
+    if (s == STATUS_OK && (n.nearest == NULL || n.votes == NULL)) {
+        s = error_set(err, STATUS_NOMEM, "no memory for %d neighbours", (int)neighbours);
+    }
+    if (s == STATUS_OK) {
+        s = scores_visit(dev, queries->rows, queries->count, bank->rows, bank->count, bank->dim,
+                         vote, &n, err);
+    }
+    free(n.nearest);
+    free(n.votes);
+    s = finish(out, s, err);
+    if (s == STATUS_OK) {
+        out->avg2 = out->avg5 = out->avg10 = NAN;
+    }
+    return s;
+}
+
+void classify_write_json(struct json_writer *w, const struct classify_result *r) {
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {{"top1", r->top1}, {"top5", r->top5},   {"avg2", r->avg2},
+                {"avg5", r->avg5}, {"avg10", r->avg10}, {"per_class", r->per_class}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!isnan(rows[i].value)) {
+            json_double(w, rows[i].name, rows[i].value);
+        }
+    }
+    json_u64(w, "images", r->images);
+    json_i64(w, "classes", r->class_count);
+}

@@ -1,0 +1,80 @@
+/*
+ * classify: what embeddings say about classes: nearest class vector (zero-shot, mean classifier,
+ * linear probe), nearest neighbours. Queries, vectors and banks are rows in host memory.
+ *
+ * A query's rank is the number of other classes whose score reaches that of its own: ties with
+ * something wrong count as lost.
+ *
+ * Threading : as the device.
+ * Ownership : struct classify_result owns its arrays until classify_result_fini.
+ */
+#ifndef TRAIN_EVAL_CLASSIFY_H
+#define TRAIN_EVAL_CLASSIFY_H
+
+#include <stdint.h>
+
+#include "formats/base/json_writer.h"
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+
+enum { CLASSIFY_MAX_CLASSES = 1 << 20, CLASSIFY_MAX_NEIGHBOURS = 1 << 16 };
+
+/* A set of labelled rows. */
+struct classify_set {
+    const float *rows;     /* (count, dim) */
+    const int32_t *labels; /* (count); rows with a label outside [0, classes) are left out */
+    int64_t count;
+    int64_t dim;
+};
+
+struct classify_result { /* in percent */
+    double top1, top5;
+    double avg2, avg5, avg10; /* expected accuracy among 2, 5, 10 classes drawn with the right one
+                                 (Arora et al., "A theoretical analysis of contrastive unsupervised
+                                 representation learning", ICML 2019: AVG-k); NaN with fewer
+                                 classes, and for neighbours */
+    double per_class;         /* mean over the classes of their top1 */
+    uint64_t images;
+    int32_t class_count;
+    double *class_top1;     /* (class_count); NaN: no image of it */
+    uint64_t *class_images; /* (class_count) */
+};
+
+void classify_result_fini(struct classify_result *r); /* accepts an all-zero one */
+
+/* score(query, class) = <query, vectors[class]> + bias[class]; bias may be NULL. Requires vectors
+ * (class_count, queries.dim). Returns OK, USAGE (no query with a label) or what the device says. */
+enum status classify_by_vectors(struct classify_result *out,
+                                struct device *dev,
+                                const struct classify_set *queries,
+                                const float *vectors,
+                                const float *bias,
+                                int32_t class_count,
+                                struct error *err);
+
+/* One vote per neighbour among the `neighbours` rows of the bank with the largest <query, row> +
+ * offset[row] (offset may be NULL), weighing exp(score / temperature); a temperature of 0 gives all
+ * the same weight. Of equal scores the first row counts, of equal votes the lost one. Returns as
+ * above; USAGE also for an empty bank. */
+enum status classify_by_neighbours(struct classify_result *out,
+                                   struct device *dev,
+                                   const struct classify_set *queries,
+                                   const struct classify_set *bank,
+                                   const float *offset,
+                                   int32_t class_count,
+                                   int32_t neighbours,
+                                   double temperature,
+                                   struct error *err);
+
+/* vectors (class_count, dim): the mean row of every class, zeros for a class without rows. */
+void classify_means(float *vectors, const struct classify_set *set, int32_t class_count);
+
+/* Rows scaled to length 1 in place; rows of zeros stay. */
+void classify_normalize(float *rows, int64_t count, int64_t dim);
+
+/* Members of the open object: top1, top5, avg2.. (where they are numbers), per_class, images,
+ * classes.
+ */
+void classify_write_json(struct json_writer *w, const struct classify_result *r);
+
+#endif

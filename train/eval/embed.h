@@ -1,0 +1,61 @@
+/*
+ * embed: a whole dataset through a model: what every evaluation starts from.
+ *
+ * Threading : as the model's device.
+ * Ownership : struct embeddings owns its arrays until embeddings_fini.
+ */
+#ifndef TRAIN_EVAL_EMBED_H
+#define TRAIN_EVAL_EMBED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+#include "loader/loader.h"
+#include "train/model/dual_encoder.h"
+#include "train/model/view_encoder.h"
+
+/* The model that encodes: one of the two, the other NULL. Of two views there are no texts. */
+struct embed_model {
+    struct dual_encoder *pairs;
+    struct view_encoder *views;
+};
+
+struct embed_options {
+    bool features; /* of images also the tower's own output, not of a half type; false */
+    bool texts;    /* all captions as well; needs the tokenizer; false */
+    enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
+    const void *tokenizer;     /* model bytes */
+    size_t tokenizer_size_bytes;
+    bool clean_captions;
+    uint32_t threads; /* decode threads; 0: one per CPU */
+    const struct log_sink *log;
+    bool (*should_stop)(void *cookie); /* asked between batches; may be NULL */
+    void *cookie;
+};
+
+void embed_options_default(struct embed_options *opt);
+
+struct embeddings {
+    float *images;        /* (I, E), rows of length 1; in the order of ids */
+    float *features;      /* (I, F) */
+    uint64_t *sample_ids; /* (I), ascending */
+    int32_t *labels;      /* (I), -1 without */
+    float *texts;         /* (T, E), in the order of text ids */
+    int32_t *owner;       /* (T): index of the text's image */
+    int64_t images_count, texts_count, embed_dim, feature_dim;
+};
+
+/* Every image, and what is asked for beside it; a damaged picture ends it. Zeroes *out first; on
+ * failure nothing is left to free. Returns OK, USAGE (no samples; texts without captions, tokenizer
+ * or text tower), NOMEM, INTERRUPTED, or what loader and device say. */
+enum status embed_dataset(struct embeddings *out,
+                          const struct embed_model *model,
+                          struct device *dev,
+                          const char *dataset_dir,
+                          const struct embed_options *opt,
+                          struct error *err);
+void embeddings_fini(struct embeddings *e); /* accepts an all-zero one */
+
+#endif

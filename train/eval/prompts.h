@@ -1,0 +1,74 @@
+/*
+ * prompts: texts that are in no dataset through a model: class names in templates, for zero-shot
+ * classification.
+ *
+ * Threading : as the model's device.
+ * Ownership : everything is borrowed for the call; a text_list owns its lines until its fini.
+ */
+#ifndef TRAIN_EVAL_PROMPTS_H
+#define TRAIN_EVAL_PROMPTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/status.h"
+#include "train/model/dual_encoder.h"
+
+enum {
+    TEXT_LIST_MAX_LINES = 1 << 20,
+    TEXT_LIST_MAX_BYTES = 64 << 20,
+    PROMPT_MAX_BYTES = 4096, /* a name in a template */
+};
+
+/* Lines of a text file, in order. */
+struct text_list {
+    char **lines;
+    size_t count;
+    char *text; /* what lines point into */
+};
+
+/* Blank lines and lines that begin with # are left out; white space around lines goes. Returns OK,
+ * NOTFOUND, IO, NOMEM, LIMIT or CORRUPT (not UTF-8, no line in it). On failure *out is empty. */
+enum status text_list_read(struct text_list *out,
+                           const struct file_system *fs,
+                           const char *path,
+                           struct error *err);
+
+/* The same over a text that is there already (copied); `name` is for messages. */
+enum status text_list_parse(struct text_list *out,
+                            const char *name,
+                            const char *text,
+                            size_t size_bytes,
+                            struct error *err);
+void text_list_fini(struct text_list *l); /* accepts an all-zero one */
+
+/* Prompts that are used where the user brings none: one a line, {} is the place of the name. */
+extern const char PROMPT_TEMPLATES[];
+
+/* out (count, E): embeddings of the texts, rows of length 1. `clean`: the captions' cleaning, as
+ * the model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device says.
+ */
+enum status prompts_encode(float *out,
+                           struct dual_encoder *model,
+                           struct device *dev,
+                           const void *tokenizer,
+                           size_t tokenizer_size_bytes,
+                           char *const *texts,
+                           size_t count,
+                           bool clean,
+                           struct error *err);
+
+/* vectors (names.count, E): of each name, the mean of its templates' embeddings, brought to length
+ * 1 (Radford et al., ICML 2021, section 3.1.4). Without cleaning, as the NUCLR code. Returns as
+ * prompts_encode; USAGE for a template without {}. */
+enum status prompts_class_vectors(float *vectors,
+                                  struct dual_encoder *model,
+                                  struct device *dev,
+                                  const void *tokenizer,
+                                  size_t tokenizer_size_bytes,
+                                  const struct text_list *names,
+                                  const struct text_list *templates,
+                                  struct error *err);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * retrieval: recall at 1, 5 and 10 between all images and all captions of a dataset.
+ *
+ * Image to text: the rank of the best of an image's captions; text to image: the rank of the image
+ * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). A tie with
+ * something wrong counts as lost, so that a model that gives equal scores to all finds nothing.
+ *
+ * Threading : as the model's device.
+ */
+#ifndef TRAIN_EVAL_RETRIEVAL_H
+#define TRAIN_EVAL_RETRIEVAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/json_writer.h"
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+#include "train/eval/embed.h"
+#include "train/model/dual_encoder.h"
+
+struct retrieval_result { /* recalls in percent */
+    double i2t_r1, i2t_r5, i2t_r10;
+    double t2i_r1, t2i_r5, t2i_r10;
+    double mean_r1, mean_r5, mean_r10; /* of the two directions */
+    uint64_t images, texts;
+};
+
+/* Encodes every image (scaled to the model's size, aspect ratio not kept) and every caption of the
+ * dataset. Returns OK, USAGE (no captions), INTERRUPTED, or what loader and device say. */
+enum status retrieval_evaluate(struct retrieval_result *out,
+                               struct dual_encoder *model,
+                               struct device *dev,
+                               const char *dataset_dir,
+                               const struct embed_options *opt,
+                               struct error *err);
+
+/* Ranks alone, on the host: image (I, E) and text (T, E) embeddings with rows of length 1;
+ * owner (T): the image of each text. For tests and other uses of the same rule. */
+enum status retrieval_ranks(struct retrieval_result *out,
+                            struct device *dev,
+                            const float *images,
+                            int64_t images_count,
+                            const float *texts,
+                            int64_t texts_count,
+                            const int32_t *owner,
+                            int64_t embed_dim,
+                            struct error *err);
+
+/* One object {"i2t_r1":..,"i2t_r5":..,...,"mean_r1":..,...,"images":..,"texts":..}; key as
+ * json_writer's. */
+void retrieval_write_json(struct json_writer *w, const char *key, const struct retrieval_result *r);
+
+#endif

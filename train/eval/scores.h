@@ -1,0 +1,34 @@
+/*
+ * scores: dot products of many rows with many rows, a block of rows at a time: the products on the
+ * device, what is done with them on the host.
+ *
+ * Threading : as the device. Ownership: everything is borrowed for the call.
+ */
+#ifndef TRAIN_EVAL_SCORES_H
+#define TRAIN_EVAL_SCORES_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+
+/* Called for each query in order with its dot products with all candidates (candidate_count).
+ * Anything but OK ends the walk and is returned. */
+typedef enum status (*scores_visitor)(void *cookie,
+                                      int64_t query,
+                                      const float *scores,
+                                      struct error *err);
+
+/* queries (Q, D) and candidates (C, D) in host memory, f32. Requires every count at least 1.
+ * Returns OK, NOMEM, what the device says or what the visitor returns. */
+enum status scores_visit(struct device *dev,
+                         const float *queries,
+                         int64_t query_count,
+                         const float *candidates,
+                         int64_t candidate_count,
+                         int64_t dim,
+                         scores_visitor visit,
+                         void *cookie,
+                         struct error *err);
+
+#endif

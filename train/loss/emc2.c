@@ -1,0 +1,167 @@
+/*
+ * emc2: negatives drawn by a Markov chain per sample, so that the gradient is that of the global
+ * loss however small the batch (Yau et al., "EMC2: efficient MCMC negative sampling for contrastive
+ * learning with global convergence", ICML 2024). In each step the R other contrasts of the batch
+ * are proposed in turn; proposal c is taken with probability min(1, exp((S_ac - S_state) / tau));
+ * the states behind the first P = floor(burn_in R) proposals are recorded:
+ *
+ *   L = mean over anchors a of [ mean over recorded S_ar - S_a,own ] / tau,  r constant
+ *
+ * Two views, as published: the R = 2B - 2 views of other samples; both views of a sample are
+ * anchors, and the second goes on with the chain of the first. Pairs, lifted: image i keeps a chain
+ * over the R = B - 1 other texts, text j one over images; half the mean of each side.
+ *
+ * A chain goes on where the sample was last seen. Where the sample that it stands on is in the
+ * batch, its score is that of now; elsewhere its embedding is not at hand: the score stays what it
+ * was (S / tau), and nothing is recorded until a proposal is taken; an anchor without any record is
+ * left out. State: per sample, and for pairs per side, that score and that sample's id. The draws
+ * are keyed by (seed, step, sample id, side).
+ */
+#include "formats/base/rng.h"
+#include "train/loss/loss_internal.h"
+
+static enum status emc2_create(struct loss *l, struct error *err) {
+    static const char *const names[] = {"image.chain_id", "text.chain_id"};
+    TRY(loss_add_columns(l, "chain_log_score", SAMPLE_STATE_UNVISITED, l->chain, err));
+    for (int side = 0; side < loss_side_count(l); side++) {
+        TRY(sample_state_add_u64(l->state, names[side], SAMPLE_STATE_ID, &l->chain_id[side], err));
+    }
+    return STATUS_OK;
+}
+
+/* One anchor's similarities and what its chain may not stand on. */
+struct walk {
+    const float *similarity;
+    int64_t stride, count;
+    int64_t anchor, partner; /* equal for pairs */
+    int64_t burn_in;         /* proposals that are not recorded */
+    double tau;
+    struct rng draws;
+};
+
+static double score_of(const struct walk *w, int64_t c) {
+    return (double)w->similarity[c * w->stride] / w->tau;
+}
+
+/* Walks on from *state (-1: a sample of an earlier batch, with *log_score); counts (count) how
+ * often each contrast was recorded. Returns the number of records. */
+static int64_t walk_on(struct walk *w, int64_t *state, float *log_score, double *counts) {
+    int64_t recorded = 0;
+    int64_t proposal = 0;
+    for (int64_t c = 0; c < w->count; c++) {
+        counts[c] = 0.0;
+    }
+    if (*state >= 0) {
+        *log_score = (float)score_of(w, *state);
+    }
+    for (int64_t c = 0; c < w->count; c++) {
+        if (c == w->anchor || c == w->partner) {
+            continue;
+        }
+        const double score = score_of(w, c);
+        const double u = rng_uniform(&w->draws);
+        if (!sample_state_visited(*log_score) || log(u) < score - (double)*log_score) {
+            *state = c;
+            *log_score = (float)score;
+        }
+        if (proposal++ >= w->burn_in && *state >= 0) {
+            counts[*state] += 1.0;
+            recorded++;
+        }
+    }
+    return recorded;
+}
+
+/* The chains of one side, taken up. */
+struct chains {
+    float *log_score; /* (B) */
+    uint64_t *ids;    /* (B) */
+};
+
+static struct chains take_chains(struct loss *l, const struct loss_input *in, int side) {
+    const struct chains c = {l->gathered[0], l->gathered_ids};
+    sample_state_gather(l->state, l->chain[side], c.log_score, in->sample_ids, in->batch_count);
+    sample_state_gather_u64(l->state, l->chain_id[side], c.ids, in->sample_ids, in->batch_count);
+    return c;
+}
+
+static void
+put_chains(struct loss *l, const struct loss_input *in, const struct chains *c, int side) {
+    sample_state_scatter(l->state, l->chain[side], c->log_score, in->sample_ids, in->batch_count);
+    sample_state_scatter_u64(l->state, l->chain_id[side], c->ids, in->sample_ids, in->batch_count);
+}
+
+static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const int64_t b = in->batch_count;
+    const double tau = l->options.tau;
+    const double share = 0.5 / ((double)b * tau);
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct chains chains = take_chains(l, in, side);
+        for (int64_t a = 0; a < b; a++) {
+            struct walk w = {.similarity = s.similarity + side_place(&s, a, 0),
+                             .stride = s.contrast_stride,
+                             .count = b,
+                             .anchor = a,
+                             .partner = a,
+                             .burn_in = (int64_t)(l->options.burn_in * (double)(b - 1)),
+                             .tau = tau};
+            int64_t state = loss_find_id(l, b, chains.ids[a]);
+            rng_init(&w.draws, l->options.seed, RNG_CHAIN, in->step,
+                     2 * in->sample_ids[a] + (uint64_t)side);
+            const int64_t recorded = walk_on(&w, &state, &chains.log_score[a], l->sums);
+            for (int64_t c = 0; c < b && recorded > 0; c++) {
+                const double g = share * (l->sums[c] / (double)recorded - (c == a ? 1.0 : 0.0));
+                side_add(&s, a, c, g);
+                out->value += g * (double)s.similarity[side_place(&s, a, c)];
+            }
+            chains.ids[a] = state >= 0 ? in->sample_ids[state] : chains.ids[a];
+            const double log_others = side_log_mean(&s, a, tau, NULL) + log((double)(b - 1));
+            out->objective += 0.5 * log_add(0.0, log_others) / (double)b;
+        }
+        put_chains(l, in, &chains, side);
+    }
+}
+
+static void emc2_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const int64_t b = in->batch_count;
+    const int64_t n = 2 * b;
+    const double tau = l->options.tau;
+    const double share = 1.0 / ((double)n * tau);
+    const struct chains chains = take_chains(l, in, SIDE_IMAGE);
+    for (int64_t i = 0; i < b; i++) {
+        int64_t state = loss_find_id(l, b, chains.ids[i]);
+        for (int64_t view = 0; view < 2; view++) {
+            const int64_t a = i + view * b;
+            struct walk w = {.similarity = in->similarity + a * n,
+                             .stride = 1,
+                             .count = n,
+                             .anchor = a,
+                             .partner = i + (1 - view) * b,
+                             .burn_in = (int64_t)(l->options.burn_in * (double)(n - 2)),
+                             .tau = tau};
+            rng_init(&w.draws, l->options.seed, RNG_CHAIN, in->step,
+                     2 * in->sample_ids[i] + (uint64_t)view);
+            const int64_t recorded = walk_on(&w, &state, &chains.log_score[i], l->sums);
+            for (int64_t c = 0; c < n && recorded > 0; c++) {
+                const double own = c == w.partner ? 1.0 : 0.0;
+                const double g = share * (l->sums[c] / (double)recorded - own);
+                out->gradient[a * n + c] = (float)g;
+                out->value += g * (double)w.similarity[c];
+            }
+            const struct loss_side row = loss_take_view(l, in, a);
+            const double log_others = side_log_mean(&row, 0, tau, NULL) + log((double)(n - 2));
+            out->objective += log_add(0.0, log_others) / (double)n;
+        }
+        chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
+    }
+    put_chains(l, in, &chains, SIDE_IMAGE);
+}
+
+const struct loss_method loss_method_emc2 = {.name = "emc2",
+                                             .tau = 0.07,
+                                             .views_tau = 0.07,
+                                             .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                             .create = emc2_create,
+                                             .step = emc2_step,
+                                             .step_views = emc2_step_views};

@@ -1,0 +1,157 @@
+/*
+ * fastclip-v0 to -v3: the global contrastive loss with other temperatures (Wei et al., "FastCLIP: a
+ * suite of optimization techniques to accelerate CLIP training with limited resources", 2024). g, u
+ * and w are those of sogclr; both sides are averaged, as there. gamma falls from 1 to its last
+ * value along half a cosine, by epochs (schedule_gamma).
+ *
+ *   v0  L = 1/2 sum over sides of mean_i sum_j w_ij Delta_ij / tau, one tau, learned:
+ *       dL/dlog(1/tau) = L
+ *   v1  the same with a constant tau
+ *   v2  the same with tau_i of each sample and side, learned by Adam (0.9, 0.999, 1e-8) along
+ *           h_i = log u_i + rho - sum_j w_ij Delta_ij / tau_i,   within [-5, 5]
+ *       within [tau_min, tau_max]; bias correction counts the visits of the sample
+ *   v3  L = 1/2 sum over sides of mean_i sum_j w_ij Delta_ij, one tau, learned on
+ *       F = tau (1/2 sum over sides of mean_i log u_i + rho):
+ *           dF/dtau = 1/2 sum over sides of mean_i [log u_i - sum_j w_ij Delta_ij / tau] + rho
+ *       at a third of its rate where tau is 0.03 or less
+ *
+ * One tau is learned as log(1/tau). The gradient of S uses the tau from before the step.
+ *
+ * Where the published code differs from its formulas, this follows the formulas: there the pairwise
+ * part of v3's dF/dtau counts twice; v2 divides by Adam's second moment without taking its root,
+ * and corrects its bias by epochs. It warms the rate of tau up with that of the model; here only
+ * v0's, which is the model's, is.
+ */
+#include "train/loss/loss_internal.h"
+
+static const double largest_gradient = 5.0;
+
+static enum status fastclip_create(struct loss *l, struct error *err) {
+    loss_add_scale(l);
+    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
+    if (l->options.temperature != LOSS_TEMPERATURE_INDIVIDUAL) {
+        return STATUS_OK;
+    }
+    TRY(loss_add_columns(l, "tau", (float)l->options.tau, l->tau, err));
+    TRY(loss_add_columns(l, "tau_gradient", 0.0f, l->tau_gradient, err));
+    return loss_add_columns(l, "tau_square", 0.0f, l->tau_square, err);
+}
+
+/* The temperatures of a side's samples, and what Adam keeps of their gradients. */
+struct side_taus {
+    float *tau, *m, *v;
+    const uint64_t *visits; /* this one included */
+};
+
+static void
+gather_taus(struct loss *l, const struct loss_input *in, int side, struct side_taus *t) {
+    const int64_t b = in->batch_count;
+    *t = (struct side_taus){l->gathered[1], l->gathered[2], l->gathered[3], l->gathered_ids};
+    sample_state_gather(l->state, l->tau[side], t->tau, in->sample_ids, b);
+    sample_state_gather(l->state, l->tau_gradient[side], t->m, in->sample_ids, b);
+    sample_state_gather(l->state, l->tau_square[side], t->v, in->sample_ids, b);
+    sample_state_gather_u64(l->state, l->visits, l->gathered_ids, in->sample_ids, b);
+}
+
+static void
+scatter_taus(struct loss *l, const struct loss_input *in, int side, const struct side_taus *t) {
+    const int64_t b = in->batch_count;
+    sample_state_scatter(l->state, l->tau[side], t->tau, in->sample_ids, b);
+    sample_state_scatter(l->state, l->tau_gradient[side], t->m, in->sample_ids, b);
+    sample_state_scatter(l->state, l->tau_square[side], t->v, in->sample_ids, b);
+}
+
+static void step_tau(const struct loss_options *o, const struct side_taus *t, int64_t a, double h) {
+    struct loss_learned tau = {(double)t->tau[a], (double)t->m[a], (double)t->v[a]};
+    loss_adam(&tau, fmax(-largest_gradient, fmin(largest_gradient, h)), o->tau_lr,
+              (double)t->visits[a]);
+    t->tau[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau.value));
+    t->m[a] = (float)tau.m;
+    t->v[a] = (float)tau.v;
+}
+
+static void fastclip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const struct loss_options *o = &l->options;
+    const bool individual = o->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
+    const bool times_tau = l->method == &loss_method_fastclip_v3;
+    const bool robust = times_tau || individual; /* tau has a price */
+    const double gamma = loss_gamma(l, in->epoch);
+    const double global = loss_tau(l);
+    const int64_t b = in->batch_count;
+    const double share = 0.5 / (double)b;
+    double tau_gradient = o->rho;
+    double tau_sum = 0.0;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        struct side_taus taus = {0};
+        float *log_u = l->gathered[0];
+        sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        if (individual) {
+            gather_taus(l, in, side, &taus);
+        }
+        for (int64_t a = 0; a < b; a++) {
+            const double tau = individual ? (double)taus.tau[a] : global;
+            const double scale = times_tau ? share : share / tau;
+            const double log_g = side_log_mean(&s, a, tau, NULL);
+            const double updated = log_running_mean(log_u[a], log_g, gamma);
+            const double value =
+                side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), scale);
+            const double mean = value / (scale * tau); /* sum of w Delta / tau */
+            out->value += value;
+            out->objective += share * (robust ? tau * (updated + o->rho)
+                                              : updated + log((double)(l->samples_count - 1)));
+            tau_gradient += share * (updated - mean);
+            tau_sum += share * tau;
+            log_u[a] = (float)updated;
+            if (individual) {
+                step_tau(o, &taus, a, updated + o->rho - mean);
+            }
+        }
+        sample_state_scatter(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        if (individual) {
+            scatter_taus(l, in, side, &taus);
+        }
+    }
+    out->tau = individual ? tau_sum : global;
+    loss_learn_scale(l, in, times_tau ? -global * tau_gradient : out->value);
+}
+
+const struct loss_method loss_method_fastclip_v0 = {.name = "fastclip-v0",
+                                                    .tau = 0.07,
+                                                    .temperature = LOSS_TEMPERATURE_GLOBAL,
+                                                    .may_learn_tau = true,
+                                                    .gamma = 0.2,
+                                                    .gamma_cosine = true,
+                                                    .create = fastclip_create,
+                                                    .step = fastclip_step};
+
+const struct loss_method loss_method_fastclip_v1 = {.name = "fastclip-v1",
+                                                    .tau = 0.07,
+                                                    .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                    .gamma = 0.2,
+                                                    .gamma_cosine = true,
+                                                    .create = fastclip_create,
+                                                    .step = fastclip_step};
+
+const struct loss_method loss_method_fastclip_v2 = {.name = "fastclip-v2",
+                                                    .tau = 0.03,
+                                                    .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+                                                    .tau_min = 0.01,
+                                                    .tau_max = 1.0,
+                                                    .tau_lr = 0.0133,
+                                                    .rho = 7.0,
+                                                    .gamma = 0.2,
+                                                    .gamma_cosine = true,
+                                                    .create = fastclip_create,
+                                                    .step = fastclip_step};
+
+const struct loss_method loss_method_fastclip_v3 = {.name = "fastclip-v3",
+                                                    .tau = 0.07,
+                                                    .temperature = LOSS_TEMPERATURE_GLOBAL,
+                                                    .may_learn_tau = true,
+                                                    .tau_lr = 2e-4,
+                                                    .slow_tau = 0.03,
+                                                    .gamma = 0.2,
+                                                    .gamma_cosine = true,
+                                                    .create = fastclip_create,
+                                                    .step = fastclip_step};

@@ -1,0 +1,73 @@
+/*
+ * loss_device: a loss whose steps run on a device that has losses (kernels/device_loss.h): the
+ * matrices, the scalars and the report lie there, the state's columns where sample_state_place puts
+ * them. Numbers are those of loss_step but for the last bits of sums.
+ *
+ * Threading : as the device.
+ * Ownership : the loss, its state and the device are borrowed for the life and outlive it. Between
+ *             loss_device_send and loss_device_fetch state and scalars of the host are out of date.
+ */
+#ifndef TRAIN_LOSS_LOSS_DEVICE_H
+#define TRAIN_LOSS_LOSS_DEVICE_H
+
+#include "kernels/device_loss.h"
+#include "train/loss/loss.h"
+
+struct loss_device;
+
+/* Whether the device can take the loss's steps; where not, why says so in one line. */
+bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);
+
+/* Memory for batches of batch_count, and the state's columns to `place`, as they are. Requires
+ * loss_device_offered. values (on the device, borrowed for the life): where steps read number and
+ * rates and leave loss, objective, tau and sound. Returns OK, NOMEM or DEVICE. */
+enum status loss_device_create(struct loss_device **out,
+                               struct loss *l,
+                               struct sample_state *state,
+                               struct device *dev,
+                               enum sample_state_place place,
+                               int64_t batch_count,
+                               struct step_values *values,
+                               struct error *err);
+void loss_device_destroy(struct loss_device *d); /* accepts NULL */
+
+/* What create takes from the device, columns apart: as planned for a loss and batch_count, without
+ * the kernels' workspace (some dozen numbers a pair; of emc2 two for each of all pairs of the batch
+ * too), and as taken, with it. */
+size_t loss_device_planned_bytes(const struct loss *l, int64_t batch_count);
+size_t loss_device_bytes(const struct loss_device *d);
+
+/* One similarity matrix and the gradient of the loss in it, both F32 on the device; shapes as in
+ * loss_input and loss_output. The caller fills the first before a step. */
+struct loss_device_matrix {
+    struct tensor similarity, gradient;
+};
+enum loss_device_matrix_kind {
+    LOSS_DEVICE_CROSS,
+    LOSS_DEVICE_IMAGES, /* where loss_uses_self says so */
+    LOSS_DEVICE_TEXTS,
+    LOSS_DEVICE_MATRIX_COUNT
+};
+const struct loss_device_matrix *loss_device_matrix(const struct loss_device *d,
+                                                    enum loss_device_matrix_kind kind);
+
+/* The ids of the next step's batch (batch_count) to the device. Does not wait. Returns OK or
+ * DEVICE.
+ */
+enum status
+loss_device_put_ids(struct loss_device *d, const uint64_t *sample_ids, struct error *err);
+
+/* Starts a step on what matrices, ids and values hold: a fixed sequence of launches. Does not wait.
+ * Returns OK or DEVICE. */
+enum status loss_device_step(struct loss_device *d, struct error *err);
+
+/* Where values->sound is 0: why, if the loss was the reason. Waits. Returns OK (it was not),
+ * CORRUPT with the reason, or DEVICE. */
+enum status loss_device_fault(struct loss_device *d, struct error *err);
+
+/* State and scalars from the device to the host, before it looks at them; and from the host to the
+ * device, after it changed them. Both wait. Return OK or DEVICE. */
+enum status loss_device_fetch(struct loss_device *d, struct error *err);
+enum status loss_device_send(struct loss_device *d, struct error *err);
+
+#endif

@@ -1,0 +1,269 @@
+/*
+ * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, for those who
+ * want to match its logs (--parity reference). It differs from the published algorithms:
+ *
+ *   - running sums s over the B - 1 contrasts, shifted by b, the largest exponent the anchor has
+ * ever had (its own 0 included): b never falls, so easy anchors underflow against the additive
+ * 1e-10 (sogclr, isogclr) or the floor 1e-16 (nuclr) and are muted;
+ *   - sogclr, isogclr: the whole first epoch overwrites s instead of averaging;
+ *   - nuclr: b is a cosine, not divided by tau, yet the old s is rescaled by exp(b_old - b_new)
+ *     without tau; "unvisited" is s or z being exactly 0; xi follows the largest zeta of all
+ * samples, once an epoch;
+ *   - nuclr's zeta gradient weighs the pair itself by n/B.
+ *
+ * State per sample and side: s, b; isogclr also tau and tau_gradient; nuclr also zeta and its
+ * momentum z.
+ */
+#include "train/loss/loss_internal.h"
+
+static const double added_to_sum = 1e-10;
+static const double smallest_denominator = 1e-16;
+static const double largest_tau_gradient = 5.0;
+
+static enum status sums_create(struct loss *l, struct error *err) {
+    TRY(loss_add_columns(l, "s", 0.0f, l->sum, err));
+    return loss_add_columns(l, "b", 0.0f, l->shift, err);
+}
+
+/* The largest Delta of the anchor, its own 0 included. */
+static double largest_delta(const struct loss_side *s, int64_t anchor) {
+    double largest = 0.0;
+    for (int64_t c = 0; c < s->count; c++) {
+        largest = fmax(largest, side_delta(s, anchor, c));
+    }
+    return largest;
+}
+
+/* sum over contrasts of exp((Delta - zeta) / tau - shift) */
+static double shifted_sum(const struct loss_side *s,
+                          int64_t anchor,
+                          double tau,
+                          const float *zeta,
+                          double shift) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < s->count; c++) {
+        sum += c == anchor ? 0.0 : exp(side_exponent(s, anchor, c, tau, zeta) - shift);
+    }
+    return sum;
+}
+
+/* ---- sogclr, isogclr ---- */
+
+/* s and b of one anchor, b in units of tau. Returns log of what weights are divided by. */
+static double step_sum(const struct loss *l,
+                       const struct loss_side *side,
+                       int64_t a,
+                       double tau,
+                       uint64_t epoch) {
+    float *s = &l->gathered[0][a];
+    float *b = &l->gathered[1][a];
+    const double gamma = l->options.gamma;
+    const double shift = fmax((double)*b, largest_delta(side, a) / tau);
+    const double g = shifted_sum(side, a, tau, NULL, shift);
+    const double kept = (double)*s * exp((double)*b - shift);
+    *s = (float)(epoch == 0 ? g : (1.0 - gamma) * kept + gamma * g);
+    *b = (float)shift;
+    return shift + log((double)*s + added_to_sum);
+}
+
+static void gather_sums(struct loss *l, const struct loss_input *in, int side) {
+    sample_state_gather(l->state, l->sum[side], l->gathered[0], in->sample_ids, in->batch_count);
+    sample_state_gather(l->state, l->shift[side], l->gathered[1], in->sample_ids, in->batch_count);
+}
+
+static void scatter_sums(struct loss *l, const struct loss_input *in, int side) {
+    sample_state_scatter(l->state, l->sum[side], l->gathered[0], in->sample_ids, in->batch_count);
+    sample_state_scatter(l->state, l->shift[side], l->gathered[1], in->sample_ids, in->batch_count);
+}
+
+/* tau (log mean of the others' exponentials) of one anchor, from its sums. */
+static double
+sums_objective(const struct loss *l, const struct loss_side *s, int64_t a, double tau) {
+    const double sum = fmax((double)l->gathered[0][a], smallest_denominator);
+    return tau * (log(sum / (double)(s->count - 1)) + (double)l->gathered[1][a]) / (double)s->count;
+}
+
+static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double tau = l->options.tau;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        gather_sums(l, in, side);
+        for (int64_t a = 0; a < s.count; a++) {
+            const double log_norm = step_sum(l, &s, a, tau, in->epoch);
+            out->value += side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)s.count);
+            out->objective += sums_objective(l, &s, a, tau) +
+                              tau * log((double)(l->samples_count - 1)) / (double)s.count;
+        }
+        scatter_sums(l, in, side);
+    }
+}
+
+const struct loss_method loss_reference_sogclr = {.name = "sogclr",
+                                                  .tau = 0.01,
+                                                  .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                  .create = sums_create,
+                                                  .step = sogclr_step};
+
+static enum status isogclr_create(struct loss *l, struct error *err) {
+    TRY(sums_create(l, err));
+    TRY(loss_add_columns(l, "tau", (float)l->options.tau, l->tau, err));
+    return loss_add_columns(l, "tau_gradient", 0.0f, l->tau_gradient, err);
+}
+
+static void isogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const struct loss_options *o = &l->options;
+    const int64_t b = in->batch_count;
+    double tau_sum = 0.0;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        float *taus = l->gathered[2];
+        float *gradients = l->gathered[3];
+        gather_sums(l, in, side);
+        sample_state_gather(l->state, l->tau[side], taus, in->sample_ids, b);
+        sample_state_gather(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+        for (int64_t a = 0; a < b; a++) {
+            const double tau = (double)taus[a];
+            const double log_norm = step_sum(l, &s, a, tau, in->epoch);
+            const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
+            const double log_mean =
+                log((double)l->gathered[0][a] / (double)(b - 1)) + (double)l->gathered[1][a];
+            const double h = log_mean + o->rho - value * (double)b / tau;
+            const double bounded = fmax(-largest_tau_gradient, fmin(largest_tau_gradient, h));
+            const double v =
+                (1.0 - o->tau_momentum) * (double)gradients[a] + o->tau_momentum * bounded;
+            out->value += value;
+            out->objective += sums_objective(l, &s, a, tau) + tau * o->rho / (double)b;
+            tau_sum += tau;
+            gradients[a] = (float)v;
+            taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
+        }
+        scatter_sums(l, in, side);
+        sample_state_scatter(l->state, l->tau[side], taus, in->sample_ids, b);
+        sample_state_scatter(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+    }
+    out->tau = tau_sum / (double)(SIDE_COUNT * b);
+}
+
+const struct loss_method loss_reference_isogclr = {.name = "isogclr",
+                                                   .tau = 0.01,
+                                                   .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+                                                   .create = isogclr_create,
+                                                   .step = isogclr_step};
+
+/* ---- nuclr ---- */
+
+static enum status nuclr_create(struct loss *l, struct error *err) {
+    static const char *const xi[] = {"image.xi", "text.xi"};
+    TRY(sums_create(l, err));
+    TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
+    TRY(loss_add_columns(l, "zeta_momentum", 0.0f, l->zeta_momentum, err));
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        l->xi[side] = l->options.xi0;
+        loss_add_scalar(l, xi[side], &l->xi[side]);
+    }
+    loss_add_scalar(l, "xi_epoch", &l->epoch);
+    return STATUS_OK;
+}
+
+/* At the first step of an epoch: the largest zeta that the epoch before it has left. */
+static void refresh_xi(struct loss *l, uint64_t epoch) {
+    if ((double)epoch <= l->epoch) {
+        return;
+    }
+    l->epoch = (double)epoch;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const float *zeta = sample_state_column(l->state, l->zeta[side]);
+        l->xi[side] = l->options.xi0;
+        for (uint64_t id = 0; id < sample_state_id_space(l->state); id++) {
+            l->xi[side] = fmax(l->xi[side], (double)zeta[id]);
+        }
+    }
+}
+
+/* s and b of one anchor, b a cosine. */
+static void
+step_cosine_sum(struct loss *l, const struct loss_side *side, int64_t a, const float *zeta) {
+    float *s = &l->gathered[0][a];
+    float *b = &l->gathered[1][a];
+    const double tau = l->options.tau;
+    const double gamma = l->options.gamma;
+    const double shift = fmax((double)*b, largest_delta(side, a));
+    const double g = shifted_sum(side, a, tau, zeta, shift / tau);
+    const double kept = *s == 0.0f ? g : (double)*s * exp((double)*b - shift);
+    *s = (float)((1.0 - gamma) * kept + gamma * g);
+    *b = (float)shift;
+}
+
+/* One anchor's n/(n-1) times mean over the batch of w~, added to sums (B): the part of q that the
+ * anchor gives, the contrast's own pair included. */
+static void
+add_popularity(struct loss *l, const struct loss_side *side, int64_t a, const float *zeta) {
+    const double n = (double)l->samples_count;
+    const double b = (double)side->count;
+    const double tau = l->options.tau;
+    const double s = (double)l->gathered[0][a];
+    const double shift = (double)l->gathered[1][a];
+    const double own = exp(-((double)zeta[a] + shift) / tau) / (n - 1.0);
+    const double denominator = fmax(s / (b - 1.0) + own, smallest_denominator);
+    for (int64_t c = 0; c < side->count; c++) {
+        const double e = exp(side_exponent(side, a, c, tau, zeta) - shift / tau);
+        l->sums[c] += n / (n - 1.0) / b * e / denominator;
+    }
+}
+
+static void
+step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
+    const double theta = l->options.zeta_momentum;
+    const int64_t b = in->batch_count;
+    float *z = l->gathered[3];
+    sample_state_gather(l->state, l->zeta_momentum[contrasts], z, in->sample_ids, b);
+    for (int64_t c = 0; c < b; c++) {
+        const double q = 1.0 - l->sums[c];
+        const double old = z[c] == 0.0f ? q : (double)z[c];
+        z[c] = (float)((1.0 - theta) * old + theta * q);
+        zeta[c] = (float)((double)zeta[c] - rate * (double)z[c]);
+    }
+    sample_state_scatter(l->state, l->zeta_momentum[contrasts], z, in->sample_ids, b);
+    sample_state_scatter(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+}
+
+static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
+    const double n = (double)l->samples_count;
+    const double b = (double)in->batch_count;
+    const double tau = l->options.tau;
+    refresh_xi(l, in->epoch);
+    for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
+        const int contrasts = SIDE_COUNT - 1 - anchors;
+        const struct loss_side side = loss_side(in, out, (enum loss_side_index)anchors);
+        float *zeta = l->gathered[2];
+        gather_sums(l, in, anchors);
+        sample_state_gather(l->state, l->zeta[contrasts], zeta, in->sample_ids, in->batch_count);
+        for (int64_t c = 0; c < side.count; c++) {
+            l->sums[c] = 0.0;
+        }
+        for (int64_t a = 0; a < side.count; a++) {
+            step_cosine_sum(l, &side, a, zeta);
+            const double s = (double)l->gathered[0][a];
+            const double shift = (double)l->gathered[1][a];
+            const double offset = (b - 1.0) / (n - 1.0) * exp(-(l->xi[contrasts] + shift) / tau);
+            const double log_norm = shift / tau + log(fmax(s + offset, smallest_denominator));
+            out->value +=
+                side_add_surrogate(&side, a, tau, zeta, log_norm, 1.0 / (double)side.count);
+            const double own = (double)zeta[a];
+            const double log_others = log((n - 1.0) * s / (b - 1.0)) + shift / tau;
+            out->objective += (tau * log_add(log_others, -own / tau) + own) / b;
+            add_popularity(l, &side, a, zeta);
+        }
+        scatter_sums(l, in, anchors);
+        if (rates[contrasts] > 0.0) {
+            step_zeta(l, in, contrasts, zeta, rates[contrasts]);
+        }
+    }
+}
+
+const struct loss_method loss_reference_nuclr = {.name = "nuclr",
+                                                 .tau = 0.01,
+                                                 .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                 .create = nuclr_create,
+                                                 .step = nuclr_step};

@@ -1,0 +1,135 @@
+/*
+ * nuclr: Algorithm 1 of Wang et al., "On discriminative probabilistic modeling for self-supervised
+ * representation learning" (ICLR 2025), section 3.4, in both directions. A contrast c has a
+ * popularity zeta_c; anchors of images use that of texts and the other way round.
+ *
+ *   g_i = 1/(B-1) sum_{j != i} exp((Delta_ij - zeta_j) / tau),  u_i <- (1 - gamma) u_i + gamma g_i
+ *   w_ij = exp((Delta_ij - zeta_j) / tau) / ((B-1) (u_i + exp(-xi / tau) / (n-1)))        eq. (15)
+ *   L = mean_i sum_{j != i} w_ij Delta_ij, w constant
+ *
+ * and for zeta, with p_ij = exp((Delta_ij - zeta_j) / tau) / ((n-1) u_i + exp(-zeta_i / tau)), the
+ * softmax over the dataset, the gradient of eq. (14) times n:
+ *
+ *   q_j = 1 - n/B sum_{i in B} p_ij                                  as published
+ *   q_j = 1 - p_jj - (n-1)/(B-1) sum_{i in B, i != j} p_ij           unbiased given j in B
+ *   z_j <- (1 - theta) z_j + theta q_j (first time z_j = q_j),  zeta_j <- zeta_j - eta z_j
+ *   xi <- max(xi, zeta_j of the batch)                               line 7, every iteration
+ *
+ * xi starts at --xi0, or at zeta0 where that is larger (line 1).
+ *
+ * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
+ *
+ * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta in the
+ * place of xi (the softmax itself, without the conservative start).
+ */
+#include "train/loss/loss_internal.h"
+
+static enum status nuclr_create(struct loss *l, struct error *err) {
+    static const char *const xi[] = {"image.xi", "text.xi"};
+    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
+    TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
+    TRY(loss_add_columns(l, "zeta_momentum", SAMPLE_STATE_UNVISITED, l->zeta_momentum, err));
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        l->xi[side] = fmax(l->options.xi0, l->options.zeta0);
+        loss_add_scalar(l, xi[side], &l->xi[side]);
+    }
+    return STATUS_OK;
+}
+
+/* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
+static void add_popularity(const struct loss *l,
+                           const struct loss_side *s,
+                           int64_t anchor,
+                           const float *zeta,
+                           double own_zeta,
+                           double log_u,
+                           double *sums) {
+    const double n = (double)l->samples_count;
+    const double b = (double)s->count;
+    const double tau = l->options.tau;
+    const double log_norm = log_add(log(n - 1.0) + log_u, -own_zeta / tau);
+    for (int64_t c = 0; c < s->count; c++) {
+        const double p = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm);
+        if (!l->options.zeta_unbiased) {
+            sums[c] += p * n / b;
+        } else {
+            sums[c] += c == anchor ? p : p * (n - 1.0) / (b - 1.0);
+        }
+    }
+}
+
+/* zeta of the contrasts of one side, stepped along 1 - sums; xi follows its maximum. */
+static void step_zeta(struct loss *l,
+                      const struct loss_input *in,
+                      int contrasts,
+                      const float *zeta_old,
+                      const double *sums,
+                      double rate) {
+    const int64_t b = in->batch_count;
+    const double theta = l->options.zeta_momentum;
+    float *zeta = l->gathered[2];
+    float *momentum = l->gathered[3];
+    sample_state_gather(l->state, l->zeta_momentum[contrasts], momentum, in->sample_ids, b);
+    for (int64_t c = 0; c < b; c++) {
+        const double q = 1.0 - sums[c];
+        const double z =
+            sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
+        momentum[c] = (float)z;
+        zeta[c] = (float)((double)zeta_old[c] - rate * z);
+        l->xi[contrasts] = fmax(l->xi[contrasts], (double)zeta[c]);
+    }
+    sample_state_scatter(l->state, l->zeta_momentum[contrasts], momentum, in->sample_ids, b);
+    sample_state_scatter(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+}
+
+static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double tau = l->options.tau;
+    const double n = (double)l->samples_count;
+    const int64_t b = in->batch_count;
+    const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
+    for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
+        const int contrasts = SIDE_COUNT - 1 - anchors;
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)anchors);
+        float *log_u = l->gathered[0];
+        float *zeta = l->gathered[1];
+        sample_state_gather(l->state, l->log_u[anchors], log_u, in->sample_ids, b);
+        sample_state_gather(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+        for (int64_t c = 0; c < b; c++) {
+            l->sums[c] = 0.0;
+        }
+        for (int64_t a = 0; a < b; a++) {
+            const double log_g = side_log_mean(&s, a, tau, zeta);
+            const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
+            const double own = (double)zeta[a];
+            const double xi = l->method == &loss_method_nuclr_noxi ? own : l->xi[contrasts];
+            const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));
+            out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)),
+                                             1.0 / (double)b);
+            out->objective += (tau * log_add(log(n - 1.0) + updated, -own / tau) + own) / (double)b;
+            add_popularity(l, &s, a, zeta, own, updated, l->sums);
+            log_u[a] = (float)updated;
+        }
+        sample_state_scatter(l->state, l->log_u[anchors], log_u, in->sample_ids, b);
+        if (rates[contrasts] > 0.0 && l->method != &loss_method_nuclr_frozen) {
+            step_zeta(l, in, contrasts, zeta, l->sums, rates[contrasts]);
+        }
+    }
+}
+
+const struct loss_method loss_method_nuclr = {.name = "nuclr",
+                                              .tau = 0.01,
+                                              .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                              .create = nuclr_create,
+                                              .step = nuclr_step};
+
+const struct loss_method loss_method_nuclr_frozen = {.name = "nuclr-frozen",
+                                                     .tau = 0.01,
+                                                     .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                     .create = nuclr_create,
+                                                     .step = nuclr_step};
+
+const struct loss_method loss_method_nuclr_noxi = {.name = "nuclr-noxi",
+                                                   .tau = 0.01,
+                                                   .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                                   .create = nuclr_create,
+                                                   .step = nuclr_step};

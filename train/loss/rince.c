@@ -1,0 +1,61 @@
+/*
+ * rince: a contrastive loss that is robust to wrong pairs (Chuang et al., "Robust contrastive
+ * learning against noisy views", CVPR 2022), in both directions. D = sum_j exp(S_ij / tau) with the
+ * positive in it:
+ *
+ *   l_i = -exp(q S_ii / tau) / q + (lambda D)^q / q,   L = 1/2 mean_rows l + 1/2 mean_columns l
+ *   dl_i/dS_ij = lambda^q D^(q-1) exp(S_ij / tau) / tau - [i = j] exp(q S_ii / tau) / tau
+ *
+ * For q -> 0 it is InfoNCE (plus log lambda). Values grow like exp(q / tau), which must stay within
+ * f32. It keeps no state of samples.
+ */
+#include "train/loss/loss_internal.h"
+
+enum { MAX_EXPONENT = 80 }; /* q / tau: e^80 is 5e34 */
+
+static enum status rince_create(struct loss *l, struct error *err) {
+    const struct loss_options *o = &l->options;
+    return o->q / o->tau <= MAX_EXPONENT
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "loss rince: gradients of size exp(q / tau) = exp(%.0f) leave the range "
+                           "of numbers; use a larger --tau or a smaller --q (q / tau at most %d)",
+                           o->q / o->tau, MAX_EXPONENT);
+}
+
+static double
+rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
+    const struct loss_options *o = &l->options;
+    const double own = (double)s->similarity[side_place(s, anchor, anchor)] / o->tau;
+    const double log_others = side_log_mean(s, anchor, o->tau, NULL) + log((double)(s->count - 1));
+    const double log_d = own + log_add(0.0, log_others);
+    const double log_scale = o->q * log(o->lambda) + (o->q - 1.0) * log_d;
+    for (int64_t c = 0; c < s->count; c++) {
+        const double e = own + side_exponent(s, anchor, c, o->tau, NULL);
+        const double g = exp(log_scale + e) - (c == anchor ? exp(o->q * own) : 0.0);
+        side_add(s, anchor, c, share / o->tau * g);
+    }
+    return share * (exp(o->q * (log(o->lambda) + log_d)) - exp(o->q * own)) / o->q;
+}
+
+static void rince_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        for (int64_t a = 0; a < s.count; a++) {
+            out->value += rince_anchor(l, &s, a, 0.5 / (double)s.count);
+        }
+    }
+    out->objective = out->value;
+}
+
+static void rince_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    loss_step_views(l, in, out, rince_anchor);
+}
+
+const struct loss_method loss_method_rince = {.name = "rince",
+                                              .tau = 0.01,
+                                              .views_tau = 0.1,
+                                              .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                              .create = rince_create,
+                                              .step = rince_step,
+                                              .step_views = rince_step_views};

@@ -1,0 +1,92 @@
+/*
+ * sogclr: the global contrastive loss with a running estimate u of every anchor's denominator
+ * (Yuan et al., "Provable stochastic optimization for global contrastive learning", ICML 2022):
+ *
+ *   g_i = 1/(B-1) sum_{j != i} exp(Delta_ij / tau),   u_i <- (1 - gamma) u_i + gamma g_i
+ *   w_ij = exp(Delta_ij / tau) / ((B-1) u_i),         L = mean_i sum_{j != i} w_ij Delta_ij
+ *
+ * summed over both sides, w constant. The first visit of a sample takes u = g. State: log u per
+ * sample and side, so that nothing over- or underflows. Objective: mean_i tau log((n-1) u_i).
+ *
+ * With a global temperature (Wei et al., "FastCLIP", 2024, its third version) tau is learned on
+ * F = tau (mean_i log u_i over both sides) + 2 rho tau:
+ *
+ *   dF/dtau = sum over sides of mean_i [ log u_i - sum_j w_ij Delta_ij / tau ] + 2 rho
+ *
+ * Two views, as first published: u is the running mean of exp(S_aj / tau) itself over the 2B - 2
+ * views of other samples; each view of a sample goes on from the u that both share and weighs with
+ * what it gets, and the mean of both is kept:
+ *
+ *   L = mean over the 2B anchors a of [ sum_j w_aj S_aj - S_a,own ],   w = exp(S_aj/tau)/((2B-2) u)
+ */
+#include "train/loss/loss_internal.h"
+
+static enum status sogclr_create(struct loss *l, struct error *err) {
+    loss_add_scale(l);
+    return loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err);
+}
+
+static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double tau = loss_tau(l);
+    const int64_t b = in->batch_count;
+    const double share = 1.0 / (double)b;
+    double tau_gradient = 2.0 * l->options.rho;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        float *log_u = l->gathered[0];
+        sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        for (int64_t a = 0; a < b; a++) {
+            const double log_g = side_log_mean(&s, a, tau, NULL);
+            const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
+            const double value =
+                side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), share);
+            out->value += value;
+            out->objective += tau * (updated + log((double)(l->samples_count - 1))) / (double)b;
+            tau_gradient += updated / (double)b - value / tau;
+            log_u[a] = (float)updated;
+        }
+        sample_state_scatter(l->state, l->log_u[side], log_u, in->sample_ids, b);
+    }
+    loss_learn_scale(l, in, -tau * tau_gradient);
+}
+
+static void
+sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double tau = l->options.tau;
+    const int64_t b = in->batch_count;
+    const double log_count = log((double)(2 * b - 2));
+    const double share = 0.5 / (double)b;
+    float *log_u = l->gathered[0];
+    sample_state_gather(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+    for (int64_t i = 0; i < b; i++) {
+        double mean_u = log(0.5);
+        double updated[2];
+        for (int view = 0; view < 2; view++) {
+            const struct loss_side s = loss_take_view(l, in, i + view * b);
+            const double own = (double)s.similarity[0];
+            const double log_g = side_log_mean(&s, 0, tau, NULL) + own / tau;
+            updated[view] = log_running_mean(log_u[i], log_g, loss_gamma(l, in->epoch));
+            /* w exp(S / tau) / ((2B - 2) u), the exponent being Delta / tau here. */
+            const double value =
+                side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count - own / tau, share);
+            const double weight = exp(log_g - updated[view]);
+            side_add(&s, 0, 0, share * (weight - 1.0)); /* the own pair takes -1, not -sum w */
+            out->value += value + share * (weight - 1.0) * own;
+            out->objective +=
+                share * (tau * (updated[view] + log(2.0 * (double)(l->samples_count - 1))) - own);
+            loss_put_view(&s, in, out, i + view * b);
+        }
+        mean_u += log_add(updated[0], updated[1]);
+        log_u[i] = (float)mean_u;
+    }
+    sample_state_scatter(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+}
+
+const struct loss_method loss_method_sogclr = {.name = "sogclr",
+                                               .tau = 0.01,
+                                               .views_tau = 0.1,
+                                               .temperature = LOSS_TEMPERATURE_CONSTANT,
+                                               .may_learn_tau = true,
+                                               .create = sogclr_create,
+                                               .step = sogclr_step,
+                                               .step_views = sogclr_step_views};

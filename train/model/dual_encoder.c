@@ -1,0 +1,269 @@
+/*
+ * Two towers, two heads, one memory plan:
+ *
+ *   parameters   the table's blocks
+ *   kept         image tower | text tower | heads      alive from forward to backward
+ *   scratch      shared by both towers, which never run at the same time
+ *   input        images | tokens | lengths
+ *
+ * all for one micro-batch, but for the embeddings, which are those of the whole batch. With B = 3 M
+ *
+ *   forward     part 0, part 1, part 2
+ *   backward    part 2 (still there), then part 0 and part 1, each after its forward once more
+ *
+ * Captions are packed one behind the other, or padded up to the longest one of the part: rows of no
+ * caption change nothing but the time.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/device_stream.h"
+#include "train/model/carve_internal.h"
+#include "train/model/dual_encoder_internal.h"
+
+enum status dual_encoder_preset(struct dual_encoder_options *opt,
+                                const char *image_tower,
+                                const char *text_tower,
+                                struct error *err) {
+    *opt = (struct dual_encoder_options){
+        .embed_dim = 256, .max_batch = 1, .training = true, .dtype = DTYPE_F32, .moments = 2};
+    TRY(resnet_preset(&opt->image, image_tower, err));
+    return transformer_preset(&opt->text, text_tower, err);
+}
+
+/* ---- description and plan ---- */
+
+static enum status add_head(struct dual_encoder *m,
+                            struct head *h,
+                            const char *weight_name,
+                            const char *bias_name,
+                            int32_t feature_count,
+                            struct error *err) {
+    double bound = 1.0 / sqrt((double)feature_count);
+    h->feature_count = feature_count;
+    struct param_spec weight = {.name = weight_name,
+                                .ndim = 2,
+                                .shape = {m->opt.embed_dim, feature_count},
+                                .init = PARAM_INIT_UNIFORM,
+                                .init_scale = bound};
+    struct param_spec bias = {.name = bias_name,
+                              .ndim = 1,
+                              .shape = {m->opt.embed_dim},
+                              .init = PARAM_INIT_UNIFORM,
+                              .init_scale = bound};
+    TRY(params_add(m->params, &h->weight, &weight, err));
+    return params_add(m->params, &h->bias, &bias, err);
+}
+
+static void place_head(struct dual_encoder *m, struct head *h, struct carve *kept) {
+    enum dtype exact = statistics_dtype(m->opt.dtype);
+    h->out = carve_take(kept, tensor_2d(NULL, exact, m->opt.max_batch, m->opt.embed_dim));
+    h->norm = carve_take(kept, tensor_1d(NULL, exact, m->opt.micro_batch));
+}
+
+/* The heads' part of `kept`, which also holds their scratch. */
+static void place_heads(struct dual_encoder *m, struct carve *kept) {
+    int64_t widest = m->image_head.feature_count > m->text_head.feature_count
+                         ? m->image_head.feature_count
+                         : m->text_head.feature_count;
+    place_head(m, &m->image_head, kept);
+    place_head(m, &m->text_head, kept);
+    m->z = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, m->opt.embed_dim));
+    if (m->opt.training) {
+        m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch * widest));
+    }
+}
+
+static void place_input(struct dual_encoder *m, struct carve *input) {
+    int64_t n = m->opt.micro_batch;
+    int64_t px = m->opt.image.image_px;
+    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
+    m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
+    m->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+    m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+    m->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
+    const int64_t all = m->opt.max_batch;
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        struct input_slot *s = &m->slots[i];
+        s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, all, px, px, 3));
+        s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, all * m->opt.text.max_tokens));
+        s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
+        s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
+        s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, all));
+    }
+}
+
+/* Bytes of the towers, as `memory` needs them and attach cuts them. */
+struct tower_bytes {
+    size_t image_kept, image_scratch, text_kept, text_scratch;
+};
+
+static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
+    struct tower_bytes b;
+    resnet_memory(m->image, m->opt.dtype, &b.image_kept, &b.image_scratch);
+    transformer_memory(m->text, m->opt.dtype, &b.text_kept, &b.text_scratch);
+    return b;
+}
+
+static void plan_memory(struct dual_encoder *m) {
+    struct tower_bytes b = tower_bytes(m);
+    struct carve heads = {0};
+    struct carve input = {0};
+    place_heads(m, &heads);
+    place_input(m, &input);
+    struct dual_encoder_memory *u = &m->memory;
+    u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
+    u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
+    u->input_bytes = input.used_bytes;
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
+}
+
+/* Everything but device memory. */
+static enum status
+describe(struct dual_encoder **out, const struct dual_encoder_options *opt, struct error *err) {
+    *out = NULL;
+    if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16) {
+        return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
+                         (int)opt->embed_dim);
+    }
+    REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
+    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
+        return error_set(err, STATUS_USAGE, "micro-batch of %d pairs is not in 0-%d, the batch",
+                         (int)opt->micro_batch, (int)opt->max_batch);
+    }
+    enum status s = STATUS_OK;
+    struct dual_encoder *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the model");
+    }
+    m->opt = *opt;
+    m->opt.micro_batch = opt->micro_batch == 0 ? opt->max_batch : opt->micro_batch;
+    m->opt.image.max_batch = m->opt.micro_batch;
+    m->opt.image.training = opt->training;
+    m->opt.text.max_batch = m->opt.micro_batch;
+    m->opt.text.training = opt->training;
+    TRY_OR_FAIL(s, params_create(&m->params, err));
+    params_set_moments(m->params, opt->moments);
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
+    TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "text.", err));
+    TRY_OR_FAIL(s, transformer_create(&m->text, m->params, &m->opt.text, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));
+    TRY_OR_FAIL(s, add_head(m, &m->image_head, "image_proj.weight", "image_proj.bias",
+                            resnet_feature_count(m->image), err));
+    TRY_OR_FAIL(
+        s, add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err));
+    plan_memory(m);
+    *out = m;
+    return STATUS_OK;
+fail:
+    dual_encoder_destroy(m);
+    return s;
+}
+
+enum status dual_encoder_plan(struct dual_encoder_memory *out,
+                              const struct dual_encoder_options *opt,
+                              struct error *err) {
+    struct dual_encoder *m = NULL;
+    TRY(describe(&m, opt, err));
+    *out = m->memory;
+    dual_encoder_destroy(m);
+    return STATUS_OK;
+}
+
+static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
+    m->dev = dev;
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
+                            err));
+    struct tower_bytes b = tower_bytes(m);
+    uint8_t *at = m->blocks.kept;
+    resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
+    transformer_attach(m->text, dev, m->opt.dtype, at + b.image_kept, m->blocks.scratch);
+    struct carve heads = {.base = at + b.image_kept + b.text_kept};
+    struct carve input = {.base = m->blocks.input};
+    place_heads(m, &heads);
+    place_input(m, &input);
+    return STATUS_OK;
+}
+
+/* What slots have on the host. */
+static enum status take_slots(struct dual_encoder *m, struct error *err) {
+    const struct device_stream *stream = m->dev->stream;
+    const size_t parts = (size_t)((m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch);
+    REQUIRE(m->opt.slots == 0 || stream != NULL);
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        struct input_slot *s = &m->slots[i];
+        void *data;
+        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->tokens), &data, err));
+        s->host_tokens = data;
+        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->starts), &data, err));
+        s->host_starts = data;
+        s->layouts = calloc(parts, sizeof *s->layouts);
+        if (s->layouts == NULL) {
+            return error_set(err, STATUS_NOMEM, "out of memory for %zu parts of a batch", parts);
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status dual_encoder_create(struct dual_encoder **out,
+                                struct device *dev,
+                                const struct dual_encoder_options *opt,
+                                struct error *err) {
+    enum status s = STATUS_OK;
+    struct dual_encoder *m = NULL;
+    *out = NULL;
+    TRY(dev->ops->supports(dev, opt->dtype, err));
+    TRY(describe(&m, opt, err));
+    size_t token_count = (size_t)opt->max_batch * (size_t)opt->text.max_tokens;
+    m->host_tokens = calloc(token_count, sizeof(*m->host_tokens));
+    m->host_starts = calloc((size_t)opt->max_batch, sizeof(*m->host_starts));
+    if (m->host_tokens == NULL || m->host_starts == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", token_count);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, take_memory(m, dev, err));
+    TRY_OR_FAIL(s, take_slots(m, err));
+    *out = m;
+    return STATUS_OK;
+fail:
+    dual_encoder_destroy(m);
+    return s;
+}
+
+void dual_encoder_destroy(struct dual_encoder *m) {
+    if (m == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < DUAL_ENCODER_MAX_SLOTS; i++) {
+        if (m->slots[i].host_tokens != NULL) {
+            m->dev->stream->free_host(m->dev, m->slots[i].host_tokens);
+            m->dev->stream->free_host(m->dev, m->slots[i].host_starts);
+        }
+        free(m->slots[i].layouts);
+    }
+    encoder_blocks_free(&m->blocks, m->dev);
+    free(m->host_tokens);
+    free(m->host_starts);
+    transformer_destroy(m->text);
+    resnet_destroy(m->image);
+    params_destroy(m->params);
+    free(m);
+}
+
+struct params *dual_encoder_params(struct dual_encoder *m) {
+    return m->params;
+}
+
+const struct dual_encoder_options *dual_encoder_get_options(const struct dual_encoder *m) {
+    return &m->opt;
+}
+
+int32_t dual_encoder_feature_count(const struct dual_encoder *m) {
+    return (int32_t)m->image_head.feature_count;
+}
+
+struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m) {
+    return m->memory;
+}

@@ -1,0 +1,359 @@
+/*
+ * dual_encoder_pass: a batch cut into parts, brought to the device, and through towers and heads
+ * and back.
+ */
+#include <string.h>
+
+#include "formats/base/hash.h"
+#include "kernels/device_stream.h"
+#include "train/model/carve_internal.h"
+#include "train/model/dual_encoder_internal.h"
+
+/* Longest captions and rows of captions are rounded up to these, so that few different shapes are
+ * met. */
+enum { TOKEN_STEP = 4, ROW_STEP = 64 };
+
+/* ---- parts ---- */
+
+/* One micro-batch of a batch. */
+struct part {
+    int32_t start;                   /* its first pair */
+    struct dual_encoder_batch batch; /* it alone */
+    enum resnet_pass pass;
+};
+
+static size_t image_bytes(const struct dual_encoder *m) {
+    return (size_t)m->opt.image.image_px * (size_t)m->opt.image.image_px * 3;
+}
+
+static struct part part_of(const struct dual_encoder *m,
+                           const struct dual_encoder_batch *whole,
+                           int32_t start,
+                           enum resnet_pass pass) {
+    struct part p = {.start = start, .batch = *whole, .pass = pass};
+    size_t at = (size_t)start;
+    int32_t left = whole->count - start;
+    p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
+    /* one side alone has no arrays of the other, and is never cut */
+    if (start > 0 && p.batch.images != NULL) {
+        p.batch.images += at * image_bytes(m);
+        p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
+        p.batch.lengths += at;
+        p.batch.sample_ids += p.batch.sample_ids != NULL ? at : 0;
+    }
+    return p;
+}
+
+/* The part's rows of a tensor of the whole batch. */
+static struct tensor part_rows(const struct part *p, const struct tensor *whole) {
+    return rows_from(*whole, p->start, p->batch.count);
+}
+
+/* ---- heads ---- */
+
+/* h->features (N, F) -> the part's rows of h->out (N, E), of length 1 */
+static enum status
+head_forward(struct dual_encoder *m, struct head *h, const struct part *p, struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    int64_t n = h->features.shape[0];
+    struct tensor weight = params_tensor(m->params, h->weight); /* (E, F) */
+    struct tensor bias = params_tensor(m->params, h->bias);     /* (E) */
+    struct tensor z = first_rows(m->z, n);                      /* (N, E) */
+    struct tensor norm = first_rows(h->norm, n);                /* (N) */
+    struct tensor out = part_rows(p, &h->out);
+    TRY(ops->linear(m->dev, &z, &NOT_WANTED, &h->features, &weight, &bias, ACTIVATION_NONE, err));
+    return ops->l2_normalize(m->dev, &out, &norm, &z, err);
+}
+
+/* dout, of the whole batch -> *dfeatures (N, F) of the part, set */
+static enum status head_backward(struct dual_encoder *m,
+                                 const struct head *h,
+                                 struct tensor *dfeatures,
+                                 const struct tensor *dout,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    int64_t n = p->batch.count;
+    struct tensor weight = params_tensor(m->params, h->weight);
+    struct tensor dweight = params_grad(m->params, h->weight);
+    struct tensor dbias = params_grad(m->params, h->bias);
+    struct tensor dout_part = part_rows(p, dout);
+    struct tensor out = part_rows(p, &h->out);
+    struct tensor norm = first_rows(h->norm, n);
+    struct tensor dz = first_rows(m->z, n); /* (N, E) */
+    *dfeatures = tensor_2d(m->dfeatures.data, m->opt.dtype, n, h->feature_count);
+    TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout_part, &out, &norm, err));
+    return ops->linear_bwd(m->dev, dfeatures, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
+                           &h->features, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+}
+
+/* ---- sides ---- */
+
+static const struct input_slot *slot_of(const struct dual_encoder *m, const struct part *p) {
+    return &m->slots[p->batch.slot - 1];
+}
+
+static enum status image_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
+    struct tensor in = first_rows(m->images, p->batch.count); /* (N, S, S, 3) */
+    if (p->batch.slot > 0) {
+        in.data = (uint8_t *)slot_of(m, p)->images.data + (size_t)p->start * image_bytes(m);
+    } else {
+        TRY(m->dev->ops->upload(m->dev, in.data, p->batch.images, tensor_size_bytes(&in), err));
+    }
+    TRY(resnet_forward(m->image, &m->image_head.features, &in, p->pass, err));
+    return head_forward(m, &m->image_head, p, err);
+}
+
+static int64_t round_up(int64_t n, int64_t step, int64_t most) {
+    n = (n + step - 1) / step * step;
+    return n < most ? n : most;
+}
+
+/* Looks every token and length over, and says how much room they need. */
+static enum status check_captions(const struct dual_encoder *m,
+                                  struct layout *out,
+                                  const struct part *p,
+                                  struct error *err) {
+    const struct dual_encoder_batch *b = &p->batch;
+    int32_t max_tokens = m->opt.text.max_tokens;
+    int32_t longest = 1;
+    int64_t all = 0;
+    for (int32_t n = 0; n < b->count; n++) {
+        if (b->lengths[n] < 1 || b->lengths[n] > max_tokens) {
+            return error_set(err, STATUS_INVALID, "caption %d of the batch has %d tokens, not 1-%d",
+                             (int)(p->start + n), (int)b->lengths[n], (int)max_tokens);
+        }
+        longest = b->lengths[n] > longest ? b->lengths[n] : longest;
+        all += b->lengths[n];
+        for (int32_t t = 0; t < b->lengths[n]; t++) {
+            int32_t token = b->tokens[(size_t)n * (size_t)max_tokens + (size_t)t];
+            if (token < 0 || token >= m->opt.text.vocab_count) {
+                return error_set(err, STATUS_INVALID,
+                                 "token %d of caption %d is %d, outside the vocabulary of %d",
+                                 (int)t, (int)(p->start + n), (int)token,
+                                 (int)m->opt.text.vocab_count);
+            }
+        }
+    }
+    out->longest = round_up(longest, TOKEN_STEP, max_tokens);
+    out->rows = m->opt.padded ? b->count * out->longest
+                              : round_up(all, ROW_STEP, (int64_t)b->count * max_tokens);
+    return STATUS_OK;
+}
+
+static struct transformer_batch
+captions_on_device(const struct dual_encoder *m, const struct part *p, const struct layout *l) {
+    const struct dual_encoder_batch *b = &p->batch;
+    return (struct transformer_batch){
+        .tokens = first_rows(m->tokens, l->rows),
+        .starts = first_rows(m->starts, b->count),
+        .lengths = first_rows(m->lengths, b->count),
+        .longest = l->longest,
+        .sample_ids = m->sample_ids.data,
+        .values = b->values,
+        .seed = b->seed,
+    };
+}
+
+/* Rows of no caption hold token 0, whatever the caller has there. */
+static void lay_captions(const struct dual_encoder *m,
+                         int32_t *tokens,
+                         int32_t *starts,
+                         const struct part *p,
+                         const struct layout *l) {
+    const struct dual_encoder_batch *b = &p->batch;
+    int64_t at = 0;
+    memset(tokens, 0, (size_t)l->rows * sizeof(*tokens));
+    for (int32_t n = 0; n < b->count; n++) {
+        starts[n] = (int32_t)at;
+        memcpy(tokens + at, b->tokens + (size_t)n * (size_t)m->opt.text.max_tokens,
+               (size_t)b->lengths[n] * sizeof(*tokens));
+        at += m->opt.padded ? l->longest : b->lengths[n];
+    }
+}
+
+/* A part of what dual_encoder_put left in a slot. */
+static struct transformer_batch captions_in_slot(const struct dual_encoder *m,
+                                                 const struct part *p) {
+    const struct input_slot *s = slot_of(m, p);
+    const struct layout *l = &s->layouts[p->start / m->opt.micro_batch];
+    const int64_t n = p->batch.count;
+    int32_t *tokens = (int32_t *)s->tokens.data + (int64_t)p->start * m->opt.text.max_tokens;
+    return (struct transformer_batch){
+        .tokens = tensor_1d(tokens, DTYPE_I32, l->rows),
+        .starts = tensor_1d((int32_t *)s->starts.data + p->start, DTYPE_I32, n),
+        .lengths = tensor_1d((int32_t *)s->lengths.data + p->start, DTYPE_I32, n),
+        .longest = l->longest,
+        .sample_ids = (uint64_t *)s->sample_ids.data + p->start,
+        .values = p->batch.values,
+        .seed = p->batch.seed,
+    };
+}
+
+/* Every part has its own place on the host, because a device may still read that of the one before.
+ */
+static enum status upload_captions(struct dual_encoder *m,
+                                   struct transformer_batch *out,
+                                   const struct part *p,
+                                   struct error *err) {
+    struct layout l;
+    TRY(check_captions(m, &l, p, err));
+    *out = captions_on_device(m, p, &l);
+    int32_t *tokens = m->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
+    int32_t *starts = m->host_starts + p->start;
+    if (p->pass != RESNET_REPLAY) {
+        lay_captions(m, tokens, starts, p, &l);
+    }
+    const struct ops *ops = m->dev->ops;
+    TRY(ops->upload(m->dev, out->tokens.data, tokens, tensor_size_bytes(&out->tokens), err));
+    TRY(ops->upload(m->dev, out->starts.data, starts, tensor_size_bytes(&out->starts), err));
+    if (p->batch.sample_ids != NULL) {
+        const size_t ids_bytes = (size_t)p->batch.count * sizeof(*p->batch.sample_ids);
+        TRY(ops->upload(m->dev, m->sample_ids.data, p->batch.sample_ids, ids_bytes, err));
+    }
+    return ops->upload(m->dev, out->lengths.data, p->batch.lengths,
+                       tensor_size_bytes(&out->lengths), err);
+}
+
+static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
+    struct transformer_batch captions;
+    if (p->batch.slot > 0) {
+        captions = captions_in_slot(m, p);
+    } else {
+        TRY(upload_captions(m, &captions, p, err));
+    }
+    TRY(transformer_forward(m->text, &m->text_head.features, &captions, p->pass != RESNET_INFERENCE,
+                            err));
+    return head_forward(m, &m->text_head, p, err);
+}
+
+/* ---- the public passes ---- */
+
+static enum status part_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
+    TRY(text_forward(m, p, err));
+    return image_forward(m, p, err);
+}
+
+enum status dual_encoder_put(struct dual_encoder *m,
+                             const struct dual_encoder_batch *batch,
+                             struct error *err) {
+    REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots && batch->sample_ids != NULL);
+    REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
+    const struct device_stream *stream = m->dev->stream;
+    struct input_slot *s = &m->slots[batch->slot - 1];
+    const size_t n = (size_t)batch->count;
+    s->count = batch->count;
+    for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        struct layout *l = &s->layouts[start / m->opt.micro_batch];
+        TRY(check_captions(m, l, &p, err));
+        const size_t at = (size_t)start * (size_t)m->opt.text.max_tokens;
+        lay_captions(m, s->host_tokens + at, s->host_starts + start, &p, l);
+        TRY(stream->copy_in(m->dev, (int32_t *)s->tokens.data + at, s->host_tokens + at,
+                            (size_t)l->rows * sizeof(int32_t), err));
+    }
+    TRY(stream->copy_in(m->dev, s->starts.data, s->host_starts, n * sizeof(int32_t), err));
+    TRY(stream->copy_in(m->dev, s->lengths.data, batch->lengths, n * sizeof(int32_t), err));
+    TRY(stream->copy_in(m->dev, s->sample_ids.data, batch->sample_ids, n * sizeof(uint64_t), err));
+    return stream->copy_in(m->dev, s->images.data, batch->images, n * image_bytes(m), err);
+}
+
+uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot) {
+    const struct input_slot *s = &m->slots[slot - 1];
+    const int32_t parts = (s->count + m->opt.micro_batch - 1) / m->opt.micro_batch;
+    const uint64_t numbers[3] = {(uint64_t)slot, (uint64_t)s->count,
+                                 hash64(s->layouts, (size_t)parts * sizeof *s->layouts)};
+    return hash64(numbers, sizeof numbers);
+}
+
+enum status dual_encoder_forward(struct dual_encoder *m,
+                                 struct tensor *image,
+                                 struct tensor *text,
+                                 const struct dual_encoder_batch *batch,
+                                 bool training,
+                                 struct error *err) {
+    REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
+    REQUIRE(!training || m->opt.training);
+    for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
+        struct part p = part_of(m, batch, start, training ? RESNET_TRAINING : RESNET_INFERENCE);
+        TRY(part_forward(m, &p, err));
+    }
+    *image = first_rows(m->image_head.out, batch->count);
+    *text = first_rows(m->text_head.out, batch->count);
+    return STATUS_OK;
+}
+
+enum status dual_encoder_encode_images(struct dual_encoder *m,
+                                       struct tensor *image,
+                                       struct tensor *features,
+                                       const uint8_t *images,
+                                       int32_t count,
+                                       struct error *err) {
+    REQUIRE(count >= 1 && count <= m->opt.micro_batch);
+    REQUIRE(features == NULL || !dtype_is_half(m->opt.dtype));
+    struct dual_encoder_batch batch = {.count = count, .images = images};
+    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    TRY(image_forward(m, &p, err));
+    *image = first_rows(m->image_head.out, count);
+    if (features != NULL) {
+        *features = m->image_head.features;
+    }
+    return STATUS_OK;
+}
+
+enum status dual_encoder_encode_texts(struct dual_encoder *m,
+                                      struct tensor *text,
+                                      const int32_t *tokens,
+                                      const int32_t *lengths,
+                                      int32_t count,
+                                      struct error *err) {
+    REQUIRE(count >= 1 && count <= m->opt.micro_batch);
+    struct dual_encoder_batch batch = {.count = count, .tokens = tokens, .lengths = lengths};
+    struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
+    TRY(text_forward(m, &p, err));
+    *text = first_rows(m->text_head.out, count);
+    return STATUS_OK;
+}
+
+/* Backward of the part whose forward was the last one. */
+static enum status part_backward(struct dual_encoder *m,
+                                 const struct tensor *dimage,
+                                 const struct tensor *dtext,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    struct tensor dfeatures;
+    TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
+    TRY(resnet_backward(m->image, &dfeatures, mode, err));
+
+    struct transformer_batch captions;
+    if (p->batch.slot > 0) {
+        captions = captions_in_slot(m, p);
+    } else {
+        struct layout l;
+        TRY(check_captions(m, &l, p, err));
+        captions = captions_on_device(m, p, &l);
+    }
+    TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
+    return transformer_backward(m->text, &dfeatures, &captions, mode, err);
+}
+
+enum status dual_encoder_backward(struct dual_encoder *m,
+                                  const struct tensor *dimage,
+                                  const struct tensor *dtext,
+                                  const struct dual_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err) {
+    REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
+    REQUIRE(dimage->shape[0] == batch->count && dtext->shape[0] == batch->count);
+    int32_t last = (batch->count - 1) / m->opt.micro_batch * m->opt.micro_batch;
+    struct part p = part_of(m, batch, last, RESNET_TRAINING);
+    TRY(part_backward(m, dimage, dtext, &p, mode, err));
+    for (int32_t start = 0; start < last; start += m->opt.micro_batch) {
+        p = part_of(m, batch, start, RESNET_REPLAY);
+        TRY(part_forward(m, &p, err));
+        TRY(part_backward(m, dimage, dtext, &p, WRITE_ADD, err));
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,39 @@
+/*
+ * encoder_internal: one list of what a model's memory is, for planning and for taking.
+ */
+#include "train/model/encoder_internal.h"
+
+void encoder_memory_sum(struct dual_encoder_memory *m,
+                        const struct params *p,
+                        enum dtype dtype,
+                        bool training) {
+    const struct params_bytes bytes = params_plan(p, dtype, training);
+    m->values_bytes = bytes.value_bytes + bytes.working_bytes;
+    m->gradients_bytes = bytes.grad_bytes;
+    m->moments_bytes = bytes.moments_bytes;
+    m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
+                     m->activations_bytes + m->scratch_bytes + m->input_bytes;
+    m->parameter_count = params_element_count(p, PARAM_TRAINED);
+}
+
+enum status encoder_blocks_take(struct encoder_blocks *b,
+                                struct params *p,
+                                struct device *dev,
+                                enum dtype dtype,
+                                bool training,
+                                const struct dual_encoder_memory *m,
+                                struct error *err) {
+    TRY(params_alloc(p, dev, dtype, training, err));
+    TRY(dev->ops->alloc(dev, m->activations_bytes, &b->kept, err));
+    TRY(dev->ops->alloc(dev, m->scratch_bytes, &b->scratch, err));
+    return dev->ops->alloc(dev, m->input_bytes, &b->input, err);
+}
+
+void encoder_blocks_free(struct encoder_blocks *b, struct device *dev) {
+    if (dev == NULL) {
+        return;
+    }
+    dev->ops->free(dev, b->input);
+    dev->ops->free(dev, b->scratch);
+    dev->ops->free(dev, b->kept);
+}

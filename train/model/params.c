@@ -1,0 +1,476 @@
+/*
+ * Every tensor belongs to one of three classes: decayed, undecayed, buffer. Inside a class tensors
+ * lie in order of addition, and the classes follow each other in the value block:
+ *
+ *   value  | decayed | undecayed | buffers |      grad, m, v  | decayed | undecayed |
+ *
+ * The working copies are those of the decayed class, which is where all matrices are.
+ *
+ * An offset is counted in elements from the start of its class, so one offset serves all four
+ * slots.
+ */
+#include "train/model/params.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/rng.h"
+
+enum { CLASS_DECAYED, CLASS_UNDECAYED, CLASS_BUFFER, CLASS_COUNT };
+enum { SLOT_COUNT = 4, BLOCK_ALIGN_BYTES = 64 };
+
+struct entry {
+    char name[PARAM_MAX_NAME_BYTES];
+    struct param_spec spec; /* its name is not used */
+    int32_t class;
+    int64_t count;
+    int64_t offset; /* elements from the start of the class; set by params_alloc */
+};
+
+enum { WORKING_BYTES = 2 }; /* of a number of a half type */
+
+struct params {
+    struct entry *entries;
+    int32_t count, capacity;
+    char prefix[PARAM_MAX_NAME_BYTES];
+
+    struct device *dev; /* NULL before params_alloc */
+    enum dtype dtype;   /* of the blocks */
+    bool training;
+    int32_t moments;
+    int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
+    uint8_t *block[SLOT_COUNT];
+    uint8_t *working; /* bf16 or fp16; NULL: none */
+    enum dtype working_dtype;
+};
+
+enum status params_create(struct params **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    if (*out == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
+    }
+    (*out)->moments = 2;
+    return STATUS_OK;
+}
+
+void params_set_moments(struct params *p, int32_t count) {
+    p->moments = count;
+}
+
+int32_t params_moments(const struct params *p) {
+    return p->moments;
+}
+
+void params_destroy(struct params *p) {
+    if (p == NULL) {
+        return;
+    }
+    for (int32_t s = 0; s < SLOT_COUNT && p->dev != NULL; s++) {
+        p->dev->ops->free(p->dev, p->block[s]);
+    }
+    if (p->dev != NULL) {
+        p->dev->ops->free(p->dev, p->working);
+    }
+    free(p->entries);
+    free(p);
+}
+
+enum status params_set_prefix(struct params *p, const char *prefix, struct error *err) {
+    if (strlen(prefix) >= sizeof(p->prefix)) {
+        return error_set(err, STATUS_LIMIT, "parameter prefix '%.32s...' is too long", prefix);
+    }
+    strcpy(p->prefix, prefix);
+    return STATUS_OK;
+}
+
+static bool ends_with(const char *s, const char *suffix) {
+    size_t n = strlen(s);
+    size_t k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+static int32_t class_of(const struct param_spec *spec) {
+    if (spec->kind == PARAM_BUFFER) {
+        return CLASS_BUFFER;
+    }
+    return spec->ndim == 1 || ends_with(spec->name, ".bias") ? CLASS_UNDECAYED : CLASS_DECAYED;
+}
+
+static enum status grow(struct params *p, struct error *err) {
+    if (p->count < p->capacity) {
+        return STATUS_OK;
+    }
+    int32_t capacity = p->capacity == 0 ? 64 : 2 * p->capacity;
+    struct entry *entries = realloc(p->entries, (size_t)capacity * sizeof(*entries));
+    if (entries == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %d parameters", (int)capacity);
+    }
+    p->entries = entries;
+    p->capacity = capacity;
+    return STATUS_OK;
+}
+
+enum status
+params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err) {
+    REQUIRE(p->dev == NULL && spec->ndim >= 0 && spec->ndim <= TENSOR_MAX_DIMS);
+    REQUIRE(!spec->conv || spec->ndim == 4);
+    TRY(grow(p, err));
+    struct entry *e = &p->entries[p->count];
+    int n = snprintf(e->name, sizeof(e->name), "%s%s", p->prefix, spec->name);
+    if (n < 0 || (size_t)n >= sizeof(e->name)) {
+        return error_set(err, STATUS_LIMIT, "parameter name '%.60s...' is longer than %d bytes",
+                         e->name, PARAM_MAX_NAME_BYTES - 1);
+    }
+    if (params_find(p, e->name) >= 0) {
+        return error_set(err, STATUS_EXISTS, "parameter '%s' is there already", e->name);
+    }
+    e->spec = *spec;
+    e->class = class_of(spec);
+    e->spec.name = NULL;
+    e->count = 1;
+    for (int32_t i = 0; i < spec->ndim; i++) {
+        REQUIRE(spec->shape[i] > 0);
+        e->count *= spec->shape[i];
+    }
+    e->offset = 0;
+    *index = p->count++;
+    return STATUS_OK;
+}
+
+/* Elements of each class, gaps included, and where each tensor lies if offsets are wanted. */
+static void
+place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int64_t *offsets) {
+    int64_t align = (int64_t)(BLOCK_ALIGN_BYTES / dtype_size_bytes(dtype));
+    memset(total, 0, CLASS_COUNT * sizeof(*total));
+    for (int32_t i = 0; i < p->count; i++) {
+        const struct entry *e = &p->entries[i];
+        int64_t *end = &total[e->class];
+        if (!e->spec.adjacent) {
+            *end = (*end + align - 1) / align * align;
+        }
+        if (offsets != NULL) {
+            offsets[i] = *end;
+        }
+        *end += e->count;
+    }
+    for (int32_t c = 0; c < CLASS_COUNT; c++) {
+        total[c] = (total[c] + align - 1) / align * align;
+    }
+}
+
+/* The type of the blocks of a model of `dtype`. */
+static enum dtype stored_dtype(enum dtype dtype) {
+    return dtype_is_half(dtype) ? DTYPE_F32 : dtype;
+}
+
+struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training) {
+    int64_t total[CLASS_COUNT];
+    const bool working = dtype_is_half(dtype);
+    dtype = stored_dtype(dtype);
+    place(p, dtype, total, NULL);
+    size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
+    size_t size = dtype_size_bytes(dtype);
+    struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size};
+    if (training) {
+        b.grad_bytes = trained * size;
+        b.moments_bytes = (size_t)p->moments * trained * size;
+    }
+    if (working) {
+        b.working_bytes = (size_t)total[CLASS_DECAYED] * WORKING_BYTES;
+    }
+    return b;
+}
+
+enum status params_alloc(struct params *p,
+                         struct device *dev,
+                         enum dtype dtype,
+                         bool training,
+                         struct error *err) {
+    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype_is_half(dtype)));
+    struct params_bytes b = params_plan(p, dtype, training);
+    p->working_dtype = dtype;
+    dtype = stored_dtype(dtype);
+    int64_t *offsets = malloc(((size_t)p->count + 1) * sizeof(*offsets));
+    if (offsets == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the parameter table");
+    }
+    place(p, dtype, p->class_count, offsets);
+    for (int32_t i = 0; i < p->count; i++) {
+        p->entries[i].offset = offsets[i];
+    }
+    free(offsets);
+    p->dev = dev;
+    p->dtype = dtype;
+    p->training = training;
+    size_t sizes[SLOT_COUNT] = {b.value_bytes, b.grad_bytes, b.grad_bytes,
+                                p->moments == 2 ? b.grad_bytes : 0};
+    for (int32_t s = 0; s < SLOT_COUNT; s++) {
+        if (sizes[s] > 0) {
+            void *block = NULL;
+            TRY(dev->ops->alloc(dev, sizes[s], &block, err));
+            p->block[s] = block;
+        }
+    }
+    if (b.working_bytes > 0) {
+        void *block = NULL;
+        TRY(dev->ops->alloc(dev, b.working_bytes, &block, err));
+        p->working = block;
+    }
+    return STATUS_OK;
+}
+
+int32_t params_count(const struct params *p) {
+    return p->count;
+}
+
+int32_t params_find(const struct params *p, const char *name) {
+    for (int32_t i = 0; i < p->count; i++) {
+        if (strcmp(p->entries[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+struct param_info params_info(const struct params *p, int32_t index) {
+    const struct entry *e = &p->entries[index];
+    struct param_info info = {.name = e->name,
+                              .ndim = e->spec.ndim,
+                              .count = e->count,
+                              .kind = e->spec.kind,
+                              .decay = e->class == CLASS_DECAYED};
+    memcpy(info.shape, e->spec.shape, sizeof(info.shape));
+    if (e->spec.conv) {
+        info.shape[1] = e->spec.shape[3];
+        info.shape[2] = e->spec.shape[1];
+        info.shape[3] = e->spec.shape[2];
+    }
+    return info;
+}
+
+enum dtype params_dtype(const struct params *p) {
+    return p->dtype;
+}
+
+int64_t params_element_count(const struct params *p, enum param_kind kind) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < p->count; i++) {
+        n += p->entries[i].spec.kind == kind ? p->entries[i].count : 0;
+    }
+    return n;
+}
+
+/* ---- views ---- */
+
+static uint8_t *class_start(const struct params *p, enum param_slot slot, int32_t class) {
+    int64_t before = 0;
+    for (int32_t c = 0; c < class; c++) {
+        before += p->class_count[c];
+    }
+    return p->block[slot] + (size_t)before * dtype_size_bytes(p->dtype);
+}
+
+static void *entry_data(const struct params *p, const struct entry *e, enum param_slot slot) {
+    return class_start(p, slot, e->class) + (size_t)e->offset * dtype_size_bytes(p->dtype);
+}
+
+static bool has_working(const struct params *p, const struct entry *e) {
+    return p->working != NULL && e->class == CLASS_DECAYED;
+}
+
+static void *working_data(const struct params *p, const struct entry *e) {
+    return p->working + (size_t)e->offset * WORKING_BYTES;
+}
+
+struct tensor params_tensor(const struct params *p, int32_t index) {
+    const struct entry *e = &p->entries[index];
+    if (has_working(p, e)) {
+        return tensor_view(working_data(p, e), p->working_dtype, e->spec.ndim, e->spec.shape);
+    }
+    return tensor_view(entry_data(p, e, PARAM_VALUE), p->dtype, e->spec.ndim, e->spec.shape);
+}
+
+struct tensor params_grad(const struct params *p, int32_t index) {
+    const struct entry *e = &p->entries[index];
+    if (e->class == CLASS_BUFFER || p->block[PARAM_GRAD] == NULL) {
+        return (struct tensor){0};
+    }
+    return tensor_view(entry_data(p, e, PARAM_GRAD), p->dtype, e->spec.ndim, e->spec.shape);
+}
+
+struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed) {
+    int32_t class = decayed ? CLASS_DECAYED : CLASS_UNDECAYED;
+    return tensor_1d(class_start(p, slot, class), p->dtype, p->class_count[class]);
+}
+
+struct tensor params_working(const struct params *p, bool decayed) {
+    if (p->working == NULL || !decayed) {
+        return (struct tensor){0};
+    }
+    return tensor_1d(p->working, p->working_dtype, p->class_count[CLASS_DECAYED]);
+}
+
+/* Renews the working copy of one tensor, where it has one. */
+static enum status renew_working(struct params *p, const struct entry *e, struct error *err) {
+    if (!has_working(p, e)) {
+        return STATUS_OK;
+    }
+    const struct tensor out = tensor_1d(working_data(p, e), p->working_dtype, e->count);
+    const struct tensor in = tensor_1d(entry_data(p, e, PARAM_VALUE), DTYPE_F32, e->count);
+    return p->dev->ops->cast(p->dev, &out, &in, err);
+}
+
+/* ---- initial values ---- */
+
+static double draw(struct rng *r, const struct param_spec *spec) {
+    switch (spec->init) {
+    case PARAM_INIT_ONES:
+        return 1.0;
+    case PARAM_INIT_NORMAL:
+        return spec->init_scale * rng_normal(r);
+    case PARAM_INIT_UNIFORM:
+        return spec->init_scale * (2.0 * rng_uniform(r) - 1.0);
+    case PARAM_INIT_ZEROS:
+    default:
+        return 0.0;
+    }
+}
+
+static void
+fill_entry(void *host, const struct entry *e, uint64_t seed, int32_t index, enum dtype dtype) {
+    struct rng r;
+    rng_init(&r, seed, RNG_INIT, (uint64_t)index, 0);
+    for (int64_t k = 0; k < e->count; k++) {
+        double value = draw(&r, &e->spec);
+        if (dtype == DTYPE_F64) {
+            ((double *)host)[k] = value;
+        } else {
+            ((float *)host)[k] = (float)value;
+        }
+    }
+}
+
+enum status params_init(struct params *p, uint64_t seed, struct error *err) {
+    REQUIRE(p->dev != NULL);
+    const struct ops *ops = p->dev->ops;
+    int64_t largest = 1;
+    for (int32_t i = 0; i < p->count; i++) {
+        largest = p->entries[i].count > largest ? p->entries[i].count : largest;
+    }
+    size_t size = dtype_size_bytes(p->dtype);
+    void *host = malloc((size_t)largest * size);
+    if (host == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %lld initial values",
+                         (long long)largest);
+    }
+    enum status s = STATUS_OK;
+    for (int32_t i = 0; i < p->count && s == STATUS_OK; i++) {
+        const struct entry *e = &p->entries[i];
+        fill_entry(host, e, seed, i, p->dtype);
+        s = ops->upload(p->dev, entry_data(p, e, PARAM_VALUE), host, (size_t)e->count * size, err);
+        /* upload may still read `host` when it returns */
+        if (s == STATUS_OK) {
+            s = ops->sync(p->dev, err);
+        }
+        if (s == STATUS_OK) {
+            s = renew_working(p, e, err);
+        }
+    }
+    free(host);
+    const int32_t last = p->moments == 2 ? PARAM_V : PARAM_M;
+    for (int32_t slot = PARAM_GRAD; slot <= last && s == STATUS_OK && p->training; slot++) {
+        for (int32_t decayed = 0; decayed < 2 && s == STATUS_OK; decayed++) {
+            struct tensor range = params_range(p, (enum param_slot)slot, decayed != 0);
+            if (range.shape[0] > 0) {
+                s = ops->fill(p->dev, &range, 0.0, err);
+            }
+        }
+    }
+    return s;
+}
+
+/* ---- to and from PyTorch's layout ---- */
+
+/* Moves between (O, K, I), ours, and (O, I, K), theirs, where K = KH KW. */
+static void permute(uint8_t *out,
+                    const uint8_t *in,
+                    const struct param_spec *spec,
+                    size_t size_bytes,
+                    bool to_outside) {
+    int64_t rows = spec->shape[0];
+    int64_t a = to_outside ? spec->shape[1] * spec->shape[2] : spec->shape[3];
+    int64_t b = to_outside ? spec->shape[3] : spec->shape[1] * spec->shape[2];
+    for (int64_t o = 0; o < rows; o++) {
+        for (int64_t y = 0; y < a; y++) {
+            for (int64_t x = 0; x < b; x++) {
+                memcpy(out + (size_t)((o * b + x) * a + y) * size_bytes,
+                       in + (size_t)((o * a + y) * b + x) * size_bytes, size_bytes);
+            }
+        }
+    }
+}
+
+/* A scratch copy where the two layouts differ; *scratch stays NULL where they do not. */
+static enum status
+layout_scratch(void **scratch, const struct entry *e, size_t size_bytes, struct error *err) {
+    *scratch = NULL;
+    if (!e->spec.conv || e->spec.shape[1] * e->spec.shape[2] == 1) {
+        return STATUS_OK;
+    }
+    *scratch = malloc(size_bytes);
+    if (*scratch == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a copy of '%s'", e->name);
+    }
+    return STATUS_OK;
+}
+
+enum status params_read(const struct params *p,
+                        int32_t index,
+                        enum param_slot slot,
+                        void *host,
+                        size_t size_bytes,
+                        struct error *err) {
+    REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
+    const struct entry *e = &p->entries[index];
+    size_t size = dtype_size_bytes(p->dtype);
+    REQUIRE(size_bytes == (size_t)e->count * size);
+    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
+    void *scratch;
+    TRY(layout_scratch(&scratch, e, size_bytes, err));
+    void *target = scratch != NULL ? scratch : host;
+    enum status s = p->dev->ops->download(p->dev, target, entry_data(p, e, slot), size_bytes, err);
+    if (s == STATUS_OK && scratch != NULL) {
+        permute(host, scratch, &e->spec, size, true);
+    }
+    free(scratch);
+    return s;
+}
+
+enum status params_write(struct params *p,
+                         int32_t index,
+                         enum param_slot slot,
+                         const void *host,
+                         size_t size_bytes,
+                         struct error *err) {
+    REQUIRE(index >= 0 && index < p->count && p->block[slot] != NULL);
+    const struct entry *e = &p->entries[index];
+    size_t size = dtype_size_bytes(p->dtype);
+    REQUIRE(size_bytes == (size_t)e->count * size);
+    REQUIRE(slot == PARAM_VALUE || e->class != CLASS_BUFFER);
+    void *scratch;
+    TRY(layout_scratch(&scratch, e, size_bytes, err));
+    if (scratch != NULL) {
+        permute(scratch, host, &e->spec, size, false);
+    }
+    enum status s = p->dev->ops->upload(p->dev, entry_data(p, e, slot),
+                                        scratch != NULL ? scratch : host, size_bytes, err);
+    if (s == STATUS_OK && scratch != NULL) {
+        s = p->dev->ops->sync(p->dev, err); /* upload may still read the scratch */
+    }
+    free(scratch);
+    if (s == STATUS_OK && slot == PARAM_VALUE) {
+        s = renew_working(p, e, err);
+    }
+    return s;
+}

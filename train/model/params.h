@@ -1,0 +1,160 @@
+/*
+ * params: one table of all tensors of a model: names, shapes, initial values, and where each lies
+ * in a few flat blocks of device memory.
+ *
+ * A model adds its tensors, params_alloc places them, after that everything goes by index.
+ *
+ *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
+ *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
+ *   m, v    [ decayed ... | undecayed ... ]                   between two tensors stays zero
+ *   working [ decayed ... ]                                   copies of the model's half type
+ *
+ * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:
+ * saved with the model, never touched by the optimiser.
+ *
+ * Names are those of timm (image) and Hugging Face (text) behind a prefix, and what is read and
+ * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
+ * (O, KH, KW, I) in device memory.
+ *
+ * A model of a half type (bf16, fp16) keeps values, gradients and moments in f32. Operators read
+ * the working copies, and only those with two dimensions or more have one; the optimiser and
+ * params_write renew them.
+ *
+ * Decay: every trainable tensor decays but those with one dimension and names ending in ".bias".
+ *
+ * Threading : one owner.
+ * Ownership : the table owns its blocks and names; tensors are views until params_destroy. The
+ *             device is borrowed and must outlive the table.
+ */
+#ifndef TRAIN_MODEL_PARAMS_H
+#define TRAIN_MODEL_PARAMS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct params;
+
+enum { PARAM_MAX_NAME_BYTES = 128 }; /* with the prefix and the terminating zero */
+
+enum param_init {
+    PARAM_INIT_ZEROS,
+    PARAM_INIT_ONES,
+    PARAM_INIT_NORMAL,  /* mean 0, deviation init_scale */
+    PARAM_INIT_UNIFORM, /* in [-init_scale, init_scale) */
+};
+
+enum param_kind {
+    PARAM_TRAINED,
+    PARAM_BUFFER /* running statistics: no gradient, no optimiser state */
+};
+
+struct param_spec {
+    const char *name;               /* copied; the table's prefix goes before it */
+    int32_t ndim;                   /* [0, TENSOR_MAX_DIMS] */
+    int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N) */
+    bool conv;                      /* outside, the shape is (O, I, KH, KW); needs ndim == 4 */
+    bool adjacent; /* directly behind the previous tensor that decays (or does not) as this one */
+    enum param_kind kind;
+    enum param_init init;
+    double init_scale;
+};
+
+struct param_info {
+    const char *name; /* with prefix */
+    int32_t ndim;
+    int64_t shape[TENSOR_MAX_DIMS]; /* outside: PyTorch's */
+    int64_t count;                  /* elements */
+    enum param_kind kind;
+    bool decay;
+};
+
+enum param_slot { PARAM_VALUE, PARAM_GRAD, PARAM_M, PARAM_V };
+
+struct params_bytes {
+    size_t value_bytes;
+    size_t grad_bytes;
+    size_t moments_bytes; /* m and v together */
+    size_t working_bytes; /* copies of a half type */
+};
+
+enum status params_create(struct params **out, struct error *err);
+void params_destroy(struct params *p); /* accepts NULL */
+
+/* The prefix of the tensors added next, e.g. "image."; copied. Returns OK or LIMIT. */
+enum status params_set_prefix(struct params *p, const char *prefix, struct error *err);
+
+/* Adds one tensor; *index counts from 0 in order of addition. Not after params_alloc.
+ * Returns OK, NOMEM, LIMIT (name too long) or EXISTS (same name). */
+enum status
+params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err);
+
+/* How many moments the optimiser keeps: 2, m and v (the default), or 1, m alone. Not after
+ * params_alloc. */
+void params_set_moments(struct params *p, int32_t count);
+int32_t params_moments(const struct params *p);
+
+/* What params_alloc will take; training: with gradients and moments. */
+struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training);
+
+/* Allocates the blocks, zeroed. dtype: F32, or F64, BF16 or F16 on a device that has it. Without
+ * training only values and working copies exist. Returns OK, NOMEM or DEVICE. */
+enum status params_alloc(struct params *p,
+                         struct device *dev,
+                         enum dtype dtype,
+                         bool training,
+                         struct error *err);
+
+/* Fills every value: a pure function of seed, index, shape and init. Gradients, m and v become 0.
+ * Returns OK, NOMEM or DEVICE. */
+enum status params_init(struct params *p, uint64_t seed, struct error *err);
+
+int32_t params_count(const struct params *p);
+int32_t params_find(const struct params *p, const char *name); /* -1: none */
+struct param_info params_info(const struct params *p, int32_t index);
+enum dtype params_dtype(const struct params *p); /* of values: F32 for a half type */
+
+/* Elements of all trained tensors (or of all buffers). */
+int64_t params_element_count(const struct params *p, enum param_kind kind);
+
+/* Views in device layout, as operators take them: params_tensor gives the working copy where there
+ * is one. params_grad of a buffer is not wanted (data NULL, ndim 0). */
+struct tensor params_tensor(const struct params *p, int32_t index);
+struct tensor params_grad(const struct params *p, int32_t index);
+
+/* All decayed or all undecayed trained tensors of a slot as one flat tensor (1-D, may have 0
+ * elements). Needs training for slots other than PARAM_VALUE. */
+struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed);
+
+/* The working copies of params_range(p, PARAM_VALUE, decayed), as one flat tensor; not wanted where
+ * there are none. */
+struct tensor params_working(const struct params *p, bool decayed);
+
+/* Copies one tensor out of or into device memory in PyTorch's layout and the table's dtype.
+ * size_bytes is that of info.count elements. Slots other than PARAM_VALUE: trained tensors of a
+ * table with training only. Returns OK, NOMEM or DEVICE. */
+enum status params_read(const struct params *p,
+                        int32_t index,
+                        enum param_slot slot,
+                        void *host,
+                        size_t size_bytes,
+                        struct error *err);
+enum status params_write(struct params *p,
+                         int32_t index,
+                         enum param_slot slot,
+                         const void *host,
+                         size_t size_bytes,
+                         struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,396 @@
+/*
+ * The tower is a list of units (convolution + batch norm + residual + activation, one operator)
+ * arranged in blocks:
+ *
+ *   basic       x -> 3x3/s -> 3x3 -> + shortcut -> relu
+ *   bottleneck  x -> 1x1 -> 3x3/s -> 1x1 -> + shortcut -> relu
+ *   shortcut    x, or 1x1/s, or 2x2 average pool and 1x1
+ *
+ * Memory. In training every unit keeps its output and what is before its batch norm (`kept`), and
+ * the backward pass walks four equal slots of `scratch`: one holds dL/d(output of the block), the
+ * others what arises inside, and at the end of a block one of them holds dL/d(its input). Without
+ * training the same four slots hold the activations themselves, and nothing else is kept.
+ *
+ * This file describes and places; resnet_pass.c computes.
+ */
+#include "train/model/resnet.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/model/carve_internal.h"
+#include "train/model/resnet_internal.h"
+
+enum { BOTTLENECK_EXPANSION = 4 };
+
+/* ---- description ---- */
+
+enum status resnet_preset(struct resnet_options *opt, const char *name, struct error *err) {
+    static const struct {
+        const char *name;
+        bool bottleneck, deep_stem, average_down;
+        int32_t blocks[4];
+    } presets[] = {
+        {"resnet10t", false, true, true, {1, 1, 1, 1}},
+        {"resnet18", false, false, false, {2, 2, 2, 2}},
+        {"resnet34", false, false, false, {3, 4, 6, 3}},
+        {"resnet50", true, false, false, {3, 4, 6, 3}},
+    };
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *opt = (struct resnet_options){.bottleneck = presets[i].bottleneck,
+                                           .deep_stem = presets[i].deep_stem,
+                                           .average_down = presets[i].average_down,
+                                           .width = 64,
+                                           .stem = RESNET_STEM_STANDARD,
+                                           .image_px = 224,
+                                           .max_batch = 1,
+                                           .training = true};
+            memcpy(opt->blocks, presets[i].blocks, sizeof(opt->blocks));
+            return STATUS_OK;
+        }
+    }
+    return error_set(err, STATUS_USAGE,
+                     "unknown image tower '%s' (resnet10t, resnet18, resnet34, resnet50)", name);
+}
+
+static enum status check_options(const struct resnet_options *o, struct error *err) {
+    if (o->width < 8 || o->width > 1024 || o->width % 8 != 0) {
+        return error_set(err, STATUS_USAGE, "image tower width %d is not a multiple of 8 in 8-1024",
+                         (int)o->width);
+    }
+    if (o->image_px < 8 || o->image_px > 4096) {
+        return error_set(err, STATUS_USAGE, "image size %d px is not in 8-4096", (int)o->image_px);
+    }
+    if (o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH) {
+        return error_set(err, STATUS_USAGE, "batch of %d images is not in 1-%d", (int)o->max_batch,
+                         RESNET_MAX_BATCH);
+    }
+    for (int32_t s = 0; s < 4; s++) {
+        if (o->blocks[s] < 1 || o->blocks[s] > 64) {
+            return error_set(err, STATUS_USAGE, "stage %d has %d blocks, not 1-64", (int)s + 1,
+                             (int)o->blocks[s]);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status add_vector(struct resnet *r,
+                              int32_t *index,
+                              const char *prefix,
+                              const char *name,
+                              int64_t count,
+                              enum param_kind kind,
+                              enum param_init init,
+                              struct error *err) {
+    char full[PARAM_MAX_NAME_BYTES];
+    snprintf(full, sizeof(full), "%s.%s", prefix, name);
+    struct param_spec spec = {
+        .name = full, .ndim = 1, .shape = {count}, .kind = kind, .init = init};
+    return params_add(r->params, index, &spec, err);
+}
+
+/* Adds a unit's tensors under timm's names of its convolution and its batch norm. gamma_init is
+ * ZEROS for the last unit of a block, which so begins as its shortcut. */
+static enum status add_unit(struct resnet *r,
+                            struct unit *u,
+                            const char *conv,
+                            const char *norm,
+                            enum param_init gamma_init,
+                            struct error *err) {
+    char full[PARAM_MAX_NAME_BYTES];
+    snprintf(full, sizeof(full), "%s.weight", conv);
+    double fan_out = (double)u->out_channels * u->kernel * u->kernel;
+    struct param_spec weight = {.name = full,
+                                .ndim = 4,
+                                .shape = {u->out_channels, u->kernel, u->kernel, u->in_channels},
+                                .conv = true,
+                                .init = PARAM_INIT_NORMAL,
+                                .init_scale = sqrt(2.0 / fan_out)};
+    TRY(params_add(r->params, &u->weight, &weight, err));
+    int64_t c = u->out_channels;
+    TRY(add_vector(r, &u->gamma, norm, "weight", c, PARAM_TRAINED, gamma_init, err));
+    TRY(add_vector(r, &u->beta, norm, "bias", c, PARAM_TRAINED, PARAM_INIT_ZEROS, err));
+    TRY(add_vector(r, &u->running_mean, norm, "running_mean", c, PARAM_BUFFER, PARAM_INIT_ZEROS,
+                   err));
+    return add_vector(r, &u->running_var, norm, "running_var", c, PARAM_BUFFER, PARAM_INIT_ONES,
+                      err);
+}
+
+static struct unit describe_unit(int32_t in_channels,
+                                 int32_t out_channels,
+                                 int32_t kernel,
+                                 int32_t stride,
+                                 int32_t in_px) {
+    int32_t pad = kernel / 2;
+    return (struct unit){.in_channels = in_channels,
+                         .out_channels = out_channels,
+                         .kernel = kernel,
+                         .stride = stride,
+                         .pad = pad,
+                         .in_px = in_px,
+                         .out_px = (in_px + 2 * pad - kernel) / stride + 1,
+                         .act = ACTIVATION_RELU};
+}
+
+/* conv1 + bn1, or conv1.0 .1, conv1.3 .4, conv1.6 + bn1. */
+static enum status build_stem(struct resnet *r, struct error *err) {
+    const struct resnet_options *o = &r->opt;
+    int32_t width = o->width;
+    int32_t stride = o->stem == RESNET_STEM_SMALL ? 1 : 2;
+    if (o->deep_stem) {
+        r->stem_count = 3;
+        r->stem[0] = describe_unit(3, width / 8 * 3, 3, stride, o->image_px);
+        r->stem[1] = describe_unit(width / 8 * 3, width / 2, 3, 1, r->stem[0].out_px);
+        r->stem[2] = describe_unit(width / 2, width, 3, 1, r->stem[0].out_px);
+        TRY(add_unit(r, &r->stem[0], "conv1.0", "conv1.1", PARAM_INIT_ONES, err));
+        TRY(add_unit(r, &r->stem[1], "conv1.3", "conv1.4", PARAM_INIT_ONES, err));
+        TRY(add_unit(r, &r->stem[2], "conv1.6", "bn1", PARAM_INIT_ONES, err));
+    } else {
+        int32_t kernel = o->stem == RESNET_STEM_SMALL ? 3 : 7;
+        r->stem_count = 1;
+        r->stem[0] = describe_unit(3, width, kernel, stride, o->image_px);
+        TRY(add_unit(r, &r->stem[0], "conv1", "bn1", PARAM_INIT_ONES, err));
+    }
+    r->stem_px = r->stem[0].out_px;
+    r->has_pool = o->stem == RESNET_STEM_STANDARD;
+    r->pool_px =
+        r->has_pool ? (r->stem_px + 2 * MAX_POOL.pad - MAX_POOL.kernel) / 2 + 1 : r->stem_px;
+    return STATUS_OK;
+}
+
+/* One block named `name` ("layer2.0"); returns its output through channels and px. */
+static enum status build_block(struct resnet *r,
+                               struct block *b,
+                               const char *name,
+                               int32_t planes,
+                               int32_t stride,
+                               int32_t *channels,
+                               int32_t *px,
+                               struct error *err) {
+    int32_t in_channels = *channels;
+    int32_t out_channels = planes * (r->opt.bottleneck ? BOTTLENECK_EXPANSION : 1);
+    b->unit_count = r->opt.bottleneck ? 3 : 2;
+    if (r->opt.bottleneck) {
+        b->units[0] = describe_unit(in_channels, planes, 1, 1, *px);
+        b->units[1] = describe_unit(planes, planes, 3, stride, *px);
+        b->units[2] = describe_unit(planes, out_channels, 1, 1, b->units[1].out_px);
+    } else {
+        b->units[0] = describe_unit(in_channels, planes, 3, stride, *px);
+        b->units[1] = describe_unit(planes, planes, 3, 1, b->units[0].out_px);
+    }
+    char conv[64];
+    char norm[64];
+    for (int32_t i = 0; i < b->unit_count; i++) {
+        snprintf(conv, sizeof(conv), "%s.conv%d", name, (int)i + 1);
+        snprintf(norm, sizeof(norm), "%s.bn%d", name, (int)i + 1);
+        bool last = i + 1 == b->unit_count;
+        TRY(add_unit(r, &b->units[i], conv, norm, last ? PARAM_INIT_ZEROS : PARAM_INIT_ONES, err));
+    }
+    b->has_shortcut = stride != 1 || in_channels != out_channels;
+    if (b->has_shortcut) {
+        /* With an average pool before it, timm's names are .1 and .2, even where the pool itself
+         * falls away because the stride is 1. */
+        bool average = r->opt.average_down;
+        b->has_average = average && stride != 1;
+        b->shortcut = describe_unit(in_channels, out_channels, 1, average ? 1 : stride,
+                                    b->has_average ? (*px + 1) / 2 : *px);
+        b->shortcut.act = ACTIVATION_NONE;
+        snprintf(conv, sizeof(conv), "%s.downsample.%d", name, average ? 1 : 0);
+        snprintf(norm, sizeof(norm), "%s.downsample.%d", name, average ? 2 : 1);
+        TRY(add_unit(r, &b->shortcut, conv, norm, PARAM_INIT_ONES, err));
+    }
+    *channels = out_channels;
+    *px = b->units[b->unit_count - 1].out_px;
+    return STATUS_OK;
+}
+
+static enum status build(struct resnet *r, struct error *err) {
+    TRY(build_stem(r, err));
+    int32_t channels = r->opt.width;
+    int32_t px = r->pool_px;
+    int32_t next = 0;
+    for (int32_t stage = 0; stage < 4; stage++) {
+        int32_t planes = r->opt.width << stage;
+        for (int32_t i = 0; i < r->opt.blocks[stage]; i++) {
+            char name[32];
+            snprintf(name, sizeof(name), "layer%d.%d", (int)stage + 1, (int)i);
+            int32_t stride = stage > 0 && i == 0 ? 2 : 1;
+            TRY(build_block(r, &r->blocks[next++], name, planes, stride, &channels, &px, err));
+        }
+    }
+    r->feature_count = channels;
+    return STATUS_OK;
+}
+
+enum status resnet_create(struct resnet **out,
+                          struct params *p,
+                          const struct resnet_options *opt,
+                          struct error *err) {
+    *out = NULL;
+    TRY(check_options(opt, err));
+    struct resnet *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the image tower");
+    }
+    enum status s = STATUS_OK;
+    r->params = p;
+    r->opt = *opt;
+    r->block_count = opt->blocks[0] + opt->blocks[1] + opt->blocks[2] + opt->blocks[3];
+    r->blocks = calloc((size_t)r->block_count, sizeof(*r->blocks));
+    if (r->blocks == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for the image tower");
+        goto fail;
+    }
+    TRY_OR_FAIL(s, build(r, err));
+    *out = r;
+    return STATUS_OK;
+fail:
+    resnet_destroy(r);
+    return s;
+}
+
+void resnet_destroy(struct resnet *r) {
+    if (r == NULL) {
+        return;
+    }
+    free(r->blocks);
+    free(r);
+}
+
+int32_t resnet_feature_count(const struct resnet *r) {
+    return r->feature_count;
+}
+
+/* ---- memory ---- */
+
+static int64_t unit_out_elements(const struct resnet *r, const struct unit *u) {
+    return (int64_t)r->opt.max_batch * u->out_px * u->out_px * u->out_channels;
+}
+
+static int64_t largest(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Elements of the largest activation (or of its gradient). */
+static int64_t slot_elements(const struct resnet *r) {
+    int64_t n = (int64_t)r->opt.max_batch * r->opt.image_px * r->opt.image_px * 3;
+    for (int32_t i = 0; i < r->stem_count; i++) {
+        n = largest(n, unit_out_elements(r, &r->stem[i]));
+    }
+    for (int32_t k = 0; k < r->block_count; k++) {
+        const struct block *b = &r->blocks[k];
+        for (int32_t i = 0; i < b->unit_count; i++) {
+            n = largest(n, unit_out_elements(r, &b->units[i]));
+        }
+        if (b->has_shortcut) {
+            n = largest(n, unit_out_elements(r, &b->shortcut));
+        }
+    }
+    return n; /* a pool's output is smaller than its input, which is in the list */
+}
+
+/* What a layout pass carries along. */
+struct layout {
+    const struct resnet *r;
+    enum dtype dtype;
+    struct carve *kept;
+    struct tensor mean, rstd; /* shared by all units without training */
+};
+
+/* An activation (max_batch, px, px, channels): its own in training, else in the given slot. */
+static struct tensor
+place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t channels) {
+    const struct resnet *r = l->r;
+    if (!r->opt.training) {
+        return shaped(&r->slots[slot], r->opt.max_batch, px, channels);
+    }
+    return carve_take(l->kept, tensor_4d(NULL, l->dtype, r->opt.max_batch, px, px, channels));
+}
+
+static void place_unit(const struct layout *l, struct unit *u, int32_t slot) {
+    const struct resnet *r = l->r;
+    u->out = place_activation(l, slot, u->out_px, u->out_channels);
+    if (!r->opt.training) {
+        u->pre = shaped(&r->dpre, r->opt.max_batch, u->out_px, u->out_channels);
+        u->mean = first_rows(l->mean, u->out_channels);
+        u->rstd = first_rows(l->rstd, u->out_channels);
+        return;
+    }
+    u->pre = carve_take(l->kept, u->out);
+    u->mean = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
+    u->rstd = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
+}
+
+/* Without training the block's input stays in its slot until it was added to the output; the three
+ * others are enough for the rest. Returns the slot of the output. */
+static int32_t place_block(const struct layout *l, struct block *b, int32_t in) {
+    int32_t a = (in + 1) % SLOT_COUNT;
+    int32_t c = (in + 2) % SLOT_COUNT;
+    int32_t d = (in + 3) % SLOT_COUNT;
+    if (b->has_average) {
+        b->averaged = place_activation(l, a, b->shortcut.in_px, b->shortcut.in_channels);
+    }
+    if (b->has_shortcut) {
+        place_unit(l, &b->shortcut, c);
+    }
+    place_unit(l, &b->units[0], a);
+    place_unit(l, &b->units[1], d);
+    if (b->unit_count == 2) {
+        return d;
+    }
+    place_unit(l, &b->units[2], a);
+    return a;
+}
+
+static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, struct carve *scratch) {
+    int64_t n = r->opt.max_batch;
+    struct tensor slot = tensor_1d(NULL, dtype, slot_elements(r));
+    for (int32_t i = 0; i < SLOT_COUNT; i++) {
+        r->slots[i] = carve_take(scratch, slot);
+    }
+    r->dpre = carve_take(scratch, slot);
+    struct layout l = {.r = r, .dtype = dtype, .kept = kept};
+    if (!r->opt.training) {
+        l.mean = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
+        l.rstd = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
+    }
+    int32_t at = 0;
+    r->input = place_activation(&l, at, r->opt.image_px, 3);
+    for (int32_t i = 0; i < r->stem_count; i++) {
+        at = (at + 1) % SLOT_COUNT;
+        place_unit(&l, &r->stem[i], at);
+    }
+    if (r->has_pool) {
+        at = (at + 1) % SLOT_COUNT;
+        r->pooled = place_activation(&l, at, r->pool_px, r->opt.width);
+        r->pool_places =
+            carve_take(r->opt.training ? kept : scratch,
+                       tensor_4d(NULL, DTYPE_I32, n, r->pool_px, r->pool_px, r->opt.width));
+    }
+    for (int32_t k = 0; k < r->block_count; k++) {
+        at = place_block(&l, &r->blocks[k], at);
+    }
+    r->features = carve_take(kept, tensor_2d(NULL, dtype, n, r->feature_count));
+}
+
+void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes) {
+    struct carve kept = {0};
+    struct carve scratch = {0};
+    lay_out(r, dtype, &kept, &scratch);
+    *kept_bytes = kept.used_bytes;
+    *scratch_bytes = scratch.used_bytes;
+}
+
+void resnet_attach(struct resnet *r,
+                   struct device *dev,
+                   enum dtype dtype,
+                   void *kept,
+                   void *scratch) {
+    r->dev = dev;
+    struct carve k = {.base = kept};
+    struct carve s = {.base = scratch};
+    lay_out(r, dtype, &k, &s);
+}

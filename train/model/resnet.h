@@ -1,0 +1,106 @@
+/*
+ * resnet: image towers of timm's ResNet family, forward and backward by hand over the operator
+ * table.
+ *
+ *   images u8 (N, S, S, 3) -> normalise -> stem -> 4 stages of blocks -> global average -> (N, F)
+ *
+ * Parameter names are timm's (conv1.weight, layer1.0.conv1.weight, layer2.0.downsample.0.weight,
+ * ...) behind the table's prefix; there is no classifier and no num_batches_tracked. Batch norm:
+ * eps 1e-5, momentum 0.1. Initial values: convolutions normal with deviation sqrt(2 / fan_out), the
+ * last batch norm of every block with gamma 0, all others 1.
+ *
+ * Threading : one owner.
+ * Ownership : parameters belong to the table, activations to the memory given at attach; the tower
+ *             owns only its description. Images are the caller's.
+ */
+#ifndef TRAIN_MODEL_RESNET_H
+#define TRAIN_MODEL_RESNET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/image_norm.h"
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/model/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { RESNET_MAX_BATCH = 1 << 20 };
+
+enum resnet_pass {
+    RESNET_INFERENCE, /* running statistics, nothing is kept */
+    RESNET_TRAINING,  /* statistics of the batch, and the running ones move towards them */
+    RESNET_REPLAY,    /* a training pass once more: the running statistics stay */
+};
+
+enum resnet_stem {
+    RESNET_STEM_STANDARD, /* 7x7 stride 2, or the preset's three 3x3, then 3x3 max pool stride 2 */
+    RESNET_STEM_SMALL,    /* 3x3 stride 1, or three 3x3 stride 1; no pool: for 32-64 px */
+};
+
+struct resnet_options {
+    bool bottleneck;   /* 1x1, 3x3, 1x1 with expansion 4 (stride on the 3x3); else two 3x3 */
+    bool deep_stem;    /* three 3x3 of width 3/8, 1/2 and 1 (timm: deep tiered); else one 7x7 */
+    bool average_down; /* shortcut: 2x2 average pool, then 1x1; else 1x1 with stride */
+    int32_t blocks[4]; /* per stage, each >= 1 */
+    int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
+    enum resnet_stem stem;
+    enum image_norm_kind norm; /* what the bytes of the input are brought to; CLIP */
+    int32_t image_px;          /* S, side of the input, >= 8 */
+    int32_t max_batch;         /* N at most */
+    bool training;             /* false: no backward, buffers are reused from block to block */
+};
+
+/* Fills *opt for "resnet10t", "resnet18", "resnet34" or "resnet50": standard stem, 224 px, batch 1,
+ * training. Returns OK or USAGE (unknown, with the list of names in the message). */
+enum status resnet_preset(struct resnet_options *opt, const char *name, struct error *err);
+
+struct resnet;
+
+/* Adds the tower's tensors to `p`, which is borrowed until destroy. Returns OK, NOMEM, LIMIT,
+ * EXISTS (from the table) or USAGE (an option out of range). */
+enum status resnet_create(struct resnet **out,
+                          struct params *p,
+                          const struct resnet_options *opt,
+                          struct error *err);
+void resnet_destroy(struct resnet *r); /* accepts NULL */
+
+int32_t resnet_feature_count(const struct resnet *r); /* F */
+
+/* Device memory the tower wants: `kept` holds what lives from forward to backward and the features,
+ * `scratch` holds nothing between two calls and may be shared with other towers. Call before
+ * attach. */
+void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes);
+
+/* Places all activations; dtype is that of the table. Call once, before forward. */
+void resnet_attach(struct resnet *r,
+                   struct device *dev,
+                   enum dtype dtype,
+                   void *kept,
+                   void *scratch);
+
+/* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. A training pass and its replay need
+ * options.training. *features (N, F) is a view until the next forward. Returns OK or what the
+ * device says. */
+enum status resnet_forward(struct resnet *r,
+                           struct tensor *features,
+                           const struct tensor *images,
+                           enum resnet_pass pass,
+                           struct error *err);
+
+/* After a training pass or its replay: gradients of all parameters, set or added by mode. dfeatures
+ * (N, F). */
+enum status resnet_backward(struct resnet *r,
+                            const struct tensor *dfeatures,
+                            enum write_mode mode,
+                            struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

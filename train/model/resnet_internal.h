@@ -1,0 +1,70 @@
+/*
+ * What resnet.c (description and memory) and resnet_pass.c (forward and backward) share.
+ */
+#ifndef TRAIN_MODEL_RESNET_INTERNAL_H
+#define TRAIN_MODEL_RESNET_INTERNAL_H
+
+#include "train/model/carve_internal.h"
+#include "train/model/resnet.h"
+
+enum { SLOT_COUNT = 4, STEM_MAX_UNITS = 3, BLOCK_MAX_UNITS = 3 };
+
+struct unit {
+    int32_t weight, gamma, beta, running_mean, running_var; /* indices in the table */
+    int32_t in_channels, out_channels;
+    int32_t kernel, stride, pad;
+    int32_t in_px, out_px;
+    enum activation act;
+    struct tensor out, pre;   /* (max_batch, P, P, C) */
+    struct tensor mean, rstd; /* (C) */
+};
+
+struct block {
+    struct unit units[BLOCK_MAX_UNITS];
+    int32_t unit_count;
+    bool has_shortcut; /* `shortcut` is used; else the input itself is added */
+    bool has_average;  /* `averaged` goes before it */
+    struct unit shortcut;
+    struct tensor averaged; /* (max_batch, P, P, C in) */
+};
+
+/* A gradient on its way to a unit (kernels/ops.h). Two, for a unit takes one and gives one. */
+struct handoffs {
+    struct conv_bn_handoff at[2];
+    struct tensor pre[2];
+    const struct unit *to[2]; /* NULL: none */
+    int32_t next;             /* the one that is given next */
+};
+
+struct resnet {
+    struct params *params;
+    struct resnet_options opt;
+    struct device *dev; /* NULL before attach */
+    struct handoffs handoffs;
+
+    struct unit stem[STEM_MAX_UNITS];
+    int32_t stem_count;
+    bool has_pool;
+    int32_t stem_px, pool_px;
+    struct block *blocks;
+    int32_t block_count;
+    int32_t feature_count;
+
+    struct tensor input;             /* (max_batch, S, S, 3) */
+    struct tensor pooled;            /* (max_batch, P, P, C) */
+    struct tensor pool_places;       /* the same, i32 */
+    struct tensor features;          /* (max_batch, F) */
+    struct tensor slots[SLOT_COUNT]; /* 1-D, each as large as the largest activation */
+    struct tensor dpre;              /* the same */
+};
+
+static const struct pool_params MAX_POOL = {.kernel = 3, .stride = 2, .pad = 1};
+static const struct pool_params AVERAGE_POOL = {.kernel = 2, .stride = 2, .pad = 0};
+
+/* The same memory with another shape. */
+static inline struct tensor
+shaped(const struct tensor *slot, int64_t n, int64_t px, int64_t channels) {
+    return tensor_4d(slot->data, slot->dtype, n, px, px, channels);
+}
+
+#endif

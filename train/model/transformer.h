@@ -1,0 +1,118 @@
+/*
+ * transformer: text towers of DistilBERT's shape, forward and backward by hand over the operator
+ * table.
+ *
+ *   tokens (R) -> word + position embedding -> LN -> dropout -> blocks -> first token (N, D)
+ *   block: x = LN(x + out(attention(x)));  x = LN(x + dropout(lin2(GELU(lin1(x)))))
+ *
+ * Post-norm, eps 1e-12, learned positions, keys beyond a caption's length masked; dropout as
+ * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. Where
+ * only the first token is asked for, the last block does its FFN for that token alone: the same
+ * numbers for less work. Or the mean over the caption's tokens is what is asked for.
+ *
+ * Captions lie in a list of rows, packed or padded: their numbers are the same.
+ *
+ * Parameter names are Hugging Face's (embeddings.word_embeddings.weight,
+ * transformer.layer.0.attention.q_lin.weight, ...) behind the table's prefix. q_lin, k_lin and
+ * v_lin lie side by side in memory, so that one product makes all three. Initial values: weights
+ * and embeddings normal with deviation 0.02, biases 0, LN 1 and 0.
+ *
+ * Threading : one owner.
+ * Ownership : parameters belong to the table, activations to the memory given at attach.
+ */
+#ifndef TRAIN_MODEL_TRANSFORMER_H
+#define TRAIN_MODEL_TRANSFORMER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/model/params.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TRANSFORMER_MAX_BATCH = 1 << 20 };
+
+enum transformer_pool {
+    TRANSFORMER_POOL_FIRST, /* the first token's row */
+    TRANSFORMER_POOL_MEAN,  /* the mean of the caption's rows */
+};
+
+struct transformer_options {
+    int32_t layers;         /* >= 1 */
+    int32_t dim;            /* D, a multiple of heads */
+    int32_t heads;          /* >= 1 */
+    int32_t ffn_dim;        /* >= 1 */
+    int32_t vocab_count;    /* V, rows of the word table; to be set */
+    int32_t position_count; /* rows of the position table, >= max_tokens; 0: max_tokens */
+    int32_t max_tokens;     /* T at most (30) */
+    int32_t max_batch;      /* N at most */
+    float dropout;          /* [0, 1); 0.1 */
+    enum transformer_pool pool;
+    bool training; /* false: no backward, blocks share one set of buffers */
+};
+
+/* Fills *opt for "distil" (6 layers of 768, 12 heads, FFN 3072, 512 positions), "small" (4 x 384,
+ * 6 heads) or "tiny" (2 x 192, 3 heads): dropout 0.1, 30 tokens, batch 1, training; vocab_count
+ * is left 0. Returns OK or USAGE (unknown, with the list of names in the message). */
+enum status
+transformer_preset(struct transformer_options *opt, const char *name, struct error *err);
+
+struct transformer;
+
+/* Adds the tower's tensors to `p`, which is borrowed until destroy. Returns OK, NOMEM, LIMIT,
+ * EXISTS (from the table) or USAGE (an option out of range). */
+enum status transformer_create(struct transformer **out,
+                               struct params *p,
+                               const struct transformer_options *opt,
+                               struct error *err);
+void transformer_destroy(struct transformer *t); /* accepts NULL */
+
+/* As resnet_memory and resnet_attach. */
+void transformer_memory(struct transformer *t,
+                        enum dtype dtype,
+                        size_t *kept_bytes,
+                        size_t *scratch_bytes);
+void transformer_attach(struct transformer *t,
+                        struct device *dev,
+                        enum dtype dtype,
+                        void *kept,
+                        void *scratch);
+
+/* A batch of captions. */
+struct transformer_batch {
+    struct tensor tokens;  /* (R) i32 on the device, N <= R <= max_batch max_tokens */
+    struct tensor starts;  /* (N) i32 on the device, first row of each, N <= max_batch */
+    struct tensor lengths; /* (N) i32 on the device, each in [1, T]; see struct segments */
+    int64_t longest;       /* T <= max_tokens, no shorter than any */
+    /* Keys of dropout, on the device; read where it is active, in the backward pass too. */
+    const uint64_t *sample_ids; /* (N) */
+    const struct step_values *values;
+    uint64_t seed;
+};
+
+/* training: dropout is active; needs options.training. *features (N, D) is a view until the next
+ * forward. Returns OK or what the device says. */
+enum status transformer_forward(struct transformer *t,
+                                struct tensor *features,
+                                const struct transformer_batch *batch,
+                                bool training,
+                                struct error *err);
+
+/* After a training forward of the same batch: gradients of all parameters, set or added by mode.
+ * dfeatures (N, D). */
+enum status transformer_backward(struct transformer *t,
+                                 const struct tensor *dfeatures,
+                                 const struct transformer_batch *batch,
+                                 enum write_mode mode,
+                                 struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

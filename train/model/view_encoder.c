@@ -1,0 +1,470 @@
+/*
+ * One tower, one head, one memory plan. The head's first half is a convolution of 1 x 1 pixels with
+ * batch norm and ReLU, which is the one operator that has a linear layer with batch norm:
+ *
+ *   parameters   the table's blocks
+ *   kept         image tower | head
+ *   scratch      of the tower
+ *   input        the views; whole batches in slots
+ *
+ * all for the views of one micro-batch, but for the embeddings, which are those of the whole batch:
+ * a part's first views go to the embeddings' first half, its second ones to the second. The order
+ * of the passes is dual_encoder's.
+ */
+#include "train/model/view_encoder.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "formats/base/hash.h"
+#include "kernels/device_stream.h"
+#include "train/model/carve_internal.h"
+#include "train/model/encoder_internal.h"
+
+struct view_encoder {
+    struct view_encoder_options opt;
+    struct params *params;
+    struct resnet *image;
+    int32_t feature_count;
+    int32_t held_count; /* H: images that the tower holds, both views counted */
+    int32_t hidden_weight, gamma, beta, running_mean, running_var; /* (D, F), (D) */
+    int32_t weight, bias;                                          /* (E, D), (E) */
+    struct dual_encoder_memory memory;
+
+    struct device *dev; /* NULL when only planned */
+    struct encoder_blocks blocks;
+    struct tensor images;                              /* (H, S, S, 3) u8 */
+    struct tensor slot_images[DUAL_ENCODER_MAX_SLOTS]; /* (max_batch, S, S, 3) u8, see put */
+    int32_t slot_count[DUAL_ENCODER_MAX_SLOTS];        /* images of the batch that was put there */
+    struct tensor features;          /* (n, F) of the last forward, in the tower's memory */
+    struct tensor pre, hidden;       /* (H, 1, 1, D) */
+    struct tensor mean, rstd;        /* (D) */
+    struct tensor z, norm;           /* (H, E), (H) */
+    struct tensor out;               /* (max_batch, E) */
+    struct tensor dpre, dhidden;     /* as pre and hidden */
+    struct tensor dfeatures;         /* (H, F) */
+    struct conv_bn_params hidden_op; /* .training is set by each pass */
+};
+
+/* ---- description and plan ---- */
+
+static enum status add_vector(struct view_encoder *m,
+                              int32_t *index,
+                              const char *name,
+                              enum param_kind kind,
+                              enum param_init init,
+                              struct error *err) {
+    const struct param_spec spec = {
+        .name = name, .ndim = 1, .shape = {m->opt.hidden_dim}, .kind = kind, .init = init};
+    return params_add(m->params, index, &spec, err);
+}
+
+static enum status add_head(struct view_encoder *m, struct error *err) {
+    const struct view_encoder_options *o = &m->opt;
+    const struct param_spec hidden = {.name = "proj.0.weight",
+                                      .ndim = 2,
+                                      .shape = {o->hidden_dim, m->feature_count},
+                                      .init = PARAM_INIT_UNIFORM,
+                                      .init_scale = 1.0 / sqrt((double)m->feature_count)};
+    const struct param_spec weight = {.name = "proj.3.weight",
+                                      .ndim = 2,
+                                      .shape = {o->embed_dim, o->hidden_dim},
+                                      .init = PARAM_INIT_UNIFORM,
+                                      .init_scale = 1.0 / sqrt((double)o->hidden_dim)};
+    const struct param_spec bias = {.name = "proj.3.bias",
+                                    .ndim = 1,
+                                    .shape = {o->embed_dim},
+                                    .init = PARAM_INIT_UNIFORM,
+                                    .init_scale = weight.init_scale};
+    TRY(params_add(m->params, &m->hidden_weight, &hidden, err));
+    TRY(add_vector(m, &m->gamma, "proj.1.weight", PARAM_TRAINED, PARAM_INIT_ONES, err));
+    TRY(add_vector(m, &m->beta, "proj.1.bias", PARAM_TRAINED, PARAM_INIT_ZEROS, err));
+    TRY(add_vector(m, &m->running_mean, "proj.1.running_mean", PARAM_BUFFER, PARAM_INIT_ZEROS,
+                   err));
+    TRY(add_vector(m, &m->running_var, "proj.1.running_var", PARAM_BUFFER, PARAM_INIT_ONES, err));
+    TRY(params_add(m->params, &m->weight, &weight, err));
+    return params_add(m->params, &m->bias, &bias, err);
+}
+
+static void place_head(struct view_encoder *m, struct carve *kept) {
+    const struct view_encoder_options *o = &m->opt;
+    const enum dtype exact = statistics_dtype(o->dtype);
+    const int64_t n = m->held_count;
+    m->pre = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
+    m->hidden = carve_take(kept, m->pre);
+    m->mean = carve_take(kept, tensor_1d(NULL, exact, o->hidden_dim));
+    m->rstd = carve_take(kept, m->mean);
+    m->z = carve_take(kept, tensor_2d(NULL, o->dtype, n, o->embed_dim));
+    m->out = carve_take(kept, tensor_2d(NULL, exact, o->max_batch, o->embed_dim));
+    m->norm = carve_take(kept, tensor_1d(NULL, exact, n));
+    if (o->training) {
+        m->dpre = carve_take(kept, m->pre);
+        m->dhidden = carve_take(kept, m->pre);
+        m->dfeatures = carve_take(kept, tensor_2d(NULL, o->dtype, n, m->feature_count));
+    }
+}
+
+static void place_input(struct view_encoder *m, struct carve *input) {
+    const int64_t px = m->opt.image.image_px;
+    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, m->held_count, px, px, 3));
+    for (int32_t i = 0; i < m->opt.slots; i++) {
+        m->slot_images[i] =
+            carve_take(input, tensor_4d(NULL, DTYPE_U8, m->opt.max_batch, px, px, 3));
+    }
+}
+
+static void plan_memory(struct view_encoder *m) {
+    struct dual_encoder_memory *u = &m->memory;
+    struct carve head = {0};
+    struct carve input = {0};
+    size_t tower_bytes;
+    resnet_memory(m->image, m->opt.dtype, &tower_bytes, &u->scratch_bytes);
+    place_head(m, &head);
+    place_input(m, &input);
+    u->activations_bytes = tower_bytes + head.used_bytes;
+    u->input_bytes = input.used_bytes;
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
+}
+
+/* Everything but device memory. */
+static enum status
+describe(struct view_encoder **out, const struct view_encoder_options *opt, struct error *err) {
+    *out = NULL;
+    if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16 || opt->hidden_dim < 1 ||
+        opt->hidden_dim > 1 << 16) {
+        return error_set(err, STATUS_USAGE,
+                         "embedding size %d or that of the hidden layer, %d, is not in 1-65536",
+                         (int)opt->embed_dim, (int)opt->hidden_dim);
+    }
+    REQUIRE(opt->moments == 1 || opt->moments == 2);
+    REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
+    if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
+        return error_set(err, STATUS_USAGE, "micro-batch of %d images is not in 0-%d, the batch",
+                         (int)opt->micro_batch, (int)(opt->max_batch / 2));
+    }
+    enum status s = STATUS_OK;
+    struct view_encoder *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the model");
+    }
+    m->opt = *opt;
+    m->held_count = opt->micro_batch == 0 ? opt->max_batch : 2 * opt->micro_batch;
+    m->opt.image.max_batch = m->held_count;
+    m->opt.image.training = opt->training;
+    m->hidden_op = (struct conv_bn_params){
+        .stride = 1, .act = ACTIVATION_RELU, .eps = 1e-5f, .momentum = 0.1f};
+    TRY_OR_FAIL(s, params_create(&m->params, err));
+    params_set_moments(m->params, opt->moments);
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
+    TRY_OR_FAIL(s, resnet_create(&m->image, m->params, &m->opt.image, err));
+    TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));
+    m->feature_count = resnet_feature_count(m->image);
+    TRY_OR_FAIL(s, add_head(m, err));
+    plan_memory(m);
+    *out = m;
+    return STATUS_OK;
+fail:
+    view_encoder_destroy(m);
+    return s;
+}
+
+enum status view_encoder_plan(struct dual_encoder_memory *out,
+                              const struct view_encoder_options *opt,
+                              struct error *err) {
+    struct view_encoder *m = NULL;
+    TRY(describe(&m, opt, err));
+    *out = m->memory;
+    view_encoder_destroy(m);
+    return STATUS_OK;
+}
+
+static enum status take_memory(struct view_encoder *m, struct device *dev, struct error *err) {
+    size_t tower_bytes;
+    size_t scratch_bytes;
+    m->dev = dev;
+    REQUIRE(m->opt.slots == 0 || dev->stream != NULL);
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
+                            err));
+    resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
+    resnet_attach(m->image, dev, m->opt.dtype, m->blocks.kept, m->blocks.scratch);
+    struct carve head = {.base = (uint8_t *)m->blocks.kept + tower_bytes};
+    struct carve input = {.base = m->blocks.input};
+    place_head(m, &head);
+    place_input(m, &input);
+    return STATUS_OK;
+}
+
+enum status view_encoder_create(struct view_encoder **out,
+                                struct device *dev,
+                                const struct view_encoder_options *opt,
+                                struct error *err) {
+    struct view_encoder *m = NULL;
+    *out = NULL;
+    TRY(dev->ops->supports(dev, opt->dtype, err));
+    TRY(describe(&m, opt, err));
+    const enum status s = take_memory(m, dev, err);
+    if (s != STATUS_OK) {
+        view_encoder_destroy(m);
+        return s;
+    }
+    *out = m;
+    return STATUS_OK;
+}
+
+void view_encoder_destroy(struct view_encoder *m) {
+    if (m == NULL) {
+        return;
+    }
+    encoder_blocks_free(&m->blocks, m->dev);
+    resnet_destroy(m->image);
+    params_destroy(m->params);
+    free(m);
+}
+
+struct params *view_encoder_params(struct view_encoder *m) {
+    return m->params;
+}
+
+const struct view_encoder_options *view_encoder_get_options(const struct view_encoder *m) {
+    return &m->opt;
+}
+
+int32_t view_encoder_feature_count(const struct view_encoder *m) {
+    return m->feature_count;
+}
+
+struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m) {
+    return m->memory;
+}
+
+/* ---- passes ---- */
+
+/* A matrix (N, C) as images of one pixel (N, 1, 1, C), or a weight likewise. */
+static struct tensor as_pixels(const struct tensor *t) {
+    return tensor_4d(t->data, t->dtype, t->shape[0], 1, 1, t->shape[1]);
+}
+
+static struct tensor as_rows(const struct tensor *t) {
+    return tensor_2d(t->data, t->dtype, t->shape[0], t->shape[3]);
+}
+
+/* One micro-batch of a batch. */
+struct part {
+    int32_t start, count; /* its images */
+    int32_t view_count;   /* of each: 2, or 1 for evaluation */
+    int32_t whole_count;  /* images of the batch */
+    int32_t slot;         /* where its views lie; 0: in m->images */
+    enum resnet_pass pass;
+};
+
+static struct part part_of(const struct view_encoder *m,
+                           const struct view_encoder_batch *whole,
+                           int32_t start,
+                           enum resnet_pass pass) {
+    const int32_t left = whole->count - start;
+    const int32_t most = m->held_count / 2;
+    return (struct part){.start = start,
+                         .count = left < most ? left : most,
+                         .view_count = 2,
+                         .whole_count = whole->count,
+                         .slot = whole->slot,
+                         .pass = pass};
+}
+
+/* The part's rows of one view in a tensor of all embeddings. */
+static struct tensor view_rows(const struct part *p, const struct tensor *whole, int32_t view) {
+    return rows_from(*whole, (int64_t)view * p->whole_count + p->start, p->count);
+}
+
+/* The part's views on the device, first ones then second ones. In a slot the parts lie one behind
+ * the other. */
+static struct tensor views_of(const struct view_encoder *m, const struct part *p) {
+    const int32_t n = p->count * p->view_count;
+    return p->slot > 0 ? rows_from(m->slot_images[p->slot - 1], 2 * (int64_t)p->start, n)
+                       : first_rows(m->images, n);
+}
+
+/* The part's views, uploaded, through tower and head -> its rows of m->out, of length 1 */
+static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    const int32_t n = p->count * p->view_count;
+    const struct tensor images = views_of(m, p);
+    TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
+    const struct tensor flat = params_tensor(m->params, m->hidden_weight);
+    const struct tensor hidden_weight = as_pixels(&flat);
+    const struct tensor gamma = params_tensor(m->params, m->gamma);
+    const struct tensor beta = params_tensor(m->params, m->beta);
+    const bool replay = p->pass == RESNET_REPLAY; /* it leaves the running statistics */
+    const struct tensor running_mean =
+        replay ? NOT_WANTED : params_tensor(m->params, m->running_mean);
+    const struct tensor running_var =
+        replay ? NOT_WANTED : params_tensor(m->params, m->running_var);
+    const struct tensor in = as_pixels(&m->features);
+    const struct tensor pre = first_rows(m->pre, n);
+    const struct tensor hidden = first_rows(m->hidden, n);
+    m->hidden_op.training = p->pass != RESNET_INFERENCE;
+    TRY(ops->conv_bn(m->dev, &hidden, &pre, &m->mean, &m->rstd, &running_mean, &running_var, &in,
+                     &hidden_weight, &gamma, &beta, &NOT_WANTED, &m->hidden_op, err));
+    const struct tensor rows = as_rows(&hidden);
+    const struct tensor weight = params_tensor(m->params, m->weight);
+    const struct tensor bias = params_tensor(m->params, m->bias);
+    const struct tensor z = first_rows(m->z, n);
+    TRY(ops->linear(m->dev, &z, &NOT_WANTED, &rows, &weight, &bias, ACTIVATION_NONE, err));
+    for (int32_t v = 0; v < p->view_count; v++) {
+        const struct tensor out = view_rows(p, &m->out, v);
+        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
+        const struct tensor z_view = rows_from(m->z, v * p->count, p->count);
+        TRY(ops->l2_normalize(m->dev, &out, &norm, &z_view, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status part_forward(struct view_encoder *m,
+                                const struct view_encoder_batch *batch,
+                                const struct part *p,
+                                struct error *err) {
+    const uint8_t *const views[2] = {batch->first, batch->second};
+    for (int32_t v = 0; v < 2 && p->slot == 0; v++) {
+        const struct tensor to = rows_from(m->images, v * p->count, p->count);
+        const size_t size_bytes = tensor_size_bytes(&to);
+        const size_t image_bytes = size_bytes / (size_t)p->count;
+        TRY(m->dev->ops->upload(m->dev, to.data, views[v] + (size_t)p->start * image_bytes,
+                                size_bytes, err));
+    }
+    return part_run(m, p, err);
+}
+
+enum status view_encoder_put(struct view_encoder *m,
+                             const struct view_encoder_batch *batch,
+                             struct error *err) {
+    REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots);
+    REQUIRE(batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    const uint8_t *const views[2] = {batch->first, batch->second};
+    m->slot_count[batch->slot - 1] = batch->count;
+    for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        const struct tensor both = views_of(m, &p);
+        for (int32_t v = 0; v < 2; v++) {
+            const struct tensor to = rows_from(both, v * p.count, p.count);
+            const size_t size_bytes = tensor_size_bytes(&to);
+            const size_t image_bytes = size_bytes / (size_t)p.count;
+            TRY(m->dev->stream->copy_in(m->dev, to.data, views[v] + (size_t)start * image_bytes,
+                                        size_bytes, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot) {
+    const uint64_t numbers[2] = {(uint64_t)slot, (uint64_t)m->slot_count[slot - 1]};
+    return hash64(numbers, sizeof numbers);
+}
+
+enum status view_encoder_forward(struct view_encoder *m,
+                                 struct tensor *x,
+                                 const struct view_encoder_batch *batch,
+                                 struct error *err) {
+    REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
+        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        TRY(part_forward(m, batch, &p, err));
+    }
+    *x = first_rows(m->out, 2 * batch->count);
+    return STATUS_OK;
+}
+
+enum status view_encoder_encode(struct view_encoder *m,
+                                struct tensor *x,
+                                struct tensor *features,
+                                const uint8_t *images,
+                                int32_t count,
+                                struct error *err) {
+    REQUIRE(count >= 1 && count <= m->held_count);
+    REQUIRE(features == NULL || !dtype_is_half(m->opt.dtype));
+    const struct tensor in = first_rows(m->images, count);
+    const struct part p = {
+        .count = count, .view_count = 1, .whole_count = count, .pass = RESNET_INFERENCE};
+    TRY(m->dev->ops->upload(m->dev, in.data, images, tensor_size_bytes(&in), err));
+    TRY(part_run(m, &p, err));
+    *x = first_rows(m->out, count);
+    if (features != NULL) {
+        *features = m->features;
+    }
+    return STATUS_OK;
+}
+
+/* dX -> m->dhidden (n, 1, 1, D), and the gradients of the second linear layer. */
+static enum status output_backward(struct view_encoder *m,
+                                   const struct tensor *dx,
+                                   const struct part *p,
+                                   enum write_mode mode,
+                                   struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    const int64_t n = 2 * p->count;
+    for (int32_t v = 0; v < 2; v++) {
+        const struct tensor out = view_rows(p, &m->out, v);
+        const struct tensor dout = view_rows(p, dx, v);
+        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
+        /* z is not needed any more */
+        const struct tensor dz = rows_from(m->z, v * p->count, p->count);
+        TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout, &out, &norm, err));
+    }
+    const struct tensor dz = first_rows(m->z, n);
+    const struct tensor hidden = first_rows(m->hidden, n);
+    const struct tensor dhidden = first_rows(m->dhidden, n);
+    const struct tensor rows = as_rows(&hidden);
+    const struct tensor drows = as_rows(&dhidden);
+    const struct tensor weight = params_tensor(m->params, m->weight);
+    const struct tensor dweight = params_grad(m->params, m->weight);
+    const struct tensor dbias = params_grad(m->params, m->bias);
+    return ops->linear_bwd(m->dev, &drows, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
+                           &rows, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+}
+
+/* Backward of the part whose forward was the last one. */
+static enum status part_backward(struct view_encoder *m,
+                                 const struct tensor *dx,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    const int64_t n = 2 * p->count;
+    TRY(output_backward(m, dx, p, mode, err));
+    const struct tensor flat = params_tensor(m->params, m->hidden_weight);
+    const struct tensor dflat = params_grad(m->params, m->hidden_weight);
+    const struct tensor hidden_weight = as_pixels(&flat);
+    const struct tensor dhidden_weight = as_pixels(&dflat);
+    const struct tensor gamma = params_tensor(m->params, m->gamma);
+    const struct tensor dgamma = params_grad(m->params, m->gamma);
+    const struct tensor dbeta = params_grad(m->params, m->beta);
+    const struct tensor in = as_pixels(&m->features);
+    const struct tensor dfeatures = first_rows(m->dfeatures, n);
+    const struct tensor din = as_pixels(&dfeatures);
+    const struct tensor hidden = first_rows(m->hidden, n);
+    const struct tensor dhidden = first_rows(m->dhidden, n);
+    const struct tensor pre = first_rows(m->pre, n);
+    const struct tensor dpre = first_rows(m->dpre, n);
+    m->hidden_op.training = true;
+    TRY(m->dev->ops->conv_bn_bwd(m->dev, &din, WRITE_SET, &NOT_WANTED, WRITE_SET, &dhidden_weight,
+                                 &dgamma, &dbeta, mode, &dpre, &dhidden, &hidden, &pre, &m->mean,
+                                 &m->rstd, &in, &hidden_weight, &gamma, &m->hidden_op, err));
+    return resnet_backward(m->image, &dfeatures, mode, err);
+}
+
+enum status view_encoder_backward(struct view_encoder *m,
+                                  const struct tensor *dx,
+                                  const struct view_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err) {
+    REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    REQUIRE(dx->shape[0] == 2 * (int64_t)batch->count);
+    const int32_t most = m->held_count / 2;
+    const int32_t last = (batch->count - 1) / most * most;
+    struct part p = part_of(m, batch, last, RESNET_TRAINING);
+    TRY(part_backward(m, dx, &p, mode, err));
+    for (int32_t start = 0; start < last; start += most) {
+        p = part_of(m, batch, start, RESNET_REPLAY);
+        TRY(part_forward(m, batch, &p, err));
+        TRY(part_backward(m, dx, &p, WRITE_ADD, err));
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,120 @@
+/*
+ * view_encoder: one image tower for two views of every image, with the projection head of SimCLR
+ * and its successors (linear without bias, batch norm, ReLU, linear), and L2 normalisation.
+ *
+ *   views u8 (2N, S, S, 3) -> resnet -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
+ *                                                            -> (2N, E) -> / norm -> X (2N, E)
+ *
+ * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
+ * over the 2M views of a micro-batch of M images, and backward runs each forward once more. What
+ * evaluation looks at is F, in front of the head. Names in the table and in checkpoints, in this
+ * order: "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as
+ * PyTorch's Sequential would have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
+ *
+ * All memory is planned and taken at create; later calls allocate nothing.
+ *
+ * Threading : one owner.
+ * Ownership : the model owns its parameter table and its memory; returned tensors are views until
+ *             the next call that writes them. The device is borrowed and must outlive the model.
+ */
+#ifndef TRAIN_MODEL_VIEW_ENCODER_H
+#define TRAIN_MODEL_VIEW_ENCODER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "train/model/dual_encoder.h"
+#include "train/model/params.h"
+#include "train/model/resnet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct view_encoder_options {
+    struct resnet_options image; /* max_batch and training are taken from below */
+    int32_t hidden_dim;          /* H, [1, 65536] */
+    int32_t embed_dim;           /* E, [1, 65536] */
+    int32_t max_batch;           /* images of one call at most: 2N for training */
+    int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
+                                    0: all of max_batch */
+    bool training;               /* gradients, moments and a backward pass */
+    int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
+    enum dtype dtype;            /* of activations: F32; F64, BF16 and F16 where the device has
+                                    them. A model of a half type gives embeddings, and keeps
+                                    values and gradients, in f32 */
+    int32_t slots;               /* places for whole batches on the device, [0,
+                                    DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
+};
+
+/* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
+enum status view_encoder_plan(struct dual_encoder_memory *out,
+                              const struct view_encoder_options *opt,
+                              struct error *err);
+
+struct view_encoder;
+
+/* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
+ * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device says. */
+enum status view_encoder_create(struct view_encoder **out,
+                                struct device *dev,
+                                const struct view_encoder_options *opt,
+                                struct error *err);
+void view_encoder_destroy(struct view_encoder *m); /* accepts NULL */
+
+struct params *view_encoder_params(struct view_encoder *m);
+const struct view_encoder_options *view_encoder_get_options(const struct view_encoder *m);
+int32_t view_encoder_feature_count(const struct view_encoder *m); /* F */
+struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m);
+
+/* Two views of every image, in host memory. A device may read the arrays until the next download or
+ * sync after the last call that takes the batch. */
+struct view_encoder_batch {
+    int32_t count;                 /* N; 2N in [2, max_batch] */
+    const uint8_t *first, *second; /* (N, S, S, 3) */
+    int32_t slot; /* 0: forward and backward take the arrays to the device; from 1: they lie there
+                     already, in this slot, since view_encoder_put */
+};
+
+/* Needs options.slots and a device with a stream. Takes the batch to slot batch->slot, in [1,
+ * slots], on the queue of copies: passes over that slot must follow a mark put behind it, and the
+ * slot's last passes must be over. The arrays must be memory of the device's alloc_host, unchanged
+ * until that mark has been passed. Returns OK or what the device says. */
+enum status
+view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch, struct error *err);
+
+/* As dual_encoder_shape. */
+uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot);
+
+/* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1: the
+ * first views, then the second ones. Returns OK or what the device says. */
+enum status view_encoder_forward(struct view_encoder *m,
+                                 struct tensor *x,
+                                 const struct view_encoder_batch *batch,
+                                 struct error *err);
+
+/* After forward with the same batch (its arrays still unchanged): gradients of all parameters from
+ * dL/dX (2N, E), set or added by mode. */
+enum status view_encoder_backward(struct view_encoder *m,
+                                  const struct tensor *dx,
+                                  const struct view_encoder_batch *batch,
+                                  enum write_mode mode,
+                                  struct error *err);
+
+/* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
+ * 0; *x (count, E); *features (count, F), where wanted (may be NULL; not of a half type), is what
+ * the tower gives. Not between forward and backward. */
+enum status view_encoder_encode(struct view_encoder *m,
+                                struct tensor *x,
+                                struct tensor *features,
+                                const uint8_t *images,
+                                int32_t count,
+                                struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

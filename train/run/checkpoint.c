@@ -1,0 +1,487 @@
+/*
+ * checkpoint: reading one: metadata into plain structs at open, tensors on request, each checked
+ * against the shape the model expects and against its hash.
+ */
+#include "train/run/checkpoint.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/tensors/safetensors.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "train/run/checkpoint_internal.h"
+#include "train/run/run_dir.h"
+
+struct checkpoint {
+    char path[PATH_MAX_BYTES];
+    struct safetensors *file;
+    struct model_config model;
+    struct train_position position;
+    const char *loss_name;
+    double tau;
+    uint64_t version;
+    uint8_t *tokenizer;
+    size_t tokenizer_size_bytes;
+};
+
+const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT] = {PARAM_VALUE, PARAM_M, PARAM_V};
+
+size_t checkpoint_slot_count(const struct params *p) {
+    return (size_t)params_moments(p) + 1;
+}
+
+void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct params *p,
+                           const struct param_info *info,
+                           enum param_slot slot) {
+    const char *m = params_moments(p) == 1 ? "sgdm.m." : "adamw.m.";
+    const char *prefix = slot == PARAM_M ? m : slot == PARAM_V ? "adamw.v." : "";
+    (void)snprintf(out, CHECKPOINT_NAME_BYTES, "%s%s", prefix, info->name);
+}
+
+enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column) {
+    return sample_state_kind(state, column) == SAMPLE_STATE_F32 ? SAFETENSORS_F32 : SAFETENSORS_U64;
+}
+
+void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what) {
+    (void)snprintf(out, CHECKPOINT_NAME_BYTES, "dataset.%" PRIu64 ".%s", index, what);
+}
+
+float *checkpoint_largest_tensor(const struct params *p) {
+    int64_t largest = 1;
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const int64_t count = params_info(p, i).count;
+        largest = count > largest ? count : largest;
+    }
+    return malloc((size_t)largest * sizeof(float));
+}
+
+enum status model_config_options(const struct model_config *c,
+                                 struct dual_encoder_options *out,
+                                 struct error *err) {
+    REQUIRE(c != NULL && out != NULL && c->hidden_dim == 0);
+    TRY(dual_encoder_preset(out, c->image_tower, c->text_tower, err));
+    out->image.image_px = c->image_size_px;
+    out->image.norm = c->image_norm;
+    out->text.pool = c->text_pool;
+    out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    out->text.max_tokens = c->max_tokens;
+    out->text.vocab_count = c->vocab_count;
+    if (out->text.position_count < c->max_tokens) {
+        out->text.position_count = c->max_tokens;
+    }
+    out->embed_dim = c->embed_dim;
+    return STATUS_OK;
+}
+
+enum status model_config_view_options(const struct model_config *c,
+                                      struct view_encoder_options *out,
+                                      struct error *err) {
+    REQUIRE(c != NULL && out != NULL);
+    *out = (struct view_encoder_options){.hidden_dim = c->hidden_dim,
+                                         .embed_dim = c->embed_dim,
+                                         .max_batch = 1,
+                                         .training = true,
+                                         .moments = 2,
+                                         .dtype = DTYPE_F32};
+    TRY(resnet_preset(&out->image, c->image_tower, err));
+    out->image.image_px = c->image_size_px;
+    out->image.norm = c->image_norm;
+    out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    return STATUS_OK;
+}
+
+/* ---- metadata ---- */
+
+static enum status missing(const struct checkpoint *c, const char *key, struct error *err) {
+    return error_set(err, STATUS_CORRUPT,
+                     "%s: metadata %s is missing or wrong; this is no checkpoint of ccstream-train",
+                     c->path, key);
+}
+
+static enum status
+get_text(const struct checkpoint *c, const char *key, const char **out, struct error *err) {
+    *out = safetensors_metadata(c->file, key);
+    return *out != NULL ? STATUS_OK : missing(c, key, err);
+}
+
+/* A decimal number in [low, high]. */
+static enum status get_number(const struct checkpoint *c,
+                              const char *key,
+                              uint64_t low,
+                              uint64_t high,
+                              uint64_t *out,
+                              struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    uint64_t value = 0;
+    size_t digits = 0;
+    for (; text[digits] >= '0' && text[digits] <= '9'; digits++) {
+        const uint64_t digit = (uint64_t)(text[digits] - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return missing(c, key, err);
+        }
+        value = value * 10 + digit;
+    }
+    if (digits == 0 || text[digits] != '\0' || value < low || value > high) {
+        return missing(c, key, err);
+    }
+    *out = value;
+    return STATUS_OK;
+}
+
+static enum status get_tower(const struct checkpoint *c,
+                             const char *key,
+                             char out[CHECKPOINT_TOWER_BYTES],
+                             struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    const size_t size = strlen(text);
+    if (size == 0 || size >= CHECKPOINT_TOWER_BYTES) {
+        return missing(c, key, err);
+    }
+    memcpy(out, text, size + 1);
+    return STATUS_OK;
+}
+
+/* Files from before the key was written were all made with CLIP's. */
+static enum status
+get_norm(const struct checkpoint *c, enum image_norm_kind *out, struct error *err) {
+    const char *name = safetensors_metadata(c->file, KEY_NORM);
+    *out = IMAGE_NORM_CLIP;
+    for (int i = 0; name != NULL && i < IMAGE_NORM_COUNT; i++) {
+        if (strcmp(name, IMAGE_NORMS[i].name) == 0) {
+            *out = (enum image_norm_kind)i;
+            name = NULL;
+        }
+    }
+    return name == NULL ? STATUS_OK : missing(c, KEY_NORM, err);
+}
+
+/* Files from before the key was written all took the first token. */
+static enum status
+get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *err) {
+    const char *name = safetensors_metadata(c->file, KEY_POOL);
+    *out =
+        name != NULL && strcmp(name, "mean") == 0 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
+    return name == NULL || *out == TRANSFORMER_POOL_MEAN || strcmp(name, "first") == 0
+               ? STATUS_OK
+               : missing(c, KEY_POOL, err);
+}
+
+static enum status read_text_model(struct checkpoint *c, struct error *err) {
+    struct model_config *m = &c->model;
+    uint64_t n[3];
+    TRY(get_tower(c, KEY_TEXT_TOWER, m->text_tower, err));
+    TRY(get_number(c, KEY_MAX_TOKENS, 2, TOKENIZER_MAX_TOKENS, &n[0], err));
+    TRY(get_number(c, KEY_VOCAB, 1, TOKENIZER_MAX_VOCAB, &n[1], err));
+    TRY(get_number(c, KEY_CLEAN, 0, 1, &n[2], err));
+    m->max_tokens = (int32_t)n[0];
+    m->vocab_count = (int32_t)n[1];
+    m->clean_captions = n[2] == 1;
+    return get_pool(c, &m->text_pool, err);
+}
+
+static enum status read_model(struct checkpoint *c, struct error *err) {
+    struct model_config *m = &c->model;
+    const char *stem;
+    uint64_t n[3];
+    TRY(get_tower(c, KEY_IMAGE_TOWER, m->image_tower, err));
+    TRY(get_text(c, KEY_STEM, &stem, err));
+    TRY(get_number(c, KEY_IMAGE_SIZE, 8, 2048, &n[0], err));
+    TRY(get_number(c, KEY_EMBED, 1, 65536, &n[1], err));
+    if (safetensors_metadata(c->file, KEY_HIDDEN) != NULL) {
+        TRY(get_number(c, KEY_HIDDEN, 1, 65536, &n[2], err));
+        m->hidden_dim = (int32_t)n[2];
+    } else {
+        TRY(read_text_model(c, err));
+    }
+    if (strcmp(stem, "small") != 0 && strcmp(stem, "standard") != 0) {
+        return missing(c, KEY_STEM, err);
+    }
+    m->small_stem = strcmp(stem, "small") == 0;
+    m->image_size_px = (int32_t)n[0];
+    m->embed_dim = (int32_t)n[1];
+    return get_norm(c, &m->image_norm, err);
+}
+
+/* 16 hexadecimal digits. */
+static enum status
+get_hash(const struct checkpoint *c, const char *key, uint64_t *out, struct error *err) {
+    const char *text;
+    TRY(get_text(c, key, &text, err));
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) {
+        return missing(c, key, err);
+    }
+    *out = strtoull(text, NULL, 16);
+    return STATUS_OK;
+}
+
+/* A run on one dataset says no more than its fingerprint. */
+static enum status read_sources(struct checkpoint *c, struct error *err) {
+    struct train_position *p = &c->position;
+    p->source_count = 1;
+    p->sources[0].fingerprint = p->fingerprint;
+    if (safetensors_metadata(c->file, KEY_SOURCES) == NULL) {
+        return STATUS_OK;
+    }
+    TRY(get_number(c, KEY_SOURCES, 2, LOADER_MAX_SOURCES, &p->source_count, err));
+    TRY(get_hash(c, KEY_MIX, &p->mix, err));
+    for (uint64_t i = 0; i < p->source_count; i++) {
+        char key[CHECKPOINT_NAME_BYTES];
+        checkpoint_source_key(key, i, "fingerprint");
+        TRY(get_hash(c, key, &p->sources[i].fingerprint, err));
+        checkpoint_source_key(key, i, "id_offset");
+        TRY(get_number(c, key, i == 0 ? 0 : p->sources[i - 1].id_offset,
+                       i == 0 ? 0 : p->id_space_count, &p->sources[i].id_offset, err));
+    }
+    return STATUS_OK;
+}
+
+/* Not in files from before it was kept. */
+static enum status get_tau(struct checkpoint *c, struct error *err) {
+    const char *text = safetensors_metadata(c->file, KEY_TAU);
+    char *end = NULL;
+    c->tau = (double)NAN;
+    if (text == NULL) {
+        return STATUS_OK;
+    }
+    c->tau = strtod(text, &end);
+    return *end == '\0' && isfinite(c->tau) && c->tau > 0.0 ? STATUS_OK : missing(c, KEY_TAU, err);
+}
+
+/* Of a run in fp16, or that was once. */
+static enum status read_scaling(struct checkpoint *c, struct error *err) {
+    struct train_scaling *s = &c->position.scaling;
+    const char *text = safetensors_metadata(c->file, KEY_SCALE);
+    char *end = NULL;
+    if (text != NULL) {
+        s->scale = strtod(text, &end);
+        if (*end != '\0' || !(s->scale >= LOSS_SCALE_MIN && s->scale <= 2.0 * LOSS_SCALE_MAX)) {
+            return missing(c, KEY_SCALE, err);
+        }
+        TRY(get_number(c, KEY_GOOD, 0, UINT64_MAX, &s->good, err));
+        TRY(get_number(c, KEY_IN_ROW, 0, LOSS_SCALE_MAX_SKIPS - 1, &s->skipped_in_row, err));
+    }
+    return safetensors_metadata(c->file, KEY_SKIPPED) == NULL
+               ? STATUS_OK
+               : get_number(c, KEY_SKIPPED, 0, c->position.step, &s->skipped, err);
+}
+
+static enum status read_position(struct checkpoint *c, struct error *err) {
+    struct train_position *p = &c->position;
+    TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
+    TRY(get_number(c, KEY_SEED, 0, UINT64_MAX, &p->seed, err));
+    TRY(get_number(c, KEY_EPOCH, 0, UINT64_MAX, &p->epoch, err));
+    TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
+    TRY(read_scaling(c, err));
+    TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
+    TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
+    TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));
+    TRY(read_sources(c, err));
+    TRY(get_tau(c, err));
+    return get_text(c, KEY_LOSS, &c->loss_name, err);
+}
+
+static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
+    const struct safetensors_info *info = safetensors_find(c->file, TENSOR_TOKENIZER);
+    if (info == NULL) {
+        return STATUS_OK;
+    }
+    if (info->dtype != SAFETENSORS_U8 || info->size_bytes > TOKENIZER_MAX_MODEL_BYTES ||
+        info->size_bytes == 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no tokenizer", c->path,
+                         TENSOR_TOKENIZER);
+    }
+    c->tokenizer_size_bytes = (size_t)info->size_bytes;
+    c->tokenizer = malloc(c->tokenizer_size_bytes);
+    if (c->tokenizer == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: no memory for the tokenizer", c->path);
+    }
+    return safetensors_read(c->file, info, c->tokenizer, c->tokenizer_size_bytes, err);
+}
+
+enum status checkpoint_open(struct checkpoint **out,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err) {
+    REQUIRE(out != NULL && fs != NULL && path != NULL);
+    *out = NULL;
+    struct checkpoint *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    enum status s;
+    TRY_OR_FAIL(s, run_dir_resolve(c->path, path, err));
+    TRY_OR_FAIL(s, safetensors_open(&c->file, fs, c->path, err));
+    TRY_OR_FAIL(s, get_number(c, KEY_VERSION, 0, UINT64_MAX, &c->version, err));
+    if (!safetensors_has_hashes(c->file)) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%s: a checkpoint without hashes; it was written again by another program",
+                      c->path);
+        goto fail;
+    }
+    if (c->version < 1 || c->version > CHECKPOINT_VERSION) {
+        s = error_set(err, STATUS_VERSION,
+                      "%s: checkpoint version %" PRIu64 ", this program reads versions 1 to %d",
+                      c->path, c->version, CHECKPOINT_VERSION);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, read_model(c, err));
+    TRY_OR_FAIL(s, read_position(c, err));
+    TRY_OR_FAIL(s, read_tokenizer(c, err));
+    *out = c;
+    return STATUS_OK;
+fail:
+    checkpoint_close(c);
+    return s;
+}
+
+void checkpoint_close(struct checkpoint *c) {
+    if (c == NULL) {
+        return;
+    }
+    safetensors_close(c->file);
+    free(c->tokenizer);
+    free(c);
+}
+
+const char *checkpoint_path(const struct checkpoint *c) {
+    return c->path;
+}
+
+const struct model_config *checkpoint_model(const struct checkpoint *c) {
+    return &c->model;
+}
+
+const struct train_position *checkpoint_position(const struct checkpoint *c) {
+    return &c->position;
+}
+
+const char *checkpoint_loss_name(const struct checkpoint *c) {
+    return c->loss_name;
+}
+
+enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err) {
+    if (*tau > 0.0) {
+        return STATUS_OK;
+    }
+    *tau = c->tau;
+    return isnan(c->tau)
+               ? error_set(err, STATUS_USAGE,
+                           "%s does not tell the temperature of its run; give --tau", c->path)
+               : STATUS_OK;
+}
+
+const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes) {
+    *size_bytes = c->tokenizer_size_bytes;
+    return c->tokenizer;
+}
+
+/* ---- tensors ---- */
+
+static enum status load_param(const struct checkpoint *c,
+                              struct params *p,
+                              int32_t index,
+                              enum param_slot slot,
+                              float *host,
+                              struct error *err) {
+    const struct param_info info = params_info(p, index);
+    char name[CHECKPOINT_NAME_BYTES];
+    checkpoint_param_name(name, p, &info, slot);
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    bool same =
+        found != NULL && found->dtype == SAFETENSORS_F32 && found->dim_count == (uint32_t)info.ndim;
+    for (int32_t d = 0; same && d < info.ndim; d++) {
+        same = found->shape[d] == (uint64_t)info.shape[d];
+    }
+    if (!same) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: tensor %s is %s; the model was built with other options", c->path,
+                         name, found == NULL ? "missing" : "of another shape");
+    }
+    const size_t size_bytes = (size_t)info.count * sizeof *host;
+    TRY(safetensors_read(c->file, found, host, size_bytes, err));
+    return params_write(p, index, slot, host, size_bytes, err);
+}
+
+enum status checkpoint_load_params(const struct checkpoint *c,
+                                   struct params *p,
+                                   bool moments,
+                                   struct error *err) {
+    REQUIRE(c != NULL && p != NULL && params_dtype(p) == DTYPE_F32);
+    float *host = checkpoint_largest_tensor(p);
+    if (host == NULL) {
+        return error_set(err, STATUS_NOMEM, "%s: no memory to read the model", c->path);
+    }
+    enum status s = STATUS_OK;
+    for (size_t k = 0; k < checkpoint_slot_count(p) && (k == 0 || moments); k++) {
+        for (int32_t i = 0; s == STATUS_OK && i < params_count(p); i++) {
+            if (k == 0 || params_info(p, i).kind != PARAM_BUFFER) {
+                s = load_param(c, p, i, checkpoint_slots[k], host, err);
+            }
+        }
+    }
+    free(host);
+    return s;
+}
+
+static enum status load_column(const struct checkpoint *c,
+                               struct sample_state *state,
+                               int32_t column,
+                               struct error *err) {
+    char name[CHECKPOINT_NAME_BYTES];
+    (void)snprintf(name, sizeof name, TENSOR_STATE "%s", sample_state_name(state, column));
+    const struct safetensors_info *found = safetensors_find(c->file, name);
+    if (found == NULL && c->version == 1 && sample_state_kind(state, column) != SAMPLE_STATE_F32) {
+        return STATUS_OK; /* there were none of u64 */
+    }
+    if (found == NULL || found->dtype != checkpoint_column_dtype(state, column) ||
+        found->dim_count != 1) {
+        return error_set(err, STATUS_MISMATCH, "%s: no state %s; the run was made with loss %s",
+                         c->path, name, c->loss_name);
+    }
+    if (found->shape[0] > sample_state_id_space(state)) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path,
+                         name, found->shape[0], sample_state_id_space(state));
+    }
+    size_t room_bytes;
+    void *values = sample_state_values(state, column, &room_bytes);
+    return safetensors_read(c->file, found, values, (size_t)found->size_bytes, err);
+}
+
+enum status checkpoint_load_state(const struct checkpoint *c,
+                                  struct sample_state *state,
+                                  const struct loss_scalar *scalars,
+                                  int32_t scalar_count,
+                                  struct error *err) {
+    REQUIRE(c != NULL && state != NULL);
+    for (int32_t i = 0; i < sample_state_count(state); i++) {
+        TRY(load_column(c, state, i, err));
+    }
+    return checkpoint_load_scalars(c, scalars, scalar_count, err);
+}
+
+enum status checkpoint_load_scalars(const struct checkpoint *c,
+                                    const struct loss_scalar *scalars,
+                                    int32_t scalar_count,
+                                    struct error *err) {
+    REQUIRE(c != NULL);
+    for (int32_t i = 0; i < scalar_count; i++) {
+        char key[128];
+        const char *text;
+        (void)snprintf(key, sizeof key, KEY_SCALAR "%s", scalars[i].name);
+        TRY(get_text(c, key, &text, err));
+        char *end;
+        const double value = strtod(text, &end);
+        if (end == text || *end != '\0') {
+            return missing(c, key, err);
+        }
+        *scalars[i].value = value;
+    }
+    return STATUS_OK;
+}

@@ -1,0 +1,140 @@
+/*
+ * checkpoint: everything a run is, in one safetensors file: model, optimiser, per-sample state, the
+ * place in the data, the tokenizer. Bytes: formats/CHECKPOINT_FORMAT.md, section 2.
+ *
+ * The file holds no path, host, time or restart count: a resumed run ends in the same bytes as an
+ * uninterrupted one.
+ *
+ * Threading : one owner.
+ * Ownership : an open checkpoint owns its file and what its pointers lead to, until close.
+ * Untrusted : every byte of the file.
+ */
+#ifndef TRAIN_RUN_CHECKPOINT_H
+#define TRAIN_RUN_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/status.h"
+#include "loader/loader.h"
+#include "train/loss/loss.h"
+#include "train/model/dual_encoder.h"
+#include "train/model/view_encoder.h"
+#include "train/state/sample_state.h"
+
+/* What is written; a version 1 file is read as well: columns that it lacks keep their first values.
+ */
+enum { CHECKPOINT_VERSION = 2, CHECKPOINT_TOWER_BYTES = 32 };
+
+/* What the model is: enough to build it again. */
+struct model_config {
+    char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset */
+    char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
+    int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
+    bool small_stem;
+    int32_t image_size_px;
+    int32_t max_tokens;
+    int32_t vocab_count;
+    int32_t embed_dim;
+    bool clean_captions;
+    enum image_norm_kind image_norm;
+    enum transformer_pool text_pool;
+};
+
+/* How far loss scaling is, see step_values; all 0 of a run that never had it. */
+struct train_scaling {
+    double scale;            /* of the next step; 0: none, as in f32 and bf16 */
+    uint64_t good;           /* steps */
+    uint64_t skipped;        /* steps of `step`; kept when a run goes on in another precision */
+    uint64_t skipped_in_row; /* below LOSS_SCALE_MAX_SKIPS */
+};
+
+/* Where training stands. */
+struct train_position {
+    uint64_t step;               /* optimiser steps done */
+    uint64_t seed, epoch, batch; /* the loader's state: the next batch */
+    uint64_t fingerprint;        /* of the dataset, or of all together */
+    uint64_t samples_count;      /* live samples */
+    uint64_t id_space_count;
+    uint64_t mix;          /* hash of the datasets' weights; 0: none */
+    uint64_t source_count; /* datasets, [1, LOADER_MAX_SOURCES] */
+    struct {
+        uint64_t fingerprint;
+        uint64_t id_offset; /* where its ids begin */
+    } sources[LOADER_MAX_SOURCES];
+    struct train_scaling scaling;
+};
+
+/* The options of a dual encoder of this shape (hidden_dim == 0), or of a view encoder. Returns OK
+ * or USAGE. */
+enum status model_config_options(const struct model_config *c,
+                                 struct dual_encoder_options *out,
+                                 struct error *err);
+enum status model_config_view_options(const struct model_config *c,
+                                      struct view_encoder_options *out,
+                                      struct error *err);
+
+struct checkpoint_content {
+    const struct model_config *model;
+    const struct train_position *position;
+    const char *loss_name;
+    double tau; /* temperature of the loss */
+    const struct params *params;
+    const struct sample_state *state;
+    const struct loss_scalar *scalars;
+    int32_t scalar_count;
+    const void *tokenizer; /* its model's bytes; NULL: none */
+    size_t tokenizer_size_bytes;
+};
+
+/* Writes `path` atomically. Returns OK, IO, NOMEM, LIMIT or what the device says. */
+enum status checkpoint_save(const struct file_system *fs,
+                            const char *path,
+                            const struct checkpoint_content *content,
+                            struct error *err);
+
+struct checkpoint;
+
+/* `path`: a checkpoint file or a run directory. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION
+ * or LIMIT. */
+enum status checkpoint_open(struct checkpoint **out,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err);
+void checkpoint_close(struct checkpoint *c); /* accepts NULL */
+
+const char *checkpoint_path(const struct checkpoint *c); /* the file that was opened */
+const struct model_config *checkpoint_model(const struct checkpoint *c);
+const struct train_position *checkpoint_position(const struct checkpoint *c);
+const char *checkpoint_loss_name(const struct checkpoint *c);
+/* *tau stays where it is above 0; 0 becomes the temperature that the run had. Returns OK or USAGE
+ * (a file from before it was kept). */
+enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
+
+/* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
+const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);
+
+/* Fills the values of a table of the same model, and with `moments` the optimiser's. Returns OK,
+ * IO, NOMEM, CORRUPT, or MISMATCH naming the first tensor that is missing or of another shape. */
+enum status checkpoint_load_params(const struct checkpoint *c,
+                                   struct params *p,
+                                   bool moments,
+                                   struct error *err);
+
+/* Fills every column of `state` and every scalar. Columns may be longer than the stored ones (the
+ * dataset has grown): new ids keep what they hold. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
+enum status checkpoint_load_state(const struct checkpoint *c,
+                                  struct sample_state *state,
+                                  const struct loss_scalar *scalars,
+                                  int32_t scalar_count,
+                                  struct error *err);
+
+/* The scalars alone. Returns OK or CORRUPT. */
+enum status checkpoint_load_scalars(const struct checkpoint *c,
+                                    const struct loss_scalar *scalars,
+                                    int32_t scalar_count,
+                                    struct error *err);
+
+#endif

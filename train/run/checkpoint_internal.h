@@ -1,0 +1,63 @@
+/*
+ * checkpoint_internal: the names inside a checkpoint, shared by save and load.
+ */
+#ifndef TRAIN_RUN_CHECKPOINT_INTERNAL_H
+#define TRAIN_RUN_CHECKPOINT_INTERNAL_H
+
+#include "formats/tensors/safetensors.h"
+#include "train/run/checkpoint.h"
+
+#define KEY_VERSION     "ccstream.version"
+#define KEY_IMAGE_TOWER "model.image_tower"
+#define KEY_TEXT_TOWER  "model.text_tower"
+#define KEY_HIDDEN      "model.hidden_dim"
+#define KEY_STEM        "model.stem"
+#define KEY_IMAGE_SIZE  "model.image_size"
+#define KEY_MAX_TOKENS  "model.max_tokens"
+#define KEY_VOCAB       "model.vocab"
+#define KEY_EMBED       "model.embed_dim"
+#define KEY_CLEAN       "model.clean_captions"
+#define KEY_NORM        "model.image_norm"
+#define KEY_POOL        "model.text_pool"
+#define KEY_STEP        "train.step"
+#define KEY_SEED        "train.seed"
+#define KEY_EPOCH       "train.epoch"
+#define KEY_BATCH       "train.batch"
+#define KEY_SCALE       "train.loss_scale"
+#define KEY_GOOD        "train.loss_scale_good"
+#define KEY_IN_ROW      "train.skipped_in_row"
+#define KEY_SKIPPED     "train.skipped_steps"
+#define KEY_FINGERPRINT "dataset.fingerprint"
+#define KEY_SAMPLES     "dataset.samples"
+#define KEY_ID_SPACE    "dataset.id_space"
+#define KEY_SOURCES     "dataset.count"
+#define KEY_MIX         "dataset.mix"
+#define KEY_LOSS        "loss.name"
+#define KEY_TAU         "loss.tau"
+#define KEY_SCALAR      "loss.state."
+
+#define TENSOR_STATE     "state."
+#define TENSOR_TOKENIZER "tokenizer.model"
+
+enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
+
+/* The slots that may be saved, in order, and how many of them a table has. */
+extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
+size_t checkpoint_slot_count(const struct params *p);
+
+/* "dataset.INDEX.WHAT": what a checkpoint says of each dataset of a mix. */
+void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
+
+/* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment. */
+void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
+                           const struct params *p,
+                           const struct param_info *info,
+                           enum param_slot slot);
+
+/* F32 or U64. */
+enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column);
+
+/* Room for the largest tensor of the table; NULL without memory. */
+float *checkpoint_largest_tensor(const struct params *p);
+
+#endif

@@ -1,0 +1,218 @@
+/*
+ * metrics: JSON lines through stdio, one write per line.
+ */
+#include "train/run/metrics.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/json_writer.h"
+
+enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 16 };
+
+static const char step_prefix[] = "{\"step\":";
+static const char evaluation_name[] = "retrieval";
+
+struct metrics {
+    FILE *file;
+    bool has_evaluation; /* of the step it was opened for */
+    struct json_writer line;
+    char path[PATH_MAX_BYTES];
+};
+
+/* Whether `rest`, a line behind its step, is an evaluation. */
+static bool is_evaluation(const char *rest) {
+    const size_t length = sizeof evaluation_name - 1;
+    return strncmp(rest, ",\"", 2) == 0 && strncmp(rest + 2, evaluation_name, length) == 0 &&
+           rest[2 + length] == '"';
+}
+
+/* The part of `text` whose lines are whole, begin with a step and do not lie behind `step`;
+ * *evaluated: one of them is an evaluation of `step`. */
+static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
+    size_t kept = 0;
+    for (;;) {
+        const char *line = text + kept;
+        const char *end = strchr(line, '\n');
+        if (end == NULL || strncmp(line, step_prefix, sizeof step_prefix - 1) != 0) {
+            return kept;
+        }
+        char *rest;
+        const uint64_t found = strtoull(line + sizeof step_prefix - 1, &rest, 10);
+        if (found > step) {
+            return kept;
+        }
+        *evaluated |= found == step && is_evaluation(rest);
+        kept += (size_t)(end - line) + 1;
+    }
+}
+
+static enum status cut_behind(const char *path, uint64_t step, bool *evaluated, struct error *err) {
+    struct byte_buffer old;
+    const struct file_system *fs = file_posix();
+    struct error ignored = {0};
+    enum status s = file_read_all(fs, &old, path, MAX_METRICS_BYTES, &ignored);
+    if (s == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s", ignored.text);
+    }
+    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, evaluated) : 0;
+    s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
+    byte_buffer_fini(&old);
+    return s;
+}
+
+enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err) {
+    REQUIRE(out != NULL && run != NULL);
+    *out = NULL;
+    struct metrics *m = calloc(1, sizeof *m);
+    if (m == NULL) {
+        return error_set(err, STATUS_NOMEM, "metrics: out of memory");
+    }
+    enum status s;
+    json_writer_init(&m->line, MAX_LINE_BYTES);
+    TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
+    TRY_OR_FAIL(s, cut_behind(m->path, step, &m->has_evaluation, err));
+    m->file = fopen(m->path, "ae");
+    if (m->file == NULL) {
+        s = error_set_errno(err, "cannot open %s", m->path);
+        goto fail;
+    }
+    *out = m;
+    return STATUS_OK;
+fail:
+    metrics_close(m);
+    return s;
+}
+
+bool metrics_has_evaluation(const struct metrics *m) {
+    return m->has_evaluation;
+}
+
+/* Ends the object and writes it as one line. */
+static enum status write_line(struct metrics *m, struct error *err) {
+    struct json_writer *w = &m->line;
+    json_close_object(w);
+    json_newline(w);
+    TRY(json_writer_status(w, err));
+    if (fwrite(w->out.data, 1, w->out.size_bytes, m->file) != w->out.size_bytes ||
+        fflush(m->file) != 0) {
+        return error_set_errno(err, "cannot write %s", m->path);
+    }
+    return STATUS_OK;
+}
+
+static struct json_writer *begin_line(struct metrics *m, uint64_t step) {
+    json_writer_reset(&m->line);
+    json_open_object(&m->line, NULL);
+    json_u64(&m->line, "step", step);
+    return &m->line;
+}
+
+static void put_peak_rss(struct json_writer *w) {
+    struct rusage used;
+    if (getrusage(RUSAGE_SELF, &used) == 0) {
+        json_u64(w, "peak_rss_bytes", (uint64_t)used.ru_maxrss * 1024);
+    }
+}
+
+static void put_batch(struct json_writer *w, const struct loss_batch_state *b) {
+    const struct {
+        const char *name;
+        double value;
+    } members[] = {{"image.log_u", b->log_u[0]},
+                   {"text.log_u", b->log_u[1]},
+                   {"image.zeta", b->zeta[0]},
+                   {"text.zeta", b->zeta[1]}};
+    json_open_object(w, "batch");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (isfinite(members[i].value)) {
+            json_double(w, members[i].name, members[i].value);
+        }
+    }
+    json_close_object(w);
+}
+
+enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err) {
+    struct json_writer *w = begin_line(m, r->step);
+    json_u64(w, "epoch", r->epoch);
+    json_double(w, "loss", r->loss);
+    json_double(w, "global_loss", r->global_loss);
+    json_double(w, "tau", r->tau);
+    put_batch(w, &r->batch);
+    json_double(w, "lr", r->lr);
+    json_double(w, "zeta_lr", r->zeta_lr);
+    json_double(w, "grad_norm", r->grad_norm);
+    if (r->loss_scale > 0.0) {
+        json_double(w, "loss_scale", r->loss_scale);
+        json_u64(w, "skipped_steps", r->skipped_count);
+    }
+    json_double(w, "pairs_per_s", r->pairs_per_s);
+    json_double(w, "stall_fraction", r->stall_fraction);
+    if (r->launches_count > 0) {
+        json_u64(w, "launches", r->launches_count);
+    }
+    json_u64(w, "replaced", r->replaced_count);
+    put_peak_rss(w);
+    if (r->device_bytes > 0) {
+        json_u64(w, "device_bytes", r->device_bytes);
+    }
+    return write_line(m, err);
+}
+
+enum status metrics_retrieval(struct metrics *m,
+                              uint64_t step,
+                              const struct retrieval_result *r,
+                              struct error *err) {
+    retrieval_write_json(begin_line(m, step), evaluation_name, r);
+    return write_line(m, err);
+}
+
+enum status metrics_state(struct metrics *m,
+                          uint64_t step,
+                          const struct sample_state *state,
+                          struct error *err) {
+    struct json_writer *w = begin_line(m, step);
+    json_open_object(w, "state");
+    for (int32_t c = 0; c < sample_state_count(state); c++) {
+        size_t size_bytes;
+        const struct sample_state_summary s =
+            sample_state_summarise(sample_state_values(state, c, &size_bytes),
+                                   sample_state_kind(state, c), sample_state_id_space(state));
+        json_open_object(w, sample_state_name(state, c));
+        json_u64(w, "visited", s.visited_count);
+        json_double(w, "min", s.min);
+        json_double(w, "mean", s.mean);
+        json_double(w, "max", s.max);
+        json_close_object(w);
+    }
+    json_close_object(w);
+    put_peak_rss(w);
+    return write_line(m, err);
+}
+
+enum status metrics_sync(struct metrics *m, struct error *err) {
+    if (fflush(m->file) != 0 || fsync(fileno(m->file)) != 0) {
+        return error_set_errno(err, "cannot write %s", m->path);
+    }
+    return STATUS_OK;
+}
+
+void metrics_close(struct metrics *m) {
+    if (m == NULL) {
+        return;
+    }
+    if (m->file != NULL) {
+        (void)fclose(m->file);
+    }
+    json_writer_fini(&m->line);
+    free(m);
+}

@@ -1,0 +1,69 @@
+/*
+ * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
+ * one per evaluation, one per checkpoint that sums up the state of the samples. Every line begins
+ * with its step, so that a resumed run drops the lines behind the checkpoint it starts from, and
+ * has one line a step in the end.
+ *
+ * Threading : one owner.
+ * Ownership : open/close.
+ */
+#ifndef TRAIN_RUN_METRICS_H
+#define TRAIN_RUN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "train/eval/retrieval.h"
+#include "train/loss/loss.h"
+#include "train/state/sample_state.h"
+
+struct metrics;
+
+struct step_report {
+    uint64_t step;      /* steps done, from 1 */
+    uint64_t epoch;     /* of this step, from 0 */
+    double loss;        /* what the gradient is of: for global losses a surrogate */
+    double global_loss; /* estimate of the loss over the dataset, see loss_output.objective */
+    double tau;
+    struct loss_batch_state batch; /* what the step left of the batch's samples */
+    double lr, zeta_lr;
+    double grad_norm;        /* without the loss scale; not finite in a skipped step */
+    double loss_scale;       /* of the next step; 0: no loss scaling */
+    uint64_t skipped_count;  /* steps so far that were skipped, see step_values */
+    double pairs_per_s;      /* of this step */
+    double stall_fraction;   /* of this step's time: waiting for the loader; where steps overlap, by
+                                the device's events: its queue of kernels had nothing to do */
+    uint64_t launches_count; /* kernels, copies and fills of the step, see device_stream.launches;
+                                0: the device counts none */
+    uint32_t replaced_count; /* damaged samples replaced in this batch */
+    uint64_t device_bytes;   /* the most of the device's memory seen in use; 0: it has none */
+};
+
+/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. Returns OK, IO, NOMEM or LIMIT.
+ */
+enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err);
+
+/* Whether a kept line is the evaluation of the step that open was given. */
+bool metrics_has_evaluation(const struct metrics *m);
+
+/* Each writes one whole line. That of a step has "batch": {"image.log_u", "text.log_u",
+ * "image.zeta", "text.zeta"}, those of them that the loss keeps, and "peak_rss_bytes" of the
+ * process. Returns OK or IO. */
+enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
+enum status metrics_retrieval(struct metrics *m,
+                              uint64_t step,
+                              const struct retrieval_result *r,
+                              struct error *err);
+
+/* {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
+enum status metrics_state(struct metrics *m,
+                          uint64_t step,
+                          const struct sample_state *state,
+                          struct error *err);
+
+/* Flushes to the disk. Returns OK or IO. */
+enum status metrics_sync(struct metrics *m, struct error *err);
+void metrics_close(struct metrics *m); /* accepts NULL */
+
+#endif

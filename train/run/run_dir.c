@@ -1,0 +1,133 @@
+/*
+ * run_dir: names inside a run, and which checkpoints stay.
+ */
+#include "train/run/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_CHECKPOINTS = 4096 };
+
+static const char folder_name[] = "checkpoints";
+static const char name_format[] = "step-%" PRIu64 ".safetensors";
+
+enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct error *err) {
+    REQUIRE(out != NULL && path != NULL);
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return error_set_errno(err, "cannot open checkpoint %s", path);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        return path_join(out, PATH_MAX_BYTES, "", path, err);
+    }
+    TRY(path_join(out, PATH_MAX_BYTES, path, "last", err));
+    if (stat(out, &st) != 0) {
+        return error_set(
+            err, STATUS_NOTFOUND,
+            "%s holds no checkpoint yet (no %s); train on with --resume, or name a checkpoint file",
+            path, out);
+    }
+    return STATUS_OK;
+}
+
+enum status run_dir_checkpoint_path(char out[PATH_MAX_BYTES],
+                                    const char *run,
+                                    uint64_t step,
+                                    struct error *err) {
+    char folder[PATH_MAX_BYTES];
+    char name[64];
+    (void)snprintf(name, sizeof name, name_format, step);
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    return path_join(out, PATH_MAX_BYTES, folder, name, err);
+}
+
+enum status
+run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err) {
+    REQUIRE(fs != NULL && run != NULL);
+    char folder[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    return fs->make_directory(fs->context, folder, err);
+}
+
+enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    struct stat st;
+    TRY(path_join(path, sizeof path, run, "last", err));
+    *out = stat(path, &st) == 0;
+    if (!*out && errno != ENOENT && errno != ENOTDIR) {
+        return error_set_errno(err, "cannot look at %s", path);
+    }
+    return STATUS_OK;
+}
+
+static int newest_first(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y ? 1 : 0;
+}
+
+/* Steps of the checkpoints in `run`, newest first; steps has room for MAX_CHECKPOINTS. */
+static enum status
+list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *err) {
+    *count = 0;
+    char folder[PATH_MAX_BYTES];
+    TRY(path_join(folder, sizeof folder, run, folder_name, err));
+    DIR *dir = opendir(folder);
+    if (dir == NULL) {
+        return error_set_errno(err, "cannot list %s", folder);
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL && *count < MAX_CHECKPOINTS) {
+        uint64_t step;
+        char name[64];
+        if (sscanf(entry->d_name, "step-%" SCNu64, &step) == 1) {
+            (void)snprintf(name, sizeof name, name_format, step);
+            if (strcmp(name, entry->d_name) == 0) {
+                steps[(*count)++] = step;
+            }
+        }
+    }
+    (void)closedir(dir);
+    qsort(steps, *count, sizeof *steps, newest_first);
+    return STATUS_OK;
+}
+
+enum status run_dir_publish(const struct file_system *fs,
+                            const char *run,
+                            uint64_t step,
+                            uint32_t keep_count,
+                            struct error *err) {
+    REQUIRE(fs != NULL && run != NULL && keep_count >= 1);
+    char name[64];
+    char target[PATH_MAX_BYTES];
+    char path[PATH_MAX_BYTES];
+    (void)snprintf(name, sizeof name, name_format, step);
+    TRY(path_join(target, sizeof target, folder_name, name, err));
+    TRY(path_join(path, sizeof path, run, "last", err));
+    TRY(fs->link(fs->context, target, path, err));
+    TRY(fs->sync_directory(fs->context, run, err));
+    uint64_t *all = malloc(MAX_CHECKPOINTS * sizeof *all);
+    if (all == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory to list %s", run);
+    }
+    size_t count;
+    enum status s = list_checkpoints(run, all, &count, err);
+    uint32_t kept = 0;
+    for (size_t i = 0; s == STATUS_OK && i < count; i++) {
+        if (all[i] == step || kept + 1 < keep_count) {
+            kept += all[i] == step ? 0 : 1;
+            continue;
+        }
+        s = run_dir_checkpoint_path(path, run, all[i], err);
+        if (s == STATUS_OK) {
+            s = fs->remove(fs->context, path, err);
+        }
+    }
+    free(all);
+    return s;
+}

@@ -1,0 +1,48 @@
+/*
+ * run_dir: the directory of one training run.
+ *
+ *   RUN/config.json                     the options of the run, written once at its start
+ *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
+ *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done, no zeros before
+ *   RUN/last                            symbolic link to the newest, relative, replaced in one
+ * piece RUN/nonfinite.json                  what was there when a step met a number that is not
+ * finite
+ *
+ * Threading : functions on paths; one process writes to a run at a time.
+ */
+#ifndef TRAIN_RUN_RUN_DIR_H
+#define TRAIN_RUN_RUN_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/file_io.h"
+#include "formats/base/status.h"
+
+/* The checkpoint that `path` names: itself when it is a file (or a link to one), RUN/last when it
+ * is a directory. Returns OK, NOTFOUND (nothing there, or a run without checkpoint) or LIMIT. */
+enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct error *err);
+
+/* RUN/checkpoints/step-N.safetensors */
+enum status run_dir_checkpoint_path(char out[PATH_MAX_BYTES],
+                                    const char *run,
+                                    uint64_t step,
+                                    struct error *err);
+
+/* Makes RUN/checkpoints where it is not there; RUN must be. */
+enum status
+run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err);
+
+/* Points RUN/last at the checkpoint of `step`, then removes the oldest checkpoints beyond
+ * keep_count (at least 1; the one `last` names is never removed). */
+enum status run_dir_publish(const struct file_system *fs,
+                            const char *run,
+                            uint64_t step,
+                            uint32_t keep_count,
+                            struct error *err);
+
+/* Whether RUN/last is there. */
+enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * trainer: the loop, and the order in which its parts are opened and restored. The parts are in
+ * trainer_open, trainer_checkpoint, trainer_step and trainer_eval.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "formats/dataset/dataset.h"
+#include "train/run/trainer_internal.h"
+
+static const uint64_t nothing_saved = UINT64_MAX;
+
+void trainer_options_default(struct trainer_options *opt) {
+    *opt = (struct trainer_options){.zeta_lr = 5e-6,
+                                    .zeta_lr_image_ratio = 0.1,
+                                    .zeta_freeze_epochs = 5,
+                                    .image_tower = "resnet50",
+                                    .text_tower = "distil",
+                                    .image_size_px = 256,
+                                    .max_tokens = 30,
+                                    .embed_dim = 256,
+                                    .hidden_dim = 512,
+                                    .dropout = 0.1,
+                                    .dtype = DTYPE_F32,
+                                    .clean_captions = true,
+                                    .augment = AUGMENT_PAPER,
+                                    .batch_count = 512,
+                                    .epochs = 30,
+                                    .lr = 2e-4,
+                                    .min_lr = 1e-6,
+                                    .warmup_steps = UINT64_MAX,
+                                    .device = "cpu",
+                                    .record_steps = true,
+                                    .engine = LOADER_ENGINE_AUTO,
+                                    .keep_count = 2,
+                                    .eval_epochs = 1};
+    device_options_default(&opt->device_options);
+    loss_options_default(&opt->loss);
+    optimizer_options_default(&opt->optimizer);
+}
+
+enum status
+trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err) {
+    REQUIRE(out != NULL && opt != NULL && opt->sources != NULL && opt->source_count >= 1 &&
+            opt->source_count <= LOADER_MAX_SOURCES && opt->remap_count <= LOADER_MAX_SOURCES &&
+            opt->run != NULL && opt->keep_count >= 1);
+    REQUIRE(opt->loss_scale == 0.0 ||
+            (opt->loss_scale >= 1.0 && opt->loss_scale <= LOSS_SCALE_MAX));
+    REQUIRE(opt->batch_count >= 2 && opt->batch_count <= LOSS_MAX_BATCH && opt->epochs >= 1);
+    *out = NULL;
+    struct trainer *t = calloc(1, sizeof *t);
+    if (t == NULL) {
+        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+    }
+    t->options = *opt;
+    t->saved_step = nothing_saved;
+    enum status s;
+    TRY_OR_FAIL(s, trainer_check_val(t, err));
+    TRY_OR_FAIL(s, trainer_open_loader(t, err));
+    TRY_OR_FAIL(s, trainer_open_model(t, err));
+    trainer_make_schedule(t);
+    TRY_OR_FAIL(s, trainer_restore(t, err));
+    TRY_OR_FAIL(s, metrics_open(&t->metrics, opt->run, t->step, err));
+    *out = t;
+    return STATUS_OK;
+fail:
+    trainer_destroy(t);
+    return s;
+}
+
+void trainer_destroy(struct trainer *t) {
+    if (t == NULL) {
+        return;
+    }
+    trainer_overlap_close(t);
+    metrics_close(t->metrics);
+    loader_close(t->loader);
+    loss_device_destroy(t->loss_device);
+    loss_destroy(t->loss);
+    sample_state_destroy(t->state);
+    dual_encoder_destroy(t->model);
+    view_encoder_destroy(t->views);
+    if (t->dev != NULL) {
+        t->dev->ops->free(t->dev, t->s.data);
+        t->dev->ops->free(t->dev, t->dx.data);
+        t->dev->ops->free(t->dev, t->dt.data);
+        t->dev->ops->free(t->dev, t->values);
+    }
+    device_close(t->dev);
+    for (int i = 0; i < PAIR_COUNT; i++) {
+        free(t->pairs[i].similarity);
+        free(t->pairs[i].gradient);
+    }
+    free(t);
+}
+
+/* Steps of this run: the schedule's, or fewer when asked. */
+uint64_t trainer_last_step(const struct trainer *t) {
+    const uint64_t total = t->schedule.total_steps;
+    return t->options.max_steps > 0 && t->options.max_steps < total ? t->options.max_steps : total;
+}
+
+static const char *state_text(const struct trainer *t) {
+    static const char *const names[] = {[SAMPLE_STATE_HOST] = "host",
+                                        [SAMPLE_STATE_DEVICE] = "device",
+                                        [SAMPLE_STATE_PINNED] = "pinned"};
+    return names[sample_state_where(t->state)];
+}
+
+struct trainer_summary trainer_summary(const struct trainer *t) {
+    return (struct trainer_summary){.step = t->step,
+                                    .total_steps = trainer_last_step(t),
+                                    .steps_per_epoch = t->data.steps_per_epoch,
+                                    .samples_count = t->data.sample_count,
+                                    .id_space_count = t->data.id_space,
+                                    .vocab_count = t->data.vocab_count,
+                                    .memory = t->views != NULL ? view_encoder_memory_used(t->views)
+                                                               : dual_encoder_memory_used(t->model),
+                                    .resumed_step = t->resumed_step,
+                                    .engine = t->data.engine,
+                                    .device = t->dev->ops->name,
+                                    .device_note = t->dev->note,
+                                    .loss = t->options.loss.name,
+                                    .state = state_text(t)};
+}
+
+struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
+    const struct loader_state place = loader_state(t->loader);
+    const struct loader_source *source = &t->options.sources[index];
+    return (struct trainer_source){.directory = source->directory,
+                                   .weight = source->weight,
+                                   .samples_count =
+                                       dataset_sample_count(loader_dataset(t->loader, index)),
+                                   .id_offset = place.sources[index].id_offset};
+}
+
+static bool stop_asked(const struct trainer *t) {
+    return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
+}
+
+/* A full disk need not end a run: the checkpoints before stay, and the next one is tried again. */
+static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
+    struct error why = {0};
+    const enum status s = trainer_save(t, &why);
+    if (s == STATUS_IO && t->options.go_on_unsaved && !last) {
+        log_write(t->options.log, LOG_LEVEL_WARN,
+                  "step %" PRIu64 " is not saved, the run goes on: %s", t->step, why.text);
+        return STATUS_OK;
+    }
+    return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
+}
+
+static enum status stopped(const struct trainer *t, struct error *err) {
+    return error_set(err, STATUS_INTERRUPTED,
+                     "stopped on request at step %" PRIu64 " of %" PRIu64
+                     ", all is saved; go on with --resume %s",
+                     t->step, trainer_last_step(t), t->options.run);
+}
+
+/* Whether there is an evaluation after the step that was the last one. */
+static bool evaluation_is_due(const struct trainer *t) {
+    const struct trainer_options *o = &t->options;
+    const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
+    const bool epoch_ended = t->step % t->data.steps_per_epoch == 0;
+    const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
+    return o->val != NULL && (due || t->step == trainer_last_step(t));
+}
+
+/* What the epoch did is saved already. */
+static enum status
+evaluate_when_due(struct trainer *t, struct retrieval_result *result, struct error *err) {
+    const enum status s = evaluation_is_due(t) ? trainer_evaluate(t, result, err) : STATUS_OK;
+    return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
+}
+
+/* A run that was stopped between a checkpoint and the evaluation behind it makes that up. Not one
+ * whose data have changed: its step is not the one that was saved. */
+static bool owes_evaluation(const struct trainer *t) {
+    return t->step > 0 && t->step == t->resumed_step && !metrics_has_evaluation(t->metrics);
+}
+
+enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err) {
+    REQUIRE(t != NULL && result != NULL);
+    const struct trainer_options *o = &t->options;
+    *result = (struct retrieval_result){0};
+    if (t->resumed_step > 0 && t->saved_step == nothing_saved) { /* on other data */
+        TRY(save_when_due(t, false, err));
+    }
+    if (owes_evaluation(t)) {
+        TRY(evaluate_when_due(t, result, err));
+    }
+    while (t->step < trainer_last_step(t)) {
+        bool epoch_ended = false;
+        TRY(trainer_one_step(t, &epoch_ended, err));
+        const bool at_end = t->step == trainer_last_step(t);
+        const bool periodic = o->checkpoint_steps > 0 && t->step % o->checkpoint_steps == 0;
+        const bool stop = stop_asked(t);
+        if (epoch_ended || periodic || at_end || stop) {
+            TRY(trainer_drain(t, err));
+            TRY(save_when_due(t, at_end || stop, err));
+        }
+        if (stop) {
+            return stopped(t, err);
+        }
+        TRY(evaluate_when_due(t, result, err));
+    }
+    return metrics_sync(t->metrics, err);
+}

@@ -1,0 +1,167 @@
+/*
+ * trainer: one training run: data, model, loss, optimiser, checkpoints, evaluation, in a loop.
+ *
+ *   batch -> forward -> S = X T^T -> loss (state by sample id) -> G -> dX = G T, dT = G^T X
+ *         -> backward -> AdamW -> metrics -> (checkpoint, evaluation)
+ *
+ * Everything random is a function of (seed, step or epoch, sample id), and the checkpoint holds all
+ * that changes: a resumed run equals an uninterrupted one to the bit on the same machine and thread
+ * count.
+ *
+ * Threading : one owner; the loader's threads are its own.
+ * Ownership : create/destroy. Options are copied, strings in them are borrowed for the life.
+ */
+#ifndef TRAIN_RUN_TRAINER_H
+#define TRAIN_RUN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+#include "loader/loader.h"
+#include "train/eval/retrieval.h"
+#include "train/loss/loss.h"
+#include "train/model/dual_encoder.h"
+#include "train/optim/optimizer.h"
+#include "train/run/metrics.h"
+
+enum trainer_task {
+    TRAINER_PAIRS, /* images with captions */
+    TRAINER_VIEWS, /* two views of every image; captions, if any, are not looked at */
+};
+
+/* Where the state of samples is kept, and with it who computes the loss: a device that has losses,
+ * or the host. The same numbers but for last bits. */
+enum trainer_state {
+    TRAINER_STATE_AUTO, /* on such a device, in its memory where a tenth of what is free there holds
+                           it, else pinned; elsewhere host */
+    TRAINER_STATE_DEVICE, /* in the device's memory */
+    TRAINER_STATE_PINNED, /* in host memory that the device reads and writes */
+    TRAINER_STATE_HOST    /* on the host, loss and all */
+};
+
+struct trainer_options {
+    enum trainer_task task;
+    /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
+    const struct loader_source *sources;
+    uint32_t source_count;
+    const char *val; /* dataset for retrieval after epochs; NULL: none */
+    const char *run; /* directory, must exist; goes on from RUN/last when that is there */
+
+    /* (remap_count) the datasets that RUN/last was trained on, in its order, where the run goes on
+     * with others: samples are found again by the hashes of their images; NULL and 0 */
+    const char *const *remap_state;
+    uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
+
+    struct loss_options loss;    /* gamma_epochs 0: half of the epochs */
+    double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */
+    double zeta_lr_image_ratio;  /* that of images relative to it; 0.1 */
+    uint32_t zeta_freeze_epochs; /* zeta stays at zeta0 in the first ones; 5 */
+
+    const char *image_tower, *text_tower; /* presets */
+    const char *init_image, *init_text;   /* safetensors files that a new run's towers begin with;
+                                             NULL:   drawn from the seed */
+    const char *tokenizer; /* file, see tokenizer_open; NULL: that of the first dataset */
+    bool small_stem;
+    uint32_t image_size_px;
+    uint32_t max_tokens;
+    uint32_t embed_dim;
+    uint32_t hidden_dim; /* two views: of the projection head; 512 */
+    double dropout;      /* of the text tower */
+    bool clean_captions;
+    enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
+    enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
+    enum dtype dtype;          /* DTYPE_F32; DTYPE_BF16 or DTYPE_F16 where the device has it */
+    double loss_scale;         /* F16: [1, LOSS_SCALE_MAX]; 0: dynamic, see optimizer.h */
+    bool padded_captions;      /* false: packed, the same numbers for less work */
+    enum augment_kind augment; /* of training images; AUGMENT_PAPER */
+
+    uint32_t batch_count;       /* global batch */
+    uint32_t micro_batch_count; /* pairs the towers hold at a time; 0 = the batch */
+    uint64_t epochs;
+    uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
+    double lr, min_lr;
+    uint64_t warmup_steps; /* UINT64_MAX: 500, or a tenth of the run where that is less */
+    bool warmup_plateau;   /* by stairs, see schedule_lr */
+    struct optimizer_options optimizer;
+    uint64_t seed;
+
+    const char *device;                   /* a name of device_open */
+    enum trainer_state state;             /* TRAINER_STATE_AUTO */
+    struct device_options device_options; /* how to open it; its threads_count is `threads` */
+    bool record_steps;                    /* cuda: repeated steps as CUDA graphs; true */
+    uint32_t threads;                     /* of the device; 0 = all */
+    uint32_t loader_threads;              /* 0 = one per CPU */
+    enum loader_engine engine;
+
+    uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
+    bool go_on_unsaved;  /* a checkpoint that cannot be written, but the last one, is a warning */
+    uint32_t keep_count; /* checkpoints that stay; >= 1 */
+    uint32_t
+        eval_epochs; /* evaluate on `val` every so many epochs and at the end; 0 = at the end */
+
+    const struct log_sink *log;
+    /* Called after every step and evaluation; may be NULL. */
+    void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
+    void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
+    bool (*should_stop)(void *cookie); /* asked between steps; may be NULL */
+    void *cookie;
+};
+
+struct trainer_summary {
+    uint64_t step, total_steps; /* done, of the whole run */
+    uint64_t steps_per_epoch;
+    uint64_t samples_count, id_space_count, vocab_count;
+    struct dual_encoder_memory memory;
+    uint64_t resumed_step;   /* step the run went on from; 0: a new one */
+    const char *engine;      /* of the loader */
+    const char *device;      /* that computes: what "auto" became */
+    const char *device_note; /* why auto did not give its first choice; "" otherwise */
+    const char *loss;
+    const char *state; /* where it is: "host", "device" or "pinned" */
+};
+
+/* One dataset of the run. */
+struct trainer_source {
+    const char *directory;
+    double weight;          /* as given; 0: by its size */
+    uint64_t samples_count; /* live */
+    uint64_t id_offset;     /* its sample ids in the state are its own and this */
+};
+
+struct trainer;
+
+/* Opens everything and restores RUN/last where there is one. Returns OK, USAGE (an option out of
+ * range, a dataset too small or without tokenizer), MISMATCH (the checkpoint is of another dataset
+ * or model, and what differs), or what the parts say. */
+enum status
+trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err);
+void trainer_destroy(struct trainer *t); /* accepts NULL */
+
+struct trainer_summary trainer_summary(const struct trainer *t);
+/* Requires index < options.source_count. */
+struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
+
+/* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
+ * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
+ * as it was. In F16 a gradient that is not finite skips the step instead: weights, moments and the
+ * count of updates stay, the state of samples and running statistics are as the step left them, and
+ * the run ends only when that does not help (step_values). The last retrieval result is left in
+ * *result when `val` is given (images == 0: none was made). An evaluation that was due when the run
+ * was stopped comes first. */
+enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
+
+/* Memory of the device alone, without data or run: vocab_count as the tokenizer would have it,
+ * id_space_count of the datasets together. The state of samples is counted where it is not pinned
+ * or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes), and
+ * what the device takes for itself. */
+enum status trainer_plan(struct dual_encoder_memory *out,
+                         const struct trainer_options *opt,
+                         uint32_t vocab_count,
+                         uint64_t id_space_count,
+                         struct error *err);
+
+void trainer_options_default(struct trainer_options *opt);
+
+#endif

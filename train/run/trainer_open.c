@@ -1,0 +1,308 @@
+/*
+ * trainer_open: from options to a loader, a model on its device, state, loss and schedule.
+ */
+#include "train/run/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/file_io.h"
+#include "formats/tokenizer/tokenizer.h"
+#include "kernels/device_stream.h"
+#include "train/model/pretrained.h"
+#include "train/run/run_dir.h"
+
+static enum status make_config(struct model_config *c,
+                               const struct trainer_options *o,
+                               uint32_t vocab_count,
+                               struct error *err) {
+    *c = (struct model_config){.small_stem = o->small_stem,
+                               .image_size_px = (int32_t)o->image_size_px,
+                               .max_tokens = (int32_t)o->max_tokens,
+                               .vocab_count = (int32_t)vocab_count,
+                               .embed_dim = (int32_t)o->embed_dim,
+                               .clean_captions = o->clean_captions,
+                               .image_norm = o->image_norm,
+                               .text_pool = o->text_pool};
+    if (o->task == TRAINER_VIEWS) {
+        *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
+                                   .small_stem = o->small_stem,
+                                   .image_size_px = (int32_t)o->image_size_px,
+                                   .embed_dim = (int32_t)o->embed_dim,
+                                   .image_norm = o->image_norm};
+    }
+    if (strlen(o->image_tower) >= sizeof c->image_tower ||
+        strlen(o->text_tower) >= sizeof c->text_tower) {
+        return error_set(err, STATUS_USAGE, "there is no tower of such a long name");
+    }
+    memcpy(c->image_tower, o->image_tower, strlen(o->image_tower) + 1);
+    if (o->task == TRAINER_PAIRS) {
+        memcpy(c->text_tower, o->text_tower, strlen(o->text_tower) + 1);
+    }
+    return STATUS_OK;
+}
+
+static enum status model_options(struct dual_encoder_options *out,
+                                 const struct model_config *c,
+                                 const struct trainer_options *o,
+                                 struct error *err) {
+    TRY(model_config_options(c, out, err));
+    out->text.dropout = (float)o->dropout;
+    out->max_batch = (int32_t)o->batch_count;
+    out->micro_batch = (int32_t)o->micro_batch_count;
+    out->training = true;
+    out->dtype = o->dtype;
+    out->padded = o->padded_captions;
+    out->moments = optimizer_moments(o->optimizer.kind);
+    return STATUS_OK;
+}
+
+static enum status view_options(struct view_encoder_options *out,
+                                const struct model_config *c,
+                                const struct trainer_options *o,
+                                struct error *err) {
+    TRY(model_config_view_options(c, out, err));
+    out->max_batch = 2 * (int32_t)o->batch_count;
+    out->micro_batch = (int32_t)o->micro_batch_count;
+    out->dtype = o->dtype;
+    out->moments = optimizer_moments(o->optimizer.kind);
+    return STATUS_OK;
+}
+
+/* What only pairs have. */
+static enum status check_task(const struct trainer_options *o, struct error *err) {
+    const char *wrong = o->task == TRAINER_PAIRS ? NULL
+                        : o->val != NULL         ? "--val"
+                        : o->init_text != NULL   ? "--init-text"
+                        : o->tokenizer != NULL   ? "--tokenizer"
+                                                 : NULL;
+    return wrong == NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "%s is for images with captions, not for --task simclr%s", wrong,
+                           o->val != NULL ? "; judge a checkpoint by ccstream-eval knn, "
+                                            "linear or mean"
+                                          : "");
+}
+
+static bool is_gpu(const struct trainer_options *o) {
+    return strncmp(o->device, "cuda", 4) == 0;
+}
+
+/* The loss's part of the plan, by a state of one sample. */
+static enum status plan_contrast(struct dual_encoder_memory *m,
+                                 const struct trainer_options *o,
+                                 uint64_t id_space_count,
+                                 struct error *err) {
+    const bool views = o->task == TRAINER_VIEWS;
+    struct loss_options options = o->loss;
+    struct sample_state *state = NULL;
+    struct loss *loss = NULL;
+    options.views = views;
+    TRY(sample_state_create(&state, 1, err));
+    const enum status s = loss_create(&loss, &options, state,
+                                      id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
+    if (s == STATUS_OK) {
+        const bool host = o->state == TRAINER_STATE_HOST || o->loss.parity == LOSS_PARITY_REFERENCE;
+        const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
+        m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
+        m->state_bytes = here ? sample_state_bytes(state) * (size_t)id_space_count : 0;
+        m->total_bytes += m->loss_bytes + m->state_bytes;
+    }
+    loss_destroy(loss);
+    sample_state_destroy(state);
+    return s;
+}
+
+static enum status plan_model(struct dual_encoder_memory *out,
+                              const struct trainer_options *opt,
+                              uint32_t vocab_count,
+                              struct error *err) {
+    struct model_config config;
+    struct dual_encoder_options model;
+    struct view_encoder_options views;
+    TRY(check_task(opt, err));
+    TRY(make_config(&config, opt, vocab_count, err));
+    if (opt->task == TRAINER_VIEWS) {
+        TRY(view_options(&views, &config, opt, err));
+        views.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
+        return view_encoder_plan(out, &views, err);
+    }
+    TRY(model_options(&model, &config, opt, err));
+    model.slots = is_gpu(opt) ? TRAINER_FLIGHTS : 0;
+    return dual_encoder_plan(out, &model, err);
+}
+
+enum status trainer_plan(struct dual_encoder_memory *out,
+                         const struct trainer_options *opt,
+                         uint32_t vocab_count,
+                         uint64_t id_space_count,
+                         struct error *err) {
+    TRY(plan_model(out, opt, vocab_count, err));
+    return plan_contrast(out, opt, id_space_count, err);
+}
+
+/* Batches lie where copies to the device reach them. */
+static void *alloc_pinned(void *cookie, size_t size_bytes) {
+    struct device *dev = cookie;
+    void *data;
+    return dev->stream->alloc_host(dev, size_bytes, &data, NULL) == STATUS_OK ? data : NULL;
+}
+
+static void free_pinned(void *cookie, void *data) {
+    struct device *dev = cookie;
+    dev->stream->free_host(dev, data);
+}
+
+static enum status open_device(struct trainer *t, struct error *err) {
+    struct device_options how = t->options.device_options;
+    how.threads_count = (int32_t)t->options.threads;
+    return device_open_with(&t->dev, t->options.device, &how, err);
+}
+
+enum status trainer_open_loader(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct loader_options lo;
+    TRY(check_task(o, err));
+    TRY(open_device(t, err));
+    loader_options_default(&lo);
+    lo.batch_count = o->batch_count;
+    lo.image_size_px = o->image_size_px;
+    lo.augment = o->augment;
+    lo.seed = o->seed;
+    lo.max_tokens = o->max_tokens;
+    lo.clean_captions = o->clean_captions;
+    if (o->task == TRAINER_VIEWS) {
+        lo.views = 2;
+        lo.captions = LOADER_CAPTIONS_NONE;
+    }
+    lo.threads = o->loader_threads;
+    lo.engine = o->engine;
+    lo.log = o->log;
+    if (t->dev->stream != NULL) {
+        lo.host_memory =
+            (struct host_memory){.alloc = alloc_pinned, .release = free_pinned, .cookie = t->dev};
+    }
+    struct byte_buffer model = {0};
+    enum status s = o->tokenizer == NULL ? STATUS_OK
+                                         : file_read_all(file_posix(), &model, o->tokenizer,
+                                                         TOKENIZER_MAX_MODEL_BYTES, err);
+    if (s == STATUS_OK) {
+        lo.tokenizer_model = model.data;
+        lo.tokenizer_model_size_bytes = model.size_bytes;
+        s = loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err);
+    }
+    byte_buffer_fini(&model);
+    TRY(s);
+    loader_info(t->loader, &t->data);
+    if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
+                         "with --tokenizer",
+                         o->sources[0].directory, o->sources[0].directory);
+    }
+    return STATUS_OK;
+}
+
+static enum status alloc_matrix(struct trainer *t,
+                                struct tensor *out,
+                                int64_t rows,
+                                int64_t columns,
+                                struct error *err) {
+    void *data = NULL;
+    TRY(t->dev->ops->alloc(t->dev, (size_t)(rows * columns) * sizeof(float), &data, err));
+    *out = tensor_2d(data, DTYPE_F32, rows, columns);
+    return STATUS_OK;
+}
+
+/* Steps skipped before count in every precision: AdamW's count of updates is without them. */
+enum status
+trainer_set_scaling(struct trainer *t, const struct train_scaling *scaling, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct step_values values = {.grad_scale = 1.0, .sound = 1, .skipped = scaling->skipped};
+    if (o->dtype == DTYPE_F16) {
+        const bool dynamic = o->loss_scale == 0.0;
+        values.loss_scale = !dynamic               ? o->loss_scale
+                            : scaling->scale > 0.0 ? scaling->scale
+                                                   : LOSS_SCALE_FIRST;
+        values.scale_growth = dynamic ? LOSS_SCALE_GROWTH_STEPS : 0;
+        values.scale_good = scaling->good;
+        values.skipped_in_row = scaling->skipped_in_row;
+    }
+    return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
+}
+
+static enum status open_values(struct trainer *t, struct error *err) {
+    void *data = NULL;
+    TRY(t->dev->ops->alloc(t->dev, sizeof *t->values, &data, err));
+    t->values = data;
+    return trainer_set_scaling(t, &(struct train_scaling){0}, err);
+}
+
+/* A run that goes on has its weights in its checkpoint, whatever it began with. */
+static enum status first_values(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct params *p = trainer_params(t);
+    bool goes_on = false;
+    TRY(run_dir_has_checkpoint(o->run, &goes_on, err));
+    if (goes_on) { /* the checkpoint holds every value */
+        return STATUS_OK;
+    }
+    TRY(params_init(p, o->seed, err));
+    if (o->init_image != NULL) {
+        TRY(pretrained_load(p, "image.", file_posix(), o->init_image, o->log, err));
+    }
+    if (o->init_text != NULL) {
+        TRY(pretrained_load(p, "text.", file_posix(), o->init_text, o->log, err));
+    }
+    return STATUS_OK;
+}
+
+static enum status create_model(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct dual_encoder_options model;
+    struct view_encoder_options views;
+    TRY(make_config(&t->config, o, t->data.vocab_count, err));
+    if (o->task == TRAINER_VIEWS) {
+        TRY(view_options(&views, &t->config, o, err));
+        views.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
+        return view_encoder_create(&t->views, t->dev, &views, err);
+    }
+    TRY(model_options(&model, &t->config, o, err));
+    model.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
+    return dual_encoder_create(&t->model, t->dev, &model, err);
+}
+
+enum status trainer_open_model(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const int64_t b = o->batch_count;
+    const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
+    struct loss_options loss = o->loss;
+    loss.views = o->task == TRAINER_VIEWS;
+    loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
+    TRY(create_model(t, err));
+    TRY(trainer_overlap_open(t, err));
+    TRY(first_values(t, err));
+    TRY(sample_state_create(&t->state, t->data.id_space, err));
+    TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
+    TRY(open_values(t, err));
+    TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
+    if (o->task == TRAINER_PAIRS) {
+        TRY(alloc_matrix(t, &t->dt, rows, o->embed_dim, err));
+    }
+    return trainer_open_contrast(t, err);
+}
+
+void trainer_make_schedule(struct trainer *t) {
+    const struct trainer_options *o = &t->options;
+    const uint64_t total = o->epochs * t->data.steps_per_epoch;
+    const uint64_t tenth = total / 10;
+    t->schedule = (struct schedule){.peak_lr = o->lr,
+                                    .final_lr = o->min_lr,
+                                    .plateau = o->warmup_plateau,
+                                    .total_steps = total};
+    t->schedule.warmup_steps = o->warmup_steps != UINT64_MAX ? o->warmup_steps
+                               : tenth < 500                 ? tenth
+                                                             : 500;
+}

@@ -1,0 +1,189 @@
+/*
+ * trainer_remap: the state of samples when a run goes on with other data than its checkpoint's:
+ * with the same datasets, to which something was appended, or with any, whose images are looked for
+ * in those before. Either way it is a list that says for every sample id which one it was:
+ *
+ *   before   A [0, 96)    B [96, 160)
+ *   now      A' [0, 128)       B' [128, 200)     id 130 of now was id 98, ids 96 to 127 were none
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "formats/base/file_io.h"
+#include "formats/dataset/dataset.h"
+#include "train/run/trainer_internal.h"
+#include "train/state/state_remap.h"
+
+/* Whether the dataset is, or once was, the one with this fingerprint. */
+static bool has_been(const struct dataset *d, uint64_t fingerprint) {
+    const struct manifest *m = dataset_manifest(d);
+    for (size_t g = 0; g < m->generation_count; g++) {
+        if (m->generations[g].fingerprint == fingerprint) {
+            return true;
+        }
+    }
+    return dataset_fingerprint(d) == fingerprint;
+}
+
+enum trainer_data trainer_compare_data(const struct trainer *t, const struct train_position *p) {
+    if (p->fingerprint == t->data.fingerprint) {
+        return TRAINER_DATA_SAME;
+    }
+    if (t->options.remap_count > 0) {
+        return TRAINER_DATA_REMAPPED;
+    }
+    bool grown = p->source_count == t->options.source_count;
+    for (uint32_t i = 0; grown && i < t->options.source_count; i++) {
+        grown = has_been(loader_dataset(t->loader, i), p->sources[i].fingerprint);
+    }
+    return grown ? TRAINER_DATA_GROWN : TRAINER_DATA_OTHER;
+}
+
+/* The state of the checkpoint's datasets, in columns like those of the run. */
+static enum status load_old_state(struct sample_state **out,
+                                  const struct trainer *t,
+                                  const struct checkpoint *c,
+                                  struct error *err) {
+    struct sample_state *old = NULL;
+    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, err));
+    enum status s = STATUS_OK;
+    for (int32_t i = 0; i < sample_state_count(t->state) && s == STATUS_OK; i++) {
+        const enum sample_state_kind kind = sample_state_kind(t->state, i);
+        const char *name = sample_state_name(t->state, i);
+        int32_t column;
+        s = kind == SAMPLE_STATE_F32
+                ? sample_state_add(old, name, SAMPLE_STATE_UNVISITED, &column, err)
+                : sample_state_add_u64(old, name, kind, &column, err);
+    }
+    if (s == STATUS_OK) {
+        s = checkpoint_load_state(c, old, NULL, 0, err);
+    }
+    if (s != STATUS_OK) {
+        sample_state_destroy(old);
+        return s;
+    }
+    *out = old;
+    return STATUS_OK;
+}
+
+/* One behind the last id that dataset `i` had in the checkpoint. */
+static uint64_t old_end(const struct train_position *p, uint32_t i) {
+    return i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
+}
+
+/* ---- datasets that have grown: the same ids behind other offsets ---- */
+
+static enum status grown_ids(uint64_t *old_ids,
+                             const struct trainer *t,
+                             const struct checkpoint *c,
+                             struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    const struct loader_state now = loader_state(t->loader);
+    (void)err;
+    for (uint64_t i = 0; i < t->data.id_space; i++) {
+        old_ids[i] = SAMPLE_STATE_NO_ID;
+    }
+    for (uint32_t i = 0; i < now.source_count; i++) {
+        const uint64_t first = p->sources[i].id_offset;
+        const uint64_t end = old_end(p, i);
+        const uint64_t space = dataset_id_space(loader_dataset(t->loader, i));
+        for (uint64_t k = 0; k < end - first && k < space; k++) {
+            old_ids[now.sources[i].id_offset + k] = first + k;
+        }
+    }
+    log_write(t->options.log, LOG_LEVEL_INFO,
+              "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64 " begins anew",
+              now.source_count > 1 ? "the mix" : t->options.sources[0].directory, p->samples_count,
+              t->data.sample_count, p->epoch + 1);
+    return STATUS_OK;
+}
+
+/* ---- other datasets: ids by the hashes of images ---- */
+
+static enum status check_old_data(const struct trainer *t,
+                                  const struct checkpoint *c,
+                                  const struct state_remap_data *before,
+                                  uint32_t index,
+                                  struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    const uint64_t found = dataset_fingerprint(before[index].dataset);
+    if (found == p->sources[index].fingerprint) {
+        const uint64_t space = dataset_id_space(before[index].dataset);
+        return space <= old_end(p, index) - before[index].id_offset
+                   ? STATUS_OK
+                   : error_set(err, STATUS_CORRUPT, "%s has fewer sample ids than %s",
+                               checkpoint_path(c), t->options.remap_state[index]);
+    }
+    return error_set(err, STATUS_MISMATCH,
+                     "%s was trained on dataset %016" PRIx64 ", --remap-state %s is %016" PRIx64
+                     ": it takes the directory of the former%s",
+                     checkpoint_path(c), p->sources[index].fingerprint,
+                     t->options.remap_state[index], found,
+                     p->source_count > 1 ? "; those of a mix in its order" : "");
+}
+
+static enum status image_ids(uint64_t *old_ids,
+                             const struct trainer *t,
+                             const struct checkpoint *c,
+                             struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    const struct loader_state place = loader_state(t->loader);
+    struct state_remap_data before[LOADER_MAX_SOURCES] = {0};
+    struct state_remap_data now[LOADER_MAX_SOURCES] = {0};
+    struct dataset *opened[LOADER_MAX_SOURCES] = {0};
+    struct state_remap_counts counts;
+    if (t->options.remap_count != p->source_count) {
+        return error_set(err, STATUS_USAGE,
+                         "%s was trained on %" PRIu64
+                         " datasets, --remap-state names %u: name each "
+                         "of them, in the order of the run",
+                         checkpoint_path(c), p->source_count, (unsigned)t->options.remap_count);
+    }
+    enum status s = STATUS_OK;
+    for (uint32_t i = 0; i < t->options.remap_count && s == STATUS_OK; i++) {
+        s = dataset_open(&opened[i], t->options.remap_state[i], file_posix(), err);
+        if (s == STATUS_OK) {
+            before[i] = (struct state_remap_data){opened[i], p->sources[i].id_offset};
+            s = check_old_data(t, c, before, i, err);
+        }
+    }
+    for (uint32_t i = 0; i < place.source_count; i++) {
+        now[i] =
+            (struct state_remap_data){loader_dataset(t->loader, i), place.sources[i].id_offset};
+    }
+    if (s == STATUS_OK) {
+        s = state_remap_ids(old_ids, t->data.id_space, &counts, now, place.source_count, before,
+                            t->options.remap_count, err);
+    }
+    if (s == STATUS_OK) {
+        log_write(
+            t->options.log, LOG_LEVEL_INFO,
+            "state of %" PRIu64 " samples taken over by image, %" PRIu64 " begin anew, %" PRIu64
+            " of %s%s are not there any more; epoch %" PRIu64 " begins anew",
+            counts.matched_count, counts.unmatched_count, counts.forgotten_count,
+            t->options.remap_state[0], p->source_count > 1 ? " and the others" : "", p->epoch + 1);
+    }
+    for (uint32_t i = 0; i < LOADER_MAX_SOURCES; i++) {
+        dataset_close(opened[i]);
+    }
+    return s;
+}
+
+enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, struct error *err) {
+    const enum trainer_data data = trainer_compare_data(t, checkpoint_position(c));
+    struct sample_state *old = NULL;
+    uint64_t *old_ids = malloc((size_t)t->data.id_space * sizeof *old_ids);
+    if (old_ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory to renumber samples");
+    }
+    enum status s = load_old_state(&old, t, c, err);
+    if (s == STATUS_OK) {
+        s = (data == TRAINER_DATA_GROWN ? grown_ids : image_ids)(old_ids, t, c, err);
+    }
+    if (s == STATUS_OK) {
+        s = sample_state_remap(t->state, old, old_ids, err);
+    }
+    free(old_ids);
+    sample_state_destroy(old);
+    return s;
+}

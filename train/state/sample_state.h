@@ -1,0 +1,169 @@
+/*
+ * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
+ * for every single sample (running sums, zeta, its momentum, where a chain stands, visits).
+ *
+ * Columns begin in host memory. sample_state_place gives them an address for a device's kernels
+ * too: then the device's copy is the one that steps change, until sample_state_fetch.
+ *
+ * Threading : single-owner.
+ * Ownership : the state owns its columns; pointers from sample_state_column live as long as it,
+ *             or until sample_state_place. A state is destroyed before the device it is placed on.
+ * Size      : 4 bytes per id and f32 column, 8 per id and u64 column. Columns are addressed by
+ *             sample id, never by position.
+ */
+#ifndef TRAIN_STATE_SAMPLE_STATE_H
+#define TRAIN_STATE_SAMPLE_STATE_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/status.h"
+
+struct device;
+struct sample_state;
+
+enum { SAMPLE_STATE_MAX_COLUMNS = 20, SAMPLE_STATE_NAME_BYTES = 48 };
+
+/* The value of an entry that no step has written yet: a NaN, which no update ever stores. */
+#define SAMPLE_STATE_UNVISITED ((float)NAN)
+
+static inline bool sample_state_visited(float value) {
+    return !isnan(value);
+}
+
+enum sample_state_kind {
+    SAMPLE_STATE_F32,   /* a number; NaN: unvisited */
+    SAMPLE_STATE_COUNT, /* u64 that counts; 0: unvisited, because that is how often it was */
+    SAMPLE_STATE_ID,    /* u64, another sample's id; SAMPLE_STATE_NO_ID: none */
+};
+
+enum sample_state_place {
+    SAMPLE_STATE_HOST,   /* in host memory alone */
+    SAMPLE_STATE_DEVICE, /* in the device's memory, with a copy in host memory */
+    SAMPLE_STATE_PINNED, /* in host memory that kernels reach through the bus */
+};
+
+/* No dataset has this id: its id space would not fit in a u64. */
+#define SAMPLE_STATE_NO_ID UINT64_MAX
+
+/* id_space_count: largest id + 1. Returns OK, NOMEM or INVALID. */
+enum status
+sample_state_create(struct sample_state **out, uint64_t id_space_count, struct error *err);
+void sample_state_destroy(struct sample_state *s); /* accepts NULL */
+
+/* Adds a column whose entries all hold `initial`. Returns OK, NOMEM, LIMIT (too many columns) or
+ * EXISTS. */
+enum status sample_state_add(struct sample_state *s,
+                             const char *name,
+                             float initial,
+                             int32_t *out_column,
+                             struct error *err);
+
+/* The same for a column of u64, which begins with 0 or SAMPLE_STATE_NO_ID by its kind. */
+enum status sample_state_add_u64(struct sample_state *s,
+                                 const char *name,
+                                 enum sample_state_kind kind,
+                                 int32_t *out_column,
+                                 struct error *err);
+
+uint64_t sample_state_id_space(const struct sample_state *s);
+int32_t sample_state_count(const struct sample_state *s); /* of columns */
+const char *sample_state_name(const struct sample_state *s, int32_t column);
+
+enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column);
+size_t sample_state_bytes(const struct sample_state *s); /* of all columns */
+
+/* -1: there is no column of this name. */
+int32_t sample_state_find(const struct sample_state *s, const char *name);
+
+/* (id_space) values, to save, load or look at: of an f32 column, of a u64 column, of any. */
+float *sample_state_column(const struct sample_state *s, int32_t column);
+uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
+void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);
+
+/* ---- columns that kernels reach ---- */
+
+/* DEVICE where all columns fit in a tenth of what is free there, else PINNED. dev has losses.
+ * Returns OK or DEVICE. */
+enum status sample_state_choose_place(enum sample_state_place *out,
+                                      const struct sample_state *s,
+                                      struct device *dev,
+                                      struct error *err);
+
+/* Gives every column, as it is now, a place that kernels of dev (which has losses, and is borrowed
+ * for the life of the state) reach. Once only, after the last column was added; not HOST. Returns
+ * OK, NOMEM or DEVICE; after a failure the state serves the host as before. */
+enum status sample_state_place(struct sample_state *s,
+                               struct device *dev,
+                               enum sample_state_place place,
+                               struct error *err);
+
+enum sample_state_place sample_state_where(const struct sample_state *s);
+
+/* A column's address for kernels; NULL before sample_state_place. */
+void *sample_state_on_device(const struct sample_state *s, int32_t column);
+
+/* All columns from host memory to where kernels see them, after the host changed them; and back,
+ * before the host looks at them. Both wait; neither does anything where columns are on the host
+ * alone. Return OK or DEVICE. */
+enum status sample_state_send(struct sample_state *s, struct error *err);
+enum status sample_state_fetch(struct sample_state *s, struct error *err);
+
+/* ---- columns on the host ---- */
+
+/* values (count) = column[ids]. Requires every id below the id space. */
+void sample_state_gather(const struct sample_state *s,
+                         int32_t column,
+                         float *values,
+                         const uint64_t *ids,
+                         int64_t count);
+
+/* column[ids] = values. Of equal ids the lowest position writes. */
+void sample_state_scatter(struct sample_state *s,
+                          int32_t column,
+                          const float *values,
+                          const uint64_t *ids,
+                          int64_t count);
+
+/* The same with u64 columns. */
+void sample_state_gather_u64(const struct sample_state *s,
+                             int32_t column,
+                             uint64_t *values,
+                             const uint64_t *ids,
+                             int64_t count);
+void sample_state_scatter_u64(struct sample_state *s,
+                              int32_t column,
+                              const uint64_t *values,
+                              const uint64_t *ids,
+                              int64_t count);
+
+/* Adds 1 to the entries of `ids`, which are distinct, of a SAMPLE_STATE_COUNT column. */
+void sample_state_count_visits(struct sample_state *s,
+                               int32_t column,
+                               const uint64_t *ids,
+                               int64_t count);
+
+struct sample_state_summary {
+    uint64_t visited_count; /* entries that do not hold the mark of their kind */
+    double min, mean, max;  /* over them; 0 when there are none */
+};
+
+/* Of (count) values, f32 or u64 by kind, as of a column or of a checkpoint's. */
+struct sample_state_summary
+sample_state_summarise(const void *values, enum sample_state_kind kind, uint64_t count);
+
+/* Entry i of such values; false: it holds the mark. */
+bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_t i, double *out);
+
+/* Fills `to` from `from` (both with the same columns): sample `new_id` takes what old_ids[new_id]
+ * had, or keeps its first values where that is SAMPLE_STATE_NO_ID. Ids that columns hold are
+ * renumbered, those without a new id forgotten. old_ids: (id space of `to`), each below the id
+ * space of `from`. Returns OK or NOMEM. */
+enum status sample_state_remap(struct sample_state *to,
+                               const struct sample_state *from,
+                               const uint64_t *old_ids,
+                               struct error *err);
+
+#endif
