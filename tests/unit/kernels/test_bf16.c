@@ -103,9 +103,10 @@ TEST(working_copies_are_the_new_values_rounded) {
         for (int i = 0; i < N; i++) {
             assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
         }
-        /* the master copy is never bf16 */
+        /* the master copy is never bf16; a device without bf16 refuses for that reason first */
+        const bool computes = dev->ops->supports(dev, DTYPE_BF16, NULL) == STATUS_OK;
         assert_status(dev->ops->sgdm(dev, &working, &working, &working, &working, &sgdm, &err),
-                      STATUS_INVALID, err);
+                      computes ? STATUS_INVALID : STATUS_UNSUPPORTED, err);
         device_close(dev);
     }
 }
