@@ -180,10 +180,11 @@ static enum status make_batch_slots(struct loader *l, struct error *err) {
 
 static enum status make_threads(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
-    l->threads = calloc(p->reader_count + p->thread_count, sizeof(*l->threads));
+    l->thread_count = p->reader_count + p->thread_count + (p->quarantine != NULL);
+    l->threads = calloc(l->thread_count, sizeof(*l->threads));
     p->corrupt_list = calloc(LOADER_MAX_CORRUPT_LIST, sizeof(*p->corrupt_list));
     if (l->threads == NULL || p->corrupt_list == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for %u threads", p->thread_count);
+        return error_set(err, STATUS_NOMEM, "out of memory for %u threads", l->thread_count);
     }
     for (uint32_t i = 0; i < p->reader_count; i++) {
         TRY(reader_create(&l->threads[i].reader, p, err));
@@ -199,6 +200,7 @@ static enum status make_threads(struct loader *l, struct error *err) {
     pthread_cond_init(&p->for_reader, &monotonic);
     pthread_cond_init(&p->for_decode, &monotonic);
     pthread_cond_init(&p->for_batch, &monotonic);
+    pthread_cond_init(&p->for_record, &monotonic);
     pthread_cond_init(&p->for_exit, &monotonic);
     pthread_condattr_destroy(&monotonic);
     l->has_sync = true;
@@ -292,7 +294,7 @@ enum status loader_open(struct loader **out,
 void loader_free(struct loader *l) {
     struct pipeline *p = &l->p;
     if (l->threads != NULL) {
-        for (uint32_t i = 0; i < p->reader_count + p->thread_count; i++) {
+        for (uint32_t i = 0; i < l->thread_count; i++) {
             if (l->threads[i].reader != NULL && !reader_stop(l->threads[i].reader, 0)) {
                 l->is_noisy = true;
             }
@@ -304,6 +306,7 @@ void loader_free(struct loader *l) {
         pthread_cond_destroy(&p->for_reader);
         pthread_cond_destroy(&p->for_decode);
         pthread_cond_destroy(&p->for_batch);
+        pthread_cond_destroy(&p->for_record);
         pthread_cond_destroy(&p->for_exit);
         pthread_mutex_destroy(&p->lock);
     }
@@ -387,8 +390,8 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
     }
     if (!threads_stop(l, false) || l->is_noisy) {
         struct error why = {0};
-        enum status s =
-            error_set(&why, STATUS_TIMEOUT, "reads do not end: the loader can only be closed");
+        enum status s = error_set(&why, STATUS_TIMEOUT,
+                                  "reads or writes do not end: the loader can only be closed");
         pipeline_fail(&l->p, s, &why);
         if (err != NULL) {
             *err = why;

@@ -191,7 +191,8 @@ struct loader_options {
     uint64_t
         max_corrupt_count; /* different damaged samples before CORRUPT; 0 for evaluation; 1000 */
     const char *quarantine_path; /* damaged samples are appended here, one JSON object a line:
-                                    dataset, sample, reason; read by open only; NULL */
+                                    dataset, sample, reason. A thread of its own writes; END and
+                                    close wait for it. Read by open only; NULL */
     int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close; 60000 */
 
     struct host_memory host_memory; /* where batches live; host_memory_default() */
@@ -257,8 +258,9 @@ enum status loader_open_mix(struct loader **out,
                             const struct loader_options *opt,
                             struct error *err);
 
-/* Accepts NULL. Reads that the kernel does not give back within wait_timeout_ms, as those of a
- * network disk that is gone, are left behind with the memory they write to, and a line of the log.
+/* Accepts NULL. Reads and quarantine writes that the kernel does not finish within wait_timeout_ms,
+ * for instance on a network disk that is gone, are abandoned together with their memory, and
+ * logged.
  */
 void loader_close(struct loader *l);
 

@@ -12,7 +12,7 @@ struct loader_thread {
     struct loader *loader;
     pthread_t thread;
     struct reader *reader;    /* of a reader */
-    struct sample_work *work; /* of a decoder */
+    struct sample_work *work; /* of a decoder; neither: the quarantine thread */
     bool started;
 };
 
@@ -20,8 +20,9 @@ struct loader {
     struct pipeline p;
     struct sources *sources;
     struct tokenizer *tokenizer;
-    struct loader_thread *threads; /* (reader_count + thread_count), readers first */
-    uint32_t cached_count;         /* sources with a token cache that fits */
+    struct loader_thread *threads; /* (thread_count) readers, decoders, the quarantine thread */
+    uint32_t thread_count;
+    uint32_t cached_count; /* sources with a token cache that fits */
     uint8_t *read_memory;
     bool has_sync; /* lock and conditions exist */
     bool is_noisy; /* reads are in flight that nobody waits for: read_memory is never freed */

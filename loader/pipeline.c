@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/json_writer.h"
 #include "loader/pipeline_internal.h"
 
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err) {
@@ -29,6 +28,7 @@ void pipeline_stop(struct pipeline *p) {
     p->stopping = true;
     pthread_cond_broadcast(&p->for_reader);
     pthread_cond_broadcast(&p->for_decode);
+    pthread_cond_signal(&p->for_record);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -214,54 +214,26 @@ void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64
     pthread_mutex_unlock(&p->lock);
 }
 
-/* One line of JSON; a file that cannot be written ends the run, since it was asked for. */
-static enum status
-write_quarantine(struct pipeline *p, const struct loader_corrupt *row, struct error *err) {
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
-    json_string(&w, "dataset", sources_directory(p->sources, row->source));
-    if (row->sample_id == LOADER_NO_SAMPLE) {
-        json_null(&w, "id");
-    } else {
-        json_u64(&w, "id", row->sample_id - sources_id_offset(p->sources, row->source));
-    }
-    json_u64(&w, "position", row->position);
-    json_string(&w, "reason", row->reason);
-    json_close_object(&w);
-    json_newline(&w);
-    enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        s = file_posix()->write(p->quarantine, w.out.data, w.out.size_bytes, err);
-    }
-    json_writer_fini(&w);
-    return s;
-}
-
-/* Under the lock: adds the sample to the list if it is not there. */
-static enum status list_corrupt(struct pipeline *p,
-                                const struct loader_corrupt *row,
-                                bool *is_new,
-                                struct error *err) {
+/* Requires the lock. Adds the sample to the list; false if it is there. */
+static bool list_corrupt(struct pipeline *p, const struct loader_corrupt *row) {
     for (uint32_t i = 0; i < p->corrupt_listed_count; i++) {
         const struct loader_corrupt *old = &p->corrupt_list[i];
         if (old->source == row->source && old->position == row->position) {
-            return STATUS_OK;
+            return false;
         }
     }
-    *is_new = true;
     p->stats.corrupt_count++;
     if (p->corrupt_listed_count < LOADER_MAX_CORRUPT_LIST) {
         p->corrupt_list[p->corrupt_listed_count++] = *row;
+        pthread_cond_signal(&p->for_record);
     }
-    return p->quarantine != NULL ? write_quarantine(p, row, err) : STATUS_OK;
+    return true;
 }
 
 enum status pipeline_corrupt(struct pipeline *p,
                              const struct source_sample *sample,
                              const struct error *why,
                              struct error *err) {
-    bool is_new = false;
     struct loader_corrupt row = {
         .sample_id = sample->sample.sample_id,
         .position = sample->position,
@@ -269,7 +241,7 @@ enum status pipeline_corrupt(struct pipeline *p,
     };
     snprintf(row.reason, sizeof(row.reason), "%.*s", (int)sizeof(row.reason) - 1, why->text);
     pthread_mutex_lock(&p->lock);
-    enum status s = list_corrupt(p, &row, &is_new, err);
+    bool is_new = list_corrupt(p, &row);
     uint64_t count = p->stats.corrupt_count;
     pthread_mutex_unlock(&p->lock);
     char name[64];
@@ -282,12 +254,36 @@ enum status pipeline_corrupt(struct pipeline *p,
         log_write(p->opt.log, LOG_LEVEL_WARN, "%s of %s: %s", name,
                   sources_directory(p->sources, row.source), row.reason);
     }
-    if (s == STATUS_OK && count > p->opt.max_corrupt_count) {
-        s = error_set(err, STATUS_CORRUPT,
-                      "%" PRIu64 " damaged samples, %" PRIu64 " are allowed; the last one: %s: %s",
-                      count, p->opt.max_corrupt_count, name, row.reason);
+    if (count > p->opt.max_corrupt_count) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%" PRIu64 " damaged samples, %" PRIu64
+                         " are allowed; the last one: %s: %s",
+                         count, p->opt.max_corrupt_count, name, row.reason);
     }
-    return s;
+    return STATUS_OK;
+}
+
+/* --- the quarantine thread --- */
+
+const struct loader_corrupt *pipeline_next_pending(struct pipeline *p) {
+    pthread_mutex_lock(&p->lock);
+    /* Decoders list samples until they leave: what they found is written even when the run ends. */
+    while (p->quarantined_count == p->corrupt_listed_count &&
+           !(p->stopping && p->running_decoders_count == 0)) {
+        pthread_cond_wait(&p->for_record, &p->lock);
+    }
+    bool pending = p->quarantined_count < p->corrupt_listed_count;
+    const struct loader_corrupt *row = pending ? &p->corrupt_list[p->quarantined_count] : NULL;
+    pthread_mutex_unlock(&p->lock);
+    return row;
+}
+
+void pipeline_quarantined(struct pipeline *p) {
+    pthread_mutex_lock(&p->lock);
+    if (++p->quarantined_count == p->corrupt_listed_count) {
+        pthread_cond_signal(&p->for_batch); /* the end of the run waits for it */
+    }
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* --- consumer --- */
@@ -297,9 +293,21 @@ static struct timespec deadline_in(int64_t ms) {
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
+/* Requires the lock. Every batch of the run was acquired. */
+static bool is_at_end(const struct pipeline *p) {
+    return p->take_step >= p->sampler.steps_total;
+}
+
 /* Says who holds up the batch that the consumer waits for: the slot that has been in its state for
  * the longest time. */
 static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
+    double waited_s = (double)p->opt.wait_timeout_ms / 1e3;
+    if (is_at_end(p)) {
+        return error_set(err, STATUS_TIMEOUT,
+                         "no end within %.1f s: the quarantine file has not taken %u of %u records",
+                         waited_s, p->corrupt_listed_count - p->quarantined_count,
+                         p->corrupt_listed_count);
+    }
     const struct read_slot *oldest = NULL;
     uint32_t reading = 0;
     for (uint32_t i = 0; i < p->read_slot_count; i++) {
@@ -312,7 +320,6 @@ static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
             oldest = slot;
         }
     }
-    double waited_s = (double)p->opt.wait_timeout_ms / 1e3;
     if (oldest == NULL) {
         return error_set(
             err, STATUS_TIMEOUT,
@@ -336,16 +343,23 @@ static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
                      oldest->state == READ_SLOT_READ ? "waits" : "is being decoded", stuck_s);
 }
 
+/* Requires the lock. The end of the run comes after all records of damaged samples. */
+static bool is_ready(const struct pipeline *p, const struct batch_slot *slot) {
+    if (is_at_end(p)) {
+        return p->quarantine == NULL || p->quarantined_count == p->corrupt_listed_count;
+    }
+    return slot->state == BATCH_READY && slot->batch.global_step == p->take_step;
+}
+
 static enum status wait_ready(struct pipeline *p, struct batch_slot *slot, struct error *err) {
     struct timespec deadline = deadline_in(p->opt.wait_timeout_ms);
     for (;;) {
-        /* A batch may still be completed behind a failure that was told. */
-        if (!p->failure_told && slot->state == BATCH_READY &&
-            slot->batch.global_step == p->take_step) {
+        /* A batch may still be completed after a failure that was reported. */
+        if (!p->failure_reported && is_ready(p, slot)) {
             return STATUS_OK;
         }
         if (p->failed) {
-            p->failure_told = true;
+            p->failure_reported = true;
             if (err != NULL) {
                 *err = p->failure;
             }
@@ -361,10 +375,8 @@ enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct
     int64_t begin_ns = clock_now_ns();
     pthread_mutex_lock(&p->lock);
     struct batch_slot *slot = &p->batch_slots[p->take_step % p->batch_slot_count];
-    enum status s = STATUS_END;
-    if (p->take_step >= p->sampler.steps_total) {
-        /* Nothing is left to wait for. */
-    } else if (slot->state == BATCH_HELD) {
+    enum status s;
+    if (!is_at_end(p) && slot->state == BATCH_HELD) {
         s = error_set(err, STATUS_INVALID,
                       "%u batches are held: release one before the next is acquired",
                       p->held_count);
@@ -375,7 +387,9 @@ enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct
     if (p->stats.first_batch_ns != 0) {
         p->stats.consumer_stall_ns += waited_ns;
     }
-    if (s == STATUS_OK) {
+    if (s == STATUS_OK && is_at_end(p)) {
+        s = STATUS_END;
+    } else if (s == STATUS_OK) {
         slot->state = BATCH_HELD;
         p->held_count++;
         p->take_step++;

@@ -80,14 +80,17 @@ struct pipeline {
     uint32_t batch_slot_count;
     size_t image_bytes;       /* S * S * 3 */
     uint32_t wake_free_count; /* readers sleep until that many buffers are free */
+    struct file *quarantine;  /* the quarantine thread's; NULL: not requested */
     int64_t start_ns;         /* clock at open or seek */
 
     pthread_mutex_t lock;      /* guards everything below */
     pthread_cond_t for_reader; /* buffers or a batch slot became free */
     pthread_cond_t for_decode; /* an image was read */
-    pthread_cond_t for_batch;  /* a batch is ready, or the run failed */
+    pthread_cond_t for_batch;  /* a batch is ready, all records are written, or the run failed */
+    pthread_cond_t for_record; /* a damaged sample was listed, or a decoder left */
     bool stopping;
-    bool failed, failure_told; /* told: to the consumer, who gets nothing else from then on */
+    bool failed;
+    bool failure_reported; /* to the consumer, who gets nothing else from then on */
     struct error failure;
 
     struct read_slot *read_slots; /* (read_slot_count) */
@@ -110,10 +113,11 @@ struct pipeline {
     bool abandoned;          /* close has given up waiting: the last thread out frees everything */
     pthread_cond_t for_exit; /* a thread left */
 
-    struct file *quarantine;             /* NULL: not asked for */
-    struct loader_corrupt *corrupt_list; /* (LOADER_MAX_CORRUPT_LIST) */
+    struct loader_corrupt
+        *corrupt_list; /* (LOADER_MAX_CORRUPT_LIST) rows are added, never changed */
     uint32_t corrupt_listed_count;
-    struct loader_stats stats; /* counts and times; the rest is filled on request */
+    uint32_t quarantined_count; /* of them, those that are in the quarantine file */
+    struct loader_stats stats;  /* counts and times; the rest is filled on request */
 };
 
 struct reader;
@@ -143,12 +147,17 @@ void pipeline_read_done(struct pipeline *p, const struct read_done *done);
 bool pipeline_take_read(struct pipeline *p, uint32_t *id);
 /* Decoders: the sample is in its batch, the read slot is free again. */
 void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes);
-/* Decoders: lists a damaged sample. Returns OK, CORRUPT when there are too many, or IO when the
- * quarantine file cannot be written. */
+/* Decoders: lists a damaged sample. Returns OK, or CORRUPT when there are too many. */
 enum status pipeline_corrupt(struct pipeline *p,
                              const struct source_sample *sample,
                              const struct error *why,
                              struct error *err);
+
+/* The quarantine thread: waits for a damaged sample that is not in the file yet; NULL when the
+ * decoders have left and none is pending. */
+const struct loader_corrupt *pipeline_next_pending(struct pipeline *p);
+/* The quarantine thread: that sample's record is written. */
+void pipeline_quarantined(struct pipeline *p);
 
 /* The consumer's side of loader_acquire and loader_release. */
 enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err);
@@ -157,6 +166,7 @@ void pipeline_release(struct pipeline *p, uint32_t slot);
 /* The stages' main functions; they return when it is over. */
 void reader_run(struct reader *r);
 void decode_run(struct pipeline *p, struct sample_work *work);
+void quarantine_run(struct pipeline *p);
 
 /* A reading thread's own: its engine and the requests it has there. Returns OK, NOMEM or
  * UNSUPPORTED. */

@@ -1,7 +1,7 @@
 /*
  * threads: their start and their end. Shutdown: flag, wake all, wait until all have left, join, let
- * the engines cancel and reap what the kernel still has. A thread that sits in a read which never
- * ends is let go instead: it finds `abandoned` when it comes back, and the last one out frees what
+ * the engines cancel and reap what the kernel still has. A thread whose read or write never returns
+ * is abandoned instead: it finds `abandoned` when it does return, and the last one out frees what
  * is left.
  */
 #include <pthread.h>
@@ -23,6 +23,7 @@ static void leave(struct loader_thread *t) {
     p->running_decoders_count -= t->work != NULL;
     bool frees = p->abandoned && p->running_count == 0;
     pthread_cond_signal(&p->for_exit);
+    pthread_cond_signal(&p->for_record);
     pthread_mutex_unlock(&p->lock);
     if (frees) {
         loader_free(l);
@@ -33,8 +34,10 @@ static void *thread_main(void *arg) {
     struct loader_thread *t = arg;
     if (t->reader != NULL) {
         reader_run(t->reader);
-    } else {
+    } else if (t->work != NULL) {
         decode_run(&t->loader->p, t->work);
+    } else {
+        quarantine_run(&t->loader->p);
     }
     leave(t);
     return NULL;
@@ -57,11 +60,12 @@ void threads_release_batches(struct pipeline *p) {
 static void let_go(struct loader *l) {
     struct pipeline *p = &l->p;
     log_write(p->opt.log, LOG_LEVEL_WARN,
-              "%u threads hang in reads that do not end: they are left behind", p->running_count);
+              "%u threads hang in reads or writes that do not end: they are abandoned",
+              p->running_count);
     if (p->running_decoders_count == 0) {
         threads_release_batches(p);
     }
-    for (uint32_t i = 0; i < p->reader_count + p->thread_count; i++) {
+    for (uint32_t i = 0; i < l->thread_count; i++) {
         if (l->threads[i].started) {
             pthread_detach(l->threads[i].thread);
         }
@@ -90,7 +94,7 @@ bool threads_stop(struct loader *l, bool for_good) {
     if (!all_left) {
         return false;
     }
-    for (uint32_t i = 0; i < p->reader_count + p->thread_count; i++) {
+    for (uint32_t i = 0; i < l->thread_count; i++) {
         if (l->threads[i].started) {
             pthread_join(l->threads[i].thread, NULL);
             l->threads[i].started = false;
@@ -103,6 +107,11 @@ bool threads_stop(struct loader *l, bool for_good) {
             l->is_noisy = true;
         }
     }
+    if (p->quarantine != NULL && p->quarantined_count < p->corrupt_listed_count) {
+        log_write(p->opt.log, LOG_LEVEL_WARN,
+                  "%u damaged samples are missing in the quarantine file: %s",
+                  p->corrupt_listed_count - p->quarantined_count, p->failure.text);
+    }
     if (p->files != NULL) {
         shard_files_release_all(p->files);
     }
@@ -114,7 +123,7 @@ bool threads_stop(struct loader *l, bool for_good) {
 static void reset_pipeline(struct pipeline *p) {
     p->stopping = false;
     p->failed = false;
-    p->failure_told = false;
+    p->failure_reported = false;
     p->failure = (struct error){0};
     p->free_count = 0;
     for (uint32_t i = p->read_slot_count; i-- > 0;) {
@@ -165,7 +174,7 @@ enum status threads_start(struct loader *l, struct error *err) {
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (uint32_t i = 0; i < p->reader_count + p->thread_count && s == STATUS_OK; i++) {
+    for (uint32_t i = 0; i < l->thread_count && s == STATUS_OK; i++) {
         s = start_thread(l, i, err);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

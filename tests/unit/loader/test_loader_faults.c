@@ -7,12 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
-#include "loader/pipeline_internal.h"
+#include "loader/loader_internal.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
@@ -273,7 +274,8 @@ static void counted_release(void *cookie, void *data) {
 
 static void count_line(void *cookie, enum log_level level, const char *text) {
     struct memory_count *c = cookie;
-    if (level == LOG_LEVEL_WARN && strstr(text, "hang in reads that do not end") != NULL) {
+    if (level == LOG_LEVEL_WARN &&
+        strstr(text, "hang in reads or writes that do not end") != NULL) {
         atomic_fetch_add_explicit(&c->lines, 1, memory_order_relaxed);
     }
 }
@@ -536,6 +538,136 @@ TEST(a_quarantine_file_that_cannot_be_written_ends_the_run) {
     l = open_with(dir, &opt, NULL);
     assert_status(run_through(l, &err), STATUS_IO, err);
     loader_close(l);
+}
+
+/* --- a quarantine file on a disk that hangs --- */
+
+/* A full pipe stands in for the file: writing to it blocks until the test reads. */
+struct full_pipe {
+    int fd;
+    char path[PATH_MAX_BYTES];
+    char text[1 << 18]; /* what was read, NUL-terminated */
+    size_t text_bytes;
+};
+
+static struct full_pipe *make_full_pipe(void) {
+    struct full_pipe *f = calloc(1, sizeof(*f));
+    static const char filler[4096];
+    assert_non_null(f);
+    snprintf(f->path, sizeof(f->path), "%s", test_temp_path("quarantine"));
+    assert_int_equal(mkfifo(f->path, 0600), 0);
+    f->fd = open(f->path, O_RDONLY | O_NONBLOCK);
+    int fd = open(f->path, O_WRONLY | O_NONBLOCK);
+    assert_true(f->fd >= 0 && fd >= 0);
+    while (write(fd, filler, sizeof(filler)) > 0) {
+    }
+    assert_int_equal(errno, EAGAIN);
+    close(fd);
+    return f;
+}
+
+/* Reads what there is. Returns how many records came so far. */
+static uint32_t drain(struct full_pipe *f) {
+    uint32_t records = 0;
+    ssize_t got;
+    while ((got = read(f->fd, f->text + f->text_bytes, sizeof(f->text) - 1 - f->text_bytes)) > 0) {
+        f->text_bytes += (size_t)got;
+    }
+    for (size_t i = 0; i < f->text_bytes; i++) {
+        records += f->text[i] == '\n';
+    }
+    return records;
+}
+
+static void close_pipe(struct full_pipe *f) {
+    close(f->fd);
+    free(f);
+}
+
+TEST(a_quarantine_write_that_blocks_stalls_no_stage) {
+    enum { DAMAGED = 5, EPOCHS = 2, STEPS_PER_EPOCH = 6 };
+    const char *dir = make_dir();
+    for (uint64_t i = 0; i < DAMAGED; i++) {
+        picture_dataset_damage(dir, i * 30);
+    }
+    struct full_pipe *pipe = make_full_pipe();
+    struct loader_options opt = options();
+    struct loader_batch b;
+    struct loader_stats stats;
+    struct error err = {0};
+    uint64_t batches = 0;
+    enum status s;
+    opt.threads = 1;
+    opt.epochs = EPOCHS;
+    opt.wait_timeout_ms = 200;
+    opt.quarantine_path = pipe->path;
+    struct loader *l = open_with(dir, &opt, NULL);
+    /* Busy machines may need more than one try for a batch. */
+    while ((s = loader_acquire(l, &b, &err)) == STATUS_OK ||
+           (s == STATUS_TIMEOUT && batches < EPOCHS * STEPS_PER_EPOCH)) {
+        if (s == STATUS_OK) {
+            batches++;
+            loader_release(l, &b);
+        }
+    }
+    loader_stats(l, &stats);
+    assert_int_equal(batches, EPOCHS * STEPS_PER_EPOCH);
+    assert_int_equal(stats.corrupt_count, DAMAGED);
+    /* The end waits for the file, and says so. */
+    assert_status(s, STATUS_TIMEOUT, err);
+    assert_non_null(strstr(err.text, "the quarantine file has not taken 5 of 5 records"));
+    do {
+        (void)drain(pipe);
+        s = loader_acquire(l, &b, &err);
+    } while (s == STATUS_TIMEOUT);
+    assert_int_equal(s, STATUS_END);
+    assert_int_equal(drain(pipe), DAMAGED);
+    loader_close(l);
+    assert_int_equal(drain(pipe), DAMAGED);
+    close_pipe(pipe);
+}
+
+TEST(close_writes_the_records_that_are_left) {
+    const char *dir = make_dir();
+    struct loader_options opt = options();
+    struct loader_batch b;
+    struct error err = {0};
+    picture_dataset_damage(dir, 0);
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    opt.quarantine_path = test_temp_path("quarantine");
+    struct loader *l = open_with(dir, &opt, NULL);
+    assert_ok(loader_acquire(l, &b, &err), err);
+    loader_close(l);
+    assert_int_equal(count_lines(opt.quarantine_path, "\"id\":0,"), 1);
+}
+
+TEST(close_abandons_a_quarantine_write_that_never_ends) {
+    const char *dir = make_dir();
+    struct full_pipe *pipe = make_full_pipe();
+    struct loader_options opt = options();
+    struct memory_count count = {0};
+    struct log_sink log = {count_line, &count, LOG_LEVEL_WARN};
+    struct loader_batch b;
+    struct error err = {0};
+    picture_dataset_damage(dir, 0);
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    opt.host_memory = (struct host_memory){counted_alloc, counted_release, &count};
+    opt.log = &log;
+    opt.quarantine_path = pipe->path;
+    struct loader *l = open_with(dir, &opt, NULL);
+    assert_ok(loader_acquire(l, &b, &err), err); /* replaces the damaged sample */
+    l->p.opt.wait_timeout_ms = 10;
+    int64_t begin_ns = clock_now_ns();
+    loader_close(l);
+    assert_in_range((clock_now_ns() - begin_ns) / 1000000, 1500, 30000);
+    assert_int_equal(atomic_load(&count.lines), 1);
+    assert_int_equal(atomic_load(&count.blocks), 0);
+    for (int tries = 0; tries < 2000 && drain(pipe) == 0; tries++) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    assert_int_equal(drain(pipe), 1);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* it frees what is left */
+    close_pipe(pipe);
 }
 
 /* --- time --- */
