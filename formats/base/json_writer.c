@@ -115,7 +115,11 @@ void json_string_n(struct json_writer *w, const char *key, const char *text, siz
 }
 
 void json_string(struct json_writer *w, const char *key, const char *text) {
-    json_string_n(w, key, text, strlen(text));
+    if (text != NULL) {
+        json_string_n(w, key, text, strlen(text));
+    } else {
+        json_null(w, key);
+    }
 }
 
 void json_raw(struct json_writer *w, const char *key, const char *text, size_t size_bytes) {

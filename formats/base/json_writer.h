@@ -50,6 +50,7 @@ void json_close_object(struct json_writer *w);
 void json_open_array(struct json_writer *w, const char *key);
 void json_close_array(struct json_writer *w);
 
+/* text NULL: null. */
 void json_string(struct json_writer *w, const char *key, const char *text);
 void json_string_n(struct json_writer *w, const char *key, const char *text, size_t size_bytes);
 void json_u64(struct json_writer *w, const char *key, uint64_t v);

@@ -1,7 +1,7 @@
 /*
- * The option table's parser and checker. Parsing goes in two rounds over the same code: every
- * default is parsed as if it had been typed, then the command line is, so that a default can never
- * mean something a user could not write.
+ * The option table's parser and checker. The same code runs twice: first it parses every default as
+ * if it had been typed, then the command line. So a default never means something that a user could
+ * not write.
  */
 #include "tools/cli/cli.h"
 
@@ -120,22 +120,21 @@ static enum status
 set_number(const struct cli_option *row, void *field, const char *text, struct error *err) {
     union number v = {0};
     if (!parse_number(row, text, &v)) {
-        const char *unit = row->unit == CLI_UNIT_BYTES
-                               ? ", with KiB, MiB or GiB behind it if wanted"
-                           : row->unit == CLI_UNIT_MS ? ", with ms, s, min or h behind it if wanted"
-                                                      : "";
-        return error_set(err, STATUS_USAGE, "--%s takes %s%s, not '%s'", row->name,
+        const char *unit = row->unit == CLI_UNIT_BYTES ? ", optionally followed by KiB, MiB or GiB"
+                           : row->unit == CLI_UNIT_MS  ? ", optionally followed by ms, s, min or h"
+                                                       : "";
+        return error_set(err, STATUS_USAGE, "--%s requires %s%s, not '%s'", row->name,
                          row->type == CLI_DOUBLE ? "a number" : "a whole number", unit, text);
     }
     union number bound = {0};
     if (row->min != NULL && parse_number(row, row->min, &bound) &&
         number_below(row->type, v, bound)) {
-        return error_set(err, STATUS_USAGE, "--%s is at least %s, not %s", row->name, row->min,
+        return error_set(err, STATUS_USAGE, "--%s must be at least %s, not %s", row->name, row->min,
                          text);
     }
     if (row->max != NULL && parse_number(row, row->max, &bound) &&
         number_below(row->type, bound, v)) {
-        return error_set(err, STATUS_USAGE, "--%s is at most %s, not %s", row->name, row->max,
+        return error_set(err, STATUS_USAGE, "--%s must be at most %s, not %s", row->name, row->max,
                          text);
     }
     memcpy(field, &v, row->size_bytes);
@@ -155,7 +154,7 @@ set_enum(const struct cli_option *row, void *field, const char *text, struct err
             snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", row->choices[i]);
         used = n > 0 && used + (size_t)n < sizeof(list) ? used + (size_t)n : used;
     }
-    return error_set(err, STATUS_USAGE, "--%s is one of %s; not '%s'", row->name, list, text);
+    return error_set(err, STATUS_USAGE, "--%s must be one of %s, not '%s'", row->name, list, text);
 }
 
 static enum status
@@ -169,7 +168,7 @@ set_list(const struct cli_option *row, void *field, const char *text, struct err
     return STATUS_OK;
 }
 
-/* text is NULL for flags alone. */
+/* text is NULL only for flags. */
 static enum status
 set_value(const struct cli_option *row, void *options, const char *text, struct error *err) {
     void *field = cli_field(row, options);
@@ -192,8 +191,8 @@ set_value(const struct cli_option *row, void *options, const char *text, struct 
 }
 
 enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
-    for (size_t i = 0; i < p->option_count; i++) {
-        const struct cli_option *row = &p->options[i];
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         memset(cli_field(row, options), 0, row->size_bytes);
         if (row->default_text == NULL) {
             continue;
@@ -218,22 +217,24 @@ struct parser {
     int at; /* the word being read */
 };
 
-static const struct cli_option *find_name(const struct cli_program *p, const char *name, size_t n) {
-    for (size_t i = 0; i < p->option_count; i++) {
-        if (strlen(p->options[i].name) == n && memcmp(p->options[i].name, name, n) == 0) {
-            return &p->options[i];
-        }
+/* Both give the number of the row, or of the one after the last where there is none. */
+static size_t find_name(const struct cli_program *p, const char *name, size_t n) {
+    const struct cli_option *row;
+    size_t i = 0;
+    while ((row = cli_row(p, i)) != NULL &&
+           (strlen(row->name) != n || memcmp(row->name, name, n) != 0)) {
+        i++;
     }
-    return NULL;
+    return i;
 }
 
-static const struct cli_option *find_letter(const struct cli_program *p, char letter) {
-    for (size_t i = 0; i < p->option_count; i++) {
-        if (letter != 0 && p->options[i].letter == letter) {
-            return &p->options[i];
-        }
+static size_t find_letter(const struct cli_program *p, char letter) {
+    const struct cli_option *row;
+    size_t i = 0;
+    while ((row = cli_row(p, i)) != NULL && row->letter != letter) {
+        i++;
     }
-    return NULL;
+    return i;
 }
 
 /* Edit distance of two short names (insert, delete, replace). */
@@ -263,11 +264,12 @@ static enum status
 unknown_option(const struct cli_program *p, const char *name, size_t n, struct error *err) {
     const char *best = NULL;
     size_t best_distance = n / 3 + 2;
-    for (size_t i = 0; i < p->option_count; i++) {
-        size_t distance = name_distance(name, n, p->options[i].name);
-        bool begins = n >= 3 && strncmp(p->options[i].name, name, n) == 0;
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
+        size_t distance = name_distance(name, n, row->name);
+        bool begins = n >= 3 && strncmp(row->name, name, n) == 0;
         if (begins || distance < best_distance) {
-            best = p->options[i].name;
+            best = row->name;
             best_distance = begins ? 0 : distance;
         }
     }
@@ -278,9 +280,9 @@ unknown_option(const struct cli_program *p, const char *name, size_t n, struct e
     return error_set(err, STATUS_USAGE, "unknown option '--%.*s'", (int)n, name);
 }
 
-/* Takes the value from behind '=' (or glued to a letter) or from the next word. */
-static enum status
-take_value(struct parser *ps, const struct cli_option *row, const char *glued, struct error *err) {
+/* Sets row i to the value after '=' or glued to a letter, or else to the next word. */
+static enum status take_value(struct parser *ps, size_t i, const char *glued, struct error *err) {
+    const struct cli_option *row = cli_row(ps->program, i);
     const char *text = glued;
     if (row->type == CLI_FLAG) {
         if (glued != NULL) {
@@ -288,11 +290,12 @@ take_value(struct parser *ps, const struct cli_option *row, const char *glued, s
         }
     } else if (text == NULL) {
         if (ps->at + 1 >= ps->argc) {
-            return error_set(err, STATUS_USAGE, "--%s needs a value: %s", row->name, row->metavar);
+            return error_set(err, STATUS_USAGE, "--%s requires a value: %s", row->name,
+                             row->metavar);
         }
         text = ps->argv[++ps->at];
     }
-    ps->args->given[row - ps->program->options] = true;
+    ps->args->given[i] = true;
     return set_value(row, ps->options, text, err);
 }
 
@@ -308,29 +311,29 @@ static enum status long_option(struct parser *ps, const char *word, struct error
                CCSTREAM_VERSION);
         return STATUS_END;
     }
-    const struct cli_option *row = find_name(ps->program, word, n);
-    if (row == NULL) {
+    const size_t i = find_name(ps->program, word, n);
+    if (cli_row(ps->program, i) == NULL) {
         return unknown_option(ps->program, word, n, err);
     }
-    return take_value(ps, row, equals != NULL ? equals + 1 : NULL, err);
+    return take_value(ps, i, equals != NULL ? equals + 1 : NULL, err);
 }
 
 /* -q, -qj4, -o DIR, -oDIR */
 static enum status short_options(struct parser *ps, const char *word, struct error *err) {
-    for (size_t i = 0; word[i] != '\0'; i++) {
-        if (word[i] == 'h' && find_letter(ps->program, 'h') == NULL) {
+    for (; *word != '\0'; word++) {
+        const size_t i = find_letter(ps->program, *word);
+        const struct cli_option *row = cli_row(ps->program, i);
+        if (row == NULL && *word == 'h') {
             cli_print_help(ps->program, stdout);
             return STATUS_END;
         }
-        const struct cli_option *row = find_letter(ps->program, word[i]);
         if (row == NULL) {
-            return error_set(err, STATUS_USAGE, "unknown option '-%c'", word[i]);
+            return error_set(err, STATUS_USAGE, "unknown option '-%c'", *word);
         }
-        const char *rest = word[i + 1] != '\0' ? word + i + 1 : NULL;
         if (row->type != CLI_FLAG) {
-            return take_value(ps, row, rest, err);
+            return take_value(ps, i, word[1] != '\0' ? word + 1 : NULL, err);
         }
-        TRY(take_value(ps, row, NULL, err));
+        TRY(take_value(ps, i, NULL, err));
     }
     return STATUS_OK;
 }
@@ -358,8 +361,8 @@ static enum status parse_words(struct parser *ps, struct error *err) {
 
 static enum status
 check_complete(const struct cli_program *p, const struct cli_arguments *a, struct error *err) {
-    for (size_t i = 0; i < p->option_count; i++) {
-        const struct cli_option *row = &p->options[i];
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         if (row->required && !a->given[i]) {
             return error_set(err, STATUS_USAGE, "--%s %s is missing", row->name, row->metavar);
         }
@@ -406,8 +409,8 @@ void cli_arguments_fini(struct cli_arguments *a) {
 }
 
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name) {
-    const struct cli_option *row = find_name(p, name, strlen(name));
-    return row != NULL && a->given[row - p->options];
+    const size_t i = find_name(p, name, strlen(name));
+    return i < CLI_MAX_OPTIONS && a->given[i];
 }
 
 /* ---- the table's own check --------------------------------------------------------------------
@@ -436,11 +439,11 @@ static const char *row_fault(const struct cli_option *row) {
     }
     for (const char *c = row->name; *c != '\0'; c++) {
         if (!islower((unsigned char)*c) && !isdigit((unsigned char)*c) && *c != '-') {
-            return "names are of lower-case letters, digits and dashes";
+            return "names consist of lower-case letters, digits and dashes";
         }
     }
     if (strcmp(row->name, "help") == 0 || strcmp(row->name, "version") == 0) {
-        return "the name is taken by every program";
+        return "every program has an option of this name";
     }
     if (row->help == NULL || row->help[0] == '\0') {
         return "no help";
@@ -481,15 +484,16 @@ static const char *row_fault(const struct cli_option *row) {
 
 enum status cli_check(const struct cli_program *p, struct error *err) {
     if (p->name == NULL || p->purpose == NULL || p->usage == NULL || p->usage[0] == NULL ||
-        p->option_count > CLI_MAX_OPTIONS || p->min_arguments > p->max_arguments) {
-        return error_set(err, STATUS_INVALID, "option table of %s: name, purpose or usage missing",
+        cli_row(p, CLI_MAX_OPTIONS) != NULL || p->min_arguments > p->max_arguments) {
+        return error_set(err, STATUS_INVALID,
+                         "option table of %s: name, purpose or usage is missing",
                          p->name != NULL ? p->name : "a program");
     }
-    for (size_t i = 0; i < p->option_count; i++) {
-        const struct cli_option *row = &p->options[i];
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         const char *fault = row_fault(row);
         for (size_t j = 0; fault == NULL && j < i; j++) {
-            const struct cli_option *other = &p->options[j];
+            const struct cli_option *other = cli_row(p, j);
             if (strcmp(row->name, other->name) == 0 ||
                 (row->letter != 0 && row->letter == other->letter)) {
                 fault = "name or letter occurs twice";
@@ -505,7 +509,7 @@ enum status cli_check(const struct cli_program *p, struct error *err) {
         int choice = 0;
         if (fault == NULL && row->type == CLI_ENUM && row->default_text != NULL &&
             set_enum(row, &choice, row->default_text, NULL) != STATUS_OK) {
-            fault = "the default is none of the choices";
+            fault = "the default is not one of the choices";
         }
         if (fault != NULL) {
             return error_set(err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s", p->name,

@@ -1,9 +1,9 @@
 /*
  * cli: what every program of this tree does the same way: options from one table, --help and
- * --version made from it, exit codes, progress on a terminal, numbers for people, signals.
+ * --version made from it, exit codes, progress on a terminal, readable numbers, signals.
  *
  * One row of the table feeds parsing, range checks, --help and the dump of the configuration in
- * force. Each row writes one field of a plain struct of the program:
+ * force. Each row fills one field of a plain struct of the program:
  *
  *     struct options { uint64_t jobs; const char *out; bool quiet; };
  *     static const struct cli_option rows[] = {
@@ -18,19 +18,18 @@
  *         .options = rows, .option_count = CLI_COUNT(rows), .min_arguments = 1,
  *         .max_arguments = CLI_MAX_ARGUMENTS};
  *
- *     int main(int argc, char **argv) {
- *         struct options o;
- *         struct cli_arguments a;
- *         struct error err = {0};
- *         enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
- *         if (s != STATUS_OK) {
- *             return cli_exit(&program, s, &err);      // END (help shown) gives 0
- *         }
- *         s = work(&o, a.items, a.count, &err);
- *         return cli_exit(&program, s, &err);
+ *     static enum status run(const void *options, const struct cli_arguments *a,
+ *                            struct error *err) {
+ *         const struct options *o = options;
+ *         ...
  *     }
  *
- * Threading : parsing and progress belong to the main thread; cli_interrupted may be asked by any.
+ *     int main(int argc, char **argv) {
+ *         struct options o;
+ *         return cli_main(&program, &o, run, argc, argv);
+ *     }
+ *
+ * Threading : parsing and progress belong to the main thread; any thread may call cli_interrupted.
  * Ownership : strings point into argv or the table; nothing is freed but cli_arguments_fini's list.
  */
 #ifndef TOOLS_CLI_CLI_H
@@ -42,6 +41,7 @@
 #include <stdio.h>
 
 #include "formats/base/bytes.h"
+#include "formats/base/json_writer.h"
 #include "formats/base/status.h"
 
 enum {
@@ -60,7 +60,7 @@ enum cli_type {
     CLI_LIST,   /* struct cli_list: the option may be repeated */
 };
 
-/* What a number may carry behind it. */
+/* The suffixes that a number may have. */
 enum cli_unit {
     CLI_UNIT_NONE,
     CLI_UNIT_BYTES, /* KiB MiB GiB TiB (or B): the field holds bytes */
@@ -84,8 +84,8 @@ struct cli_option {
     const char *const *choices; /* CLI_ENUM: NULL-ended names */
     const char *metavar;        /* "N", "DIR"; flags have none */
     const char *help;           /* what it does; default and range are added by --help */
-    const char *group;          /* heading in --help; rows of a group stand together. NULL: as above
-                                   it, or "Options" */
+    const char *group;          /* heading in --help; rows of a group stand together. NULL: the
+                                   group of the row above, or "Options" */
     bool required;
 };
 
@@ -93,21 +93,31 @@ struct cli_option {
     .offset = offsetof(type, field), .size_bytes = sizeof(((type *)NULL)->field)
 #define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Rows that several programs share; they fill fields at the same place in the options of each. */
+struct cli_rows {
+    const struct cli_option *rows;
+    size_t count;
+};
+#define CLI_ROWS(array)                                                                            \
+    { array, CLI_COUNT(array) }
+
 struct cli_program {
     const char *name;            /* "ccpack", "ccpack tokenizer" */
     const char *purpose;         /* one line */
     const char *const *usage;    /* NULL-ended: what follows the name, one per line */
     const char *const *examples; /* NULL-ended whole command lines, or NULL */
-    const char *const *notes;    /* NULL-ended paragraphs behind the options, or NULL */
+    const char *const *notes;    /* NULL-ended paragraphs after the options, or NULL */
     const struct cli_option *options;
     size_t option_count;
+    const struct cli_rows *shared;       /* more tables, until one without rows; NULL: none */
     size_t min_arguments, max_arguments; /* positional */
 };
 
 struct cli_arguments {
     const char **items; /* in order of appearance */
     size_t count;
-    bool given[CLI_MAX_OPTIONS]; /* by row: named on the command line */
+    bool
+        given[CLI_MAX_OPTIONS]; /* by row, those of shared tables last: named on the command line */
 };
 
 /* Fills every field: defaults first, then the command line (argv[0] is skipped). --help and
@@ -122,7 +132,7 @@ enum status cli_parse(const struct cli_program *p,
                       struct error *err);
 void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 
-/* Whether the option was named on the command line (and not only defaulted). */
+/* Whether the option was named on the command line, and not only defaulted. */
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
 
 /* Fills the fields with the defaults alone. Returns OK or INVALID. */
@@ -141,11 +151,35 @@ enum status cli_config_json(const struct cli_program *p,
                             struct byte_buffer *out,
                             struct error *err);
 
-/* Says why the program ends ("ccpack: text" on stderr, for USAGE with the way to --help) and
- * returns its exit code. Silent for OK and END. */
+/* Prints why the program ends ("ccpack: text" on stderr, after USAGE also a hint at --help) and
+ * returns its exit code. Prints nothing for OK and END, unless something printed earlier did not
+ * reach stdout, which is a failure. */
 int cli_exit(const struct cli_program *p, enum status s, const struct error *err);
 
-/* A number as options take it. Returns false for trailing characters, overflow or nothing. */
+/* A whole program or subcommand: parses into `options`, calls `run`, prints what failed. Returns
+ * the exit code. */
+int cli_main(const struct cli_program *p,
+             void *options,
+             enum status (*run)(const void *options,
+                                const struct cli_arguments *a,
+                                struct error *err),
+             int argc,
+             char **argv);
+
+/* Writes to stdout. Returns OK or IO. */
+enum status cli_put(const void *data, size_t size_bytes, struct error *err);
+
+/* Writes what `w` holds and a line feed to stdout, and empties `w`. Returns OK, IO, NOMEM or LIMIT.
+ */
+enum status cli_put_json(struct json_writer *w, struct error *err);
+
+/* One JSON object on stdout: begin initialises `w` and opens the object; end closes it, prints it
+ * with a line feed, and frees `w`. Returns as cli_put_json. */
+void cli_begin_json(struct json_writer *w);
+enum status cli_end_json(struct json_writer *w, struct error *err);
+
+/* Reads a number in the form that options have. Returns false for trailing characters, overflow or
+ * an empty text. */
 bool cli_parse_u64(const char *text, enum cli_unit unit, uint64_t *out);
 
 /* ---- programs with subcommands ----------------------------------------------------------------
@@ -162,12 +196,12 @@ struct cli_suite {
     const char *purpose;
     const struct cli_command *commands;
     size_t command_count;
-    int (*otherwise)(int argc, char **argv); /* when no subcommand is named; NULL: usage error */
+    int (*otherwise)(int argc, char **argv); /* run when no subcommand is named; NULL: an error */
     const char *const *examples;             /* NULL-ended, or NULL */
 };
 
-/* Runs the subcommand that argv[1] names; --help and --version are answered here unless `otherwise`
- * is set (whose own --help then has to name the subcommands). Returns the exit code. */
+/* Runs the subcommand that argv[1] names, and answers --help and --version unless `otherwise` is
+ * set (whose own --help then has to name the subcommands). Returns the exit code. */
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 
 /* ---- progress, on stderr, only when it is a terminal ------------------------------------------
@@ -176,25 +210,25 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 struct cli_progress {
     bool active;
     const char *what; /* plural noun: "samples" */
-    uint64_t begun;   /* of `done`, what somebody else had done before: no part of the rate */
+    uint64_t begun;   /* part of `done` that an earlier run did: not counted in the rate */
     int64_t started_ns, drawn_ns;
     size_t drawn_width;
 };
 
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
 
-/* Redraws the line at most ten times a second. total 0: unknown, then no time left is shown. bytes
- * 0: no byte rate is shown. `extra` may be NULL. */
+/* Redraws the line at most ten times a second. total 0: not known, and no remaining time is shown.
+ * bytes 0: no byte rate is shown. `extra` may be NULL. */
 void cli_progress_update(struct cli_progress *p,
                          uint64_t done,
                          uint64_t total,
                          uint64_t bytes,
                          const char *extra);
 
-/* Takes the line off the screen; call it before other output on stderr and at the end. */
+/* Erases the line. Call it before other output to the terminal and at the end. */
 void cli_progress_clear(struct cli_progress *p);
 
-/* ---- numbers for people -----------------------------------------------------------------------
+/* ---- readable numbers ---------------------------------------------------------------------------
  */
 
 enum { CLI_TEXT_BYTES = 32 };
@@ -212,7 +246,7 @@ const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 /* The first SIGINT or SIGTERM sets a flag, the second ends the process at once. */
 void cli_signals_install(void);
 bool cli_interrupted(void);
-/* For libraries that take a callback; the cookie is ignored. */
+/* The same as a callback for libraries; the cookie is ignored. */
 bool cli_interrupted_callback(void *cookie);
 
 #endif

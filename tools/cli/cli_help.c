@@ -1,44 +1,15 @@
 /*
- * --help, the configuration as JSON, the farewell, and programs with subcommands: everything that
- * prints from a program's table.
+ * Everything that is printed from a program's table: --help, the configuration as JSON, the message
+ * at the end; and programs with subcommands.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/json_writer.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_internal.h"
+#include "tools/cli/cli_text.h"
 
 enum { HELP_WIDTH = 100, HELP_COLUMN_MAX = 34 };
-
-/* Bytes of a word that fit into `room`: a list such as "a|b|c" may be broken behind a bar. */
-static size_t fitting(const char *text, size_t word, size_t room) {
-    size_t fits = room;
-    while (word > room && fits > 0 && text[fits - 1] != '|') {
-        fits--;
-    }
-    return word > room && fits > 0 ? fits : word;
-}
-
-/* Writes `text` wrapped at HELP_WIDTH; the cursor stands at `column`, later lines start at
- * `indent`. Ends the line. */
-static void print_wrapped(FILE *out, const char *text, size_t column, size_t indent) {
-    while (*text != '\0') {
-        size_t word = fitting(text, strcspn(text, " "), HELP_WIDTH - indent);
-        if (column > indent && column + 1 + word > HELP_WIDTH) {
-            fprintf(out, "\n%*s", (int)indent, "");
-            column = indent;
-        } else if (column > indent) {
-            fputc(' ', out);
-            column++;
-        }
-        fprintf(out, "%.*s", (int)word, text);
-        column += word;
-        text += word;
-        text += strspn(text, " ");
-    }
-    fputc('\n', out);
-}
 
 /* "-o, --out DIR" */
 static size_t option_left(const struct cli_option *row, char *out, size_t size) {
@@ -94,14 +65,15 @@ static void print_row(FILE *out, const char *left, const char *right, size_t col
         width = 0;
     }
     fprintf(out, "%*s", (int)(column - width), "");
-    print_wrapped(out, right, column, column);
+    cli_text_wrap(out, right, strlen(right), column, HELP_WIDTH);
 }
 
 static size_t help_column(const struct cli_program *p) {
     size_t column = strlen("      --version") + 2;
     char left[256];
-    for (size_t i = 0; i < p->option_count; i++) {
-        size_t width = option_left(&p->options[i], left, sizeof(left)) + 2;
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
+        size_t width = option_left(row, left, sizeof(left)) + 2;
         if (width > column && width <= HELP_COLUMN_MAX) {
             column = width;
         }
@@ -112,9 +84,10 @@ static size_t help_column(const struct cli_program *p) {
 static void print_options(const struct cli_program *p, FILE *out) {
     size_t column = help_column(p);
     const char *group = "Options";
+    const struct cli_option *row;
     bool headed = false;
-    for (size_t i = 0; i < p->option_count; i++) {
-        const struct cli_option *row = &p->options[i];
+    bool taken = false; /* the letter h */
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
         if (row->group != NULL && strcmp(row->group, group) != 0) {
             group = row->group;
             headed = false;
@@ -128,12 +101,9 @@ static void print_options(const struct cli_program *p, FILE *out) {
         option_left(row, left, sizeof(left));
         option_right(row, right, sizeof(right));
         print_row(out, left, right, column);
+        taken = taken || row->letter == 'h';
     }
     fputs("\nAlways:\n", out);
-    bool taken = false;
-    for (size_t i = 0; i < p->option_count; i++) {
-        taken = taken || p->options[i].letter == 'h';
-    }
     print_row(out, taken ? "      --help" : "  -h, --help", "this text", column);
     print_row(out, "      --version", "name and version", column);
 }
@@ -177,7 +147,7 @@ static void print_examples(const char *const *examples, FILE *out) {
 
 void cli_print_help(const struct cli_program *p, FILE *out) {
     fprintf(out, "%s: ", p->name);
-    print_wrapped(out, p->purpose, strlen(p->name) + 2, strlen(p->name) + 2);
+    cli_text_wrap(out, p->purpose, strlen(p->purpose), strlen(p->name) + 2, HELP_WIDTH);
     fputc('\n', out);
     for (size_t i = 0; p->usage[i] != NULL; i++) {
         fprintf(out, "%s %s %s\n", i == 0 ? "usage:" : "      ", p->name, p->usage[i]);
@@ -185,7 +155,7 @@ void cli_print_help(const struct cli_program *p, FILE *out) {
     print_options(p, out);
     for (size_t i = 0; p->notes != NULL && p->notes[i] != NULL; i++) {
         fputc('\n', out);
-        print_wrapped(out, p->notes[i], 0, 0);
+        cli_text_wrap(out, p->notes[i], strlen(p->notes[i]), 0, HELP_WIDTH);
     }
     print_examples(p->examples, out);
 }
@@ -196,15 +166,9 @@ static void config_value(struct json_writer *w, const struct cli_option *row, co
     case CLI_FLAG:
         json_bool(w, row->name, *(const bool *)field);
         break;
-    case CLI_STRING: {
-        const char *text = *(const char *const *)field;
-        if (text != NULL) {
-            json_string(w, row->name, text);
-        } else {
-            json_null(w, row->name);
-        }
+    case CLI_STRING:
+        json_string(w, row->name, *(const char *const *)field);
         break;
-    }
     case CLI_ENUM:
         json_string(w, row->name, row->choices[*(const int *)field]);
         break;
@@ -236,8 +200,9 @@ enum status cli_config_json(const struct cli_program *p,
     struct json_writer w;
     json_writer_init(&w, 0);
     json_open_object(&w, NULL);
-    for (size_t i = 0; i < p->option_count; i++) {
-        config_value(&w, &p->options[i], options);
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
+        config_value(&w, row, options);
     }
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
@@ -249,14 +214,13 @@ enum status cli_config_json(const struct cli_program *p,
 }
 
 int cli_exit(const struct cli_program *p, enum status s, const struct error *err) {
+    const bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (s == STATUS_OK || s == STATUS_END) {
-        if (fflush(stdout) != 0) {
+        if (!written) {
             fprintf(stderr, "%s: cannot write to standard output\n", p->name);
-            return status_exit_code(STATUS_IO);
         }
-        return status_exit_code(STATUS_OK);
+        return status_exit_code(written ? STATUS_OK : STATUS_IO);
     }
-    fflush(stdout);
     const char *text = err != NULL && err->text[0] != '\0' ? err->text : status_text(s);
     fprintf(stderr, "%s: %s\n", p->name, text);
     if (s == STATUS_USAGE) {
@@ -264,6 +228,56 @@ int cli_exit(const struct cli_program *p, enum status s, const struct error *err
     }
     return status_exit_code(s);
 }
+
+int cli_main(const struct cli_program *p,
+             void *options,
+             enum status (*run)(const void *options,
+                                const struct cli_arguments *a,
+                                struct error *err),
+             int argc,
+             char **argv) {
+    struct cli_arguments a;
+    struct error err = {0};
+    enum status s = cli_parse(p, options, &a, argc, argv, &err);
+    if (s == STATUS_OK) {
+        s = run(options, &a, &err);
+        cli_arguments_fini(&a);
+    }
+    return cli_exit(p, s, &err);
+}
+
+/* ---- results on stdout ------------------------------------------------------------------------
+ */
+
+enum status cli_put(const void *data, size_t size_bytes, struct error *err) {
+    if (size_bytes > 0 && fwrite(data, 1, size_bytes, stdout) != size_bytes) {
+        return error_set_errno(err, "cannot write to standard output");
+    }
+    return STATUS_OK;
+}
+
+enum status cli_put_json(struct json_writer *w, struct error *err) {
+    json_newline(w);
+    TRY(json_writer_status(w, err));
+    TRY(cli_put(w->out.data, w->out.size_bytes, err));
+    json_writer_reset(w);
+    return STATUS_OK;
+}
+
+void cli_begin_json(struct json_writer *w) {
+    json_writer_init(w, 0);
+    json_open_object(w, NULL);
+}
+
+enum status cli_end_json(struct json_writer *w, struct error *err) {
+    json_close_object(w);
+    const enum status s = cli_put_json(w, err);
+    json_writer_fini(w);
+    return s;
+}
+
+/* ---- programs with subcommands ----------------------------------------------------------------
+ */
 
 static void suite_help(const struct cli_suite *suite, FILE *out) {
     fprintf(out, "%s: %s\n\nusage: %s COMMAND [options] ...\n\nCommands:\n", suite->name,

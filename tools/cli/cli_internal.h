@@ -1,5 +1,5 @@
 /*
- * cli_internal: what the parser shares with the printer of --help.
+ * cli_internal: what the parser and the printer of --help share.
  */
 #ifndef TOOLS_CLI_CLI_INTERNAL_H
 #define TOOLS_CLI_CLI_INTERNAL_H
@@ -13,6 +13,21 @@ static inline void *cli_field(const struct cli_option *row, void *options) {
 
 static inline const void *cli_field_const(const struct cli_option *row, const void *options) {
     return (const char *)options + row->offset;
+}
+
+/* Row i of a program: its own rows come first, then the shared ones. NULL after the last. */
+static inline const struct cli_option *cli_row(const struct cli_program *p, size_t i) {
+    if (i < p->option_count) {
+        return &p->options[i];
+    }
+    i -= p->option_count;
+    for (const struct cli_rows *t = p->shared; t != NULL && t->rows != NULL; t++) {
+        if (i < t->count) {
+            return &t->rows[i];
+        }
+        i -= t->count;
+    }
+    return NULL;
 }
 
 static inline bool cli_is_number(enum cli_type type) {

@@ -1,6 +1,6 @@
 /*
- * Text is walked character by character; each is judged once (take) and written as it is, as a
- * space, or as U+FFFD. Widths are those that terminals agree on, from Unicode's East Asian Width.
+ * One loop over the characters of a text: take() decides whether one is written as it is, as a
+ * space, or as U+FFFD. Widths follow Unicode's East Asian Width, as terminals do.
  */
 #include "tools/cli/cli_text.h"
 
@@ -18,7 +18,7 @@ struct range {
     uint32_t first, last;
 };
 
-/* Marks that stand on the character before them, and characters without width. */
+/* Combining marks, and characters without width. */
 static const struct range zero_wide[] = {
     {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD},   {0x0610, 0x061A},   {0x064B, 0x065F},
     {0x06D6, 0x06DC}, {0x0E31, 0x0E31}, {0x0E34, 0x0E3A},   {0x0E47, 0x0E4E},   {0x1AB0, 0x1AFF},
@@ -38,7 +38,7 @@ static const struct range two_wide[] = {
     {0x1F7E0, 0x1F7EB}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD},
 };
 
-/* C1, line and paragraph separators, marks and overrides of direction: a terminal obeys them. */
+/* C0, C1, line and paragraph separators, marks and overrides of direction: terminals obey them. */
 static const struct range controls[] = {
     {0x0000, 0x001F}, {0x007F, 0x009F}, {0x061C, 0x061C}, {0x200E, 0x200F},
     {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFFF9, 0xFFFB},
@@ -116,8 +116,8 @@ size_t cli_text_columns(const char *text, size_t size_bytes) {
 }
 
 size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_columns) {
-    bool cut = max_columns > 0 && cli_text_columns(text, size_bytes) > max_columns;
-    size_t limit = cut ? max_columns - 1 : SIZE_MAX;
+    bool truncated = max_columns > 0 && cli_text_columns(text, size_bytes) > max_columns;
+    size_t limit = truncated ? max_columns - 1 : SIZE_MAX;
     size_t columns = 0;
     const char *run = text; /* from here on, characters stay as they are */
     while (size_bytes > 0) {
@@ -135,39 +135,37 @@ size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_c
         size_bytes -= c.taken_bytes;
     }
     fwrite(run, 1, (size_t)(text - run), out);
-    if (cut) {
+    if (truncated) {
         fputs("\xE2\x80\xA6", out);
         columns++;
     }
     return columns;
 }
 
-/* Bytes up to the next space. */
-static size_t word_bytes(const char *text, size_t size_bytes) {
-    size_t at = 0;
-    while (at < size_bytes) {
-        struct character c = take(text + at, size_bytes - at);
-        if (c.space) {
-            break;
-        }
-        at += c.taken_bytes;
-    }
-    return at;
-}
-
 static size_t space_bytes(const char *text, size_t size_bytes) {
     size_t at = 0;
-    while (at < size_bytes) {
-        struct character c = take(text + at, size_bytes - at);
-        if (!c.space) {
-            break;
-        }
+    struct character c;
+    while (at < size_bytes && (c = take(text + at, size_bytes - at)).space) {
         at += c.taken_bytes;
     }
     return at;
 }
 
-/* A word from column `at` on, broken where the line ends. Returns the column behind it. */
+/* Bytes of the word at the front: up to a space, or with `bars` up to and including a bar. */
+static size_t word_bytes(const char *text, size_t size_bytes, bool bars) {
+    size_t at = 0;
+    struct character c;
+    while (at < size_bytes && !(c = take(text + at, size_bytes - at)).space) {
+        at += c.taken_bytes;
+        if (bars && *c.bytes == '|') {
+            break;
+        }
+    }
+    return at;
+}
+
+/* Writes a word from column `at` on and breaks it where the line ends. Returns the column after it.
+ */
 static size_t
 put_word(FILE *out, const char *text, size_t size_bytes, size_t at, size_t indent, size_t columns) {
     while (size_bytes > 0) {
@@ -187,19 +185,23 @@ put_word(FILE *out, const char *text, size_t size_bytes, size_t at, size_t inden
 void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent, size_t columns) {
     size_t at = indent;
     size_t limit = columns == 0 ? SIZE_MAX / 2 : columns > indent + 8 ? columns : indent + 8;
+    bool bars = false; /* inside a list such as "a|b|c" that is too long for a line */
     for (;;) {
-        size_t skip = space_bytes(text, size_bytes);
+        const size_t skip = space_bytes(text, size_bytes);
         text += skip;
         size_bytes -= skip;
         if (size_bytes == 0) {
             break;
         }
-        size_t word = word_bytes(text, size_bytes);
-        size_t width = cli_text_columns(text, word);
-        if (at > indent && (at + 1 + width <= limit || width > limit - indent)) {
-            fputc(' ', out);
-            at++;
-        } else if (at > indent) {
+        size_t word = word_bytes(text, size_bytes, false);
+        bars = (bars && skip == 0) || cli_text_columns(text, word) > limit - indent;
+        word = bars ? word_bytes(text, size_bytes, true) : word;
+        const size_t width = cli_text_columns(text, word);
+        const size_t gap = at > indent && skip > 0 ? 1 : 0;
+        if (at + gap + width <= limit || width > limit - indent) {
+            fputs(gap > 0 ? " " : "", out);
+            at += gap;
+        } else {
             fprintf(out, "\n%*s", (int)indent, "");
             at = indent;
         }
@@ -217,9 +219,9 @@ struct cli_screen cli_screen(void) {
         screen.columns = size.ws_col > 0 ? size.ws_col : 80;
         screen.lines = size.ws_row;
     }
-    const char *said = getenv("COLUMNS");
+    const char *text = getenv("COLUMNS");
     uint64_t columns = 0;
-    if (said && cli_parse_u64(said, CLI_UNIT_NONE, &columns) && columns > 0 &&
+    if (text && cli_parse_u64(text, CLI_UNIT_NONE, &columns) && columns > 0 &&
         columns <= MAX_COLUMNS) {
         screen.columns = (size_t)columns;
     }

@@ -1,11 +1,11 @@
 /*
- * cli_text: text from outside on its way to a terminal: how wide it is, where it is cut or wrapped,
- * and nothing in it that a terminal would obey.
+ * cli_text: prints untrusted text on a terminal: measures, truncates and wraps it, and lets no
+ * control sequence through.
  *
- * Control characters, the invisible ones that turn the direction of writing included, become
- * spaces; bytes that are not UTF-8 become U+FFFD. A character is 0, 1 or 2 columns wide.
+ * Control characters become spaces, and so do the invisible ones that change the direction of
+ * writing; bytes that are not UTF-8 become U+FFFD. A character is 0, 1 or 2 columns wide.
  *
- * Threading : pure functions but for the FILE.
+ * Threading : pure functions, except that they write to the FILE.
  * Untrusted : the text.
  */
 #ifndef TOOLS_CLI_CLI_TEXT_H
@@ -16,9 +16,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Size of the terminal behind stdout. */
+/* Size of the terminal that stdout is connected to. */
 struct cli_screen {
-    size_t columns; /* the variable COLUMNS, or what the terminal says; 0: stdout is none */
+    size_t columns; /* the variable COLUMNS, or the terminal's width; 0: stdout is no terminal */
     size_t lines;   /* 0: not known */
 };
 
@@ -30,13 +30,13 @@ size_t cli_character_columns(uint32_t code);
 /* Columns of the whole text. */
 size_t cli_text_columns(const char *text, size_t size_bytes);
 
-/* Writes the text in at most max_columns (0: no limit); where it is longer, the last column holds
- * an ellipsis. Returns the columns written. */
+/* Writes at most max_columns of the text (0: no limit). A longer text is truncated, and an ellipsis
+ * fills the last column. Returns the columns written. */
 size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_columns);
 
-/* Writes the text and a line feed, broken at spaces so that no line goes beyond `columns` (0: one
- * line); the cursor stands at `indent`, later lines begin there. A word that is too long for a line
- * is broken anywhere. */
+/* Writes the text and a line feed, broken at spaces so that no line is wider than `columns` (0: one
+ * line). The cursor stands at column `indent`, where later lines begin too. A word that is too long
+ * for a line is broken after a bar if it has one ("a|b|c"), else anywhere. */
 void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent, size_t columns);
 
 #endif

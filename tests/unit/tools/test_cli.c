@@ -1,6 +1,6 @@
 /*
- * The option table: what it accepts, what it refuses and in which words, and that its own check
- * finds every kind of mistake a row can hold.
+ * The option table: what it accepts, what it refuses and with which message, and that its own check
+ * finds every mistake that a row can have.
  */
 #include "tools/cli/cli.h"
 
@@ -141,25 +141,25 @@ TEST(numbers_take_units_and_nothing_else) {
     assert_false(cli_parse_u64("1mib", CLI_UNIT_BYTES, &v));
 }
 
-TEST(bad_words_are_named) {
+TEST(errors_name_the_option) {
     assert_refused("--out DIR is missing", "--jobs", "2");
     assert_refused("did you mean '--shard-size'", "--shardsize", "2MiB", "-o", "d");
     assert_refused("did you mean '--images'", "--ima", "2", "-o", "d");
     assert_refused("unknown option '--zzzzzz'", "--zzzzzz");
     assert_refused("unknown option '-x'", "-x");
-    assert_refused("--jobs is at most 256, not 257", "--jobs", "257");
-    assert_refused("--jobs is at least 1, not 0", "-j0");
-    assert_refused("--shift is at least -5", "--shift=-6");
-    assert_refused("--jobs takes a whole number", "--jobs", "two");
-    assert_refused("--rate takes a number", "--rate", "nan");
-    assert_refused("--rate is at most 1", "--rate", "1.5");
-    assert_refused("one of fast, exact; not 'slow'", "--mode", "slow");
+    assert_refused("--jobs must be at most 256, not 257", "--jobs", "257");
+    assert_refused("--jobs must be at least 1, not 0", "-j0");
+    assert_refused("--shift must be at least -5", "--shift=-6");
+    assert_refused("--jobs requires a whole number", "--jobs", "two");
+    assert_refused("--rate requires a number", "--rate", "nan");
+    assert_refused("--rate must be at most 1", "--rate", "1.5");
+    assert_refused("one of fast, exact, not 'slow'", "--mode", "slow");
     assert_refused("--quiet takes no value", "--quiet=1");
-    assert_refused("--jobs needs a value: N", "-o", "d", "--jobs");
+    assert_refused("--jobs requires a value: N", "-o", "d", "--jobs");
     assert_refused("one argument too many: 'd'", "-o", "x", "a", "b", "c", "d");
 }
 
-TEST(configuration_in_force_is_json) {
+TEST(configuration_is_written_as_json) {
     struct options o;
     struct cli_arguments a;
     struct error err;
@@ -206,7 +206,7 @@ static enum status check_with(struct cli_option row) {
     return cli_check(&p, &err);
 }
 
-TEST(wrong_rows_are_found) {
+TEST(mistakes_in_rows_are_found) {
     struct error err = {0};
     assert_ok(cli_check(&program, &err), err);
     const struct cli_option good = rows[2];
@@ -240,7 +240,27 @@ TEST(wrong_rows_are_found) {
     }
 }
 
-TEST(numbers_for_people) {
+TEST(shared_rows_follow_the_own_ones) {
+    const struct cli_rows shared[] = {{rows + 1, CLI_COUNT(rows) - 1}, {NULL, 0}};
+    struct cli_program p = program;
+    struct options o;
+    struct cli_arguments a;
+    struct error err = {0};
+    const char *const words[] = {"ccx", "-qj", "7", "--out", "d", "--wait=1ms", NULL};
+    p.option_count = 1;
+    assert_int_equal(cli_check(&p, &err), STATUS_OK);
+    p.shared = shared;
+    assert_ok(cli_parse(&p, &o, &a, 6, (char **)(uintptr_t)words, &err), err);
+    assert_string_equal(o.out, "d");
+    assert_true(o.jobs == 7 && o.quiet && o.wait_ms == 1 && o.shift == -1);
+    assert_true(cli_given(&p, &a, "jobs"));
+    assert_false(cli_given(&p, &a, "shift"));
+    cli_arguments_fini(&a);
+    p.option_count = 2; /* the second own row is also the first shared one */
+    assert_int_equal(cli_check(&p, &err), STATUS_INVALID);
+}
+
+TEST(numbers_have_separators_and_units) {
     char t[CLI_TEXT_BYTES];
     assert_string_equal(cli_format_bytes(t, 999), "999 B");
     assert_string_equal(cli_format_bytes(t, 1536), "1.5 KiB");

@@ -1,5 +1,5 @@
 /*
- * Text from outside on a terminal: widths, cuts and wraps, and that no control character passes.
+ * Untrusted text on a terminal: widths, truncation, wrapping, and no control characters.
  */
 #include "tools/cli/cli_text.h"
 
@@ -73,7 +73,7 @@ TEST(long_texts_end_in_an_ellipsis) {
                6);
 }
 
-TEST(nothing_that_a_terminal_would_obey_passes) {
+TEST(control_characters_are_replaced) {
     assert_put("a\x1b[2J\x07\x7f"
                "b",
                0, "a [2J  b", 8);
@@ -87,18 +87,20 @@ TEST(nothing_that_a_terminal_would_obey_passes) {
     assert_put("a\nb\tc\r", 0, "a b c ", 6);
 }
 
-TEST(texts_are_wrapped_at_spaces) {
+TEST(texts_are_wrapped_at_spaces_and_long_lists_at_bars) {
     assert_wrap("", 2, 20, "\n");
     assert_wrap("  one\n two  ", 2, 20, "one two\n");
     assert_wrap("one two three", 2, 10, "one two\n  three\n");
     assert_wrap("one two three", 2, 0, "one two three\n");
     assert_wrap("abcdefghijklmno p", 2, 12, "abcdefghij\n  klmno p\n");
     assert_wrap("a abcdefghijklmno", 2, 12, "a abcdefgh\n  ijklmno\n");
+    assert_wrap("x abc|defg|hi|jklm p|q", 2, 12, "x abc|\n  defg|hi|\n  jklm p|q\n");
+    assert_wrap("one ab|cd", 2, 8, "one\n  ab|cd\n");
     assert_wrap("one two", 40, 10, "one two\n"); /* an indent beyond the width leaves eight */
 }
 
-/* Any bytes: the output is UTF-8 without control characters and keeps to its columns. */
-TEST(any_bytes_become_text) {
+/* The output is UTF-8 without control characters, and no wider than asked for. */
+TEST(random_bytes_become_valid_text) {
     struct rng r;
     rng_init(&r, test_seed(), RNG_ORDER, 5, 6);
     for (int round = 0; round < 3000; round++) {
