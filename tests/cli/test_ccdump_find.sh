@@ -75,5 +75,5 @@ expect 64 "$BIN/ccdump" find d --format tiff
 expect 64 "$BIN/ccdump" find d --label -2
 expect 64 "$BIN/ccdump" find d --id x
 expect 0 "$BIN/ccdump" find --help
-has out.txt "66 when nothing was"
+has out.txt "66 if none was"
 echo passed

@@ -129,7 +129,7 @@ lines out.txt 250
 expect 64 "$BIN/ccdump" ls plain.tar --shards
 printf 'a,b\n1,2\n' >table.csv
 expect 65 "$BIN/ccdump" ls table.csv
-has err.txt "table.csv: neither a dataset's directory"
+has err.txt "table.csv: neither a dataset directory"
 
 # --- nobody reads, or cannot: head ends the listing quietly, a full disk does not
 "$BIN/ccdump" ls d --json 2>err.txt | head -1 >out.txt

@@ -1,6 +1,6 @@
 /*
- * ccdump cat: exact bytes: a part of one sample, or samples as one plain tar in the form that
- * shards have, for tools that read no zstd.
+ * ccdump cat: exact bytes: a part of samples, or samples as one plain tar with the members that
+ * shards have, for tools that do not read zstd.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,16 +22,13 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
-     .help = "write to this file instead of standard output; it appears when it is complete"},
+     .help = "write to this file, which appears when it is complete, instead of standard output"},
     {"image", 0, CLI_FLAG, CLI_FIELD(struct options, image),
-     .help = "the picture's bytes of the one sample named by --id", .group = "A part instead"},
+     .help = "only the picture of the one sample that --id names", .group = "Parts"},
     {"caption", 0, CLI_FLAG, CLI_FIELD(struct options, caption),
-     .help = "the captions, each ended by a line feed"},
+     .help = "only the captions, each followed by a line feed"},
     {"json-text", 0, CLI_FLAG, CLI_FIELD(struct options, json_text),
-     .help = "the samples' metadata, each ended by a line feed"},
-    CCDUMP_ID_ROW(struct options, choice),
-    CCDUMP_FROM_ROW(struct options, choice),
-    CCDUMP_COUNT_ROW(struct options, choice),
+     .help = "only the metadata, followed by a line feed for each sample"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress",
      .group = "Messages"},
 };
@@ -43,17 +40,19 @@ static const struct cli_program program = {
                                    "DIR|SHARD|TAR --id N --image|--caption|--json-text", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump cat cc3m | tar -tv | head",
                                       "ccdump cat cc3m --id 12 --image >12.jpg", NULL},
-    .notes = (const char *const[]){
-        "The tar has KEY.txt (further captions KEY.1.txt, ...), KEY.json and the picture of each "
-        "sample in the order of ids. A key that came before gets the id behind it. Rows of a plain "
-        "tar that have no picture are left out, and counted on stderr.",
-        NULL}};
+    .notes = (const char *const[]){"For each sample, in the order of ids, the tar has KEY.txt "
+                                   "(more captions: KEY.1.txt, ...), "
+                                   "KEY.json and the picture. A repeated key gets the id appended. "
+                                   "Rows of a plain tar without "
+                                   "a picture are omitted and counted on stderr.",
+                                   NULL}};
 
-/* Where the bytes go: standard output, or a file that gets its name at the end. */
+/* Where the bytes go: standard output, or a file that is renamed to its name at the end. */
 struct sink {
     struct file *file; /* NULL: standard output */
     char temporary[PATH_MAX_BYTES];
@@ -75,15 +74,15 @@ static enum status sink_open(struct sink *s, const char *path, struct error *err
 static enum status
 sink_put(const struct sink *s, const void *data, size_t size_bytes, struct error *err) {
     return s->file ? file_posix()->write(s->file, data, size_bytes, err)
-                   : ccdump_put(data, size_bytes, err);
+                   : cli_put(data, size_bytes, err);
 }
 
-/* Closes, and publishes what was written where all went well. */
+/* Closes the file, and renames it if `status` is OK and all bytes are on disk. */
 static enum status
 sink_close(struct sink *s, const char *path, enum status status, struct error *err) {
     const struct file_system *fs = file_posix();
     if (!s->file) {
-        return status == STATUS_OK ? ccdump_flush(err) : status;
+        return status;
     }
     if (status == STATUS_OK) {
         status = fs->sync(s->file, err);
@@ -104,7 +103,7 @@ struct cat {
     struct sink sink;
     struct names names;
     struct byte_buffer tar;
-    uint64_t left_out; /* rows without a picture */
+    uint64_t omitted; /* rows without a picture */
 };
 
 static enum status put_members(struct cat *c,
@@ -113,7 +112,7 @@ static enum status put_members(struct cat *c,
                                struct error *err) {
     char name[SHARD_MAX_KEY_BYTES + 1];
     if (f->image_bytes == 0) {
-        c->left_out++;
+        c->omitted++;
         return STATUS_OK;
     }
     TRY(names_take(&c->names, name, content->key, f->id, err));
@@ -162,29 +161,18 @@ static enum status put_samples(struct cat *c, struct error *err) {
     const struct options *o = c->options;
     struct ccdump_walk walk;
     struct ccdump_facts facts;
-    struct cli_progress progress;
-    uint64_t total = ccdump_input_sample_count(c->input);
-    uint64_t done = 0;
-    uint64_t bytes = 0;
-    TRY(ccdump_walk_init(&walk, c->input, &o->choice, err));
-    cli_progress_init(&progress, "samples", o->quiet || isatty(STDOUT_FILENO) == 1);
-    enum status s = STATUS_OK;
-    while (s == STATUS_OK) {
-        s = cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
-                              : ccdump_walk_next(&walk, &facts, err);
-        if (s == STATUS_OK) {
-            s = put_sample(c, &facts, err);
-            bytes += facts.image_bytes;
-            cli_progress_update(&progress, ++done, total == CCDUMP_UNKNOWN ? 0 : total, bytes,
-                                NULL);
-        }
+    enum status s;
+    TRY(ccdump_walk_init(&walk, c->input, &o->choice, o->quiet || isatty(STDOUT_FILENO) == 1, err));
+    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+        TRY_OR_FAIL(s, put_sample(c, &facts, err));
+        walk.bytes += facts.image_bytes;
     }
-    cli_progress_clear(&progress);
-    ccdump_walk_fini(&walk);
     if (s == STATUS_END) {
         bool tar = !o->image && !o->caption && !o->json_text;
         s = tar ? sink_put(&c->sink, end, sizeof(end), err) : STATUS_OK;
     }
+fail:
+    ccdump_walk_fini(&walk);
     return s;
 }
 
@@ -192,32 +180,35 @@ static enum status check_options(const struct options *o, struct error *err) {
     int parts = (o->image ? 1 : 0) + (o->caption ? 1 : 0) + (o->json_text ? 1 : 0);
     bool one = o->choice.ids.count == 1 && strpbrk(o->choice.ids.items[0], ",-") == NULL;
     if (parts > 1) {
-        return error_set(err, STATUS_USAGE, "--image, --caption and --json-text: one of them");
+        return error_set(err, STATUS_USAGE,
+                         "--image, --caption and --json-text exclude each other");
     }
     if (o->image && !one) {
-        return error_set(err, STATUS_USAGE, "--image is of one sample: name it with --id");
+        return error_set(err, STATUS_USAGE, "--image writes one sample: name it with --id");
     }
     if (!o->caption && !o->json_text && !o->out && isatty(STDOUT_FILENO) == 1) {
-        return error_set(err, STATUS_USAGE,
-                         "these bytes are not for a terminal: send them to a file or a pipe");
+        return error_set(
+            err, STATUS_USAGE,
+            "refusing to write a tar or a picture to a terminal: redirect it to a file or a pipe");
     }
     return STATUS_OK;
 }
 
-static enum status cat(const struct options *o, const char *path, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     struct cat c = {.options = o};
     TRY(check_options(o, err));
-    TRY(ccdump_input_open(&c.input, path, err));
-    if (o->out) { /* so that nothing half-written stays; a pipe just ends */
+    TRY(ccdump_input_open(&c.input, a->items[0], err));
+    if (o->out) { /* so that no half-written file stays */
         ccdump_signals();
     }
     enum status s = sink_open(&c.sink, o->out, err);
     if (s == STATUS_OK) {
         s = sink_close(&c.sink, o->out, put_samples(&c, err), err);
     }
-    if (s == STATUS_OK && c.left_out > 0) {
-        fprintf(stderr, "%s: %s: %" PRIu64 " row%s without a picture left out\n", program.name,
-                path, c.left_out, c.left_out == 1 ? "" : "s");
+    if (s == STATUS_OK && c.omitted > 0) {
+        fprintf(stderr, "%s: %s: %" PRIu64 " row%s without a picture omitted\n", program.name,
+                a->items[0], c.omitted, c.omitted == 1 ? "" : "s");
     }
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);
@@ -227,12 +218,5 @@ static enum status cat(const struct options *o, const char *path, struct error *
 
 int ccdump_cat(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = cat(&o, a.items[0], &err);
-        cli_arguments_fini(&a);
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,9 +1,9 @@
 /*
- * ccdump extract: samples as files: KEY.jpg, KEY.txt, KEY.json in one folder, under the names that
- * the members of a shard have.
+ * ccdump extract: samples as files KEY.jpg, KEY.txt, KEY.json in one folder, named like the members
+ * of a shard.
  *
- * A file that is there already with the same bytes is left alone, so that a run that was stopped
- * goes on when it is started again; one with other bytes is only replaced on request.
+ * A file that exists with the same bytes is kept, so that an interrupted run resumes when it is
+ * started again. A file with other bytes is replaced only on request.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,14 +24,11 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
-     .help = "the folder; made where it is missing"},
+     .help = "the folder; created if it is missing"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct options, overwrite),
-     .help = "replace files that are there with other bytes"},
+     .help = "replace existing files that have other bytes"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "the result as one JSON object"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress, no summary"},
-    CCDUMP_ID_ROW(struct options, choice),
-    CCDUMP_FROM_ROW(struct options, choice),
-    CCDUMP_COUNT_ROW(struct options, choice),
 };
 
 static const struct cli_program program = {
@@ -40,15 +37,16 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"DIR|SHARD|TAR -o DIR [--id N | --from ID --count N]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump extract cc3m -o some --id 5,100-199",
                                       "ccdump extract 00000.tar -o all", NULL},
     .notes = (const char *const[]){
-        "Names are the keys with dots, slashes and everything unprintable replaced, and the id "
-        "behind a key that came before, so that no two samples meet and nothing is written "
-        "elsewhere. Further captions are KEY.1.txt, KEY.2.txt, ... Started again, it goes on where "
-        "it was stopped: files with the same bytes are left as they are.",
+        "Names are the keys with dots, slashes and unprintable characters replaced; a repeated key "
+        "gets the id appended. So no two samples share a name, and nothing is written outside the "
+        "folder. More captions are KEY.1.txt, KEY.2.txt, ... An interrupted run resumes when it is "
+        "started again: files with the same bytes are kept.",
         NULL}};
 
 struct extract {
@@ -58,7 +56,7 @@ struct extract {
     uint64_t samples, written, present, bytes;
 };
 
-/* Whether the file is there, and whether with these bytes. */
+/* Whether the file exists, and whether it has these bytes. */
 static enum status look(const char *path,
                         const void *data,
                         size_t size_bytes,
@@ -81,8 +79,8 @@ static enum status look(const char *path,
     return s == STATUS_LIMIT ? STATUS_OK : s; /* longer: not the same */
 }
 
-/* Under another name first, so that what has its name is whole. Links are replaced, not followed.
- */
+/* Writes under another name first, so that a file with its name is complete. Replaces links rather
+ * than following them. */
 static enum status
 write_file(const char *path, const void *data, size_t size_bytes, struct error *err) {
     const struct file_system *fs = file_posix();
@@ -124,9 +122,7 @@ static enum status put_file(struct extract *x,
     }
     if (there && !x->options->overwrite) {
         return error_set(err, STATUS_EXISTS,
-                         "%s: is there already with other bytes: take another folder, or "
-                         "--overwrite",
-                         path);
+                         "%s: exists with other bytes: choose another folder or --overwrite", path);
     }
     TRY(write_file(path, data, size_bytes, err));
     x->written++;
@@ -161,71 +157,55 @@ static enum status put_sample(struct extract *x, const struct ccdump_facts *f, s
 static enum status put_samples(struct extract *x, struct error *err) {
     struct ccdump_walk walk;
     struct ccdump_facts facts;
-    struct cli_progress progress;
-    uint64_t total = ccdump_input_sample_count(x->input);
-    TRY(ccdump_walk_init(&walk, x->input, &x->options->choice, err));
-    total = total == CCDUMP_UNKNOWN || x->options->choice.ids.count > 0 ? 0 : total;
-    cli_progress_init(&progress, "samples", x->options->quiet);
-    enum status s = STATUS_OK;
-    while (s == STATUS_OK) {
-        if (cli_interrupted()) {
-            s = error_set(err, STATUS_INTERRUPTED,
-                          "stopped after %" PRIu64 " samples: the same command goes on",
-                          x->samples);
-            break;
-        }
-        s = ccdump_walk_next(&walk, &facts, err);
-        if (s == STATUS_OK) {
-            s = put_sample(x, &facts, err);
-            cli_progress_update(&progress, x->samples, total, x->bytes, NULL);
-        }
+    enum status s;
+    TRY(ccdump_walk_init(&walk, x->input, &x->options->choice, x->options->quiet, err));
+    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+        TRY_OR_FAIL(s, put_sample(x, &facts, err));
+        walk.bytes = x->bytes;
     }
-    cli_progress_clear(&progress);
+fail:
     ccdump_walk_fini(&walk);
+    if (s == STATUS_INTERRUPTED) {
+        return error_set(err, s, "interrupted after %" PRIu64 " samples; run it again to resume",
+                         x->samples);
+    }
     return s == STATUS_END ? STATUS_OK : s;
 }
 
 static enum status report(const struct extract *x, struct error *err) {
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
-    char c[CLI_TEXT_BYTES];
-    if (!x->options->json) {
-        if (!x->options->quiet) {
-            printf("%s: %s sample%s, %s file%s written", x->options->out,
-                   cli_format_count(a, x->samples), x->samples == 1 ? "" : "s",
-                   cli_format_count(b, x->written), x->written == 1 ? "" : "s");
-            if (x->present > 0) {
-                printf(", %s there already", cli_format_count(c, x->present));
-            }
-            printf("\n");
-        }
-        return ccdump_flush(err);
-    }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
-    json_u64(&w, "samples", x->samples);
-    json_u64(&w, "written", x->written);
-    json_u64(&w, "present", x->present);
-    json_u64(&w, "bytes", x->bytes);
-    json_close_object(&w);
-    enum status s = ccdump_put_json(&w, err);
-    json_writer_fini(&w);
-    return s == STATUS_OK ? ccdump_flush(err) : s;
+    if (x->options->json) {
+        cli_begin_json(&w);
+        json_u64(&w, "samples", x->samples);
+        json_u64(&w, "written", x->written);
+        json_u64(&w, "present", x->present);
+        json_u64(&w, "bytes", x->bytes);
+        return cli_end_json(&w, err);
+    }
+    if (!x->options->quiet) {
+        printf("%s: %s sample%s, %s file%s written", x->options->out,
+               cli_format_count(a, x->samples), x->samples == 1 ? "" : "s",
+               cli_format_count(b, x->written), x->written == 1 ? "" : "s");
+        if (x->present > 0) {
+            printf(", %s already present", cli_format_count(a, x->present));
+        }
+        printf("\n");
+    }
+    return STATUS_OK;
 }
 
-static enum status extract(const struct options *o, const char *path, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct file_system *fs = file_posix();
-    struct extract x = {.options = o};
-    TRY(ccdump_input_open(&x.input, path, err));
+    struct extract x = {.options = options};
+    enum status s;
+    TRY(ccdump_input_open(&x.input, a->items[0], err));
     ccdump_signals();
-    enum status s = fs->make_directory(fs->context, o->out, err);
-    if (s == STATUS_OK) {
-        s = put_samples(&x, err);
-    }
-    if (s == STATUS_OK) {
-        s = report(&x, err);
-    }
+    TRY_OR_FAIL(s, fs->make_directory(fs->context, x.options->out, err));
+    TRY_OR_FAIL(s, put_samples(&x, err));
+    s = report(&x, err);
+fail:
     names_fini(&x.names);
     ccdump_input_close(x.input);
     return s;
@@ -233,12 +213,5 @@ static enum status extract(const struct options *o, const char *path, struct err
 
 int ccdump_extract(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = extract(&o, a.items[0], &err);
-        cli_arguments_fini(&a);
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

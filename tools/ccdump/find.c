@@ -1,6 +1,6 @@
 /*
- * ccdump find: the samples that fit every condition. Conditions are asked in the order of what they
- * cost: index, captions, and last the key, for which a sample is read.
+ * ccdump find: the samples that fit every condition. The cheapest conditions are tested first:
+ * those on the index, then captions, and last the key, for which the sample is read.
  */
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -31,26 +31,23 @@ static const char *const format_names[] = {"any", "unknown", "jpeg", "png", "web
 
 static const struct cli_option rows[] = {
     {"key", 'k', CLI_STRING, CLI_FIELD(struct options, key), .metavar = "GLOB",
-     .help = "the key is this, or fits a pattern with * ? []", .group = "Conditions"},
+     .help = "the key equals this or matches it as a pattern with * ? []", .group = "Conditions"},
     {"caption", 'c', CLI_STRING, CLI_FIELD(struct options, caption), .metavar = "TEXT",
-     .help = "a caption holds this text; A-Z and a-z are the same"},
+     .help = "a caption contains this text; a-z equal A-Z"},
     {"min-side", 0, CLI_U64, CLI_FIELD(struct options, min_side_px), .default_text = "0",
-     .metavar = "PX", .help = "the shorter side has at least so many pixels"},
+     .metavar = "PX", .help = "the shorter side has at least this many pixels"},
     {"max-side", 0, CLI_U64, CLI_FIELD(struct options, max_side_px), .default_text = "0",
-     .metavar = "PX", .help = "the longer side has at most so many pixels; 0: any"},
+     .metavar = "PX", .help = "the longer side has at most this many pixels; 0: any"},
     {"format", 0, CLI_ENUM, CLI_FIELD(struct options, format), .default_text = "any",
      .choices = format_names, .metavar = "NAME", .help = "the picture's format"},
     {"label", 0, CLI_I64, CLI_FIELD(struct options, label), .min = "-1", .max = "2147483647",
-     .default_text = "-1", .metavar = "N", .help = "the number of the class; -1: any"},
+     .default_text = "-1", .metavar = "N", .help = "the class number; -1: any"},
     {"class", 0, CLI_STRING, CLI_FIELD(struct options, class_name), .metavar = "GLOB",
-     .help = "the name of the class is this, or fits a pattern"},
+     .help = "the class name equals this or matches it as a pattern"},
     {"hash", 0, CLI_STRING, CLI_FIELD(struct options, hash), .metavar = "HEX",
-     .help = "XXH64 of the picture's bytes, 16 digits: finds what is there twice"},
-    CCDUMP_ID_ROW(struct options, choice),
-    CCDUMP_FROM_ROW(struct options, choice),
-    CCDUMP_COUNT_ROW(struct options, choice),
+     .help = "XXH64 of the picture's bytes, 16 hexadecimal digits: finds duplicates"},
     {"keys", 0, CLI_FLAG, CLI_FIELD(struct options, keys), .help = "show keys too",
-     .group = "What is shown"},
+     .group = "Output"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
 };
@@ -62,13 +59,14 @@ static const struct cli_program program = {
         (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump find cc3m --caption 'red car' --min-side 256",
                                       "ccdump find cc3m --key '00012*' --json", NULL},
-    .notes = (const char *const[]){"Exit code 0 when something was found, 66 when nothing was.",
-                                   "Keys are not in the index: --key reads every sample that fits "
-                                   "the other conditions.",
+    .notes = (const char *const[]){"The exit code is 0 if a sample was found and 66 if none was.",
+                                   "The index has no keys: --key reads every sample that fits the "
+                                   "other conditions.",
                                    NULL},
 };
 
@@ -78,7 +76,7 @@ static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-/* Bytes of a character beyond ASCII are compared as they are, which keeps UTF-8 whole. */
+/* Bytes above ASCII are compared as they are, so that UTF-8 stays whole. */
 bool ccdump_holds_text(const char *text, size_t size_bytes, const char *wanted) {
     size_t wanted_bytes = strlen(wanted);
     for (size_t at = 0; at + wanted_bytes <= size_bytes; at++) {
@@ -167,30 +165,22 @@ static enum status find_samples(const struct conditions *c,
     struct ccdump_list_how how = {o->json, o->keys || o->key, cli_screen().columns};
     struct ccdump_walk walk;
     struct ccdump_facts facts;
-    struct cli_progress progress;
     struct json_writer w;
-    uint64_t limit = choice.count > 0 ? choice.count : UINT64_MAX;
-    uint64_t total = ccdump_input_sample_count(in);
-    uint64_t seen = 0;
-    choice.count = 0; /* counts what is found, not what is looked at */
-    TRY(ccdump_walk_init(&walk, in, &choice, err));
-    json_writer_init(&w, 0);
-    cli_progress_init(&progress, "samples", o->quiet);
     enum status s = STATUS_OK;
-    while (s == STATUS_OK && *found < limit) {
+    uint64_t limit = choice.count > 0 ? choice.count : UINT64_MAX;
+    choice.count = 0; /* --count limits what is found, not what is looked at */
+    TRY(ccdump_walk_init(&walk, in, &choice, o->quiet, err));
+    json_writer_init(&w, 0);
+    while (*found < limit && (s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
         bool good = false;
-        s = ccdump_walk_next(&walk, &facts, err);
-        if (s == STATUS_OK) {
-            s = fits(&good, c, in, &facts, err);
-        }
-        if (s == STATUS_OK && good) {
-            cli_progress_clear(&progress);
+        TRY_OR_FAIL(s, fits(&good, c, in, &facts, err));
+        if (good) {
+            cli_progress_clear(&walk.progress);
             (*found)++;
-            s = ccdump_list_sample(in, &facts, &how, &w, err);
+            TRY_OR_FAIL(s, ccdump_list_sample(in, &facts, &how, &w, err));
         }
-        cli_progress_update(&progress, ++seen, total == CCDUMP_UNKNOWN ? 0 : total, 0, NULL);
     }
-    cli_progress_clear(&progress);
+fail:
     json_writer_fini(&w);
     ccdump_walk_fini(&walk);
     return s == STATUS_END ? STATUS_OK : s;
@@ -204,34 +194,25 @@ static bool parse_hash(const char *text, uint64_t *out) {
     return sscanf(text, "%" SCNx64, out) == 1;
 }
 
-static enum status find(const struct options *o, const char *path, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     struct conditions c = {.options = o, .by_hash = o->hash != NULL};
     struct ccdump_input *in = NULL;
     uint64_t found = 0;
     if (c.by_hash && !parse_hash(o->hash, &c.hash)) {
-        return error_set(err, STATUS_USAGE, "--hash takes 16 hexadecimal digits, not '%s'",
+        return error_set(err, STATUS_USAGE, "--hash requires 16 hexadecimal digits, not '%s'",
                          o->hash);
     }
-    TRY(ccdump_input_open(&in, path, err));
+    TRY(ccdump_input_open(&in, a->items[0], err));
     enum status s = find_samples(&c, in, &found, err);
     ccdump_input_close(in);
-    if (s == STATUS_OK) {
-        s = ccdump_flush(err);
-    }
     if (s == STATUS_OK && found == 0) {
-        return error_set(err, STATUS_NOTFOUND, "%s: no sample fits", path);
+        return error_set(err, STATUS_NOTFOUND, "%s: no sample fits", a->items[0]);
     }
     return s;
 }
 
 int ccdump_find(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = find(&o, a.items[0], &err);
-        cli_arguments_fini(&a);
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * ccdump info: the totals of a dataset, out of its manifest alone; of a shard or a plain tar, by
- * adding up what is in it.
+ * ccdump info: the totals of a dataset, from its manifest alone; of a shard or a plain tar, by
+ * adding up its samples.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump info",
-    .purpose = "says what a dataset, a shard or a plain tar holds",
+    .purpose = "summarises a dataset, a shard or a plain tar",
     .usage = (const char *const[]){"DIR|SHARD|TAR... [--json]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -30,17 +30,16 @@ static const struct cli_program program = {
     .max_arguments = CLI_MAX_ARGUMENTS,
     .examples = (const char *const[]){"ccdump info cc3m cc12m --json | jq .samples",
                                       "ccdump info 00000.tar", NULL},
-    .notes = (const char *const[]){"A plain tar has no index and is read whole; its fingerprint is "
-                                   "that of the dataset which its usable rows would make by "
-                                   "themselves, ids being rows.",
+    .notes = (const char *const[]){"A plain tar has no index and is read whole. Its fingerprint is "
+                                   "that of a dataset of its usable rows, with row numbers as ids.",
                                    NULL},
 };
 
-/* What there is to say, wherever it is from. */
+/* The same facts for every kind. */
 struct totals {
     uint64_t samples, id_space, texts, shards, image_bytes, bytes;
     uint64_t fingerprint;
-    uint64_t problems; /* rows of a tar that are no samples */
+    uint64_t problems; /* rows of a tar that cannot be packed */
     const char *container;
 };
 
@@ -117,10 +116,9 @@ static void print_lists(const struct manifest *m) {
     }
 }
 
-/* ---- anything -------------------------------------------------------------------------------- */
+/* ---- any kind -------------------------------------------------------------------------------- */
 
 static void write_json(struct json_writer *w, const struct totals *t, const struct manifest *m) {
-    json_open_object(w, NULL);
     json_u64(w, "samples", t->samples);
     json_u64(w, "id_space", t->id_space);
     json_u64(w, "texts", t->texts);
@@ -136,7 +134,6 @@ static void write_json(struct json_writer *w, const struct totals *t, const stru
         json_null(w, "created_by");
         json_u64(w, "problems", t->problems);
     }
-    json_close_object(w);
 }
 
 static void print_text(const char *path, const struct totals *t, const struct manifest *m) {
@@ -145,7 +142,7 @@ static void print_text(const char *path, const struct totals *t, const struct ma
     printf("%s\n", path);
     printf("  samples      %s\n", cli_format_count(a, t->samples));
     if (t->problems > 0) {
-        printf("  other rows   %s that are no samples (ccdump verify says why)\n",
+        printf("  other rows   %s that cannot be packed (ccdump verify explains)\n",
                cli_format_count(a, t->problems));
     }
     printf("  captions     %s\n", cli_format_count(a, t->texts));
@@ -177,11 +174,9 @@ static enum status report(const struct options *o,
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
+    cli_begin_json(&w);
     write_json(&w, t, m);
-    enum status s = ccdump_put_json(&w, err);
-    json_writer_fini(&w);
-    return s;
+    return cli_end_json(&w, err);
 }
 
 static enum status info_dataset(const struct options *o, const char *path, struct error *err) {
@@ -231,7 +226,7 @@ static enum status info_file(const struct options *o, const char *path, struct e
     struct hasher *h = NULL;
     struct stat info;
     TRY(ccdump_input_open(&in, path, err));
-    struct totals t = {.shards = 1, .container = ccdump_input_container(in)};
+    struct totals t = {.shards = 1, .container = in->container};
     if (strcmp(path, "-") != 0 && stat(path, &info) == 0) {
         t.bytes = (uint64_t)info.st_size;
     }
@@ -244,25 +239,18 @@ static enum status info_file(const struct options *o, const char *path, struct e
     return s == STATUS_OK ? report(o, path, &t, NULL, err) : s;
 }
 
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
+    for (size_t i = 0; i < a->count; i++) {
+        enum ccdump_kind kind = CCDUMP_TAR;
+        TRY(ccdump_kind_of(&kind, a->items[i], err));
+        TRY(kind == CCDUMP_DATASET ? info_dataset(o, a->items[i], err)
+                                   : info_file(o, a->items[i], err));
+    }
+    return STATUS_OK;
+}
+
 int ccdump_info(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&program, s, &err);
-    }
-    for (size_t i = 0; s == STATUS_OK && i < a.count; i++) {
-        enum ccdump_kind kind = CCDUMP_TAR;
-        s = ccdump_kind_of(&kind, a.items[i], &err);
-        if (s == STATUS_OK) {
-            s = kind == CCDUMP_DATASET ? info_dataset(&o, a.items[i], &err)
-                                       : info_file(&o, a.items[i], &err);
-        }
-    }
-    if (s == STATUS_OK) {
-        s = ccdump_flush(&err);
-    }
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

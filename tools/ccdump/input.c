@@ -1,6 +1,6 @@
 /*
- * Telling the kinds apart, and walking: ids ascend with positions, so an id is found by halving
- * over the facts that the kinds give out.
+ * Recognising the kinds, and choosing samples. Ids ascend with positions, so a binary search finds
+ * an id.
  */
 #include "tools/ccdump/input.h"
 
@@ -17,7 +17,7 @@ const char *ccdump_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Whether the manifest beside the file names it. */
+/* Whether the manifest in the file's folder names it. */
 static bool is_listed(const char *path) {
     char directory[PATH_MAX_BYTES];
     struct manifest m;
@@ -33,8 +33,8 @@ static bool is_listed(const char *path) {
     return listed;
 }
 
-/* A shard of which the end is damaged would pass for a plain tar, with other ids: its sidecar or
- * its dataset gives it away. */
+/* A shard with a damaged end looks like a plain tar, which would have other ids. Its sidecar or its
+ * dataset shows what it is. */
 static enum status is_shard(bool *out, const char *path, struct error *err) {
     char sidecar[PATH_MAX_BYTES];
     const struct file_system *fs = file_posix();
@@ -55,7 +55,7 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
         return STATUS_OK;
     }
     if (stat(path, &info) != 0) {
-        return error_set_errno(err, "%s: cannot look into it", path);
+        return error_set_errno(err, "%s: cannot be read", path);
     }
     if (S_ISDIR(info.st_mode)) {
         *out = CCDUMP_DATASET;
@@ -71,8 +71,7 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
     enum status s = source_kind_of(&kind, path, err);
     if (s == STATUS_CORRUPT || (s == STATUS_OK && kind != SOURCE_WDS)) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: neither a dataset's directory nor a shard nor a tar (plain, .gz, "
-                         ".zst)",
+                         "%s: neither a dataset directory nor a shard nor a tar (plain, .gz, .zst)",
                          path);
     }
     return s;
@@ -82,15 +81,9 @@ enum status ccdump_input_open(struct ccdump_input **out, const char *path, struc
     enum ccdump_kind kind = CCDUMP_TAR;
     *out = NULL;
     TRY(ccdump_kind_of(&kind, path, err));
-    switch (kind) {
-    case CCDUMP_DATASET:
-        return ccdump_open_dataset(out, path, err);
-    case CCDUMP_SHARD:
-        return ccdump_open_shard(out, path, err);
-    case CCDUMP_TAR:
-        break;
-    }
-    return ccdump_open_tar(out, path, err);
+    return kind == CCDUMP_DATASET ? ccdump_open_dataset(out, path, err)
+           : kind == CCDUMP_SHARD ? ccdump_open_shard(out, path, err)
+                                  : ccdump_open_tar(out, path, err);
 }
 
 void ccdump_input_close(struct ccdump_input *in) {
@@ -99,31 +92,15 @@ void ccdump_input_close(struct ccdump_input *in) {
     }
 }
 
-enum ccdump_kind ccdump_input_kind(const struct ccdump_input *in) {
-    return in->ops->kind;
-}
-
-const char *ccdump_input_container(const struct ccdump_input *in) {
-    return in->container;
-}
-
 const char *ccdump_input_class_name(const struct ccdump_input *in, int32_t label) {
     bool named = in->manifest && label >= 0 && (size_t)label < in->manifest->class_count;
     return named ? in->manifest->classes[label] : NULL;
 }
 
-const struct manifest *ccdump_input_manifest(const struct ccdump_input *in) {
-    return in->manifest;
-}
-
-uint64_t ccdump_input_sample_count(const struct ccdump_input *in) {
-    return in->sample_count;
-}
-
-/* The first position of which the id is not below `id`. */
+/* The first position whose id is `id` or larger. */
 static enum status
 lower_bound(struct ccdump_input *in, uint64_t *position, uint64_t id, struct error *err) {
-    if (in->ids_are_positions) {
+    if (in->kind == CCDUMP_TAR) { /* its ids are positions */
         *position = id;
         return STATUS_OK;
     }
@@ -163,8 +140,8 @@ enum status ccdump_input_at(struct ccdump_input *in,
     enum status s = in->ops->choose(in, out, position, err);
     if (s == STATUS_END) {
         return error_set(err, STATUS_NOTFOUND,
-                         "%s: has no position %" PRIu64 ": %" PRIu64 " samples", in->path, position,
-                         in->sample_count);
+                         "%s: there is no position %" PRIu64 " among %" PRIu64 " samples", in->path,
+                         position, in->sample_count);
     }
     in->next_position = position + 1;
     return s;
@@ -178,7 +155,7 @@ enum status ccdump_input_find(struct ccdump_input *in,
     TRY(lower_bound(in, &position, id, err));
     enum status s = in->ops->choose(in, out, position, err);
     if (s == STATUS_END || (s == STATUS_OK && out->id != id)) {
-        return error_set(err, STATUS_NOTFOUND, "%s: has no sample %" PRIu64, in->path, id);
+        return error_set(err, STATUS_NOTFOUND, "%s: there is no sample %" PRIu64, in->path, id);
     }
     in->next_position = position + 1;
     return s;

@@ -1,14 +1,12 @@
 /*
- * input: what the commands of ccdump look into, whatever it is stored as: one list of
- * samples by ascending id.
+ * input: a dataset, a shard or a plain tar as one list of samples in ascending order of id.
  *
- *   dataset  a directory with dataset.json: indexes first, sample bytes on demand
- *   shard    one shard file by itself, without the manifest: its own index
- *   tar      a plain WebDataset tar, also .gz and .zst, or "-": no index, read from front to back;
- *            the rows of the tar are the ids, and rows that could not be packed have a problem
+ *   dataset  a directory with dataset.json: reads the indexes, and the bytes of samples on demand
+ *   shard    one shard file by itself, without the manifest: reads its own index
+ *   tar      a plain WebDataset tar, also .gz and .zst, or "-": has no index and is read from front
+ *            to back; row numbers are the ids, and a row that cannot be packed has a problem
  *
- * One sample at a time is the current one: next, find and at choose it, caption and read give what
- * belongs to it.
+ * next, find and at choose the current sample; caption and read give what belongs to it.
  *
  * Threading : single-owner.
  * Ownership : the input owns everything it gives out; texts, pictures and facts are borrowed until
@@ -28,13 +26,22 @@
 
 enum ccdump_kind { CCDUMP_DATASET, CCDUMP_SHARD, CCDUMP_TAR };
 
-struct ccdump_input; /* opaque */
+/* Read-only for users. */
+struct ccdump_input {
+    enum ccdump_kind kind;
+    const struct ccdump_input_ops *ops; /* of the kind */
+    const struct manifest *manifest;    /* of a dataset; NULL for other kinds */
+    const char *container;              /* "tar.zst", ...; "webdataset" for a plain tar */
+    const char *path;                   /* as given to open */
+    uint64_t sample_count; /* CCDUMP_UNKNOWN for a tar that has not been read to its end */
+    uint64_t next_position;
+};
 
-/* What the index says of a sample (of a tar: what is found by looking). */
+/* What the index records about a sample; for a tar, what its bytes show. */
 struct ccdump_facts {
     uint64_t position; /* among all samples, from 0 */
     uint64_t id;
-    uint64_t first_text_id; /* CCDUMP_UNKNOWN in a tar; in a shard, counted in the shard */
+    uint64_t first_text_id; /* CCDUMP_UNKNOWN in a tar; counted within the shard in a shard */
     uint64_t offset; /* in `file`: of the picture; in a plain tar, of the row's first member */
     uint64_t image_hash, caption_hash;
     const char *file; /* name without folder */
@@ -44,11 +51,11 @@ struct ccdump_facts {
     enum image_format format;
     uint32_t flags;
     int32_t label;
-    const char *class_name; /* NULL: none known */
-    const char *problem;    /* why a row of a tar is no sample, in words; NULL: it is one */
+    const char *class_name; /* NULL: not known */
+    const char *problem;    /* why a row of a tar cannot be packed; NULL: it can */
 };
 
-/* What takes reading the sample itself. */
+/* The parts of a sample that the index does not hold. */
 struct ccdump_content {
     const char *key;
     const struct shard_text *captions; /* (facts.caption_count) */
@@ -56,30 +63,22 @@ struct ccdump_content {
     const uint8_t *image;              /* (facts.image_bytes) */
 };
 
-/* What is at `path`. Returns OK, NOTFOUND, IO, or CORRUPT (nothing that ccdump knows). */
+/* What kind of thing is at `path`. Returns OK, NOTFOUND, IO, or CORRUPT (none of the kinds). */
 enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error *err);
 
-/* Returns OK, or what ccdump_kind_of and opening such a thing can give. On failure *out is NULL. */
+/* Returns OK, or what ccdump_kind_of and opening that kind return. On failure *out is NULL.
+ * `path` must stay until close. */
 enum status ccdump_input_open(struct ccdump_input **out, const char *path, struct error *err);
 void ccdump_input_close(struct ccdump_input *in); /* accepts NULL */
-
-enum ccdump_kind ccdump_input_kind(const struct ccdump_input *in);
-const struct manifest *ccdump_input_manifest(const struct ccdump_input *in); /* of a dataset */
-
-/* "tar.zst", ..., of a plain tar "webdataset". */
-const char *ccdump_input_container(const struct ccdump_input *in);
 
 /* NULL where the class has no name. */
 const char *ccdump_input_class_name(const struct ccdump_input *in, int32_t label);
 
-/* CCDUMP_UNKNOWN for a tar that has not been read to its end. */
-uint64_t ccdump_input_sample_count(const struct ccdump_input *in);
-
-/* Makes next give the first sample of which the id is not below `id`. Returns OK, or what reading
- * can give. */
+/* Makes next give the first sample with this id or a larger one. Returns OK, or a failure of
+ * reading. */
 enum status ccdump_input_from(struct ccdump_input *in, uint64_t id, struct error *err);
 
-/* The sample behind the current one; at first the first one. Returns OK; END behind the last; IO,
+/* The sample after the current one; the first sample at first. Returns OK; END after the last; IO,
  * CORRUPT, NOMEM or LIMIT. */
 enum status ccdump_input_next(struct ccdump_input *in, struct ccdump_facts *out, struct error *err);
 
@@ -93,14 +92,14 @@ enum status ccdump_input_at(struct ccdump_input *in,
                             uint64_t position,
                             struct error *err);
 
-/* Caption k of the current sample, without reading its picture where there is an index. Borrowed
+/* Caption k of the current sample; does not read the picture where there is an index. Borrowed
  * until the next caption. Requires k < facts.caption_count. Returns OK, CORRUPT, IO or NOMEM. */
 enum status ccdump_input_caption(struct ccdump_input *in,
                                  struct shard_text *out,
                                  uint32_t k,
                                  struct error *err);
 
-/* The current sample whole, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
+/* The whole current sample, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
 enum status
 ccdump_input_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err);
 

@@ -1,7 +1,7 @@
 /*
- * Samples out of shards: those of a dataset through its mapped indexes, those of one shard through
- * its reader. A dataset's shards are opened when a sample of theirs is read whole; a few stay open,
- * because samples by id may alternate between shards.
+ * Samples of shards: a dataset is read through its mapped indexes, a single shard through its
+ * reader. A dataset opens a shard when one of its samples is read whole, and keeps a few open,
+ * because consecutive ids may lie in different shards.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { OPEN_SHARDS = 4 };
 struct open_shard {
     struct shard_reader *reader; /* NULL: free */
     uint32_t shard;
-    uint64_t used; /* when, counted */
+    uint64_t used; /* value of `clock` at the last use */
 };
 
 struct dataset_input {
@@ -82,7 +82,7 @@ dataset_caption(struct ccdump_input *in, struct shard_text *out, uint32_t k, str
     return caption_reader_get(d->captions, &d->current, k, out, err);
 }
 
-/* The reader of a shard; the one that was not used for longest makes room. */
+/* The reader of a shard, opened in place of the least recently used one. */
 static enum status
 reader_of(struct dataset_input *d, struct shard_reader **out, uint32_t shard, struct error *err) {
     struct open_shard *slot = &d->open[0];
@@ -118,7 +118,7 @@ dataset_read(struct ccdump_input *in, struct ccdump_content *out, struct error *
         view.record.image_hash != d->current.image_hash ||
         view.record.caption_hash != d->current.caption_hash) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: its index and its sidecar differ: remove the sidecar",
+                         "%s: the index in the shard and the sidecar differ: remove the sidecar",
                          dataset_shard_path(d->dataset, d->current.shard));
     }
     take_view(out, &view);
@@ -126,29 +126,27 @@ dataset_read(struct ccdump_input *in, struct ccdump_content *out, struct error *
 }
 
 enum status ccdump_open_dataset(struct ccdump_input **out, const char *path, struct error *err) {
-    static const struct ccdump_input_ops ops = {CCDUMP_DATASET, dataset_input_close, dataset_choose,
+    static const struct ccdump_input_ops ops = {dataset_input_close, dataset_choose,
                                                 dataset_caption, dataset_read};
     struct dataset_input *d = calloc(1, sizeof(*d));
+    enum status s;
     if (!d) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
-    d->base.ops = &ops;
-    enum status s = path_join(d->base.path, sizeof(d->base.path), "", path, err);
-    if (s == STATUS_OK) {
-        s = dataset_open(&d->dataset, path, NULL, err);
-    }
-    if (s == STATUS_OK) {
-        s = caption_reader_create(&d->captions, d->dataset, err);
-    }
-    if (s != STATUS_OK) {
-        dataset_input_close(&d->base);
-        return s;
-    }
-    d->base.manifest = dataset_manifest(d->dataset);
-    d->base.container = shard_container_name(d->base.manifest->container);
-    d->base.sample_count = dataset_sample_count(d->dataset);
+    TRY_OR_FAIL(s, dataset_open(&d->dataset, path, NULL, err));
+    TRY_OR_FAIL(s, caption_reader_create(&d->captions, d->dataset, err));
+    const struct manifest *m = dataset_manifest(d->dataset);
+    d->base = (struct ccdump_input){.kind = CCDUMP_DATASET,
+                                    .ops = &ops,
+                                    .manifest = m,
+                                    .container = shard_container_name(m->container),
+                                    .path = path,
+                                    .sample_count = dataset_sample_count(d->dataset)};
     *out = &d->base;
     return STATUS_OK;
+fail:
+    dataset_input_close(&d->base);
+    return s;
 }
 
 /* ---- one shard --------------------------------------------------------------------------------
@@ -206,23 +204,23 @@ shard_read(struct ccdump_input *in, struct ccdump_content *out, struct error *er
 }
 
 enum status ccdump_open_shard(struct ccdump_input **out, const char *path, struct error *err) {
-    static const struct ccdump_input_ops ops = {CCDUMP_SHARD, shard_input_close, shard_choose,
-                                                shard_caption, shard_read};
+    static const struct ccdump_input_ops ops = {shard_input_close, shard_choose, shard_caption,
+                                                shard_read};
     struct shard_input *s = calloc(1, sizeof(*s));
     if (!s) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
-    s->base.ops = &ops;
-    enum status status = path_join(s->base.path, sizeof(s->base.path), "", path, err);
-    if (status == STATUS_OK) {
-        status = shard_reader_open(&s->reader, file_posix(), path, err);
-    }
+    const enum status status = shard_reader_open(&s->reader, file_posix(), path, err);
     if (status != STATUS_OK) {
         shard_input_close(&s->base);
         return status;
     }
-    s->base.container = shard_container_name(shard_reader_container(s->reader));
-    s->base.sample_count = shard_reader_sample_count(s->reader);
+    s->base =
+        (struct ccdump_input){.kind = CCDUMP_SHARD,
+                              .ops = &ops,
+                              .container = shard_container_name(shard_reader_container(s->reader)),
+                              .path = path,
+                              .sample_count = shard_reader_sample_count(s->reader)};
     *out = &s->base;
     return STATUS_OK;
 }

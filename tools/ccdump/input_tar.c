@@ -1,6 +1,6 @@
 /*
- * Samples out of a plain WebDataset tar. There is no index, so a row is reached by passing over all
- * rows before it; going back begins again at the front, which a pipe cannot.
+ * Samples of a plain WebDataset tar. It has no index, so a row is reached by skipping all rows
+ * before it. Going back starts again at the front, which a pipe cannot do.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 struct tar_input {
     struct ccdump_input base;
-    struct source *source; /* NULL: at its end, or not opened */
+    struct source *source; /* NULL: at the end, or not opened */
     struct source_row row; /* the current one where rows_read > 0 */
     uint64_t rows_read;
     struct shard_text captions[SOURCE_MAX_CAPTIONS];
@@ -32,7 +32,7 @@ static void tar_close(struct ccdump_input *in) {
 static enum status begin(struct tar_input *t, struct error *err) {
     if (t->rows_read > 0 && strcmp(t->base.path, "-") == 0) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "standard input cannot be read twice: give the tar as a file");
+                         "standard input cannot be read twice: name the tar as a file");
     }
     struct source_options how = {.kind = SOURCE_WDS, .stop = cli_interrupted_callback};
     source_close(t->source);
@@ -41,21 +41,18 @@ static enum status begin(struct tar_input *t, struct error *err) {
     return source_open(&t->source, t->base.path, &how, err);
 }
 
-/* The row at this position, which is not behind. After anything but OK there is no current one, and
- * the source is spent. */
+/* Reads the row at this position, which must not be read already. After anything but OK there is no
+ * current row, and the source is closed. */
 static enum status read_row(struct tar_input *t, uint64_t position, struct error *err) {
-    enum status s = STATUS_OK;
     uint64_t skipped = 0;
-    if (position > t->rows_read) {
-        s = source_skip(t->source, position - t->rows_read, &skipped, err);
-        t->rows_read += skipped;
-    }
+    enum status s = source_skip(t->source, position - t->rows_read, &skipped, err);
+    t->rows_read += skipped;
     if (s == STATUS_OK) {
         s = source_next(t->source, &t->row, err);
     }
     if (s == STATUS_OK) {
-        s = source_row_load(&t->row, err);
         t->rows_read++;
+        s = source_row_load(&t->row, err);
     }
     if (s == STATUS_OK) {
         return s;
@@ -148,21 +145,18 @@ tar_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err)
 }
 
 enum status ccdump_open_tar(struct ccdump_input **out, const char *path, struct error *err) {
-    static const struct ccdump_input_ops ops = {CCDUMP_TAR, tar_close, tar_choose, tar_caption,
-                                                tar_read};
+    static const struct ccdump_input_ops ops = {tar_close, tar_choose, tar_caption, tar_read};
     struct tar_input *t = calloc(1, sizeof(*t));
     if (!t) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
-    t->base.ops = &ops;
-    t->base.container = "webdataset";
-    t->base.sample_count = CCDUMP_UNKNOWN;
-    t->base.ids_are_positions = true;
+    t->base = (struct ccdump_input){.kind = CCDUMP_TAR,
+                                    .ops = &ops,
+                                    .container = "webdataset",
+                                    .path = path,
+                                    .sample_count = CCDUMP_UNKNOWN};
     source_row_init(&t->row);
-    enum status s = path_join(t->base.path, sizeof(t->base.path), "", path, err);
-    if (s == STATUS_OK) {
-        s = begin(t, err);
-    }
+    const enum status s = begin(t, err);
     if (s != STATUS_OK) {
         tar_close(&t->base);
         return s;

@@ -1,5 +1,5 @@
 /*
- * ccdump ls: a line per sample, or per shard, out of the indexes.
+ * ccdump ls: a line per sample or per shard, from the indexes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,15 +16,13 @@ struct options {
 };
 
 static const struct cli_option rows[] = {
-    CCDUMP_ID_ROW(struct options, choice),
-    CCDUMP_FROM_ROW(struct options, choice),
-    CCDUMP_COUNT_ROW(struct options, choice),
     {"keys", 'k', CLI_FLAG, CLI_FIELD(struct options, keys),
-     .help = "keys too; they are not in the index, so every sample listed is read (of a plain tar "
-             "they are always shown)",
-     .group = "What is shown"},
+     .help =
+         "show keys too; the index has none, so this reads every listed sample (keys of a plain "
+         "tar are always shown)",
+     .group = "Output"},
     {"shards", 0, CLI_FLAG, CLI_FIELD(struct options, shards),
-     .help = "a line per shard instead: file, samples, captions, bytes, first and last id"},
+     .help = "list shards instead: file, samples, captions, bytes, first and last id"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
 };
 
@@ -35,15 +33,15 @@ static const struct cli_program program = {
                                    "DIR|SHARD --shards [--json]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump ls cc3m --from 1000 --count 20",
                                       "ccdump ls cc3m --json | jq -r '.captions[0]'",
                                       "ccdump ls 00000.tar", NULL},
-    .notes =
-        (const char *const[]){"Captions are cut at the width of the terminal (or COLUMNS), and "
-                              "not at all where the output goes elsewhere.",
-                              NULL},
+    .notes = (const char *const[]){"Lines are truncated to the width of the terminal (or COLUMNS), "
+                                   "and not truncated when the output is no terminal.",
+                                   NULL},
 };
 
 static enum status
@@ -52,15 +50,13 @@ list_samples(const struct options *o, struct ccdump_input *in, struct error *err
     struct ccdump_walk walk;
     struct ccdump_facts facts;
     struct json_writer w;
-    TRY(ccdump_walk_init(&walk, in, &o->choice, err));
+    enum status s;
+    TRY(ccdump_walk_init(&walk, in, &o->choice, true, err));
     json_writer_init(&w, 0);
-    enum status s = STATUS_OK;
-    while (s == STATUS_OK) {
-        s = ccdump_walk_next(&walk, &facts, err);
-        if (s == STATUS_OK) {
-            s = ccdump_list_sample(in, &facts, &how, &w, err);
-        }
+    while ((s = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+        TRY_OR_FAIL(s, ccdump_list_sample(in, &facts, &how, &w, err));
     }
+fail:
     json_writer_fini(&w);
     ccdump_walk_fini(&walk);
     return s == STATUS_END ? STATUS_OK : s;
@@ -75,7 +71,7 @@ list_shard(const struct shard_summary *m, bool json, struct json_writer *w, stru
         printf("%s  %9s samples  %9s captions  %10s  ids %" PRIu64 " to %" PRIu64 "\n", m->name,
                cli_format_count(a, m->sample_count), cli_format_count(b, m->text_count),
                cli_format_bytes(c, m->size_bytes), m->first_id, m->last_id);
-        return ferror(stdout) ? ccdump_flush(err) : STATUS_OK;
+        return STATUS_OK;
     }
     json_open_object(w, NULL);
     json_string(w, "shard", m->name);
@@ -87,7 +83,7 @@ list_shard(const struct shard_summary *m, bool json, struct json_writer *w, stru
     json_u64(w, "last_id", m->last_id);
     json_hex64(w, "xxh64", m->hash);
     json_close_object(w);
-    return ccdump_put_json(w, err);
+    return cli_put_json(w, err);
 }
 
 static enum status read_summary(struct shard_summary *out, const char *path, struct error *err) {
@@ -105,7 +101,7 @@ static enum status list_shards(const struct options *o, const char *path, struct
     struct json_writer w;
     TRY(ccdump_kind_of(&kind, path, err));
     if (kind == CCDUMP_TAR) {
-        return error_set(err, STATUS_USAGE, "%s is a plain tar: it has no shards", path);
+        return error_set(err, STATUS_USAGE, "%s is a plain tar and has no shards", path);
     }
     if (kind == CCDUMP_SHARD) {
         TRY(read_summary(&one, path, err));
@@ -122,7 +118,8 @@ static enum status list_shards(const struct options *o, const char *path, struct
     return s;
 }
 
-static enum status ls(const struct options *o, const struct cli_arguments *a, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     if (o->shards) {
         return list_shards(o, a->items[0], err);
     }
@@ -135,13 +132,5 @@ static enum status ls(const struct options *o, const struct cli_arguments *a, st
 
 int ccdump_ls(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = ls(&o, &a, &err);
-        cli_arguments_fini(&a);
-        s = s == STATUS_OK ? ccdump_flush(&err) : s;
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * ccdump popularity: the samples to which nuclr has given the largest and the smallest popularity,
- * with their captions, and with their pictures in a page (as figures 5, 7 and 8 of the paper).
+ * ccdump popularity: the samples to which nuclr assigns the largest and the smallest popularity,
+ * with their captions, and with their pictures on a page (as figures 5, 7 and 8 of the paper).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -28,13 +28,13 @@ static const char *const side_choices[] = {"text", "image", NULL};
 static const struct cli_option rows[] = {
     {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
      .default_text = "text", .metavar = "NAME",
-     .help = "popularity of the captions, or of the pictures, as contrasts"},
+     .help = "popularity of the captions or of the pictures as contrasts"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
-     .default_text = "12", .metavar = "N", .help = "so many of the largest and of the smallest"},
+     .default_text = "12", .metavar = "N", .help = "how many of the largest, and of the smallest"},
     {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
-     .default_text = "0", .metavar = "X", .help = "temperature; 0: that of the run"},
+     .default_text = "0", .metavar = "X", .help = "temperature; 0: the run's"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also a page with the pictures, in one file"},
+     .help = "also write a page with the pictures, in one file"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
 };
 
@@ -50,16 +50,15 @@ static const struct cli_program program = {
     .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},
     .notes =
         (const char *const[]){
-            "The checkpoint must be of a run of nuclr on DIR, or on a mix: then "
-            "DIR is one of its datasets, or several, which are ranked together. "
-            "Ids are those of the dataset. Samples that no step has seen are left "
-            "out.",
+            "The checkpoint must be from a run of nuclr on DIR, or on a mix that contains DIR. "
+            "Several DIRs of a mix are ranked together. Ids are those of the dataset. Samples that "
+            "no step has seen are omitted.",
             NULL},
 };
 
 struct ranked {
-    uint64_t id;     /* its dataset's */
-    uint32_t source; /* which that is */
+    uint64_t id;     /* in its dataset */
+    uint32_t source; /* index of the dataset */
     float zeta;
 };
 
@@ -75,12 +74,12 @@ static int by_zeta(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* One of the datasets that are looked at. */
+/* One of the datasets to rank. */
 struct source {
     const char *dir;
     struct ccdump_input *input;
     uint32_t index;     /* in the run's mix */
-    uint64_t id_offset; /* of its ids in the state */
+    uint64_t id_offset; /* where its ids begin in the state */
 };
 
 /* Where results go. */
@@ -100,10 +99,11 @@ open_source(struct source *s, const struct checkpoint *c, const char *dir, struc
     const struct train_position *p = checkpoint_position(c);
     s->dir = dir;
     TRY(ccdump_input_open(&s->input, dir, err));
-    if (ccdump_input_kind(s->input) != CCDUMP_DATASET) {
-        return error_set(err, STATUS_USAGE, "%s is no dataset; the one of the run is wanted", dir);
+    if (s->input->kind != CCDUMP_DATASET) {
+        return error_set(err, STATUS_USAGE,
+                         "%s is not a dataset; name one that the run was trained on", dir);
     }
-    const struct manifest *m = ccdump_input_manifest(s->input);
+    const struct manifest *m = s->input->manifest;
     for (uint32_t i = 0; i < p->source_count; i++) {
         const uint64_t end =
             i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
@@ -116,8 +116,8 @@ open_source(struct source *s, const struct checkpoint *c, const char *dir, struc
     }
     if (p->source_count > 1) {
         return error_set(err, STATUS_MISMATCH,
-                         "%s was not trained on %s, %016" PRIx64
-                         ", or it has changed; ccdump info names the fingerprints of datasets",
+                         "%s was not trained on %s, fingerprint %016" PRIx64
+                         ", or the dataset has changed; ccdump info shows fingerprints",
                          checkpoint_path(c), dir, m->fingerprint);
     }
     return error_set(err, STATUS_MISMATCH,
@@ -131,7 +131,7 @@ static enum status open_sources(struct report *r,
                                 size_t count,
                                 struct error *err) {
     for (size_t i = 0; i < count; i++) {
-        r->source_count++; /* what is half open is closed as well */
+        r->source_count++; /* counted first, so that a half-open one is closed too */
         TRY(open_source(&r->sources[i], c, dirs[i], err));
         for (size_t k = 0; k < i; k++) {
             if (r->sources[k].index == r->sources[i].index) {
@@ -153,7 +153,7 @@ static enum status add_samples(struct ranked *out,
                                const float *seen,
                                struct error *err) {
     const struct source *s = &r->sources[source];
-    const size_t most = *count + (size_t)ccdump_input_manifest(s->input)->samples;
+    const size_t most = *count + (size_t)s->input->manifest->samples;
     enum status status;
     struct ccdump_facts f;
     while ((status = ccdump_input_next(s->input, &f, err)) == STATUS_OK) {
@@ -165,7 +165,7 @@ static enum status add_samples(struct ranked *out,
     return status == STATUS_END ? STATUS_OK : status;
 }
 
-/* zeta of all samples of the datasets that were visited, the largest first. */
+/* All visited samples of the datasets, the largest zeta first. */
 static enum status rank_samples(struct ranked **out,
                                 size_t *count,
                                 const struct checkpoint *c,
@@ -188,7 +188,7 @@ static enum status rank_samples(struct ranked **out,
         s = checkpoint_load_state(c, state, NULL, 0, err);
     }
     for (uint32_t i = 0; i < r->source_count; i++) {
-        samples += (size_t)ccdump_input_manifest(r->sources[i].input)->samples;
+        samples += (size_t)r->sources[i].input->manifest->samples;
     }
     if (s == STATUS_OK) {
         *out = calloc(samples + 1, sizeof **out);
@@ -202,7 +202,7 @@ static enum status rank_samples(struct ranked **out,
     TRY(s);
     if (*count == 0) {
         return error_set(err, STATUS_USAGE,
-                         "%s: zeta of no sample has moved yet: it is frozen in the first epochs",
+                         "%s: no zeta has changed yet: it is frozen in the first epochs",
                          checkpoint_path(c));
     }
     qsort(*out, *count, sizeof **out, by_zeta);
@@ -243,7 +243,7 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
         json_double(&r->line, "popularity", popularity);
         json_string_n(&r->line, "caption", caption.data, caption.size_bytes);
         json_close_object(&r->line);
-        return ccdump_put_json(&r->line, err);
+        return cli_put_json(&r->line, err);
     }
     printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->zeta, x->id);
     size_t used = 36;
@@ -286,10 +286,7 @@ show(struct report *r, const struct ranked *ranked, size_t count, struct error *
     const size_t top = r->o->top < count ? (size_t)r->o->top : count;
     TRY(show_list(r, "most popular", ranked, top, 1, err));
     TRY(show_list(r, "least popular", ranked + count - 1, top, -1, err));
-    if (r->o->html != NULL) {
-        TRY(html_write(&r->page, r->o->html, err));
-    }
-    return ccdump_flush(err);
+    return r->o->html != NULL ? html_write(&r->page, r->o->html, err) : STATUS_OK;
 }
 
 static enum status rank_and_show(struct report *r,
@@ -309,15 +306,16 @@ static enum status rank_and_show(struct report *r,
     return s;
 }
 
-/* paths: the checkpoint, then the datasets */
-static enum status
-run(const struct options *o, const char *const *paths, size_t count, struct error *err) {
+/* The first argument is the checkpoint, the others are datasets. */
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     struct checkpoint *c = NULL;
     struct report r = {.o = o, .tau = o->tau};
-    TRY(checkpoint_open(&c, file_posix(), paths[0], err));
+    ccdump_signals();
+    TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
     html_init(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of pictures");
     json_writer_init(&r.line, 0);
-    const enum status s = rank_and_show(&r, c, paths + 1, count - 1, err);
+    const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);
     html_fini(&r.page);
     json_writer_fini(&r.line);
     for (uint32_t i = 0; i < r.source_count; i++) {
@@ -329,13 +327,5 @@ run(const struct options *o, const char *const *paths, size_t count, struct erro
 
 int ccdump_popularity(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        ccdump_signals();
-        s = run(&o, a.items, a.count, &err);
-    }
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

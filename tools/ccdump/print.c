@@ -1,5 +1,5 @@
 /*
- * How ccdump shows one sample: as JSON, and as one line for people.
+ * One sample as JSON, and as one readable line.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -11,34 +11,12 @@
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
 
-enum status ccdump_put(const void *data, size_t size_bytes, struct error *err) {
-    if (size_bytes > 0 && fwrite(data, 1, size_bytes, stdout) != size_bytes) {
-        return error_set_errno(err, "cannot write to the standard output");
-    }
-    return STATUS_OK;
-}
-
-enum status ccdump_put_json(struct json_writer *w, struct error *err) {
-    json_newline(w);
-    TRY(json_writer_status(w, err));
-    TRY(ccdump_put(w->out.data, w->out.size_bytes, err));
-    json_writer_reset(w);
-    return STATUS_OK;
-}
-
 void ccdump_signals(void) {
     cli_signals_install();
     signal(SIGPIPE, SIG_DFL);
 }
 
-enum status ccdump_flush(struct error *err) {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        return error_set_errno(err, "cannot write to the standard output");
-    }
-    return STATUS_OK;
-}
-
-/* JSON text on one line: line feeds can only be between its tokens. */
+/* JSON text on one line: it has line feeds only between its tokens. */
 static void write_line(struct json_writer *w, const struct shard_text *json) {
     char *line = malloc(json->size_bytes);
     for (size_t i = 0; line && i < json->size_bytes; i++) {
@@ -53,7 +31,7 @@ static void write_line(struct json_writer *w, const struct shard_text *json) {
     free(line);
 }
 
-/* The sample's metadata as JSON where it is JSON, as a string where it is not, null without. */
+/* The sample's metadata: JSON as it is, other text as a string, null if there is none. */
 static void write_meta(struct json_writer *w, const struct shard_text *json) {
     struct json_document *document = NULL;
     if (!json->data) {
@@ -86,19 +64,6 @@ static enum status write_captions(struct json_writer *w,
     return STATUS_OK;
 }
 
-static void write_label(struct json_writer *w, const struct ccdump_facts *f) {
-    if (f->label == SHARD_NO_LABEL) {
-        json_null(w, "label");
-    } else {
-        json_i64(w, "label", f->label);
-    }
-    if (f->class_name) {
-        json_string(w, "class", f->class_name);
-    } else {
-        json_null(w, "class");
-    }
-}
-
 enum status ccdump_write_sample(struct json_writer *w,
                                 struct ccdump_input *in,
                                 const struct ccdump_facts *f,
@@ -117,7 +82,12 @@ enum status ccdump_write_sample(struct json_writer *w,
     if (content) {
         write_meta(w, &content->json);
     }
-    write_label(w, f);
+    if (f->label == SHARD_NO_LABEL) {
+        json_null(w, "label");
+    } else {
+        json_i64(w, "label", f->label);
+    }
+    json_string(w, "class", f->class_name);
     json_string(w, "shard", f->file);
     json_u64(w, "offset", f->offset);
     json_hex64(w, "hash", f->image_hash);
@@ -128,8 +98,7 @@ enum status ccdump_write_sample(struct json_writer *w,
         json_u64(w, "text_id", f->first_text_id);
     }
     json_bool(w, "reencoded", (f->flags & SHARD_FLAG_REENCODED) != 0);
-    json_bool(w, "checked",
-              ccdump_input_kind(in) != CCDUMP_TAR && (f->flags & SHARD_FLAG_UNCHECKED) == 0);
+    json_bool(w, "checked", in->kind != CCDUMP_TAR && (f->flags & SHARD_FLAG_UNCHECKED) == 0);
     if (f->problem) {
         json_string(w, "problem", f->problem);
     }
@@ -137,7 +106,7 @@ enum status ccdump_write_sample(struct json_writer *w,
     return STATUS_OK;
 }
 
-/* What the sample is about: why it is none, its first caption, or its class. */
+/* The last column: why the row cannot be packed, the first caption, or the class. */
 static enum status about(struct shard_text *out,
                          char room[256],
                          struct ccdump_input *in,
@@ -155,14 +124,14 @@ static enum status about(struct shard_text *out,
     return STATUS_OK;
 }
 
-/* Writes what fits into the columns that are left of `columns` (0: all of it). */
+/* Writes what fits into the remaining columns; `columns` 0: all of it. */
 static void put_column(size_t *used, size_t columns, const char *text, size_t size_bytes) {
     if (columns == 0 || *used < columns) {
         *used += cli_text_put(stdout, text, size_bytes, columns == 0 ? 0 : columns - *used);
     }
 }
 
-enum status ccdump_print_line(struct ccdump_input *in,
+static enum status print_line(struct ccdump_input *in,
                               const struct ccdump_facts *f,
                               const char *key,
                               size_t columns,
@@ -189,7 +158,24 @@ enum status ccdump_print_line(struct ccdump_input *in,
     put_column(&used, columns, text, strlen(text));
     TRY(about(&last, text, in, f, err));
     put_column(&used, columns, last.data, last.size_bytes);
-    return ccdump_put("\n", 1, err);
+    return cli_put("\n", 1, err);
+}
+
+void ccdump_print_bar(double part, size_t width) {
+    static const char *const eighths[] = {"",
+                                          "\xE2\x96\x8F",
+                                          "\xE2\x96\x8E",
+                                          "\xE2\x96\x8D",
+                                          "\xE2\x96\x8C",
+                                          "\xE2\x96\x8B",
+                                          "\xE2\x96\x8A",
+                                          "\xE2\x96\x89"};
+    size_t units = (size_t)(part * (double)(8 * width) + 0.5);
+    units = units == 0 && part > 0 ? 1 : units;
+    for (size_t i = 0; i < units / 8; i++) {
+        fputs("\xE2\x96\x88", stdout);
+    }
+    puts(eighths[units % 8]);
 }
 
 enum status ccdump_list_sample(struct ccdump_input *in,
@@ -198,13 +184,13 @@ enum status ccdump_list_sample(struct ccdump_input *in,
                                struct json_writer *w,
                                struct error *err) {
     struct ccdump_content content;
-    bool with_key = how->keys || ccdump_input_kind(in) == CCDUMP_TAR;
+    bool with_key = how->keys || in->kind == CCDUMP_TAR;
     if (with_key) {
         TRY(ccdump_input_read(in, &content, err));
     }
     if (!how->json) {
-        return ccdump_print_line(in, f, with_key ? content.key : NULL, how->columns, err);
+        return print_line(in, f, with_key ? content.key : NULL, how->columns, err);
     }
     TRY(ccdump_write_sample(w, in, f, with_key ? &content : NULL, err));
-    return ccdump_put_json(w, err);
+    return cli_put_json(w, err);
 }

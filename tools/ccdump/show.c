@@ -1,6 +1,6 @@
 /*
- * ccdump show: one sample, so that a person sees what it is: facts, captions, metadata, and the
- * picture itself where the terminal has colours.
+ * ccdump show: one sample for a person to look at: facts, captions, metadata, and the picture
+ * itself if the terminal has colours.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,16 +28,18 @@ static const char *const preview_names[] = {"auto", "always", "never", NULL};
 
 static const struct cli_option rows[] = {
     {"id", 0, CLI_U64, CLI_FIELD(struct options, id), .default_text = "0", .metavar = "ID",
-     .help = "the sample with this id; may also stand behind the dataset's name"},
+     .help = "the sample with this id; the same as a second argument"},
     {"position", 0, CLI_U64, CLI_FIELD(struct options, position), .default_text = "0",
-     .metavar = "N", .help = "the sample at this place in the order of ids"},
+     .metavar = "N", .help = "the sample at this position in the order of ids"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
     {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
-     .help = "write the picture's exact bytes to this file, '-' for standard output, and with "
-             "--json the object too"},
+     .help =
+         "write the picture's exact bytes to this file, or to standard output for '-'; with --json "
+         "print the object too"},
     {"preview", 0, CLI_ENUM, CLI_FIELD(struct options, preview), .default_text = "auto",
      .choices = preview_names, .metavar = "WHEN",
-     .help = "the picture in coloured half blocks; auto: on a terminal, unless NO_COLOR is set"},
+     .help =
+         "draw the picture in coloured half blocks; auto: on a terminal, unless NO_COLOR is set"},
 };
 
 static const struct cli_program program = {
@@ -54,7 +56,7 @@ static const struct cli_program program = {
                                       "ccdump show 00000.tar 3 --json", NULL},
 };
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 enum { INDENT = 11, PREVIEW_COLUMNS = 80, PREVIEW_LINES = 40, LINES_BESIDE = 12 };
 
@@ -113,7 +115,7 @@ static enum status draw(struct preview *p,
     struct image_info info;
     int32_t columns = screen.columns > 0 ? (int32_t)screen.columns : PREVIEW_COLUMNS;
     int32_t lines = PREVIEW_LINES;
-    if (screen.lines > 1) { /* so that picture and text are on one screen */
+    if (screen.lines > 1) { /* picture and text fit on one screen */
         lines = (int32_t)(screen.lines > 2 * LINES_BESIDE ? screen.lines - LINES_BESIDE
                                                           : screen.lines / 2);
     }
@@ -131,10 +133,10 @@ static enum status draw(struct preview *p,
     p->small.data = p->pixels.data;
     TRY(resize_image(&p->small, &picture, &box, NULL, RESIZE_BILINEAR, false, &p->scratch, err));
     TRY(preview_render(&p->text, &p->small, colours, err));
-    return ccdump_put(p->text.data, p->text.size_bytes, err);
+    return cli_put(p->text.data, p->text.size_bytes, err);
 }
 
-/* A picture that does not decode is no reason not to show the rest. */
+/* If the picture does not decode, prints why and lets the rest be shown. */
 static enum status print_preview(const struct options *o,
                                  const struct ccdump_facts *f,
                                  const struct ccdump_content *content,
@@ -175,10 +177,11 @@ static enum status choose(const struct options *o,
     bool by_id = cli_given(&program, a, "id");
     uint64_t id = o->id;
     if ((by_position ? 1 : 0) + (by_id ? 1 : 0) + (a->count > 1 ? 1 : 0) > 1) {
-        return error_set(err, STATUS_USAGE, "an id, --id and --position name samples: give one");
+        return error_set(err, STATUS_USAGE, "an id, --id and --position exclude each other");
     }
     if (a->count > 1 && !cli_parse_u64(a->items[1], CLI_UNIT_NONE, &id)) {
-        return error_set(err, STATUS_USAGE, "'%s' is no id: a whole number is", a->items[1]);
+        return error_set(err, STATUS_USAGE, "'%s' is not an id: ids are whole numbers",
+                         a->items[1]);
     }
     if (by_id || a->count > 1) {
         return ccdump_input_find(in, out, id, err);
@@ -195,7 +198,7 @@ static enum status write_image(const char *path,
                          f->problem ? f->problem : "");
     }
     if (strcmp(path, "-") == 0) {
-        return ccdump_put(content->image, f->image_bytes, err);
+        return cli_put(content->image, f->image_bytes, err);
     }
     return file_write_atomic(file_posix(), path, content->image, f->image_bytes, err);
 }
@@ -214,7 +217,7 @@ static enum status show_sample(const struct options *o,
         json_writer_init(&w, 0);
         enum status s = ccdump_write_sample(&w, in, f, &content, err);
         if (s == STATUS_OK) {
-            s = ccdump_put_json(&w, err);
+            s = cli_put_json(&w, err);
         }
         json_writer_fini(&w);
         return s;
@@ -227,15 +230,18 @@ static enum status show_sample(const struct options *o,
     return STATUS_OK;
 }
 
-static enum status show(const struct options *o, const struct cli_arguments *a, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     if (o->image && strcmp(o->image, "-") == 0) {
         if (o->json) {
-            return error_set(err, STATUS_USAGE, "--json and --image - both want standard output");
+            return error_set(err, STATUS_USAGE,
+                             "--json and --image - both write to standard output");
         }
         if (isatty(STDOUT_FILENO) == 1) {
-            return error_set(err, STATUS_USAGE,
-                             "a picture's bytes are not for a terminal: send them to a file or a "
-                             "pipe");
+            return error_set(
+                err, STATUS_USAGE,
+                "refusing to write a picture to a terminal: redirect it to a file or a "
+                "pipe");
         }
     }
     struct ccdump_input *in = NULL;
@@ -251,13 +257,5 @@ static enum status show(const struct options *o, const struct cli_arguments *a, 
 
 int ccdump_show(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = show(&o, &a, &err);
-        cli_arguments_fini(&a);
-        s = s == STATUS_OK ? ccdump_flush(&err) : s;
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -27,21 +27,22 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump state",
-    .purpose = "says what a checkpoint keeps for every sample: columns, how many were visited, "
-               "least, mean, greatest, and a histogram of each",
+    .purpose = "shows what a checkpoint keeps for every sample: for each column how many entries "
+               "are visited, least, mean, greatest, and a histogram",
     .usage = (const char *const[]){"CHECKPOINT [--json]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump state runs/a", NULL},
-    .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
-                                   "taken. A sample is visited in a column once a step has written "
-                                   "its entry.",
-                                   NULL},
+    .notes =
+        (const char *const[]){"CHECKPOINT is a file, or a run directory, of which the newest "
+                              "checkpoint is used. A sample is visited in a column once a step "
+                              "has written its entry.",
+                              NULL},
 };
 
-/* One column, and how its values lie: bin i holds those in [edge(i), edge(i + 1)). */
+/* One column and its histogram: bin i counts the values in [edge(i), edge(i + 1)). */
 struct column {
     const char *name;
     struct sample_state_summary summary;
@@ -72,7 +73,7 @@ static enum status read_column(struct column *c,
     *c = (struct column){.name = info->name + strlen(STATE_PREFIX), .ids = info->element_count};
     if ((info->dtype != SAFETENSORS_F32 && info->dtype != SAFETENSORS_U64) ||
         info->dim_count != 1) {
-        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is no column of numbers", path,
+        return error_set(err, STATUS_CORRUPT, "%s: tensor %s is not a column of numbers", path,
                          info->name);
     }
     const enum sample_state_kind kind = info->dtype == SAFETENSORS_F32   ? SAMPLE_STATE_F32
@@ -108,11 +109,7 @@ static void print_column(const struct column *c) {
     }
     for (int i = 0; i < BINS && c->summary.max > c->summary.min; i++) {
         printf("  %12.5g  %11s  ", edge(c, i), cli_format_count(visited, c->bins[i]));
-        const uint64_t wide = (c->bins[i] * BAR_COLUMNS + most - 1) / most;
-        for (uint64_t k = 0; k < wide; k++) {
-            fputs("\xE2\x96\x88", stdout);
-        }
-        putchar('\n');
+        ccdump_print_bar((double)c->bins[i] / (double)most, BAR_COLUMNS);
     }
 }
 
@@ -131,7 +128,7 @@ static void write_column(struct json_writer *w, const struct column *c) {
     json_close_object(w);
 }
 
-/* The loss's own numbers, of all samples together. */
+/* The loss's scalars, which belong to no single sample. */
 static void show_scalars(struct json_writer *w, const struct safetensors *file) {
     for (size_t i = 0; i < safetensors_metadata_count(file); i++) {
         const char *key = safetensors_metadata_key(file, i);
@@ -173,15 +170,9 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
     struct safetensors *file = NULL;
     TRY(safetensors_open(&file, file_posix(), path, err));
     enum status s;
-    if (!json) {
-        printf("%s: step %" PRIu64 ", loss %s, dataset %016" PRIx64 "\n", path, p->step,
-               checkpoint_loss_name(c), p->fingerprint);
-        show_scalars(NULL, file);
-        s = show_columns(NULL, file, path, err);
-    } else {
+    if (json) {
         struct json_writer w;
-        json_writer_init(&w, 0);
-        json_open_object(&w, NULL);
+        cli_begin_json(&w);
         json_u64(&w, "step", p->step);
         json_string(&w, "loss", checkpoint_loss_name(c));
         json_hex64(&w, "fingerprint", p->fingerprint);
@@ -192,28 +183,31 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
         json_open_object(&w, "columns");
         s = show_columns(&w, file, path, err);
         json_close_object(&w);
-        json_close_object(&w);
-        s = s == STATUS_OK ? ccdump_put_json(&w, err) : s;
-        json_writer_fini(&w);
+        if (s == STATUS_OK) {
+            s = cli_end_json(&w, err);
+        } else {
+            json_writer_fini(&w);
+        }
+    } else {
+        printf("%s: step %" PRIu64 ", loss %s, dataset %016" PRIx64 "\n", path, p->step,
+               checkpoint_loss_name(c), p->fingerprint);
+        show_scalars(NULL, file);
+        s = show_columns(NULL, file, path, err);
     }
     safetensors_close(file);
-    return s == STATUS_OK ? ccdump_flush(err) : s;
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    struct checkpoint *c = NULL;
+    ccdump_signals();
+    TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
+    const enum status s = show(c, ((const struct options *)options)->json, err);
+    checkpoint_close(c);
+    return s;
 }
 
 int ccdump_state(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    struct checkpoint *c = NULL;
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        ccdump_signals();
-        s = checkpoint_open(&c, file_posix(), a.items[0], &err);
-    }
-    if (s == STATUS_OK) {
-        s = show(c, o.json, &err);
-    }
-    checkpoint_close(c);
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

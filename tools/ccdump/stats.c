@@ -1,6 +1,6 @@
 /*
- * ccdump stats: what a collection is made of, as histograms and counts, out of the index and the
- * captions; no picture is read where there is an index.
+ * ccdump stats: histograms and counts of a collection, from the index and the captions. Where there
+ * is an index, no picture is read.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,30 +21,28 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"bins", 0, CLI_U64, CLI_FIELD(struct options, bins), .min = "1", .max = "20",
-     .default_text = "12", .metavar = "N", .help = "about so many bins in each histogram"},
+     .default_text = "12", .metavar = "N", .help = "about this many bins in each histogram"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
-    CCDUMP_ID_ROW(struct options, choice),
-    CCDUMP_FROM_ROW(struct options, choice),
-    CCDUMP_COUNT_ROW(struct options, choice),
 };
 
 static const struct cli_program program = {
     .name = "ccdump stats",
-    .purpose = "says what a collection is made of: histograms of picture sizes and captions; "
-               "formats, duplicates, classes",
+    .purpose = "describes a collection: histograms of picture sizes and captions; formats, "
+               "duplicates, classes",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json]", NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump stats cc3m",
                                       "ccdump stats cc3m --json | jq .short_side.median", NULL},
     .notes = (const char *const[]){
-        "The first and the last bin also take what lies far outside. Aspect is width divided by "
-        "height. Samples whose size is not known are not in the histograms of sizes. Of a plain "
-        "tar, "
-        "every row with a picture counts, also one without a caption.",
+        "The first and the last bin also count outliers. Aspect is width divided by height. The "
+        "histograms of sizes omit pictures of unknown size. In a plain tar every row with a "
+        "picture "
+        "counts, with or without a caption.",
         NULL}};
 
 /* What is counted; names are the keys of --json. */
@@ -83,7 +81,7 @@ struct stats {
     uint64_t formats[FORMAT_COUNT];
     uint64_t *hashes; /* (samples) of the pictures */
     size_t hash_capacity;
-    uint64_t samples;     /* with a picture: those that are counted */
+    uint64_t samples;     /* with a picture; only those are counted */
     uint64_t pictureless; /* rows of a tar */
     uint64_t problems;    /* rows of a tar that could not be packed, with a picture or without */
     uint64_t size_unknown, reencoded, unchecked;
@@ -172,7 +170,7 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A picture that comes n times has n - 1 duplicates. */
+/* A picture that occurs n times has n - 1 duplicates. */
 static void count_duplicates(struct stats *s) {
     if (s->samples > 1) {
         qsort(s->hashes, s->samples, sizeof(*s->hashes), by_value);
@@ -195,20 +193,12 @@ static void count_duplicates(struct stats *s) {
 static enum status count_all(struct stats *s, struct error *err) {
     struct ccdump_walk walk;
     struct ccdump_facts facts;
-    struct cli_progress progress;
-    uint64_t total = ccdump_input_sample_count(s->input);
-    uint64_t done = 0;
-    TRY(ccdump_walk_init(&walk, s->input, &s->options->choice, err));
-    cli_progress_init(&progress, "samples", s->options->quiet);
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK) {
-        status = ccdump_walk_next(&walk, &facts, err);
-        if (status == STATUS_OK) {
-            status = add_sample(s, &facts, err);
-            cli_progress_update(&progress, ++done, total == CCDUMP_UNKNOWN ? 0 : total, 0, NULL);
-        }
+    enum status status;
+    TRY(ccdump_walk_init(&walk, s->input, &s->options->choice, s->options->quiet, err));
+    while ((status = ccdump_walk_next(&walk, &facts, err)) == STATUS_OK) {
+        TRY_OR_FAIL(status, add_sample(s, &facts, err));
     }
-    cli_progress_clear(&progress);
+fail:
     ccdump_walk_fini(&walk);
     for (int i = 0; i < MEASURE_COUNT; i++) {
         tally_sort(&s->tallies[i]);
@@ -262,14 +252,9 @@ static void write_labels(struct json_writer *w, const struct stats *s) {
     for (size_t i = 0; i < s->labels.used; i++) {
         const struct tally_entry *e = &s->labels.entries[i];
         if (e->value > 0) {
-            const char *name = class_name(s, e->value - 1);
             json_open_object(w, NULL);
             json_u64(w, "label", e->value - 1);
-            if (name) {
-                json_string(w, "class", name);
-            } else {
-                json_null(w, "class");
-            }
+            json_string(w, "class", class_name(s, e->value - 1));
             json_u64(w, "samples", e->count);
             json_close_object(w);
         }
@@ -279,8 +264,7 @@ static void write_labels(struct json_writer *w, const struct stats *s) {
 
 static enum status write_json(const struct stats *s, struct error *err) {
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "problems", s->problems);
     json_u64(&w, "pictureless", s->pictureless);
@@ -309,31 +293,10 @@ static enum status write_json(const struct stats *s, struct error *err) {
     }
     json_close_object(&w);
     write_labels(&w, s);
-    json_close_object(&w);
-    enum status status = ccdump_put_json(&w, err);
-    json_writer_fini(&w);
-    return status;
+    return cli_end_json(&w, err);
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
-
-/* `part` of `width` columns, to an eighth of one; never nothing for something. */
-static void print_bar(double part, size_t width) {
-    static const char *const eighths[] = {"",
-                                          "\xE2\x96\x8F",
-                                          "\xE2\x96\x8E",
-                                          "\xE2\x96\x8D",
-                                          "\xE2\x96\x8C",
-                                          "\xE2\x96\x8B",
-                                          "\xE2\x96\x8A",
-                                          "\xE2\x96\x89"};
-    size_t units = (size_t)(part * (double)(8 * width) + 0.5);
-    units = units == 0 && part > 0 ? 1 : units;
-    for (size_t i = 0; i < units / 8; i++) {
-        fputs("\xE2\x96\x88", stdout);
-    }
-    fputs(eighths[units % 8], stdout);
-}
+/* ---- as text -------------------------------------------------------------------------------- */
 
 static size_t bar_width(void) {
     enum { BESIDE = LABEL_WIDTH + 25, NARROWEST = 8 };
@@ -359,7 +322,8 @@ static void print_bin(enum measure m, const struct tally_histogram *h, size_t i,
     for (size_t k = 0; k < h->bin_count; k++) {
         most = h->counts[k] > most ? h->counts[k] : most;
     }
-    /* Whole numbers: the last one that is in the bin; a bin of one number is that number. */
+    /* For whole numbers the label ends with the last one in the bin; a bin of one number is named
+     * by it. */
     uint64_t last = m == ASPECT ? h->edges[i + 1] : h->edges[i + 1] - 1;
     number_text(from, m, h->edges[i]);
     number_text(to, m, last);
@@ -371,8 +335,7 @@ static void print_bin(enum measure m, const struct tally_histogram *h, size_t i,
     double share = (double)h->counts[i] / (double)total;
     printf("  %*s  %11s %5.1f%%  ", LABEL_WIDTH, label, cli_format_count(count, h->counts[i]),
            100 * share);
-    print_bar((double)h->counts[i] / (double)most, bar_width());
-    putchar('\n');
+    ccdump_print_bar((double)h->counts[i] / (double)most, bar_width());
 }
 
 static void print_measure(const struct stats *s, enum measure m) {
@@ -416,8 +379,7 @@ static void print_labels(const struct stats *s) {
             size_t used = name ? cli_text_put(stdout, name, strlen(name), LABEL_WIDTH - 7) : 0;
             printf("%*s  %11s %5.1f%%  ", (int)(LABEL_WIDTH - 7 - used), "",
                    cli_format_count(count, e->count), 100 * (double)e->count / (double)s->samples);
-            print_bar((double)e->count / (double)most, bar_width());
-            putchar('\n');
+            ccdump_print_bar((double)e->count / (double)most, bar_width());
             shown++;
         }
     }
@@ -439,7 +401,7 @@ static void print_text(const struct stats *s) {
     }
     printf("\n");
     if (s->problems > 0) {
-        printf("%s rows could not be packed (ccdump verify says why), %s of them have no picture\n",
+        printf("%s rows cannot be packed (ccdump verify explains), %s of them have no picture\n",
                cli_format_count(a, s->problems), cli_format_count(b, s->pictureless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
@@ -449,9 +411,9 @@ static void print_text(const struct stats *s) {
     if (s->size_unknown > 0) {
         printf("%s pictures of unknown size\n", cli_format_count(a, s->size_unknown));
     }
-    printf("%s pictures are there before", cli_format_count(a, s->duplicates));
+    printf("%s pictures are duplicates", cli_format_count(a, s->duplicates));
     if (s->duplicates > 0) {
-        printf(", of %s different ones; one comes %s times (ccdump find --hash %016" PRIx64 ")",
+        printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
                cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->largest_group),
                s->largest_hash);
     }
@@ -462,11 +424,11 @@ static void print_text(const struct stats *s) {
     print_labels(s);
 }
 
-static enum status stats(const struct options *o, const char *path, struct error *err) {
-    struct stats s = {.options = o};
-    TRY(ccdump_input_open(&s.input, path, err));
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    struct stats s = {.options = options};
+    TRY(ccdump_input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);
-    if (status == STATUS_OK && o->json) {
+    if (status == STATUS_OK && s.options->json) {
         status = write_json(&s, err);
     } else if (status == STATUS_OK) {
         print_text(&s);
@@ -477,17 +439,10 @@ static enum status stats(const struct options *o, const char *path, struct error
     tally_fini(&s.labels);
     free(s.hashes);
     ccdump_input_close(s.input);
-    return status == STATUS_OK ? ccdump_flush(err) : status;
+    return status;
 }
 
 int ccdump_stats(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = stats(&o, a.items[0], &err);
-        cli_arguments_fini(&a);
-    }
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,6 +1,6 @@
 /*
- * ccdump verify: every byte of every shard, then the fingerprint of the whole; of a plain tar,
- * every row and every picture. Faults go to stdout, one line each, and do not stop the check.
+ * ccdump verify: checks every byte of every shard, then the fingerprint of the whole; in a plain
+ * tar every row and every picture. Each fault is a line on stdout and does not stop the check.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,12 +16,12 @@
 
 static const struct cli_option rows[] = {
     {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
-     .help = "decode every picture too (of a plain tar this is always done)"},
+     .help = "decode every picture too (always done for a plain tar)"},
     {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
-     .help = "threads, each with shards of its own; 0: one per processor"},
+     .help = "threads, each of which checks shards of its own; 0: one per processor"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct verify_options, json),
-     .help = "one JSON object per fault, and one with the result"},
+     .help = "one JSON object per fault, and one for the result"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct verify_options, quiet), .help = "no progress"},
 };
 
@@ -37,14 +37,14 @@ static const struct cli_program program = {
         (const char *const[]){"ccdump verify cc3m", "ccdump verify cc3m --decode --json", NULL},
     .notes = (const char *const[]){
         "Each fault is one line with shard, sample id, byte and what is wrong, in the order of the "
-        "shards. Exit code 0 when there is none, 65 when there is any.",
-        "Only the dataset's manifest knows what the bytes of a shard have to be; a shard by itself "
-        "is checked against its own index and checksums.",
-        "Of a dataset also the tokenizer is compared with the manifest, and every row of a "
-        "tokens.cct that is made with it with its check.",
+        "shards. The exit code is 0 without faults and 65 with faults.",
+        "In a dataset, shards are checked against the manifest; a single shard is checked only "
+        "against its own index and checksums.",
+        "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
+        "tokens.cct made with it against its checksum.",
         NULL}};
 
-/* A file that is missing or refuses to be read is a fault of the dataset as well. */
+/* A file that is missing or cannot be read is a fault of the dataset too. */
 bool verify_is_fault(enum status s) {
     return s != STATUS_OK && s != STATUS_NOMEM && s != STATUS_INTERRUPTED && s != STATUS_INVALID;
 }
@@ -57,7 +57,7 @@ enum status verify_fault_line(struct byte_buffer *out,
     size_t path_bytes = strlen(path);
     const char *text = f->text;
     if (strncmp(text, path, path_bytes) == 0 && strncmp(text + path_bytes, ": ", 2) == 0) {
-        text += path_bytes + 2; /* it is said already */
+        text += path_bytes + 2; /* the line begins with the path anyway */
     }
     if (o->json) {
         struct json_writer w;
@@ -103,7 +103,7 @@ static enum status print_fault(const struct verify_options *o,
     struct byte_buffer line = {0};
     enum status s = verify_fault_line(&line, o, path, f, err);
     if (s == STATUS_OK) {
-        s = ccdump_put(line.data, line.size_bytes, err);
+        s = cli_put(line.data, line.size_bytes, err);
     }
     byte_buffer_fini(&line);
     return s;
@@ -118,8 +118,7 @@ static enum status report(const struct verify_options *o,
     char fingerprint[40] = "";
     if (o->json) {
         struct json_writer w;
-        json_writer_init(&w, 0);
-        json_open_object(&w, NULL);
+        cli_begin_json(&w);
         json_string(&w, "path", path);
         json_bool(&w, "ok", r->faults == 0);
         json_u64(&w, "faults", r->faults);
@@ -131,10 +130,7 @@ static enum status report(const struct verify_options *o,
         } else {
             json_null(&w, "fingerprint");
         }
-        json_close_object(&w);
-        enum status s = ccdump_put_json(&w, err);
-        json_writer_fini(&w);
-        TRY(s);
+        TRY(cli_end_json(&w, err));
     } else if (r->faults == 0) {
         if (r->has_fingerprint) {
             snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
@@ -153,39 +149,26 @@ static enum status report(const struct verify_options *o,
 /* ---- a dataset or a shard ---------------------------------------------------------------------
  */
 
-/* What only the dataset as a whole can have wrong: ids in two shards, another fingerprint. */
-static enum status verify_whole(const struct verify_options *o,
-                                const char *path,
-                                const struct manifest *m,
-                                struct verify_result *r,
-                                struct error *err) {
+/* Faults of the dataset as a whole: an id in two shards, another fingerprint. */
+static enum status check_whole(const char *path, const struct manifest *m, struct error *why) {
     struct dataset *d = NULL;
-    struct error why = {0};
     uint64_t fingerprint = 0;
-    enum status s = dataset_open(&d, path, NULL, &why);
+    enum status s = dataset_open(&d, path, NULL, why);
     if (s == STATUS_OK) {
-        s = dataset_compute_fingerprint(d, &fingerprint, &why);
+        s = dataset_compute_fingerprint(d, &fingerprint, why);
     }
     dataset_close(d);
     if (s == STATUS_OK && fingerprint != m->fingerprint) {
-        s = error_set(&why, STATUS_CORRUPT,
+        s = error_set(why, STATUS_CORRUPT,
                       "the samples have the fingerprint %016" PRIx64 ", " MANIFEST_NAME
-                      " says %016" PRIx64,
+                      " records %016" PRIx64,
                       fingerprint, m->fingerprint);
-    }
-    if (verify_is_fault(s)) {
-        struct verify_fault f = {.id = SHARD_NO_SAMPLE, .text = why.text};
-        r->faults++;
-        return print_fault(o, path, &f, err);
-    }
-    if (s != STATUS_OK && err) {
-        *err = why;
     }
     return s;
 }
 
-/* The tokenizer against the manifest, and every row of the token cache that is made with it. A
- * cache of another tokenizer or state of the dataset is no fault: nobody uses it. */
+/* Checks the tokenizer against the manifest, and every row of the token cache made with it. A cache
+ * of another tokenizer or another state of the dataset is not a fault, because nothing uses it. */
 static enum status check_tokens(const char *path, const struct manifest *m, struct error *why) {
     struct tokenizer *t = NULL;
     struct dataset *d = NULL;
@@ -210,26 +193,10 @@ static enum status check_tokens(const char *path, const struct manifest *m, stru
     return s;
 }
 
-static enum status verify_tokens(const struct verify_options *o,
-                                 const char *path,
-                                 const struct manifest *m,
-                                 struct verify_result *r,
-                                 struct error *err) {
-    struct error why = {0};
-    enum status s = check_tokens(path, m, &why);
-    if (verify_is_fault(s)) {
-        struct verify_fault f = {.id = SHARD_NO_SAMPLE, .text = why.text};
-        r->faults++;
-        return print_fault(o, path, &f, err);
-    }
-    if (s != STATUS_OK && err) {
-        *err = why;
-    }
-    return s;
-}
-
 static enum status
 verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
+    static enum status (*const checks[])(const char *path, const struct manifest *m,
+                                         struct error *why) = {check_whole, check_tokens};
     struct manifest m;
     TRY(manifest_read(&m, file_posix(), path, err));
     struct verify_result r = {.has_fingerprint = true,
@@ -238,11 +205,16 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
                               .bytes = m.bytes,
                               .files_are = "shard"};
     enum status s = verify_shards(o, path, m.shards, m.shard_count, &r, err);
-    if (s == STATUS_OK && r.faults == 0) {
-        s = verify_whole(o, path, &m, &r, err);
-    }
-    if (s == STATUS_OK && r.faults == 0) {
-        s = verify_tokens(o, path, &m, &r, err);
+    for (size_t i = 0; s == STATUS_OK && r.faults == 0 && i < CLI_COUNT(checks); i++) {
+        struct error why = {0};
+        s = checks[i](path, &m, &why);
+        if (verify_is_fault(s)) {
+            r.faults++;
+            s = print_fault(o, path, &(struct verify_fault){SHARD_NO_SAMPLE, .text = why.text},
+                            err);
+        } else if (s != STATUS_OK) {
+            *err = why;
+        }
     }
     manifest_fini(&m);
     return s == STATUS_OK ? report(o, path, &r, err) : s;
@@ -291,7 +263,7 @@ static enum status verify_rows(const struct verify_options *o,
         struct error why = {0};
         struct verify_fault fault = {.id = SHARD_NO_SAMPLE, .text = why.text};
         s = ccdump_input_next(in, &f, &why);
-        bool damaged = s == STATUS_CORRUPT; /* the tar itself: nothing comes behind it */
+        bool damaged = s == STATUS_CORRUPT; /* the tar itself: nothing can be read after it */
         if (s == STATUS_OK) {
             fault = (struct verify_fault){f.id, f.offset, f.file, why.text};
             s = check_row(d, in, &f, &why);
@@ -309,7 +281,7 @@ static enum status verify_rows(const struct verify_options *o,
     }
     cli_progress_clear(&progress);
     if (s == STATUS_OK) {
-        return error_set(err, STATUS_INTERRUPTED, "stopped in %s", path);
+        return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
     }
     return s == STATUS_END ? STATUS_OK : s;
 }
@@ -334,36 +306,31 @@ static enum status verify_tar(const struct verify_options *o, const char *path, 
 static enum status verify(const struct verify_options *o, const char *path, struct error *err) {
     enum ccdump_kind kind = CCDUMP_TAR;
     TRY(ccdump_kind_of(&kind, path, err));
-    switch (kind) {
-    case CCDUMP_DATASET:
-        return verify_dataset(o, path, err);
-    case CCDUMP_SHARD:
-        return verify_shard(o, path, err);
-    case CCDUMP_TAR:
-        break;
+    return kind == CCDUMP_DATASET ? verify_dataset(o, path, err)
+           : kind == CCDUMP_SHARD ? verify_shard(o, path, err)
+                                  : verify_tar(o, path, err);
+}
+
+/* Checks every argument, also after one with faults. */
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    enum status worst = STATUS_OK;
+    ccdump_signals();
+    for (size_t i = 0; i < a->count && !cli_interrupted(); i++) {
+        struct error why = {0};
+        const enum status s = verify(options, a->items[i], &why);
+        if (s == STATUS_OK) {
+            continue;
+        }
+        if (worst != STATUS_OK) {
+            cli_exit(&program, worst, err);
+        }
+        worst = s;
+        *err = why;
     }
-    return verify_tar(o, path, err);
+    return worst;
 }
 
 int ccdump_verify(int argc, char **argv) {
     struct verify_options o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status worst = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (worst != STATUS_OK) {
-        return cli_exit(&program, worst, &err);
-    }
-    ccdump_signals();
-    int code = 0;
-    for (size_t i = 0; i < a.count && !cli_interrupted(); i++) {
-        err = (struct error){0};
-        enum status s = verify(&o, a.items[i], &err);
-        if (s == STATUS_OK) {
-            s = ccdump_flush(&err);
-        }
-        int one = cli_exit(&program, s, &err);
-        code = one != 0 ? one : code;
-    }
-    cli_arguments_fini(&a);
-    return code;
+    return cli_main(&program, &o, run, argc, argv);
 }

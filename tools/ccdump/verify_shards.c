@@ -1,13 +1,13 @@
 /*
- * Many shards at once. Workers take shards in order and leave the lines of their faults in the
- * shard's slot; the main thread prints the slots in order.
+ * Many shards at once, with their faults in order. Workers take shards in order; each shard has a
+ * slot that keeps its faults as lines until all shards before it are done.
  *
  *     next ->  slot 5   being checked, faults kept
  *              slot 4   done, 2 faults kept
- *     head ->  slot 3   being checked: what it leaves is printed at once
+ *     head ->  slot 3   being checked, faults printed at once
  *
- * A worker whose slot holds too much waits. The head's slot is always emptied, so that the one that
- * everybody waits for never waits itself, and memory is bounded however many faults there are.
+ * A worker whose slot is full waits until its shard is the head. The head never waits, so memory is
+ * bounded however many faults there are. The main thread shows progress and watches for Ctrl-C.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -36,12 +36,14 @@ struct pool {
     size_t shard_count;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a slot has something, was emptied, or is done; or stop was set */
+    pthread_cond_t changed; /* a slot was printed, a worker has ended, or stop was set */
     /* guarded by lock: */
+    struct cli_progress progress;
     struct slot *slots; /* (shard_count) */
     size_t next, head;
+    size_t running; /* workers */
     bool stop;
-    enum status status; /* the first failure that is no fault */
+    enum status status; /* the first failure that is not a fault */
     struct error error;
     uint64_t faults, samples, done_bytes;
 };
@@ -56,13 +58,35 @@ struct worker {
     uint64_t samples, faults; /* of the shard being checked */
 };
 
-/* Requires the lock. The first failure stays. */
+/* Requires the lock. Keeps the first failure. */
 static void fail(struct pool *p, enum status s, const struct error *why) {
     if (p->status == STATUS_OK) {
         p->status = s;
         p->error = *why;
     }
     p->stop = true;
+    pthread_cond_broadcast(&p->changed);
+}
+
+/* Requires the lock. Prints the faults of the head, and of the shards after it as far as the ones
+ * before them are done. */
+static void print_ready(struct pool *p) {
+    while (p->head < p->shard_count) {
+        struct slot *slot = &p->slots[p->head];
+        struct error why = {0};
+        if (slot->lines.size_bytes > 0) {
+            cli_progress_clear(&p->progress);
+            const enum status s = cli_put(slot->lines.data, slot->lines.size_bytes, &why);
+            byte_buffer_fini(&slot->lines);
+            if (s != STATUS_OK) {
+                fail(p, s, &why);
+            }
+        }
+        if (!slot->done) {
+            break;
+        }
+        p->head++;
+    }
     pthread_cond_broadcast(&p->changed);
 }
 
@@ -85,7 +109,7 @@ static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *tex
     if (s != STATUS_OK) {
         fail(p, s, &why);
     }
-    pthread_cond_broadcast(&p->changed);
+    print_ready(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -94,9 +118,9 @@ static bool on_progress(void *cookie, uint64_t bytes) {
     struct pool *p = w->pool;
     pthread_mutex_lock(&p->lock);
     p->done_bytes += bytes;
-    bool go_on = !p->stop;
+    const bool more = !p->stop;
     pthread_mutex_unlock(&p->lock);
-    return go_on;
+    return more;
 }
 
 static enum status on_sample(void *cookie, const struct sample_view *view, struct error *err) {
@@ -127,7 +151,7 @@ static enum status verify_one(struct worker *w, struct error *err) {
     return shard_verify(file_posix(), w->path, &how, err);
 }
 
-/* Requires the lock, which is free while the shard is checked. */
+/* Requires the lock, which it releases while it checks the shard. */
 static void verify_next(struct worker *w) {
     struct pool *p = w->pool;
     struct error why = {0};
@@ -136,7 +160,7 @@ static void verify_next(struct worker *w) {
     w->samples = 0;
     w->faults = 0;
     enum status s = verify_one(w, &why);
-    /* Faults that were found have been told; a file that could not be looked at is one itself. */
+    /* Faults inside the shard are reported already; a file that cannot be read is one itself. */
     if (verify_is_fault(s) && w->faults == 0) {
         on_fault(w, SHARD_NO_SAMPLE, 0, why.text);
     }
@@ -146,7 +170,7 @@ static void verify_next(struct worker *w) {
     if (s != STATUS_OK && !verify_is_fault(s)) {
         fail(p, s, &why);
     }
-    pthread_cond_broadcast(&p->changed);
+    print_ready(p);
 }
 
 static void *run(void *cookie) {
@@ -156,28 +180,14 @@ static void *run(void *cookie) {
     while (!p->stop && p->next < p->shard_count) {
         verify_next(w);
     }
+    p->running--;
+    pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
 /* ---- the main thread --------------------------------------------------------------------------
  */
-
-/* Requires the lock, which is free while the lines are printed. */
-static void print_head(struct pool *p, struct slot *slot, struct cli_progress *progress) {
-    struct byte_buffer lines = slot->lines;
-    struct error why = {0};
-    byte_buffer_init(&slot->lines, 0);
-    pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->lock);
-    cli_progress_clear(progress);
-    enum status s = ccdump_put(lines.data, lines.size_bytes, &why);
-    byte_buffer_fini(&lines);
-    pthread_mutex_lock(&p->lock);
-    if (s != STATUS_OK) {
-        fail(p, s, &why);
-    }
-}
 
 static void wait_a_little(struct pool *p) {
     struct timespec until;
@@ -188,28 +198,21 @@ static void wait_a_little(struct pool *p) {
     pthread_cond_timedwait(&p->changed, &p->lock, &until);
 }
 
-static void print_in_order(struct pool *p, uint64_t total_bytes) {
-    struct cli_progress progress;
+/* Until all workers have ended. */
+static void watch(struct pool *p, uint64_t total_bytes) {
     struct error why = {0};
-    cli_progress_init(&progress, "MiB", p->options->quiet);
     pthread_mutex_lock(&p->lock);
-    while (p->head < p->shard_count && !p->stop) {
-        struct slot *slot = &p->slots[p->head];
-        if (slot->lines.size_bytes > 0) {
-            print_head(p, slot, &progress);
-        } else if (slot->done) {
-            p->head++;
-        } else if (cli_interrupted()) {
-            error_set(&why, STATUS_INTERRUPTED, "stopped in %s", p->path);
+    while (p->running > 0) {
+        if (cli_interrupted() && !p->stop) {
+            error_set(&why, STATUS_INTERRUPTED, "interrupted in %s", p->path);
             fail(p, STATUS_INTERRUPTED, &why);
-        } else {
-            wait_a_little(p);
-            cli_progress_update(&progress, p->done_bytes >> 20, total_bytes >> 20, p->done_bytes,
-                                NULL);
         }
+        wait_a_little(p);
+        cli_progress_update(&p->progress, p->done_bytes >> 20, total_bytes >> 20, p->done_bytes,
+                            NULL);
     }
+    cli_progress_clear(&p->progress);
     pthread_mutex_unlock(&p->lock);
-    cli_progress_clear(&progress);
 }
 
 static size_t thread_count(const struct verify_options *o, size_t shard_count) {
@@ -222,10 +225,11 @@ static size_t thread_count(const struct verify_options *o, size_t shard_count) {
     return n < MAX_THREADS ? (size_t)n : MAX_THREADS;
 }
 
-/* Starts what can be started; one thread is enough to go on. */
+/* Starts as many workers as it can; one is enough. Returns how many, with an error if none. */
 static size_t start(struct pool *p, struct worker *workers, size_t count, struct error *err) {
     size_t started = 0;
     enum status s = STATUS_OK;
+    pthread_mutex_lock(&p->lock);
     while (started < count && s == STATUS_OK) {
         struct worker *w = &workers[started];
         w->pool = p;
@@ -236,6 +240,8 @@ static size_t start(struct pool *p, struct worker *workers, size_t count, struct
         }
         started += s == STATUS_OK;
     }
+    p->running = started;
+    pthread_mutex_unlock(&p->lock);
     return started;
 }
 
@@ -245,7 +251,7 @@ run_pool(struct pool *p, struct worker *workers, size_t count, uint64_t bytes, s
     if (started == 0) {
         return STATUS_NOMEM;
     }
-    print_in_order(p, 2 * bytes); /* once for the hash of the file, once for what is in it */
+    watch(p, 2 * bytes); /* read once for the hash of the file, once for its contents */
     for (size_t i = 0; i < started; i++) {
         pthread_join(workers[i].thread, NULL);
         image_decoder_destroy(workers[i].decoder);
@@ -273,6 +279,7 @@ enum status verify_shards(const struct verify_options *o,
     } else if (shard_count > 0) {
         pthread_mutex_init(&p.lock, NULL);
         pthread_cond_init(&p.changed, NULL);
+        cli_progress_init(&p.progress, "MiB", o->quiet);
         s = run_pool(&p, workers, threads, result->bytes, err);
         pthread_cond_destroy(&p.changed);
         pthread_mutex_destroy(&p.lock);

@@ -1,5 +1,5 @@
 /*
- * Which samples are meant: "--id 5,7-9 --from 6 --count 2" as ranges of ids, walked in order.
+ * The samples that "--id 5,7-9 --from 6 --count 2" chooses: ranges of ids, walked in order.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -7,7 +7,20 @@
 
 #include "tools/ccdump/ccdump_internal.h"
 
-/* A number at *text, which is moved behind it. */
+#define FIELD(name) CLI_FIELD(struct ccdump_choice, name)
+
+static const struct cli_option choice_rows[] = {
+    {"id", 0, CLI_LIST, FIELD(ids), .metavar = "N",
+     .help = "only these ids: 7, 3-9, 100- or several with commas", .group = "Which samples"},
+    {"from", 0, CLI_U64, FIELD(from), .default_text = "0", .metavar = "ID",
+     .help = "start at the first sample with this id or a larger one"},
+    {"count", 'n', CLI_U64, FIELD(count), .default_text = "0", .metavar = "N",
+     .help = "at most this many; 0: all"},
+};
+
+const struct cli_rows ccdump_choice_rows[] = {CLI_ROWS(choice_rows), {NULL, 0}};
+
+/* Reads a number at *text and moves *text past it. */
 static bool take_number(const char **text, uint64_t *out) {
     size_t digits = strspn(*text, "0123456789");
     char copy[24];
@@ -80,7 +93,7 @@ enum status ccdump_ranges_parse(struct ccdump_range **out,
         wanted += count_commas(texts->items[i]) + 1;
     }
     if (wanted > CCDUMP_MAX_RANGES) {
-        return error_set(err, STATUS_USAGE, "--id names %zu ids and ranges, at most %d can be",
+        return error_set(err, STATUS_USAGE, "--id names %zu ids and ranges; the limit is %d",
                          wanted, CCDUMP_MAX_RANGES);
     }
     struct ccdump_range *ranges = calloc(wanted + 1, sizeof(*ranges));
@@ -94,10 +107,11 @@ enum status ccdump_ranges_parse(struct ccdump_range **out,
         while (more) {
             if (!take_range(&text, &ranges[filled])) {
                 free(ranges);
-                return error_set(err, STATUS_USAGE,
-                                 "--id takes ids and ranges such as 7, 3-9, 100- or 1,5,7-9; not "
-                                 "'%s'",
-                                 texts->items[i]);
+                return error_set(
+                    err, STATUS_USAGE,
+                    "--id requires ids and ranges such as 7, 3-9, 100- or 1,5,7-9, not "
+                    "'%s'",
+                    texts->items[i]);
             }
             filled++;
             more = *text == ',';
@@ -112,11 +126,11 @@ enum status ccdump_ranges_parse(struct ccdump_range **out,
 enum status ccdump_walk_init(struct ccdump_walk *w,
                              struct ccdump_input *in,
                              const struct ccdump_choice *choice,
+                             bool quiet,
                              struct error *err) {
-    static const char *const everything[] = {"0-"};
-    struct cli_list all = {.count = 1};
-    all.items[0] = everything[0];
+    const struct cli_list all = {.items = {"0-"}, .count = 1};
     *w = (struct ccdump_walk){.input = in, .left = choice->count > 0 ? choice->count : UINT64_MAX};
+    cli_progress_init(&w->progress, "samples", quiet);
     TRY(ccdump_ranges_parse(&w->ranges, &w->range_count,
                             choice->ids.count > 0 ? &choice->ids : &all, err));
     while (w->range_at < w->range_count && w->ranges[w->range_at].last < choice->from) {
@@ -130,16 +144,16 @@ enum status ccdump_walk_init(struct ccdump_walk *w,
 }
 
 void ccdump_walk_fini(struct ccdump_walk *w) {
+    cli_progress_clear(&w->progress);
     free(w->ranges);
     memset(w, 0, sizeof(*w));
 }
 
-enum status ccdump_walk_next(struct ccdump_walk *w, struct ccdump_facts *out, struct error *err) {
+static enum status next(struct ccdump_walk *w, struct ccdump_facts *out, struct error *err) {
     while (w->left > 0 && w->range_at < w->range_count) {
         const struct ccdump_range *r = &w->ranges[w->range_at];
         if (r->must_exist) {
             w->range_at++;
-            w->left--;
             return ccdump_input_find(w->input, out, r->first, err);
         }
         if (!w->inside) {
@@ -147,15 +161,29 @@ enum status ccdump_walk_next(struct ccdump_walk *w, struct ccdump_facts *out, st
             w->inside = true;
         }
         enum status s = ccdump_input_next(w->input, out, err);
-        if (s == STATUS_OK && out->id <= r->last) {
-            w->left--;
-            return s;
-        }
-        if (s != STATUS_OK && s != STATUS_END) {
+        if (s != STATUS_END && (s != STATUS_OK || out->id <= r->last)) {
             return s;
         }
         w->inside = false;
         w->range_at++;
     }
     return STATUS_END;
+}
+
+enum status ccdump_walk_next(struct ccdump_walk *w, struct ccdump_facts *out, struct error *err) {
+    const bool whole = w->range_count == 1 && w->ranges[0].last == UINT64_MAX &&
+                       w->input->sample_count != CCDUMP_UNKNOWN;
+    if (w->done > 0) {
+        cli_progress_update(&w->progress, w->done, whole ? w->input->sample_count : 0, w->bytes,
+                            NULL);
+    }
+    if (cli_interrupted()) {
+        return error_set(err, STATUS_INTERRUPTED, "interrupted after %" PRIu64 " samples", w->done);
+    }
+    const enum status s = next(w, out, err);
+    if (s == STATUS_OK) {
+        w->left--;
+        w->done++;
+    }
+    return s;
 }
