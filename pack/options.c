@@ -17,7 +17,7 @@ void pack_options_default(struct pack_options *opt) {
         .filter = {.max_pixels = PACK_MAX_PIXELS, .max_caption_bytes = SOURCE_MAX_TEXT_BYTES},
         .quality = IMAGE_JPEG_QUALITY_DEFAULT,
         .container = SHARD_CONTAINER_TAR_ZSTD,
-        .level = 3,
+        .level = SHARD_LEVEL_DEFAULT,
         .jobs = 1,
         .shard_samples = 10000,
         .shard_size_bytes = (uint64_t)1 << 30,

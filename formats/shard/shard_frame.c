@@ -22,7 +22,6 @@ struct shard_frame_builder {
     struct zstd_packer *packer;
     struct hasher *hasher;
     struct byte_buffer head; /* what stands in front of the image, uncompressed */
-    struct zstd_repeat repeats[SHARD_MAX_REPEATS];
 };
 
 void shard_frame_fini(struct shard_frame *f) {
@@ -186,56 +185,15 @@ put_raw(struct byte_buffer *out, const uint8_t *data, size_t size_bytes, struct 
     return STATUS_OK;
 }
 
-/* Bytes `begin` to `end` of the head repeat what is `offset` before; but for the very first ones.
- */
-static size_t
-put_repeat(struct zstd_repeat *out, size_t n, size_t begin, size_t end, size_t offset) {
-    if (begin < end && n < SHARD_MAX_REPEATS) {
-        out[n++] = (struct zstd_repeat){(uint32_t)begin, (uint32_t)end, (uint32_t)offset};
-    }
-    return n;
-}
-
-/* Behind a body of so many bytes: its padding, the next header, which is much like the one before
- * it. */
-static size_t
-put_member_repeats(struct zstd_repeat *out, size_t n, size_t *header, size_t size_bytes) {
-    size_t end = *header + TAR_BLOCK_BYTES + size_bytes;
-    size_t next = end + tar_padding(size_bytes);
-    n = put_repeat(out, n, end + 1, next, 1);
-    n = put_repeat(out, n, next, next + TAR_BLOCK_BYTES, next - *header);
-    *header = next;
-    return n;
-}
-
-size_t shard_head_repeats(struct zstd_repeat out[SHARD_MAX_REPEATS],
-                          const uint8_t *head,
-                          const struct shard_sample *s) {
-    /* The zeros of a first header: behind its name, its type, its magic. */
-    enum { MODE_AT = 100, LINK_AT = 157, MAGIC_AT = 257, MAGIC_END = 265 };
-    size_t header = 0;
-    size_t n = put_repeat(out, 0, strlen((const char *)head) + 1, MODE_AT, 1);
-    n = put_repeat(out, n, LINK_AT + 1, MAGIC_AT, 1);
-    n = put_repeat(out, n, MAGIC_END + 1, TAR_BLOCK_BYTES, 1);
-    for (size_t k = 0; k < s->caption_count; k++) {
-        n = put_member_repeats(out, n, &header, s->captions[k].size_bytes);
-    }
-    return s->json.data ? put_member_repeats(out, n, &header, s->json.size_bytes) : n;
-}
-
-static enum status put_head_blocks(struct shard_frame_builder *b,
-                                   struct byte_buffer *out,
-                                   const struct shard_sample *s,
-                                   struct error *err) {
+static enum status
+put_head_blocks(struct shard_frame_builder *b, struct byte_buffer *out, struct error *err) {
     static const uint8_t room[SHARD_BLOCK_HEADER_BYTES];
     const struct byte_buffer *head = &b->head;
     if (head->size_bytes <= SHARD_BLOCK_BYTES) {
         size_t at = out->size_bytes;
         size_t block_bytes = 0;
         TRY(byte_buffer_append(out, room, sizeof(room), err));
-        size_t repeats = shard_head_repeats(b->repeats, head->data, s);
-        TRY(zstd_packer_block(b->packer, out, &block_bytes, head->data, head->size_bytes,
-                              b->repeats, repeats, err));
+        TRY(zstd_packer_block(b->packer, out, &block_bytes, head->data, head->size_bytes, err));
         if (block_bytes > 0) {
             block_header(out->data + at, false, BLOCK_ZSTD, (uint32_t)block_bytes);
             return STATUS_OK;
@@ -274,7 +232,7 @@ static enum status put_frame(struct shard_frame_builder *b,
     uint8_t header[FRAME_MAX_HEADER_BYTES];
     uint32_t padding = tar_padding(s->image_bytes);
     TRY(byte_buffer_append(bytes, header, frame_header(header, out->content_bytes), err));
-    TRY(put_head_blocks(b, bytes, s, err));
+    TRY(put_head_blocks(b, bytes, err));
     image_block_header(header, s->image_bytes, 0);
     TRY(byte_buffer_append(bytes, header, SHARD_BLOCK_HEADER_BYTES, err));
     out->image_at = bytes->size_bytes;

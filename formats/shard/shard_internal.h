@@ -38,16 +38,6 @@ void tar_member_name(char out[TAR_NAME_BYTES],
                      uint32_t k,
                      enum image_format format);
 
-struct shard_sample;
-
-enum { SHARD_MAX_REPEATS = 32 };
-
-/* What repeats in a sample's head, everything up to the image's body, for as many members as have
- * room. Returns how many. */
-size_t shard_head_repeats(struct zstd_repeat out[SHARD_MAX_REPEATS],
-                          const uint8_t *head,
-                          const struct shard_sample *sample);
-
 /* ---- zstd framing ---------------------------------------------------------------------------- */
 
 enum {

@@ -27,7 +27,7 @@ extern "C" {
 enum {
     SHARD_LEVEL_MIN = 1,
     SHARD_LEVEL_MAX = 19,
-    SHARD_LEVEL_DEFAULT = 6,
+    SHARD_LEVEL_DEFAULT = 3,
 };
 
 /* One sample as it comes from a source. */

@@ -16,7 +16,6 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/status.h"
-#include "formats/shard/zstd_block_internal.h"
 
 struct zstd_packer;
 struct zstd_unpacker;
@@ -34,15 +33,12 @@ enum status zstd_packer_frame(struct zstd_packer *p,
 
 /* Appends the content of one compressed block, without its header, that stands for `data` when it
  * is the first block of a frame. *block_bytes 0: it would not be smaller, or not be one block, and
- * nothing was appended. `repeats` as for zstd_block_encode; libzstd finds them by itself. Requires
- * size_bytes <= 128 KiB. Returns OK, NOMEM or LIMIT. */
+ * nothing was appended. Requires size_bytes <= 128 KiB. Returns OK, NOMEM or LIMIT. */
 enum status zstd_packer_block(struct zstd_packer *p,
                               struct byte_buffer *out,
                               size_t *block_bytes,
                               const void *data,
                               size_t size_bytes,
-                              const struct zstd_repeat *repeats,
-                              size_t repeat_count,
                               struct error *err);
 
 enum status zstd_unpacker_create(struct zstd_unpacker **out, struct error *err);
