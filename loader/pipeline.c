@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "formats/base/clock.h"
+#include "formats/base/sort.h"
 #include "loader/pipeline_internal.h"
 
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err) {
@@ -41,34 +42,13 @@ bool pipeline_is_over(struct pipeline *p) {
 
 /* --- readers --- */
 
-static bool is_behind(const struct claim *a, const struct claim *b) {
-    return a->place.source != b->place.source ? a->place.source > b->place.source
-                                              : a->place.ordinal > b->place.ordinal;
-}
-
-static void sift_down(struct claim *heap, uint32_t count, uint32_t i) {
-    for (uint32_t child; (child = 2 * i + 1) < count; i = child) {
-        child += child + 1 < count && is_behind(&heap[child + 1], &heap[child]);
-        if (!is_behind(&heap[child], &heap[i])) {
-            return;
-        }
-        struct claim t = heap[i];
-        heap[i] = heap[child];
-        heap[child] = t;
+static int by_place(const void *a, const void *b) {
+    const struct sampler_place *x = &((const struct claim *)a)->place;
+    const struct sampler_place *y = &((const struct claim *)b)->place;
+    if (x->source != y->source) {
+        return x->source < y->source ? -1 : 1;
     }
-}
-
-/* By place, in place: a heap sort, since qsort may allocate. */
-static void sort_claims(struct claim *claims, uint32_t count) {
-    for (uint32_t i = count / 2; i > 0; i--) {
-        sift_down(claims, count, i - 1);
-    }
-    for (uint32_t left = count; left > 1; left--) {
-        struct claim t = claims[0];
-        claims[0] = claims[left - 1];
-        claims[left - 1] = t;
-        sift_down(claims, left - 1, 0);
-    }
+    return (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal);
 }
 
 /* The order in which a batch is read need not be the one in which it is delivered: where a batch
@@ -77,7 +57,7 @@ static void list_claims(struct pipeline *p, const struct sampler_batch *batch) {
     for (uint32_t i = 0; i < batch->count; i++) {
         p->claims[i] = (struct claim){sampler_place_at(&p->sampler, batch, i), i};
     }
-    sort_claims(p->claims, batch->count);
+    sort_in_place(p->claims, batch->count, sizeof *p->claims, by_place);
 }
 
 /* Makes the next batch the one that is handed out, if its slot is free. Empty batches (a rank's

@@ -1,7 +1,8 @@
 /*
- * count_malloc: how often this program's own text, in which all of ccstream is linked, asks the C
- * library for memory. Codecs, SentencePiece and oneDNN are shared libraries: what they allocate
- * inside a call is theirs.
+ * count_malloc: how often this process asks the C library for memory, by the program or library
+ * whose code makes the call. All of ccstream is linked into the test program; codecs, SentencePiece
+ * and oneDNN are shared libraries. What the C library itself allocates for a caller (qsort, fopen,
+ * strdup) counts as its own, and so is seen.
  *
  * Threading : internally synchronised; read the counts when other threads have nothing to do.
  */
@@ -11,16 +12,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* False under a sanitizer, which has malloc for itself. */
+/* False under a sanitizer, which replaces malloc itself. */
 bool count_malloc_works(void);
 
-void count_malloc_start(void); /* from zero */
+/* From zero. Libraries that are loaded later count as unknown. */
+void count_malloc_start(void);
 void count_malloc_stop(void);
 
-uint64_t count_malloc_ours(void);
-uint64_t count_malloc_all(void); /* with those of shared libraries */
+/* Calls by the library whose file name begins with `library`; "": by this program. */
+uint64_t count_malloc_by(const char *library);
 
-/* Ends the test unless a call of malloc from here would have been seen. */
-void count_malloc_check(void);
+/* Ends the test unless every call came from one of the NULL-ended `libraries` (beginnings of file
+ * names), and names the others. First makes sure that calls from here and from the C library are
+ * seen. */
+void count_malloc_assert_only(const char *const *libraries);
 
 #endif

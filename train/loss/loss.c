@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/sort.h"
 #include "train/loss/loss_internal.h"
 #include "train/optim/schedule.h"
 
@@ -184,8 +185,9 @@ static enum status allocate_scratch(struct loss *l, struct error *err) {
     l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->order = calloc(b, sizeof *l->order);
+    l->is_first = calloc(b, sizeof *l->is_first);
     ok = ok && l->gathered_ids != NULL && l->sums != NULL && l->places != NULL && l->ids != NULL &&
-         l->order != NULL;
+         l->order != NULL && l->is_first != NULL;
     for (int i = 0; i < 2; i++) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
@@ -257,6 +259,7 @@ void loss_destroy(struct loss *l) {
     free(l->places);
     free(l->ids);
     free(l->order);
+    free(l->is_first);
     for (size_t i = 0; i < sizeof l->matrix / sizeof l->matrix[0]; i++) {
         free(l->matrix[i]);
     }
@@ -272,37 +275,39 @@ int32_t loss_scalars(struct loss *l, const struct loss_scalar **out) {
     return l->scalar_count;
 }
 
-static int compare_by_id(const void *a, const void *b) {
+static int by_id_and_place(const void *a, const void *b) {
     const struct loss_order *x = a;
     const struct loss_order *y = b;
     if (x->id != y->id) {
         return x->id < y->id ? -1 : 1;
     }
-    return x->place < y->place ? -1 : x->place > y->place ? 1 : 0;
+    return (x->place > y->place) - (x->place < y->place);
 }
 
-static int compare_by_place(const void *a, const void *b) {
+static int by_place(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a;
     const int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y ? 1 : 0;
+    return (x > y) - (x < y);
 }
 
 /* Fills places with the first position of every id, ascending; returns how many there are. */
 static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
-    for (int64_t i = 0; i < in->batch_count; i++) {
+    const int64_t b = in->batch_count;
+    for (int64_t i = 0; i < b; i++) {
         l->order[i] = (struct loss_order){.id = in->sample_ids[i], .place = i};
     }
-    l->order_count = in->batch_count;
-    qsort(l->order, (size_t)in->batch_count, sizeof *l->order, compare_by_id);
-    int64_t count = 0;
-    for (int64_t i = 0; i < in->batch_count; i++) {
-        if (i == 0 || l->order[i].id != l->order[i - 1].id) {
-            l->places[count++] = l->order[i].place;
-        }
+    l->order_count = b;
+    sort_in_place(l->order, (size_t)b, sizeof *l->order, by_id_and_place);
+    for (int64_t i = 0; i < b; i++) {
+        l->is_first[l->order[i].place] = i == 0 || l->order[i].id != l->order[i - 1].id;
     }
-    qsort(l->places, (size_t)count, sizeof *l->places, compare_by_place);
+    int64_t count = 0;
+    for (int64_t i = 0; i < b; i++) {
+        l->places[count] = i;
+        count += l->is_first[i];
+    }
     for (int64_t i = 0; i < count && l->options.views; i++) {
-        l->places[count + i] = in->batch_count + l->places[i];
+        l->places[count + i] = b + l->places[i];
     }
     return count;
 }
@@ -345,7 +350,7 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
         return -1;
     }
     const int64_t *place =
-        bsearch(&l->order[low].place, l->places, (size_t)count, sizeof *place, compare_by_place);
+        bsearch(&l->order[low].place, l->places, (size_t)count, sizeof *place, by_place);
     return place - l->places;
 }
 

@@ -95,6 +95,7 @@ struct loss {
     double *sums;             /* (R) */
     struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
+    bool *is_first;     /* (max batch): whether a place of the batch is its id's first */
     int64_t *places;    /* (R): batch positions of the distinct ids, then of second views */
     uint64_t *ids;      /* (max batch): those ids */
     float *view_row[2]; /* (R): one anchor's similarities and their gradient */

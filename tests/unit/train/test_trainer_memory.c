@@ -1,6 +1,11 @@
 /*
  * A training step that has met its shapes allocates nothing: loader, model, loss, state, optimiser
- * and metrics, whole and in micro-batches.
+ * and metrics, at a batch of 512 (where the C library's qsort, for one, would take memory) and in
+ * micro-batches. Every call of malloc in the process counts, but for these libraries:
+ *
+ *   libjpeg           an image's tables and rows, freed with the image
+ *   libstdc++         SentencePiece's strings and vectors, and oneDNN's, whose C++ calls it for
+ * them libdnnl, libgomp  oneDNN's argument lists at each execution, and OpenMP's teams
  *
  * test-timeout: 240
  */
@@ -11,7 +16,7 @@
 #include "tests/support/test.h"
 #include "train/run/trainer.h"
 
-enum { EPOCHS = 3 };
+enum { STEPS_PER_EPOCH = 3, EPOCHS = 2 };
 
 struct watch {
     uint64_t steps_per_epoch;
@@ -31,14 +36,19 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
     }
 }
 
-static void check_run(const char *run, const char *loss, uint32_t micro_batch) {
+static void check_run(const char *loss, uint32_t batch, uint32_t micro_batch) {
     struct error err = {0};
-    struct loader_source source = {.directory = test_temp_path("d")};
+    struct picture_dataset how;
+    struct loader_source source = {.directory = test_temp_path("data-%s", loss)};
     struct trainer_options o;
     struct trainer *t = NULL;
     struct retrieval_result result;
     struct watch w = {0};
-    const char *directory = test_temp_path("%s", run);
+    const char *directory = test_temp_path("run-%s", loss);
+    picture_dataset_default(&how);
+    how.samples = STEPS_PER_EPOCH * (uint64_t)batch;
+    how.samples_per_shard = batch;
+    picture_dataset_make(source.directory, &how);
     assert_int_equal(mkdir(directory, 0777), 0);
     trainer_options_default(&o);
     o.sources = &source;
@@ -49,9 +59,9 @@ static void check_run(const char *run, const char *loss, uint32_t micro_batch) {
     o.image_tower = "resnet10t";
     o.text_tower = "tiny";
     o.small_stem = true;
-    o.image_size_px = 16;
-    o.max_tokens = 8;
-    o.batch_count = 4;
+    o.image_size_px = 8;
+    o.max_tokens = 4;
+    o.batch_count = batch;
     o.micro_batch_count = micro_batch;
     o.epochs = EPOCHS;
     o.threads = 1;
@@ -60,22 +70,19 @@ static void check_run(const char *run, const char *loss, uint32_t micro_batch) {
     o.cookie = &w;
     assert_ok(trainer_create(&t, &o, &err), err);
     w.steps_per_epoch = trainer_summary(t).steps_per_epoch;
-    assert_true(w.steps_per_epoch >= 4);
+    assert_int_equal(w.steps_per_epoch, STEPS_PER_EPOCH);
     assert_ok(trainer_run(t, &result, &err), err);
-    assert_true(w.counted >= 2);
-    assert_int_equal(count_malloc_ours(), 0);
+    assert_true(w.counted >= 1);
+    static const char *const libraries[] = {"libjpeg.so", "libstdc++.so", "libdnnl.so",
+                                            "libgomp.so", NULL};
+    count_malloc_assert_only(libraries);
     trainer_destroy(t);
 }
 
 TEST(a_training_step_allocates_nothing) {
-    struct picture_dataset how;
     if (!count_malloc_works()) {
-        test_skip("a sanitizer has malloc for itself");
+        test_skip("a sanitizer replaces malloc");
     }
-    count_malloc_check();
-    picture_dataset_default(&how);
-    how.samples = 16;
-    picture_dataset_make(test_temp_path("d"), &how);
-    check_run("whole", "nuclr", 0);
-    check_run("parts", "cyclip", 3);
+    check_run("nuclr", 512, 0);
+    check_run("cyclip", 8, 5);
 }

@@ -1,0 +1,22 @@
+/*
+ * sort: sorts an array in place and allocates nothing, for paths that must not allocate. (qsort of
+ * the C library may take memory from the heap.)
+ *
+ * Threading : a pure function of its arguments.
+ */
+#ifndef FORMATS_BASE_SORT_H
+#define FORMATS_BASE_SORT_H
+
+#include <stddef.h>
+
+enum { SORT_MAX_ITEM_BYTES = 64 };
+
+/* Heap sort: at most about 2 n log2 n comparisons, whatever the order before. `compare` is that of
+ * qsort; items that it calls equal end in any order. Requires size_bytes in [1,
+ * SORT_MAX_ITEM_BYTES]. */
+void sort_in_place(void *items,
+                   size_t count,
+                   size_t size_bytes,
+                   int (*compare)(const void *a, const void *b));
+
+#endif
