@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+enum { PATH_MAX_BYTES = 4096 };
+
 struct file; /* opaque, each file system has its own */
 
 enum file_open_mode {
@@ -97,6 +99,25 @@ enum status file_read_all(const struct file_system *fs,
                           size_t max_bytes,
                           struct error *err);
 
+/* A file that is written to PATH.tmp and gets its name when it is complete. Use `fs` to write to
+ * `file`. */
+struct file_draft {
+    const struct file_system *fs;
+    struct file *file;
+    char temporary[PATH_MAX_BYTES];
+};
+
+/* Creates PATH.tmp. Returns OK, LIMIT (the path is too long) or a failure of opening. */
+enum status file_draft_open(struct file_draft *d,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err);
+
+/* Requires an open draft. If `status` is OK: fsync, rename, fsync of the directory; otherwise, and
+ * if any of these but the last fails, PATH is untouched and PATH.tmp is removed. Returns `status`,
+ * or the first failure. */
+enum status file_draft_close(struct file_draft *d, enum status status, struct error *err);
+
 /* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,
  * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed, unless only
  * the last fsync failed: then PATH has the new content, which a power cut may still undo. */
@@ -113,8 +134,6 @@ path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct
 
 /* The directory part of `path` ("." when there is none). */
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
-
-enum { PATH_MAX_BYTES = 4096 };
 
 #ifdef __cplusplus
 }

@@ -67,22 +67,41 @@ enum status file_read_all(const struct file_system *fs,
     return s;
 }
 
-static enum status write_whole(const struct file_system *fs,
-                               const char *path,
-                               const void *data,
-                               size_t size_bytes,
-                               struct error *err) {
-    struct file *f = NULL;
-    TRY(fs->open(fs->context, &f, path, FILE_REPLACE, err));
-    enum status s = fs->write(f, data, size_bytes, err);
+enum status file_draft_open(struct file_draft *d,
+                            const struct file_system *fs,
+                            const char *path,
+                            struct error *err) {
+    REQUIRE(d && fs && path);
+    d->fs = fs;
+    d->file = NULL;
+    int n = snprintf(d->temporary, sizeof d->temporary, "%s.tmp", path);
+    if (n < 0 || (size_t)n >= sizeof d->temporary) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is longer than %d bytes", path,
+                         PATH_MAX_BYTES - 5);
+    }
+    return fs->open(fs->context, &d->file, d->temporary, FILE_REPLACE, err);
+}
+
+enum status file_draft_close(struct file_draft *d, enum status s, struct error *err) {
+    const struct file_system *fs = d->fs;
+    char path[PATH_MAX_BYTES];
+    char directory[PATH_MAX_BYTES];
     if (s == STATUS_OK) {
-        s = fs->sync(f, err);
+        s = fs->sync(d->file, err);
     }
-    fs->close(f);
-    if (s < STATUS_OK) {
-        fs->remove(fs->context, path, NULL); /* the first failure is the one to report */
+    fs->close(d->file);
+    d->file = NULL;
+    memcpy(path, d->temporary, sizeof path);
+    path[strlen(path) - strlen(".tmp")] = '\0';
+    if (s == STATUS_OK) {
+        s = fs->rename(fs->context, d->temporary, path, err);
     }
-    return s;
+    if (s != STATUS_OK) {
+        fs->remove(fs->context, d->temporary, NULL); /* the first failure is the one to report */
+        return s;
+    }
+    TRY(path_directory(directory, sizeof directory, path, err));
+    return fs->sync_directory(fs->context, directory, err);
 }
 
 enum status file_write_atomic(const struct file_system *fs,
@@ -91,20 +110,9 @@ enum status file_write_atomic(const struct file_system *fs,
                               size_t size_bytes,
                               struct error *err) {
     REQUIRE(fs && path && (data || size_bytes == 0));
-    char temporary[PATH_MAX_BYTES];
-    char directory[PATH_MAX_BYTES];
-    int n = snprintf(temporary, sizeof temporary, "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof temporary) {
-        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 5);
-    }
-    TRY(path_directory(directory, sizeof directory, path, err));
-    TRY(write_whole(fs, temporary, data, size_bytes, err));
-    enum status s = fs->rename(fs->context, temporary, path, err);
-    if (s < STATUS_OK) {
-        fs->remove(fs->context, temporary, NULL);
-        return s;
-    }
-    return fs->sync_directory(fs->context, directory, err);
+    struct file_draft d;
+    TRY(file_draft_open(&d, fs, path, err));
+    return file_draft_close(&d, fs->write(d.file, data, size_bytes, err), err);
 }
 
 enum status

@@ -65,7 +65,7 @@ above "$(number i2t_r10 retrieval.json)" 0 || fail "retrieval: $(cat retrieval.j
 evaluate retrieval run --data held --html found.html --examples 4 >retrieval.txt
 [ "$(grep -o '<h2>' found.html | wc -l)" -eq 4 ] || fail "found.html has not four captions"
 [ "$(grep -o 'src="data:image/jpeg;base64,' found.html | wc -l)" -eq 20 ] || fail "found.html has not twenty pictures"
-grep -q 'its own picture comes at' found.html || fail "found.html tells no rank"
+grep -q 'rank of its own picture' found.html || fail "found.html shows no rank"
 
 # Chance is a quarter.
 evaluate linear run --train train-labelled --data test-labelled --json --per-class >linear.json 2>linear.log
@@ -92,7 +92,7 @@ evaluate zeroshot run --data test-labelled --templates prompts.txt --class-names
 grep -q 'yellow' zeroshot.txt || fail "zeroshot: $(cat zeroshot.txt)"
 
 # Groups: solid and hollow things on three patterns. Accuracies agree with each other, and with zeroshot where
-# nothing is taken out.
+# nothing is removed.
 mkdir -p all
 tar -xf test.tar -C all
 for text in all/*.txt; do
@@ -203,14 +203,14 @@ refused() { # refused CODE WORDS COMMAND...
     [ "$code" -eq "$want" ] || fail "$*: exit code $code, not $want: $(cat err.txt)"
     grep -q -- "$words" err.txt || fail "$*: $(cat err.txt)"
 }
-refused 64 'names no classes' zeroshot run --data held
+refused 64 'no class names' zeroshot run --data held
 refused 64 'has no {}' zeroshot run --data test-labelled --templates names.txt --class-names names.txt
 refused 64 'no labels' linear run --train held --data test-labelled
 refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
 refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
 refused 64 'are needed' debias run --data test-groups
-refused 64 'is one prompt' debias run --data test-groups --pairs spurious.txt
+refused 64 'is only one prompt' debias run --data test-groups --pairs spurious.txt
 refused 66 'no-such' debias run --data test-groups --spurious no-such
 refused 64 'has none of the groups' debias run --data test-groups --spurious spurious.txt --train test-labelled
 refused 64 'no captions' retrieval run --data test-labelled

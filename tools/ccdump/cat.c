@@ -52,59 +52,20 @@ static const struct cli_program program = {
                                    "a picture are omitted and counted on stderr.",
                                    NULL}};
 
-/* Where the bytes go: standard output, or a file that is renamed to its name at the end. */
-struct sink {
-    struct file *file; /* NULL: standard output */
-    char temporary[PATH_MAX_BYTES];
-};
-
-static enum status sink_open(struct sink *s, const char *path, struct error *err) {
-    const struct file_system *fs = file_posix();
-    s->file = NULL;
-    if (!path || strcmp(path, "-") == 0) {
-        return STATUS_OK;
-    }
-    int n = snprintf(s->temporary, sizeof(s->temporary), "%s.tmp", path);
-    if (n < 0 || (size_t)n >= sizeof(s->temporary)) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
-    }
-    return fs->open(fs->context, &s->file, s->temporary, FILE_REPLACE, err);
-}
-
-static enum status
-sink_put(const struct sink *s, const void *data, size_t size_bytes, struct error *err) {
-    return s->file ? file_posix()->write(s->file, data, size_bytes, err)
-                   : cli_put(data, size_bytes, err);
-}
-
-/* Closes the file, and renames it if `status` is OK and all bytes are on disk. */
-static enum status
-sink_close(struct sink *s, const char *path, enum status status, struct error *err) {
-    const struct file_system *fs = file_posix();
-    if (!s->file) {
-        return status;
-    }
-    if (status == STATUS_OK) {
-        status = fs->sync(s->file, err);
-    }
-    fs->close(s->file);
-    if (status == STATUS_OK) {
-        status = fs->rename(fs->context, s->temporary, path, err);
-    }
-    if (status != STATUS_OK) {
-        fs->remove(fs->context, s->temporary, NULL);
-    }
-    return status;
-}
-
 struct cat {
     const struct options *options;
     struct ccdump_input *input;
-    struct sink sink;
+    struct file_draft out; /* file NULL: standard output */
     struct names names;
     struct byte_buffer tar;
     uint64_t omitted; /* rows without a picture */
 };
+
+static enum status
+put(const struct cat *c, const void *data, size_t size_bytes, struct error *err) {
+    return c->out.file ? c->out.fs->write(c->out.file, data, size_bytes, err)
+                       : cli_put(data, size_bytes, err);
+}
 
 static enum status put_members(struct cat *c,
                                const struct ccdump_facts *f,
@@ -128,7 +89,7 @@ static enum status put_members(struct cat *c,
         .json = content->json,
     };
     TRY(shard_sample_tar(&c->tar, &sample, err));
-    return sink_put(&c->sink, c->tar.data, c->tar.size_bytes, err);
+    return put(c, c->tar.data, c->tar.size_bytes, err);
 }
 
 static enum status put_lines(struct cat *c,
@@ -138,8 +99,8 @@ static enum status put_lines(struct cat *c,
     uint32_t count = c->options->caption ? f->caption_count : content->json.data ? 1 : 0;
     const struct shard_text *texts = c->options->caption ? content->captions : &content->json;
     for (uint32_t k = 0; k < count; k++) {
-        TRY(sink_put(&c->sink, texts[k].data, texts[k].size_bytes, err));
-        TRY(sink_put(&c->sink, "\n", 1, err));
+        TRY(put(c, texts[k].data, texts[k].size_bytes, err));
+        TRY(put(c, "\n", 1, err));
     }
     return STATUS_OK;
 }
@@ -148,7 +109,7 @@ static enum status put_sample(struct cat *c, const struct ccdump_facts *f, struc
     struct ccdump_content content;
     TRY(ccdump_input_read(c->input, &content, err));
     if (c->options->image) {
-        return sink_put(&c->sink, content.image, f->image_bytes, err);
+        return put(c, content.image, f->image_bytes, err);
     }
     if (c->options->caption || c->options->json_text) {
         return put_lines(c, f, &content, err);
@@ -169,7 +130,7 @@ static enum status put_samples(struct cat *c, struct error *err) {
     }
     if (s == STATUS_END) {
         bool tar = !o->image && !o->caption && !o->json_text;
-        s = tar ? sink_put(&c->sink, end, sizeof(end), err) : STATUS_OK;
+        s = tar ? put(c, end, sizeof(end), err) : STATUS_OK;
     }
 fail:
     ccdump_walk_fini(&walk);
@@ -202,14 +163,18 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (o->out) { /* so that no half-written file stays */
         ccdump_signals();
     }
-    enum status s = sink_open(&c.sink, o->out, err);
-    if (s == STATUS_OK) {
-        s = sink_close(&c.sink, o->out, put_samples(&c, err), err);
+    enum status s;
+    if (o->out && strcmp(o->out, "-") != 0) {
+        TRY_OR_FAIL(s, file_draft_open(&c.out, file_posix(), o->out, err));
+        s = file_draft_close(&c.out, put_samples(&c, err), err);
+    } else {
+        s = put_samples(&c, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
         fprintf(stderr, "%s: %s: %" PRIu64 " row%s without a picture omitted\n", program.name,
                 a->items[0], c.omitted, c.omitted == 1 ? "" : "s");
     }
+fail:
     names_fini(&c.names);
     byte_buffer_fini(&c.tar);
     ccdump_input_close(c.input);

@@ -1,5 +1,5 @@
 /*
- * ccstream-eval: what a checkpoint is worth.
+ * ccstream-eval: evaluates checkpoints.
  */
 #include "tools/ccstream_eval/eval_common.h"
 #include "tools/cli/cli.h"
@@ -8,7 +8,7 @@
 static const struct cli_command commands[] = {
     {"retrieval", "recall between images and captions", ccstream_eval_retrieval},
     {"zeroshot", "classification by class names in prompts", ccstream_eval_zeroshot},
-    {"debias", "zero-shot with spurious directions taken out, by groups", ccstream_eval_debias},
+    {"debias", "zero-shot with a spurious attribute removed, by groups", ccstream_eval_debias},
     {"linear", "a linear classifier on the image features", ccstream_eval_linear},
     {"knn", "classification by nearest neighbours", ccstream_eval_knn},
     {"mean", "classification by the mean of each class", ccstream_eval_mean},

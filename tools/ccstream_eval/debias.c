@@ -1,6 +1,7 @@
 /*
- * ccstream-eval debias: zero-shot classification whose class vectors are made blind to a spurious
- * attribute that prompts describe, judged by groups: the folders CLASS@GROUP of the dataset.
+ * ccstream-eval debias: zero-shot classification with class vectors from which a spurious attribute
+ * is removed. Prompts describe the attribute; accuracy is by groups, the dataset's folders
+ * CLASS@GROUP.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,40 +15,37 @@
 struct options {
     struct eval_options common;
     const char *templates, *class_names, *spurious, *pairs, *train;
-    int transform;
     double lambda;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
-static const char *const transform_choices[] = {"crop", "squash", NULL};
-
 static const struct cli_option rows[] = {
-    EVAL_ROWS("dataset that ccpack made of class folders named CLASS@GROUP"),
+    EVAL_DATA_ROW("dataset that ccpack made of class folders named CLASS@GROUP"),
     {"spurious", 0, CLI_STRING, FIELD(spurious), .metavar = "FILE",
-     .help = "prompts that describe the spurious attribute alone, one a line: these directions are "
-             "taken out"},
-    {"pairs", 0, CLI_STRING, FIELD(pairs), .metavar = "FILE",
-     .help = "on each line two or more prompts, separated by tabs, that differ in the spurious "
-             "attribute alone: every two of a line are a pair"},
-    {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0", .max = "1000000", .default_text = "1000",
-     .metavar = "X", .help = "how much pairs are to coincide; 0: not at all"},
-    {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
-     .help = "prompts of the classes, one a line, with {} in the place of the name; without it a "
-             "few of our own"},
-    {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
-     .help = "'class TAB name' a line; without it CLASS itself, with spaces for _"},
-    {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR",
      .help =
-         "also the average with groups weighted as in this dataset, which has the same folders"},
-    {"transform", 0, CLI_ENUM, FIELD(transform), .choices = transform_choices,
-     .default_text = "crop", .metavar = "KIND",
-     .help = "crop: shorter side to the model's size, then the centre; squash: the whole picture"},
+         "prompts that describe only the spurious attribute, one per line: their directions are "
+         "projected out"},
+    {"pairs", 0, CLI_STRING, FIELD(pairs), .metavar = "FILE",
+     .help =
+         "on each line two or more prompts, separated by tabs, that differ only in the spurious "
+         "attribute: every two of a line are a pair"},
+    {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0", .max = "1000000", .default_text = "1000",
+     .metavar = "X", .help = "how strongly the prompts of a pair are made equal; 0: not at all"},
+    {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
+     .help = "prompts of the classes, one per line, with {} in place of the name; default: a few "
+             "built-in ones"},
+    {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
+     .help = "lines 'class TAB name'; default: CLASS itself, with spaces for _"},
+    {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR",
+     .help = "also print the average with groups weighted as in this dataset, which has the same "
+             "folders"},
+    EVAL_TRANSFORM_ROW("crop"),
 };
 
 static const struct cli_program program = {
     .name = "ccstream-eval debias",
-    .purpose = "classifies by prompts that are made blind to a spurious attribute",
+    .purpose = "classifies by prompts from which a spurious attribute is removed",
     .usage =
         (const char *const[]){"CHECKPOINT --data DIR --spurious FILE --pairs FILE [options]", NULL},
     .examples = (const char *const[]){"ccpack -o birds waterbirds   # waterbirds/landbird@land, "
@@ -59,11 +57,12 @@ static const struct cli_program program = {
         (const char *const[]){
             "Chuang et al., 'Debiasing vision-language models via biased prompts' (2023): class "
             "vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - "
-            "zj)^T)^-1 and P0 the projection beside the spurious prompts. Accuracy before and "
-            "after, over all images and of the worst group.",
+            "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
+            "accuracy before and after, over all images and of the worst group.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -89,7 +88,7 @@ static void groups_fini(struct groups *g) {
     free(g->items);
 }
 
-/* Index of a class, which is added where it is new. `name` is borrowed by the list. */
+/* Index of a class, which is added if it is new. The list borrows `name`. */
 static int32_t class_of(struct text_list *classes, char *name) {
     for (size_t c = 0; c < classes->count; c++) {
         if (strcmp(classes->lines[c], name) == 0) {
@@ -110,8 +109,8 @@ static enum status groups_read(struct groups *g, const char *dir, struct error *
     }
     if (!any) {
         return error_set(err, STATUS_USAGE,
-                         "%s has no groups; name the class folders that ccpack reads CLASS@GROUP, "
-                         "such as waterbird@land",
+                         "%s has no groups; pack class folders named CLASS@GROUP, such as "
+                         "waterbird@land",
                          dir);
     }
     g->items = calloc(g->folders.count, sizeof *g->items);
@@ -130,7 +129,7 @@ static enum status groups_read(struct groups *g, const char *dir, struct error *
     return STATUS_OK;
 }
 
-/* Images of each group in --train. */
+/* Counts the images of each group in --train. */
 static enum status weigh_groups(struct groups *g, const char *dir, struct error *err) {
     struct text_list folders = {0};
     struct dataset *d = NULL;
@@ -169,7 +168,7 @@ fail:
 
 /* ---- accuracy ---- */
 
-/* Of each group, by the vectors of the classes, into `before` or `after`. */
+/* The accuracy of each group with these class vectors, into `before` or `after`. */
 static enum status judge(struct groups *g,
                          struct eval *e,
                          const struct embeddings *images,
@@ -196,10 +195,7 @@ static enum status judge(struct groups *g,
         if (group->images == 0) {
             continue;
         }
-        const struct classify_set set = {.rows = images->images,
-                                         .labels = labels,
-                                         .count = images->images_count,
-                                         .dim = images->embed_dim};
+        const struct classify_set set = eval_image_set(images, labels);
         s = classify_by_vectors(&r, e->dev, &set, vectors, NULL, (int32_t)g->classes.count, err);
         if (s == STATUS_OK) {
             *(after ? &group->after : &group->before) = r.top1;
@@ -208,7 +204,7 @@ static enum status judge(struct groups *g,
         }
     }
     if (s == STATUS_OK && judged == 0) {
-        s = error_set(err, STATUS_USAGE, "not one image belongs to a group");
+        s = error_set(err, STATUS_USAGE, "no image belongs to a group");
     }
     free(labels);
     return s;
@@ -245,21 +241,21 @@ static struct accuracy sum_up(const struct groups *g, bool after) {
 
 /* ---- prompts ---- */
 
-/* A file of lines, which may be none (path NULL). */
+/* The lines of a file; none for path NULL. */
 static enum status read_lines(struct text_list *out, const char *path, struct error *err) {
     return path != NULL ? text_list_read(out, file_posix(), path, err) : STATUS_OK;
 }
 
-enum { MAX_PIECES = 91 }; /* of a line: every two make DEBIAS_MAX_PROMPTS pairs */
+enum { MAX_PIECES = 91 }; /* of a line: they make at most DEBIAS_MAX_PROMPTS pairs */
 
 struct pairs {
-    char **prompts; /* (2 count): two of a pair behind one another, borrowed from the lines */
+    char **prompts; /* (2 count): the two of a pair are adjacent; borrowed from the lines */
     int64_t count;
 };
 
-/* Cuts the lines at their tabs, in place; every two pieces of a line are a pair. */
+/* Splits the lines at their tabs, in place; every two pieces of a line are a pair. */
 static enum status
-cut_pairs(struct pairs *out, const struct text_list *lines, const char *path, struct error *err) {
+split_pairs(struct pairs *out, const struct text_list *lines, const char *path, struct error *err) {
     char *pieces[MAX_PIECES];
     out->prompts = calloc(2 * (size_t)DEBIAS_MAX_PROMPTS, sizeof *out->prompts);
     if (out->prompts == NULL) {
@@ -282,9 +278,10 @@ cut_pairs(struct pairs *out, const struct text_list *lines, const char *path, st
             pieces[count++] = piece;
         }
         if (count < 2) {
-            return error_set(err, STATUS_USAGE,
-                             "%s: '%.80s' is one prompt; a pair is two, with a tab between", path,
-                             lines->lines[i]);
+            return error_set(
+                err, STATUS_USAGE,
+                "%s: '%.80s' is only one prompt; a pair is two with a tab between them", path,
+                lines->lines[i]);
         }
     }
     return STATUS_OK;
@@ -311,24 +308,22 @@ static enum status debias(float *vectors,
     float *spurious_rows = NULL;
     float *pair_rows = NULL;
     int64_t empty = -1;
-    enum status s = encode(&spurious_rows, e, spurious->lines, spurious->count, err);
-    if (s == STATUS_OK) {
-        s = encode(&pair_rows, e, pairs->prompts, 2 * (size_t)pairs->count, err);
-    }
-    if (s == STATUS_OK) {
-        const struct debias_prompts how = {.spurious = spurious_rows,
-                                           .spurious_count = (int64_t)spurious->count,
-                                           .pairs = pair_rows,
-                                           .pair_count = pairs->count,
-                                           .lambda = lambda};
-        s = debias_vectors(vectors, (int64_t)names->count,
-                           dual_encoder_get_options(e->model)->embed_dim, &how, &empty, err);
-    }
+    enum status s;
+    TRY_OR_FAIL(s, encode(&spurious_rows, e, spurious->lines, spurious->count, err));
+    TRY_OR_FAIL(s, encode(&pair_rows, e, pairs->prompts, 2 * (size_t)pairs->count, err));
+    const struct debias_prompts how = {.spurious = spurious_rows,
+                                       .spurious_count = (int64_t)spurious->count,
+                                       .pairs = pair_rows,
+                                       .pair_count = pairs->count,
+                                       .lambda = lambda};
+    s = debias_vectors(vectors, (int64_t)names->count,
+                       dual_encoder_get_options(e->model)->embed_dim, &how, &empty, err);
     if (empty >= 0) {
         s = error_set(err, STATUS_USAGE,
-                      "the spurious prompts say all that there is about class '%.80s'; use fewer",
+                      "the spurious prompts leave nothing of class '%.80s'; use fewer",
                       names->lines[empty]);
     }
+fail:
     free(spurious_rows);
     free(pair_rows);
     return s;
@@ -346,43 +341,32 @@ struct job {
 static enum status read_files(struct job *j, struct error *err) {
     const struct options *o = j->o;
     if (o->spurious == NULL && o->pairs == NULL) {
-        return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE, or both are needed");
+        return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE or both are required");
     }
     TRY(groups_read(&j->groups, o->common.data, err));
     TRY(eval_name_classes(&j->groups.classes, &j->name_file, o->class_names, o->common.data, err));
     TRY(eval_read_templates(&j->templates, o->templates, err));
     TRY(read_lines(&j->spurious, o->spurious, err));
     TRY(read_lines(&j->pair_lines, o->pairs, err));
-    return cut_pairs(&j->pairs, &j->pair_lines, o->pairs, err);
+    return split_pairs(&j->pairs, &j->pair_lines, o->pairs, err);
 }
 
 static enum status judge_both(struct job *j, struct eval *e, struct error *err) {
     struct embeddings images = {0};
     const struct options *o = j->o;
     const struct text_list *names = &j->groups.classes;
-    struct embed_options how = eval_embed_options(e, &o->common);
-    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
-    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
-    float *vectors = calloc(names->count, dim * sizeof *vectors);
-    enum status s = vectors != NULL
-                        ? prompts_class_vectors(vectors, e->model, e->dev, e->tokenizer,
-                                                e->tokenizer_size_bytes, names, &j->templates, err)
-                        : error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
-    if (s == STATUS_OK) {
-        s = embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err);
-    }
-    if (s == STATUS_OK) {
-        s = judge(&j->groups, e, &images, vectors, false, err);
-    }
-    if (s == STATUS_OK) {
-        s = debias(vectors, e, names, &j->spurious, &j->pairs, o->lambda, err);
-    }
-    if (s == STATUS_OK) {
-        s = judge(&j->groups, e, &images, vectors, true, err);
-    }
-    if (s == STATUS_OK && o->train != NULL) {
+    struct embed_options how = eval_transformed(e, &o->common);
+    float *vectors = NULL;
+    enum status s;
+    TRY_OR_FAIL(s, eval_class_vectors(&vectors, e, names, &j->templates, err));
+    TRY_OR_FAIL(s, embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err));
+    TRY_OR_FAIL(s, judge(&j->groups, e, &images, vectors, false, err));
+    TRY_OR_FAIL(s, debias(vectors, e, names, &j->spurious, &j->pairs, o->lambda, err));
+    TRY_OR_FAIL(s, judge(&j->groups, e, &images, vectors, true, err));
+    if (o->train != NULL) {
         s = weigh_groups(&j->groups, o->train, err);
     }
+fail:
     embeddings_fini(&images);
     free(vectors);
     return s;
@@ -404,8 +388,7 @@ static enum status report_json(const struct job *j, const struct accuracy a[2], 
     const struct groups *g = &j->groups;
     struct json_writer w;
     uint64_t images = 0;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     write_accuracy(&w, "zeroshot", &a[0], j->o->train != NULL);
     write_accuracy(&w, "debiased", &a[1], j->o->train != NULL);
     json_open_array(&w, "groups");
@@ -428,26 +411,25 @@ static enum status report_json(const struct job *j, const struct accuracy a[2], 
     json_u64(&w, "spurious", j->spurious.count);
     json_u64(&w, "pairs", (uint64_t)j->pairs.count);
     json_double(&w, "lambda", j->o->lambda);
-    json_close_object(&w);
-    return eval_print_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
 static void report_text(const struct job *j, const struct accuracy a[2]) {
     const struct groups *g = &j->groups;
-    (void)printf("%-34s %10s %10s\n", "", "zero-shot", "debiased");
+    printf("%-34s %10s %10s\n", "", "zero-shot", "debiased");
     for (size_t k = 0; k < g->folders.count; k++) {
         const struct group *group = &g->items[k];
         if (group->images > 0) {
-            (void)printf("  %-32.60s %8.2f %% %8.2f %%  of %llu\n", g->folders.lines[k],
-                         group->before, group->after, (unsigned long long)group->images);
+            printf("  %-32.60s %8.2f %% %8.2f %%  of %llu\n", g->folders.lines[k], group->before,
+                   group->after, (unsigned long long)group->images);
         }
     }
-    (void)printf("%-34s %8.2f %% %8.2f %%\n", "average", a[0].average, a[1].average);
+    printf("%-34s %8.2f %% %8.2f %%\n", "average", a[0].average, a[1].average);
     if (j->o->train != NULL) {
-        (void)printf("%-34s %8.2f %% %8.2f %%\n", "average, weighted as in --train", a[0].weighted,
-                     a[1].weighted);
+        printf("%-34s %8.2f %% %8.2f %%\n", "average, weighted as in --train", a[0].weighted,
+               a[1].weighted);
     }
-    (void)printf("%-34s %8.2f %% %8.2f %%\n", "worst group", a[0].worst, a[1].worst);
+    printf("%-34s %8.2f %% %8.2f %%\n", "worst group", a[0].worst, a[1].worst);
 }
 
 static enum status report(const struct job *j, struct error *err) {
@@ -459,19 +441,15 @@ static enum status report(const struct job *j, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status run(const void *options, const char *checkpoint, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct job j = {.o = options};
     struct eval e = {0};
-    enum status s = read_files(&j, err);
-    if (s == STATUS_OK) {
-        s = eval_open(&e, checkpoint, &j.o->common, err);
-    }
-    if (s == STATUS_OK) {
-        s = judge_both(&j, &e, err);
-    }
-    if (s == STATUS_OK) {
-        s = report(&j, err);
-    }
+    enum status s;
+    TRY_OR_FAIL(s, read_files(&j, err));
+    TRY_OR_FAIL(s, eval_open(&e, a->items[0], &j.o->common, err));
+    TRY_OR_FAIL(s, judge_both(&j, &e, err));
+    s = report(&j, err);
+fail:
     eval_close(&e);
     groups_fini(&j.groups);
     text_list_fini(&j.name_file);
@@ -484,5 +462,5 @@ static enum status run(const void *options, const char *checkpoint, struct error
 
 int ccstream_eval_debias(int argc, char **argv) {
     struct options o;
-    return eval_main(&program, &o, run, argc, argv);
+    return cli_main(&program, &o, run, argc, argv);
 }

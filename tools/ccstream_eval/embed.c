@@ -12,25 +12,20 @@ struct options {
     struct eval_options common;
     const char *out;
     bool texts, features;
-    int transform;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
-static const char *const transform_choices[] = {"squash", "crop", NULL};
-
 static const struct cli_option rows[] = {
-    EVAL_ROWS("dataset made by ccpack"),
+    EVAL_DATA_ROW("dataset made by ccpack"),
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX", .required = true,
-     .help = "files PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those asked for "
-             "below"},
+     .help = "writes PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and the files of the "
+             "options below"},
     {"texts", 0, CLI_FLAG, FIELD(texts),
      .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
     {"features", 0, CLI_FLAG, FIELD(features),
-     .help = "also PREFIX.features.npy: what the image tower gives, in front of the projection"},
-    {"transform", 0, CLI_ENUM, FIELD(transform), .choices = transform_choices,
-     .default_text = "squash", .metavar = "KIND",
-     .help = "squash: the whole picture; crop: shorter side to the model's size, then the centre"},
+     .help = "also PREFIX.features.npy: the output of the image tower, before the projection"},
+    EVAL_TRANSFORM_ROW("squash"),
 };
 
 static const struct cli_program program = {
@@ -39,12 +34,14 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"CHECKPOINT --data DIR -o PREFIX [options]", NULL},
     .examples =
         (const char *const[]){"ccstream-eval embed runs/a --data coco-test --texts -o coco", NULL},
-    .notes = (const char *const[]){"Rows are in the order of sample ids (text ids), f32, of length "
-                                   "1; features are as they are. Ids are u64, labels and owners "
-                                   "i32.",
-                                   NULL},
+    .notes =
+        (const char *const[]){"Rows are in the order of sample ids (text ids), f32, normalised to "
+                              "length 1; features are not normalised. Ids are u64, labels and "
+                              "owners i32.",
+                              NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -61,8 +58,7 @@ static enum status write_one(const char *prefix,
     if (snprintf(path, sizeof path, "%s.%s.npy", prefix, name) >= (int)sizeof path) {
         return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", prefix);
     }
-    return npy_write(file_posix(), path, dtype, data, item_bytes, (uint64_t)row_count,
-                     (uint64_t)columns, err);
+    return npy_write(path, dtype, data, item_bytes, (uint64_t)row_count, (uint64_t)columns, err);
 }
 
 static enum status
@@ -85,31 +81,28 @@ static enum status report(const struct options *o, const struct embeddings *e, s
     if (!o->common.json) {
         char images[CLI_TEXT_BYTES];
         char texts[CLI_TEXT_BYTES];
-        (void)printf("%s: %s images, %s texts, %d numbers each\n", o->out,
-                     cli_format_count(images, (uint64_t)e->images_count),
-                     cli_format_count(texts, (uint64_t)e->texts_count), (int)e->embed_dim);
+        printf("%s: %s images, %s texts, %d numbers each\n", o->out,
+               cli_format_count(images, (uint64_t)e->images_count),
+               cli_format_count(texts, (uint64_t)e->texts_count), (int)e->embed_dim);
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_i64(&w, "images", e->images_count);
     json_i64(&w, "texts", e->texts_count);
     json_i64(&w, "embed_dim", e->embed_dim);
     json_i64(&w, "feature_dim", e->feature_dim);
-    json_close_object(&w);
-    return eval_print_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
-static enum status run(const void *options, const char *checkpoint, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct eval e;
     struct embeddings found;
-    TRY(eval_open_images(&e, checkpoint, &o->common, err));
-    struct embed_options how = eval_embed_options(&e, &o->common);
+    TRY(eval_open_images(&e, a->items[0], &o->common, err));
+    struct embed_options how = eval_transformed(&e, &o->common);
     how.texts = o->texts;
     how.features = o->features;
-    how.augment = o->transform == 0 ? AUGMENT_EVAL_SQUASH : AUGMENT_EVAL_CROP;
     enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
     eval_close(&e);
     TRY(s);
@@ -123,5 +116,5 @@ static enum status run(const void *options, const char *checkpoint, struct error
 
 int ccstream_eval_embed(int argc, char **argv) {
     struct options o;
-    return eval_main(&program, &o, run, argc, argv);
+    return cli_main(&program, &o, run, argc, argv);
 }

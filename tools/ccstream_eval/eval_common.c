@@ -1,5 +1,5 @@
 /*
- * eval_common: opening, labels and printing of ccstream-eval's subcommands.
+ * eval_common: opening a checkpoint, class names and labels, printing classifications.
  */
 #include "tools/ccstream_eval/eval_common.h"
 
@@ -9,8 +9,32 @@
 
 #include "formats/dataset/dataset.h"
 
-const char *const eval_normalize_choices[] = {"own",     "clip",     "imagenet",
-                                              "cifar10", "cifar100", NULL};
+/* The names after own are in the order of IMAGE_NORMS. */
+static const char *const normalize_choices[] = {"own",     "clip",     "imagenet",
+                                                "cifar10", "cifar100", NULL};
+const char *const eval_transform_choices[] = {"crop", "squash", NULL};
+
+#define FIELD(name) CLI_FIELD(struct eval_options, name)
+
+const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
+    {"normalize", 0, CLI_ENUM, FIELD(normalize), .choices = normalize_choices,
+     .default_text = "own", .metavar = "NAME", .group = "Common options",
+     .help = "means and deviations for normalising pictures; own: those of the model's training; "
+             "the papers' zero-shot and probes use the dataset's or imagenet's"},
+    {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "32768", .default_text = "128",
+     .metavar = "N", .help = "images or captions encoded at a time; does not change the result"},
+    {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that "
+             "explains why; cpu-ref (plain loops, for checking only)"},
+    {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
+     .metavar = "N", .help = "compute threads; 0: all CPUs"},
+    {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
+     .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on stdout"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "only warnings and errors on stderr"},
+};
+
+const struct cli_rows eval_shared[] = {CLI_ROWS(eval_option_rows), {NULL, 0}};
 
 /* ---- opening ---- */
 
@@ -46,22 +70,18 @@ enum status eval_open_images(struct eval *e,
     memset(e, 0, sizeof *e);
     e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     cli_signals_install();
-    enum status s = checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err);
-    if (s == STATUS_OK) {
-        s = device_open(&e->dev, o->device, (int32_t)o->threads, err);
-    }
-    if (s == STATUS_OK && e->dev->note[0] != '\0') {
+    enum status s;
+    TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
+    TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
+    if (e->dev->note[0] != '\0') {
         log_write(&e->log, LOG_LEVEL_INFO, "%s", e->dev->note);
     }
-    if (s == STATUS_OK) {
-        s = open_model(e, o, err);
-    }
-    if (s != STATUS_OK) {
-        eval_close(e);
-        return s;
-    }
+    TRY_OR_FAIL(s, open_model(e, o, err));
     e->tokenizer = checkpoint_tokenizer(e->checkpoint, &e->tokenizer_size_bytes);
     return STATUS_OK;
+fail:
+    eval_close(e);
+    return s;
 }
 
 enum status
@@ -70,8 +90,8 @@ eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, 
     if (e->model == NULL) {
         const enum status s = error_set(
             err, STATUS_USAGE,
-            "%s was trained on two views of images and has no tower for captions; what it "
-            "learned is judged by knn, linear, mean and embed",
+            "%s was trained on two views of images and has no tower for captions; use knn, linear, "
+            "mean or embed",
             checkpoint_path(e->checkpoint));
         eval_close(e);
         return s;
@@ -99,30 +119,10 @@ struct embed_options eval_embed_options(const struct eval *e, const struct eval_
     return how;
 }
 
-int eval_main(const struct cli_program *program,
-              void *options,
-              enum status (*run)(const void *options, const char *checkpoint, struct error *err),
-              int argc,
-              char **argv) {
-    struct cli_arguments args = {0};
-    struct error err = {0};
-    enum status s = cli_parse(program, options, &args, argc, argv, &err);
-    if (s == STATUS_OK) {
-        s = run(options, args.items[0], &err);
-    }
-    cli_arguments_fini(&args);
-    return cli_exit(program, s, &err);
-}
-
-enum status eval_print_json(struct json_writer *w, struct error *err) {
-    json_newline(w);
-    enum status s = json_writer_status(w, err);
-    if (s == STATUS_OK && (fwrite(w->out.data, 1, w->out.size_bytes, stdout) != w->out.size_bytes ||
-                           fflush(stdout) != 0)) {
-        s = error_set_errno(err, "cannot write to stdout");
-    }
-    json_writer_fini(w);
-    return s;
+struct embed_options eval_transformed(const struct eval *e, const struct eval_options *o) {
+    struct embed_options how = eval_embed_options(e, o);
+    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
+    return how;
 }
 
 /* ---- classes ---- */
@@ -138,22 +138,21 @@ enum status eval_classes(struct text_list *out, const char *dataset_dir, struct 
     }
     out->text = calloc(size_bytes, 1);
     out->lines = calloc(m->class_count + 1, sizeof *out->lines);
-    enum status s = out->text != NULL && out->lines != NULL
-                        ? STATUS_OK
-                        : error_set(err, STATUS_NOMEM, "%s: out of memory", dataset_dir);
+    if (out->text == NULL || out->lines == NULL) {
+        text_list_fini(out);
+        dataset_close(d);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", dataset_dir);
+    }
     char *at = out->text;
-    for (size_t i = 0; s == STATUS_OK && i < m->class_count; i++) {
+    for (size_t i = 0; i < m->class_count; i++) {
         out->lines[out->count++] = strcpy(at, m->classes[i]);
         at += strlen(at) + 1;
     }
     dataset_close(d);
-    if (s != STATUS_OK) {
-        text_list_fini(out);
-    }
-    return s;
+    return STATUS_OK;
 }
 
-/* Puts the names of a file in the places of the dataset's classes. */
+/* Replaces the dataset's class names by the names in a file. */
 static enum status take_names(struct text_list *classes,
                               const struct text_list *file,
                               const char *path,
@@ -171,9 +170,9 @@ static enum status take_names(struct text_list *classes,
     }
     for (size_t i = 0; i < classes->count; i++) {
         const size_t size_bytes = strlen(classes->lines[i]);
-        const char *name = NULL;
+        char *name = NULL;
         for (size_t k = 0; k < file->count && name == NULL; k++) {
-            const char *line = file->lines[k];
+            char *line = file->lines[k];
             if (strncmp(line, classes->lines[i], size_bytes) == 0 && line[size_bytes] == '\t') {
                 name = line + size_bytes + 1;
             } else if (strcmp(line, classes->lines[i]) == 0) {
@@ -184,7 +183,7 @@ static enum status take_names(struct text_list *classes,
             return error_set(err, STATUS_USAGE, "%s: no name for class '%.80s'", path,
                              classes->lines[i]);
         }
-        classes->lines[i] = file->lines[0] + (name - file->lines[0]);
+        classes->lines[i] = name;
     }
     return STATUS_OK;
 }
@@ -199,7 +198,8 @@ enum status eval_name_classes(struct text_list *own,
         return take_names(own, file, path, err);
     }
     if (own->count == 0) {
-        return error_set(err, STATUS_USAGE, "%s names no classes; give --class-names FILE", data);
+        return error_set(err, STATUS_USAGE,
+                         "%s has no class names; name them with --class-names FILE", data);
     }
     for (size_t i = 0; i < own->count; i++) {
         for (char *c = own->lines[i]; *c != '\0'; c++) {
@@ -213,6 +213,25 @@ enum status eval_read_templates(struct text_list *out, const char *path, struct 
     return path != NULL ? text_list_read(out, file_posix(), path, err)
                         : text_list_parse(out, "the prompts", PROMPT_TEMPLATES,
                                           strlen(PROMPT_TEMPLATES), err);
+}
+
+enum status eval_class_vectors(float **out,
+                               struct eval *e,
+                               const struct text_list *names,
+                               const struct text_list *templates,
+                               struct error *err) {
+    const size_t dim = (size_t)dual_encoder_get_options(e->model)->embed_dim;
+    *out = calloc(names->count, dim * sizeof **out);
+    if (*out == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory for %zu classes", names->count);
+    }
+    return prompts_class_vectors(*out, e->model, e->dev, e->tokenizer, e->tokenizer_size_bytes,
+                                 names, templates, err);
+}
+
+struct classify_set eval_image_set(const struct embeddings *e, const int32_t *labels) {
+    return (struct classify_set){
+        .rows = e->images, .labels = labels, .count = e->images_count, .dim = e->embed_dim};
 }
 
 void eval_map_labels(int32_t *labels,
@@ -230,7 +249,7 @@ void eval_map_labels(int32_t *labels,
         if (target == (int32_t)c) {
             continue;
         }
-        for (int64_t i = 0; i < count; i++) { /* below -1: renumbered already */
+        for (int64_t i = 0; i < count; i++) { /* below -1: already renumbered */
             labels[i] = labels[i] == (int32_t)c ? -2 - target : labels[i];
         }
     }
@@ -251,7 +270,7 @@ static const char *class_name(const struct text_list *names, int32_t c, char out
     if ((size_t)c < names->count) {
         return names->lines[c];
     }
-    (void)snprintf(out, 24, "%d", (int)c);
+    snprintf(out, 24, "%d", (int)c);
     return out;
 }
 
@@ -260,25 +279,25 @@ void eval_print_classes(const char *what,
                         const struct text_list *names,
                         bool per_class) {
     char images[CLI_TEXT_BYTES];
-    (void)printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s images, "
-                 "%d classes)\n",
-                 what, r->top1, r->top5, r->per_class, cli_format_count(images, r->images),
-                 (int)r->class_count);
+    printf("%-18s top-1 %6.2f %%   top-5 %6.2f %%   mean over classes %6.2f %%   (%s images, "
+           "%d classes)\n",
+           what, r->top1, r->top5, r->per_class, cli_format_count(images, r->images),
+           (int)r->class_count);
     if (!isnan(r->avg2)) {
-        (void)printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
+        printf("%-18s AVG-2 %6.2f %%", "", r->avg2);
         if (!isnan(r->avg5)) {
-            (void)printf("   AVG-5 %6.2f %%", r->avg5);
+            printf("   AVG-5 %6.2f %%", r->avg5);
         }
         if (!isnan(r->avg10)) {
-            (void)printf("   AVG-10 %6.2f %%", r->avg10);
+            printf("   AVG-10 %6.2f %%", r->avg10);
         }
-        (void)printf("\n");
+        printf("\n");
     }
     for (int32_t c = 0; per_class && c < r->class_count; c++) {
         char number[24];
         if (r->class_images[c] > 0) {
-            (void)printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number),
-                         r->class_top1[c], (unsigned long long)r->class_images[c]);
+            printf("  %-30.60s %6.2f %%  of %llu\n", class_name(names, c, number), r->class_top1[c],
+                   (unsigned long long)r->class_images[c]);
         }
     }
 }

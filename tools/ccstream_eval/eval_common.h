@@ -1,6 +1,6 @@
 /*
- * eval_common: what the subcommands of ccstream-eval share: their common options, the checkpoint
- * opened as a model, the classes of a dataset.
+ * eval_common: what the subcommands of ccstream-eval share: common options, opening a checkpoint as
+ * a model, the classes of a dataset.
  *
  * Threading : single-owner.
  */
@@ -15,84 +15,50 @@
 #include "train/eval/prompts.h"
 #include "train/run/checkpoint.h"
 
-/* Of --normalize: own, then those of IMAGE_NORMS. */
-extern const char *const eval_normalize_choices[];
-
 /* First member of every subcommand's options. */
 struct eval_options {
     const char *data;
     const char *device;
     uint64_t batch, threads, loader_threads;
     int normalize; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
+    int transform; /* of the subcommands that have --transform: index into eval_transform_choices */
     bool json, quiet;
 };
 
-/* The rows of the common options, for the head of a subcommand's table. */
-#define EVAL_FIELD(name) CLI_FIELD(struct eval_options, name)
-#define EVAL_ROWS(data_help)                                                                       \
-    {"data",           'd', CLI_STRING, EVAL_FIELD(data), .metavar = "DIR", .required = true,      \
-     .help = data_help},                                                                           \
-        {"batch",                                                                                  \
-         'b',                                                                                      \
-         CLI_U64,                                                                                  \
-         EVAL_FIELD(batch),                                                                        \
-         .min = "1",                                                                               \
-         .max = "32768",                                                                           \
-         .default_text = "128",                                                                    \
-         .metavar = "N",                                                                           \
-         .help = "images or captions encoded at a time; no number changes the result"},            \
-        {"device",                                                                                 \
-         0,                                                                                        \
-         CLI_STRING,                                                                               \
-         EVAL_FIELD(device),                                                                       \
-         .default_text = "cpu",                                                                    \
-         .metavar = "NAME",                                                                        \
-         .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line "  \
-                 "that says why; cpu-ref (plain loops, for checking only)"},                       \
-        {"threads",                                                                                \
-         't',                                                                                      \
-         CLI_U64,                                                                                  \
-         EVAL_FIELD(threads),                                                                      \
-         .min = "0",                                                                               \
-         .max = "1024",                                                                            \
-         .default_text = "0",                                                                      \
-         .metavar = "N",                                                                           \
-         .help = "compute threads; 0: all CPUs"},                                                  \
-        {"loader-threads",                                                                         \
-         0,                                                                                        \
-         CLI_U64,                                                                                  \
-         EVAL_FIELD(loader_threads),                                                               \
-         .min = "0",                                                                               \
-         .max = "1024",                                                                            \
-         .default_text = "0",                                                                      \
-         .metavar = "N",                                                                           \
-         .help = "decode threads; 0: one per CPU"},                                                \
-        {"normalize",                                                                              \
-         0,                                                                                        \
-         CLI_ENUM,                                                                                 \
-         EVAL_FIELD(normalize),                                                                    \
-         .choices = eval_normalize_choices,                                                        \
-         .default_text = "own",                                                                    \
-         .metavar = "NAME",                                                                        \
-         .help = "means and deviations that pictures are brought to; own: those of the model's "   \
-                 "training; the papers' zero-shot and probes: the dataset's or imagenet's"},       \
-        {"json", 0, CLI_FLAG, EVAL_FIELD(json), .help = "one JSON object on stdout"}, {            \
-        "quiet", 'q', CLI_FLAG, EVAL_FIELD(quiet), .help = "only warnings and errors on stderr"    \
+/* The rows of all of them but --data and --transform, shared by the option tables. */
+extern const struct cli_rows eval_shared[];
+extern const struct cli_option eval_option_rows[]; /* the same, for tables that share more */
+enum { EVAL_OPTION_COUNT = 7 };
+
+#define EVAL_DATA_ROW(data_help)                                                                   \
+    {                                                                                              \
+        "data", 'd', CLI_STRING, CLI_FIELD(struct eval_options, data),                             \
+            .metavar = "DIR", .required = true, .help = data_help                                  \
+    }
+
+extern const char *const eval_transform_choices[]; /* crop, squash */
+#define EVAL_TRANSFORM_ROW(default_name)                                                           \
+    {                                                                                              \
+        "transform", 0, CLI_ENUM, CLI_FIELD(struct eval_options, transform),                       \
+            .choices = eval_transform_choices, .default_text = default_name, .metavar = "KIND",    \
+            .help =                                                                                \
+                "crop: scale the shorter side to the model's size and keep the centre, as the "    \
+                "papers do; squash: the whole picture, as evaluation during training does"         \
     }
 
 struct eval {
     struct log_sink log;
     struct checkpoint *checkpoint;
     struct device *dev;
-    struct dual_encoder *model; /* NULL: it was trained on two views */
-    struct embed_model encoder; /* that, or the one of two views */
-    const void *tokenizer;      /* of the checkpoint; NULL: none */
+    struct dual_encoder *model; /* NULL: the checkpoint was trained on two views */
+    struct embed_model encoder; /* the model, or the encoder of two views */
+    const void *tokenizer;      /* of the checkpoint; NULL: it has none */
     size_t tokenizer_size_bytes;
 };
 
-/* CHECKPOINT: a file or a run. Also installs the signal handlers. On failure nothing is left open.
- */
-/* eval_open: a model of images and captions, USAGE for another. eval_open_images: any. */
+/* Opens a checkpoint: a file, or a run directory. Also installs the signal handlers. eval_open
+ * requires a model of images and captions (USAGE for others), eval_open_images accepts any. On
+ * failure nothing is left open. */
 enum status eval_open_images(struct eval *e,
                              const char *checkpoint,
                              const struct eval_options *o,
@@ -101,51 +67,53 @@ enum status
 eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err);
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
-/* What embed_dataset is told by the options and the checkpoint. */
+/* The options of embed_dataset that follow from the checkpoint and the command line; without
+ * --transform that is the whole picture. */
 struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o);
+struct embed_options eval_transformed(const struct eval *e, const struct eval_options *o);
 
-/* Runs a subcommand with one argument, the checkpoint: parses, calls, exits. `options` begins with
- * struct eval_options. */
-int eval_main(const struct cli_program *program,
-              void *options,
-              enum status (*run)(const void *options, const char *checkpoint, struct error *err),
-              int argc,
-              char **argv);
-
-/* Writes what `w` holds and a line feed to stdout, and frees it. */
-enum status eval_print_json(struct json_writer *w, struct error *err);
-
-/* Class names of a dataset, copied. A dataset without names (but with labels) has none. */
+/* Copies the class names of a dataset; none if its labels have no names. */
 enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err);
 
-/* What the prompts call the classes: those of the file at `path`, or, where that is NULL, their own
- * names with spaces for _. `own` is changed in place and may borrow from `file`, which the caller
- * frees as well. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
+/* Replaces class names by the names for prompts: those in the file at `path`, or without a file the
+ * same names with spaces for _. Changes `own` in place, which may then borrow from `file`; the
+ * caller frees both. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
 enum status eval_name_classes(struct text_list *own,
                               struct text_list *file,
                               const char *path,
                               const char *data,
                               struct error *err);
 
-/* The templates of a file; NULL: a few of our own. */
+/* The prompt templates in a file; NULL: a few built-in ones. */
 enum status eval_read_templates(struct text_list *out, const char *path, struct error *err);
 
-/* Renumbers the labels of a set whose classes are `from` to those of `to`, by name; a class that is
- * not there becomes -1. Without names on either side labels stay. */
+/* A vector for each class by its prompts, allocated in *out. Returns OK, NOMEM or what
+ * prompts_class_vectors returns. */
+enum status eval_class_vectors(float **out,
+                               struct eval *e,
+                               const struct text_list *names,
+                               const struct text_list *templates,
+                               struct error *err);
+
+/* The images of embeddings as a set to classify. */
+struct classify_set eval_image_set(const struct embeddings *e, const int32_t *labels);
+
+/* Renumbers labels from the classes `from` to the classes `to` of the same name; a class that `to`
+ * lacks becomes -1. If either list is empty, labels stay as they are. */
 void eval_map_labels(int32_t *labels,
                      int64_t count,
                      const struct text_list *from,
                      const struct text_list *to);
 
-/* 1 + the largest label; 0 without any. */
+/* 1 + the largest label; 0 without labels. */
 int32_t eval_label_count(const int32_t *labels, int64_t count);
 
-/* A classification for people: top-1 and top-5, and a line a class where asked for. */
+/* Prints a classification: top-1 and top-5, and with per_class a line for each class. */
 void eval_print_classes(const char *what,
                         const struct classify_result *r,
                         const struct text_list *names,
                         bool per_class);
-/* The same as members of the open JSON object, with the classes as a list "class_results". */
+/* The same as members of the open JSON object, with the list "class_results". */
 void eval_write_classes(struct json_writer *w,
                         const struct classify_result *r,
                         const struct text_list *names,

@@ -1,5 +1,5 @@
 /*
- * eval_page: the nearest pictures of a caption by the same scores that retrieval ranks.
+ * eval_page: the nearest pictures of captions, by the scores that retrieval ranks.
  */
 #include "tools/ccstream_eval/eval_page.h"
 
@@ -18,7 +18,7 @@ struct page {
     const int64_t *texts; /* of the queries: index of the caption */
 };
 
-/* The caption with this index: captions of an image stand together. */
+/* Writes the caption with this index. Captions of an image are adjacent. */
 static enum status read_caption(struct page *p, int64_t text, struct error *err) {
     const struct embeddings *e = p->e;
     struct ccdump_facts f;
@@ -49,7 +49,7 @@ show_found(struct page *p, int64_t image, double score, bool right, struct error
     return STATUS_OK;
 }
 
-/* One caption: its text, the nearest pictures, the rank of its own. */
+/* Writes a caption: its text, the rank of its own picture, the nearest pictures. */
 static enum status show_query(void *cookie, int64_t query, const float *scores, struct error *err) {
     struct page *p = cookie;
     const int64_t count = p->e->images_count;
@@ -72,7 +72,7 @@ static enum status show_query(void *cookie, int64_t query, const float *scores, 
     }
     TRY(read_caption(p, p->texts[query], err));
     html_markup(&p->html,
-                "<p class=\"number\">its own picture comes at %" PRId64 " of %" PRId64
+                "<p class=\"number\">rank of its own picture: %" PRId64 " of %" PRId64
                 "</p>\n<div class=\"grid\">\n",
                 rank, count);
     for (int64_t i = 0; i < found_count; i++) {
@@ -82,7 +82,7 @@ static enum status show_query(void *cookie, int64_t query, const float *scores, 
     return STATUS_OK;
 }
 
-/* The rows of the chosen captions, and which they are. */
+/* Chooses captions: their indexes and their rows. */
 static enum status choose(int64_t **texts,
                           float **rows,
                           int64_t *count,

@@ -1,6 +1,5 @@
 /*
- * eval_page: a page on which a person sees what a model finds: captions and the pictures nearest to
- * them.
+ * eval_page: an HTML page with captions and the pictures that a model finds nearest to them.
  *
  * Threading : single-owner. Ownership: everything is borrowed for the call.
  */
@@ -15,9 +14,9 @@
 
 enum { EVAL_PAGE_FOUND = 5, EVAL_PAGE_MAX_EXAMPLES = 1000 };
 
-/* Writes `path`: of `examples` captions, spread evenly over the dataset, the EVAL_PAGE_FOUND
- * nearest pictures, the right one marked, with the rank it has. Returns OK, IO, NOMEM, LIMIT,
- * CORRUPT or what the device says. */
+/* Writes `path`: for `examples` captions, spread evenly over the dataset, the EVAL_PAGE_FOUND
+ * nearest pictures with the right one marked, and its rank. Returns OK, IO, NOMEM, LIMIT, CORRUPT
+ * or a failure of the device. */
 enum status eval_page_write(const char *path,
                             const char *dataset_dir,
                             const struct embeddings *e,

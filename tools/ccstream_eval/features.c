@@ -1,6 +1,6 @@
 /*
- * ccstream-eval linear, knn, mean: image features of a labelled training set judged on another one.
- * They differ in what is made of the training set; the rest is here once.
+ * ccstream-eval linear, knn, mean: classifiers on the image features of a labelled training set,
+ * evaluated on another set. Each has its own way to use the training set; they share the rest.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 struct options {
     struct eval_options common;
     const char *train;
-    int layer, transform;
+    int layer;
     bool per_class;
     uint64_t epochs, probe_batch, seed; /* linear */
     double lr, weight_decay;
@@ -22,39 +22,22 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const char *const layer_choices[] = {"tower", "projection", NULL};
-static const char *const transform_choices[] = {"crop", "squash", NULL};
+static const struct cli_option feature_rows[] = {
+    EVAL_DATA_ROW("dataset with labels to evaluate on"),
+    {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR", .required = true,
+     .help = "dataset with labels to learn from; classes are matched by name"},
+    {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",
+     .metavar = "NAME",
+     .help = "features: the output of the image tower, or the normalised projection after it"},
+    EVAL_TRANSFORM_ROW("crop"),
+    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
+};
 
-#define FEATURE_ROWS                                                                               \
-    EVAL_ROWS("dataset with labels to judge on"),                                                  \
-        {"train",                                                                                  \
-         0,                                                                                        \
-         CLI_STRING,                                                                               \
-         FIELD(train),                                                                             \
-         .metavar = "DIR",                                                                         \
-         .required = true,                                                                         \
-         .help = "dataset with labels to learn from; classes are matched by name"},                \
-        {"layer",                                                                                  \
-         0,                                                                                        \
-         CLI_ENUM,                                                                                 \
-         FIELD(layer),                                                                             \
-         .choices = layer_choices,                                                                 \
-         .default_text = "tower",                                                                  \
-         .metavar = "NAME",                                                                        \
-         .help = "features: what the image tower gives, or the normalised projection behind it"},  \
-        {"transform",                                                                              \
-         0,                                                                                        \
-         CLI_ENUM,                                                                                 \
-         FIELD(transform),                                                                         \
-         .choices = transform_choices,                                                             \
-         .default_text = "crop",                                                                   \
-         .metavar = "KIND",                                                                        \
-         .help = "crop: shorter side to the model's size, then the centre; squash: the whole "     \
-                 "picture"},                                                                       \
-    {                                                                                              \
-        "per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also a line for each class"           \
-    }
+static const struct cli_rows feature_tables[] = {CLI_ROWS(feature_rows),
+                                                 {eval_option_rows, EVAL_OPTION_COUNT},
+                                                 {NULL, 0}};
 
-/* A labelled dataset through the model. */
+/* A labelled dataset encoded by the model. */
 struct side {
     struct embeddings e;
     struct text_list classes;
@@ -72,9 +55,8 @@ static enum status open_side(struct side *side,
                              const struct options *o,
                              const char *dir,
                              struct error *err) {
-    struct embed_options how = eval_embed_options(&j->eval, &o->common);
+    struct embed_options how = eval_transformed(&j->eval, &o->common);
     how.features = o->layer == 0;
-    how.augment = o->transform == 0 ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH;
     TRY(eval_classes(&side->classes, dir, err));
     TRY(embed_dataset(&side->e, &j->eval.encoder, j->eval.dev, dir, &how, err));
     side->set =
@@ -93,31 +75,26 @@ static void job_close(struct job *j) {
     eval_close(&j->eval);
 }
 
-/* Both sets through the model, test labels in the training set's numbers. */
+/* Encodes both sets, and gives the test labels the numbers of the training set. */
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
     *j = (struct job){0};
-    enum status s = eval_open_images(&j->eval, checkpoint, &o->common, err);
-    if (s == STATUS_OK) {
-        s = open_side(&j->train, j, o, o->train, err);
-    }
-    if (s == STATUS_OK) {
-        s = open_side(&j->test, j, o, o->common.data, err);
-    }
-    if (s == STATUS_OK) {
-        j->class_count = eval_label_count(j->train.e.labels, j->train.e.images_count);
-        if (j->class_count == 0) {
-            s = error_set(err, STATUS_USAGE,
-                          "%s has no labels; ccpack gives them to class folders and CIFAR files",
-                          o->train);
-        }
-    }
-    if (s != STATUS_OK) {
-        job_close(j);
-        return s;
+    enum status s;
+    TRY_OR_FAIL(s, eval_open_images(&j->eval, checkpoint, &o->common, err));
+    TRY_OR_FAIL(s, open_side(&j->train, j, o, o->train, err));
+    TRY_OR_FAIL(s, open_side(&j->test, j, o, o->common.data, err));
+    j->class_count = eval_label_count(j->train.e.labels, j->train.e.images_count);
+    if (j->class_count == 0) {
+        s = error_set(err, STATUS_USAGE,
+                      "%s has no labels; ccpack gives them to class folders and CIFAR files",
+                      o->train);
+        goto fail;
     }
     eval_map_labels(j->test.e.labels, j->test.e.images_count, &j->test.classes, &j->train.classes);
     return STATUS_OK;
+fail:
+    job_close(j);
+    return s;
 }
 
 /* A named result. */
@@ -139,8 +116,7 @@ static enum status report(const struct options *o,
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     for (size_t i = 0; i < count; i++) {
         if (count > 1) {
             json_open_object(&w, answers[i].name);
@@ -150,13 +126,10 @@ static enum status report(const struct options *o,
             json_close_object(&w);
         }
     }
-    json_close_object(&w);
-    return eval_print_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
 /* ---- mean ----------------------------------------------------------------------------------- */
-
-static const struct cli_option mean_rows[] = {FEATURE_ROWS};
 
 static const struct cli_program mean_program = {
     .name = "ccstream-eval mean",
@@ -171,17 +144,16 @@ static const struct cli_program mean_program = {
             "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
             "of k classes, exactly.",
             NULL},
-    .options = mean_rows,
-    .option_count = CLI_COUNT(mean_rows),
+    .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
-static enum status run_mean(const void *options, const char *checkpoint, struct error *err) {
+static enum status run_mean(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct job j;
     struct answer answer = {.name = "mean"};
-    TRY(job_open(&j, o, checkpoint, err));
+    TRY(job_open(&j, o, a->items[0], err));
     float *means = calloc((size_t)j.class_count, (size_t)j.train.set.dim * sizeof *means);
     enum status s = means != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
     if (s == STATUS_OK) {
@@ -200,28 +172,28 @@ static enum status run_mean(const void *options, const char *checkpoint, struct 
 
 int ccstream_eval_mean(int argc, char **argv) {
     struct options o;
-    return eval_main(&mean_program, &o, run_mean, argc, argv);
+    return cli_main(&mean_program, &o, run_mean, argc, argv);
 }
 
 /* ---- linear --------------------------------------------------------------------------------- */
 
 static const struct cli_option linear_rows[] = {
-    FEATURE_ROWS,
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "100000", .default_text = "32",
-     .metavar = "N", .help = "passes over --train"},
+     .metavar = "N", .help = "epochs over --train"},
     {"probe-batch", 0, CLI_U64, FIELD(probe_batch), .min = "1", .max = "1048576",
-     .default_text = "512", .metavar = "N", .help = "images of a step of the classifier"},
+     .default_text = "512", .metavar = "N", .help = "images per step of the classifier"},
     {"lr", 0, CLI_DOUBLE, FIELD(lr), .min = "0", .max = "100", .default_text = "0.005",
-     .metavar = "X", .help = "learning rate of AdamW, a cosine down to 0"},
+     .metavar = "X", .help = "learning rate of AdamW, decays to 0 by a cosine"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
-     .default_text = "0.01", .metavar = "X", .help = "decoupled, of the weights, not of the bias"},
+     .default_text = "0.01", .metavar = "X",
+     .help = "decoupled; of the weights only, not the bias"},
     {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
-     .default_text = "0", .metavar = "N", .help = "of the first weights and the order"},
+     .default_text = "0", .metavar = "N", .help = "of the initial weights and the order"},
 };
 
 static const struct cli_program linear_program = {
     .name = "ccstream-eval linear",
-    .purpose = "trains a linear classifier on fixed image features and judges it",
+    .purpose = "trains and evaluates a linear classifier on fixed image features",
     .usage = (const char *const[]){"CHECKPOINT --train DIR --data DIR [options]", NULL},
     .examples =
         (const char *const[]){"ccstream-eval linear runs/a --train cifar10 --data cifar10-test",
@@ -231,6 +203,7 @@ static const struct cli_program linear_program = {
                                    NULL},
     .options = linear_rows,
     .option_count = CLI_COUNT(linear_rows),
+    .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -262,11 +235,12 @@ train_probe(struct answer *answer, struct job *j, const struct options *o, struc
     return s;
 }
 
-static enum status run_linear(const void *options, const char *checkpoint, struct error *err) {
+static enum status
+run_linear(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct job j;
     struct answer answer = {.name = "linear"};
-    TRY(job_open(&j, o, checkpoint, err));
+    TRY(job_open(&j, o, a->items[0], err));
     enum status s = train_probe(&answer, &j, o, err);
     if (s == STATUS_OK) {
         s = report(o, &j, &answer, 1, err);
@@ -278,18 +252,17 @@ static enum status run_linear(const void *options, const char *checkpoint, struc
 
 int ccstream_eval_linear(int argc, char **argv) {
     struct options o;
-    return eval_main(&linear_program, &o, run_linear, argc, argv);
+    return cli_main(&linear_program, &o, run_linear, argc, argv);
 }
 
 /* ---- knn ------------------------------------------------------------------------------------ */
 
 static const struct cli_option knn_rows[] = {
-    FEATURE_ROWS,
     {"neighbours", 'k', CLI_U64, FIELD(neighbours), .min = "1", .max = "65536",
-     .default_text = "200", .metavar = "N", .help = "that vote in the weighted answer"},
+     .default_text = "200", .metavar = "N", .help = "how many neighbours vote"},
     {"temperature", 0, CLI_DOUBLE, FIELD(temperature), .min = "0", .max = "100",
      .default_text = "0.5", .metavar = "X",
-     .help = "a vote weighs exp(cosine / X); 0: all the same"},
+     .help = "a vote has weight exp(cosine / X); 0: all the same"},
 };
 
 static const struct cli_program knn_program = {
@@ -305,6 +278,7 @@ static const struct cli_program knn_program = {
                               NULL},
     .options = knn_rows,
     .option_count = CLI_COUNT(knn_rows),
+    .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -343,11 +317,11 @@ static enum status ask_neighbours(struct answer answers[2],
                                   err);
 }
 
-static enum status run_knn(const void *options, const char *checkpoint, struct error *err) {
+static enum status run_knn(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct job j;
     struct answer answers[2] = {{.name = "nn1"}, {.name = "knn"}};
-    TRY(job_open(&j, o, checkpoint, err));
+    TRY(job_open(&j, o, a->items[0], err));
     enum status s = ask_neighbours(answers, &j, o, err);
     if (s == STATUS_OK) {
         s = report(o, &j, answers, 2, err);
@@ -360,5 +334,5 @@ static enum status run_knn(const void *options, const char *checkpoint, struct e
 
 int ccstream_eval_knn(int argc, char **argv) {
     struct options o;
-    return eval_main(&knn_program, &o, run_knn, argc, argv);
+    return cli_main(&knn_program, &o, run_knn, argc, argv);
 }

@@ -11,10 +11,9 @@
 
 #include "formats/base/file_io.h"
 
-/* Writes PATH atomically. dtype: "<f4", "<u8", "<i4"; columns 0 makes an array of one dimension.
+/* Writes PATH atomically. dtype: "<f4", "<u8" or "<i4"; columns 0: an array of one dimension.
  * Returns OK, IO, NOMEM or LIMIT. */
-enum status npy_write(const struct file_system *fs,
-                      const char *path,
+enum status npy_write(const char *path,
                       const char *dtype,
                       const void *data,
                       size_t item_bytes,

@@ -20,11 +20,11 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    EVAL_ROWS("dataset with captions; pairs are each image and its first caption"),
+    EVAL_DATA_ROW("dataset with captions; pairs are each image and its first caption"),
     {"also", 0, CLI_LIST, FIELD(also), .metavar = "DIR",
-     .help = "another dataset, as of a mix: the losses are over all pairs together"},
+     .help = "another dataset of a mix: the losses are over all pairs together"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .help = "temperature; 0: that of the run"},
+     .metavar = "X", .help = "temperature; 0: the run's"},
 };
 
 static const struct cli_program program = {
@@ -36,13 +36,14 @@ static const struct cli_program program = {
                               "ccstream-eval objective runs/mix --data cc3m --also coco", NULL},
     .notes =
         (const char *const[]){
-            "gcl is what sogclr minimises, nuclr what nuclr does with the zeta of the checkpoint "
-            "(given where it was trained on all of the datasets), clip InfoNCE with the dataset as "
-            "its batch. "
-            "The work grows with the square of the number of samples.",
+            "gcl is the objective of sogclr, nuclr that of nuclr with the checkpoint's zeta (only "
+            "if the run was trained on all of the datasets), clip InfoNCE with the whole dataset "
+            "as "
+            "its batch. The work grows with the square of the number of samples.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -95,7 +96,8 @@ add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struc
     return STATUS_OK;
 }
 
-/* Where the ids of a dataset begin in the checkpoint's state; *known false: it has none of it. */
+/* Where the ids of a dataset begin in the checkpoint's state; *known false: it does not have them.
+ */
 static enum status find_ids(uint64_t *id_offset,
                             bool *known,
                             const struct checkpoint *c,
@@ -118,32 +120,27 @@ static enum status find_ids(uint64_t *id_offset,
     return STATUS_OK;
 }
 
-/* zeta of the pairs, where the checkpoint was trained by nuclr on all of their datasets. */
+/* Loads zeta of the pairs if the checkpoint was trained by nuclr on all of their datasets. */
 static enum status take_zeta(struct pairs *p, const struct eval *e, struct error *err) {
     if (!p->known_ids || strncmp(checkpoint_loss_name(e->checkpoint), "nuclr", 5) != 0) {
         return STATUS_OK;
     }
     struct sample_state *state = NULL;
     int32_t columns[2];
+    enum status s;
     TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, err));
-    enum status s = sample_state_add(state, "image.zeta", 0.0f, &columns[0], err);
-    if (s == STATUS_OK) {
-        s = sample_state_add(state, "text.zeta", 0.0f, &columns[1], err);
+    TRY_OR_FAIL(s, sample_state_add(state, "image.zeta", 0.0f, &columns[0], err));
+    TRY_OR_FAIL(s, sample_state_add(state, "text.zeta", 0.0f, &columns[1], err));
+    TRY_OR_FAIL(s, checkpoint_load_state(e->checkpoint, state, NULL, 0, err));
+    p->zeta_image = calloc((size_t)p->count, sizeof *p->zeta_image);
+    p->zeta_text = calloc((size_t)p->count, sizeof *p->zeta_text);
+    if (p->zeta_image == NULL || p->zeta_text == NULL) {
+        s = error_set(err, STATUS_NOMEM, "out of memory for zeta");
+        goto fail;
     }
-    if (s == STATUS_OK) {
-        s = checkpoint_load_state(e->checkpoint, state, NULL, 0, err);
-    }
-    if (s == STATUS_OK) {
-        p->zeta_image = calloc((size_t)p->count, sizeof *p->zeta_image);
-        p->zeta_text = calloc((size_t)p->count, sizeof *p->zeta_text);
-        s = p->zeta_image != NULL && p->zeta_text != NULL
-                ? STATUS_OK
-                : error_set(err, STATUS_NOMEM, "out of memory for zeta");
-    }
-    if (s == STATUS_OK) {
-        sample_state_gather(state, columns[0], p->zeta_image, p->ids, p->count);
-        sample_state_gather(state, columns[1], p->zeta_text, p->ids, p->count);
-    }
+    sample_state_gather(state, columns[0], p->zeta_image, p->ids, p->count);
+    sample_state_gather(state, columns[1], p->zeta_text, p->ids, p->count);
+fail:
     sample_state_destroy(state);
     return s;
 }
@@ -154,18 +151,17 @@ static enum status report(const struct options *o,
                           struct error *err) {
     if (!o->common.json) {
         char pairs[CLI_TEXT_BYTES];
-        (void)printf("%s pairs, tau %g\n", cli_format_count(pairs, (uint64_t)count), o->tau);
-        (void)printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
-                     r->gcl_text);
-        (void)printf("clip   %12.6f\n", r->clip);
+        printf("%s pairs, tau %g\n", cli_format_count(pairs, (uint64_t)count), o->tau);
+        printf("gcl    %12.6f   (anchors images %.6f, texts %.6f)\n", r->gcl, r->gcl_image,
+               r->gcl_text);
+        printf("clip   %12.6f\n", r->clip);
         if (!isnan(r->nuclr)) {
-            (void)printf("nuclr  %12.6f\n", r->nuclr);
+            printf("nuclr  %12.6f\n", r->nuclr);
         }
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_i64(&w, "pairs", count);
     json_double(&w, "tau", o->tau);
     json_double(&w, "gcl", r->gcl);
@@ -175,8 +171,7 @@ static enum status report(const struct options *o,
     if (!isnan(r->nuclr)) {
         json_double(&w, "nuclr", r->nuclr);
     }
-    json_close_object(&w);
-    return eval_print_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
 static enum status embed_pairs(struct pairs *p,
@@ -216,19 +211,17 @@ static enum status compute(struct objective_result *out,
                              p->zeta_text, err);
 }
 
-static enum status run(const void *options, const char *checkpoint, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct options o = *(const struct options *)options;
     struct eval e;
     struct pairs pairs = {0};
     struct objective_result result;
-    TRY(eval_open(&e, checkpoint, &o.common, err));
-    enum status s = checkpoint_choose_tau(e.checkpoint, &o.tau, err);
-    if (s == STATUS_OK) {
-        s = compute(&result, &pairs, &e, &o, err);
-    }
-    if (s == STATUS_OK) {
-        s = report(&o, &result, pairs.count, err);
-    }
+    TRY(eval_open(&e, a->items[0], &o.common, err));
+    enum status s;
+    TRY_OR_FAIL(s, checkpoint_choose_tau(e.checkpoint, &o.tau, err));
+    TRY_OR_FAIL(s, compute(&result, &pairs, &e, &o, err));
+    s = report(&o, &result, pairs.count, err);
+fail:
     pairs_fini(&pairs);
     eval_close(&e);
     return s;
@@ -236,5 +229,5 @@ static enum status run(const void *options, const char *checkpoint, struct error
 
 int ccstream_eval_objective(int argc, char **argv) {
     struct options o;
-    return eval_main(&program, &o, run, argc, argv);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -14,18 +14,17 @@ struct options {
 };
 
 static const struct cli_option rows[] = {
-    EVAL_ROWS("dataset made by ccpack; its captions are cut into tokens by the checkpoint's own "
-              "tokenizer"),
+    EVAL_DATA_ROW("dataset made by ccpack; the checkpoint's tokenizer encodes its captions"),
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also a page of captions with the pictures they find, in one file"},
+     .help = "also write a page of captions with the pictures they find, in one file"},
     {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
      .default_text = "24", .metavar = "N",
-     .help = "captions on that page, spread over the dataset"},
+     .help = "captions on that page, spread evenly over the dataset"},
 };
 
 static const struct cli_program program = {
     .name = "ccstream-eval retrieval",
-    .purpose = "recall at 1, 5 and 10 between all images and all captions of a dataset",
+    .purpose = "computes recall at 1, 5 and 10 between all images and all captions of a dataset",
     .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
     .examples =
         (const char *const[]){
@@ -33,13 +32,15 @@ static const struct cli_program program = {
             "ccstream-eval retrieval runs/a --data coco-test --html found.html",
             "ccstream-eval retrieval runs/a/checkpoints/step-5466.safetensors -d flickr30k-test",
             NULL},
-    .notes = (const char *const[]){"CHECKPOINT is a file, or a run, whose newest checkpoint is "
-                                   "taken. An image counts as found by the "
-                                   "best of its captions, a caption by its image; ties with "
-                                   "something wrong count as lost.",
-                                   NULL},
+    .notes =
+        (const char *const[]){"CHECKPOINT is a file, or a run directory, of which the newest "
+                              "checkpoint is used. An image is found if its best caption is "
+                              "ranked high enough, a caption if its image is; ties with a wrong "
+                              "answer count as lost.",
+                              NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
+    .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,
 };
@@ -48,17 +49,19 @@ static enum status print_json(const struct retrieval_result *r, struct error *er
     struct json_writer w;
     json_writer_init(&w, 0);
     retrieval_write_json(&w, NULL, r);
-    return eval_print_json(&w, err);
+    const enum status s = cli_put_json(&w, err);
+    json_writer_fini(&w);
+    return s;
 }
 
 static void print_text(const struct retrieval_result *r) {
     char images[CLI_TEXT_BYTES];
     char texts[CLI_TEXT_BYTES];
-    (void)printf("%s images, %s texts         R@1     R@5    R@10\n",
-                 cli_format_count(images, r->images), cli_format_count(texts, r->texts));
-    (void)printf("image to text (%%)      %8.2f%8.2f%8.2f\n", r->i2t_r1, r->i2t_r5, r->i2t_r10);
-    (void)printf("text to image (%%)      %8.2f%8.2f%8.2f\n", r->t2i_r1, r->t2i_r5, r->t2i_r10);
-    (void)printf("mean of both (%%)       %8.2f%8.2f%8.2f\n", r->mean_r1, r->mean_r5, r->mean_r10);
+    printf("%s images, %s texts         R@1     R@5    R@10\n", cli_format_count(images, r->images),
+           cli_format_count(texts, r->texts));
+    printf("image to text (%%)      %8.2f%8.2f%8.2f\n", r->i2t_r1, r->i2t_r5, r->i2t_r10);
+    printf("text to image (%%)      %8.2f%8.2f%8.2f\n", r->t2i_r1, r->t2i_r5, r->t2i_r10);
+    printf("mean of both (%%)       %8.2f%8.2f%8.2f\n", r->mean_r1, r->mean_r5, r->mean_r10);
 }
 
 static enum status
@@ -76,11 +79,11 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     return s;
 }
 
-static enum status run(const void *options, const char *checkpoint, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
     struct eval e;
     struct retrieval_result result;
-    TRY(eval_open(&e, checkpoint, &o->common, err));
+    TRY(eval_open(&e, a->items[0], &o->common, err));
     enum status s = compute(&result, &e, o, err);
     eval_close(&e);
     TRY(s);
@@ -93,5 +96,5 @@ static enum status run(const void *options, const char *checkpoint, struct error
 
 int ccstream_eval_retrieval(int argc, char **argv) {
     struct options o;
-    return eval_main(&program, &o, run, argc, argv);
+    return cli_main(&program, &o, run, argc, argv);
 }
