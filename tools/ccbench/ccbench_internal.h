@@ -4,10 +4,12 @@
 #ifndef TOOLS_CCBENCH_CCBENCH_INTERNAL_H
 #define TOOLS_CCBENCH_CCBENCH_INTERNAL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"
+#include "formats/dataset/dataset.h"
 #include "kernels/ops.h"
 #include "loader/loader.h"
 #include "loader/sources.h"
@@ -18,18 +20,40 @@ int ccbench_decode(int argc, char **argv);
 int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
 
-/* Images in memory, and the functions that the loader's decoding threads call, in a loop: what a
- * loader that cost nothing would reach. With `digest` each thread also hashes what it made, as the
- * consumer of a loader run with --digest does. */
+/* Reads an image as it lies in the shard, before shard_image_compact. The caller frees *out, also
+ * after a failure. Returns OK, NOMEM, NOTFOUND, IO or CORRUPT. */
+enum status bench_read_span(uint8_t **out,
+                            const char *path,
+                            const struct dataset_sample *sample,
+                            struct error *err);
+
+/* First member of what a thread works on. */
+struct bench_worker {
+    pthread_t thread;
+    enum status status; /* OK at the start */
+    struct error err;
+};
+
+/* Calls `work` with each of `count` items on a thread of its own, and waits for all. Returns OK,
+ * the first failure of an item, NOMEM or INTERRUPTED. */
+enum status bench_run_threads(void *items,
+                              size_t item_bytes,
+                              uint32_t count,
+                              void *(*work)(void *item),
+                              struct error *err);
+
+/* The limit of the loader: the functions that its decoding threads call, in a loop over images in
+ * memory. With `digest` each thread also hashes what it makes, as the consumer of a loader run with
+ * --digest does. */
 struct bench_limit; /* opaque */
 
 enum {
-    BENCH_MAX_MEMORY_MIB = 1024, /* for the images; the first ones of the run that fit */
+    BENCH_MAX_MEMORY_MIB = 1024, /* for the images: the first ones of the run that fit */
 };
 
-/* Reads the images of step_count batches from global step first_step on. `opt` and `threads` as the
- * loader has them; sources and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT or
- * INTERRUPTED. */
+/* Reads the images of step_count batches from global step first_step on. `opt` and `threads` are
+ * those of the loader; sources and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT
+ * or INTERRUPTED. */
 enum status bench_limit_create(struct bench_limit **out,
                                const struct loader_options *opt,
                                uint32_t threads,
@@ -44,9 +68,8 @@ void bench_limit_destroy(struct bench_limit *b); /* accepts NULL */
 /* How many images it holds. */
 uint64_t bench_limit_count(const struct bench_limit *b);
 
-/* Makes pairs_count samples on all threads, going round through the images. Requires one image at
- * least. Returns OK, NOMEM, INTERRUPTED, or what the functions gave for a reason other than a
- * damaged sample. */
+/* Makes pairs_count samples on all threads, cycling through the images. Requires at least one
+ * image. Returns OK, NOMEM, INTERRUPTED, or a failure that is not a damaged sample. */
 enum status bench_limit_run(struct bench_limit *b,
                             double *pairs_per_s,
                             uint64_t pairs_count,

@@ -1,19 +1,14 @@
 /*
- * ccbench decode: how fast this machine decodes the JPEGs of a dataset, from memory, with nothing
- * behind it: whole, at a half, at a quarter, and the middle of the picture alone. What the loader's
- * limit is made of, and what packing at another size would buy.
+ * ccbench decode: how fast this machine decodes the JPEGs of a dataset from memory and does nothing
+ * else: at full size, a half, a quarter, and only the middle. It explains the loader's limit, and
+ * shows what packing at another size would gain.
  */
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/file_io.h"
-#include "formats/base/json_writer.h"
 #include "formats/base/rng.h"
-#include "formats/dataset/dataset.h"
 #include "formats/image/image_codec.h"
 #include "tools/ccbench/ccbench_internal.h"
 
@@ -28,13 +23,13 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "1", .max = "1024",
-     .default_text = "1", .metavar = "N", .help = "threads, each with a decoder of its own"},
+     .default_text = "1", .metavar = "N", .help = "threads, each with its own decoder"},
     {"samples", 0, CLI_U64, CLI_FIELD(struct options, samples), .min = "1", .max = "65536",
      .default_text = "2000", .metavar = "N",
-     .help = "pictures, drawn at random; as many as fit into 256 MiB"},
+     .help = "pictures to draw at random, as far as they fit into 256 MiB"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "50ms", .max = "1h", .default_text = "8", .metavar = "T",
-     .help = "time to measure for, all ways together"},
+     .help = "duration of the measurement"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
@@ -45,9 +40,9 @@ static const struct cli_program program = {
     .usage = (const char *const[]){"DIR [--threads N] [--json]", NULL},
     .notes =
         (const char *const[]){
-            "MB/s are megabytes of JPEG, which is what the time of decoding follows. half and "
-            "quarter are decoded at that scale; crop is the middle half of the picture's area at "
-            "full size, with what is outside skipped where the format allows it.",
+            "MB/s are megabytes of JPEG, to which decoding time is proportional. half and quarter "
+            "decode at that scale; crop decodes the middle half of the picture's area at full size "
+            "and skips the rest where the format allows it.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -75,24 +70,10 @@ struct pictures {
 
 static enum status
 read_picture(struct picture *p, const struct dataset *d, uint64_t position, struct error *err) {
-    const struct file_system *fs = file_posix();
     struct dataset_sample s;
-    struct file *f = NULL;
     struct image_info info;
-    size_t got = 0;
     TRY(dataset_sample_at(d, position, &s, err));
-    p->data = malloc(s.image_span_bytes);
-    if (p->data == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the pictures");
-    }
-    const char *path = dataset_shard_path(d, s.shard);
-    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status status = fs->pread(f, p->data, &got, s.image_span_bytes, s.image_offset, err);
-    fs->close(f);
-    TRY(status);
-    if (got != s.image_span_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside a picture", path);
-    }
+    TRY(bench_read_span(&p->data, dataset_shard_path(d, s.shard), &s, err));
     TRY(shard_image_compact(p->data, s.image_span_bytes, s.image_bytes, err));
     TRY(image_probe(&info, p->data, s.image_bytes, NULL, err));
     if (info.format != IMAGE_FORMAT_JPEG) {
@@ -109,7 +90,7 @@ read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, st
     uint64_t n = dataset_sample_count(d);
     struct permutation order;
     if (n == 0) {
-        return error_set(err, STATUS_USAGE, "the dataset holds no sample");
+        return error_set(err, STATUS_USAGE, "the dataset has no samples");
     }
     permutation_init(&order, n, 0, 0);
     out->items = calloc(wanted, sizeof(*out->items));
@@ -136,11 +117,11 @@ read_pictures(struct pictures *out, const struct dataset *d, uint64_t wanted, st
             break;
         }
         if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            return error_set(err, STATUS_INTERRUPTED, "interrupted");
         }
     }
     return out->count > 0 ? STATUS_OK
-                          : error_set(err, STATUS_USAGE, "the dataset holds no JPEG that decodes");
+                          : error_set(err, STATUS_USAGE, "the dataset has no JPEG that decodes");
 }
 
 static void free_pictures(struct pictures *p) {
@@ -153,15 +134,13 @@ static void free_pictures(struct pictures *p) {
 /* --- decoding --- */
 
 struct worker {
+    struct bench_worker base;
     const struct pictures *pictures;
     enum way way;
-    uint32_t first; /* picture to begin with, so that threads are not in step */
+    uint32_t first; /* picture to start with, a different one for each thread */
     int64_t end_ns;
-    pthread_t thread;
     uint64_t count, bytes;
     int64_t cpu_ns;
-    enum status status;
-    struct error err;
 };
 
 static struct image_decode_options options_of(enum way way, const struct picture *p) {
@@ -183,16 +162,17 @@ static struct image_decode_options options_of(enum way way, const struct picture
 static void *work(void *arg) {
     struct worker *w = arg;
     struct image_decoder *decoder = NULL;
-    w->status = image_decoder_create(&decoder, NULL, &w->err);
+    w->base.status = image_decoder_create(&decoder, NULL, &w->base.err);
     int64_t begin_ns = clock_thread_cpu_ns();
     uint32_t at = w->first;
-    while (w->status == STATUS_OK && clock_now_ns() < w->end_ns && !cli_interrupted()) {
+    while (w->base.status == STATUS_OK && clock_now_ns() < w->end_ns && !cli_interrupted()) {
         const struct picture *p = &w->pictures->items[at];
         struct image_decode_options how = options_of(w->way, p);
         struct image_view view;
-        enum status s = image_decode(decoder, &view, NULL, p->data, p->size_bytes, &how, &w->err);
+        enum status s =
+            image_decode(decoder, &view, NULL, p->data, p->size_bytes, &how, &w->base.err);
         if (s == STATUS_NOMEM || s == STATUS_INVALID) {
-            w->status = s;
+            w->base.status = s;
         }
         w->count += s == STATUS_OK;
         w->bytes += s == STATUS_OK ? p->size_bytes : 0;
@@ -208,7 +188,7 @@ struct rate {
     double mb_per_s;
 };
 
-/* Rates are by the processor's time, so that what else runs here does not count. */
+/* Rates are per CPU second, so that other programs do not count. */
 static enum status measure(struct rate *out,
                            const struct pictures *pictures,
                            struct worker *workers,
@@ -216,41 +196,26 @@ static enum status measure(struct rate *out,
                            enum way way,
                            int64_t ns,
                            struct error *err) {
-    enum status s = STATUS_OK;
-    uint32_t started = 0;
     uint64_t count = 0;
     uint64_t bytes = 0;
     int64_t cpu_ns = 0;
     int64_t end_ns = clock_now_ns() + ns;
-    for (; started < threads && s == STATUS_OK; started++) {
-        struct worker *w = &workers[started];
-        *w = (struct worker){.pictures = pictures,
-                             .way = way,
-                             .first = (uint32_t)((uint64_t)started * pictures->count / threads),
-                             .end_ns = end_ns};
-        int e = pthread_create(&w->thread, NULL, work, w);
-        if (e != 0) {
-            s = error_set(err, STATUS_NOMEM, "cannot start a thread: %s", strerror(e));
-            break;
-        }
+    for (uint32_t i = 0; i < threads; i++) {
+        workers[i] = (struct worker){.pictures = pictures,
+                                     .way = way,
+                                     .first = (uint32_t)((uint64_t)i * pictures->count / threads),
+                                     .end_ns = end_ns};
     }
-    for (uint32_t i = 0; i < started; i++) {
-        pthread_join(workers[i].thread, NULL);
+    TRY(bench_run_threads(workers, sizeof(*workers), threads, work, err));
+    for (uint32_t i = 0; i < threads; i++) {
         count += workers[i].count;
         bytes += workers[i].bytes;
         cpu_ns += workers[i].cpu_ns;
-        if (s == STATUS_OK && workers[i].status < STATUS_OK) {
-            s = workers[i].status;
-            *err = workers[i].err;
-        }
-    }
-    if (s == STATUS_OK && cli_interrupted()) {
-        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
     }
     double seconds = (double)cpu_ns / 1e9;
     *out = (struct rate){seconds > 0 ? (double)count / seconds : 0,
                          seconds > 0 ? (double)bytes / 1e6 / seconds : 0};
-    return s;
+    return STATUS_OK;
 }
 
 /* --- result --- */
@@ -260,8 +225,7 @@ static enum status print_json(const struct rate rates[WAY_COUNT],
                               const struct options *o,
                               struct error *err) {
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_u64(&w, "images", p->count);
     json_u64(&w, "image_bytes", p->bytes);
     json_u64(&w, "skipped", p->skipped);
@@ -272,14 +236,7 @@ static enum status print_json(const struct rate rates[WAY_COUNT],
         json_double(&w, "mb_per_s_per_core", rates[i].mb_per_s);
         json_close_object(&w);
     }
-    json_close_object(&w);
-    json_newline(&w);
-    enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        fwrite(w.out.data, 1, w.out.size_bytes, stdout);
-    }
-    json_writer_fini(&w);
-    return s;
+    return cli_end_json(&w, err);
 }
 
 static void
@@ -307,20 +264,18 @@ measure_all(const struct pictures *p, const struct options *o, struct error *err
     free(workers);
     TRY(s);
     if (o->json) {
-        TRY(print_json(rates, p, o, err));
-    } else {
-        print_text(rates, p, o);
+        return print_json(rates, p, o, err);
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        return error_set_errno(err, "cannot write to stdout");
-    }
+    print_text(rates, p, o);
     return STATUS_OK;
 }
 
-static enum status run(const struct options *o, const char *dir, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     struct dataset *d = NULL;
     struct pictures pictures = {0};
-    TRY(dataset_open(&d, dir, NULL, err));
+    cli_signals_install();
+    TRY(dataset_open(&d, a->items[0], NULL, err));
     enum status s = read_pictures(&pictures, d, o->samples, err);
     dataset_close(d);
     if (s == STATUS_OK) {
@@ -332,14 +287,5 @@ static enum status run(const struct options *o, const char *dir, struct error *e
 
 int ccbench_decode(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&program, s, &err);
-    }
-    cli_signals_install();
-    s = run(&o, a.items[0], &err);
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

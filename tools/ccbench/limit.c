@@ -1,15 +1,13 @@
 /*
- * ccbench limit: the bare rate of decoding, augmenting and tokenizing. A shared counter gives each
- * thread the next sample, so that all threads end together however unequal the pictures are, and
- * each crop is drawn for (epoch, id) just as in the loader.
+ * ccbench limit: the rate of decoding, augmenting and tokenizing alone. A shared counter gives each
+ * thread the next sample, so that all threads end together although pictures differ in cost. Each
+ * crop is drawn for (epoch, id) as in the loader.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/file_io.h"
 #include "formats/base/hash.h"
 #include "loader/sample_work.h"
 #include "loader/sampler.h"
@@ -22,16 +20,14 @@ struct bench_image {
 };
 
 struct bench_thread {
+    struct bench_worker base;
     struct bench_limit *bench;
     struct sample_work *work;
     uint8_t *span;                     /* room for one: images in several pieces are put together in
                                           a copy */
     uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
     int32_t *tokens;
-    struct hasher *digest; /* NULL: not asked for */
-    pthread_t thread;
-    enum status status;
-    struct error err;
+    struct hasher *digest; /* NULL: none */
 };
 
 struct bench_limit {
@@ -43,7 +39,7 @@ struct bench_limit {
     struct bench_image *images;
     uint64_t image_count;
     uint64_t wanted_count; /* fixed while threads run */
-    /* Next sample over all threads; relaxed, since nothing else is told by it. */
+    /* Next sample of all threads; relaxed, because it orders no other memory. */
     atomic_uint_fast64_t next;
 };
 
@@ -51,28 +47,7 @@ enum { MAX_IMAGES = 1 << 20 };
 
 /* --- the samples --- */
 
-static enum status
-read_image(struct bench_image *image, const struct sources *sources, struct error *err) {
-    const struct file_system *fs = file_posix();
-    struct file *f = NULL;
-    size_t got = 0;
-    const struct dataset_sample *s = &image->sample.sample;
-    const char *path = sources_shard_path(sources, image->sample.shard);
-    image->span = malloc(s->image_span_bytes);
-    if (image->span == NULL) {
-        return error_set(err, STATUS_NOMEM, "out of memory for the images");
-    }
-    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status status = fs->pread(f, image->span, &got, s->image_span_bytes, s->image_offset, err);
-    fs->close(f);
-    TRY(status);
-    if (got != s->image_span_bytes) {
-        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside an image", path);
-    }
-    return STATUS_OK;
-}
-
-/* The samples of the batches in the order of delivery, as far as there is room. */
+/* Reads the samples of the batches in the order of delivery, as far as there is room. */
 static enum status read_images(struct bench_limit *b,
                                const struct sources *sources,
                                const struct sampler *sampler,
@@ -102,11 +77,12 @@ static enum status read_images(struct bench_limit *b,
                 return STATUS_OK;
             }
             left_bytes -= image->sample.sample.image_span_bytes;
-            b->image_count++; /* first, so that what a failed read has allocated is freed */
-            TRY(read_image(image, sources, err));
+            b->image_count++; /* counted first, so that the memory of a failed read is freed */
+            TRY(bench_read_span(&image->span, sources_shard_path(sources, image->sample.shard),
+                                &image->sample.sample, err));
         }
         if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            return error_set(err, STATUS_INTERRUPTED, "interrupted");
         }
     }
     return STATUS_OK;
@@ -233,10 +209,10 @@ static void *thread_main(void *arg) {
         if (k >= b->wanted_count || cli_interrupted()) {
             return NULL;
         }
-        enum status s = one_sample(t, k, &t->err);
+        enum status s = one_sample(t, k, &t->base.err);
         bool is_damage = s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
         if (s < STATUS_OK && !is_damage) {
-            t->status = s;
+            t->base.status = s;
             return NULL;
         }
     }
@@ -246,33 +222,11 @@ enum status bench_limit_run(struct bench_limit *b,
                             double *pairs_per_s,
                             uint64_t pairs_count,
                             struct error *err) {
-    uint32_t started = 0;
-    enum status s = STATUS_OK;
     REQUIRE(b->image_count > 0 && pairs_count > 0);
     b->wanted_count = pairs_count;
     atomic_store_explicit(&b->next, 0, memory_order_relaxed);
     int64_t begin_ns = clock_now_ns();
-    while (started < b->thread_count && s == STATUS_OK) {
-        struct bench_thread *t = &b->threads[started];
-        t->status = STATUS_OK;
-        int e = pthread_create(&t->thread, NULL, thread_main, t);
-        if (e != 0) {
-            s = error_set(err, STATUS_NOMEM, "cannot start a thread: %s", strerror(e));
-        } else {
-            started++;
-        }
-    }
-    for (uint32_t i = 0; i < started; i++) {
-        struct bench_thread *t = &b->threads[i];
-        pthread_join(t->thread, NULL);
-        if (s == STATUS_OK && t->status < STATUS_OK) {
-            s = t->status;
-            *err = t->err;
-        }
-    }
-    if (s == STATUS_OK && cli_interrupted()) {
-        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
-    }
+    TRY(bench_run_threads(b->threads, sizeof(*b->threads), b->thread_count, thread_main, err));
     *pairs_per_s = (double)pairs_count / ((double)(clock_now_ns() - begin_ns) / 1e9);
-    return s;
+    return STATUS_OK;
 }

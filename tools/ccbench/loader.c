@@ -1,7 +1,7 @@
 /*
- * ccbench loader: how much of the bare speed of its own functions the loader delivers. First the
- * loader runs for real, from the files to a consumer that may digest, list and sleep; then the same
- * functions do the same samples from memory on as many threads, and nothing else.
+ * ccbench loader: which share of the rate of its own functions the loader delivers. First the
+ * loader runs as in training, from files to a consumer that may hash, list and sleep. Then the same
+ * functions process the same samples from memory on as many threads, without a loader.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +15,6 @@
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/base/hash.h"
-#include "formats/base/json_writer.h"
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/cli/data_list.h"
 
@@ -54,62 +53,62 @@ static const char *const augments[] = {"none",        "crop",      "paper", "sim
 
 static const struct cli_option rows[] = {
     {"data", 0, CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Data",
-     .help = "a dataset, and its share of the samples"},
+     .help = "a dataset and its share of the samples"},
     {"filter", 0, CLI_STRING, FIELD(filter), .metavar = "LIST",
-     .help = "samples that take part: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
+     .help = "which samples to use: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
              "label=A..B"},
     {"order", 0, CLI_STRING, FIELD(order), .metavar = "ORDER", .default_text = "global",
      .help = "global, sequential, or block:SIZE[:WINDOW]: blocks of SIZE samples, shuffled within "
              "16 or WINDOW of them"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
-     .help = "of the order, the crops and the captions"},
+     .help = "seed of the order, the crops and the captions"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "1", .max = "1048576", .default_text = "128",
-     .metavar = "N", .group = "Batches", .help = "pairs of a batch, all ranks together"},
+     .metavar = "N", .group = "Batches", .help = "pairs per batch, over all ranks"},
     {"size", 0, CLI_U64, FIELD(size), .min = "8", .max = "2048", .default_text = "256",
-     .metavar = "PX", .help = "side of the pictures delivered"},
+     .metavar = "PX", .help = "side of the delivered pictures"},
     {"augment", 0, CLI_ENUM, FIELD(augment), .choices = augments, .default_text = "crop",
-     .metavar = "NAME",
-     .help = "what is done to a picture; none: only scaled, as eval-squash does it"},
+     .metavar = "NAME", .help = "augmentation of pictures; none: only scaled, as eval-squash does"},
     {"views", 0, CLI_U64, FIELD(views), .min = "0", .max = "2", .default_text = "0", .metavar = "N",
-     .help = "of each picture; 0: two for simclr, one otherwise"},
+     .help = "views of each picture; 0: two for simclr, one otherwise"},
     {"keep-last", 0, CLI_FLAG, FIELD(keep_last),
-     .help = "deliver a last batch that is not full; always so for eval-squash, eval-crop, none"},
+     .help =
+         "deliver a last batch that is not full; always on for eval-squash, eval-crop and none"},
     {"ranks", 0, CLI_U64, FIELD(ranks), .min = "1", .max = "65536", .default_text = "1",
      .metavar = "W", .help = "processes that share each batch"},
     {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
-     .help = "which of them this is, from 0"},
+     .help = "the rank of this process, from 0"},
     {"epochs", 0, CLI_U64, FIELD(epochs), .min = "0", .max = "1000000", .default_text = "0",
      .metavar = "N",
-     .help = "epochs to run, what is left of the first one counts as one; 0: one, or what --steps "
-             "takes"},
+     .help = "epochs to run, where the rest of the first counts as one; 0: one, or as many as "
+             "--steps needs"},
     {"steps", 0, CLI_U64, FIELD(steps), .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "stop after N batches; 0: at the end of the epochs"},
-    {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "where to begin"},
+    {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "where to start"},
 
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .group = "Machine", .help = "decoding threads; 0: one per CPU"},
     {"io", 0, CLI_ENUM, FIELD(io), .choices = engines, .default_text = "auto", .metavar = "NAME",
-     .help = "how files are read; auto: io_uring, or pread where there is none"},
+     .help = "how files are read; auto: io_uring, or pread if that is not available"},
     {"direct", 0, CLI_FLAG, FIELD(direct), .help = "read past the page cache (O_DIRECT)"},
     {"prefetch", 0, CLI_U64, FIELD(prefetch), .min = "1", .max = "64", .default_text = "3",
-     .metavar = "N", .help = "batches made ahead of the consumer"},
+     .metavar = "N", .help = "batches prepared ahead of the consumer"},
     {"consumer-ms", 0, CLI_DOUBLE, FIELD(consumer_ms), .min = "0", .max = "60000",
-     .default_text = "0", .metavar = "X", .help = "sleep after each batch, as a training step"},
+     .default_text = "0", .metavar = "X", .help = "sleep after each batch, like a training step"},
 
     {"digest", 0, CLI_FLAG, FIELD(digest), .group = "Results",
-     .help = "hash all that is delivered, in order"},
+     .help = "hash everything that is delivered, in order"},
     {"dump-ids", 0, CLI_STRING, FIELD(dump_ids), .metavar = "FILE",
-     .help = "write one JSON object a batch: epoch, step, rank, ids"},
+     .help = "write one JSON object per batch: epoch, step, rank, ids"},
     {"quarantine", 0, CLI_STRING, FIELD(quarantine), .metavar = "FILE",
-     .help = "append damaged samples, one JSON object each"},
+     .help = "append one JSON object per damaged sample"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
 };
 
 static const struct cli_program program = {
     .name = "ccbench loader",
-    .purpose = "measures the loader against the bare rate of its own decoding, augmenting and "
-               "tokenizing",
+    .purpose = "measures the loader against the rate of its decoding, augmenting and tokenizing "
+               "alone",
     .usage = (const char *const[]){"DIR [--json]", "--data DIR:WEIGHT --data DIR:WEIGHT", NULL},
     .examples = (const char *const[]){"ccbench loader cc3m --threads 8 --steps 200",
                                       "ccbench loader cc3m --augment none --digest --json",
@@ -119,17 +118,18 @@ static const struct cli_program program = {
     .notes =
         (const char *const[]){
             "The limit is the rate of the same functions over the same samples, called in a loop "
-            "on as many threads, on images that are in memory already (the first GiB of them). "
-            "Both rates count from the start of the threads to the last sample. cpu_s and "
-            "limit_cpu_s, the processor's time of all threads, compare them where other programs "
-            "run too.",
-            "With --digest the limit's threads hash what they make as well: the same work on both "
-            "sides.",
-            "The digest is an XXH64 over the pixels, tokens, lengths, labels and ids delivered. It "
-            "does not depend on threads, engine or the cut into batches.",
-            "stall_fraction is the share of the run that the consumer waited, the first batch "
-            "apart. peak_rss_bytes is that of the loader, before the limit is measured; rss_bytes "
-            "is what was in memory after every rss_batches batches of the run.",
+            "on as many threads, with the images (the first GiB of them) already in memory. Both "
+            "rates are measured from the start of the threads to the last sample. cpu_s and "
+            "limit_cpu_s, the CPU time of all threads, are comparable even while other programs "
+            "run.",
+            "With --digest the threads of the limit hash their results too, so that both sides do "
+            "the same work.",
+            "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
+            "does not depend on threads, engine or batch size.",
+            "stall_fraction is the share of the run that the consumer waited, without the first "
+            "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
+            "in "
+            "use after every rss_batches batches.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
@@ -138,7 +138,7 @@ static const struct cli_program program = {
 
 enum { MAX_RSS_SAMPLES = 64 };
 
-/* Memory in use over a run of any length: when the list is full, every second one is left out. */
+/* Memory in use over a run of any length: when the list is full, every second entry is dropped. */
 struct rss {
     uint64_t bytes[MAX_RSS_SAMPLES];
     uint64_t every_batches;
@@ -174,7 +174,7 @@ static enum status read_data(struct data_list *list,
                              struct error *err) {
     TRY(data_list_add(list, a->items, a->count, err));
     TRY(data_list_add(list, o->data.items, o->data.count, err));
-    return list->count > 0 ? STATUS_OK : error_set(err, STATUS_USAGE, "no dataset is named");
+    return list->count > 0 ? STATUS_OK : error_set(err, STATUS_USAGE, "name a dataset");
 }
 
 /* "EPOCH:STEP" */
@@ -189,7 +189,7 @@ static enum status read_from(struct loader_state *out, const char *text, struct 
             return STATUS_OK;
         }
     }
-    return error_set(err, STATUS_USAGE, "--from %s: want EPOCH:STEP", text);
+    return error_set(err, STATUS_USAGE, "--from requires EPOCH:STEP, not '%s'", text);
 }
 
 static enum status
@@ -201,8 +201,8 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
         TRY(loader_filter_parse(&opt->filter, o->filter, err));
     }
     if (o->rank >= o->ranks) {
-        return error_set(err, STATUS_USAGE, "--rank %" PRIu64 " of --ranks %" PRIu64, o->rank,
-                         o->ranks);
+        return error_set(err, STATUS_USAGE, "--rank %" PRIu64 " must be less than --ranks %" PRIu64,
+                         o->rank, o->ranks);
     }
     bool is_evaluation = opt->augment == AUGMENT_EVAL_SQUASH || opt->augment == AUGMENT_EVAL_CROP;
     bool is_pairs = opt->augment == AUGMENT_SIMCLR;
@@ -266,7 +266,7 @@ static void sample_rss(struct rss *r, uint64_t batches) {
 
 /* --- the consumer --- */
 
-/* Sample by sample, so that the cut into batches does not matter. */
+/* Sample by sample, so that the batch size does not matter. */
 static void digest_batch(struct consumer *c, const struct loader_batch *b) {
     size_t pixels = (size_t)c->opt->image_size_px * c->opt->image_size_px * 3;
     size_t tokens = c->opt->max_tokens;
@@ -326,7 +326,7 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
     enum status s = STATUS_OK;
     while (s == STATUS_OK && (c->o->steps == 0 || r->batches < c->o->steps)) {
         if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            return error_set(err, STATUS_INTERRUPTED, "interrupted");
         }
         s = loader_acquire(l, &b, err);
         if (s == STATUS_OK) {
@@ -387,8 +387,7 @@ static enum status print_json(const struct result *r,
                               const struct loader_options *opt,
                               struct error *err) {
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_u64(&w, "pairs", r->pairs);
     json_double(&w, "pairs_per_s", r->pairs_per_s);
     json_double(&w, "limit_pairs_per_s", r->limit_pairs_per_s);
@@ -431,14 +430,7 @@ static enum status print_json(const struct result *r,
     json_u64(&w, "corrupt", r->stats.corrupt_count);
     json_u64(&w, "requests", r->stats.requests_count);
     json_u64(&w, "retried_reads", r->stats.retried_reads_count);
-    json_close_object(&w);
-    json_newline(&w);
-    enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        fwrite(w.out.data, 1, w.out.size_bytes, stdout);
-    }
-    json_writer_fini(&w);
-    return s;
+    return cli_end_json(&w, err);
 }
 
 static void
@@ -486,8 +478,7 @@ static void close_consumer(struct consumer *c) {
     json_writer_fini(&c->line);
 }
 
-/* The loader tells the fingerprint that the state needs, so it is opened first and then sent to the
- * place. */
+/* Opens the loader, which knows the fingerprint that a state needs, and then seeks. */
 static enum status open_at(struct loader **out,
                            struct loader_state *place,
                            const struct data_list *list,
@@ -498,7 +489,7 @@ static enum status open_at(struct loader **out,
     if (o->from != NULL) {
         TRY(read_from(&from, o->from, err));
     }
-    /* An epoch has one batch at least. */
+    /* An epoch has at least one batch. */
     opt->epochs = from.epoch + (o->epochs != 0 ? o->epochs : o->steps != 0 ? o->steps + 1 : 1);
     TRY(loader_open_mix(out, list->items, list->count, opt, err));
     *place = loader_state(*out);
@@ -507,7 +498,7 @@ static enum status open_at(struct loader **out,
     return o->from != NULL ? loader_seek(*out, place, err) : STATUS_OK;
 }
 
-/* Sent to the end, the loader has nothing to make ahead while the limit is measured. */
+/* Seeks to the end, so that the loader prepares nothing while the limit is measured. */
 static enum status rest(struct loader *l, const struct loader_options *opt, struct error *err) {
     struct loader_state end = loader_state(l);
     end.epoch = opt->epochs;
@@ -515,62 +506,52 @@ static enum status rest(struct loader *l, const struct loader_options *opt, stru
     return loader_seek(l, &end, err);
 }
 
-static enum status run(const struct options *o, const struct data_list *list, struct error *err) {
+static enum status
+measure(const struct options *o, const struct data_list *list, struct error *err) {
     struct result r = {0};
     struct loader *l = NULL;
     struct loader_options opt;
     struct loader_state place;
     struct consumer consumer = {.o = o, .opt = &opt};
     struct log_sink log = log_stderr("ccbench", LOG_LEVEL_INFO);
+    enum status s;
     TRY(loader_options_of(&opt, o, err));
     opt.log = &log;
     int64_t begin_ns = clock_now_ns();
-    enum status s = open_at(&l, &place, list, &opt, o, err);
+    TRY_OR_FAIL(s, open_at(&l, &place, list, &opt, o, err));
     r.open_s = (double)(clock_now_ns() - begin_ns) / 1e9;
-    if (s == STATUS_OK) {
-        loader_info(l, &r.info);
-        s = open_consumer(&consumer, err);
-    }
-    if (s == STATUS_OK) {
-        s = run_loader(&r, l, &consumer, err);
-    }
-    close_consumer(&consumer);
-    if (s == STATUS_OK) {
-        s = rest(l, &opt, err);
-    }
-    if (s == STATUS_OK) {
-        s = measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step, o->digest,
-                          err);
-    }
-    loader_close(l);
-    TRY(s);
+    loader_info(l, &r.info);
+    TRY_OR_FAIL(s, open_consumer(&consumer, err));
+    TRY_OR_FAIL(s, run_loader(&r, l, &consumer, err));
+    TRY_OR_FAIL(s, rest(l, &opt, err));
+    TRY_OR_FAIL(s, measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step,
+                                 o->digest, err));
     if (o->json) {
-        TRY(print_json(&r, o, &opt, err));
+        s = print_json(&r, o, &opt, err);
     } else {
         print_text(&r, o, &opt);
     }
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        return error_set_errno(err, "cannot write to stdout");
+fail:
+    close_consumer(&consumer);
+    loader_close(l);
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    cli_signals_install();
+    struct data_list *list = calloc(1, sizeof(*list));
+    if (list == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    return STATUS_OK;
+    enum status s = read_data(list, options, a, err);
+    if (s == STATUS_OK) {
+        s = measure(options, list, err);
+    }
+    free(list);
+    return s;
 }
 
 int ccbench_loader(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&program, s, &err);
-    }
-    cli_signals_install();
-    struct data_list *list = calloc(1, sizeof(*list));
-    s = list != NULL ? read_data(list, &o, &a, &err)
-                     : error_set(&err, STATUS_NOMEM, "out of memory");
-    if (s == STATUS_OK) {
-        s = run(&o, list, &err);
-    }
-    free(list);
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,0 +1,61 @@
+/*
+ * What the measurements of the loader and of the decoder share: images read from shards, and a
+ * function run on several threads.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "tools/ccbench/ccbench_internal.h"
+
+enum status bench_read_span(uint8_t **out,
+                            const char *path,
+                            const struct dataset_sample *sample,
+                            struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct file *f = NULL;
+    size_t got = 0;
+    *out = malloc(sample->image_span_bytes);
+    if (*out == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the images");
+    }
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->pread(f, *out, &got, sample->image_span_bytes, sample->image_offset, err);
+    fs->close(f);
+    TRY(s);
+    if (got != sample->image_span_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: the file ends inside an image", path);
+    }
+    return STATUS_OK;
+}
+
+enum status bench_run_threads(void *items,
+                              size_t item_bytes,
+                              uint32_t count,
+                              void *(*work)(void *item),
+                              struct error *err) {
+    enum status s = STATUS_OK;
+    uint32_t started = 0;
+    for (; started < count && s == STATUS_OK; started++) {
+        struct bench_worker *w = (struct bench_worker *)((char *)items + started * item_bytes);
+        w->status = STATUS_OK;
+        int e = pthread_create(&w->thread, NULL, work, w);
+        if (e != 0) {
+            s = error_set(err, STATUS_NOMEM, "cannot start a thread: %s", strerror(e));
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < started; i++) {
+        struct bench_worker *w = (struct bench_worker *)((char *)items + i * item_bytes);
+        pthread_join(w->thread, NULL);
+        if (s == STATUS_OK && w->status < STATUS_OK) {
+            s = w->status;
+            *err = w->err;
+        }
+    }
+    if (s == STATUS_OK && cli_interrupted()) {
+        s = error_set(err, STATUS_INTERRUPTED, "interrupted");
+    }
+    return s;
+}
