@@ -1,15 +1,15 @@
 /*
- * ccbench: measures parts of ccstream on this machine, each next to its own limit.
+ * ccbench: measures parts of ccstream on this machine, each against its own limit.
  */
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/cli/openmp_wait.h"
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"loader", "pairs per second, beside the limit of this machine", ccbench_loader},
-        {"ops", "every operator, beside a matrix product and a copy", ccbench_ops},
-        {"decode", "bare JPEG decoding, in images and MB per second and core", ccbench_decode},
-        {"step", "training steps, operator by operator, beside the convolutions alone",
+        {"loader", "the loader's pairs per second, and this machine's limit", ccbench_loader},
+        {"ops", "every operator, compared with a matrix product and a copy", ccbench_ops},
+        {"decode", "JPEG decoding alone, in images and MB per second and core", ccbench_decode},
+        {"step", "training steps, operator by operator, compared with their convolutions alone",
          ccbench_step},
     };
     static const char *const examples[] = {
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     };
     static const struct cli_suite suite = {
         .name = "ccbench",
-        .purpose = "measure on this machine",
+        .purpose = "measures the speed of ccstream on this machine",
         .commands = commands,
         .command_count = CLI_COUNT(commands),
         .examples = examples,

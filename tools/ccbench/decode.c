@@ -35,7 +35,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccbench decode",
-    .purpose = "measures the bare decoding of a dataset's JPEGs, in pictures and bytes a second "
+    .purpose = "measures the decoding of a dataset's JPEGs, in pictures and bytes per second "
                "and core",
     .usage = (const char *const[]){"DIR [--threads N] [--json]", NULL},
     .notes =

@@ -1,6 +1,6 @@
 /*
- * ccdump: looks into datasets, shards, plain tars and checkpoints. Every answer goes to stdout, as
- * text for people or as JSON.
+ * ccdump: inspects datasets, shards, plain tars and checkpoints. Results go to stdout, as text or
+ * as JSON.
  */
 #include <signal.h>
 
@@ -8,15 +8,15 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"info", "what a dataset, a shard or a tar holds", ccdump_info},
+        {"info", "a summary of a dataset, a shard or a tar", ccdump_info},
         {"ls", "a line per sample, or per shard", ccdump_ls},
         {"show", "one sample: picture, captions, metadata, facts", ccdump_show},
         {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
         {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
         {"verify", "read and check everything", ccdump_verify},
-        {"cat", "samples as a plain tar, or a part of one sample", ccdump_cat},
+        {"cat", "samples as a plain tar, or parts of samples", ccdump_cat},
         {"extract", "samples as files in a folder", ccdump_extract},
-        {"state", "what a checkpoint keeps for every sample", ccdump_state},
+        {"state", "what a checkpoint stores for every sample", ccdump_state},
         {"popularity", "the samples with the largest and smallest learned popularity",
          ccdump_popularity},
     };
@@ -34,12 +34,13 @@ int main(int argc, char **argv) {
     };
     static const struct cli_suite suite = {
         .name = "ccdump",
-        .purpose = "looks into datasets, single shards, plain WebDataset tars, and checkpoints",
+        .purpose = "inspects datasets, single shards, plain WebDataset tars and checkpoints",
         .commands = commands,
         .command_count = CLI_COUNT(commands),
         .examples = examples,
     };
-    /* "ccdump ls DIR | head" ends quietly, also where the parent ignores the signal. */
+    /* So that "ccdump ls DIR | head" ends quietly, even if the parent process ignores the signal.
+     */
     signal(SIGPIPE, SIG_DFL);
     return cli_suite_main(&suite, argc, argv);
 }

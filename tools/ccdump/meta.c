@@ -1,6 +1,6 @@
 /*
- * JSON for people: a member per line, nested ones indented, texts wrapped, nothing in it that a
- * terminal would obey.
+ * Readable JSON: a member per line, nested ones indented, texts wrapped, without control sequences
+ * for the terminal.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { STEP = 2, MAX_INDENT = 40 };
 
 struct printer {
     size_t columns;
-    bool fresh; /* the cursor stands at the indent of the line to come */
+    bool fresh; /* the cursor is at the indent already */
 };
 
 static void begin_line(struct printer *p, size_t indent) {
@@ -23,7 +23,7 @@ static void begin_line(struct printer *p, size_t indent) {
     p->fresh = false;
 }
 
-/* Numbers, true, false and null in JSON's own words. */
+/* Numbers, true, false and null, written as JSON. */
 static void put_word(const struct json_value *v, size_t at, size_t columns) {
     struct json_writer w;
     uint64_t u = 0;
@@ -48,7 +48,7 @@ static void put_word(const struct json_value *v, size_t at, size_t columns) {
 
 static void put_value(struct printer *p, const struct json_value *v, size_t indent, size_t at);
 
-/* `head` is the member's name or a dash; what follows stands behind it or below it. */
+/* `head` is the member's name or a dash; the value follows on the same line or below. */
 static void put_member(struct printer *p,
                        const char *head,
                        const char *colon,
@@ -67,7 +67,7 @@ static void put_member(struct printer *p,
     }
 }
 
-/* A scalar or an empty list goes behind column `at`; others have lines of their own. */
+/* A scalar or an empty list starts at column `at`; other values have lines of their own. */
 static void put_value(struct printer *p, const struct json_value *v, size_t indent, size_t at) {
     size_t size_bytes = 0;
     const char *text = json_value_string(v, &size_bytes);

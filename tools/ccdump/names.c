@@ -1,6 +1,6 @@
 /*
- * Names are remembered by their hash alone. Two that share one would only give a name with an id
- * behind it where the bare key was free.
+ * Names are remembered only by their hashes. If two names share a hash, the second gets the id
+ * appended although the bare key was free, which does no harm.
  */
 #include "tools/ccdump/names.h"
 
@@ -46,7 +46,7 @@ static enum status grow(struct names *n, struct error *err) {
     return STATUS_OK;
 }
 
-/* Whether the name was free; it no longer is. */
+/* Takes the name; whether it was free. */
 static bool take(struct names *n, const char *name) {
     uint64_t hash = hash64(name, strlen(name));
     bool fresh = insert(n->hashes, n->capacity, hash != 0 ? hash : 1);
@@ -54,7 +54,7 @@ static bool take(struct names *n, const char *name) {
     return fresh;
 }
 
-/* The end of a long key is kept: names differ there. */
+/* Keeps the end of a long key, where names differ. */
 static void make_safe(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
     size_t size_bytes = strlen(key);
     if (size_bytes > SHARD_MAX_KEY_BYTES) {

@@ -1,10 +1,10 @@
 /*
- * names: file names for samples: the key made safe, and no name given twice.
+ * names: unique and safe file names made from the keys of samples.
  *
  * Threading : single-owner.
  * Ownership : the caller's storage; names_fini releases what it points at.
  * Untrusted : keys. A name holds 1 to SHARD_MAX_KEY_BYTES printable ASCII characters without space,
- *             dot, slash or backslash, so it cannot leave the folder it is put in.
+ *             dot, slash or backslash, so it cannot lead out of a folder.
  */
 #ifndef TOOLS_CCDUMP_NAMES_H
 #define TOOLS_CCDUMP_NAMES_H
@@ -15,16 +15,16 @@
 #include "formats/base/status.h"
 #include "formats/shard/shard.h"
 
-/* Hashes of the names given out: eight bytes each, at most half full. */
+/* Hashes of the names in use, eight bytes each; the table is at most half full. */
 struct names {
-    uint64_t *hashes; /* (capacity), 0: free */
+    uint64_t *hashes; /* (capacity); 0: free */
     size_t capacity, used;
 };
 
 void names_fini(struct names *n); /* accepts an all-zero one */
 
-/* The name of the sample with this key and id: the key, or where that is taken the key with the id
- * behind it. Returns OK or NOMEM. */
+/* The name of the sample with this key and id: the key, or if that is in use the key and the id.
+ * Returns OK or NOMEM. */
 enum status names_take(struct names *n,
                        char out[SHARD_MAX_KEY_BYTES + 1],
                        const char *key,

@@ -1,6 +1,6 @@
 /*
- * A character cell is about twice as high as it is wide, so half a cell is about a square pixel.
- * Colours are named only where they change, which halves what flat areas cost.
+ * A character cell is about twice as high as wide, so half a cell is about a square pixel. Colour
+ * codes are written only where a colour changes, which halves the size of flat areas.
  */
 #include "tools/ccdump/preview.h"
 
@@ -48,7 +48,7 @@ static int square(int v) {
     return v * v;
 }
 
-/* The step of the colour cube (0, 95, 135, 175, 215, 255) next to a level. */
+/* The nearest step of the colour cube (0, 95, 135, 175, 215, 255). */
 static int cube_step(int level) {
     return level < 48 ? 0 : level < 115 ? 1 : (level - 35) / 40;
 }
@@ -66,7 +66,7 @@ int preview_nearest_256(uint8_t red, uint8_t green, uint8_t blue) {
     return grey < cube ? 232 + step : 16 + 36 * r + 6 * g + b;
 }
 
-/* "38" is the colour of the character, "48" that of its ground. */
+/* `what`: "38" for the colour of the character, "48" for its background. */
 static enum status put_colour(struct byte_buffer *out,
                               const char *what,
                               const uint8_t *pixel,
@@ -80,7 +80,7 @@ static enum status put_colour(struct byte_buffer *out,
     return byte_buffer_append(out, text, (size_t)n, err);
 }
 
-/* Rows 2 * line and 2 * line + 1; where the lower one is missing, the ground stays as it is. */
+/* Rows 2 * line and 2 * line + 1; without a lower row the background stays as it is. */
 static enum status put_line(struct byte_buffer *out,
                             const struct image_view *pixels,
                             int32_t line,

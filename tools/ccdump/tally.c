@@ -1,6 +1,6 @@
 /*
- * An open-addressing table of (value, count) while numbers come in; sorted once they are all there,
- * everything else is one walk over it.
+ * An open-addressing table of (value, count) while numbers are added. It is sorted once after the
+ * last one; everything else is one loop over it.
  */
 #include "tools/ccdump/tally.h"
 
@@ -9,7 +9,8 @@
 
 enum {
     FIRST_CAPACITY = 256,
-    OUTLIER_SHARE = 200, /* one in so many, at each end, does not decide where the edges are */
+    OUTLIER_SHARE =
+        200, /* one in so many at each end is an outlier, which does not move the edges */
 };
 
 /* Fibonacci hashing: the upper bits of the product are well mixed. Capacity is a power of two. */
@@ -95,7 +96,7 @@ uint64_t tally_median(const struct tally *t) {
     return value_at(t, (t->count - 1) / 2);
 }
 
-/* The least of 1, 2, 5, 10, 20, ... that is not below `width`. */
+/* The least of 1, 2, 5, 10, 20, ... that is at least `width`. */
 static uint64_t round_width(uint64_t width) {
     uint64_t power = 1;
     while (power < width && power <= UINT64_MAX / 100) {

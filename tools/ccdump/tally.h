@@ -1,9 +1,9 @@
 /*
- * tally: how often each number occurs, exactly, and what follows from it: least, mean,
- * median, greatest, and a histogram with round edges.
+ * tally: counts exactly how often each number occurs, and computes the median and a histogram with
+ * round edges.
  *
- * Memory goes with the distinct numbers, not with how many are added: widths or caption lengths of
- * twelve million samples are a few thousand.
+ * Memory grows with the distinct numbers, not with how many are added: the widths or caption
+ * lengths of twelve million samples have a few thousand distinct values.
  *
  * Threading : single-owner.
  * Ownership : the caller's storage; tally_fini releases what it points at.
@@ -17,11 +17,11 @@
 #include "formats/base/status.h"
 
 struct tally_entry {
-    uint64_t value, count; /* count 0: a free place */
+    uint64_t value, count; /* count 0: a free entry */
 };
 
 struct tally {
-    struct tally_entry *entries; /* (capacity) hashed; (used) by ascending value once sorted */
+    struct tally_entry *entries; /* (capacity) hashed; once sorted, (used) by ascending value */
     size_t capacity, used;
     uint64_t count; /* numbers added */
     double sum;
@@ -29,12 +29,12 @@ struct tally {
 
 enum { TALLY_MAX_BITS = 53 }; /* of a number */
 
-/* Zero-initialise before the first one. Requires value < 2^TALLY_MAX_BITS, and that tally_sort was
- * not called. Returns OK or NOMEM. */
+/* The tally must be all zero before the first number. Requires value < 2^TALLY_MAX_BITS, and that
+ * tally_sort was not called. Returns OK or NOMEM. */
 enum status tally_add(struct tally *t, uint64_t value, struct error *err);
 void tally_fini(struct tally *t);
 
-/* Ends the adding: entries[0 .. used) are by ascending value. */
+/* After the last number: sorts entries[0 .. used) by value. */
 void tally_sort(struct tally *t);
 
 /* The lower median. Requires a sorted tally with count > 0. */
@@ -42,17 +42,17 @@ uint64_t tally_median(const struct tally *t);
 
 enum { TALLY_MAX_BINS = 24 };
 
-/* Bin i counts the numbers in [edges[i], edges[i + 1]); all are of one width but the first and the
- * last, which also take what lies beyond the round edges, so that a few far outliers do not squeeze
- * the rest into one bin. */
+/* Bin i counts the numbers in [edges[i], edges[i + 1]). All bins have the same width but the first
+ * and the last, which include outliers, so that a few of them do not squeeze the rest into one bin.
+ */
 struct tally_histogram {
-    uint64_t edges[TALLY_MAX_BINS + 1]; /* edges[0] the least number, the last one beyond all */
+    uint64_t edges[TALLY_MAX_BINS + 1]; /* edges[0]: the least number; the last one is above all */
     uint64_t counts[TALLY_MAX_BINS];
     size_t bin_count; /* 0 for an empty tally */
 };
 
-/* Of a sorted tally: about `wanted_bins` bins, at most TALLY_MAX_BINS, whose edges are multiples of
- * 1, 2 or 5 times a power of ten. Requires 1 <= wanted_bins <= TALLY_MAX_BINS - 4. */
+/* The histogram of a sorted tally: about `wanted_bins` bins, at most TALLY_MAX_BINS, with edges at
+ * multiples of 1, 2 or 5 times a power of ten. Requires 1 <= wanted_bins <= TALLY_MAX_BINS - 4. */
 void tally_histogram(struct tally_histogram *out, const struct tally *t, size_t wanted_bins);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What people see while a program runs, and how they stop it. The progress line is drawn over
- * itself with a carriage return, and only where somebody can look: on a terminal.
+ * Progress, readable numbers and signals. The progress line is redrawn in place with a carriage
+ * return, and only on a terminal.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -58,7 +58,7 @@ void cli_progress_update(struct cli_progress *p,
     struct winsize size;
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
         size.ws_col < sizeof line) {
-        line[size.ws_col - 1] = '\0'; /* a line that wraps is not drawn over */
+        line[size.ws_col - 1] = '\0'; /* a wrapped line could not be redrawn in place */
     }
     size_t width = strlen(line);
     size_t blank = p->drawn_width > width ? p->drawn_width - width : 0;
@@ -114,18 +114,18 @@ const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds) {
     return out;
 }
 
-/* Set by the handler, read by every thread; a lone flag, so any order will do. */
+/* Set by the handler, read by every thread; relaxed, because it orders no other memory. */
 static atomic_int interrupted;
 
-/* The second signal finds the default action in place and ends the process. */
+/* Restores the default action, so that the second signal ends the process. */
 static void on_signal(int number) {
     atomic_store_explicit(&interrupted, 1, memory_order_relaxed);
     signal(number, SIG_DFL);
 }
 
-/* Handlers run on a stack of their own: oneDNN's generated kernels keep numbers below the stack
- * pointer, further than the ABI promises to leave alone, and a handler on their stack would write
- * over them. */
+/* Handlers run on a stack of their own: oneDNN's generated kernels keep data below the stack
+ * pointer, beyond the red zone that the ABI protects, and a handler on their stack would overwrite
+ * it. */
 static void install_stack(void) {
     static char memory[64 * 1024];
     stack_t stack;
@@ -147,7 +147,8 @@ void cli_signals_install(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    /* A closed pipe behind stdout is a write error with a message, not a silent death. */
+    /* A closed pipe on stdout becomes a write error with a message instead of ending the process.
+     */
     signal(SIGPIPE, SIG_IGN);
 }
 

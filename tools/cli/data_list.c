@@ -1,5 +1,5 @@
 /*
- * data_list: texts to datasets; what a text means is the loader's business.
+ * data_list: the loader parses each text.
  */
 #include "tools/cli/data_list.h"
 

@@ -2,7 +2,7 @@
  * data_list: the datasets that --data names, each "DIR" or "DIR:WEIGHT".
  *
  * Threading : single-owner.
- * Ownership : items point into the list itself, which must stay where it is.
+ * Ownership : items point into the list itself, which must not move.
  */
 #ifndef TOOLS_CLI_DATA_LIST_H
 #define TOOLS_CLI_DATA_LIST_H
@@ -11,15 +11,15 @@
 #include "formats/base/status.h"
 #include "loader/loader.h"
 
-/* Large: never on the stack. */
+/* Too large for the stack. */
 struct data_list {
     struct loader_source items[LOADER_MAX_SOURCES];
     uint32_t count;
     char directories[LOADER_MAX_SOURCES][PATH_MAX_BYTES];
 };
 
-/* Appends `count` texts to an all-zero or begun list. Returns OK or USAGE (too many, or a weight
- * out of range). */
+/* Appends the datasets that `count` texts name. The list must be all zero before the first call.
+ * Returns OK or USAGE (too many, or a weight out of range). */
 enum status
 data_list_add(struct data_list *list, const char *const *texts, size_t count, struct error *err);
 

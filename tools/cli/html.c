@@ -1,5 +1,5 @@
 /*
- * html: a little style, escaping, and pictures as base64 of small JPEGs.
+ * html: a style sheet, escaped text, and pictures as small JPEGs in base64.
  */
 #include "tools/cli/html.h"
 
@@ -91,7 +91,7 @@ static void append_base64(struct html_page *p, const uint8_t *data, size_t size_
     }
 }
 
-/* The picture as a small JPEG. */
+/* Encodes the picture as a small JPEG. */
 static enum status make_small(struct html_page *p,
                               struct byte_buffer *jpeg,
                               const void *data,

@@ -1,9 +1,9 @@
 /*
- * html: pages that hold their pictures: one file that a browser shows without anything beside it.
+ * html: a page in one file that contains its pictures.
  *
  * Threading : single-owner.
  * Ownership : the page owns its text until html_fini.
- * Untrusted : texts and pictures: texts are escaped, pictures decoded and made anew.
+ * Untrusted : texts, which are escaped, and pictures, which are decoded and encoded again.
  */
 #ifndef TOOLS_CLI_HTML_H
 #define TOOLS_CLI_HTML_H
@@ -19,22 +19,22 @@ enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192 };
 struct html_page {
     struct byte_buffer out;
     struct image_decoder *decoder;
-    enum status status; /* of the first call that failed; later ones do nothing */
+    enum status status; /* of the first call that failed; later calls do nothing */
     struct error error;
 };
 
-/* Begins a page. What goes wrong is reported by html_write. */
+/* Begins a page. html_write reports failures of this and all other functions. */
 void html_init(struct html_page *p, const char *title);
 void html_fini(struct html_page *p);
 
-/* Markup as it is, with printf's formats for numbers; texts from outside go through html_text. */
+/* Appends markup with printf formats for numbers. Untrusted texts must go through html_text. */
 void html_markup(struct html_page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A text, escaped. */
+/* Appends a text, escaped. */
 void html_text(struct html_page *p, const char *text, size_t size_bytes);
 
-/* A picture as an <img> whose longer side is at most HTML_IMAGE_PX; one that does not decode as a
- * note that says so. */
+/* Appends a picture as an <img> with a longer side of at most HTML_IMAGE_PX, or the reason why it
+ * does not decode. */
 void html_image(struct html_page *p, const void *data, size_t size_bytes);
 
 /* Ends the page and writes it atomically. Returns OK, IO, NOMEM or LIMIT. */

@@ -1,5 +1,5 @@
 /*
- * openmp_wait: one variable of the environment and one exec.
+ * openmp_wait: one environment variable and one exec.
  */
 #include "tools/cli/openmp_wait.h"
 
