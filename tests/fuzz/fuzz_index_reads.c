@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/tensors/safetensors.h"
+#include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

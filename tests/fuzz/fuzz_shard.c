@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/shard/shard_reader.h"
+#include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/shard/shard_foreign.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/shard/tar_walk_internal.h"
+#include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/tokenizer/token_cache.h"
+#include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
 static struct error err;

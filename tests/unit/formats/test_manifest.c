@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
 static struct error err;

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "formats/base/bytes.h"
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
 static const float weight[6] = {1.0f, -2.0f, 3.5f, 0.0f, 1e-30f, 7.0f};

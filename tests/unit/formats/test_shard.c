@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/shard/shard_foreign.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/shard/shard_writer.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
 

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
 static struct error err;

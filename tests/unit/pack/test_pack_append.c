@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/dataset/dataset.h"
 #include "formats/dataset/dataset_tokenizer.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
 #include "pack/pack.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 

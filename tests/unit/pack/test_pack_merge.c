@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/dataset/dataset.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

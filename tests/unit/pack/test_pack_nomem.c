@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "pack/index/index_tar.h"
 #include "pack/merge/merge.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/test.h"
 

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/dataset/dataset.h"
 #include "pack/merge/merge.h"
 #include "pack/pack_internal.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"

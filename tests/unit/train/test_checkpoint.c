@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/file_memory.h"
 #include "formats/base/hash.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 #include "train/model/pretrained.h"
 #include "train/run/checkpoint.h"

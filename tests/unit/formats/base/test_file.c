@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/base/file_memory.h"
+#include "tests/support/file_fault.h"
+#include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
 static struct file_system *memory(void) {

@@ -1,9 +1,9 @@
 /*
- * Passes every call on to another file system and makes one of them fail. A test runs an operation
- * once to count its mutating calls, then once per call with the fault there: so that every write
- * path is seen to fail at every place it can.
+ * Forwards every call to another file system and makes one of them fail. A test runs an operation
+ * once to count its mutating calls, then once per call with the fault there, so that every write
+ * path fails at every place where it can.
  */
-#include "formats/base/file_memory.h"
+#include "tests/support/file_fault.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct file {
     struct file *inner;
 };
 
-/* Counts a call of the sort that the fault is for; true when it must fail. */
+/* Counts a call if the fault is for calls of its kind. Returns whether it must fail. */
 static bool count_call(struct fault *f, bool reads) {
     pthread_mutex_lock(&f->lock);
     bool counts = reads == (f->kind == FILE_FAULT_READ);
@@ -39,7 +39,7 @@ static bool fails(struct fault *f) {
     return count_call(f, false);
 }
 
-/* A call that only looks. */
+/* A call that only reads. */
 static bool fails_reading(struct fault *f) {
     return count_call(f, true);
 }
@@ -208,7 +208,7 @@ fault_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     return f->inner->truncate(f->inner->context, path, size_bytes, err);
 }
 
-/* Changes nothing on a disk, so it is no place for a fault. */
+/* Never fails here: it changes nothing on a disk. */
 static enum status
 fault_lock_directory(void *context, struct file **lock, const char *path, struct error *err) {
     struct fault *fault = context;

@@ -9,7 +9,7 @@
  * are whole paths in one table each (tests hold dozens of files, so a linear search is enough); a
  * node lives as long as a name or an open file leads to it.
  */
-#include "formats/base/file_memory.h"
+#include "tests/support/file_memory.h"
 
 #include <pthread.h>
 #include <stdio.h>
