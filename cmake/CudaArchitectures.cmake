@@ -3,8 +3,8 @@
 # GPUs compile by themselves. Toolkits before 12.8 do not know B200 (100).
 function(ccs_cuda_architectures out version)
   if(version VERSION_LESS 12.8)
-    set(${out} "80-real;90a-real;90-virtual" PARENT_SCOPE)
+    set(${out} "80-real;90" PARENT_SCOPE)
   else()
-    set(${out} "80-real;90a-real;100" PARENT_SCOPE)
+    set(${out} "80-real;90-real;100" PARENT_SCOPE)
   endif()
 endfunction()

@@ -137,28 +137,6 @@ static enum status check_conv_shapes(const char *op,
     return check_like(op, "pre", pre, out, err);
 }
 
-static enum status check_deferrals(const char *op,
-                                   const struct tensor *in,
-                                   const struct tensor *residual,
-                                   const struct conv_bn_params *p,
-                                   struct error *err) {
-    const struct conv_bn_deferral *take = p->take_residual;
-    if (p->defer != NULL && (!p->training || tensor_wanted(residual))) {
-        return error_set(err, STATUS_INVALID, "%s: defer is for training without a residual", op);
-    }
-    if (p->take_in != NULL && p->take_in->given) {
-        TRY(check_like(op, "take_in->pre", &p->take_in->pre, in, err));
-    }
-    if (take == NULL || !take->given) {
-        return STATUS_OK;
-    }
-    if (!tensor_wanted(residual) || take->act != ACTIVATION_NONE) {
-        return error_set(err, STATUS_INVALID,
-                         "%s: take_residual comes with a residual that has no activation", op);
-    }
-    return check_like(op, "take_residual->pre", &take->pre, residual, err);
-}
-
 enum status check_conv_bn(const struct tensor *out,
                           const struct tensor *pre,
                           const struct tensor *mean,
@@ -193,29 +171,7 @@ enum status check_conv_bn(const struct tensor *out,
     if (tensor_wanted(residual)) {
         TRY(check_like(op, "residual", residual, out, err));
     }
-    return check_deferrals(op, in, residual, p, err);
-}
-
-static enum status check_handoffs(const char *op,
-                                  const struct tensor *din,
-                                  const struct tensor *dout,
-                                  const struct tensor *in,
-                                  const struct conv_bn_params *p,
-                                  struct error *err) {
-    const struct conv_bn_handoff *give = p->give;
-    if (p->take != NULL && p->take->given) {
-        TRY(check_like(op, "take->pre", p->take->pre, dout, err));
-    }
-    if (give == NULL) {
-        return STATUS_OK;
-    }
-    if (!tensor_wanted(din)) {
-        return error_set(err, STATUS_INVALID, "%s: give goes with din, which is not wanted", op);
-    }
-    const enum dtype param = param_dtype(in->dtype);
-    TRY(check_like(op, "give->pre", give->pre, in, err));
-    TRY(check_tensor(op, "give->mean", give->mean, param, 1, in->shape[3], 0, 0, 0, err));
-    return check_tensor(op, "give->rstd", give->rstd, param, 1, in->shape[3], 0, 0, 0, err);
+    return STATUS_OK;
 }
 
 enum status check_conv_bn_bwd(const struct tensor *din,
@@ -259,7 +215,7 @@ enum status check_conv_bn_bwd(const struct tensor *din,
         TRY(check_tensor(op, vectors[i].name, vectors[i].t, param_dtype(in->dtype), 1, channels, 0,
                          0, 0, err));
     }
-    return check_handoffs(op, din, dout, in, p, err);
+    return STATUS_OK;
 }
 
 enum status check_pool(const char *op,

@@ -73,39 +73,6 @@ struct segments {
     const struct tensor *starts, *lengths; /* (N) i32, on the device */
 };
 
-/* A gradient on its way from one conv_bn_bwd to the next: the unit that it reaches has as its `out`
- * the `in` of the call that gives it. Giving, a device may do part of the taker's work while it
- * writes din: apply the mask of the ReLU, and add up what the batch norm needs. It says so in
- * `given`, and then din is masked. Otherwise it leaves `given` false and does nothing.
- *
- * Between the two calls nothing else is given, and din is neither moved nor changed. The taker sets
- * `given` back.
- */
-struct conv_bn_handoff {
-    const struct tensor *pre, *mean, *rstd; /* of the taker: like in; (I) */
-    enum activation act;                    /* of the taker */
-    bool given;                             /* set by the device, false at first */
-    int32_t sums_count;                     /* the device's own */
-};
-
-/* An out on its way from the conv_bn that gives it to the one call that reads it, as its in or its
- * residual. Giving, a device leaves out unwritten and says so in `given`; taking, it computes what
- * out would hold, rounded as it would be stored, so that the bits are the same either way. An in
- * is then written as well, for the backward pass; a residual is not: only a unit with
- * ACTIVATION_NONE, whose backward pass does not read its out, may give that. Otherwise the device
- * leaves `given` false and does nothing.
- *
- * In training and without a residual of the giver's own. Between the two calls the giver's pre,
- * mean, rstd, gamma and beta are neither moved nor changed, and nothing else reads out. The taker
- * sets `given` back.
- */
-struct conv_bn_deferral {
-    bool given;        /* set by the device, false at first */
-    struct tensor pre; /* the device's own, of the giver, from here on */
-    const float *mean, *rstd, *gamma, *beta;
-    enum activation act;
-};
-
 struct conv_bn_params {
     int32_t stride;      /* >= 1, both directions */
     int32_t pad;         /* zeros on every side */
@@ -113,12 +80,6 @@ struct conv_bn_params {
     bool training;  /* true: batch statistics, running ones updated; false: running ones used */
     float eps;      /* 1e-5 */
     float momentum; /* weight of the NEW value in the running statistics, 0.1 */
-    /* Backward only, NULL: none. `take` comes with dout, `give` goes with din, which is then wanted
-     * and complete with this call. */
-    struct conv_bn_handoff *take, *give;
-    /* Forward only, NULL: none. `defer` goes with out, `take_in` and `take_residual` come with in
-     * and residual. */
-    struct conv_bn_deferral *defer, *take_in, *take_residual;
 };
 
 struct pool_params {
@@ -530,22 +491,11 @@ struct device {
     char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };
 
-/* cuda: convolutions that both cuDNN and kernels of our own can run: 1x1 ones in 16 bits. */
-enum own_convolutions {
-    OWN_WHERE_FASTER, /* as timed with autotune; cuDNN without */
-    OWN_NEVER,
-    OWN_ALWAYS, /* by mma.sync, which every chip has */
-    OWN_WGMMA   /* by wgmma on Hopper, by mma.sync elsewhere */
-};
-#define OWN_CONVOLUTIONS_NAMES                                                                     \
-    { "faster", "never", "always", "wgmma", NULL }
-
 struct device_options {
     int32_t threads_count; /* of a CPU device; 0 = all that the process may use */
     bool deterministic;    /* cuda: only library kernels that repeat to the bit; default true */
     bool tf32;             /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
     bool autotune;         /* cuda: time the kernels of every shape once, take the fastest; false */
-    enum own_convolutions own_convolutions; /* cuda; OWN_WHERE_FASTER */
     const char *plan_cache; /* cuda: folder where found plans are kept; NULL: nowhere */
 };
 

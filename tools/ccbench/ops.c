@@ -21,7 +21,6 @@ struct options {
     int type;
     int sizes;
     bool autotune;
-    int own_convolutions;
     const char *plan_cache;
     const char *only;
     const char *convolutions;
@@ -33,7 +32,6 @@ struct options {
 
 static const char *const type_names[] = {"f32", "bf16", "fp16", NULL};
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
 static const char *const size_names[] = {"auto", "small", "large", NULL};
 enum { SIZES_AUTO, SIZES_SMALL, SIZES_LARGE };
 
@@ -52,13 +50,6 @@ static const struct cli_option rows[] = {
              "at 224 px and 32 tokens, far beyond a GPU's cache; auto: small on cpu and cpu-ref"},
     {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
      .help = "cuda: time the kernels of every shape once, take the fastest"},
-    {"own-convolutions", 0, CLI_ENUM, CLI_FIELD(struct options, own_convolutions),
-     .choices = own_names, .default_text = "faster", .metavar = "WHEN",
-     .help =
-         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
-         "them so, or plans of cuDNN with channel sums; without it never), never, always, wgmma "
-         "(always, with Hopper's "
-         "instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
@@ -83,8 +74,6 @@ static const struct cli_program program = {
     .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
                                       "ccbench ops --type bf16 --json",
                                       "ccbench ops --device cuda --type bf16 --autotune",
-                                      "ccbench ops --device cuda --type bf16 --autotune --only "
-                                      "conv_bn --own-convolutions always",
                                       "ccbench ops --convolutions resnet50 --type bf16", NULL},
     .notes =
         (const char *const[]){
@@ -533,7 +522,6 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
     json_u64(&w, "threads", o->threads);
     json_string(&w, "type", type_names[o->type]);
     json_bool(&w, "autotune", o->autotune);
-    json_string(&w, "own_convolutions", own_names[o->own_convolutions]);
     const enum status s = measure_all(dev, o, &w, err);
     if (s != STATUS_OK) {
         json_writer_fini(&w);
@@ -583,7 +571,6 @@ static enum status run(const struct options *o, struct error *err) {
     device_options_default(&how);
     how.threads_count = (int32_t)o->threads;
     how.autotune = o->autotune;
-    how.own_convolutions = (enum own_convolutions)o->own_convolutions;
     how.plan_cache = o->plan_cache;
     TRY(device_open_with(&dev, o->device, &how, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);

@@ -27,8 +27,6 @@ static const char *const switch_choices[] = {"on", "off", NULL};
 
 #define FIELD(name) CLI_FIELD(struct step_options, name)
 
-static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
-
 static const struct cli_option rows[] = {
     {"tower", 0, CLI_ENUM, FIELD(tower), .default_text = "both", .choices = tower_choices,
      .metavar = "WHAT", .help = "the whole model with its loss, or one tower alone"},
@@ -76,13 +74,6 @@ static const struct cli_option rows[] = {
      .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"autotune", 0, CLI_FLAG, FIELD(autotune),
      .help = "cuda: time the kernels of every shape once, take the fastest"},
-    {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
-     .default_text = "faster", .metavar = "WHEN",
-     .help =
-         "cuda: our own kernels for 1x1 convolutions in 16 bits: faster (where --autotune finds "
-         "them so, or plans of cuDNN with channel sums; without it never), never, always, wgmma "
-         "(always, with Hopper's "
-         "instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
      .help = "cuda: keep the kernels found in DIR and read them from there"},
     {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,
@@ -267,7 +258,6 @@ static void json_settings(struct json_writer *w, const struct bench_step *b) {
     json_string(w, "captions", captions_choices[o->captions]);
     json_string(w, "device", o->device);
     json_bool(w, "autotune", o->autotune);
-    json_string(w, "own_convolutions", own_names[o->own_convolutions]);
     json_u64(w, "threads", o->threads);
     json_u64(w, "image_size", o->image_size);
     json_u64(w, "batch", o->batch);

@@ -379,7 +379,6 @@ static enum status open_device(struct bench_step *b, struct error *err) {
     device_options_default(&how);
     how.threads_count = (int32_t)o->threads;
     how.autotune = o->autotune;
-    how.own_convolutions = (enum own_convolutions)o->own_convolutions;
     how.plan_cache = o->plan_cache;
     TRY(device_open_with(&b->dev, o->device, &how, err));
     TRY(take(b, sizeof *b->values, &values, err));

@@ -113,6 +113,11 @@ void run_config_drop(struct run_config_words *w, const char *option) {
     w->count = kept;
 }
 
+/* Options that older builds recorded and that have no effect any more. */
+static bool is_removed(const char *key) {
+    return strcmp(key, "own-convolutions") == 0;
+}
+
 static enum status add_options(struct run_config_words *w,
                                const char *path,
                                const struct json_value *options,
@@ -121,7 +126,9 @@ static enum status add_options(struct run_config_words *w,
     const char *key;
     const struct json_value *value;
     while (json_value_next_member(options, &position, &key, &value)) {
-        TRY(add_option(w, path, key, value, err));
+        if (!is_removed(key)) {
+            TRY(add_option(w, path, key, value, err));
+        }
     }
     return STATUS_OK;
 }

@@ -35,8 +35,6 @@ static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 
 #define FIELD(name) CLI_FIELD(struct train_options, name)
 
-static const char *const own_names[] = OWN_CONVOLUTIONS_NAMES;
-
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
      .help = "dataset made by ccpack, with a tokenizer (not for --task simclr or with "
@@ -319,13 +317,6 @@ static const struct cli_option rows[] = {
      .help =
          "cuda: time the kernels of every convolution once and take the fastest; which one wins "
          "may differ from run to run unless --plan-cache remembers it"},
-    {"own-convolutions", 0, CLI_ENUM, FIELD(own_convolutions), .choices = own_names,
-     .default_text = "faster", .metavar = "WHEN", .group = "Machine",
-     .help =
-         "cuda: our own kernels for 1x1 convolutions in 16 bits instead of cuDNN's: faster (where "
-         "--autotune finds them so, or plans of cuDNN with channel sums; without it never), never, "
-         "always, wgmma (always, with "
-         "Hopper's instruction where the chip has it)"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
      .help = "cuda: folder that remembers the kernels found for each shape"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
@@ -374,7 +365,6 @@ static const char *const changeable[] = {"data",
                                          "any-kernels",
                                          "cuda-graph",
                                          "autotune",
-                                         "own-convolutions",
                                          "plan-cache"};
 
 const struct cli_program train_program = {
@@ -522,7 +512,6 @@ enum status train_options_apply(struct trainer_options *t,
     t->device_options.deterministic = !o->any_kernels;
     t->device_options.tf32 = o->tf32;
     t->device_options.autotune = o->autotune;
-    t->device_options.own_convolutions = (enum own_convolutions)o->own_convolutions;
     t->device_options.plan_cache = o->plan_cache;
     t->threads = (uint32_t)o->threads;
     t->loader_threads = (uint32_t)o->loader_threads;

@@ -52,7 +52,6 @@ struct train_options {
     bool dry_run, json, quiet;
     int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;
-    int own_convolutions;
     const char *plan_cache;
 };
 

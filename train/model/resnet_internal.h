@@ -28,19 +28,10 @@ struct block {
     struct tensor averaged; /* (max_batch, P, P, C in) */
 };
 
-/* A gradient on its way to a unit (kernels/ops.h). Two, for a unit takes one and gives one. */
-struct handoffs {
-    struct conv_bn_handoff at[2];
-    struct tensor pre[2];
-    const struct unit *to[2]; /* NULL: none */
-    int32_t next;             /* the one that is given next */
-};
-
 struct resnet {
     struct params *params;
     struct resnet_options opt;
     struct device *dev; /* NULL before attach */
-    struct handoffs handoffs;
 
     struct unit stem[STEM_MAX_UNITS];
     int32_t stem_count;

@@ -1,6 +1,6 @@
 /*
  * The forward and backward pass of the image tower. How the four slots of scratch memory take turns
- * is told in resnet.c.
+ * is described in resnet.c.
  *
  * Shapes in comments: N images, P pixels of a side before a unit and P' after it, I channels before
  * and O after.
@@ -20,17 +20,11 @@ static struct conv_bn_params unit_params(const struct unit *u, enum resnet_pass 
                                    .momentum = 0.1f};
 }
 
-/* Results that a unit leaves to the only one that reads them (kernels/ops.h); NULL: none. */
-struct deferrals {
-    struct conv_bn_deferral *defer, *in, *residual;
-};
-
 /* in (N, P, P, I) -> u->out (N, P', P', O) */
 static enum status unit_forward(const struct resnet *r,
                                 const struct unit *u,
                                 const struct tensor *in,
                                 const struct tensor *residual,
-                                const struct deferrals *deferrals,
                                 enum resnet_pass pass,
                                 struct error *err) {
     int64_t n = in->shape[0];
@@ -46,9 +40,6 @@ static enum status unit_forward(const struct resnet *r,
         running_var = params_tensor(r->params, u->running_var);
     }
     struct conv_bn_params p = unit_params(u, pass);
-    p.defer = p.training ? deferrals->defer : NULL; /* without training, units share memory */
-    p.take_in = deferrals->in;
-    p.take_residual = deferrals->residual;
     return r->dev->ops->conv_bn(r->dev, &out, &pre, &u->mean, &u->rstd, &running_mean, &running_var,
                                 in, &weight, &gamma, &beta, residual, &p, err);
 }
@@ -61,24 +52,18 @@ static enum status block_forward(const struct resnet *r,
                                  struct error *err) {
     int64_t n = x->shape[0];
     struct tensor residual = *x;
-    struct conv_bn_deferral shortcut = {0};
-    struct conv_bn_deferral units[BLOCK_MAX_UNITS] = {0};
     if (b->has_shortcut) {
         struct tensor in = *x;
         if (b->has_average) {
             in = first_rows(b->averaged, n);
             TRY(r->dev->ops->avgpool(r->dev, &in, x, &AVERAGE_POOL, err));
         }
-        const struct deferrals left = {.defer = &shortcut};
-        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, &left, pass, err));
+        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, pass, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        const struct deferrals left = {.defer = last ? NULL : &units[i],
-                                       .in = i > 0 ? &units[i - 1] : NULL,
-                                       .residual = last ? &shortcut : NULL};
-        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, &left, pass, err));
+        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, pass, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -92,13 +77,12 @@ enum status resnet_forward(struct resnet *r,
     REQUIRE(r->dev != NULL && (pass == RESNET_INFERENCE || r->opt.training));
     REQUIRE(images->ndim == 4 && images->shape[0] >= 1 && images->shape[0] <= r->opt.max_batch);
     const struct ops *ops = r->dev->ops;
-    const struct deferrals none = {0};
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
     const struct image_norm *norm = &IMAGE_NORMS[r->opt.norm];
     TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, &none, pass, err));
+        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, pass, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {
@@ -116,36 +100,9 @@ enum status resnet_forward(struct resnet *r,
 
 /* ---- backward ---- */
 
-/* Takes what was given for this unit, and gives to `before`, whose output is `in`; NULL: to none.
- */
-static void hand_over(struct resnet *r,
-                      struct conv_bn_params *p,
-                      const struct unit *u,
-                      const struct unit *before,
-                      int64_t n) {
-    struct handoffs *h = &r->handoffs;
-    const int32_t taken = 1 - h->next;
-    if (h->to[taken] == u) {
-        p->take = &h->at[taken];
-        h->to[taken] = NULL;
-    }
-    if (before != NULL) {
-        h->pre[h->next] = first_rows(before->pre, n);
-        h->at[h->next] = (struct conv_bn_handoff){.pre = &h->pre[h->next],
-                                                  .mean = &before->mean,
-                                                  .rstd = &before->rstd,
-                                                  .act = before->act};
-        h->to[h->next] = before;
-        p->give = &h->at[h->next];
-        h->next = taken;
-    }
-}
-
-/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be not wanted. `before`:
- * the unit whose backward pass comes with din as it is then, or NULL. */
-static enum status unit_backward(struct resnet *r,
+/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be not wanted. */
+static enum status unit_backward(const struct resnet *r,
                                  const struct unit *u,
-                                 const struct unit *before,
                                  const struct tensor *in,
                                  const struct tensor *din,
                                  enum write_mode din_mode,
@@ -163,7 +120,6 @@ static enum status unit_backward(struct resnet *r,
     struct tensor dgamma = params_grad(r->params, u->gamma);
     struct tensor dbeta = params_grad(r->params, u->beta);
     struct conv_bn_params p = unit_params(u, RESNET_TRAINING);
-    hand_over(r, &p, u, before, n);
     return r->dev->ops->conv_bn_bwd(r->dev, din, din_mode, dresidual, WRITE_SET, &dweight, &dgamma,
                                     &dbeta, mode, &dpre, dout, &out, &pre, &u->mean, &u->rstd, in,
                                     &weight, &gamma, &p, err);
@@ -179,22 +135,19 @@ static enum status shortcut_backward(struct resnet *r,
                                      enum write_mode mode,
                                      struct error *err) {
     if (!b->has_average) {
-        return unit_backward(r, &b->shortcut, NULL, x, dx, WRITE_SET, &NOT_WANTED, dshortcut, mode,
-                             err);
+        return unit_backward(r, &b->shortcut, x, dx, WRITE_SET, &NOT_WANTED, dshortcut, mode, err);
     }
     int64_t n = x->shape[0];
     struct tensor averaged = first_rows(b->averaged, n);
     struct tensor daveraged = shaped(spare, n, b->shortcut.in_px, b->shortcut.in_channels);
-    TRY(unit_backward(r, &b->shortcut, NULL, &averaged, &daveraged, WRITE_SET, &NOT_WANTED,
-                      dshortcut, mode, err));
+    TRY(unit_backward(r, &b->shortcut, &averaged, &daveraged, WRITE_SET, &NOT_WANTED, dshortcut,
+                      mode, err));
     return r->dev->ops->avgpool_bwd(r->dev, dx, WRITE_SET, &daveraged, &AVERAGE_POOL, err);
 }
 
-/* x is the block's input, and the output of `before` (NULL: not of a unit). *at: in, the slot of
- * dL/d(output); out, that of dL/dx. */
+/* x is the block's input. *at: in, the slot of dL/d(output); out, that of dL/dx. */
 static enum status block_backward(struct resnet *r,
                                   const struct block *b,
-                                  const struct unit *before,
                                   const struct tensor *x,
                                   int32_t *at,
                                   enum write_mode mode,
@@ -212,8 +165,8 @@ static enum status block_backward(struct resnet *r,
 
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
     struct tensor in = first_rows(last[-1].out, n);
-    TRY(unit_backward(r, last, last - 1, &in, &inner, WRITE_SET, b->has_shortcut ? &dshortcut : &dx,
-                      &dout, mode, err));
+    TRY(unit_backward(r, last, &in, &inner, WRITE_SET, b->has_shortcut ? &dshortcut : &dx, &dout,
+                      mode, err));
     if (b->has_shortcut) {
         TRY(shortcut_backward(r, b, x, &dx, &dshortcut, free_slot, mode, err));
     }
@@ -221,13 +174,11 @@ static enum status block_backward(struct resnet *r,
         const struct unit *middle = &b->units[1];
         struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
-        TRY(unit_backward(r, middle, &b->units[0], &in, &din, WRITE_SET, &NOT_WANTED, &inner, mode,
-                          err));
+        TRY(unit_backward(r, middle, &in, &din, WRITE_SET, &NOT_WANTED, &inner, mode, err));
         inner = din;
     }
     *at = x_at;
-    return unit_backward(r, &b->units[0], before, x, &dx, WRITE_ADD, &NOT_WANTED, &inner, mode,
-                         err);
+    return unit_backward(r, &b->units[0], x, &dx, WRITE_ADD, &NOT_WANTED, &inner, mode, err);
 }
 
 /* Backward through pool and stem from the slot of dL/d(first block's input). */
@@ -247,12 +198,12 @@ stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, str
         struct tensor in = first_rows(r->stem[i - 1].out, n);
         at = (at + 1) % SLOT_COUNT;
         struct tensor din = shaped(&r->slots[at], n, u->in_px, u->in_channels);
-        TRY(unit_backward(r, u, u - 1, &in, &din, WRITE_SET, &NOT_WANTED, &dout, mode, err));
+        TRY(unit_backward(r, u, &in, &din, WRITE_SET, &NOT_WANTED, &dout, mode, err));
         dout = din;
     }
     struct tensor input = first_rows(r->input, n);
-    return unit_backward(r, &r->stem[0], NULL, &input, &NOT_WANTED, WRITE_SET, &NOT_WANTED, &dout,
-                         mode, err);
+    return unit_backward(r, &r->stem[0], &input, &NOT_WANTED, WRITE_SET, &NOT_WANTED, &dout, mode,
+                         err);
 }
 
 enum status resnet_backward(struct resnet *r,
@@ -265,21 +216,17 @@ enum status resnet_backward(struct resnet *r,
     const struct block *b = &r->blocks[r->block_count - 1];
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
-    r->handoffs = (struct handoffs){0};
     struct tensor dx = shaped(&r->slots[at], n, end->out_px, end->out_channels);
     TRY(r->dev->ops->global_avgpool_bwd(r->dev, &dx, WRITE_SET, dfeatures, err));
     for (int32_t k = r->block_count - 1; k >= 0; k--) {
-        struct tensor x;           /* the block's input */
-        const struct unit *before; /* and where it came from */
+        struct tensor x; /* the block's input */
         if (k > 0) {
             const struct block *up = &r->blocks[k - 1];
-            before = &up->units[up->unit_count - 1];
-            x = first_rows(before->out, n);
+            x = first_rows(up->units[up->unit_count - 1].out, n);
         } else {
-            before = r->has_pool ? NULL : &r->stem[r->stem_count - 1];
-            x = first_rows(r->has_pool ? r->pooled : before->out, n);
+            x = first_rows(r->has_pool ? r->pooled : r->stem[r->stem_count - 1].out, n);
         }
-        TRY(block_backward(r, &r->blocks[k], before, &x, &at, mode, err));
+        TRY(block_backward(r, &r->blocks[k], &x, &at, mode, err));
     }
     return stem_backward(r, n, at, mode, err);
 }

@@ -8,8 +8,6 @@
  * deviations.
  */
 #include "kernels/cuda/vector/columns.cuh"
-#include "kernels/cuda/conv/conv_fused_internal.h"
-#include "kernels/cuda/conv/normalise.cuh"
 
 enum { PASS_PARTIALS = 2 };
 
@@ -49,60 +47,26 @@ struct statistics_results {
     float eps;
 };
 
-/* From sums of x - shift and (x - shift)^2 over all rows. */
-static __device__ __forceinline__ void finish_statistics(const struct statistics_results &r,
-                                                         int64_t c,
-                                                         float shift,
-                                                         const double (&sum)[2]) {
-    const double offset = sum[0] / (double)r.rows;
-    const double m = (double)shift + offset;
-    const double squares = fmax(sum[1] - sum[0] * offset, 0.0);
-    const double variance = squares / (double)r.rows;
-    r.mean[c] = (float)m;
-    r.rstd[c] = (float)(1.0 / sqrt(variance + (double)r.eps));
-    if (r.running.mean != NULL) {
-        const double unbiased = r.rows > 1 ? squares / (double)(r.rows - 1) : variance;
-        const double weight = (double)r.running.momentum;
-        r.running.mean[c] = (float)((1.0 - weight) * (double)r.running.mean[c] + weight * m);
-        r.running.var[c] = (float)((1.0 - weight) * (double)r.running.var[c] + weight * unbiased);
-    }
-}
-
+/* From the sums of x - shift and (x - shift)^2 over all rows. */
 template <typename T>
 static __global__ void
 statistics_merge(struct statistics_results r, const float *partials, const T *pre, int32_t chunks) {
     double sum[PASS_PARTIALS];
     int64_t c;
-    if (merge_columns(sum, &c, partials, r.channels, chunks)) {
-        finish_statistics(r, c, to_f32(pre[c]), sum);
+    if (!merge_columns(sum, &c, partials, r.channels, chunks)) {
+        return;
     }
-}
-
-/* The same of chunks of rows that each have their first row for a shift: what they hold is brought
- * to the shift of the first chunk, in double. */
-template <typename T>
-static __global__ void statistics_merge_chunks(struct statistics_results r,
-                                               const float *partials,
-                                               const T *pre,
-                                               int64_t rows_per_chunk,
-                                               int32_t chunks) {
-    double sum[PASS_PARTIALS];
-    int64_t c;
-    const bool goes_on = merge_chunks(
-        sum, &c, r.channels, chunks,
-        [=](double(&to)[PASS_PARTIALS], int32_t chunk, int64_t column) {
-            const float *mine = partials + (int64_t)chunk * PASS_PARTIALS * r.channels + column;
-            const int64_t first = (int64_t)chunk * rows_per_chunk;
-            const int64_t left = r.rows - first;
-            const double count = (double)(left < rows_per_chunk ? left : rows_per_chunk);
-            const double mean = (double)mine[0] / count; /* beyond the chunk's shift */
-            const double offset = (double)to_f32(pre[first * r.channels + column]) -
-                                  (double)to_f32(pre[column]) + mean;
-            to[0] += count * offset;
-            to[1] += (double)mine[r.channels] - (double)mine[0] * mean + count * offset * offset;
-        });
-    if (goes_on) {
-        finish_statistics(r, c, to_f32(pre[c]), sum);
+    const double offset = sum[0] / (double)r.rows;
+    const double mean = (double)to_f32(pre[c]) + offset;
+    const double squares = fmax(sum[1] - sum[0] * offset, 0.0);
+    const double variance = squares / (double)r.rows;
+    r.mean[c] = (float)mean;
+    r.rstd[c] = (float)(1.0 / sqrt(variance + (double)r.eps));
+    if (r.running.mean != NULL) {
+        const double unbiased = r.rows > 1 ? squares / (double)(r.rows - 1) : variance;
+        const double weight = (double)r.running.momentum;
+        r.running.mean[c] = (float)((1.0 - weight) * (double)r.running.mean[c] + weight * mean);
+        r.running.var[c] = (float)((1.0 - weight) * (double)r.running.var[c] + weight * unbiased);
     }
 }
 
@@ -149,53 +113,6 @@ cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
                    running, pre, rows, channels, eps, workspace);
 }
 
-cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
-                                               enum dtype real,
-                                               float *mean,
-                                               float *rstd,
-                                               float *running_mean,
-                                               float *running_var,
-                                               const void *pre,
-                                               int64_t rows,
-                                               int64_t channels,
-                                               float eps,
-                                               float momentum,
-                                               const float *partials,
-                                               int64_t rows_per_chunk,
-                                               int32_t chunks) {
-    const struct running running = {running_mean, running_var, momentum};
-    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
-    if (real == DTYPE_F16) {
-        return launch(stream, merge_blocks(channels), statistics_merge_chunks<f16>, r, partials,
-                      (const f16 *)pre, rows_per_chunk, chunks);
-    }
-    return launch(stream, merge_blocks(channels), statistics_merge_chunks<bf16>, r, partials,
-                  (const bf16 *)pre, rows_per_chunk, chunks);
-}
-
-static __global__ void statistics_sums(struct statistics_results r, const float *sums) {
-    const int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (c < r.channels) {
-        const double both[PASS_PARTIALS] = {(double)sums[c], (double)sums[r.channels + c]};
-        finish_statistics(r, c, 0.0f, both);
-    }
-}
-
-cudaError_t launch_batch_norm_statistics_sums(cudaStream_t stream,
-                                              float *mean,
-                                              float *rstd,
-                                              float *running_mean,
-                                              float *running_var,
-                                              const float *sums,
-                                              int64_t rows,
-                                              int64_t channels,
-                                              float eps,
-                                              float momentum) {
-    const struct running running = {running_mean, running_var, momentum};
-    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
-    return launch(stream, dim3((unsigned)ceil_div(channels, THREADS)), statistics_sums, r, sums);
-}
-
 static __global__ void running_statistics(float *mean,
                                           float *rstd,
                                           const float *running_mean,
@@ -225,46 +142,48 @@ cudaError_t launch_batch_norm_running(cudaStream_t stream,
 
 /* ---- application ---- */
 
-template <typename T> struct apply_operands {
-    T *out;
-    const T *pre, *residual; /* residual NULL: none */
-    struct launch_norm norm,
-        residual_norm; /* the latter of a residual that is not normalised yet */
-    bool relu;
+struct norm {
+    const float *mean, *rstd, *gamma, *beta; /* (channels) */
 };
 
-/* DUAL: the residual is normalised here too, and rounded as it would have been when stored. */
-template <typename T, int V, bool DUAL>
-static __global__ void apply(struct apply_operands<T> a, struct walk w) {
+template <typename T, int V>
+static __global__ void apply(T *out,
+                             const T *pre,
+                             const T *residual, /* NULL: none */
+                             struct norm norm,
+                             bool relu,
+                             struct walk w) {
     const struct walk_place p = walk_place_of<V>(w, true);
     if (!p.inside) {
         return;
     }
-    columns_norm<V> norm;
-    columns_norm<V> residual_norm;
-    load_norm(&norm, a.norm, p.column);
-    if (DUAL) {
-        load_norm(&residual_norm, a.residual_norm, p.column);
+    float mean[V];
+    float beta[V];
+    float scale[V];
+    float rstd[V];
+    load_f32(mean, norm.mean + p.column);
+    load_f32(beta, norm.beta + p.column);
+    load_f32(scale, norm.gamma + p.column);
+    load_f32(rstd, norm.rstd + p.column);
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        scale[k] *= rstd[k];
     }
 #pragma unroll 4
     for (int64_t row = p.row; row < p.row_end; row += p.row_step) {
         const int64_t e = row * w.width + p.column;
         float x[V];
-        load(x, a.pre + e);
-        normalise(x, norm);
-        if (DUAL || a.residual != NULL) {
-            float r[V];
-            load(r, a.residual + e);
-            if (DUAL) {
-                normalise(r, residual_norm);
-            }
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                x[k] += DUAL ? as_stored<T>(r[k]) : r[k];
-            }
+        float added[V] = {};
+        load(x, pre + e);
+        if (residual != NULL) {
+            load(added, residual + e);
         }
-        activate(x, a.relu);
-        store(a.out + e, x);
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            x[k] = (x[k] - mean[k]) * scale[k] + beta[k] + added[k];
+            x[k] = relu && x[k] < 0.0f ? 0.0f : x[k];
+        }
+        store(out + e, x);
     }
 }
 
@@ -272,45 +191,39 @@ template <typename T, int V>
 static cudaError_t run_apply(cudaStream_t stream,
                              void *out,
                              const void *pre,
-                             const struct launch_norm &norm,
                              const void *residual,
-                             const struct launch_norm *residual_norm,
+                             const struct norm &norm,
                              bool relu,
                              int64_t rows,
                              int64_t channels) {
     const struct walk w = walk_of(rows, channels, V);
-    const bool dual = residual_norm != NULL;
-    const struct apply_operands<T> a = {
-        (T *)out, (const T *)pre, (const T *)residual, norm, dual ? *residual_norm : norm, relu
-    };
-    return launch(stream, walk_blocks(w), dual ? apply<T, V, true> : apply<T, V, false>, a, w);
-}
-
-static bool norm_is_aligned(const struct launch_norm *n) {
-    return n == NULL || (is_aligned(n->mean) && is_aligned(n->rstd) && is_aligned(n->gamma) &&
-                         is_aligned(n->beta));
+    return launch(stream, walk_blocks(w), apply<T, V>, (T *)out, (const T *)pre,
+                  (const T *)residual, norm, relu, w);
 }
 
 cudaError_t launch_batch_norm_apply(cudaStream_t stream,
                                     enum dtype real,
                                     void *out,
                                     const void *pre,
-                                    const struct launch_norm *norm,
+                                    const float *mean,
+                                    const float *rstd,
+                                    const float *gamma,
+                                    const float *beta,
                                     const void *residual,
-                                    const struct launch_norm *residual_norm,
                                     enum activation act,
                                     int64_t rows,
                                     int64_t channels) {
     if (rows == 0 || channels == 0) {
         return cudaSuccess;
     }
-    const bool vectors = norm_is_aligned(norm) && norm_is_aligned(residual_norm);
+    const struct norm norm = {mean, rstd, gamma, beta};
+    const bool vectors =
+        is_aligned(mean) && is_aligned(rstd) && is_aligned(gamma) && is_aligned(beta);
     return BY_TYPE(real, vectors && wide(real, channels, out, pre, residual), run_apply, stream,
-                   out, pre, *norm, residual, residual_norm, act == ACTIVATION_RELU, rows,
-                   channels);
+                   out, pre, residual, norm, act == ACTIVATION_RELU, rows, channels);
 }
 
-/* ---- backward: dy = dout behind the activation, xhat = (pre - mean) rstd ---- */
+/* ---- backward: dy = dout through the activation, xhat = (pre - mean) rstd ---- */
 
 template <typename T> struct backward_operands {
     T *dpre, *dresidual; /* dresidual NULL: not wanted */
@@ -421,57 +334,12 @@ static __global__ void backward_apply(struct backward_operands<T> b, struct walk
     }
 }
 
-size_t launch_batch_norm_bwd_sums_bytes(int64_t rows, int64_t channels) {
-    return walk_partials_bytes(rows, channels, PASS_PARTIALS);
-}
-
-template <typename T, int V>
-static cudaError_t run_backward_sums(cudaStream_t stream,
-                                     float *partials,
-                                     int32_t *chunks,
-                                     const void *dout,
-                                     const void *out,
-                                     const void *pre,
-                                     const float *mean,
-                                     const float *rstd,
-                                     int64_t rows,
-                                     int64_t channels) {
-    const struct walk w = walk_of(rows, channels, V);
-    struct backward_operands<T> b = {};
-    b.dout = (const T *)dout;
-    b.out = (const T *)out;
-    b.pre = (const T *)pre;
-    b.mean = mean;
-    b.rstd = rstd;
-    b.partials = partials;
-    *chunks = w.chunks;
-    return launch(stream, walk_blocks(w), backward_partials<T, V>, b, w);
-}
-
-cudaError_t launch_batch_norm_bwd_sums(cudaStream_t stream,
-                                       enum dtype real,
-                                       float *partials,
-                                       int32_t *chunks,
-                                       const void *dout,
-                                       const void *out,
-                                       const void *pre,
-                                       const float *mean,
-                                       const float *rstd,
-                                       enum activation act,
-                                       int64_t rows,
-                                       int64_t channels) {
-    *chunks = 0;
-    if (rows == 0 || channels == 0) {
-        return cudaSuccess;
-    }
-    const bool vectors = is_aligned(mean) && is_aligned(rstd) && is_aligned(partials);
-    return BY_TYPE(real, vectors && wide(real, channels, dout, out, pre), run_backward_sums, stream,
-                   partials, chunks, dout, act == ACTIVATION_RELU ? out : NULL, pre, mean, rstd,
-                   rows, channels);
-}
-
-size_t launch_batch_norm_bwd_workspace_bytes(int64_t channels) {
+static size_t means_bytes(int64_t channels) { /* of backward_operands, then the partials */
     return (size_t)ceil_div(2 * channels * (int64_t)sizeof(float), 16) * 16;
+}
+
+size_t launch_batch_norm_bwd_workspace_bytes(int64_t rows, int64_t channels) {
+    return means_bytes(channels) + walk_partials_bytes(rows, channels, PASS_PARTIALS);
 }
 
 template <typename T, int V>
@@ -490,17 +358,17 @@ static cudaError_t run_backward(cudaStream_t stream,
                                 const float *gamma,
                                 int64_t rows,
                                 int64_t channels,
-                                const float *partials,
-                                int32_t chunks,
                                 void *workspace) {
     const struct walk w = walk_of(rows, channels, V);
     float *means = (float *)workspace;
-    struct backward_operands<T> b = {
+    float *partials = (float *)((char *)workspace + means_bytes(channels));
+    const struct backward_operands<T> b = {
         (T *)dpre, (T *)dresidual, add_residual, (const T *)dout, (const T *)out,
-            (const T *)pre, mean, rstd, gamma, NULL, means
+            (const T *)pre, mean, rstd, gamma, partials, means
     };
+    TRY_LAUNCH(launch(stream, walk_blocks(w), backward_partials<T, V>, b, w));
     TRY_LAUNCH(launch(stream, merge_blocks(channels), backward_merge, dgamma, dbeta, add, means,
-                      partials, rows, channels, chunks));
+                      (const float *)partials, rows, channels, w.chunks));
     return launch(stream, walk_blocks(w), backward_apply<T, V>, b, w);
 }
 
@@ -521,8 +389,6 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   enum activation act,
                                   int64_t rows,
                                   int64_t channels,
-                                  const float *partials,
-                                  int32_t chunks,
                                   void *workspace) {
     if (rows == 0 || channels == 0) {
         return cudaSuccess;
@@ -532,5 +398,5 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
     return BY_TYPE(real, vectors && wide(real, channels, dpre, dresidual, dout, out, pre),
                    run_backward, stream, dpre, dresidual, dresidual_mode == WRITE_ADD, dgamma,
                    dbeta, param_mode == WRITE_ADD, dout, act == ACTIVATION_RELU ? out : NULL, pre,
-                   mean, rstd, gamma, rows, channels, partials, chunks, workspace);
+                   mean, rstd, gamma, rows, channels, workspace);
 }

@@ -3,7 +3,6 @@
  *
  *     ccstream-conv-plans 1
  *     <key>\t<engine>[ <knob type>=<value>]...
- *     variant <form> <key>\t<number of conv_variant_internal.h>
  *
  * The key holds every number that decides (pass, types, shape, options, chip, cuDNN's version), so
  * a file may serve several machines. Lines that do not parse are passed over: what is lost is a
@@ -24,19 +23,10 @@ struct entry {
     struct conv_choice choice;
 };
 
-/* A variant that was looked up before: by comparing numbers, not by writing a key. */
-struct variant {
-    struct conv_problem problem;
-    char form[CONV_FORM_CHARS];
-    int32_t number;
-};
-
 struct conv_choices {
     struct entry *entries;
     int32_t count, room;
     bool changed;
-    int32_t variants_count;
-    struct variant variants[CONV_MAX_VARIANTS];
 };
 
 void conv_key(char out[CONV_KEY_CHARS],
@@ -44,30 +34,18 @@ void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_chip *chip,
               const struct device_options *opt) {
     static const char *const passes[] = {"fprop", "dgrad", "wgrad"};
-    static const char *const fusions[] = {"", ",sums", ",given", ",given,out"};
     char chip_name[48];
     (void)snprintf(chip_name, sizeof chip_name, "%s", chip->name != NULL ? chip->name : "");
     for (char *c = chip_name; *c != '\0'; c++) { /* one word, of printable letters */
         *c = (unsigned char)*c <= ' ' || (unsigned char)*c > '~' ? '_' : *c;
     }
     (void)snprintf(out, CONV_KEY_CHARS,
-                   "%s%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
-                   passes[p->pass], p->add ? "+" : "", fusions[p->fusion], dtype_name(p->dtype),
-                   (long long)p->n, (long long)p->h, (long long)p->w, (long long)p->c,
-                   (long long)p->k, (long long)p->r, (long long)p->s, p->stride, p->pad,
+                   "%s%s %s x%lld,%lld,%lld,%lld k%lld,%lld,%lld s%d p%d %s%s%s sm%d %s cudnn%zu",
+                   passes[p->pass], p->add ? "+" : "", dtype_name(p->dtype), (long long)p->n,
+                   (long long)p->h, (long long)p->w, (long long)p->c, (long long)p->k,
+                   (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
                    opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
-}
-
-void conv_variant_key(char out[CONV_KEY_CHARS],
-                      const struct conv_problem *p,
-                      const char *form,
-                      const struct conv_chip *chip,
-                      const struct device_options *opt) {
-    char key[CONV_KEY_CHARS];
-    conv_key(key, p, chip, opt);
-    (void)snprintf(out, CONV_KEY_CHARS, "variant %.*s own%d %.*s", CONV_FORM_CHARS, form,
-                   CONV_OWN_GENERATION, CONV_KEY_CHARS - CONV_FORM_CHARS - 16, key);
 }
 
 /* Decimal digits at *at, at most 18 of them, moved past; -1: none. */
@@ -272,71 +250,8 @@ enum status conv_choices_save(struct conv_choices *c, const char *folder, struct
     return s;
 }
 
-/* ---- variants ---- */
-
 bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b) {
-    return a->pass == b->pass && a->add == b->add && a->fusion == b->fusion &&
-           a->dtype == b->dtype && a->n == b->n && a->h == b->h && a->w == b->w && a->c == b->c &&
-           a->k == b->k && a->r == b->r && a->s == b->s && a->stride == b->stride &&
-           a->pad == b->pad;
-}
-
-static struct variant *
-find_variant(struct conv_choices *c, const struct conv_problem *p, const char *form) {
-    for (int32_t i = 0; i < c->variants_count; i++) {
-        if (conv_same_problem(&c->variants[i].problem, p) &&
-            strcmp(c->variants[i].form, form) == 0) {
-            return &c->variants[i];
-        }
-    }
-    return NULL;
-}
-
-static void keep_variant(struct conv_choices *c,
-                         const struct conv_problem *p,
-                         const char *form,
-                         int32_t number) {
-    struct variant *v = find_variant(c, p, form);
-    if (v == NULL && c->variants_count < CONV_MAX_VARIANTS) {
-        v = &c->variants[c->variants_count++];
-    }
-    if (v != NULL) {
-        v->problem = *p;
-        (void)snprintf(v->form, sizeof v->form, "%s", form);
-        v->number = number;
-    }
-}
-
-int32_t conv_variant_recall(struct conv_choices *c,
-                            const struct conv_problem *p,
-                            const char *form,
-                            const struct conv_chip *chip,
-                            const struct device_options *opt) {
-    char key[CONV_KEY_CHARS];
-    const struct variant *kept = find_variant(c, p, form);
-    if (kept != NULL) {
-        return kept->number;
-    }
-    conv_variant_key(key, p, form, chip, opt);
-    const struct conv_choice *known = conv_choices_find(c, key);
-    if (known == NULL || known->knobs_count != 0 || known->engine >= VARIANTS_COUNT) {
-        return -1;
-    }
-    keep_variant(c, p, form, (int32_t)known->engine);
-    return (int32_t)known->engine;
-}
-
-enum status conv_variant_remember(struct conv_choices *c,
-                                  const struct conv_problem *p,
-                                  const char *form,
-                                  const struct conv_chip *chip,
-                                  const struct device_options *opt,
-                                  int32_t variant,
-                                  struct error *err) {
-    char key[CONV_KEY_CHARS];
-    const struct conv_choice choice = {.engine = variant};
-    REQUIRE(strlen(form) < CONV_FORM_CHARS && variant >= 0 && variant < VARIANTS_COUNT);
-    keep_variant(c, p, form, variant);
-    conv_variant_key(key, p, form, chip, opt);
-    return conv_choices_put(c, key, &choice, err);
+    return a->pass == b->pass && a->add == b->add && a->dtype == b->dtype && a->n == b->n &&
+           a->h == b->h && a->w == b->w && a->c == b->c && a->k == b->k && a->r == b->r &&
+           a->s == b->s && a->stride == b->stride && a->pad == b->pad;
 }

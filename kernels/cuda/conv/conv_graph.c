@@ -1,19 +1,176 @@
 /*
- * conv_graph: the engines, configurations and plans of an operation graph (conv_operations.c). No
- * GPU is needed here.
+ * conv_graph: one convolution as an operation graph of cuDNN, y = conv(x, w) or one of its
+ * gradients; then the engines, configurations and plans of such a graph. No GPU is needed here.
+ *
+ * cuDNN names sizes in the order N, C, H, W; the strides say that memory is NHWC. Sums are f32 in
+ * every type.
  */
 #include <string.h>
 
-#include "kernels/cuda/conv/conv_graph_internal.h"
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/cuda_internal.h"
 
-enum status conv_graph_engines_count(const struct conv_graph *g, int64_t *out, struct error *err) {
-    int64_t got = 0;
-    TRY_DNN(cudnnBackendGetAttribute(g->graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
-                                     CUDNN_TYPE_INT64, 1, &got, out));
+static enum status dnn_set(cudnnBackendDescriptor_t d,
+                           cudnnBackendAttributeName_t name,
+                           cudnnBackendAttributeType_t type,
+                           int64_t count,
+                           const void *values,
+                           struct error *err) {
+    TRY_DNN(cudnnBackendSetAttribute(d, name, type, count, values));
     return STATUS_OK;
 }
+
+/* An attribute that is a descriptor. */
+static enum status set_part(cudnnBackendDescriptor_t d,
+                            cudnnBackendAttributeName_t name,
+                            cudnnBackendDescriptor_t value,
+                            struct error *err) {
+    return dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value, err);
+}
+
+/* Leaves NULL. */
+static void dnn_destroy(cudnnBackendDescriptor_t *d) {
+    if (*d != NULL) {
+        (void)cudnnBackendDestroyDescriptor(*d);
+        *d = NULL;
+    }
+}
+
+/* ---- graphs ---- */
+
+/* Sizes n, c, h, w of a tensor that lies in memory as n, h, w, c. */
+static enum status make_tensor(struct conv_graph *g,
+                               enum conv_role role,
+                               enum dtype dtype,
+                               int64_t n,
+                               int64_t c,
+                               int64_t h,
+                               int64_t w,
+                               struct error *err) {
+    const cudnnDataType_t type = dtype == DTYPE_BF16  ? CUDNN_DATA_BFLOAT16
+                                 : dtype == DTYPE_F16 ? CUDNN_DATA_HALF
+                                                      : CUDNN_DATA_FLOAT;
+    const int64_t uid = CONV_UID(role);
+    const int64_t sizes[4] = {n, c, h, w};
+    const int64_t strides[4] = {h * w * c, 1, w * c, c};
+    const int64_t alignment = ALIGNMENT_BYTES;
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &g->tensors[role]));
+    const cudnnBackendDescriptor_t d = g->tensors[role];
+    TRY(dnn_set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type, err));
+    TRY(dnn_set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes, err));
+    TRY(dnn_set(d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides, err));
+    TRY(dnn_set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid, err));
+    TRY(dnn_set(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment, err));
+    TRY_DNN(cudnnBackendFinalize(d));
+    return STATUS_OK;
+}
+
+static enum status
+make_convolution(struct conv_graph *g, const struct conv_problem *p, struct error *err) {
+    const int64_t dims = 2;
+    const int64_t pad[2] = {p->pad, p->pad};
+    const int64_t stride[2] = {p->stride, p->stride};
+    const int64_t dilation[2] = {1, 1};
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, &g->convolution));
+    const cudnnBackendDescriptor_t d = g->convolution;
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pad, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pad, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, stride, err));
+    TRY(dnn_set(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilation, err));
+    TRY_DNN(cudnnBackendFinalize(d));
+    return STATUS_OK;
+}
+
+/* The attribute names of each pass, in the order x, w, y, convolution, alpha, beta. */
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
+} passes[] = {
+    [CONV_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+    [CONV_DATA] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+    [CONV_WEIGHT] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
+};
+
+static enum status
+make_operation(struct conv_graph *g, const struct conv_problem *p, struct error *err) {
+    const float one = 1.0f;
+    const float beta = p->add ? 1.0f : 0.0f;
+    TRY_DNN(cudnnBackendCreateDescriptor(passes[p->pass].type, &g->operation));
+    const cudnnBackendDescriptor_t d = g->operation;
+    TRY(set_part(d, passes[p->pass].x, g->tensors[CONV_X], err));
+    TRY(set_part(d, passes[p->pass].w, g->tensors[CONV_W], err));
+    TRY(set_part(d, passes[p->pass].y, g->tensors[CONV_Y], err));
+    TRY(set_part(d, passes[p->pass].convolution, g->convolution, err));
+    TRY(dnn_set(d, passes[p->pass].alpha, CUDNN_TYPE_FLOAT, 1, &one, err));
+    TRY(dnn_set(d, passes[p->pass].beta, CUDNN_TYPE_FLOAT, 1, &beta, err));
+    TRY_DNN(cudnnBackendFinalize(d));
+    return STATUS_OK;
+}
+
+static enum status make_graph(struct conv_graph *g,
+                              const struct conv_problem *p,
+                              const struct conv_chip *chip,
+                              struct error *err) {
+    TRY(make_tensor(g, CONV_X, p->dtype, p->n, p->c, p->h, p->w, err));
+    TRY(make_tensor(g, CONV_W, p->dtype, p->k, p->c, p->r, p->s, err));
+    TRY(make_tensor(g, CONV_Y, p->dtype, p->n, p->k, p->oh, p->ow, err));
+    TRY(make_convolution(g, p, err));
+    TRY(make_operation(g, p, err));
+    TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
+    TRY(set_part(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, g->operation, err));
+    if (chip->handle != NULL) {
+        TRY(dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
+                    err));
+    }
+    TRY_DNN(cudnnBackendFinalize(g->graph));
+    return STATUS_OK;
+}
+
+enum status conv_graph_create(struct conv_graph *out,
+                              const struct conv_problem *p,
+                              const struct conv_chip *chip,
+                              struct error *err) {
+    memset(out, 0, sizeof *out);
+    const enum status s = make_graph(out, p, chip, err);
+    if (s != STATUS_OK) {
+        conv_graph_destroy(out);
+    }
+    return s;
+}
+
+void conv_graph_destroy(struct conv_graph *g) {
+    dnn_destroy(&g->graph);
+    dnn_destroy(&g->operation);
+    dnn_destroy(&g->convolution);
+    for (int i = 0; i < CONV_ROLES_COUNT; i++) {
+        dnn_destroy(&g->tensors[i]);
+    }
+}
+
+/* ---- engines ---- */
 
 static enum status read_results(cudnnBackendDescriptor_t heuristics,
                                 cudnnBackendDescriptor_t *out,

@@ -87,19 +87,12 @@ static enum status fill_pack(cudnnBackendDescriptor_t pack,
                              void *const data[CONV_ROLES_COUNT],
                              void *workspace,
                              struct error *err) {
-    int64_t uids[CONV_ROLES_COUNT];
-    void *pointers[CONV_ROLES_COUNT];
-    int64_t count = 0;
-    for (int role = 0; role < CONV_ROLES_COUNT; role++) {
-        if (data[role] != NULL) {
-            uids[count] = CONV_UID(role);
-            pointers[count++] = data[role];
-        }
-    }
+    static const int64_t uids[CONV_ROLES_COUNT] = {CONV_UID(CONV_X), CONV_UID(CONV_W),
+                                                   CONV_UID(CONV_Y)};
     TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
-                                     count, uids));
+                                     CONV_ROLES_COUNT, uids));
     TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                     CUDNN_TYPE_VOID_PTR, count, (const void *)pointers));
+                                     CUDNN_TYPE_VOID_PTR, CONV_ROLES_COUNT, (const void *)data));
     TRY_DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
                                      1, (const void *)&workspace));
     TRY_DNN(cudnnBackendFinalize(pack));
@@ -263,11 +256,9 @@ static enum status search(struct cuda_device *dev,
         TRY(cuda_memory(dev, (size_t)(q->n * q->h * q->w * q->c) * dtype_size_bytes(q->dtype),
                         &spare, err));
     }
-    void *timed[CONV_ROLES_COUNT];
-    memcpy(timed, data, sizeof timed);
-    if (spare != NULL) {
-        timed[CONV_X] = spare;
-    }
+    void *const timed[CONV_ROLES_COUNT] = {[CONV_X] = spare != NULL ? spare : data[CONV_X],
+                                           [CONV_W] = data[CONV_W],
+                                           [CONV_Y] = data[CONV_Y]};
     propose(&p, g, &plans->chip);
     enum status s = choose(dev, out, &chosen, &p, timed, err);
     (void)cudaFree(spare);
@@ -310,10 +301,7 @@ static enum status find_plan(struct cuda_device *dev,
     plan->problem = *p;
     conv_key(key, p, &plans->chip, &plans->options);
     enum status s = conv_graph_create(&g, p, &plans->chip, err);
-    if (s != STATUS_OK && p->fusion != CONV_ALONE) { /* a cuDNN that does not know the form */
-        plan->none = true;
-        s = STATUS_OK;
-    } else if (s == STATUS_OK && !recall(plans, plan, &g, key)) {
+    if (s == STATUS_OK && !recall(plans, plan, &g, key)) {
         s = search(dev, plan, &g, key, data, err);
     }
     conv_graph_destroy(&g);
@@ -335,18 +323,6 @@ static enum status refuse(const struct conv_problem *p, struct error *err) {
         (long long)p->r, (long long)p->s, p->stride, p->pad);
 }
 
-enum status conv_run_fused(struct cuda_device *dev,
-                           const struct conv_problem *p,
-                           void *const data[CONV_ROLES_COUNT],
-                           struct error *err) {
-    struct plan *plan = NULL;
-    for (int role = 0; role < CONV_ROLES_COUNT; role++) {
-        TRY(cuda_aligned("conv_bn", data[role], err));
-    }
-    TRY(find_plan(dev, &plan, p, data, err));
-    return plan->none ? refuse(p, err) : execute(dev, plan, data, err);
-}
-
 enum status conv_run(struct cuda_device *dev,
                      const struct conv_problem *p,
                      void *x,
@@ -354,21 +330,10 @@ enum status conv_run(struct cuda_device *dev,
                      void *y,
                      struct error *err) {
     void *const data[CONV_ROLES_COUNT] = {[CONV_X] = x, [CONV_W] = w, [CONV_Y] = y};
-    return conv_run_fused(dev, p, data, err);
-}
-
-/* ---- variants ---- */
-
-int32_t
-conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form) {
-    return conv_variant_recall(plans->choices, p, form, &plans->chip, &plans->options);
-}
-
-void conv_plans_remember(struct conv_plans *plans,
-                         const struct conv_problem *p,
-                         const char *form,
-                         int32_t variant) {
-    struct error why = {0}; /* one that cannot be remembered is timed again */
-    (void)conv_variant_remember(plans->choices, p, form, &plans->chip, &plans->options, variant,
-                                &why);
+    struct plan *plan = NULL;
+    for (int role = 0; role < CONV_ROLES_COUNT; role++) {
+        TRY(cuda_aligned("conv_bn", data[role], err));
+    }
+    TRY(find_plan(dev, &plan, p, data, err));
+    return plan->none ? refuse(p, err) : execute(dev, plan, data, err);
 }

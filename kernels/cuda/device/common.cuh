@@ -69,8 +69,8 @@ template <> struct access<16> { typedef uint4 word; };
 
 /* Into global memory, and that alone. Left to itself nvcc takes an assignment of two or four words
  * apart; __stwb is the plain store, whole, but the one of the instruction st.global: an address in
- * shared memory is a fault there. So whatever is built on put_word (store, store_f32, store_mode)
- * is for global memory; put_shared is for the other. */
+ * shared memory is a fault there. So put_word and what is built on it (store, store_f32,
+ * store_mode) are for global memory alone. */
 template <typename WORD> static __device__ __forceinline__ void put_word(WORD *to, WORD w) {
     *to = w;
 }
@@ -138,15 +138,6 @@ static __device__ __forceinline__ void put_two(f16 *out, float x, float y) {
     out[1] = two.y;
 }
 
-/* One word, anywhere, at a multiple of 4 bytes. */
-static __device__ __forceinline__ void put_pair(bf16 *to, float x, float y) {
-    *reinterpret_cast<__nv_bfloat162 *>(to) = __floats2bfloat162_rn(x, y);
-}
-
-static __device__ __forceinline__ void put_pair(f16 *to, float x, float y) {
-    *reinterpret_cast<__half2 *>(to) = __floats2half2_rn(x, y);
-}
-
 /* Of a half type: one instruction rounds two. */
 template <typename T, int V>
 static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {
@@ -179,15 +170,6 @@ template <int V> static __device__ __forceinline__ void store_f32(float *to, con
             piece[k] = x[i + k];
         }
         store(to + i, piece);
-    }
-}
-
-/* Into shared memory, at a multiple of 16 bytes. */
-template <int V> static __device__ __forceinline__ void put_shared(float *to, const float (&x)[V]) {
-    static_assert(V % 4 == 0, "pieces of 16 bytes");
-#pragma unroll
-    for (int i = 0; i < V; i += 4) {
-        *reinterpret_cast<float4 *>(to + i) = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
     }
 }
 

@@ -34,11 +34,10 @@ struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
 /* Scratch by purpose: what may be in use at the same time has a purpose of its own. */
 enum scratch {
-    SCRATCH_WORK,    /* the workspace of a launcher */
-    SCRATCH_DNN,     /* cuDNN's workspace */
-    SCRATCH_SUM,     /* a gradient that is added afterwards */
-    SCRATCH_HANDOFF, /* sums of a gradient that was given, until it is taken */
-    SCRATCH_BIAS,    /* a bias in bf16, as cuBLASLt wants it */
+    SCRATCH_WORK, /* the workspace of a launcher */
+    SCRATCH_DNN,  /* cuDNN's workspace */
+    SCRATCH_SUM,  /* a gradient that is added afterwards */
+    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt wants it */
     SCRATCH_COUNT
 };
 

@@ -344,22 +344,6 @@ cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
                                          float eps,
                                          float momentum,
                                          void *workspace);
-/* The same from sums that were taken while pre (of a half type) was written: partials
- * (chunks,2,channels) of pre - s and (pre - s)^2, s being pre in the chunk's first row. */
-cudaError_t launch_batch_norm_statistics_merge(cudaStream_t stream,
-                                               enum dtype real,
-                                               float *mean,
-                                               float *rstd,
-                                               float *running_mean,
-                                               float *running_var,
-                                               const void *pre,
-                                               int64_t rows,
-                                               int64_t channels,
-                                               float eps,
-                                               float momentum,
-                                               const float *partials,
-                                               int64_t rows_per_chunk,
-                                               int32_t chunks);
 /* The inference form: mean = running_mean, rstd = 1 / sqrt(running_var + eps). */
 cudaError_t launch_batch_norm_running(cudaStream_t stream,
                                       float *mean,
@@ -368,42 +352,24 @@ cudaError_t launch_batch_norm_running(cudaStream_t stream,
                                       const float *running_var,
                                       int64_t channels,
                                       float eps);
-/* What a batch norm does to its channels. */
-struct launch_norm {
-    const float *mean, *rstd, *gamma, *beta; /* (channels) */
-};
 /* out = act((pre - mean) rstd gamma + beta + residual), act NONE or RELU, residual may be NULL; one
- * pass, from the last row to the first: what the statistics read last is still in the cache.
- * residual_norm: the residual is still the pre of that norm, and is normalised and rounded first;
- * NULL: it is as it is. */
+ * pass, from the last row to the first: what the statistics read last is still in the cache. */
 cudaError_t launch_batch_norm_apply(cudaStream_t stream,
                                     enum dtype real,
                                     void *out,
                                     const void *pre,
-                                    const struct launch_norm *norm,
+                                    const float *mean,
+                                    const float *rstd,
+                                    const float *gamma,
+                                    const float *beta,
                                     const void *residual,
-                                    const struct launch_norm *residual_norm,
                                     enum activation act,
                                     int64_t rows,
                                     int64_t channels);
-/* The sums of the backward pass, over dout, out (the mask; not read without RELU) and pre: partials
- * (chunks,2,channels) of dy and dy xhat. */
-size_t launch_batch_norm_bwd_sums_bytes(int64_t rows, int64_t channels);
-cudaError_t launch_batch_norm_bwd_sums(cudaStream_t stream,
-                                       enum dtype real,
-                                       float *partials,
-                                       int32_t *chunks,
-                                       const void *dout,
-                                       const void *out,
-                                       const void *pre,
-                                       const float *mean,
-                                       const float *rstd,
-                                       enum activation act,
-                                       int64_t rows,
-                                       int64_t channels);
-/* dgamma, dbeta from such sums; then dpre and dresidual (may be NULL; with SET it may alias dout)
- * in one pass over the same three, backwards. act NONE: dout is masked already. */
-size_t launch_batch_norm_bwd_workspace_bytes(int64_t channels);
+/* dgamma and dbeta from one pass over dout, out (the mask; not read without RELU) and pre; then
+ * dpre and dresidual (may be NULL; with SET it may alias dout) in a second pass over the same
+ * three, from the last row to the first. */
+size_t launch_batch_norm_bwd_workspace_bytes(int64_t rows, int64_t channels);
 cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   enum dtype real,
                                   void *dpre,
@@ -421,8 +387,6 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   enum activation act,
                                   int64_t rows,
                                   int64_t channels,
-                                  const float *partials,
-                                  int32_t chunks,
                                   void *workspace);
 
 /* ---- optimizer.cu: flat ranges; working (of type half, BF16 or F16) may be NULL; one pass

@@ -84,11 +84,15 @@ static __device__ __forceinline__ void store_partials(float *partials,
 
 enum { MERGE_LANES = 8, MERGE_ROWS = THREADS / MERGE_LANES };
 
-/* Second stage, MERGE_LANES columns to a block: sum[i] of column *column over the chunks, of what
- * add(sum, chunk, column) adds to it. True for the one thread of a column that goes on with it. */
-template <int COUNT, typename ADD>
-static __device__ __forceinline__ bool
-merge_chunks(double (&sum)[COUNT], int64_t *column, int64_t width, int32_t chunks, ADD add) {
+/* Second stage, MERGE_LANES columns to a block: sum[i] of column *column over the chunks of partial
+ * sums as store_partials leaves them. True for the one thread of a column that writes its result.
+ */
+template <int COUNT>
+static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
+                                                     int64_t *column,
+                                                     const float *partials,
+                                                     int64_t width,
+                                                     int32_t chunks) {
     __shared__ double room[COUNT][THREADS];
     const int lane = threadIdx.x % MERGE_LANES;
     *column = (int64_t)blockIdx.x * MERGE_LANES + lane;
@@ -99,7 +103,10 @@ merge_chunks(double (&sum)[COUNT], int64_t *column, int64_t width, int32_t chunk
     if (*column < width) {
 #pragma unroll 4
         for (int32_t chunk = threadIdx.x / MERGE_LANES; chunk < chunks; chunk += MERGE_ROWS) {
-            add(sum, chunk, *column);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                sum[i] += (double)partials[((int64_t)chunk * COUNT + i) * width + *column];
+            }
         }
     }
 #pragma unroll
@@ -121,22 +128,6 @@ merge_chunks(double (&sum)[COUNT], int64_t *column, int64_t width, int32_t chunk
         sum[i] = room[i][lane];
     }
     return (int)threadIdx.x < MERGE_LANES && *column < width;
-}
-
-/* The same over partial sums as store_partials leaves them. */
-template <int COUNT>
-static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
-                                                     int64_t *column,
-                                                     const float *partials,
-                                                     int64_t width,
-                                                     int32_t chunks) {
-    return merge_chunks(
-        sum, column, width, chunks, [=](double(&to)[COUNT], int32_t chunk, int64_t at) {
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                to[i] += (double)partials[((int64_t)chunk * COUNT + i) * width + at];
-            }
-        });
 }
 
 /* ---- host side ---- */

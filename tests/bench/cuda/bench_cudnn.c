@@ -1,6 +1,6 @@
 /*
- * bench_cudnn WHAT [--chip FILE] [--batch N] [--type bf16|fp16] [--plans N] : what cuDNN offers a
- * ResNet-50's training step, fused and not, beside kernels of our own
+ * bench_cudnn WHAT [--chip FILE] [--batch N] [--plans N] : what cuDNN offers a ResNet-50's training
+ * step in bf16, fused and not, beside kernels of our own
  *
  *   properties     what cuDNN says of the chip, as JSON: with --chip, others can plan for it
  *   convolutions   every distinct convolution of ResNet-50 at 224 px, three passes: plans timed
@@ -41,8 +41,9 @@ static struct options {
     const char *what, *chip;
     int64_t batch;
     int plans;
-    cudnnDataType_t type;
-} opt = {.batch = 512, .plans = 16, .type = CUDNN_DATA_BFLOAT16};
+} opt = {.batch = 512, .plans = 16};
+
+static const cudnnDataType_t bf16 = CUDNN_DATA_BFLOAT16;
 
 static struct dnn_chip chip;
 
@@ -66,10 +67,6 @@ static int64_t out_px(const struct shape *s) {
     return (s->px + 2 * (s->kernel / 2) - s->kernel) / s->stride + 1;
 }
 
-static const char *type_name(void) {
-    return opt.type == CUDNN_DATA_HALF ? "fp16" : "bf16";
-}
-
 /* ---- convolutions ---- */
 
 enum form { PLAIN, SUMS, NORM_SUMS, REDUCTIONS, NORM_WEIGHT };
@@ -84,15 +81,15 @@ make_convolution(struct dnn_graph *g, const struct shape *s, enum dnn_pass pass,
     const int64_t in_channels[4] = {1, s->c, 1, 1};
     const int64_t out_channels[4] = {1, s->k, 1, 1};
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
-    int x = dnn_tensor(g, DNN_STORED, opt.type, in);
-    const int w = dnn_tensor(g, DNN_STORED, opt.type, weight);
-    const int y = dnn_tensor(g, DNN_STORED, opt.type, out);
+    int x = dnn_tensor(g, DNN_STORED, bf16, in);
+    const int w = dnn_tensor(g, DNN_STORED, bf16, weight);
+    const int y = dnn_tensor(g, DNN_STORED, bf16, out);
     if (form == NORM_SUMS || form == NORM_WEIGHT) {
-        const int scale = dnn_tensor(g, DNN_STORED, opt.type, in_channels);
-        const int bias = dnn_tensor(g, DNN_STORED, opt.type, in_channels);
+        const int scale = dnn_tensor(g, DNN_STORED, bf16, in_channels);
+        const int bias = dnn_tensor(g, DNN_STORED, bf16, in_channels);
         const int scaled = dnn_tensor(g, DNN_VIRTUAL, f32, in);
         const int moved = dnn_tensor(g, DNN_VIRTUAL, f32, in);
-        const int active = dnn_tensor(g, DNN_VIRTUAL, opt.type, in);
+        const int active = dnn_tensor(g, DNN_VIRTUAL, bf16, in);
         dnn_pointwise(g, CUDNN_POINTWISE_MUL, x, scale, scaled);
         dnn_pointwise(g, CUDNN_POINTWISE_ADD, scaled, bias, moved);
         dnn_pointwise(g, CUDNN_POINTWISE_RELU_FWD, moved, -1, active);
@@ -148,10 +145,10 @@ static void try_convolution(const struct shape *s,
     make_convolution(&g, s, pass, form);
     dnn_graph_measure(&g, &chip, opt.plans, &found);
     printf(
-        "{\"what\":\"%s\",\"type\":\"%s\",\"shape\":\"%lldx%lld, %lld -> %lld, stride %lld, %lld "
+        "{\"what\":\"%s\",\"type\":\"bf16\",\"shape\":\"%lldx%lld, %lld -> %lld, stride %lld, %lld "
         "px\",\"count\":%d,",
-        name, type_name(), (long long)s->kernel, (long long)s->kernel, (long long)s->c,
-        (long long)s->k, (long long)s->stride, (long long)s->px, s->count);
+        name, (long long)s->kernel, (long long)s->kernel, (long long)s->c, (long long)s->k,
+        (long long)s->stride, (long long)s->px, s->count);
     print_found(&found, gflop, stored_gb(&g));
     total->first_ms += s->count * found.first_ms;
     total->best_ms += s->count * found.best_ms;
@@ -175,7 +172,7 @@ static int convolutions(void) {
             }
         }
     }
-    printf("{\"type\":\"%s\",\"batch\":%lld", type_name(), (long long)opt.batch);
+    printf("{\"type\":\"bf16\",\"batch\":%lld", (long long)opt.batch);
     for (int pass = 0; pass < 3; pass++) {
         printf(",");
         print_total(names[pass], &totals[pass]);
@@ -200,7 +197,7 @@ static int fused(void) {
             try_convolution(&shapes[i], forms[f].pass, forms[f].form, forms[f].name, &totals[f]);
         }
     }
-    printf("{\"type\":\"%s\",\"batch\":%lld", type_name(), (long long)opt.batch);
+    printf("{\"type\":\"bf16\",\"batch\":%lld", (long long)opt.batch);
     for (int f = 0; f < FORMS; f++) {
         printf(",");
         print_total(forms[f].name, &totals[f]);
@@ -230,29 +227,28 @@ static void make_norm(struct dnn_graph *g, const struct plane *p, bool backward)
     const int64_t one[4] = {1, 1, 1, 1};
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     struct dnn_norm n;
-    n.x = dnn_tensor(g, DNN_STORED, opt.type, all);
+    n.x = dnn_tensor(g, DNN_STORED, bf16, all);
     const int mask = dnn_tensor(g, DNN_STORED, CUDNN_DATA_BOOLEAN, all);
     n.scale = dnn_tensor(g, DNN_STORED, f32, channels);
     n.mean = dnn_tensor(g, DNN_STORED, f32, channels);
     n.inv_std = dnn_tensor(g, DNN_STORED, f32, channels);
     n.bias = dnn_tensor(g, DNN_STORED, f32, channels); /* backwards: its gradient */
     if (backward) {
-        const int dy = dnn_tensor(g, DNN_STORED, opt.type, all);
+        const int dy = dnn_tensor(g, DNN_STORED, bf16, all);
         /* where a residual came in, the masked gradient is its gradient and stays */
-        const int masked = dnn_tensor(g, p->residual ? DNN_STORED : DNN_VIRTUAL, opt.type, all);
-        const int dx = dnn_tensor(g, DNN_STORED, opt.type, all);
+        const int masked = dnn_tensor(g, p->residual ? DNN_STORED : DNN_VIRTUAL, bf16, all);
+        const int dx = dnn_tensor(g, DNN_STORED, bf16, all);
         dnn_pointwise(g, CUDNN_POINTWISE_MUL, dy, mask, masked);
         dnn_norm_backward(g, &n, masked, dx, dnn_tensor(g, DNN_STORED, f32, channels), n.bias);
         return;
     }
-    const int y = dnn_tensor(g, DNN_STORED, opt.type, all);
+    const int y = dnn_tensor(g, DNN_STORED, bf16, all);
     n.epsilon = dnn_tensor(g, DNN_SCALAR, f32, one);
     int before = dnn_tensor(g, DNN_VIRTUAL, f32, all);
     dnn_norm(g, &n, before);
     if (p->residual) {
         const int sum = dnn_tensor(g, DNN_VIRTUAL, f32, all);
-        dnn_pointwise(g, CUDNN_POINTWISE_ADD, before, dnn_tensor(g, DNN_STORED, opt.type, all),
-                      sum);
+        dnn_pointwise(g, CUDNN_POINTWISE_ADD, before, dnn_tensor(g, DNN_STORED, bf16, all), sum);
         before = sum;
     }
     dnn_pointwise(g, CUDNN_POINTWISE_RELU_FWD, before, -1, y);
@@ -263,7 +259,7 @@ static void make_norm(struct dnn_graph *g, const struct plane *p, bool backward)
 struct own {
     const struct plane *plane;
     char *at[OWN_TENSORS];
-    float *workspace, *sums;
+    float *workspace;
 };
 
 static bool own_forward(void *cookie) {
@@ -272,12 +268,11 @@ static bool own_forward(void *cookie) {
     float *mean = (float *)(void *)o->at[5];
     float *rstd = (float *)(void *)o->at[6];
     float *gamma = (float *)(void *)o->at[7];
-    const struct launch_norm norm = {mean, rstd, gamma, gamma};
     return launch_batch_norm_statistics(chip.stream, DTYPE_BF16, mean, rstd, NULL, NULL, o->at[0],
                                         rows, o->plane->c, 1e-5f, 0.1f,
                                         o->workspace) == cudaSuccess &&
-           launch_batch_norm_apply(chip.stream, DTYPE_BF16, o->at[1], o->at[0], &norm,
-                                   o->plane->residual ? o->at[2] : NULL, NULL, ACTIVATION_RELU,
+           launch_batch_norm_apply(chip.stream, DTYPE_BF16, o->at[1], o->at[0], mean, rstd, gamma,
+                                   gamma, o->plane->residual ? o->at[2] : NULL, ACTIVATION_RELU,
                                    rows, o->plane->c) == cudaSuccess;
 }
 
@@ -287,15 +282,10 @@ static bool own_backward(void *cookie) {
     const float *mean = (const float *)(const void *)o->at[5];
     const float *rstd = (const float *)(const void *)o->at[6];
     float *gamma = (float *)(void *)o->at[7];
-    int32_t chunks = 0;
-    return launch_batch_norm_bwd_sums(chip.stream, DTYPE_BF16, o->sums, &chunks, o->at[2], o->at[1],
-                                      o->at[0], mean, rstd, ACTIVATION_RELU, rows,
-                                      o->plane->c) == cudaSuccess &&
-           launch_batch_norm_bwd(chip.stream, DTYPE_BF16, o->at[3],
-                                 o->plane->residual ? o->at[4] : NULL, WRITE_SET, gamma,
-                                 gamma + o->plane->c, WRITE_SET, o->at[2], o->at[1], o->at[0], mean,
-                                 rstd, gamma, ACTIVATION_RELU, rows, o->plane->c, o->sums, chunks,
-                                 o->workspace) == cudaSuccess;
+    return launch_batch_norm_bwd(
+               chip.stream, DTYPE_BF16, o->at[3], o->plane->residual ? o->at[4] : NULL, WRITE_SET,
+               gamma, gamma + o->plane->c, WRITE_SET, o->at[2], o->at[1], o->at[0], mean, rstd,
+               gamma, ACTIVATION_RELU, rows, o->plane->c, o->workspace) == cudaSuccess;
 }
 
 static void own_norm(const struct plane *p, bool backward, double gb) {
@@ -307,8 +297,7 @@ static void own_norm(const struct plane *p, bool backward, double gb) {
         o.at[i] = at;
         at += i < 5 ? large : 65536;
     }
-    o.sums = (float *)(void *)at;
-    o.workspace = (float *)(void *)(at + (WORKSPACE_BYTES / 2));
+    o.workspace = (float *)(void *)at;
     const double ms = dnn_time_ms(&chip, backward ? own_backward : own_forward, &o);
     printf("{\"what\":\"own %s\",\"type\":\"bf16\",\"shape\":\"%lld, %lld px\",\"count\":%d,"
            "\"gb\":%.4f,\"best_ms\":%.5f,\"gb_per_s\":%.1f}\n",
@@ -327,14 +316,14 @@ static int norm(void) {
             make_norm(&g, p, backward != 0);
             const double gb = stored_gb(&g);
             dnn_graph_measure(&g, &chip, opt.plans, &found);
-            printf("{\"what\":\"%s\",\"type\":\"%s\",\"shape\":\"%lld, %lld px\",\"count\":%d,",
+            printf("{\"what\":\"%s\",\"type\":\"bf16\",\"shape\":\"%lld, %lld px\",\"count\":%d,",
                    backward
                        ? (p->residual ? "gradient of norm, add, ReLU" : "gradient of norm, ReLU")
                        : (p->residual ? "norm, add, ReLU" : "norm, ReLU"),
-                   type_name(), (long long)p->c, (long long)p->px, p->count);
+                   (long long)p->c, (long long)p->px, p->count);
             print_found(&found, 0.0, gb);
             dnn_graph_destroy(&g);
-            if (chip.handle != NULL && opt.type == CUDNN_DATA_BFLOAT16) {
+            if (chip.handle != NULL) {
                 own_norm(p, backward != 0, gb);
             }
         }
@@ -470,10 +459,6 @@ static bool parse(int argc, char **argv) {
         } else if (strcmp(argv[i], "--plans") == 0 && number(value, 64, &n)) {
             opt.plans = (int)n;
             i++;
-        } else if (strcmp(argv[i], "--type") == 0 &&
-                   (strcmp(value, "bf16") == 0 || strcmp(value, "fp16") == 0)) {
-            opt.type = strcmp(value, "fp16") == 0 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
-            i++;
         } else {
             return false;
         }
@@ -513,6 +498,6 @@ int main(int argc, char **argv) {
         return code;
     }
     fprintf(stderr, "usage: bench_cudnn properties|convolutions|fused|norm|attention [--chip FILE] "
-                    "[--batch N] [--type bf16|fp16] [--plans N]\n");
+                    "[--batch N] [--plans N]\n");
     return USAGE;
 }

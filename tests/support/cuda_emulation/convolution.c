@@ -15,24 +15,14 @@
 #include "tests/support/cuda_emulation/emulation.h"
 
 static bool offered = true;
-static bool wrong_sums;
 
 void emulation_convolutions(bool on) {
     offered = on;
 }
 
-void emulation_wrong_sums(bool on) {
-    wrong_sums = on;
-}
-
 struct convolution {
     struct conv_problem p;
     void *x, *w, *y;
-};
-
-struct fused {
-    struct conv_problem p;
-    void *data[CONV_ROLES_COUNT];
 };
 
 static int64_t count_x(const struct conv_problem *p) {
@@ -161,68 +151,5 @@ enum status conv_run(struct cuda_device *dev,
     const struct convolution c = {.p = *p, .x = x, .w = w, .y = y};
     cuda_counted(dev);
     emulation_do(dev->stream, convolve, &c, sizeof c, EMULATION_KERNEL_NS);
-    return STATUS_OK;
-}
-
-/* ---- with sums, of what was stored ---- */
-
-static void channel_statistics(const struct fused *f) {
-    float *y = widened(&f->p, f->data[CONV_Y], count_y(&f->p));
-    float *sum = f->data[CONV_SUM];
-    float *squares = f->data[CONV_SQUARES];
-    memset(sum, 0, (size_t)f->p.k * sizeof *sum);
-    memset(squares, 0, (size_t)f->p.k * sizeof *squares);
-    for (int64_t i = 0; i < count_y(&f->p); i++) {
-        sum[i % f->p.k] += y[i];
-        squares[i % f->p.k] += wrong_sums ? 0.0f : y[i] * y[i];
-    }
-    free(y);
-}
-
-static void channel_handover(const struct fused *f) {
-    const int64_t c = f->p.c;
-    const float *mean = f->data[CONV_MEAN];
-    const float *rstd = f->data[CONV_RSTD];
-    float *x = widened(&f->p, f->data[CONV_X], count_x(&f->p));
-    float *out = widened(&f->p, f->data[CONV_OUT], count_x(&f->p));
-    float *pre = widened(&f->p, f->data[CONV_PRE], count_x(&f->p));
-    float *dbeta = f->data[CONV_DBETA];
-    float *dgamma = f->data[CONV_DGAMMA];
-    memset(dbeta, 0, (size_t)c * sizeof *dbeta);
-    memset(dgamma, 0, (size_t)c * sizeof *dgamma);
-    for (int64_t i = 0; i < count_x(&f->p); i++) {
-        x[i] = out[i] > 0.0f ? x[i] : 0.0f;
-        dbeta[i % c] += x[i];
-        dgamma[i % c] += wrong_sums ? 0.0f : x[i] * (pre[i] - mean[i % c]) * rstd[i % c];
-    }
-    narrow(&f->p, f->data[CONV_X], x, count_x(&f->p));
-    free(x);
-    free(out);
-    free(pre);
-}
-
-static void convolve_fused(void *cookie) {
-    const struct fused *f = cookie;
-    struct convolution c = {
-        .p = f->p, .x = f->data[CONV_X], .w = f->data[CONV_W], .y = f->data[CONV_Y]};
-    convolve(&c);
-    if (f->p.fusion == CONV_STATISTICS) {
-        channel_statistics(f);
-    } else {
-        channel_handover(f);
-    }
-}
-
-enum status conv_run_fused(struct cuda_device *dev,
-                           const struct conv_problem *p,
-                           void *const data[CONV_ROLES_COUNT],
-                           struct error *err) {
-    struct fused f = {.p = *p};
-    if (!offered || p->fusion == CONV_ALONE) {
-        return error_set(err, STATUS_UNSUPPORTED, "no such plan on the emulated device");
-    }
-    memcpy(f.data, data, sizeof f.data);
-    cuda_counted(dev);
-    emulation_do(dev->stream, convolve_fused, &f, sizeof f, EMULATION_KERNEL_NS);
     return STATUS_OK;
 }

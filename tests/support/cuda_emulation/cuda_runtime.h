@@ -14,8 +14,6 @@
 #include <tuple>
 
 #include "tests/support/cuda_emulation/emulation.h"
-#include "tests/support/cuda_emulation/tensor_core.h"
-#include "tests/support/cuda_emulation/wgmma.h"
 #include <cuda_runtime_api.h>
 
 #define __global__
@@ -49,7 +47,6 @@ struct dim3 {
 
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
-    size_t dynamicSmemBytes;
     cudaStream_t stream;
     void *attrs;
     unsigned numAttrs;
@@ -63,11 +60,6 @@ template <typename T> static inline void __stwb(T *to, T value) {
 
 static inline void __syncthreads() {
     emulation_wait(EMULATION_BLOCK);
-}
-
-static inline void __syncwarp(unsigned mask = 0xffffffffu) {
-    emulation_full_warp(mask);
-    emulation_wait(EMULATION_WARP);
 }
 
 /* Every lane takes part, as the kernels' masks say. */
@@ -112,8 +104,7 @@ static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
     const struct emulation_size block = {config->blockDim.x, config->blockDim.y,
                                          config->blockDim.z};
     const bool ran = emulation_launch(
-        &grid, &block, config->dynamicSmemBytes,
-        [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
+        &grid, &block, [](void *cookie) { (*static_cast<decltype(body) *>(cookie))(); }, &body);
     emulation_spend(config->stream, EMULATION_KERNEL_NS);
     return ran ? cudaSuccess : cudaErrorInvalidValue;
 }

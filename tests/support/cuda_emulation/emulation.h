@@ -9,9 +9,6 @@
  * not all of the others come (a shuffle in a branch, an early return before it) ends the program
  * with a message.
  *
- * Shared memory whose size the launch says lies between guards, is dirty at the start of each
- * block, and what lands in it by asynchronous copy is told at tensor_core.h.
- *
  * What it cannot show: memory that two blocks share, the chip's rounding of expf and erff, speed.
  *
  * Threading : one host thread, but for memory. Kernels do not launch kernels.
@@ -41,34 +38,8 @@ void emulation_wait(enum emulation_meeting meeting);
 void emulation_full_warp(unsigned mask); /* ends the program unless all 32 lanes are named */
 uint64_t emulation_exchange(uint64_t value, unsigned from_lane); /* the value lane `from` gave */
 
-/* Gives `mine` to the warp and returns what each of its 32 lanes gave. The caller reads what that
- * points to, then waits for its warp. */
-const void *const *emulation_share(const void *mine);
-
-unsigned char *emulation_shared_of_launch(void);
-/* Ends the program unless [p, p + size_bytes) is that memory and p a multiple of size_bytes. */
-void emulation_check_shared(const void *p, size_t size_bytes);
-/* Ends the program where [p, p + size_bytes) is shared memory of either kind, or p no multiple of
- * size_bytes. */
+/* Ends the program where [p, p + size_bytes) is shared memory, or p no multiple of size_bytes. */
 void emulation_check_global(const void *p, size_t size_bytes);
-/* A copy into shared memory (from NULL: zeros), a group of them, a wait for all but `left` groups.
- */
-void emulation_copy(void *shared, const void *from, size_t size_bytes);
-void emulation_copy_group(void);
-void emulation_copy_wait(unsigned left);
-/* The same bytes at once, by a store of the thread's own: products want a fence after it too. */
-void emulation_put_chunk(void *shared, const void *from, size_t size_bytes);
-
-/* For wgmma.c: shared memory as the addresses that instructions take; which copies its products may
- * see, which is those that the thread that copied them has fenced since they landed (anything else
- * ends the program); the block that runs, counted from 1; the order; the end with a message. */
-uint32_t emulation_shared_address(const void *shared);
-void emulation_proxy_fence(void);
-const void *emulation_shared_seen_by_products(uint32_t address, size_t size_bytes);
-uint64_t emulation_block(void);
-bool emulation_is_backwards(void);
-void emulation_stop(const char *what);
-
 /* ---- queues (queue.c) ----
  *
  * A stream is a list of things to do. They are done when they are asked for, or, from
@@ -110,13 +81,6 @@ bool emulation_is_pinned(const void *host);
 /* Whether there is a library for convolutions (convolution.c); true. */
 void emulation_convolutions(bool on);
 
-/* What is remembered of every convolution's variant (kernels/cuda/conv/conv_plan_internal.h); -1,
- * as at first: nothing. */
-void emulation_variant(int32_t variant);
-
-/* Fused plans whose sums are wrong: what a comparison has to find. */
-void emulation_wrong_sums(bool on);
-
 /* From now on, run everything from the last to the first. */
 void emulation_backwards(bool backwards);
 /* Kernels launched since the program began. */
@@ -126,7 +90,6 @@ uint64_t emulation_launches_count(void);
  * refuse the sizes: none or too many, or a block that is not whole warps (a rule of ours). */
 bool emulation_launch(const struct emulation_size *grid,
                       const struct emulation_size *block,
-                      size_t shared_bytes,
                       void (*body)(void *cookie),
                       void *cookie);
 

@@ -75,30 +75,6 @@ void conv_plans_destroy(struct conv_plans *p) {
     (void)p;
 }
 
-static int32_t chosen = -1;
-
-void emulation_variant(int32_t variant) {
-    chosen = variant;
-}
-
-int32_t
-conv_plans_recall(struct conv_plans *plans, const struct conv_problem *p, const char *form) {
-    (void)plans;
-    (void)p;
-    (void)form;
-    return chosen; /* -1: every call is timed again */
-}
-
-void conv_plans_remember(struct conv_plans *plans,
-                         const struct conv_problem *p,
-                         const char *form,
-                         int32_t variant) {
-    (void)plans;
-    (void)p;
-    (void)form;
-    (void)variant;
-}
-
 enum status matmul_plans_create(struct matmul_plans **out, struct error *err) {
     (void)err;
     *out = NULL;

@@ -27,7 +27,6 @@ struct emulation_event {
     struct emulation_stream *stream; /* NULL: not recorded */
     uint64_t place;                  /* of the stream's things, those before it */
     double at_ns;
-    bool shrinks; /* see cudaEventElapsedTime */
 };
 
 struct emulation_graph {
@@ -243,24 +242,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     return *out != NULL ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-/* Made so, events are those by which variants are timed. */
-cudaError_t cudaEventCreate(cudaEvent_t *out) {
-    const cudaError_t code = cudaEventCreateWithFlags(out, cudaEventDefault);
-    if (code == cudaSuccess) {
-        (*out)->shrinks = true;
-    }
-    return code;
-}
-
-/* Of variants every stretch takes a little less than the one before, so that all that is timed is
- * also chosen. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) {
-    static float last = 1e6f;
     if (begin->stream == NULL || end->stream == NULL) {
         return cudaErrorInvalidValue;
     }
-    last *= begin->shrinks ? 0.999f : 1.0f;
-    *ms = begin->shrinks ? last : (float)((end->at_ns - begin->at_ns) * 1e-6);
+    *ms = (float)((end->at_ns - begin->at_ns) * 1e-6);
     return cudaSuccess;
 }
 

@@ -182,48 +182,6 @@ TEST(weight_gradients_have_plans_in_exact_f32) {
     check_every_shape(CONV_WEIGHT, DTYPE_F32, false);
 }
 
-/* Which shapes have plans that sum beside the convolution: `count` by what cuDNN 9.19 says of them
- * all. Channels that come in threes have none. */
-static void check_fusion(enum conv_fusion fusion, enum dtype dtype, bool add, int32_t max_stride) {
-    struct conv_chip chip = open_chip();
-    struct device_options opt;
-    device_options_default(&opt);
-    for (int i = 0; i < SHAPES_COUNT; i++) {
-        const enum conv_pass pass = fusion == CONV_STATISTICS ? CONV_FORWARD : CONV_DATA;
-        struct conv_problem p = problem(pass, dtype, shapes[i]);
-        int allowed;
-        int plans;
-        p.add = add;
-        p.fusion = fusion;
-        count_plans(&p, &opt, &chip, &allowed, &plans);
-        const bool expected = dtype == DTYPE_F16 && p.c % 8 == 0 && p.stride <= max_stride;
-        if ((plans > 0) != expected) {
-            fail_msg("shape %d: %d plans with sums, %d engines allowed", i, plans, allowed);
-        }
-    }
-    close_chip(&chip);
-}
-
-TEST(forward_passes_with_statistics_have_plans_in_fp16_alone) {
-    check_fusion(CONV_STATISTICS, DTYPE_F16, false, 2);
-    check_fusion(CONV_STATISTICS, DTYPE_BF16, false, 2);
-}
-
-TEST(data_gradients_that_are_handed_over_have_plans_in_fp16_alone) {
-    check_fusion(CONV_HANDOVER, DTYPE_F16, false, 2);
-    check_fusion(CONV_HANDOVER, DTYPE_BF16, false, 2);
-}
-
-TEST(data_gradients_masked_by_a_tensor_have_plans_of_stride_1) {
-    check_fusion(CONV_HANDOVER_OUT, DTYPE_F16, false, 1);
-    check_fusion(CONV_HANDOVER_OUT, DTYPE_BF16, false, 1);
-}
-
-TEST(data_gradients_added_and_handed_over_have_plans_of_stride_1) {
-    check_fusion(CONV_HANDOVER, DTYPE_F16, true, 1);
-    check_fusion(CONV_HANDOVER_OUT, DTYPE_F16, true, 1);
-}
-
 TEST(a_chip_without_all_its_properties_is_refused) {
     cudnnBackendDescriptor_t properties;
     struct error err = {0};
