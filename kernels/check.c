@@ -12,7 +12,7 @@ bool tensor_wanted(const struct tensor *t) {
 }
 
 enum dtype param_dtype(enum dtype real) {
-    return dtype_is_half(real) ? DTYPE_F32 : real;
+    return real == DTYPE_BF16 ? DTYPE_F32 : real;
 }
 
 /* "(2,3,4) f32", sizes that may be anything as '?'. */
@@ -305,7 +305,7 @@ enum status check_matmul(const struct tensor *out,
     const int64_t k = a->shape[transpose_a ? 0 : 1];
     TRY(check_tensor(op, "b", b, a->dtype, 2, transpose_b ? ANY_SIZE : k,
                      transpose_b ? k : ANY_SIZE, 0, 0, err));
-    const bool wide = out != NULL && dtype_is_half(a->dtype) && out->dtype == DTYPE_F32;
+    const bool wide = out != NULL && a->dtype == DTYPE_BF16 && out->dtype == DTYPE_F32;
     return check_tensor(op, "out", out, wide ? DTYPE_F32 : a->dtype, 2, m,
                         b->shape[transpose_b ? 0 : 1], 0, 0, err);
 }
@@ -377,7 +377,7 @@ enum status check_embedding_bwd(const struct tensor *dtable,
                                 struct error *err) {
     static const char op[] = "embedding_bwd";
     TRY(check_token_rows(op, tokens, seg, dtable, dpositions, err));
-    const bool narrow = dout != NULL && dtype_is_half(dout->dtype) && dtable->dtype == DTYPE_F32;
+    const bool narrow = dout != NULL && dout->dtype == DTYPE_BF16 && dtable->dtype == DTYPE_F32;
     return check_tensor(op, "dout", dout, narrow ? dout->dtype : dtable->dtype, 2, tokens->shape[0],
                         dtable->shape[1], 0, 0, err);
 }
@@ -540,26 +540,20 @@ enum status check_l2_normalize_bwd(const struct tensor *din,
     TRY(check_tensor(op, "out", out, out->dtype, 2, ANY_SIZE, ANY_SIZE, 0, 0, err));
     TRY(check_like(op, "dout", dout, out, err));
     TRY(check_tensor(op, "norm", norm, out->dtype, 1, out->shape[0], 0, 0, 0, err));
-    const bool narrow = din != NULL && dtype_is_half(din->dtype) && out->dtype == DTYPE_F32;
+    const bool narrow = din != NULL && din->dtype == DTYPE_BF16 && out->dtype == DTYPE_F32;
     return check_tensor(op, "din", din, narrow ? din->dtype : out->dtype, 2, out->shape[0],
                         out->shape[1], 0, 0, err);
-}
-
-/* The half type that `t` has, or should have. */
-static enum dtype half_of(const struct tensor *t) {
-    return t != NULL && t->dtype == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16;
 }
 
 enum status check_cast(const struct tensor *out, const struct tensor *in, struct error *err) {
     const bool narrow = in->dtype == DTYPE_F32;
     const int64_t *s = in->shape;
-    if (in->dtype != DTYPE_F32 && !dtype_is_half(in->dtype)) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "cast: from f32 to bf16 or f16, or back, not from %s",
+    if (in->dtype != DTYPE_F32 && in->dtype != DTYPE_BF16) {
+        return error_set(err, STATUS_UNSUPPORTED, "cast: from f32 to bf16 or back, not from %s",
                          dtype_name(in->dtype));
     }
     TRY(check_like("cast", "in", in, in, err));
-    return check_tensor("cast", "out", out, narrow ? half_of(out) : DTYPE_F32, in->ndim, s[0], s[1],
+    return check_tensor("cast", "out", out, narrow ? DTYPE_BF16 : DTYPE_F32, in->ndim, s[0], s[1],
                         s[2], s[3], err);
 }
 
@@ -571,13 +565,13 @@ static enum status check_update(const char *op,
                                 const struct tensor *m,
                                 struct error *err) {
     const int64_t *s = value->shape;
-    if (dtype_is_half(value->dtype)) {
+    if (value->dtype == DTYPE_BF16) {
         return error_set(err, STATUS_INVALID, "%s: value is %s; the master copy is f32", op,
                          dtype_name(value->dtype));
     }
     TRY(check_like(op, "value", value, value, err));
-    TRY(check_optional(op, "working", working, half_of(working), value->ndim, s[0], s[1], s[2],
-                       s[3], err));
+    TRY(check_optional(op, "working", working, DTYPE_BF16, value->ndim, s[0], s[1], s[2], s[3],
+                       err));
     TRY(check_like(op, "grad", grad, value, err));
     return check_like(op, "m", m, value, err);
 }
@@ -608,16 +602,6 @@ enum status check_sgdm(const struct tensor *value,
                        struct error *err) {
     TRY(check_update("sgdm", value, working, grad, m, err));
     return check_values("sgdm", p->values, err);
-}
-
-enum status check_scale_gradient(const struct tensor *grad,
-                                 const struct step_values *values,
-                                 struct error *err) {
-    static const char op[] = "scale_gradient";
-    if (grad->dtype != DTYPE_F32 && grad->dtype != DTYPE_F64) {
-        return error_set(err, STATUS_INVALID, "%s: expected f32", op);
-    }
-    return check_values(op, values, err);
 }
 
 enum status check_grad_scale(const struct step_values *values,

@@ -10,7 +10,7 @@
 
 #include "kernels/ops.h"
 
-/* Type of a parameter's vector or gradient in a call of type `real`: F32 for a half type, else
+/* Type of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else
  * the same. */
 enum dtype param_dtype(enum dtype real);
 
@@ -206,9 +206,6 @@ enum status check_sgdm(const struct tensor *value,
                        const struct tensor *m,
                        const struct sgdm_params *p,
                        struct error *err);
-enum status check_scale_gradient(const struct tensor *grad,
-                                 const struct step_values *values,
-                                 struct error *err);
 enum status check_grad_scale(const struct step_values *values,
                              int32_t count,
                              double clip_norm,

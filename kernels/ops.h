@@ -7,19 +7,17 @@
  * Order     : calls on one device run in order; only download and sync wait.
  * Layout    : dense row-major. Images are (N, H, W, C); convolution weights (O, KH, KW, I); linear
  *             weights (OUT, IN).
- * Types     : One real type per call, that of its main input: F32, BF16 or F16 (the half types), or
- *             F64 (cpu-ref alone, which makes finite differences sharp). In a call of a half type
- *             activations and their gradients (in, out, pre, residual, sum, qkv, probs, din, dout,
- *             ...) are of that type, and so are weight, table and positions, which are working
- *             copies; vectors of parameters and statistics (gamma, beta, bias, mean, rstd,
- *             running_*, norm) and all gradients of parameters are F32. Sums are taken in f32 or
- *             wider; a result is rounded once, when it is stored, to nearest even; what a later
- *             stage reads back (pre, sum, probs, dpre) it reads as stored. An F16 result of 65520
- *             or more is stored as infinity: nothing saturates. Ops that differ say so. A table
- *             answers UNSUPPORTED to a type it lacks; `supports` says so beforehand.
- * Shapes    : every entry checks them and answers INVALID with both shapes in the message.
- * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there; always said at the call.
- *             Reductions have a fixed order: the same call gives the same bits.
+ * Types     : One real type per call, that of its main input: F32, BF16, or F64 (cpu-ref alone,
+ *             which makes finite differences sharp). In a BF16 call activations and their gradients
+ *             (in, out, pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so
+ * are weight, table and positions, which are working copies; vectors of parameters and statistics
+ * (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of parameters are F32. Sums
+ * are taken in f32 or wider; a result is rounded once, when it is stored, to nearest even; what a
+ * later stage reads back (pre, sum, probs, dpre) it reads as stored. Ops that differ say so. A
+ * table answers UNSUPPORTED to a type it lacks; `supports` says so beforehand. Shapes    : every
+ * entry checks them and answers INVALID with both shapes in the message. Gradients : WRITE_SET
+ * overwrites, WRITE_ADD adds to what is there; always said at the call. Reductions have a fixed
+ * order: the same call gives the same bits.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -30,12 +28,10 @@
 
 #include "formats/base/status.h"
 
-enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16, DTYPE_F16 };
+enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF16 };
 
 size_t dtype_size_bytes(enum dtype t);
 const char *dtype_name(enum dtype t);
-bool dtype_is_half(enum dtype t); /* BF16 or F16: the real types of 16 bits */
-
 enum write_mode { WRITE_SET, WRITE_ADD };
 
 enum activation {
@@ -94,36 +90,21 @@ struct attention_params {
 /* What changes from one training step to the next, in device memory: a step is a function of it and
  * of its batch, so it can be recorded once and replayed. The host sets the fields before
  * `grad_norm` for every step (STEP_VALUES_SET_BYTES of them) and the whole once, with sound = 1;
- * the device sets the others. Multiples of 8 bytes, no padding.
- *
- * Loss scaling, for gradients that F16 cannot hold as they are: scale_gradient multiplies those of
- * the embeddings by loss_scale, and with them all that follow; grad_scale divides by it again.
- * Where a gradient of a parameter is not finite then, the step is skipped: optimisers leave
- * parameters and moments alone, loss_scale is halved, and training goes on, unless the last
- * LOSS_SCALE_MAX_SKIPS steps were all skipped or loss_scale fell below LOSS_SCALE_MIN: then it is
- * not sound. */
-#define LOSS_SCALE_MIN       0x1p-14
-#define LOSS_SCALE_MAX       0x1p24 /* it grows no further */
-#define LOSS_SCALE_MAX_SKIPS 30
+ * the device sets the others. Multiples of 8 bytes, no padding. */
 struct step_values {
     uint64_t step;  /* done before this one: 0 in the first; keys dropout, counts bias correction */
     uint64_t epoch; /* from 0 */
     double lr;      /* of the parameters */
     double zeta_lr_image, zeta_lr_text; /* of the losses that learn a temperature per sample */
-    double grad_norm;  /* grad_scale: of the gradients without loss_scale, before clipping */
-    double grad_scale; /* grad_scale: gradients are multiplied by this */
-    double squares[2]; /* room for the sums that grad_scale takes */
+    double grad_norm;                   /* grad_scale: of the gradients, before clipping */
+    double grad_scale;                  /* grad_scale: gradients are multiplied by this */
+    double squares[2];                  /* room for the sums that grad_scale takes */
     /* Of the step, where the device computes the loss: the batch's are means of what it left of
      * the batch's samples, by side; NaN where the loss keeps no such number. */
     double loss, objective, tau;
     double batch_log_u[2], batch_zeta[2];
     uint64_t sound; /* 1; 0 from the first step on whose loss or gradient is not finite: from then
                        on optimisers change nothing */
-    double loss_scale;       /* 0: no loss scaling; a gradient that is not finite is not sound */
-    uint64_t scale_growth;   /* doubled after so many good steps; 0: it stays what it is */
-    uint64_t scale_good;     /* steps since it was last doubled or a step was skipped */
-    uint64_t skipped;        /* steps so far, with this one */
-    uint64_t skipped_in_row; /* the last ones; not 0: this one is among them */
 };
 #define STEP_VALUES_SET_BYTES offsetof(struct step_values, grad_norm)
 
@@ -140,12 +121,11 @@ struct dropout_params {
 };
 
 /* lr, grad_scale and the step of the values are rounded to f32 where they meet f32. Bias correction
- * is that of step + 1 - skipped: of updates. */
+ * is that of step + 1. */
 struct adamw_params {
     float beta1, beta2, eps;
     float weight_decay; /* decoupled: value *= 1 - lr * weight_decay, before the Adam step */
-    const struct step_values *values; /* on the device; nothing is changed where sound is 0 or the
-                                         step is skipped */
+    const struct step_values *values; /* on the device; nothing is changed where sound is 0 */
 };
 
 /* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
@@ -177,7 +157,7 @@ struct ops {
      * line, such as what the processor lacks. */
     enum status (*supports)(struct device *, enum dtype, struct error *);
     enum status (*fill)(struct device *, const struct tensor *out, double value, struct error *);
-    /* out = in, rounded to nearest even: from F32 to a half type or back. */
+    /* out = in, rounded to nearest even: from F32 to BF16 or back. */
     enum status (*cast)(struct device *,
                         const struct tensor *out,
                         const struct tensor *in,
@@ -304,8 +284,8 @@ struct ops {
                               enum activation act,
                               struct error *);
 
-    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a call of a
-     * half type out may be F32 too. */
+    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a
+     * BF16 call out may be F32 too. */
     enum status (*matmul)(struct device *,
                           const struct tensor *out,
                           enum write_mode,
@@ -327,7 +307,7 @@ struct ops {
                              const struct tensor *positions,
                              struct error *);
     /* Contributions of equal tokens are added in order of their rows. dtable and dpositions are F32
-     * in a call of a half type. */
+     * in a BF16 call. */
     enum status (*embedding_bwd)(struct device *,
                                  const struct tensor *dtable,
                                  const struct tensor *dpositions,
@@ -417,15 +397,14 @@ struct ops {
                                 const struct tensor *in,
                                 const struct tensor *rows,
                                 struct error *);
-    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a call of a half
-     * type: the loss reads it. */
+    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a BF16 call: the loss
+     * reads it. */
     enum status (*l2_normalize)(struct device *,
                                 const struct tensor *out,
                                 const struct tensor *norm,
                                 const struct tensor *in,
                                 struct error *);
-    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be of a half type, the rest
-     * is F32. */
+    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be BF16, the rest is F32. */
     enum status (*l2_normalize_bwd)(struct device *,
                                     const struct tensor *din,
                                     const struct tensor *dout,
@@ -443,16 +422,9 @@ struct ops {
                                double *out,
                                const struct tensor *in,
                                struct error *);
-    /* grad (F32; F64 too) *= loss_scale of the values, rounded to f32. values: on the device. */
-    enum status (*scale_gradient)(struct device *,
-                                  const struct tensor *grad,
-                                  const struct step_values *values,
-                                  struct error *);
     /* grad_norm = sqrt of the sum of the first `count` (1 or 2) squares of values; grad_scale =
      * clip_norm / grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where
-     * grad_norm is not finite. values: on the device. Where loss_scale is not 0, both are divided
-     * by it, and a grad_norm that is not finite skips the step: see step_values. Once sound is 0,
-     * what belongs to loss scaling stays as it is. */
+     * grad_norm is not finite. values: on the device. */
     enum status (*grad_scale)(struct device *,
                               struct step_values *values,
                               int32_t count,
@@ -460,8 +432,8 @@ struct ops {
                               struct error *);
 
     /* ---- optimiser, over flat ranges of equal count ----
-     * working (of a half type, or not wanted) receives the new value, rounded: the copy that calls
-     * of that type read. */
+     * working (BF16, or not wanted) receives the new value, rounded: the copy that bf16 calls read.
+     */
     enum status (*adamw)(struct device *,
                          const struct tensor *value,
                          const struct tensor *working,

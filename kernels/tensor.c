@@ -12,7 +12,6 @@ size_t dtype_size_bytes(enum dtype t) {
     case DTYPE_U64:
         return 8;
     case DTYPE_BF16:
-    case DTYPE_F16:
         return 2;
     case DTYPE_U8:
         return 1;
@@ -34,14 +33,8 @@ const char *dtype_name(enum dtype t) {
         return "u8";
     case DTYPE_BF16:
         return "bf16";
-    case DTYPE_F16:
-        return "f16";
     }
     return "unknown type";
-}
-
-bool dtype_is_half(enum dtype t) {
-    return t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
 int64_t tensor_count(const struct tensor *t) {

@@ -28,8 +28,6 @@ enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struc
 
 /* Answers UNSUPPORTED unless `t` is f32, or bf16 where the processor has it. */
 enum status cpu_real(const char *op, const struct tensor *t, struct error *err);
-/* Of an operand beside the main one: UNSUPPORTED where it is f16; NULL is none. */
-enum status cpu_no_f16(const char *op, const struct tensor *t, struct error *err);
 
 /* Loops over many elements are worth threads from here on. */
 enum { PARALLEL_MIN_COUNT = 16384 };
@@ -291,10 +289,6 @@ enum status cpu_add(struct device *dev,
                     struct error *err);
 enum status
 cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
-enum status cpu_scale_gradient(struct device *dev,
-                               const struct tensor *grad,
-                               const struct step_values *values,
-                               struct error *err);
 enum status cpu_adamw(struct device *dev,
                       const struct tensor *value,
                       const struct tensor *working,

@@ -49,7 +49,6 @@ const struct ops *ops_cpu(void) {
         t.l2_normalize_bwd = cpu_l2_normalize_bwd;
         t.add = cpu_add;
         t.sum_squares = cpu_sum_squares;
-        t.scale_gradient = cpu_scale_gradient;
         t.adamw = cpu_adamw;
         t.sgdm = cpu_sgdm;
         t.name = "cpu";
@@ -71,8 +70,7 @@ enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err
     if (dtype == DTYPE_F32 || (dtype == DTYPE_BF16 && has_bf16())) {
         return STATUS_OK;
     }
-    const char *reason = dtype == DTYPE_F16 ? "fp16 trains on a GPU; use bf16 or f32 here"
-                         : dtype == DTYPE_BF16
+    const char *reason = dtype == DTYPE_BF16
                              ? "this processor has no bf16 instructions (avx512_bf16)"
                              : "computes in f32 and bf16";
     return error_set(err, STATUS_UNSUPPORTED, "device cpu: %s", reason);
@@ -82,17 +80,13 @@ enum status cpu_real(const char *op, const struct tensor *t, struct error *err) 
     if (t == NULL || (t->dtype != DTYPE_F32 && !(t->dtype == DTYPE_BF16 && has_bf16()))) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "%s: device cpu computes in f32, and in bf16 where the processor has "
-                         "avx512_bf16; fp16 trains on a GPU",
+                         "avx512_bf16",
                          op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
     }
     return STATUS_OK;
-}
-
-enum status cpu_no_f16(const char *op, const struct tensor *t, struct error *err) {
-    return t != NULL && t->dtype == DTYPE_F16 ? cpu_real(op, t, err) : STATUS_OK;
 }
 
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err) {

@@ -97,8 +97,6 @@ cpu_fill(struct device *dev, const struct tensor *out, double value, struct erro
 enum status
 cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
     (void)dev;
-    TRY(cpu_no_f16("cast", in, err));
-    TRY(cpu_no_f16("cast", out, err));
     TRY(check_cast(out, in, err));
     const int64_t count = tensor_count(in);
     const int64_t pieces = pieces_of(count);
@@ -349,26 +347,6 @@ enum status cpu_l2_normalize_bwd(struct device *dev,
     return STATUS_OK;
 }
 
-enum status cpu_scale_gradient(struct device *dev,
-                               const struct tensor *grad,
-                               const struct step_values *values,
-                               struct error *err) {
-    (void)dev;
-    TRY(cpu_real("scale_gradient", grad, err));
-    TRY(check_scale_gradient(grad, values, err));
-    const float scale = (float)values->loss_scale;
-    const int64_t count = tensor_count(grad);
-    float *g = grad->data;
-    for (int64_t i = 0; i < count; i++) {
-        g[i] *= scale;
-    }
-    return STATUS_OK;
-}
-
-static bool updates(const struct step_values *v) {
-    return v->sound != 0 && v->skipped_in_row == 0;
-}
-
 struct adamw_factors {
     float beta1, beta2, rest1, rest2, eps, grad_scale, keep, rate, root2;
 };
@@ -400,14 +378,13 @@ enum status cpu_adamw(struct device *dev,
                       struct error *err) {
     (void)dev;
     TRY(cpu_real("adamw", value, err));
-    TRY(cpu_no_f16("adamw", working, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
     const struct step_values *now = p->values;
-    if (!updates(now)) {
+    if (now->sound == 0) {
         return STATUS_OK;
     }
     const double lr = (double)(float)now->lr;
-    const double update = (double)(now->step + 1 - now->skipped);
+    const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow((double)p->beta1, update);
     const double correction2 = 1.0 - pow((double)p->beta2, update);
     const struct adamw_factors f = {.beta1 = p->beta1,
@@ -460,9 +437,8 @@ enum status cpu_sgdm(struct device *dev,
                      struct error *err) {
     (void)dev;
     TRY(cpu_real("sgdm", value, err));
-    TRY(cpu_no_f16("sgdm", working, err));
     TRY(check_sgdm(value, working, grad, m, p, err));
-    if (!updates(p->values)) {
+    if (p->values->sound == 0) {
         return STATUS_OK;
     }
     const int64_t count = tensor_count(value);

@@ -9,20 +9,19 @@
 enum { ALIGNMENT_BYTES = 64 };
 
 static bool is_real(enum dtype t) {
-    return t == DTYPE_F32 || t == DTYPE_F64 || dtype_is_half(t);
+    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16;
 }
 
 enum status ref_supports(struct device *dev, enum dtype dtype, struct error *err) {
     (void)dev;
-    return is_real(dtype) ? STATUS_OK
-                          : error_set(err, STATUS_UNSUPPORTED,
-                                      "device cpu-ref computes in f32, f64, bf16 and f16");
+    return is_real(dtype)
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED, "device cpu-ref computes in f32, f64 and bf16");
 }
 
 enum status ref_real(const char *op, const struct tensor *t, struct error *err) {
     if (t == NULL || !is_real(t->dtype)) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32, f64, bf16 and f16",
-                         op);
+        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32, f64 and bf16", op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);

@@ -7,7 +7,6 @@
 
 #include "kernels/bf16.h"
 #include "kernels/check.h"
-#include "kernels/f16.h"
 #include "kernels/ops.h"
 
 static inline double get(const struct tensor *t, int64_t i) {
@@ -16,8 +15,6 @@ static inline double get(const struct tensor *t, int64_t i) {
         return ((const double *)t->data)[i];
     case DTYPE_BF16:
         return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
-    case DTYPE_F16:
-        return (double)f16_to_f32(((const uint16_t *)t->data)[i]);
     default:
         return (double)((const float *)t->data)[i];
     }
@@ -31,16 +28,13 @@ static inline void put(const struct tensor *t, int64_t i, double value) {
     case DTYPE_BF16:
         ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
         break;
-    case DTYPE_F16:
-        ((uint16_t *)t->data)[i] = f16_from_f32((float)value);
-        break;
     default:
         ((float *)t->data)[i] = (float)value;
         break;
     }
 }
 
-/* Once per element: a sum that lives in a half tensor would be rounded at every step. */
+/* Once per element: a sum that lives in a bf16 tensor would be rounded at every step. */
 static inline void put_mode(const struct tensor *t, int64_t i, double value, enum write_mode mode) {
     put(t, i, mode == WRITE_ADD ? get(t, i) + value : value);
 }
@@ -266,10 +260,6 @@ enum status ref_add(struct device *dev,
                     struct error *err);
 enum status
 ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err);
-enum status ref_scale_gradient(struct device *dev,
-                               const struct tensor *grad,
-                               const struct step_values *values,
-                               struct error *err);
 enum status ref_grad_scale(struct device *dev,
                            struct step_values *values,
                            int32_t count,

@@ -117,41 +117,6 @@ ref_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
     return STATUS_OK;
 }
 
-enum status ref_scale_gradient(struct device *dev,
-                               const struct tensor *grad,
-                               const struct step_values *values,
-                               struct error *err) {
-    (void)dev;
-    TRY(ref_real("scale_gradient", grad, err));
-    TRY(check_scale_gradient(grad, values, err));
-    const int64_t count = tensor_count(grad);
-    for (int64_t i = 0; i < count; i++) {
-        put(grad, i, get(grad, i) * (double)(float)values->loss_scale);
-    }
-    return STATUS_OK;
-}
-
-/* A step with loss scaling: whether it is skipped, and the scale of the next one. */
-static void judge_scale(struct step_values *v) {
-    const bool dynamic = v->scale_growth > 0;
-    if (isfinite(v->grad_norm)) {
-        v->skipped_in_row = 0;
-        v->scale_good++;
-        if (dynamic && v->scale_good >= v->scale_growth) {
-            v->loss_scale *= v->loss_scale < LOSS_SCALE_MAX ? 2.0 : 1.0;
-            v->scale_good = 0;
-        }
-        return;
-    }
-    v->skipped++;
-    v->skipped_in_row++;
-    v->scale_good = 0;
-    v->loss_scale *= dynamic ? 0.5 : 1.0;
-    if (v->skipped_in_row >= LOSS_SCALE_MAX_SKIPS || (dynamic && v->loss_scale < LOSS_SCALE_MIN)) {
-        v->sound = 0;
-    }
-}
-
 enum status ref_grad_scale(struct device *dev,
                            struct step_values *values,
                            int32_t count,
@@ -159,20 +124,11 @@ enum status ref_grad_scale(struct device *dev,
                            struct error *err) {
     (void)dev;
     TRY(check_grad_scale(values, count, clip_norm, err));
-    const double scale = values->loss_scale > 0.0 ? values->loss_scale : 1.0;
-    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0)) / scale;
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0));
     values->grad_norm = norm;
-    values->grad_scale = (clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0) / scale;
-    if (values->sound != 0 && values->loss_scale > 0.0) {
-        judge_scale(values);
-    } else {
-        values->sound = isfinite(norm) ? values->sound : 0;
-    }
+    values->grad_scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
+    values->sound = isfinite(norm) ? values->sound : 0;
     return STATUS_OK;
-}
-
-static bool updates(const struct step_values *v) {
-    return v->sound != 0 && v->skipped_in_row == 0;
 }
 
 /* Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2, in PyTorch's form:
@@ -193,10 +149,10 @@ enum status ref_adamw(struct device *dev,
     const double b2 = (double)p->beta2;
     const double lr = (double)(float)now->lr;
     const double scale = (double)(float)now->grad_scale;
-    const double update = (double)(now->step + 1 - now->skipped);
+    const double update = (double)(now->step + 1);
     const double correction1 = 1.0 - pow(b1, update);
     const double correction2 = 1.0 - pow(b2, update);
-    const int64_t count = updates(now) ? tensor_count(value) : 0;
+    const int64_t count = now->sound != 0 ? tensor_count(value) : 0;
     for (int64_t i = 0; i < count; i++) {
         const double g = get(grad, i) * scale;
         const double m_new = b1 * get(m, i) + (1.0 - b1) * g;
@@ -228,7 +184,7 @@ enum status ref_sgdm(struct device *dev,
     const double momentum = (double)p->momentum;
     const double lr = (double)(float)now->lr;
     const double scale = (double)(float)now->grad_scale;
-    const int64_t count = updates(now) ? tensor_count(value) : 0;
+    const int64_t count = now->sound != 0 ? tensor_count(value) : 0;
     for (int64_t i = 0; i < count; i++) {
         const double g = get(grad, i) * scale + (double)p->weight_decay * get(value, i);
         const double m_new = momentum * get(m, i) + g;

@@ -44,7 +44,6 @@ const struct ops *ops_cpu_ref(void) {
         .l2_normalize_bwd = ref_l2_normalize_bwd,
         .add = ref_add,
         .sum_squares = ref_sum_squares,
-        .scale_gradient = ref_scale_gradient,
         .grad_scale = ref_grad_scale,
         .adamw = ref_adamw,
         .sgdm = ref_sgdm,

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "kernels/bf16.h"
-#include "kernels/f16.h"
 #include "kernels/rows/op_rows.h"
 
 enum { GUARD_BYTE = 0xA5, ALIGNMENT_BYTES = 64 };
@@ -25,13 +24,11 @@ const struct op_row *op_row_find(const char *name) {
 }
 
 double op_row_tolerance(const struct op_row *row, enum dtype real) {
-    return real == DTYPE_F16    ? row->tolerance_bf16 / 8.0
-           : real == DTYPE_BF16 ? row->tolerance_bf16
-                                : row->tolerance_f32;
+    return real == DTYPE_BF16 ? row->tolerance_bf16 : row->tolerance_f32;
 }
 
 double op_rounding_step(enum dtype t) {
-    return t == DTYPE_F16 ? 0x1p-10 : t == DTYPE_BF16 ? 0x1p-7 : 0.0;
+    return t == DTYPE_BF16 ? 0x1p-7 : 0.0;
 }
 
 void op_describe(struct op_case *c,
@@ -164,8 +161,6 @@ static void fill_operand(const struct tensor *t, const struct op_operand *o, uin
             ((double *)t->data)[i] = value;
         } else if (t->dtype == DTYPE_BF16) {
             ((uint16_t *)t->data)[i] = bf16_from_f32((float)value);
-        } else if (t->dtype == DTYPE_F16) {
-            ((uint16_t *)t->data)[i] = f16_from_f32((float)value);
         } else {
             ((float *)t->data)[i] = (float)value;
         }
@@ -293,8 +288,6 @@ double op_value(const struct tensor *t, int64_t index) {
         return (double)((const int32_t *)t->data)[index];
     case DTYPE_BF16:
         return (double)bf16_to_f32(((const uint16_t *)t->data)[index]);
-    case DTYPE_F16:
-        return (double)f16_to_f32(((const uint16_t *)t->data)[index]);
     case DTYPE_U64:
         return (double)((const uint64_t *)t->data)[index];
     case DTYPE_U8:

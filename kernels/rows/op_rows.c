@@ -131,8 +131,6 @@ const struct op_row op_rows[] = {
     {ROW(add), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, FLAT_SIZES, VARIANTS(1, 0)},
     {ROW(sum_squares), .tolerance_f32 = 1e-12, .tolerance_bf16 = 1e-12, .any_shape = true,
      FLAT_SIZES, VARIANTS(1, 0)},
-    {ROW(scale_gradient), .tolerance_f32 = 0, .tolerance_bf16 = 0, .any_shape = true, FLAT_SIZES,
-     VARIANTS(1, 0)},
     {ROW(grad_scale), .tolerance_f32 = 1e-12, .tolerance_bf16 = 1e-12,
      SIZES(4, {{1, 0}}, {{2, 0}}, {{2, 1}}, {{1, 100000}}), VARIANTS(1, 0)},
     {ROW(adamw), .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4, FLAT_SIZES,

@@ -113,8 +113,7 @@ struct op_row {
     double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
                              1 */
     double tolerance_bf16; /* the same in a BF16 call, normwise; one element: four times that, and a
-                              step of rounding; an F16 call, whose steps are as much finer: an
-                              eighth of both */
+                              step of rounding */
     double tolerance_f64;  /* of the gradient against finite differences, likewise */
     bool any_shape;        /* a single operand of any shape: no wrong one exists */
     int sizes_count;
@@ -127,7 +126,7 @@ extern const struct op_row op_rows[];
 extern const int op_rows_count;
 
 const struct op_row *op_row_find(const char *name);                 /* NULL: no such row */
-double op_row_tolerance(const struct op_row *row, enum dtype real); /* F32, BF16 or F16 */
+double op_row_tolerance(const struct op_row *row, enum dtype real); /* F32 or BF16 */
 /* The largest step between numbers of the type, relative to them; 0 for F32 and F64. */
 double op_rounding_step(enum dtype t);
 void op_describe(struct op_case *c,

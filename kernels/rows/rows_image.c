@@ -20,8 +20,8 @@ enum status call_fill(const struct ops *ops,
 
 void describe_cast(struct op_case *c, const int64_t *s) {
     const bool back = (c->flags & OP_ALT) != 0;
-    operand(c, "out", ROLE_OUT, tensor_1d(NULL, back ? DTYPE_F32 : half_dtype(c), s[0]));
-    operand(c, "in", ROLE_IN, tensor_1d(NULL, back ? half_dtype(c) : DTYPE_F32, s[0]));
+    operand(c, "out", ROLE_OUT, tensor_1d(NULL, back ? DTYPE_F32 : DTYPE_BF16, s[0]));
+    operand(c, "in", ROLE_IN, tensor_1d(NULL, back ? DTYPE_BF16 : DTYPE_F32, s[0]));
 }
 
 enum status call_cast(const struct ops *ops,

@@ -73,12 +73,7 @@ v4(const struct op_case *c, int64_t a, int64_t b, int64_t d, int64_t e) {
     return tensor_4d(NULL, c->real, a, b, d, e);
 }
 
-/* The half type of a call that has one, else BF16: of what is of a half type in every call. */
-static inline enum dtype half_dtype(const struct op_case *c) {
-    return dtype_is_half(c->real) ? c->real : DTYPE_BF16;
-}
-
-/* Parameters' vectors and gradients: f32 in a call of a half type. */
+/* Parameters' vectors and gradients: f32 in a bf16 call. */
 static inline struct tensor as_param(const struct op_case *c, struct tensor t) {
     t.dtype = param_dtype(c->real);
     return t;
@@ -158,8 +153,6 @@ OP_DESCRIBE(add);
 OP_CALL(add);
 OP_DESCRIBE(sum_squares);
 OP_CALL(sum_squares);
-OP_DESCRIBE(scale_gradient);
-OP_CALL(scale_gradient);
 OP_DESCRIBE(grad_scale);
 OP_CALL(grad_scale);
 OP_DESCRIBE(adamw);

@@ -93,20 +93,6 @@ enum status call_sum_squares(const struct ops *ops,
     return ops->sum_squares(dev, t[1].data, &t[0], err);
 }
 
-void describe_scale_gradient(struct op_case *c, const int64_t *s) {
-    c->values.loss_scale = 1000.0;
-    c->adamw.values = &c->values;
-    operand(c, "grad", ROLE_BOTH, p1(c, s[0]));
-}
-
-enum status call_scale_gradient(const struct ops *ops,
-                                struct device *dev,
-                                const struct tensor *t,
-                                const struct op_case *c,
-                                struct error *err) {
-    return ops->scale_gradient(dev, &t[0], c->adamw.values, err);
-}
-
 /* The values as numbers, whatever they mean; all but the sums may be anything. */
 void describe_grad_scale(struct op_case *c, const int64_t *s) {
     const int64_t numbers = (int64_t)(sizeof(struct step_values) / sizeof(double));
@@ -127,7 +113,7 @@ enum status call_grad_scale(const struct ops *ops,
 
 static void update_operands(struct op_case *c, const int64_t *s) {
     operand(c, "value", ROLE_BOTH, p1(c, s[0]));
-    maybe(c, "working", ROLE_OUT, tensor_1d(NULL, half_dtype(c), s[0]), OP_UNWANTED);
+    maybe(c, "working", ROLE_OUT, tensor_1d(NULL, DTYPE_BF16, s[0]), OP_UNWANTED);
     operand(c, "grad", ROLE_IN, p1(c, s[0]));
     operand(c, "m", ROLE_BOTH, p1(c, s[0]));
 }

@@ -24,14 +24,6 @@ step --tower text --captions padded --full --machine off
 has out.txt "texts/s"
 hasnt out.txt conv # a text tower has none
 
-# fp16: on a GPU, and on the specification
-expect 69 "$BIN/ccbench" step --precision fp16 --image-size 16 --batch 4
-has err.txt "fp16 trains on a GPU"
-step --json --device cpu-ref --precision fp16 --image-size 8 --batch 2 --machine off
-has out.txt '"precision":"fp16"'
-has out.txt '"skipped_steps":'
-has out.txt '{"name":"scale_gradient","calls":2'
-
 # fed by the loader
 "$TESTBIN/make_scenes" train 64 3 32 d.tar
 expect 0 "$BIN/ccpack" -q -o d d.tar

@@ -74,20 +74,6 @@ if [ "$gpu" = yes ]; then
     has err.txt "--parity reference"
 fi
 
-# fp16: a GPU's; the CPU refuses it, by name and where auto comes to it.
-train 69 none --precision fp16 --device cpu
-has err.txt "device cpu: "
-has err.txt fp16
-[ ! -e none ] || fail "a refused run left a directory"
-if [ "$gpu" = yes ]; then
-    train 0 half --precision fp16 --device cuda --loss-scale 1024
-    grep -q '"loss_scale":1024,"skipped_steps":0,' half/metrics.jsonl || fail "$(cat half/metrics.jsonl)"
-else
-    train 69 none --precision fp16 --device auto
-    has err.txt fp16
-    [ ! -e none ] || fail "a refused run left a directory"
-fi
-
 # A module that cannot be loaded is a reason too, not a crash.
 echo "not a library" >broken.so
 CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-devices

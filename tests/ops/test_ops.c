@@ -53,7 +53,7 @@ struct pair {
 
 /* Elements: within the row's tolerance, measured at least against 1, the size of the inputs: a
  * gradient of batch norm over two values is what rounding leaves of a difference of such. An
- * element of a half type may besides be rounded to the neighbour. */
+ * bf16 element may besides be rounded to the neighbour. */
 static void compare_elements(const struct op_case *c,
                              const char *name,
                              const struct tensor *got,
@@ -99,7 +99,7 @@ static void compare(const struct op_case *c, const struct op_data *got, const st
             continue;
         }
         const double tolerance = op_row_tolerance(c->row, c->real);
-        const bool half = dtype_is_half(c->real);
+        const bool half = c->real == DTYPE_BF16;
         if (half) {
             compare_norms(c, o->name, &got->t[i], &ref->t[i], tolerance);
         }
@@ -151,11 +151,7 @@ TEST(cuda_agrees_with_the_reference_in_bf16) {
     check_agreement(op_cases_open_cuda(), DTYPE_BF16);
 }
 
-TEST(cuda_agrees_with_the_reference_in_f16) {
-    check_agreement(op_cases_open_cuda(), DTYPE_F16);
-}
-
-/* The same numbers as doubles, which hold both half types exactly. */
+/* The same numbers as doubles, which hold bf16 exactly. */
 static void widen_operands(struct op_data *wide, const struct op_data *half, struct op_case *c) {
     for (int i = 0; i < c->count; i++) {
         for (int64_t e = 0; half->raw[i] != NULL && e < tensor_count(&half->t[i]); e++) {
@@ -171,7 +167,7 @@ static void widen_operands(struct op_data *wide, const struct op_data *half, str
 
 /* A step of the norm: the roundings of what is read back as stored, and of the result. Gradients
  * behind a batch norm over few values are differences of much larger numbers: sixteen. What a case
- * writes in a half type of its own (a cast, a working copy) is not asked. */
+ * writes in bf16 in every type (a cast, a working copy) is not asked. */
 static void lies_near_doubles(struct op_case *c, void *cookie) {
     static struct op_case in_doubles;
     struct device *ref = cookie;
@@ -196,10 +192,9 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     op_data_destroy(&wide);
 }
 
-TEST(the_reference_in_a_half_type_lies_near_doubles) {
+TEST(the_reference_in_bf16_lies_near_doubles) {
     struct device *ref = op_cases_open("cpu-ref");
     op_cases_each(DTYPE_BF16, lies_near_doubles, ref);
-    op_cases_each(DTYPE_F16, lies_near_doubles, ref);
     device_close(ref);
     fail_where_it_differed();
 }
@@ -335,10 +330,8 @@ static void guarded(struct op_case *c, void *cookie) {
 
 static void check_surroundings(struct device *dev) {
     op_cases_each(DTYPE_F32, guarded, dev);
-    for (int i = 0; i < OP_CASES_HALVES; i++) {
-        if (op_cases_computes(dev, op_cases_halves[i])) {
-            op_cases_each(op_cases_halves[i], guarded, dev);
-        }
+    if (op_cases_computes(dev, DTYPE_BF16)) {
+        op_cases_each(DTYPE_BF16, guarded, dev);
     }
     device_close(dev);
 }
@@ -407,11 +400,9 @@ static void repeat_large(struct device *dev, enum dtype real) {
 static void check_bits(struct device *dev) {
     op_cases_each(DTYPE_F32, repeat_case, dev);
     repeat_large(dev, DTYPE_F32);
-    for (int i = 0; i < OP_CASES_HALVES; i++) {
-        if (op_cases_computes(dev, op_cases_halves[i])) {
-            op_cases_each(op_cases_halves[i], repeat_case, dev);
-            repeat_large(dev, op_cases_halves[i]);
-        }
+    if (op_cases_computes(dev, DTYPE_BF16)) {
+        op_cases_each(DTYPE_BF16, repeat_case, dev);
+        repeat_large(dev, DTYPE_BF16);
     }
     device_close(dev);
 }

@@ -6,7 +6,6 @@
 #include "tests/support/test.h"
 
 const char *const op_cases_devices[OP_CASES_DEVICES] = {"cpu-ref", "cpu"};
-const enum dtype op_cases_halves[OP_CASES_HALVES] = {DTYPE_BF16, DTYPE_F16};
 
 struct device *op_cases_open(const char *name) {
     struct device *dev;

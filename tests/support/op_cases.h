@@ -16,11 +16,6 @@ enum { OP_CASES_DEVICES = 2 };
 /* The devices that are always there: the reference and the CPU. */
 extern const char *const op_cases_devices[OP_CASES_DEVICES];
 
-enum { OP_CASES_HALVES = 2 };
-
-/* The half types. */
-extern const enum dtype op_cases_halves[OP_CASES_HALVES];
-
 /* With two threads; it must open. */
 struct device *op_cases_open(const char *name);
 

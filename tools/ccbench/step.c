@@ -20,7 +20,7 @@ enum { MAX_STEPS = 1000 };
 
 static const char *const tower_choices[] = {"both", "image", "text", NULL};
 static const char *const stem_choices[] = {"standard", "small", NULL};
-static const char *const precision_choices[] = {"f32", "bf16", "fp16", NULL};
+static const char *const precision_choices[] = {"f32", "bf16", NULL};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const switch_choices[] = {"on", "off", NULL};
@@ -66,8 +66,7 @@ static const struct cli_option rows[] = {
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
-     .choices = precision_choices, .metavar = "TYPE",
-     .help = "f32, bf16, or (on a GPU) fp16 with a loss scale that adapts"},
+     .choices = precision_choices, .metavar = "TYPE", .help = "f32 or bf16"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
      .help = "as that of ccstream-train"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
@@ -100,8 +99,7 @@ static const struct cli_program program = {
             "captions. The table is of one step with a wait after every operator; GB/s count every "
             "operand once. matmul and copy: a square product and a copy in the same run. "
             "conv_only: the image tower's convolutions alone, forward and backward, in the same "
-            "run; its ratio is what the rest of the step leaves of it. skipped_steps: of all steps "
-            "taken, those whose gradients overflowed in fp16, and which lack the optimiser.",
+            "run; its ratio is what the rest of the step leaves of it.",
             "On cuda steps follow each other without a wait, the next batch travels meanwhile, and "
             "the rate is that of runs of --steps steps; launches are those of a recorded step, "
             "copies and fills counted; op by op (eager_launches) a product or a convolution of a "
@@ -302,7 +300,6 @@ print_json(const struct bench_step *b, const struct result *r, struct error *err
         json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);
     }
     json_double(&w, "loss_value", b->loss_value);
-    json_u64(&w, "skipped_steps", b->skipped_count);
     json_u64(&w, "planned_bytes", bench_step_planned_bytes(b));
     if (b->dev->stream != NULL) {
         json_u64(&w, "used_bytes", r->counters.memory_bytes);

@@ -77,8 +77,7 @@ struct bench_step {
     struct step_values *values;      /* of the step, on the device */
     uint64_t step;
     double loss_value;
-    uint64_t skipped_count; /* steps that the loss scale of fp16 skipped, of all taken */
-    double waited_s;        /* for batches, so far */
+    double waited_s; /* for batches, so far */
 
     struct bench_flight flights[BENCH_FLIGHTS];
     double busy_s, idle_s;   /* of the compute queue, by its events, in the last overlapped steps */
@@ -118,7 +117,7 @@ bench_step_overlapped(struct bench_step *b, uint64_t count, double *seconds, str
 void bench_step_overlap_close(struct bench_step *b);
 struct host_memory bench_step_host_memory(struct device *dev);
 
-/* After the last step: b->loss_value, b->skipped_count. Returns OK, CORRUPT where a step was not
+/* After the last step: b->loss_value. Returns OK, CORRUPT where a step was not
  * finite, or what the device says. */
 enum status bench_step_finish(struct bench_step *b, struct error *err);
 

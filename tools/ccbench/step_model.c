@@ -198,10 +198,6 @@ step_both(struct bench_step *b, const struct dual_encoder_batch *batch, struct e
                                : loss_on_host(b, batch, err));
     TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &m->gradient, false, &t, false, 1.0f, err));
     TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &m->gradient, true, &x, false, 1.0f, err));
-    if (b->model.dtype == DTYPE_F16) {
-        TRY(ops->scale_gradient(b->dev, &b->dx, b->values, err));
-        TRY(ops->scale_gradient(b->dev, &b->dt, b->values, err));
-    }
     return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, err);
 }
 
@@ -325,7 +321,7 @@ enum status bench_step_run(struct bench_step *b, double *seconds, struct error *
 }
 
 static enum status model_of(struct bench_step *b, struct error *err) {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
     const struct step_options *o = b->o;
     struct dual_encoder_options *m = &b->model;
     TRY(dual_encoder_preset(m, o->image_tower, o->text_tower, err));
@@ -369,11 +365,7 @@ void bench_step_close(struct bench_step *b) {
 
 static enum status open_device(struct bench_step *b, struct error *err) {
     const struct step_options *o = b->o;
-    const bool scaled = b->model.dtype == DTYPE_F16 && o->tower == STEP_BOTH; /* as in training */
-    const struct step_values first = {.grad_scale = 1.0,
-                                      .sound = 1,
-                                      .loss_scale = scaled ? LOSS_SCALE_FIRST : 0.0,
-                                      .scale_growth = LOSS_SCALE_GROWTH_STEPS};
+    const struct step_values first = {.grad_scale = 1.0, .sound = 1};
     struct device_options how;
     void *values;
     device_options_default(&how);
@@ -409,7 +401,6 @@ enum status bench_step_finish(struct bench_step *b, struct error *err) {
     if (values.sound == 0) {
         return error_set(err, STATUS_CORRUPT, "a measured step was not finite");
     }
-    b->skipped_count = values.skipped;
     if (b->loss_device != NULL) {
         b->loss_value = values.loss;
     }

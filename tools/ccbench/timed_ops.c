@@ -413,11 +413,6 @@ TIMED(sum_squares,
       (dev, out, in, err),
       2.0 * count(in),
       MOVED(in))
-TIMED(scale_gradient,
-      (struct device * dev, view *grad, const struct step_values *values, struct error *err),
-      (dev, grad, values, err),
-      0.0,
-      MOVED(grad, grad))
 TIMED(grad_scale,
       (struct device * dev,
        struct step_values *values,
@@ -503,7 +498,6 @@ void timed_ops_install(struct device *dev) {
     USE(l2_normalize_bwd);
     USE(add);
     USE(sum_squares);
-    USE(scale_gradient);
     USE(grad_scale);
     USE(adamw);
     USE(sgdm);

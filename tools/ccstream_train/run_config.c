@@ -115,7 +115,7 @@ void run_config_drop(struct run_config_words *w, const char *option) {
 
 /* Options that older builds recorded and that have no effect any more. */
 static bool is_removed(const char *key) {
-    return strcmp(key, "own-convolutions") == 0;
+    return strcmp(key, "own-convolutions") == 0 || strcmp(key, "loss-scale") == 0;
 }
 
 static enum status add_options(struct run_config_words *w,

@@ -27,8 +27,8 @@ static const char *const stem_choices[] = {"standard", "small", NULL};
 static const char *const state_choices[] = {"auto", "device", "pinned", "host", NULL};
 static const char *const engine_choices[] = {"auto", "io_uring", "pread", NULL};
 static const char *const pool_choices[] = {"first", "mean", NULL};
-static const char *const precision_choices[] = {"f32", "bf16", "fp16", NULL};
-static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+static const char *const precision_choices[] = {"f32", "bf16", NULL};
+static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
 static const char *const optimizer_choices[] = {"adamw", "sgdm", NULL};
 static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
@@ -323,15 +323,9 @@ static const struct cli_option rows[] = {
      .metavar = "N", .group = "Machine", .help = "compute threads; 0: all CPUs"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
      .choices = precision_choices, .metavar = "TYPE", .group = "Machine",
-     .help = "bf16, fp16: activations and working weights in that type; weights, their gradients, "
-             "moments and the loss stay f32; refused where the device lacks it, as cpu lacks fp16"},
-    {"loss-scale", 0, CLI_STRING, FIELD(loss_scale), .default_text = "dynamic", .metavar = "WHAT",
-     .group = "Machine",
-     .help =
-         "fp16: what gradients are multiplied by on their way through the towers: dynamic: from "
-         "65536 on, half of it after a step whose gradients overflowed and which is skipped, "
-         "twice as much after 2000 good ones (as PyTorch's GradScaler); or a number, 1 to "
-         "16777216. 30 steps skipped in a row end the run"},
+     .help = "bf16: activations and working weights in that type; weights, their gradients, "
+             "moments and "
+             "the loss stay f32; refused where the device lacks it"},
     {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
      .choices = captions_choices, .metavar = "KIND", .group = "Machine",
      .help = "how the text tower gets them: one behind the other, or padded to the longest: the "
@@ -411,24 +405,6 @@ const struct cli_program train_program = {
 };
 
 /* ---- options of a run, from text ---- */
-
-static enum status loss_scale(double *out, const struct train_options *o, struct error *err) {
-    char *end = NULL;
-    *out = 0.0;
-    if (strcmp(o->loss_scale, "dynamic") == 0) {
-        return STATUS_OK;
-    }
-    *out = strtod(o->loss_scale, &end);
-    if (end == o->loss_scale || *end != '\0' || !(*out >= 1.0 && *out <= LOSS_SCALE_MAX)) {
-        return error_set(err, STATUS_USAGE,
-                         "--loss-scale takes dynamic or a number from 1 to %.0f, not '%s'",
-                         LOSS_SCALE_MAX, o->loss_scale);
-    }
-    return precision_dtypes[o->precision] == DTYPE_F16
-               ? STATUS_OK
-               : error_set(err, STATUS_USAGE, "--loss-scale is for --precision fp16, not for %s",
-                           precision_choices[o->precision]);
-}
 
 enum status train_options_apply(struct trainer_options *t,
                                 struct data_list *data,
@@ -524,7 +500,6 @@ enum status train_options_apply(struct trainer_options *t,
         return error_set(err, STATUS_USAGE, "--warmup-steps takes a whole number or auto, not '%s'",
                          o->warmup_steps);
     }
-    TRY(loss_scale(&t->loss_scale, o, err));
     if (o->remap_state.count > LOADER_MAX_SOURCES) {
         return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
     }

@@ -24,7 +24,6 @@ struct train_options {
     double dropout;
     int text_pool, precision, captions, optimizer;
     double momentum;
-    const char *loss_scale;
     bool no_clean;
     int augment, normalize;
 

@@ -23,7 +23,7 @@ struct embed_model {
 };
 
 struct embed_options {
-    bool features; /* of images also the tower's own output, not of a half type; false */
+    bool features; /* of images also the tower's own output, not of a BF16 model; false */
     bool texts;    /* all captions as well; needs the tokenizer; false */
     enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
     const void *tokenizer;     /* model bytes */

@@ -27,10 +27,10 @@ static inline struct tensor carve_take(struct carve *c, struct tensor t) {
     return t;
 }
 
-/* Type of norms, batch statistics and gradients of parameters: half types hold activations alone.
+/* Type of norms, batch statistics and gradients of parameters: BF16 is for activations alone.
  */
 static inline enum dtype statistics_dtype(enum dtype activations) {
-    return dtype_is_half(activations) ? DTYPE_F32 : activations;
+    return activations == DTYPE_BF16 ? DTYPE_F32 : activations;
 }
 
 /* What an operator is given where a tensor is not wanted. */

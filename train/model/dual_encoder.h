@@ -48,8 +48,8 @@ struct dual_encoder_options {
     int32_t micro_batch; /* pairs that the towers hold, [0, max_batch]; 0: all. Never 0 in what
                             dual_encoder_get_options returns */
     bool training;       /* gradients, moments and a backward pass; true */
-    enum dtype dtype;    /* of activations: F32; F64, BF16 and F16 where the device has them. A
-                            model of a half type gives embeddings, and keeps values and gradients, in
+    enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. A BF16
+                            model gives embeddings, and keeps values and gradients, in
                             f32 */
     bool padded;     /* captions as the batch has them, padded to the longest; false: packed. The
                         same numbers, for more work */
@@ -67,7 +67,7 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
                                 struct error *err);
 
 struct dual_encoder_memory {
-    size_t values_bytes;      /* parameters and running statistics, with copies of a half type */
+    size_t values_bytes;      /* parameters and running statistics, with copies in BF16 */
     size_t gradients_bytes;   /* of the parameters */
     size_t moments_bytes;     /* of the optimiser: m, and v where it has one */
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
@@ -137,7 +137,7 @@ enum status dual_encoder_forward(struct dual_encoder *m,
 
 /* One side alone, for evaluation: running statistics, no dropout. count in [1, micro_batch]. They
  * use the buffers of forward: not between forward and backward. *features (N, F), where wanted (may
- * be NULL; not of a half type), is what the tower gives, in front of the projection. */
+ * be NULL; not of a BF16 model), is what the tower gives, in front of the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
                                        struct tensor *features,

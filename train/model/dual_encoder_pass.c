@@ -291,7 +291,7 @@ enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        int32_t count,
                                        struct error *err) {
     REQUIRE(count >= 1 && count <= m->opt.micro_batch);
-    REQUIRE(features == NULL || !dtype_is_half(m->opt.dtype));
+    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     struct dual_encoder_batch batch = {.count = count, .images = images};
     struct part p = part_of(m, &batch, 0, RESNET_INFERENCE);
     TRY(image_forward(m, &p, err));

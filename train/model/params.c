@@ -28,7 +28,7 @@ struct entry {
     int64_t offset; /* elements from the start of the class; set by params_alloc */
 };
 
-enum { WORKING_BYTES = 2 }; /* of a number of a half type */
+enum { WORKING_BYTES = 2 }; /* of a BF16 number */
 
 struct params {
     struct entry *entries;
@@ -41,7 +41,7 @@ struct params {
     int32_t moments;
     int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
     uint8_t *block[SLOT_COUNT];
-    uint8_t *working; /* bf16 or fp16; NULL: none */
+    uint8_t *working; /* BF16; NULL: none */
     enum dtype working_dtype;
 };
 
@@ -161,12 +161,12 @@ place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int6
 
 /* The type of the blocks of a model of `dtype`. */
 static enum dtype stored_dtype(enum dtype dtype) {
-    return dtype_is_half(dtype) ? DTYPE_F32 : dtype;
+    return dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
 }
 
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training) {
     int64_t total[CLASS_COUNT];
-    const bool working = dtype_is_half(dtype);
+    const bool working = dtype == DTYPE_BF16;
     dtype = stored_dtype(dtype);
     place(p, dtype, total, NULL);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
@@ -187,7 +187,7 @@ enum status params_alloc(struct params *p,
                          enum dtype dtype,
                          bool training,
                          struct error *err) {
-    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype_is_half(dtype)));
+    REQUIRE(p->dev == NULL && (dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16));
     struct params_bytes b = params_plan(p, dtype, training);
     p->working_dtype = dtype;
     dtype = stored_dtype(dtype);

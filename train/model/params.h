@@ -7,7 +7,7 @@
  *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
  *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
  *   m, v    [ decayed ... | undecayed ... ]                   between two tensors stays zero
- *   working [ decayed ... ]                                   copies of the model's half type
+ *   working [ decayed ... ]                                   copies in BF16
  *
  * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:
  * saved with the model, never touched by the optimiser.
@@ -16,7 +16,7 @@
  * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
  * (O, KH, KW, I) in device memory.
  *
- * A model of a half type (bf16, fp16) keeps values, gradients and moments in f32. Operators read
+ * A BF16 model keeps values, gradients and moments in f32. Operators read
  * the working copies, and only those with two dimensions or more have one; the optimiser and
  * params_write renew them.
  *
@@ -82,7 +82,7 @@ struct params_bytes {
     size_t value_bytes;
     size_t grad_bytes;
     size_t moments_bytes; /* m and v together */
-    size_t working_bytes; /* copies of a half type */
+    size_t working_bytes; /* copies in BF16 */
 };
 
 enum status params_create(struct params **out, struct error *err);
@@ -104,7 +104,7 @@ int32_t params_moments(const struct params *p);
 /* What params_alloc will take; training: with gradients and moments. */
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training);
 
-/* Allocates the blocks, zeroed. dtype: F32, or F64, BF16 or F16 on a device that has it. Without
+/* Allocates the blocks, zeroed. dtype: F32, or F64 or BF16 on a device that has it. Without
  * training only values and working copies exist. Returns OK, NOMEM or DEVICE. */
 enum status params_alloc(struct params *p,
                          struct device *dev,
@@ -119,7 +119,7 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err);
 int32_t params_count(const struct params *p);
 int32_t params_find(const struct params *p, const char *name); /* -1: none */
 struct param_info params_info(const struct params *p, int32_t index);
-enum dtype params_dtype(const struct params *p); /* of values: F32 for a half type */
+enum dtype params_dtype(const struct params *p); /* of values: F32 for BF16 */
 
 /* Elements of all trained tensors (or of all buffers). */
 int64_t params_element_count(const struct params *p, enum param_kind kind);

@@ -380,7 +380,7 @@ enum status view_encoder_encode(struct view_encoder *m,
                                 int32_t count,
                                 struct error *err) {
     REQUIRE(count >= 1 && count <= m->held_count);
-    REQUIRE(features == NULL || !dtype_is_half(m->opt.dtype));
+    REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
     const struct tensor in = first_rows(m->images, count);
     const struct part p = {
         .count = count, .view_count = 1, .whole_count = count, .pass = RESNET_INFERENCE};

@@ -42,8 +42,8 @@ struct view_encoder_options {
                                     0: all of max_batch */
     bool training;               /* gradients, moments and a backward pass */
     int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
-    enum dtype dtype;            /* of activations: F32; F64, BF16 and F16 where the device has
-                                    them. A model of a half type gives embeddings, and keeps
+    enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
+                                    A BF16 model gives embeddings, and keeps
                                     values and gradients, in f32 */
     int32_t slots;               /* places for whole batches on the device, [0,
                                     DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
@@ -104,7 +104,7 @@ enum status view_encoder_backward(struct view_encoder *m,
                                   struct error *err);
 
 /* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
- * 0; *x (count, E); *features (count, F), where wanted (may be NULL; not of a half type), is what
+ * 0; *x (count, E); *features (count, F), where wanted (may be NULL; not of a BF16 model), is what
  * the tower gives. Not between forward and backward. */
 enum status view_encoder_encode(struct view_encoder *m,
                                 struct tensor *x,

@@ -32,12 +32,6 @@ struct optimizer_options {
     double clip_norm;    /* gradients are scaled down to this global norm; 0 = never */
 };
 
-/* Loss scaling of a run in F16 (step_values), where PyTorch's GradScaler begins: 65536, halved
- * after a skipped step, doubled after 2000 good ones (its init_scale, backoff_factor, growth_factor
- * and growth_interval: docs.pytorch.org/docs/stable/amp.html#gradient-scaling). */
-#define LOSS_SCALE_FIRST 65536.0
-enum { LOSS_SCALE_GROWTH_STEPS = 2000 };
-
 void optimizer_options_default(struct optimizer_options *opt);
 
 /* One step along the table's gradients with the rate, the step and the soundness of *values, which

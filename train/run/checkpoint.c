@@ -253,31 +253,12 @@ static enum status get_tau(struct checkpoint *c, struct error *err) {
     return *end == '\0' && isfinite(c->tau) && c->tau > 0.0 ? STATUS_OK : missing(c, KEY_TAU, err);
 }
 
-/* Of a run in fp16, or that was once. */
-static enum status read_scaling(struct checkpoint *c, struct error *err) {
-    struct train_scaling *s = &c->position.scaling;
-    const char *text = safetensors_metadata(c->file, KEY_SCALE);
-    char *end = NULL;
-    if (text != NULL) {
-        s->scale = strtod(text, &end);
-        if (*end != '\0' || !(s->scale >= LOSS_SCALE_MIN && s->scale <= 2.0 * LOSS_SCALE_MAX)) {
-            return missing(c, KEY_SCALE, err);
-        }
-        TRY(get_number(c, KEY_GOOD, 0, UINT64_MAX, &s->good, err));
-        TRY(get_number(c, KEY_IN_ROW, 0, LOSS_SCALE_MAX_SKIPS - 1, &s->skipped_in_row, err));
-    }
-    return safetensors_metadata(c->file, KEY_SKIPPED) == NULL
-               ? STATUS_OK
-               : get_number(c, KEY_SKIPPED, 0, c->position.step, &s->skipped, err);
-}
-
 static enum status read_position(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     TRY(get_number(c, KEY_STEP, 0, UINT64_MAX, &p->step, err));
     TRY(get_number(c, KEY_SEED, 0, UINT64_MAX, &p->seed, err));
     TRY(get_number(c, KEY_EPOCH, 0, UINT64_MAX, &p->epoch, err));
     TRY(get_number(c, KEY_BATCH, 0, UINT64_MAX, &p->batch, err));
-    TRY(read_scaling(c, err));
     TRY(get_number(c, KEY_SAMPLES, 0, UINT64_MAX, &p->samples_count, err));
     TRY(get_number(c, KEY_ID_SPACE, 0, UINT64_MAX, &p->id_space_count, err));
     TRY(get_hash(c, KEY_FINGERPRINT, &p->fingerprint, err));

@@ -43,14 +43,6 @@ struct model_config {
     enum transformer_pool text_pool;
 };
 
-/* How far loss scaling is, see step_values; all 0 of a run that never had it. */
-struct train_scaling {
-    double scale;            /* of the next step; 0: none, as in f32 and bf16 */
-    uint64_t good;           /* steps */
-    uint64_t skipped;        /* steps of `step`; kept when a run goes on in another precision */
-    uint64_t skipped_in_row; /* below LOSS_SCALE_MAX_SKIPS */
-};
-
 /* Where training stands. */
 struct train_position {
     uint64_t step;               /* optimiser steps done */
@@ -64,7 +56,6 @@ struct train_position {
         uint64_t fingerprint;
         uint64_t id_offset; /* where its ids begin */
     } sources[LOADER_MAX_SOURCES];
-    struct train_scaling scaling;
 };
 
 /* The options of a dual encoder of this shape (hidden_dim == 0), or of a view encoder. Returns OK

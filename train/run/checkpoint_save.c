@@ -49,17 +49,6 @@ put_sources(struct safetensors_writer *w, const struct train_position *p, struct
     return STATUS_OK;
 }
 
-/* Nothing of a run without loss scaling. */
-static enum status
-put_scaling(struct safetensors_writer *w, const struct train_scaling *s, struct error *err) {
-    if (s->scale > 0.0) {
-        TRY(put_double(w, KEY_SCALE, s->scale, err));
-        TRY(put_u64(w, KEY_GOOD, s->good, err));
-        TRY(put_u64(w, KEY_IN_ROW, s->skipped_in_row, err));
-    }
-    return s->skipped > 0 ? put_u64(w, KEY_SKIPPED, s->skipped, err) : STATUS_OK;
-}
-
 static enum status
 put_text_model(struct safetensors_writer *w, const struct model_config *m, struct error *err) {
     TRY(safetensors_writer_metadata(w, KEY_TEXT_TOWER, m->text_tower, err));
@@ -89,7 +78,6 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_u64(w, KEY_SEED, p->seed, err));
     TRY(put_u64(w, KEY_EPOCH, p->epoch, err));
     TRY(put_u64(w, KEY_BATCH, p->batch, err));
-    TRY(put_scaling(w, &p->scaling, err));
     TRY(put_hash(w, KEY_FINGERPRINT, p->fingerprint, err));
     TRY(put_u64(w, KEY_SAMPLES, p->samples_count, err));
     TRY(put_u64(w, KEY_ID_SPACE, p->id_space_count, err));

@@ -151,10 +151,6 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
     json_double(w, "lr", r->lr);
     json_double(w, "zeta_lr", r->zeta_lr);
     json_double(w, "grad_norm", r->grad_norm);
-    if (r->loss_scale > 0.0) {
-        json_double(w, "loss_scale", r->loss_scale);
-        json_u64(w, "skipped_steps", r->skipped_count);
-    }
     json_double(w, "pairs_per_s", r->pairs_per_s);
     json_double(w, "stall_fraction", r->stall_fraction);
     if (r->launches_count > 0) {

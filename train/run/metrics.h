@@ -28,9 +28,7 @@ struct step_report {
     double tau;
     struct loss_batch_state batch; /* what the step left of the batch's samples */
     double lr, zeta_lr;
-    double grad_norm;        /* without the loss scale; not finite in a skipped step */
-    double loss_scale;       /* of the next step; 0: no loss scaling */
-    uint64_t skipped_count;  /* steps so far that were skipped, see step_values */
+    double grad_norm;        /* before clipping */
     double pairs_per_s;      /* of this step */
     double stall_fraction;   /* of this step's time: waiting for the loader; where steps overlap, by
                                 the device's events: its queue of kernels had nothing to do */

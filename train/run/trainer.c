@@ -44,8 +44,6 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     REQUIRE(out != NULL && opt != NULL && opt->sources != NULL && opt->source_count >= 1 &&
             opt->source_count <= LOADER_MAX_SOURCES && opt->remap_count <= LOADER_MAX_SOURCES &&
             opt->run != NULL && opt->keep_count >= 1);
-    REQUIRE(opt->loss_scale == 0.0 ||
-            (opt->loss_scale >= 1.0 && opt->loss_scale <= LOSS_SCALE_MAX));
     REQUIRE(opt->batch_count >= 2 && opt->batch_count <= LOSS_MAX_BATCH && opt->epochs >= 1);
     *out = NULL;
     struct trainer *t = calloc(1, sizeof *t);

@@ -72,10 +72,9 @@ struct trainer_options {
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
     enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
-    enum dtype dtype;          /* DTYPE_F32; DTYPE_BF16 or DTYPE_F16 where the device has it */
-    double loss_scale;         /* F16: [1, LOSS_SCALE_MAX]; 0: dynamic, see optimizer.h */
-    bool padded_captions;      /* false: packed, the same numbers for less work */
-    enum augment_kind augment; /* of training images; AUGMENT_PAPER */
+    enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */
+    bool padded_captions;            /* false: packed, the same numbers for less work */
+    enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
 
     uint32_t batch_count;       /* global batch */
     uint32_t micro_batch_count; /* pairs the towers hold at a time; 0 = the batch */
@@ -145,9 +144,7 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
 
 /* Trains to the end. When asked to stop it saves and returns INTERRUPTED. A loss or gradient that
  * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
- * as it was. In F16 a gradient that is not finite skips the step instead: weights, moments and the
- * count of updates stay, the state of samples and running statistics are as the step left them, and
- * the run ends only when that does not help (step_values). The last retrieval result is left in
+ * as it was. The last retrieval result is left in
  * *result when `val` is given (images == 0: none was made). An evaluation that was due when the run
  * was stopped comes first. */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);

@@ -138,9 +138,6 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
             s = loss_device_send(t->loss_device, err);
         }
         t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
-        struct train_scaling scaling = p->scaling;
-        scaling.skipped = scaling.skipped < t->step ? scaling.skipped : t->step;
-        s = s == STATUS_OK ? trainer_set_scaling(t, &scaling, err) : s;
         t->resumed_step = p->step;
         if (same) { /* else the state is not what the file holds */
             t->saved_step = p->step;
@@ -148,17 +145,6 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
     }
     checkpoint_close(c);
     return s;
-}
-
-static enum status
-scaling_of(const struct trainer *t, struct train_scaling *out, struct error *err) {
-    struct step_values v;
-    TRY(t->dev->ops->download(t->dev, &v, t->values, sizeof v, err));
-    *out = (struct train_scaling){.scale = v.loss_scale,
-                                  .good = v.scale_good,
-                                  .skipped = v.skipped,
-                                  .skipped_in_row = v.skipped_in_row};
-    return STATUS_OK;
 }
 
 static struct train_position position_of(const struct trainer *t) {
@@ -186,8 +172,7 @@ enum status trainer_save(struct trainer *t, struct error *err) {
     if (t->loss_device != NULL) {
         TRY(loss_device_fetch(t->loss_device, err));
     }
-    struct train_position position = position_of(t);
-    TRY(scaling_of(t, &position.scaling, err));
+    const struct train_position position = position_of(t);
     struct checkpoint_content content = {.model = &t->config,
                                          .position = &position,
                                          .loss_name = t->options.loss.name,

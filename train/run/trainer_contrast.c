@@ -7,7 +7,7 @@
  *   S = X T^T -> loss_device_step -> G -> dX = G T, dT = G^T X
  *
  * Elsewhere, and where --state host says so, S goes to the host, loss_step does the rest, and G
- * comes back. Of a model in F16, dX and dT are multiplied by the loss scale.
+ * comes back.
  */
 #include "train/run/trainer_internal.h"
 
@@ -161,13 +161,6 @@ static enum status add_self(struct trainer *t,
                                err);
 }
 
-/* What F16 could not hold, see step_values. */
-static enum status scale(struct trainer *t, const struct tensor *gradient, struct error *err) {
-    return t->options.dtype != DTYPE_F16
-               ? STATUS_OK
-               : t->dev->ops->scale_gradient(t->dev, gradient, t->values, err);
-}
-
 enum status trainer_contrast_pairs(struct trainer *t,
                                    struct step_report *r,
                                    const struct tensor *x,
@@ -190,8 +183,7 @@ enum status trainer_contrast_pairs(struct trainer *t,
         TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
         TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
     }
-    TRY(scale(t, &t->dx, err));
-    return scale(t, &t->dt, err);
+    return STATUS_OK;
 }
 
 enum status trainer_contrast_views(struct trainer *t,
@@ -205,8 +197,7 @@ enum status trainer_contrast_views(struct trainer *t,
     TRY(step_loss(t, r, batch, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
     TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, g, false, x, false, 1.0f, err));
-    TRY(ops->matmul(t->dev, &t->dx, WRITE_ADD, g, true, x, false, 1.0f, err));
-    return scale(t, &t->dx, err);
+    return ops->matmul(t->dev, &t->dx, WRITE_ADD, g, true, x, false, 1.0f, err);
 }
 
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err) {

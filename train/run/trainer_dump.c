@@ -93,10 +93,6 @@ enum status trainer_dump(struct trainer *t,
     json_double(&w, "lr", r->lr);
     json_double(&w, "tau", r->tau);
     json_double(&w, "loss", r->loss);
-    if (r->loss_scale > 0.0) {
-        json_double(&w, "loss_scale", r->loss_scale);
-        json_u64(&w, "skipped_steps", r->skipped_count);
-    }
     json_open_array(&w, "sample_ids");
     for (uint32_t i = 0; i < batch->count; i++) {
         json_u64(&w, NULL, batch->sample_ids[i]);

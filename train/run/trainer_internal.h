@@ -73,13 +73,10 @@ struct trainer {
     uint64_t saved_step;   /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
 
-/* trainer_open.c: loader, model, state, loss and schedule; the values of the device that last from
- * step to step, as they were left. */
+/* trainer_open.c: loader, model, state, loss and schedule. */
 enum status trainer_open_loader(struct trainer *t, struct error *err);
 enum status trainer_open_model(struct trainer *t, struct error *err);
 void trainer_make_schedule(struct trainer *t);
-enum status
-trainer_set_scaling(struct trainer *t, const struct train_scaling *scaling, struct error *err);
 
 /* trainer_checkpoint.c: goes on from RUN/last where it is there; saves unless this step is saved.
  */

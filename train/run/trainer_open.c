@@ -216,28 +216,12 @@ static enum status alloc_matrix(struct trainer *t,
     return STATUS_OK;
 }
 
-/* Steps skipped before count in every precision: AdamW's count of updates is without them. */
-enum status
-trainer_set_scaling(struct trainer *t, const struct train_scaling *scaling, struct error *err) {
-    const struct trainer_options *o = &t->options;
-    struct step_values values = {.grad_scale = 1.0, .sound = 1, .skipped = scaling->skipped};
-    if (o->dtype == DTYPE_F16) {
-        const bool dynamic = o->loss_scale == 0.0;
-        values.loss_scale = !dynamic               ? o->loss_scale
-                            : scaling->scale > 0.0 ? scaling->scale
-                                                   : LOSS_SCALE_FIRST;
-        values.scale_growth = dynamic ? LOSS_SCALE_GROWTH_STEPS : 0;
-        values.scale_good = scaling->good;
-        values.skipped_in_row = scaling->skipped_in_row;
-    }
-    return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
-}
-
 static enum status open_values(struct trainer *t, struct error *err) {
+    const struct step_values values = {.grad_scale = 1.0, .sound = 1};
     void *data = NULL;
     TRY(t->dev->ops->alloc(t->dev, sizeof *t->values, &data, err));
     t->values = data;
-    return trainer_set_scaling(t, &(struct train_scaling){0}, err);
+    return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
 }
 
 /* A run that goes on has its weights in its checkpoint, whatever it began with. */

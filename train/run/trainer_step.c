@@ -3,7 +3,7 @@
  * overlap with what the host does are in trainer_overlap.
  *
  * A step never changes parameters before it is known to be sound: a similarity or gradient that is
- * not finite ends the run before they are written, or in F16, a gradient, skips the step.
+ * not finite ends the run before they are written.
  */
 #include "train/run/trainer_internal.h"
 
@@ -97,21 +97,11 @@ enum status trainer_read_values(struct trainer *t,
             r->batch.zeta[side] = values->batch_zeta[side];
         }
     }
-    r->loss_scale = values->loss_scale;
-    r->skipped_count = values->skipped;
     if (values->sound != 0) {
         return STATUS_OK;
     }
     if (t->loss_device != NULL) {
         TRY(loss_device_fault(t->loss_device, err));
-    }
-    if (values->loss_scale > 0.0) {
-        return error_set(
-            err, STATUS_CORRUPT,
-            "gradients are not finite in fp16, %" PRIu64
-            " steps in a row, at a loss scale of %g by now; lower the learning rate or "
-            "the loss scale, or use --precision bf16 or f32",
-            values->skipped_in_row, values->loss_scale);
     }
     return error_set(err, STATUS_CORRUPT, "gradients are not finite; lower the learning rate");
 }

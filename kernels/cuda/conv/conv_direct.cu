@@ -10,8 +10,8 @@
  *
  * One thread per element of the first two; one block per element of the third. Right, not fast.
  */
-#include "kernels/cuda/device/common.cuh"
 #include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/cuda/device/common.cuh"
 
 template <typename T>
 static __global__ void forward_kernel(T *y, const T *x, const T *w, struct conv_problem p) {
@@ -132,8 +132,6 @@ launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, v
         return run<float>(stream, p, x, w, y);
     case DTYPE_BF16:
         return run<bf16>(stream, p, x, w, y);
-    case DTYPE_F16:
-        return run<f16>(stream, p, x, w, y);
     default:
         return cudaErrorInvalidValue;
     }

@@ -47,9 +47,7 @@ static enum status make_tensor(struct conv_graph *g,
                                int64_t h,
                                int64_t w,
                                struct error *err) {
-    const cudnnDataType_t type = dtype == DTYPE_BF16  ? CUDNN_DATA_BFLOAT16
-                                 : dtype == DTYPE_F16 ? CUDNN_DATA_HALF
-                                                      : CUDNN_DATA_FLOAT;
+    const cudnnDataType_t type = dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     const int64_t uid = CONV_UID(role);
     const int64_t sizes[4] = {n, c, h, w};
     const int64_t strides[4] = {h * w * c, 1, w * c, c};

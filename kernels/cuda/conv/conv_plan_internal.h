@@ -42,7 +42,7 @@ enum conv_role { CONV_X, CONV_W, CONV_Y, CONV_ROLES_COUNT };
 /* One convolution: x (n,h,w,c), weight (k,r,s,c), y (n,oh,ow,k), all NHWC and dense. */
 struct conv_problem {
     enum conv_pass pass;
-    enum dtype dtype; /* of x, y and weight: F32, BF16 or F16 */
+    enum dtype dtype; /* of x, y and weight: F32 or BF16 */
     int64_t n, h, w, c, k, r, s, oh, ow;
     int32_t stride, pad;
     bool add; /* CONV_DATA by cuDNN: x += the gradient, rounded once */

@@ -42,7 +42,7 @@ launch_fill(cudaStream_t stream, enum dtype real, void *out, int64_t count, floa
     return BY_TYPE(real, is_aligned(out), run_fill, stream, out, count, value);
 }
 
-/* out = in, or out += alpha in. V: 4 elements are 16 bytes of F32 and half of that of a half type.
+/* out = in, or out += alpha in. V: 4 elements are 16 bytes of F32 and half of that of BF16.
  */
 template <typename TO, typename FROM, int V>
 static __global__ void combine(TO *out, const FROM *in, int64_t count, float alpha, bool add) {
@@ -101,15 +101,6 @@ static cudaError_t combine_types(cudaStream_t stream,
     }
     if (to == DTYPE_BF16 && from == DTYPE_BF16) {
         return run_combine<bf16, bf16>(stream, out, in, count, alpha, add);
-    }
-    if (to == DTYPE_F32 && from == DTYPE_F16) {
-        return run_combine<float, f16>(stream, out, in, count, alpha, add);
-    }
-    if (to == DTYPE_F16 && from == DTYPE_F32) {
-        return run_combine<f16, float>(stream, out, in, count, alpha, add);
-    }
-    if (to == DTYPE_F16 && from == DTYPE_F16) {
-        return run_combine<f16, f16>(stream, out, in, count, alpha, add);
     }
     return cudaErrorInvalidValue;
 }

@@ -10,7 +10,6 @@
 #define KERNELS_CUDA_DEVICE_COMMON_CUH
 
 #include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +17,6 @@
 #include "kernels/cuda/device/kernels_internal.h"
 
 typedef __nv_bfloat16 bf16;
-typedef __half f16;
 
 enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
 #define FULL_WARP 0xffffffffu
@@ -31,20 +29,12 @@ static __device__ __forceinline__ float to_f32(bf16 x) {
     return __bfloat162float(x);
 }
 
-static __device__ __forceinline__ float to_f32(f16 x) {
-    return __half2float(x);
-}
-
 static __device__ __forceinline__ void put(float *out, float x) {
     *out = x;
 }
 
 static __device__ __forceinline__ void put(bf16 *out, float x) {
     *out = __float2bfloat16_rn(x);
-}
-
-static __device__ __forceinline__ void put(f16 *out, float x) {
-    *out = __float2half_rn(x);
 }
 
 /* x as a tensor of type T would give it back. */
@@ -132,13 +122,7 @@ static __device__ __forceinline__ void put_two(bf16 *out, float x, float y) {
     out[1] = two.y;
 }
 
-static __device__ __forceinline__ void put_two(f16 *out, float x, float y) {
-    const __half2 two = __floats2half2_rn(x, y);
-    out[0] = two.x;
-    out[1] = two.y;
-}
-
-/* Of a half type: one instruction rounds two. */
+/* Of bf16: one instruction rounds two. */
 template <typename T, int V>
 static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {
 #pragma unroll
@@ -267,8 +251,7 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
 #define BY_TYPE(real, is_wide, run, ...)                                                           \
     ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
         : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
-        : (real) == DTYPE_F16 ? (is_wide) ? run<f16, 8>(__VA_ARGS__) : run<f16, 1>(__VA_ARGS__)    \
-                              : cudaErrorInvalidValue)
+                               : cudaErrorInvalidValue)
 
 #define TRY_LAUNCH(call)                                                                           \
     do {                                                                                           \

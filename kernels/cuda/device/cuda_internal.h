@@ -171,7 +171,7 @@ const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
 struct launch_segments
 cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows);
 
-/* F32, BF16 and F16 are computed in; UNSUPPORTED with the reason for anything else. */
+/* F32 and BF16 are computed in; UNSUPPORTED with the reason for anything else. */
 enum status cuda_real(const char *op, const struct tensor *t, struct error *err);
 /* What cuDNN reads lies at multiples of 16 bytes; `data` that does not is INVALID. */
 enum status cuda_aligned(const char *op, const void *data, struct error *err);

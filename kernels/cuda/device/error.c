@@ -54,8 +54,8 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
 }
 
 enum status cuda_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || (t->dtype != DTYPE_F32 && !dtype_is_half(t->dtype))) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: cuda computes in f32, bf16 and f16", op);
+    if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) {
+        return error_set(err, STATUS_UNSUPPORTED, "%s: cuda computes in f32 and bf16", op);
     }
     if (t->data == NULL) {
         return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);

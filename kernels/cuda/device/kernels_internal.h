@@ -8,7 +8,7 @@
  *             same address). A workspace is the caller's, aligned to 16 bytes, needed until the
  *             work is done; its size comes from the _workspace_bytes function beside the launcher
  *             and its contents mean nothing before and after.
- * Types     : `real` is DTYPE_F32, DTYPE_BF16 or DTYPE_F16, the type of every `void *`; anything
+ * Types     : `real` is DTYPE_F32 or DTYPE_BF16, the type of every `void *`; anything
  *             else gives cudaErrorInvalidValue. float * is F32 in all cases.
  * Alignment : that of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
  *             bytes are moved 16 bytes at a time, others element by element.
@@ -389,12 +389,11 @@ cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
                                   int64_t channels,
                                   void *workspace);
 
-/* ---- optimizer.cu: flat ranges; working (of type half, BF16 or F16) may be NULL; one pass
+/* ---- optimizer.cu: flat ranges; working (BF16) may be NULL; one pass
  * ---- */
 
 cudaError_t launch_adamw(cudaStream_t stream,
                          float *value,
-                         enum dtype half,
                          void *working,
                          const float *grad,
                          float *m,
@@ -403,19 +402,12 @@ cudaError_t launch_adamw(cudaStream_t stream,
                          const struct adamw_params *p);
 cudaError_t launch_sgdm(cudaStream_t stream,
                         float *value,
-                        enum dtype half,
                         void *working,
                         const float *grad,
                         float *m,
                         int64_t count,
                         const struct sgdm_params *p);
-/* grad *= loss_scale of the values */
-cudaError_t launch_scale_gradient(cudaStream_t stream,
-                                  float *grad,
-                                  int64_t count,
-                                  const struct step_values *values);
-/* grad_norm, grad_scale and sound of the values from their first `count` squares, and what becomes
- * of loss_scale. */
+/* grad_norm, grad_scale and sound of the values from their first `count` squares. */
 cudaError_t
 launch_grad_scale(cudaStream_t stream, struct step_values *values, int32_t count, double clip_norm);
 /* *out = sum of squares, in double; two stages. */

@@ -215,9 +215,9 @@ cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t
 }
 
 static enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {
-    (void)device; /* every chip that open accepts has both half types */
-    if (dtype != DTYPE_F32 && !dtype_is_half(dtype)) {
-        return error_set(err, STATUS_UNSUPPORTED, "cuda computes in f32, bf16 and f16");
+    (void)device; /* every GPU that open accepts has bf16 */
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16) {
+        return error_set(err, STATUS_UNSUPPORTED, "cuda computes in f32 and bf16");
     }
     return STATUS_OK;
 }

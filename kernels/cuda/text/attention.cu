@@ -400,10 +400,6 @@ cudaError_t launch_attention(cudaStream_t stream,
         return forward(stream,
                        operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
                        out);
-    case DTYPE_F16:
-        return forward(stream,
-                       operands_of<f16>(probs, qkv, tokens, heads, head_width, segments, dropout),
-                       out);
     default:
         return cudaErrorInvalidValue;
     }
@@ -452,10 +448,6 @@ cudaError_t launch_attention_bwd(cudaStream_t stream,
     case DTYPE_BF16:
         return backward(stream,
                         operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
-                        dqkv, dout, workspace);
-    case DTYPE_F16:
-        return backward(stream,
-                        operands_of<f16>(probs, qkv, tokens, heads, head_width, segments, dropout),
                         dqkv, dout, workspace);
     default:
         return cudaErrorInvalidValue;

@@ -115,7 +115,6 @@ cudaError_t run_long_attention(cudaStream_t stream, const struct attention_opera
 
 template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<float> &);
 template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<bf16> &);
-template cudaError_t run_long_attention(cudaStream_t, const struct attention_operands<f16> &);
 
 /* ---- backward: da = dP kept, ds = P (da - weighted) scale, weighted = sum P da ---- */
 
@@ -198,4 +197,3 @@ cudaError_t run_long_attention_bwd(cudaStream_t stream, const struct attention_o
 
 template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<float> &);
 template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<bf16> &);
-template cudaError_t run_long_attention_bwd(cudaStream_t, const struct attention_operands<f16> &);

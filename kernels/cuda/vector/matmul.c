@@ -53,7 +53,7 @@ void matmul_plans_destroy(struct matmul_plans *p) {
 }
 
 static cudaDataType_t blas_type(enum dtype t) {
-    return t == DTYPE_BF16 ? CUDA_R_16BF : t == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
+    return t == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 static enum status make_operation(struct matmul_plan *out, bool tf32, struct error *err) {

@@ -41,17 +41,6 @@ cuda_sum_squares(struct device *device, double *out, const struct tensor *in, st
                     "sum_squares", err);
 }
 
-static enum status cuda_scale_gradient(struct device *device,
-                                       const struct tensor *grad,
-                                       const struct step_values *values,
-                                       struct error *err) {
-    struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_real("scale_gradient", grad, err));
-    TRY(check_scale_gradient(grad, values, err));
-    return launched(dev, launch_scale_gradient(dev->stream, grad->data, tensor_count(grad), values),
-                    "scale_gradient", err);
-}
-
 static enum status cuda_grad_scale(struct device *device,
                                    struct step_values *values,
                                    int32_t count,
@@ -196,10 +185,6 @@ static enum status check_master(const char *op, const struct tensor *value, stru
                            dtype_name(value->dtype));
 }
 
-static enum dtype half_of(const struct tensor *working) {
-    return tensor_wanted(working) ? working->dtype : DTYPE_BF16;
-}
-
 static enum status cuda_adamw(struct device *device,
                               const struct tensor *value,
                               const struct tensor *working,
@@ -212,7 +197,7 @@ static enum status cuda_adamw(struct device *device,
     TRY(check_master("adamw", value, err));
     TRY(check_adamw(value, working, grad, m, v, p, err));
     return launched(dev,
-                    launch_adamw(dev->stream, value->data, half_of(working),
+                    launch_adamw(dev->stream, value->data,
                                  tensor_wanted(working) ? working->data : NULL, grad->data, m->data,
                                  v->data, tensor_count(value), p),
                     "adamw", err);
@@ -229,7 +214,7 @@ static enum status cuda_sgdm(struct device *device,
     TRY(check_master("sgdm", value, err));
     TRY(check_sgdm(value, working, grad, m, p, err));
     return launched(dev,
-                    launch_sgdm(dev->stream, value->data, half_of(working),
+                    launch_sgdm(dev->stream, value->data,
                                 tensor_wanted(working) ? working->data : NULL, grad->data, m->data,
                                 tensor_count(value), p),
                     "sgdm", err);
@@ -239,7 +224,6 @@ void cuda_put_rows(struct ops *t) {
     t->cast = cuda_cast;
     t->add = cuda_add;
     t->sum_squares = cuda_sum_squares;
-    t->scale_gradient = cuda_scale_gradient;
     t->grad_scale = cuda_grad_scale;
     t->gather_rows = cuda_gather_rows;
     t->scatter_rows = cuda_scatter_rows;

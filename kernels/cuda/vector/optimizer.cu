@@ -1,12 +1,8 @@
 /*
- * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, the
- * sum of squares that clipping needs, and loss scaling.
+ * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, and
+ * the sum of squares that clipping needs.
  */
 #include "kernels/cuda/device/common.cuh"
-
-static __device__ __forceinline__ bool updates(const struct step_values *v) {
-    return v->sound != 0 && v->skipped_in_row == 0;
-}
 
 struct adamw_scales {
     float beta1, beta2, rest1, rest2; /* rest = 1 - beta */
@@ -21,7 +17,7 @@ struct adamw_scales {
 static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
                                                    const struct adamw_params &p) {
     if (threadIdx.x == 0) {
-        const double update = (double)(p.values->step + 1 - p.values->skipped);
+        const double update = (double)(p.values->step + 1);
         const double lr = (double)(float)p.values->lr;
         s.beta1 = p.beta1;
         s.beta2 = p.beta2;
@@ -32,7 +28,7 @@ static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
         s.v_scale = (float)(1.0 / (1.0 - pow((double)p.beta2, update)));
         s.eps = p.eps;
         s.grad_scale = (float)p.values->grad_scale;
-        s.updates = updates(p.values);
+        s.updates = p.values->sound != 0;
     }
     __syncthreads();
 }
@@ -45,9 +41,9 @@ adamw_one(float *value, float *m, float *v, float grad, const struct adamw_scale
     *value = *value * s.decay - s.step_size * *m / (sqrtf(*v * s.v_scale) + s.eps);
 }
 
-template <typename HALF, int V>
+template <int V>
 static __device__ __forceinline__ void adamw_piece(float *value,
-                                                   HALF *working,
+                                                   bf16 *working,
                                                    const float *grad,
                                                    float *m,
                                                    float *v,
@@ -73,9 +69,9 @@ static __device__ __forceinline__ void adamw_piece(float *value,
     }
 }
 
-template <typename HALF, int V>
+template <int V>
 static __global__ void adamw(float *value,
-                             HALF *working,
+                             bf16 *working,
                              const float *grad,
                              float *m,
                              float *v,
@@ -90,34 +86,17 @@ static __global__ void adamw(float *value,
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
-            adamw_piece<HALF, V>(value, working, grad, m, v, i, s);
+            adamw_piece<V>(value, working, grad, m, v, i, s);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            adamw_piece<HALF, 1>(value, working, grad, m, v, e, s);
+            adamw_piece<1>(value, working, grad, m, v, e, s);
         }
     }
-}
-
-template <typename HALF>
-static cudaError_t run_adamw(cudaStream_t stream,
-                             float *value,
-                             HALF *working,
-                             const float *grad,
-                             float *m,
-                             float *v,
-                             int64_t count,
-                             const struct adamw_params *p) {
-    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<HALF, 4>, value, working, grad,
-                      m, v, count, *p);
-    }
-    return launch(stream, blocks_for(count), adamw<HALF, 1>, value, working, grad, m, v, count, *p);
 }
 
 cudaError_t launch_adamw(cudaStream_t stream,
                          float *value,
-                         enum dtype half,
                          void *working,
                          const float *grad,
                          float *m,
@@ -127,13 +106,17 @@ cudaError_t launch_adamw(cudaStream_t stream,
     if (count == 0) {
         return cudaSuccess;
     }
-    return half == DTYPE_F16 ? run_adamw(stream, value, (f16 *)working, grad, m, v, count, p)
-                             : run_adamw(stream, value, (bf16 *)working, grad, m, v, count, p);
+    bf16 *copy = (bf16 *)working;
+    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<4>, value, copy, grad, m, v,
+                      count, *p);
+    }
+    return launch(stream, blocks_for(count), adamw<1>, value, copy, grad, m, v, count, *p);
 }
 
-template <typename HALF, int V>
+template <int V>
 static __device__ __forceinline__ void sgdm_piece(float *value,
-                                                  HALF *working,
+                                                  bf16 *working,
                                                   const float *grad,
                                                   float *m,
                                                   int64_t i,
@@ -159,14 +142,14 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
     }
 }
 
-template <typename HALF, int V>
+template <int V>
 static __global__ void sgdm(float *value,
-                            HALF *working,
+                            bf16 *working,
                             const float *grad,
                             float *m,
                             int64_t count,
                             struct sgdm_params p) {
-    if (!updates(p.values)) {
+    if (p.values->sound == 0) {
         return;
     }
     const float lr = (float)p.values->lr;
@@ -174,33 +157,17 @@ static __global__ void sgdm(float *value,
     const int64_t step = (int64_t)gridDim.x * THREADS * V;
     for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V; i < count; i += step) {
         if (i + V <= count) {
-            sgdm_piece<HALF, V>(value, working, grad, m, i, lr, scale, p);
+            sgdm_piece<V>(value, working, grad, m, i, lr, scale, p);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            sgdm_piece<HALF, 1>(value, working, grad, m, e, lr, scale, p);
+            sgdm_piece<1>(value, working, grad, m, e, lr, scale, p);
         }
     }
-}
-
-template <typename HALF>
-static cudaError_t run_sgdm(cudaStream_t stream,
-                            float *value,
-                            HALF *working,
-                            const float *grad,
-                            float *m,
-                            int64_t count,
-                            const struct sgdm_params *p) {
-    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<HALF, 4>, value, working, grad,
-                      m, count, *p);
-    }
-    return launch(stream, blocks_for(count), sgdm<HALF, 1>, value, working, grad, m, count, *p);
 }
 
 cudaError_t launch_sgdm(cudaStream_t stream,
                         float *value,
-                        enum dtype half,
                         void *working,
                         const float *grad,
                         float *m,
@@ -209,8 +176,12 @@ cudaError_t launch_sgdm(cudaStream_t stream,
     if (count == 0) {
         return cudaSuccess;
     }
-    return half == DTYPE_F16 ? run_sgdm(stream, value, (f16 *)working, grad, m, count, p)
-                             : run_sgdm(stream, value, (bf16 *)working, grad, m, count, p);
+    bf16 *copy = (bf16 *)working;
+    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
+        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<4>, value, copy, grad, m, count,
+                      *p);
+    }
+    return launch(stream, blocks_for(count), sgdm<1>, value, copy, grad, m, count, *p);
 }
 
 /* ---- sum of squares ---- */
@@ -287,41 +258,14 @@ cudaError_t launch_sum_squares(cudaStream_t stream,
 
 /* ---- from sums to the factor of the gradients ---- */
 
-/* A step with loss scaling: whether it is skipped, and the scale of the next one. */
-static __device__ void judge_scale(struct step_values *v) {
-    const bool dynamic = v->scale_growth > 0;
-    if (isfinite(v->grad_norm)) {
-        v->skipped_in_row = 0;
-        v->scale_good++;
-        if (dynamic && v->scale_good >= v->scale_growth) {
-            v->loss_scale *= v->loss_scale < LOSS_SCALE_MAX ? 2.0 : 1.0;
-            v->scale_good = 0;
-        }
-        return;
-    }
-    v->skipped++;
-    v->skipped_in_row++;
-    v->scale_good = 0;
-    if (dynamic) {
-        v->loss_scale *= 0.5;
-    }
-    if (v->skipped_in_row >= LOSS_SCALE_MAX_SKIPS || (dynamic && v->loss_scale < LOSS_SCALE_MIN)) {
-        v->sound = 0;
-    }
-}
-
 static __global__ void grad_scale(struct step_values *values, int32_t count, double clip_norm) {
     if (threadIdx.x != 0) {
         return;
     }
-    const bool scaled = values->loss_scale > 0.0;
-    const double scale = scaled ? values->loss_scale : 1.0;
-    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0)) / scale;
+    const double norm = sqrt(values->squares[0] + (count > 1 ? values->squares[1] : 0.0));
     values->grad_norm = norm;
-    values->grad_scale = (clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0) / scale;
-    if (scaled && values->sound != 0) {
-        judge_scale(values);
-    } else if (!isfinite(norm)) {
+    values->grad_scale = clip_norm > 0.0 && norm > clip_norm ? clip_norm / norm : 1.0;
+    if (!isfinite(norm)) {
         values->sound = 0;
     }
 }
@@ -331,21 +275,4 @@ cudaError_t launch_grad_scale(cudaStream_t stream,
                               int32_t count,
                               double clip_norm) {
     return launch(stream, dim3(1), grad_scale, values, count, clip_norm);
-}
-
-static __global__ void
-scale_gradient(float *grad, int64_t count, const struct step_values *values) {
-    const float scale = (float)values->loss_scale;
-    const int64_t step = (int64_t)gridDim.x * THREADS;
-    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {
-        grad[i] *= scale;
-    }
-}
-
-cudaError_t launch_scale_gradient(cudaStream_t stream,
-                                  float *grad,
-                                  int64_t count,
-                                  const struct step_values *values) {
-    return count == 0 ? cudaSuccess
-                      : launch(stream, blocks_for(count), scale_gradient, grad, count, values);
 }

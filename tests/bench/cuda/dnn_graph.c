@@ -39,7 +39,7 @@ static bool cuda(cudaError_t code, const char *what, char *why) {
     return say(why, what, cudaGetErrorString(code));
 }
 
-/* bf16 numbers of either sign between 1/16 and 2; read as fp16 they lie between 1.5 and 2 or so. */
+/* bf16 numbers of either sign between 1/16 and 2. */
 static bool fill(struct dnn_chip *c, char *why) {
     enum { PIECE = 1 << 22 };
     uint16_t *piece = malloc(PIECE * sizeof *piece);

@@ -14,7 +14,7 @@ import time
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 

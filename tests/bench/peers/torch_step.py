@@ -5,7 +5,7 @@ DistilBERT), batch, threads and precision, channels_last, fused AdamW, the same 
     python3 torch_step.py --tower image --image-tower resnet50 --image-size 224 --batch 16
     python3 torch_step.py --device cuda --batch 512 --precision bf16 --full --compile max-autotune
 
-bf16 and fp16 are autocast, fp16 with a GradScaler. Pixels go to the device as bytes with every step and are
+bf16 is autocast. Pixels go to the device as bytes with every step and are
 normalised there; on CUDA from pinned memory on a stream of their own, while the step before runs. Times are
 those of whole runs of steps, with one wait at the end of each run.
 """
@@ -21,7 +21,7 @@ import torch
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 TEXT = {"tiny": (2, 192, 3, 768), "small": (4, 384, 6, 1536), "distil": (6, 768, 12, 3072)}
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
 def options():
@@ -138,7 +138,6 @@ def main():
     cuda = o.device == "cuda"
     model = Model(o).train().to(o.device, memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.02, fused=True)
-    scaler = torch.amp.GradScaler(o.device, enabled=o.precision == "fp16")
     run_model = model if o.compile == "no" else torch.compile(
         model, mode=None if o.compile == "default" else o.compile)
     pixels = torch.randint(0, 256, (o.batch, o.image_size, o.image_size, 3), dtype=torch.uint8)
@@ -153,9 +152,8 @@ def main():
         with amp:
             loss = run_model(*batch)
         optimizer.zero_grad(set_to_none=True)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        loss.backward()
+        optimizer.step()
         return loss.detach()
 
     begin = time.perf_counter()

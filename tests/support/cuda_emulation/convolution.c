@@ -11,7 +11,6 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/cuda_internal.h"
-#include "kernels/f16.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 static bool offered = true;
@@ -46,12 +45,8 @@ static float *widened(const struct conv_problem *p, const void *from, int64_t co
     if (from != NULL && p->dtype == DTYPE_F32) {
         memcpy(out, from, (size_t)count * sizeof *out);
     }
-    for (int64_t i = 0; from != NULL && dtype_is_half(p->dtype) && i < count; i++) {
-        const uint16_t x = ((const uint16_t *)from)[i];
-        out[i] = p->dtype == DTYPE_F16 ? f16_to_f32(x) : bf16_to_f32(x);
-    }
-    for (int64_t i = 0; from != NULL && p->dtype == DTYPE_F16 && i < count; i++) {
-        out[i] = f16_to_f32(((const uint16_t *)from)[i]);
+    for (int64_t i = 0; from != NULL && p->dtype == DTYPE_BF16 && i < count; i++) {
+        out[i] = bf16_to_f32(((const uint16_t *)from)[i]);
     }
     return out;
 }
@@ -61,8 +56,7 @@ static void narrow(const struct conv_problem *p, void *to, const float *from, in
         if (p->dtype == DTYPE_F32) {
             ((float *)to)[i] = from[i];
         } else {
-            ((uint16_t *)to)[i] =
-                p->dtype == DTYPE_F16 ? f16_from_f32(from[i]) : bf16_from_f32(from[i]);
+            ((uint16_t *)to)[i] = bf16_from_f32(from[i]);
         }
     }
 }

@@ -138,20 +138,12 @@ TEST(forward_passes_have_plans_in_bf16) {
     check_every_shape(CONV_FORWARD, DTYPE_BF16, false);
 }
 
-TEST(forward_passes_have_plans_in_f16) {
-    check_every_shape(CONV_FORWARD, DTYPE_F16, false);
-}
-
 TEST(forward_passes_have_plans_in_exact_f32) {
     check_every_shape(CONV_FORWARD, DTYPE_F32, false);
 }
 
 TEST(data_gradients_have_plans_in_bf16) {
     check_every_shape(CONV_DATA, DTYPE_BF16, false);
-}
-
-TEST(data_gradients_have_plans_in_f16) {
-    check_every_shape(CONV_DATA, DTYPE_F16, false);
 }
 
 TEST(data_gradients_have_plans_in_exact_f32) {
@@ -162,20 +154,12 @@ TEST(data_gradients_that_are_added_have_plans_in_bf16) {
     check_every_shape(CONV_DATA, DTYPE_BF16, true);
 }
 
-TEST(data_gradients_that_are_added_have_plans_in_f16) {
-    check_every_shape(CONV_DATA, DTYPE_F16, true);
-}
-
 TEST(data_gradients_that_are_added_have_plans_in_exact_f32) {
     check_every_shape(CONV_DATA, DTYPE_F32, true);
 }
 
 TEST(weight_gradients_have_plans_in_bf16) {
     check_every_shape(CONV_WEIGHT, DTYPE_BF16, false);
-}
-
-TEST(weight_gradients_have_plans_in_f16) {
-    check_every_shape(CONV_WEIGHT, DTYPE_F16, false);
 }
 
 TEST(weight_gradients_have_plans_in_exact_f32) {
