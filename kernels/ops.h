@@ -463,12 +463,17 @@ struct device {
     char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
 };
 
+struct log_sink; /* formats/base/log.h */
+
 struct device_options {
     int32_t threads_count; /* of a CPU device; 0 = all that the process may use */
     bool deterministic;    /* cuda: only library kernels that repeat to the bit; default true */
     bool tf32;             /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
     bool autotune;         /* cuda: time the kernels of every shape once, take the fastest; false */
     const char *plan_cache; /* cuda: folder where found plans are kept; NULL: nowhere */
+    /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that refuse to run; NULL:
+     * silent. Borrowed while the device is open. */
+    const struct log_sink *log;
 };
 
 void device_options_default(struct device_options *opt);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/OPTIONS.md is what --help of the programs prints.
+# tools/OPTIONS.md is what the programs say.
 set -eu
 
 "$SRC/tools/print-options" "$BIN" >options.md

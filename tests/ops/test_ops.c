@@ -24,15 +24,15 @@ static double largest(const struct tensor *t) {
 
 /* ---- (a) agreement ---- */
 
-/* What differs is told and counted, so that one run names every row that is wrong: a GPU may be
- * there for minutes. */
-enum { MAX_DIFFERENCES_TOLD = 40 };
+/* Differences are reported and counted, so that one run names every row that is wrong: a GPU may be
+ * available for minutes only. */
+enum { MAX_DIFFERENCES_REPORTED = 40 };
 static int differences_count;
 
 static void __attribute__((format(printf, 2, 3)))
 differs(const struct op_case *c, const char *fmt, ...) {
     va_list args;
-    if (differences_count++ < MAX_DIFFERENCES_TOLD) {
+    if (differences_count++ < MAX_DIFFERENCES_REPORTED) {
         fprintf(stderr, "%s: ", op_cases_name(c));
         va_start(args, fmt);
         vfprintf(stderr, fmt, args);
@@ -116,10 +116,14 @@ static void agree(struct op_case *c, void *cookie) {
     assert_ok(op_data_create(&got, c, 0, &err), err);
     op_data_copy(&got, &ref, c);
     assert_ok(op_run(p->ref, c, &ref, &err), err);
-    if (op_run(p->other, c, &got, &err) == STATUS_OK) {
+    const enum status s = op_run(p->other, c, &got, &err);
+    if (s == STATUS_OK) {
         compare(c, &got, &ref);
     } else {
         differs(c, "%s", err.text);
+    }
+    if (s == STATUS_DEVICE) { /* nothing more can be asked of it in this process */
+        fail_msg("%s: %s", op_cases_name(c), err.text);
     }
     op_data_destroy(&ref);
     op_data_destroy(&got);

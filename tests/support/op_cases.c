@@ -1,8 +1,10 @@
 #include "tests/support/op_cases.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/log.h"
 #include "tests/support/test.h"
 
 const char *const op_cases_devices[OP_CASES_DEVICES] = {"cpu-ref", "cpu"};
@@ -14,10 +16,25 @@ struct device *op_cases_open(const char *name) {
     return dev;
 }
 
+/* Whether the GPU was asked for by name: what it cannot do is then a failure. */
+static bool cuda_is_demanded(void) {
+    const char *device = getenv("CCSTREAM_TEST_DEVICE");
+    return device != NULL && strncmp(device, "cuda", 4) == 0;
+}
+
 struct device *op_cases_open_cuda(void) {
+    static struct log_sink log;
+    struct device_options opt;
     struct device *dev;
     struct error err = {0};
-    if (device_open(&dev, "cuda", 2, &err) != STATUS_OK) {
+    log = log_stderr("cuda", LOG_LEVEL_DEBUG);
+    device_options_default(&opt);
+    opt.threads_count = 2;
+    opt.log = &log;
+    if (device_open_with(&dev, "cuda", &opt, &err) != STATUS_OK) {
+        if (cuda_is_demanded()) {
+            fail_msg("%s", err.text);
+        }
         test_skip("%s", err.text);
     }
     return dev;
@@ -30,6 +47,9 @@ bool op_cases_computes(struct device *dev, enum dtype dtype) {
         return true;
     }
     assert_status(s, STATUS_UNSUPPORTED, err);
+    if (strcmp(dev->ops->name, "cuda") == 0) { /* every GPU that opens has both types */
+        fail_msg("%s", err.text);
+    }
     print_message("%s\n", err.text);
     return false;
 }
@@ -44,9 +64,32 @@ const char *op_cases_name(const struct op_case *c) {
     return text;
 }
 
+/* Counts the rows that this process visits, of every type. False for one below the first that
+ * CCSTREAM_TEST_FIRST_ROW asks for. The number of the others goes to the file that
+ * CCSTREAM_TEST_ROW_FILE names, so that a script can resume after a row that ended the process. */
+static bool row_is_asked_for(const struct op_row *row, enum dtype real) {
+    static int rows_count;
+    const char *first = getenv("CCSTREAM_TEST_FIRST_ROW");
+    const char *path = getenv("CCSTREAM_TEST_ROW_FILE");
+    const int number = rows_count++;
+    if (first != NULL && number < atoi(first)) {
+        return false;
+    }
+    if (path != NULL) {
+        char text[128];
+        const int size =
+            snprintf(text, sizeof text, "%d %s %s\n", number, row->name, dtype_name(real));
+        test_write_file(path, text, (size_t)size);
+    }
+    return true;
+}
+
 void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie) {
     static struct op_case c;
     for (int r = 0; r < op_rows_count; r++) {
+        if (!row_is_asked_for(&op_rows[r], real)) {
+            continue;
+        }
         for (int s = 0; s < op_rows[r].sizes_count; s++) {
             for (int v = 0; v < op_rows[r].variants_count; v++) {
                 op_describe(&c, &op_rows[r], &op_rows[r].sizes[s], op_rows[r].variants[v], real);

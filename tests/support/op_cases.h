@@ -19,16 +19,19 @@ extern const char *const op_cases_devices[OP_CASES_DEVICES];
 /* With two threads; it must open. */
 struct device *op_cases_open(const char *name);
 
-/* The GPU; a case without one is skipped with the reason. */
+/* The GPU, with a log of cuDNN's engines on stderr. A case without one is skipped with the reason;
+ * it fails where CCSTREAM_TEST_DEVICE names cuda. */
 struct device *op_cases_open_cuda(void);
 
-/* False, with a word about it, where the machine lacks the type. */
+/* False, with the reason on stdout, where the CPU lacks the type; a GPU that lacks it fails. */
 bool op_cases_computes(struct device *dev, enum dtype dtype);
 
 /* "conv_bn, f32, size 2 5 7 ..., flags 4" for messages; valid until the next call. */
 const char *op_cases_name(const struct op_case *c);
 
-/* Calls `visit` for every row, size and variant. */
+/* Calls `visit` for every row, size and variant. A script continues after a row that ended the
+ * process: rows are numbered through the process, CCSTREAM_TEST_FIRST_ROW is the first to visit,
+ * and the file CCSTREAM_TEST_ROW_FILE holds "NUMBER NAME TYPE" of the one under way. */
 void op_cases_each(enum dtype real, void (*visit)(struct op_case *c, void *cookie), void *cookie);
 
 /* Filled operands, `shift` elements off the 64-byte boundary. */

@@ -44,7 +44,8 @@ static const struct cli_program program = {
             "decode at that scale; crop decodes the middle half of the picture's area at full size "
             "and skips the rest where the format allows it.",
             NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .min_arguments = 1,
     .max_arguments = 1,
 };

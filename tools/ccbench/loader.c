@@ -131,7 +131,8 @@ static const struct cli_program program = {
             "in "
             "use after every rss_batches batches.",
             NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .max_arguments = LOADER_MAX_SOURCES,
 };
 

@@ -9,6 +9,7 @@
 
 #include "formats/base/clock.h"
 #include "formats/base/json_writer.h"
+#include "formats/base/log.h"
 #include "kernels/rows/op_rows.h"
 #include "tools/ccbench/ccbench_internal.h"
 
@@ -570,6 +571,8 @@ static enum status run(const struct options *o, struct error *err) {
     how.threads_count = (int32_t)o->threads;
     how.autotune = o->autotune;
     how.plan_cache = o->plan_cache;
+    const struct log_sink log = log_stderr("ccbench", LOG_LEVEL_DEBUG);
+    how.log = &log; /* names the engines that cuDNN chooses */
     TRY(device_open_with(&dev, o->device, &how, err));
     enum status s = dev->ops->supports(dev, types[o->type], err);
     if (s == STATUS_OK) {

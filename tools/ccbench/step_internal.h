@@ -5,6 +5,7 @@
 #ifndef TOOLS_CCBENCH_STEP_INTERNAL_H
 #define TOOLS_CCBENCH_STEP_INTERNAL_H
 
+#include "formats/base/log.h"
 #include "loader/loader.h"
 #include "tools/ccbench/ccbench_internal.h"
 #include "tools/ccbench/timed_ops.h"
@@ -43,6 +44,7 @@ struct bench_flight {
 
 struct bench_step {
     const struct step_options *o;
+    struct log_sink log;
     struct device *dev;
     struct dual_encoder_options model;
     struct dual_encoder *both;

@@ -372,6 +372,8 @@ static enum status open_device(struct bench_step *b, struct error *err) {
     how.threads_count = (int32_t)o->threads;
     how.autotune = o->autotune;
     how.plan_cache = o->plan_cache;
+    b->log = log_stderr("ccbench", LOG_LEVEL_DEBUG); /* names the engines that cuDNN chooses */
+    how.log = &b->log;
     TRY(device_open_with(&b->dev, o->device, &how, err));
     TRY(take(b, sizeof *b->values, &values, err));
     b->values = values;

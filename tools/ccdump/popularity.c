@@ -43,7 +43,8 @@ static const struct cli_program program = {
     .purpose = "shows the samples with the largest and the smallest learned popularity "
                "exp(zeta / tau)",
     .usage = (const char *const[]){"CHECKPOINT DIR... [options]", NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .min_arguments = 2,
     .max_arguments = 1 + LOADER_MAX_SOURCES,
     .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},

@@ -39,7 +39,8 @@ static const struct cli_program program = {
                               "length 1; features are not normalised. Ids are u64, labels and "
                               "owners i32.",
                               NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

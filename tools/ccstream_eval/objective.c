@@ -41,7 +41,8 @@ static const struct cli_program program = {
             "as "
             "its batch. The work grows with the square of the number of samples.",
             NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -42,7 +42,8 @@ static const struct cli_program program = {
             "A class is the mean of the embeddings of its prompts. Prompts are not "
             "cleaned as captions are. Ties with another class count as errors.",
             NULL},
-    CLI_OPTIONS(rows),
+    .options = rows,
+    .option_count = CLI_COUNT(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -158,6 +158,7 @@ static void free_pinned(void *cookie, void *data) {
 static enum status open_device(struct trainer *t, struct error *err) {
     struct device_options how = t->options.device_options;
     how.threads_count = (int32_t)t->options.threads;
+    how.log = t->options.log;
     return device_open_with(&t->dev, t->options.device, &how, err);
 }
 

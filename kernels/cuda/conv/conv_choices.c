@@ -4,9 +4,8 @@
  *     ccstream-conv-plans 1
  *     <key>\t<engine>[ <knob type>=<value>]...
  *
- * The key holds every number that decides (pass, types, shape, options, chip, cuDNN's version), so
- * a file may serve several machines. Lines that do not parse are passed over: what is lost is a
- * search.
+ * The key holds every number that decides (pass, types, shape, options, GPU, cuDNN's version), so
+ * a file may serve several machines. Lines that do not parse are skipped, which costs a search.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,17 +145,17 @@ enum status conv_choices_put(struct conv_choices *c,
 }
 
 static enum status
-parse_file(struct conv_choices *c, char *text, int32_t *passed_over, struct error *err) {
+parse_file(struct conv_choices *c, char *text, int32_t *skipped, struct error *err) {
     struct entry e;
     if (strncmp(text, header, sizeof header - 1) != 0) {
-        *passed_over = 1;
+        *skipped = 1;
         return STATUS_OK;
     }
     char *save = NULL;
     for (char *line = strtok_r(text + sizeof header - 1, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
         if (!parse_line(line, &e) || c->count == CONV_MAX_CHOICES) {
-            ++*passed_over;
+            ++*skipped;
             continue;
         }
         TRY(conv_choices_put(c, e.key, &e.choice, err));
@@ -167,12 +166,12 @@ parse_file(struct conv_choices *c, char *text, int32_t *passed_over, struct erro
 
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
-                              int32_t *passed_over,
+                              int32_t *skipped,
                               struct error *err) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text;
     *out = NULL;
-    *passed_over = 0;
+    *skipped = 0;
     struct conv_choices *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for the plan cache");
@@ -189,9 +188,9 @@ enum status conv_choices_open(struct conv_choices **out,
     byte_buffer_init(&text, CONV_CHOICES_MAX_BYTES);
     enum status s = file_read_all(file_posix(), &text, path, CONV_CHOICES_MAX_BYTES, err);
     if (s == STATUS_OK) {
-        s = parse_file(c, (char *)text.data, passed_over, err);
+        s = parse_file(c, (char *)text.data, skipped, err);
     } else if (s == STATUS_LIMIT || s == STATUS_NOTFOUND) {
-        *passed_over = s == STATUS_LIMIT ? 1 : 0;
+        *skipped = s == STATUS_LIMIT ? 1 : 0;
         s = STATUS_OK;
     }
     byte_buffer_fini(&text);

@@ -447,7 +447,7 @@ static enum status make_plan(cudnnBackendDescriptor_t *out,
     TRY_DNN(cudnnBackendGetAttribute(*out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                      CUDNN_TYPE_INT64, 1, &got, workspace_bytes));
     if (*workspace_bytes < 0 || *workspace_bytes > max_workspace_bytes) {
-        return error_set(err, STATUS_LIMIT, "cuDNN: an engine wants %lld bytes of workspace",
+        return error_set(err, STATUS_LIMIT, "cuDNN: an engine requires %lld bytes of workspace",
                          (long long)*workspace_bytes);
     }
     return STATUS_OK;

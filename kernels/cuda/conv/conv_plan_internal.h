@@ -2,20 +2,20 @@
  * conv_plan: cuDNN execution plans of plain convolutions by shape: built once, kept, and remembered
  * on disk between runs.
  *
- *     problem --> key --> kept plan?  --yes--> run
+ *     problem --> key --> kept plan?  --yes--> execute
  *                           |no
- *                  remembered choice (file)? --> engine + knobs --> plan
+ *                  remembered choice (file)? --> engine + knobs --> plan that executes
  *                           |no, or cuDNN refuses it
- *                  heuristics A, then FALLBACK --> filter by notes --> first plan that builds,
+ *                  heuristics A, then FALLBACK --> filter by notes --> first plan that executes,
  *                                                  or the fastest of several (autotune)
  *
- * All of it but running works without a GPU, for a chip described by its properties, and is tested
- * so.
+ * A plan that cuDNN builds but refuses to execute makes way for the next proposal, and the log says
+ * so. Everything but executing works without a GPU, for a GPU described by its properties.
  *
  * Threading : one owner.
  * Ownership : conv_plans owns its plans.
- * Untrusted : the file of choices. It is text with limits; what does not parse, or names an engine
- *             that cuDNN refuses, is passed over.
+ * Untrusted : the file of choices. It is text with limits; a line that does not parse, or names an
+ *             engine that cuDNN refuses, is skipped.
  */
 #ifndef KERNELS_CUDA_CONV_CONV_PLAN_INTERNAL_H
 #define KERNELS_CUDA_CONV_CONV_PLAN_INTERNAL_H
@@ -111,8 +111,8 @@ enum status conv_config_of(const struct conv_graph *g,
                            cudnnBackendDescriptor_t *out,
                            struct error *err);
 
-/* The plan of a configuration and the scratch it wants. The caller destroys it. Returns OK, LIMIT
- * (more scratch than a kernel is worth) or DEVICE. */
+/* The plan of a configuration and the scratch it requires. The caller destroys it. Returns OK,
+ * LIMIT (more scratch than a kernel is worth) or DEVICE. */
 enum status conv_plan_of(cudnnBackendDescriptor_t config,
                          const struct conv_chip *chip,
                          cudnnBackendDescriptor_t *out,
@@ -135,12 +135,12 @@ void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_chip *chip,
               const struct device_options *opt);
 
-/* Reads <folder>/conv-plans.txt where there is one. A file that is not ours, too large, or damaged
- * costs only time: `passed_over` counts lines that were not taken. folder NULL: there is no file.
+/* Reads <folder>/conv-plans.txt if it exists. A file that is not ours, too large, or damaged costs
+ * only time: `skipped` counts the lines that were not used. folder NULL: there is no file.
  * Returns OK, NOMEM or IO. */
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
-                              int32_t *passed_over,
+                              int32_t *skipped,
                               struct error *err);
 void conv_choices_close(struct conv_choices *c); /* accepts NULL */
 /* NULL: not known. */
@@ -160,7 +160,7 @@ bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *
 
 struct conv_plans;
 
-/* cache_folder NULL: nothing is remembered. Returns OK, NOMEM or IO. */
+/* cache_folder NULL: choices are not kept on disk. Returns OK, NOMEM or IO. */
 enum status conv_plans_create(struct conv_plans **out,
                               const struct conv_chip *chip,
                               const struct device_options *opt,
@@ -171,8 +171,9 @@ enum status conv_plans_create(struct conv_plans **out,
 void conv_plans_destroy(struct conv_plans *p);
 
 struct cuda_device;
-/* Runs the problem on the device's stream: `x`, `w`, `y` in the roles of struct conv_problem, one
- * of them written. Returns OK, NOMEM, UNSUPPORTED (no engine takes it) or DEVICE. */
+/* Executes the problem on the device's stream: `x`, `w`, `y` in the roles of struct conv_problem,
+ * one of them written. Returns OK, NOMEM, UNSUPPORTED (no engine supports it), LIMIT (too many
+ * shapes, or a new one while a step is recorded) or DEVICE. */
 enum status conv_run(struct cuda_device *dev,
                      const struct conv_problem *p,
                      void *x,

@@ -185,3 +185,14 @@ cudaError_t launch_normalize_u8(cudaStream_t stream,
     return BY_TYPE(real, is_aligned(out) && is_aligned(in), run_normalize_u8, stream, out, in,
                    count, scale);
 }
+
+/* Keeps the stream busy for that many clock cycles. */
+static __global__ void delay(int64_t cycles) {
+    const int64_t begin = clock64();
+    while (clock64() - begin < cycles) {
+    }
+}
+
+cudaError_t launch_delay(cudaStream_t stream, int64_t cycles) {
+    return launch(stream, blocks_for(1), delay, cycles);
+}

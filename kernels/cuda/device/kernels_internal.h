@@ -60,6 +60,10 @@ struct launch_dropout {
 
 cudaError_t
 launch_fill(cudaStream_t stream, enum dtype real, void *out, int64_t count, float value);
+
+/* A kernel that takes `cycles` of the GPU's clock and does nothing: launches that follow are queued
+ * meanwhile, and can then be timed without the host. */
+cudaError_t launch_delay(cudaStream_t stream, int64_t cycles);
 /* out (type `to`) = in (type `from`), both real. */
 cudaError_t launch_cast(cudaStream_t stream,
                         enum dtype to,

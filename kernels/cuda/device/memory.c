@@ -1,11 +1,14 @@
 /*
- * memory of the CUDA device: zeroed allocations, uploads through pinned staging, scratch that
- * grows.
+ * memory of the CUDA device: zeroed allocations, uploads, scratch that grows.
  *
  *     host memory --memcpy--> staging[0..1] (pinned) --copy engine--> device
  *
- * A staging buffer is filled again once the event behind its last copy has passed, so an upload
- * returns when the host memory may change. Memory that is pinned already is copied from directly.
+ * An upload from ordinary memory returns once that memory has been copied to staging: the caller
+ * may change it at once. A staging buffer is refilled after the event of its last copy.
+ *
+ * An upload from pinned memory (alloc_host) returns as soon as the copy is queued: the GPU reads
+ * the memory itself, later. The caller changes or frees it only after a wait for the compute queue:
+ * sync, download, or a mark that was put after the upload.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -58,6 +58,12 @@ template <typename T> static inline void __stwb(T *to, T value) {
     *to = value;
 }
 
+/* A clock that passes a thousand cycles from one reading to the next. */
+static inline long long clock64() {
+    static long long now;
+    return now += 1000;
+}
+
 static inline void __syncthreads() {
     emulation_wait(EMULATION_BLOCK);
 }

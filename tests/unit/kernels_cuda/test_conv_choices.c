@@ -32,10 +32,10 @@ static void write_file(const char *folder, const char *text, size_t size) {
     assert_int_equal(fclose(f), 0);
 }
 
-static struct conv_choices *open_choices(const char *folder, int32_t *passed_over) {
+static struct conv_choices *open_choices(const char *folder, int32_t *skipped) {
     struct conv_choices *c;
     struct error err = {0};
-    assert_ok(conv_choices_open(&c, folder, passed_over, &err), err);
+    assert_ok(conv_choices_open(&c, folder, skipped, &err), err);
     return c;
 }
 
@@ -91,14 +91,14 @@ TEST(choices_survive_a_round_trip) {
     const char *folder = test_temp_dir();
     struct conv_choice choice = {.engine = 62, .knobs_count = CONV_MAX_KNOBS};
     struct error err = {0};
-    int32_t passed_over;
+    int32_t skipped;
     for (int i = 0; i < CONV_MAX_KNOBS; i++) {
         choice.knobs[i].type = i;
         choice.knobs[i].value = (int64_t)1 << i;
     }
     const struct conv_choice plain = {.engine = 0};
-    struct conv_choices *c = open_choices(folder, &passed_over);
-    assert_int_equal(passed_over, 0); /* no file yet is no damage */
+    struct conv_choices *c = open_choices(folder, &skipped);
+    assert_int_equal(skipped, 0); /* no file yet is no damage */
     assert_null(conv_choices_find(c, "a"));
     assert_ok(conv_choices_put(c, "a", &plain, &err), err);
     assert_ok(conv_choices_put(c, "b with words", &choice, &err), err);
@@ -107,8 +107,8 @@ TEST(choices_survive_a_round_trip) {
     assert_ok(conv_choices_save(c, folder, &err), err);
     conv_choices_close(c);
 
-    c = open_choices(folder, &passed_over);
-    assert_int_equal(passed_over, 0);
+    c = open_choices(folder, &skipped);
+    assert_int_equal(skipped, 0);
     assert_memory_equal(conv_choices_find(c, "a"), &choice, sizeof choice);
     assert_memory_equal(conv_choices_find(c, "b with words"), &choice, sizeof choice);
     assert_memory_equal(conv_choices_find(c, "c"), &plain, sizeof plain);
@@ -116,7 +116,7 @@ TEST(choices_survive_a_round_trip) {
     conv_choices_close(c);
 }
 
-TEST(hostile_lines_are_passed_over) {
+TEST(hostile_lines_are_skipped) {
     static const char *const lines[] = {"no tab",
                                         "\t5",
                                         "key\t",
@@ -136,15 +136,15 @@ TEST(hostile_lines_are_passed_over) {
     enum { LINES = sizeof lines / sizeof lines[0] };
     const char *folder = test_temp_dir();
     char text[4096] = "ccstream-conv-plans 1\n";
-    int32_t passed_over;
+    int32_t skipped;
     for (int i = 0; i < LINES; i++) {
         strcat(text, lines[i]);
         strcat(text, "\n");
     }
     strcat(text, "good\t7 1=2\n");
     write_file(folder, text, strlen(text));
-    struct conv_choices *c = open_choices(folder, &passed_over);
-    assert_int_equal(passed_over, LINES);
+    struct conv_choices *c = open_choices(folder, &skipped);
+    assert_int_equal(skipped, LINES);
     assert_null(conv_choices_find(c, "key"));
     const struct conv_choice *good = conv_choices_find(c, "good");
     assert_non_null(good);
@@ -153,10 +153,10 @@ TEST(hostile_lines_are_passed_over) {
     conv_choices_close(c);
 }
 
-TEST(knobs_beyond_the_limit_and_long_keys_are_passed_over) {
+TEST(knobs_beyond_the_limit_and_long_keys_are_skipped) {
     const char *folder = test_temp_dir();
     static char text[8192];
-    int32_t passed_over;
+    int32_t skipped;
     (void)snprintf(text, sizeof text, "ccstream-conv-plans 1\nknobs\t1");
     for (int i = 0; i <= CONV_MAX_KNOBS; i++) {
         (void)snprintf(text + strlen(text), 16, " %d=1", i);
@@ -165,42 +165,42 @@ TEST(knobs_beyond_the_limit_and_long_keys_are_passed_over) {
     memset(text + strlen(text), 'x', CONV_KEY_CHARS); /* the rest of text is zeros */
     strcat(text, "\t1\n");
     write_file(folder, text, strlen(text));
-    struct conv_choices *c = open_choices(folder, &passed_over);
-    assert_int_equal(passed_over, 2);
+    struct conv_choices *c = open_choices(folder, &skipped);
+    assert_int_equal(skipped, 2);
     assert_null(conv_choices_find(c, "knobs"));
     conv_choices_close(c);
 }
 
-TEST(a_file_of_another_kind_is_passed_over) {
+TEST(a_file_of_another_kind_is_skipped) {
     const char *folder = test_temp_dir();
     static const char binary[] = "ccstream-conv-plans 1\nkey\t1\n\0key2\t1\n";
     static const char *const files[] = {"", "ccstream-conv-plans 2\nkey\t1\n", "PK\x03\x04"};
-    int32_t passed_over;
+    int32_t skipped;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         write_file(folder, files[i], strlen(files[i]));
-        struct conv_choices *c = open_choices(folder, &passed_over);
-        assert_int_equal(passed_over, 1);
+        struct conv_choices *c = open_choices(folder, &skipped);
+        assert_int_equal(skipped, 1);
         assert_null(conv_choices_find(c, "key"));
         conv_choices_close(c);
     }
     write_file(folder, binary, sizeof binary); /* what follows a zero byte is not read */
-    struct conv_choices *c = open_choices(folder, &passed_over);
+    struct conv_choices *c = open_choices(folder, &skipped);
     assert_non_null(conv_choices_find(c, "key"));
     assert_null(conv_choices_find(c, "key2"));
     conv_choices_close(c);
 }
 
-TEST(a_file_too_large_is_passed_over) {
+TEST(a_file_too_large_is_skipped) {
     const char *folder = test_temp_dir();
     const size_t size = (size_t)CONV_CHOICES_MAX_BYTES + 1;
     char *text = malloc(size);
-    int32_t passed_over;
+    int32_t skipped;
     assert_non_null(text);
     memset(text, 'x', size);
     write_file(folder, text, size);
     free(text);
-    struct conv_choices *c = open_choices(folder, &passed_over);
-    assert_int_equal(passed_over, 1);
+    struct conv_choices *c = open_choices(folder, &skipped);
+    assert_int_equal(skipped, 1);
     conv_choices_close(c);
 }
 
@@ -208,9 +208,9 @@ TEST(more_choices_than_the_limit_are_refused) {
     const char *folder = test_temp_dir();
     struct conv_choice choice = {.engine = 1};
     struct error err = {0};
-    int32_t passed_over;
+    int32_t skipped;
     char key[32];
-    struct conv_choices *c = open_choices(folder, &passed_over);
+    struct conv_choices *c = open_choices(folder, &skipped);
     for (int i = 0; i < CONV_MAX_CHOICES; i++) {
         (void)snprintf(key, sizeof key, "key %d", i);
         assert_ok(conv_choices_put(c, key, &choice, &err), err);
