@@ -1,8 +1,8 @@
 /*
  * decode: a decoding thread. It takes an image that was read, lets sample_work write its pixels and
- * tokens straight into the batch, and frees the read buffer. A damaged image is replaced by other
- * samples, in an order fixed by (seed, epoch, id); their bytes are read here, into the same buffer,
- * since that is rare.
+ * tokens directly into the batch, and frees the read buffer. A damaged sample is replaced by the
+ * first intact one of a sequence that (seed, epoch, id) determine; its bytes are read here, into
+ * the same buffer, since that is rare.
  */
 #include <inttypes.h>
 
@@ -52,7 +52,7 @@ static enum status load_other(struct pipeline *p,
     return slot->damaged ? STATUS_OK : reader_load(p, slot, err);
 }
 
-/* Requires that the sample in the slot turned out damaged; `why` says how. */
+/* Requires that the sample in the slot is damaged; `why` describes the damage. */
 static enum status replace_sample(struct pipeline *p,
                                   struct sample_work *work,
                                   struct read_slot *slot,
@@ -63,7 +63,7 @@ static enum status replace_sample(struct pipeline *p,
     uint64_t key = id != LOADER_NO_SAMPLE ? id : ~slot->source.position;
     for (uint32_t attempt = 0; attempt < REPLACE_TRIES; attempt++) {
         if (!slot->damaged) {
-            /* Not the sample, but the whole file may be another one. */
+            /* The whole file may have been replaced, rather than the sample damaged. */
             TRY(shard_files_check(p->files, slot->source.shard, err));
         }
         TRY(pipeline_corrupt(p, &slot->source, why, err));
@@ -78,9 +78,8 @@ static enum status replace_sample(struct pipeline *p,
             return s;
         }
     }
-    return error_set(err, STATUS_CORRUPT,
-                     "a sample is damaged, and so are %d drawn to replace it: %s", REPLACE_TRIES,
-                     why->text);
+    return error_set(err, STATUS_CORRUPT, "a sample and all %d drawn to replace it are damaged: %s",
+                     REPLACE_TRIES, why->text);
 }
 
 void decode_run(struct pipeline *p, struct sample_work *work) {

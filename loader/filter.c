@@ -1,6 +1,6 @@
 /*
- * filter: which samples take part, and the two texts of the command line that the loader reads:
- * a dataset with a weight, and a filter.
+ * filter: selects samples, and parses two arguments of the command line: a dataset with a weight,
+ * and a filter.
  */
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* --- "DIR:WEIGHT" --- */
 
-/* A plain number and nothing behind it; false for hexadecimal, names and spaces. */
+/* Accepts a decimal number and nothing after it; no hexadecimal, names or spaces. */
 static bool read_number(const char *text, double *out) {
     char *end = NULL;
     size_t length = strlen(text);
@@ -76,7 +76,7 @@ static bool read_integer(const char *text, size_t length, int64_t min, int64_t m
     return *end == '\0' && errno == 0 && value >= min && value <= max;
 }
 
-/* "3", "1..5", "1..", "..5" within [min, max], which are also the ends that are left out. */
+/* "3", "1..5", "1..", "..5" within [min, max]; an omitted end is min or max. */
 static bool
 read_range(const char *text, size_t length, int64_t min, int64_t max, int64_t *from, int64_t *to) {
     const char *dots = NULL;
@@ -160,8 +160,8 @@ enum status loader_filter_parse(struct loader_filter *out, const char *text, str
         if (name_length == length ||
             !read_field(&f, at, name_length, at + name_length + 1, length - name_length - 1)) {
             return error_set(err, STATUS_USAGE,
-                             "filter '%.*s': want min-side=N, max-aspect=X (1 or more), captions=, "
-                             "caption-bytes= or label= with N, A..B, A.. or ..B",
+                             "filter '%.*s': expected min-side=N, max-aspect=X (1 or more), "
+                             "captions=, caption-bytes= or label= with N, A..B, A.. or ..B",
                              (int)(length < 60 ? length : 60), at);
         }
         at += length;
@@ -179,12 +179,12 @@ bool filter_is_open(const struct loader_filter *f) {
            f->max_label == INT32_MAX;
 }
 
-bool filter_wants_captions(const struct loader_filter *f) {
+bool filter_needs_captions(const struct loader_filter *f) {
     return f->min_caption_bytes != 0 || f->max_caption_bytes != UINT32_MAX;
 }
 
-/* Aspects count in thousandths, so that neither the hash nor what passes depends on how a number is
- * stored. */
+/* Aspect ratios are compared in thousandths, so that neither the hash nor the selection depends on
+ * the representation of a number. */
 static uint64_t thousandths(double aspect) {
     return (uint64_t)llround(aspect * 1000);
 }
@@ -206,7 +206,7 @@ uint64_t filter_hash(const struct loader_filter *f) {
     return hash64(bytes, sizeof(bytes));
 }
 
-bool filter_takes_record(const struct loader_filter *f, const struct dataset_sample *s) {
+bool filter_passes_record(const struct loader_filter *f, const struct dataset_sample *s) {
     uint32_t shorter = s->width_px < s->height_px ? s->width_px : s->height_px;
     uint32_t longer = s->width_px < s->height_px ? s->height_px : s->width_px;
     if (shorter < f->min_side_px || s->text_count < f->min_captions ||
@@ -217,6 +217,6 @@ bool filter_takes_record(const struct loader_filter *f, const struct dataset_sam
            (shorter > 0 && (uint64_t)longer * 1000 <= thousandths(f->max_aspect) * shorter);
 }
 
-bool filter_takes_caption_bytes(const struct loader_filter *f, size_t size_bytes) {
+bool filter_passes_caption_bytes(const struct loader_filter *f, size_t size_bytes) {
     return size_bytes >= f->min_caption_bytes && size_bytes <= f->max_caption_bytes;
 }

@@ -1,7 +1,7 @@
 /*
  * io_pread: the portable reading engine. A request waits in a small ring until reap is called,
- * which then reads the oldest one; depth on the device comes from several reading threads, each
- * with an engine of its own.
+ * which then reads the oldest one. Several reading threads, each with its own engine, keep several
+ * reads in flight.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static enum status pread_create(struct read_engine **out, uint32_t depth, struct
     return STATUS_OK;
 }
 
-/* Nothing is ever in flight between two calls. */
+/* Nothing is in flight between two calls. */
 static bool pread_destroy(struct read_engine *e, int64_t timeout_ms) {
     (void)timeout_ms;
     free(e);
@@ -44,7 +44,7 @@ static uint32_t pread_reap(struct read_engine *e, struct read_completion *out, u
         return 0;
     }
     const struct read_request *r = &e->ring[e->first];
-    /* The kernel cuts one read at 2^31 bytes less a page; requests are far below it. */
+    /* The kernel limits one read to 2^31 bytes less a page; requests are far smaller. */
     ssize_t got = preadv(r->fd, r->parts, (int)r->part_count, (off_t)r->offset);
     out->slot = r->slot;
     out->result = got < 0 ? -errno : (int32_t)got;

@@ -1,21 +1,21 @@
 /*
- * io_uring: the reading engine of Linux. One ring, touched by one thread at a time; requests are
- * filled into the submission queue by submit and go to the kernel together when reap enters it, so
- * that many reads cost one system call. user_data is the slot number.
+ * io_uring: the reading engine of Linux. One ring, used by one thread at a time. submit adds
+ * requests to the submission queue, and reap passes all of them to the kernel, so that many reads
+ * cost one system call. user_data is the slot number.
  *
  *   submit submit submit reap ----> kernel:  read read read
  *                          <------  one or more completions, any order
  *
- * Reads of cached data are complete when the queue was handed over, so that the wait, a second
- * call, is for the disk only.
+ * Reads of cached data complete while they are submitted, so the wait, which is a second call, is
+ * only for the disk.
  *
- * When the kernel takes no more requests for good, the engine is broken: what was not yet sent, and
- * all that is submitted later, completes with that errno, so the caller sees one kind of failure.
+ * When the kernel refuses requests permanently, the engine is broken: requests that were not sent
+ * and all later ones complete with that errno, so the caller sees one kind of failure.
  *
- * Neither buffers nor files are registered. With O_DIRECT that would save 2 us of the processor for
- * a read of 16 KiB and 4 us for one of 128 KiB (300 MB file, depth 32), without it half of one, all
- * below one percent of the decoding that follows; but registered buffers are locked into memory
- * whole, including the room that only the largest image needs.
+ * Neither buffers nor files are registered. With O_DIRECT that would save 2 us of CPU time for a
+ * read of 16 KiB and 4 us for one of 128 KiB (300 MB file, depth 32), and half a microsecond
+ * without: below one percent of the decoding that follows. But registered buffers are locked into
+ * memory whole, including the part that only the largest image needs.
  */
 #include <errno.h>
 #include <liburing.h>
@@ -28,8 +28,8 @@
 
 enum {
     URING_MAX_DEPTH = 1024,
-    BUSY_TRIES = 100,  /* ten milliseconds each, when the kernel is short of memory */
-    REAP_WAIT_MS = 50, /* how soon a stop is noticed */
+    BUSY_TRIES = 100,  /* of ten milliseconds each, when the kernel is short of memory */
+    REAP_WAIT_MS = 50, /* longest time until a stop is noticed */
 };
 
 #define CANCEL_DATA UINT64_MAX /* user_data of the request that cancels all others */
@@ -38,12 +38,12 @@ struct read_engine {
     struct io_uring ring;
     uint32_t *unsent; /* (depth) slots in the submission queue, oldest first */
     uint32_t unsent_count;
-    uint32_t sent_count; /* at the kernel, not yet reaped */
-    int broken_errno;    /* 0: works */
+    uint32_t sent_count; /* accepted by the kernel, not yet reaped */
+    int broken_errno;    /* 0: not broken */
 };
 
-/* Waits with a timeout need a kernel that takes it as an argument (5.11). */
-static bool is_enough(struct io_uring *ring) {
+/* Waits with a timeout need a kernel that accepts one as an argument (5.11). */
+static bool is_supported(struct io_uring *ring) {
     struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
     bool ok = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
               io_uring_opcode_supported(probe, IORING_OP_READV) &&
@@ -62,7 +62,7 @@ static enum status uring_create(struct read_engine **out, uint32_t depth, struct
     }
     e->unsent = unsent;
     int r = io_uring_queue_init(depth, &e->ring, 0);
-    if (r == 0 && !is_enough(&e->ring)) {
+    if (r == 0 && !is_supported(&e->ring)) {
         io_uring_queue_exit(&e->ring);
         r = -EOPNOTSUPP;
     }
@@ -83,7 +83,7 @@ static int wait_one(struct read_engine *e, struct io_uring_cqe **cqe, int64_t ms
     return r == 0 ? 0 : io_uring_wait_cqe_timeout(&e->ring, cqe, &t);
 }
 
-/* What waits in the queue goes along, and is cancelled like the rest. */
+/* Also sends, and cancels, the requests that are still in the queue. */
 static void cancel_all(struct read_engine *e) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&e->ring);
     if (sqe == NULL) {
@@ -142,8 +142,8 @@ static void uring_submit(struct read_engine *e, const struct read_request *r) {
     e->unsent[e->unsent_count++] = r->slot;
 }
 
-/* Hands the queue to the kernel; may keep some back when others are at the kernel already. */
-static void hand_over(struct read_engine *e) {
+/* Passes the queue to the kernel; may keep some requests while others are in flight. */
+static void flush_queue(struct read_engine *e) {
     int busy = 0;
     while (e->unsent_count > 0) {
         int r = io_uring_submit(&e->ring);
@@ -161,7 +161,7 @@ static void hand_over(struct read_engine *e) {
             e->broken_errno = -r;
             return;
         }
-        /* Short of memory, or completions must be taken first. */
+        /* The kernel is short of memory, or completions must be reaped first. */
         if (e->sent_count > 0) {
             return;
         }
@@ -176,7 +176,7 @@ static void hand_over(struct read_engine *e) {
 static uint32_t uring_reap(struct read_engine *e, struct read_completion *out, uint32_t max) {
     uint32_t n = 0;
     if (e->unsent_count > 0 && e->broken_errno == 0) {
-        hand_over(e);
+        flush_queue(e);
     }
     while (n < max && e->sent_count > 0) {
         struct io_uring_cqe *cqe;

@@ -1,5 +1,5 @@
 /*
- * live: see the header. before[i] is the number of live positions in front of group i of 512:
+ * live: see the header. before[i] is the number of live positions before group i of 512 positions:
  *
  *   words    |........|........|...       8 words of 64 bits to a group
  *   before   0        217      430 ...    [groups]: all of them
@@ -31,12 +31,12 @@ static void count_groups(struct live *l) {
     l->before[l->group_count] = total;
 }
 
-enum status
-live_create(struct live **out,
-            uint64_t position_count,
-            enum status (*takes)(void *cookie, uint64_t position, bool *is_live, struct error *err),
-            void *cookie,
-            struct error *err) {
+enum status live_create(
+    struct live **out,
+    uint64_t position_count,
+    enum status (*passes)(void *cookie, uint64_t position, bool *is_live, struct error *err),
+    void *cookie,
+    struct error *err) {
     enum status s = STATUS_OK;
     *out = NULL;
     struct live *l = calloc(1, sizeof(*l));
@@ -52,7 +52,7 @@ live_create(struct live **out,
     }
     for (uint64_t i = 0; i < position_count && s == STATUS_OK; i++) {
         bool is_live = false;
-        s = takes(cookie, i, &is_live, err);
+        s = passes(cookie, i, &is_live, err);
         l->words[i / BITS_OF_WORD] |= (uint64_t)is_live << i % BITS_OF_WORD;
     }
     if (s < STATUS_OK) {

@@ -1,6 +1,6 @@
 /*
- * live: the positions of a dataset that a filter lets through: one bit each, and a count for every
- * 512 bits, so that the k-th of them is found at once: 1.125 bits a position.
+ * live: the positions of a dataset that pass a filter: one bit each, and a count for every 512
+ * bits, to find the k-th of them quickly. 1.125 bits a position.
  *
  * Threading : immutable after live_create.
  * Ownership : the object owns its bits.
@@ -15,13 +15,13 @@
 
 struct live; /* opaque */
 
-/* `takes` is asked about every position in order. Returns OK, NOMEM, or what `takes` returned. */
-enum status
-live_create(struct live **out,
-            uint64_t position_count,
-            enum status (*takes)(void *cookie, uint64_t position, bool *is_live, struct error *err),
-            void *cookie,
-            struct error *err);
+/* Calls `passes` for every position in order. Returns OK, NOMEM, or what `passes` returned. */
+enum status live_create(
+    struct live **out,
+    uint64_t position_count,
+    enum status (*passes)(void *cookie, uint64_t position, bool *is_live, struct error *err),
+    void *cookie,
+    struct error *err);
 void live_destroy(struct live *l); /* accepts NULL */
 
 uint64_t live_count(const struct live *l);

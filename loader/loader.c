@@ -1,5 +1,5 @@
 /*
- * loader: opens, starts, stops. The stages and what goes between them:
+ * loader: opens, starts, stops. The stages and what moves between them:
  *
  *   sampler            readers              decoders               consumer
  *   position of    --> claim, read      --> decode, crop, scale -> acquire
@@ -9,12 +9,12 @@
  *        |          (buffers)  '-----------------'  '-> FILLING READY HELD
  *        '---------------- FREE batch slot <--------------------------'
  *
- * A read slot is one image's buffer; a batch slot is the memory of one batch. Batch number k
- * (counted from the start) lives in slot k modulo their number, so batches come out in order
- * whatever order their samples are finished in. Everything that moves between threads is in
- * struct pipeline, under one lock, taken three times per sample.
+ * A read slot is the buffer of one image; a batch slot is the memory of one batch. Batch number k
+ * (counted from the start) lives in slot k modulo the number of slots, so batches come out in
+ * order, in whatever order their samples are finished. Everything that moves between threads is in
+ * struct pipeline, under one lock, which is taken three times per sample.
  *
- * How all of it ends is told in threads.c.
+ * threads.c describes the shutdown.
  */
 #include "loader/loader.h"
 
@@ -56,7 +56,8 @@ static enum status open_tokenizer(struct loader *l, const char *dir, struct erro
         &l->tokenizer, dir, dataset_manifest(sources_dataset(l->sources, 0)), file_posix(), err);
 }
 
-/* The decoders look for themselves; here it is counted, and said why a cache is left aside. */
+/* Counts the token caches that fit and logs why another one is not used; each decoder opens them
+ * itself. */
 static void count_caches(struct loader *l) {
     for (uint32_t i = 0; l->tokenizer != NULL && i < sources_count(l->sources); i++) {
         struct text_cache cache;
@@ -96,19 +97,20 @@ static enum status choose_engine(struct loader *l, struct error *err) {
     return STATUS_OK;
 }
 
-/* A buffer must hold the largest image of the dataset; memory that no image needs is never touched,
- * so that one very large image costs address space only. */
+/* Each buffer holds the largest image of the dataset. Memory that no image needs is never touched,
+ * so one very large image costs only address space. */
 static enum status make_read_slots(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     uint64_t largest = sources_max_span_bytes(p->sources);
     size_t align = p->opt.direct ? READ_DIRECT_ALIGN_BYTES : READ_BUFFER_PADDING_BYTES;
     if (largest > LOADER_MAX_IMAGE_BYTES) {
         return error_set(err, STATUS_LIMIT,
-                         "the dataset holds an image of %" PRIu64 " bytes, the loader takes up to "
+                         "the dataset holds an image of %" PRIu64
+                         " bytes, the loader accepts up to "
                          "%d: pack it with --resize",
                          largest, LOADER_MAX_IMAGE_BYTES);
     }
-    /* Room in front of the image for its way to an aligned place, and behind it for padding. */
+    /* Room before the image for alignment, and after it for padding. */
     size_t stride = ((size_t)largest + 3 * align - 1) / align * align;
     size_t fit = ((size_t)READ_MEMORY_MAX_MIB << 20) / stride;
     uint32_t wanted = p->opt.read_depth + p->thread_count;
@@ -290,7 +292,6 @@ enum status loader_open(struct loader **out,
 
 /* --- close --- */
 
-/* All but what belongs to the caller. */
 void loader_free(struct loader *l) {
     struct pipeline *p = &l->p;
     if (l->threads != NULL) {
@@ -336,7 +337,7 @@ void loader_close(struct loader *l) {
     }
     if (l->is_noisy) {
         log_write(l->p.opt.log, LOG_LEVEL_WARN,
-                  "reads hang in the kernel: their buffers are left behind");
+                  "reads hang in the kernel: their buffers are abandoned");
     }
     threads_release_batches(&l->p);
     loader_free(l);

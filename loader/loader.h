@@ -1,37 +1,36 @@
 /*
- * loader: the batches of one dataset or several, in an order that is arithmetic: the same seed
+ * loader: batches of one or several datasets, in an order computed from the seed: the same seed
  * gives the same samples, crops and captions for any number of threads, ranks and restarts.
  *
- * Order     : with n samples, global batch t of an epoch is the places [tB, (t+1)B) of the epoch's
- *             order, and rank r of W delivers [rb/W, (r+1)b/W) of its b places (b = B but for a
- *             kept last batch). See enum loader_order. Crops, flips and captions are drawn by
- *             (seed, epoch, sample id).
- * Mixing    : an epoch of several datasets has n = the sum of their live samples; dataset d gives
- *             round(n * weight_d / sum of weights) of them (largest remainders first), spread at
- *             random over the whole epoch. It goes through its own samples again and again, in a
- *             new order each time, from one epoch of the mix into the next: over a run, the uses of
- *             two samples of one dataset differ by at most one. Without weights, or with weights
- *             that are its share of the samples, every sample comes once an epoch. A dataset whose
- *             weight is above that share repeats samples in an epoch, and may in a batch.
+ * Order     : with n samples, global batch t of an epoch is the positions [tB, (t+1)B) of the
+ *             epoch's order, and rank r of W delivers [rb/W, (r+1)b/W) of its b positions (b = B,
+ *             except in a last batch that is kept). See enum loader_order. Crops, flips and
+ * captions are drawn by (seed, epoch, sample id). Mixing    : an epoch of several datasets has n =
+ * the sum of their live samples; dataset d gives round(n * weight_d / sum of weights) of them
+ * (largest remainders first), spread at random over the whole epoch. It delivers all of its samples
+ * once before any of them again, in a new order each time, across epochs of the mix: over a run,
+ * the uses of two samples of one dataset differ by at most one. Without weights, or with weights
+ *             equal to its share of the samples, every sample is delivered once an epoch. A dataset
+ *             whose weight is above that share repeats samples in an epoch, possibly in a batch.
  * Ids       : sample ids of dataset d are its own plus the sum of the id spaces before it in the
  *             list; text ids likewise. So the order of the list is part of a run, and so is the
- *             size of all datasets but the last.
+ *             size of every dataset except the last.
  * Threading : one thread at a time calls acquire, release, seek and close; loader_stats,
- *             loader_corrupt_at and the plain getters may be called from any thread.
- * Ownership : the loader owns everything it hands out. A batch is borrowed from acquire until its
- *             release; close takes all batches back. Options are copied, except that host_memory's
- *             and log's cookies must outlive the loader.
+ *             loader_corrupt_at and the getters may be called from any thread.
+ * Ownership : the loader owns everything it returns. A batch is borrowed from acquire until its
+ *             release; close invalidates all batches. Options are copied, except that the cookies
+ *             of host_memory and log must outlive the loader.
  * Untrusted : every byte of the dataset. A sample whose image, caption or index record is damaged
  *             is replaced by another one of its dataset, chosen by (seed, epoch, sample id),
  *             counted and listed; more of them than max_corrupt_count end the run. A shard that is
- *             missing after a few tries, shortened, or changed since open, and a disk that keeps
- *             failing end it at once.
- * Waits     : every wait of the caller is bounded and its message names the stage that is stuck.
- * Memory    : everything is allocated by open; afterwards only third-party decoders and
- *             SentencePiece allocate inside their own calls.
- * Shutdown  : stop is flagged, all threads are woken and joined, reads that the kernel has already
- *             taken are cancelled and reaped, memory is freed: from any state, within
- *             wait_timeout_ms.
+ *             still missing after a few tries, or was truncated or changed since open, and a disk
+ *             that keeps failing, end it at once.
+ * Waits     : every wait of the caller is bounded, and the message names the stage that is stuck.
+ * Memory    : open allocates everything; afterwards only third-party decoders and SentencePiece
+ *             allocate inside their own calls.
+ * Shutdown  : the stop flag is set, all threads are woken and joined, reads that the kernel has
+ *             already accepted are cancelled and reaped, and memory is freed: from any state,
+ * within wait_timeout_ms.
  */
 #ifndef LOADER_LOADER_H
 #define LOADER_LOADER_H
@@ -80,20 +79,21 @@ enum loader_engine {
     LOADER_ENGINE_PREAD,
 };
 
-/* In which order an epoch shows its samples. All of them take O(1) memory and are known at any
- * place without the places before it. */
+/* The order of samples in an epoch. Each takes O(1) memory, and any position can be computed
+ * without those before it. */
 enum loader_order {
-    /* One keyed permutation of all samples: every sample is as likely at every place, and
-     * neighbours in an epoch are strangers in the dataset. */
+    /* One keyed permutation of all samples: every sample is equally likely at every position, and
+     * neighbours in an epoch are unrelated in the dataset. */
     LOADER_ORDER_GLOBAL,
-    /* In id order, dataset after dataset. */
+    /* By id, one dataset after another. */
     LOADER_ORDER_SEQUENTIAL,
-    /* For storage that cannot seek. The samples in id order, begun at a place drawn for the epoch
-     * and going round, are cut into blocks of block_count; the blocks are permuted; the samples of
-     * block_window blocks that so came together are permuted among themselves. Every sample is as
-     * likely at every place of the epoch, but samples of one block stay within one window of
-     * block_count * block_window places: a batch holds block_window neighbourhoods of the
-     * dataset, no more. Data that is sorted (by class, by source) wants a larger window. */
+    /* For storage that is slow at random access. The samples in id order, starting at a position
+     * drawn for the epoch and wrapping around, are divided into blocks of block_count; the blocks
+     * are permuted; then the samples of each block_window consecutive blocks are permuted among
+     * themselves. Every sample is equally likely at every position of the epoch, but samples of one
+     * block stay within one window of block_count * block_window positions, so that a batch holds
+     * samples from at most block_window neighbourhoods of the dataset. Sorted data (by class, by
+     * source) needs a larger window. */
     LOADER_ORDER_BLOCK,
 };
 
@@ -105,42 +105,42 @@ enum loader_captions {
 /* One dataset of a mix. */
 struct loader_source {
     const char *directory;
-    double weight; /* above 0, at most LOADER_MAX_WEIGHT; 0: its number of live samples, and then 0
-                      for all */
+    double weight; /* above 0, at most LOADER_MAX_WEIGHT; 0 in all sources: the number of live
+                      samples */
 };
 
-/* "DIR" or "DIR:WEIGHT": what follows the last colon, if it reads as a number, is the weight. A
- * copy of the directory goes to `directory`. Returns OK, or USAGE for an empty directory, a weight
- * out of range, or a text that does not fit. */
+/* Parses "DIR" or "DIR:WEIGHT": the text after the last colon is the weight if it is a number.
+ * Copies the directory to `directory`. Returns OK, or USAGE for an empty directory, a weight out of
+ * range, or a text that does not fit. */
 enum status loader_source_parse(struct loader_source *out,
                                 char *directory,
                                 size_t directory_size_bytes,
                                 const char *text,
                                 struct error *err);
 
-/* Which samples take part, by what the index says about them. Positions, not ids, are what a filter
- * changes: a sample keeps its id and so its optimiser state. */
+/* Selects samples by their index records. A filter changes the positions of samples, never their
+ * ids: a sample keeps its optimiser state. */
 struct loader_filter {
-    uint32_t min_side_px; /* of the shorter side; a size that is not known counts as 0; 0 */
-    double max_aspect; /* longer side over shorter, [1, LOADER_FILTER_MAX_ASPECT], in thousandths; a
-                          size that is not known does not pass; 0: any */
-    uint32_t min_captions, max_captions; /* number of them; 0, UINT32_MAX */
-    /* Of each caption: a sample passes when all of its captions do; without one it has one of 0
-     * bytes. Reads every caption at open. 0, UINT32_MAX */
+    uint32_t min_side_px; /* of the shorter side; an unknown size counts as 0; 0 */
+    double max_aspect; /* longer side over shorter, [1, LOADER_FILTER_MAX_ASPECT], in thousandths;
+                          an unknown size does not pass; 0: any */
+    uint32_t min_captions, max_captions; /* number of captions; 0, UINT32_MAX */
+    /* Of each caption: a sample passes when all of its captions do; a sample without captions
+     * counts as one of 0 bytes. Makes open read every caption. 0, UINT32_MAX */
     uint32_t min_caption_bytes, max_caption_bytes;
     int32_t min_label, max_label; /* SHARD_NO_LABEL is below 0; INT32_MIN, INT32_MAX */
 };
 
-void loader_filter_default(struct loader_filter *f); /* lets everything pass */
+void loader_filter_default(struct loader_filter *f); /* everything passes */
 
 /* Sets the fields that a list names: "min-side=64,max-aspect=3,captions=1..5,caption-bytes=5..,
- * label=0..9". A range may leave out either end, or be one number. Returns OK or USAGE. */
+ * label=0..9". A range may omit either end, or be one number. Returns OK or USAGE. */
 enum status loader_filter_parse(struct loader_filter *out, const char *text, struct error *err);
 
-/* Where a run stands: the next batch to deliver. Plain numbers, to be stored anywhere. They count
- * global batches, so they hold for any world size, but only for the same batch_count. */
+/* The position of a run: the next batch to deliver. Plain numbers, to be stored anywhere. They
+ * count global batches, so they are valid for any world size, but only for the same batch_count. */
 struct loader_state {
-    uint64_t fingerprint; /* of what loader_info.fingerprint is of */
+    uint64_t fingerprint; /* as in loader_info */
     uint64_t seed;
     uint64_t epoch;
     uint64_t step; /* global batches of this epoch already delivered */
@@ -148,7 +148,7 @@ struct loader_state {
     uint64_t filter; /* hash of the filter */
     uint64_t order;  /* order, block_count and block_window in one number */
     uint64_t mix;    /* hash of the weights */
-    /* To check and to say what differs; 0: not stored. */
+    /* For checks and their messages; 0: not stored. */
     uint32_t batch_count;
     uint32_t source_count;
     struct {
@@ -169,7 +169,7 @@ struct loader_options {
     uint32_t block_window;         /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
     uint32_t views;                /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
     struct loader_filter filter;   /* loader_filter_default() */
-    bool drop_last;                /* a last batch below batch_count is left out; true */
+    bool drop_last;                /* omit a last batch of fewer than batch_count; true */
     uint64_t seed;                 /* 0 */
     uint64_t epochs;               /* END after this epoch number is reached; 0 = never; 0 */
 
@@ -177,14 +177,14 @@ struct loader_options {
 
     uint32_t max_tokens;         /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; 30 */
     bool clean_captions;         /* the paper's caption cleaning before the tokenizer; true */
-    const void *tokenizer_model; /* NULL: the tokenizer of the first dataset, or no tokens when it
+    const void *tokenizer_model; /* NULL: the tokenizer of the first dataset; no tokens where that
                                     has none */
     size_t tokenizer_model_size_bytes;
 
     uint32_t threads;          /* decode threads; 0: one per CPU; 0 */
     enum loader_engine engine; /* LOADER_ENGINE_AUTO */
-    bool direct;               /* O_DIRECT: past the page cache, UNSUPPORTED where the file system
-                                  has no such reads; false */
+    bool direct;               /* O_DIRECT: bypass the page cache; UNSUPPORTED where the file system
+                                  cannot; false */
     uint32_t read_depth;       /* images in flight or waiting to be decoded; 64 */
     uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; 3 */
     bool verify_images;        /* compare each image with its stored hash; true */
@@ -195,56 +195,58 @@ struct loader_options {
                                     close wait for it. Read by open only; NULL */
     int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close; 60000 */
 
-    struct host_memory host_memory; /* where batches live; host_memory_default() */
+    struct host_memory host_memory; /* allocates the batches; host_memory_default() */
     const struct log_sink *log;     /* NULL: silent */
 };
 
 void loader_options_default(struct loader_options *opt);
 
 /* Sets order, block_count and block_window from "global", "sequential", "block:SIZE" or
- * "block:SIZE:WINDOW"; what the text does not name stays. Returns OK or USAGE. */
+ * "block:SIZE:WINDOW"; fields that the text does not name keep their values. Returns OK or USAGE.
+ */
 enum status loader_order_parse(struct loader_options *opt, const char *text, struct error *err);
 
-/* One batch, borrowed until loader_release. `count` is this rank's share: it differs between
- * batches only where world does not divide batch_count or a last batch is kept, and may then
- * be 0. */
+/* One batch, borrowed until loader_release. `count` is this rank's share. It differs between
+ * batches only where world does not divide batch_count or a last batch is kept, and can then be 0.
+ */
 struct loader_batch {
     const uint8_t *images;  /* (count, S, S, 3) RGB: the first view */
     const uint8_t *images2; /* the second view; NULL with one view */
     const int32_t
-        *tokens; /* (count, max_tokens), padding behind each row; all 0 without tokenizer */
+        *tokens; /* (count, max_tokens), each row padded at its end; all 0 without tokenizer */
     const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
     const uint64_t *sample_ids; /* (count) */
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
     const int32_t *labels;      /* (count), -1 without label */
     uint32_t count;
-    uint32_t replaced_count; /* samples of this batch that stand in for damaged ones */
+    uint32_t replaced_count; /* samples of this batch that replace damaged ones */
     uint64_t epoch;
     uint64_t step;        /* global batch number in the epoch, from 0 */
     uint64_t global_step; /* epoch * steps per epoch + step */
     uint32_t slot;        /* for loader_release */
 };
 
-/* What does not change while the loader is open. */
+/* Constant while the loader is open. */
 struct loader_info {
-    uint64_t sample_count; /* of an epoch: all that are live */
-    uint64_t id_space;     /* all datasets together: a bound above every sample id */
-    uint64_t text_count;   /* likewise */
-    uint64_t fingerprint;  /* one dataset: its own; several: a hash over theirs and the offsets */
+    uint64_t sample_count; /* of an epoch: all live samples */
+    uint64_t id_space;     /* of all datasets together: greater than every sample id */
+    uint64_t text_count;   /* of all datasets together */
+    uint64_t fingerprint;  /* of the dataset; of several: a hash of theirs and their id offsets */
     uint32_t source_count;
     uint32_t cached_count; /* sources whose token ids come from tokens.cct */
     uint64_t steps_per_epoch;
-    uint32_t max_local_count; /* most samples a batch of this rank can hold */
+    uint32_t max_local_count; /* largest count of a batch of this rank */
     uint32_t vocab_count;     /* 0 without tokenizer */
     uint32_t threads;         /* in use */
     const char *engine;       /* in use: "io_uring" or "pread" */
 };
 
 /* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
- * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: a filter that a damaged index cannot
- * answer), VERSION, LIMIT, UNSUPPORTED (engine or direct asked for but not there), USAGE (fewer
- * live samples than a batch with drop_last) or MISMATCH (opt->start is of another run, or the
- * tokenizer is not the one that the manifest names; the message says what differs). */
+ * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: the index is damaged and there is a
+ * filter), VERSION, LIMIT, UNSUPPORTED (the requested engine or direct reads are not available),
+ * USAGE (fewer live samples than a batch with drop_last) or MISMATCH (opt->start belongs to another
+ * run, or the tokenizer is not the one that the manifest names; the message names the
+ * difference). */
 enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,
@@ -264,39 +266,39 @@ enum status loader_open_mix(struct loader **out,
  */
 void loader_close(struct loader *l);
 
-/* The next batch in order. Several may be held at a time, up to prefetch_batches. Returns OK, END
- * after the last epoch, TIMEOUT (may be tried again; the message names the stage), INVALID (too
- * many batches held), or the failure that stopped the run, which every later call repeats. */
+/* Waits for the next batch in order. Several may be held at a time, up to prefetch_batches. Returns
+ * OK, END after the last epoch, TIMEOUT (may be tried again; the message names the stage), INVALID
+ * (too many batches held), or the failure that ended the run, which every later call repeats. */
 enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err);
 
-/* Gives the batch back; its pointers are no longer valid. */
+/* Releases the batch; its pointers become invalid. */
 void loader_release(struct loader *l, const struct loader_batch *batch);
 
-/* The batch after the last one acquired: what to store with a checkpoint made after using it. */
+/* The position after the last batch acquired: to be stored with a checkpoint made after its use. */
 struct loader_state loader_state(const struct loader *l);
 
-/* Goes on at `state`; batches read ahead are dropped. No batch may be held. Returns OK, MISMATCH
- * (of another run, see loader_open; nothing changes), INVALID, TIMEOUT (reads hang: only close is
- * left) or what starting the threads gives. */
+/* Continues at `state`; batches read ahead are discarded. No batch may be held. Returns OK,
+ * MISMATCH (belongs to another run, see loader_open; nothing changes), INVALID, TIMEOUT (reads or
+ * writes hang: the loader can only be closed) or what starting the threads returned. */
 enum status loader_seek(struct loader *l, const struct loader_state *state, struct error *err);
 
 void loader_info(const struct loader *l, struct loader_info *out);
 
-/* Borrowed until close; NULL for a source that is not there, and without tokenizer. Both are safe
- * to read while the loader runs. */
+/* Borrowed until close; NULL for a source that does not exist, and without tokenizer. Both may be
+ * read while the loader runs. */
 const struct dataset *loader_dataset(const struct loader *l, uint32_t source);
 const struct tokenizer *loader_tokenizer(const struct loader *l);
 
-/* --- how it is going --- */
+/* --- counters --- */
 
 struct loader_stage_stats {
     uint64_t items_count; /* samples (read, decode) or batches (deliver) */
-    uint64_t bytes;       /* read: as asked of the file system; decode: compressed images; deliver:
-                             pixels and tokens */
+    uint64_t bytes;       /* read: as requested from the file system; decode: compressed images;
+                             deliver: pixels and tokens */
     int64_t busy_ns;      /* summed over the stage's threads */
-    int64_t wait_ns;      /* waiting for the neighbour stages, summed */
+    int64_t wait_ns;      /* waiting for the neighbouring stages, summed */
     uint32_t threads;     /* of this stage */
-    uint32_t queue_depth; /* waiting in front of this stage now */
+    uint32_t queue_depth; /* now in the queue of this stage */
     uint32_t queue_capacity;
 };
 
@@ -311,23 +313,20 @@ struct loader_stats {
     uint64_t replaced_count;           /* delivered in place of damaged ones */
     uint64_t corrupt_count;            /* different damaged samples seen */
     uint64_t retried_reads_count;
-    uint64_t requests_count; /* reads asked for; fewer than images where neighbours went as one */
+    uint64_t requests_count; /* reads; fewer than images where neighbours were read together */
 };
 
 void loader_stats(struct loader *l, struct loader_stats *out);
 
-/* One console line, NUL-terminated and cut to fit. Returns its length. */
+/* One console line, NUL-terminated and truncated to fit. Returns its length. */
 size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_size_bytes);
 
-/* The same as a JSON object under `key` (NULL: at the top). */
-void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s);
-
-/* The stages of it alone. */
+/* Writes the stages as a JSON object under `key` (NULL: at the top). */
 void loader_stages_json(struct json_writer *w, const char *key, const struct loader_stats *s);
 
 #define LOADER_NO_SAMPLE UINT64_MAX /* id of a sample whose index record is damaged */
 
-/* A damaged sample, in the order they were met. */
+/* A damaged sample, listed in the order of discovery. */
 struct loader_corrupt {
     uint64_t sample_id; /* as delivered: with the source's offset */
     uint64_t position;  /* in its dataset */
@@ -335,8 +334,7 @@ struct loader_corrupt {
     char reason[200];
 };
 
-/* Returns OK, or END when index is not below the number listed (at most
- * LOADER_MAX_CORRUPT_LIST). */
+/* Returns OK, or END when index is at least the number listed (at most LOADER_MAX_CORRUPT_LIST). */
 enum status loader_corrupt_at(struct loader *l, uint64_t index, struct loader_corrupt *out);
 
 #ifdef __cplusplus

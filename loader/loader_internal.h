@@ -1,7 +1,7 @@
 /*
  * loader_internal: the loader as a whole, for the files that open, start, stop and close it.
  *
- * Threading : all but the pipeline belongs to the thread that calls the loader.
+ * Threading : everything except the pipeline belongs to the thread that calls the loader.
  */
 #ifndef LOADER_LOADER_INTERNAL_H
 #define LOADER_LOADER_INTERNAL_H
@@ -25,21 +25,21 @@ struct loader {
     uint32_t cached_count; /* sources with a token cache that fits */
     uint8_t *read_memory;
     bool has_sync; /* lock and conditions exist */
-    bool is_noisy; /* reads are in flight that nobody waits for: read_memory is never freed */
+    bool is_noisy; /* abandoned reads may still write to read_memory: it is never freed */
 };
 
-/* Starts all threads at take_step. Requires that none runs. Returns OK or what starting them
- * gives; then the pipeline has failed. */
+/* Starts all threads at take_step. Requires that none runs. Returns OK or what starting a thread
+ * returned; then the pipeline has failed. */
 enum status threads_start(struct loader *l, struct error *err);
 
-/* Ends all threads and reads, within bounds. False when a thread does not come back; with
- * `for_good` the loader then belongs to those threads. */
+/* Ends all threads and reads within a time limit. False when a thread does not return; with
+ * `for_good` the loader then belongs to the threads that remain. */
 bool threads_stop(struct loader *l, bool for_good);
 
-/* Gives the memory of the batches back to the caller. */
+/* Releases the memory of the batches. */
 void threads_release_batches(struct pipeline *p);
 
-/* All but what belongs to the caller. Requires that no thread runs. */
+/* Frees everything except the memory of the batches. Requires that no thread runs. */
 void loader_free(struct loader *l);
 
 #endif

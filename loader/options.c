@@ -1,5 +1,5 @@
 /*
- * options: their defaults, their ranges, and the text of an order.
+ * options: defaults, ranges, and the parser of an order such as "block:1024:16".
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,8 @@ enum status options_check(const struct loader_options *opt) {
 
 /* --- "block:1024:16" --- */
 
-/* A number in [1, max] that ends the text or stands before a colon; NULL otherwise. */
+/* Reads a number in [1, max], which the end of the text or a colon must follow. Returns where it
+ * ends; NULL otherwise. */
 static const char *read_count(const char *text, uint32_t max, uint32_t *out) {
     char *end = NULL;
     if (text[0] < '1' || text[0] > '9') {
@@ -97,7 +98,7 @@ enum status loader_order_parse(struct loader_options *opt, const char *text, str
         }
     }
     return error_set(err, STATUS_USAGE,
-                     "order '%.40s': want global, sequential, block:SIZE or block:SIZE:WINDOW with "
-                     "1 to %d samples and 1 to %d blocks",
+                     "order '%.40s': expected global, sequential, block:SIZE or block:SIZE:WINDOW "
+                     "with 1 to %d samples and 1 to %d blocks",
                      text, LOADER_MAX_BLOCK, LOADER_MAX_BLOCK_WINDOW);
 }

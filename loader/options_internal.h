@@ -1,5 +1,5 @@
 /*
- * options: whether they are within the ranges that loader.h names.
+ * options: checks them against the ranges in loader.h.
  *
  * Threading : pure function.
  */

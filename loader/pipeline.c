@@ -1,5 +1,5 @@
 /*
- * pipeline: the shared state of the stages and every move of a slot from one owner to the next.
+ * pipeline: the shared state of the stages and every transfer of a slot from one owner to the next.
  * All waiting is here; the stages themselves (reader.c, decode.c) hold no lock while they work.
  */
 #include <inttypes.h>
@@ -51,8 +51,8 @@ static int by_place(const void *a, const void *b) {
     return (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal);
 }
 
-/* The order in which a batch is read need not be the one in which it is delivered: where a batch
- * comes from few places of the disk, it is read from the first to the last. */
+/* A batch need not be read in the order of its rows: in block order, where it comes from few places
+ * of the disk, it is read from the first place to the last. */
 static void list_claims(struct pipeline *p, const struct sampler_batch *batch) {
     for (uint32_t i = 0; i < batch->count; i++) {
         p->claims[i] = (struct claim){sampler_place_at(&p->sampler, batch, i), i};
@@ -60,8 +60,8 @@ static void list_claims(struct pipeline *p, const struct sampler_batch *batch) {
     sort_in_place(p->claims, batch->count, sizeof *p->claims, by_place);
 }
 
-/* Makes the next batch the one that is handed out, if its slot is free. Empty batches (a rank's
- * share of a small last batch) are ready at once. */
+/* Starts the next batch, if its slot is free. Empty batches (a rank's share of a small last batch)
+ * are ready at once. */
 static bool open_next_batch(struct pipeline *p) {
     while (!p->claim_open) {
         struct batch_slot *slot = &p->batch_slots[p->claim_step % p->batch_slot_count];
@@ -116,7 +116,7 @@ uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool ma
     pthread_mutex_lock(&p->lock);
     while (!p->stopping && !p->failed) {
         /* A sleeping reader waits for several free buffers, so that it wakes once for all of
-         * them instead of once per image. */
+         * them instead of once for each image. */
         if (!may_wait || p->free_count >= p->wake_free_count) {
             n = claim_now(p, out, max);
         }
@@ -278,8 +278,8 @@ static bool is_at_end(const struct pipeline *p) {
     return p->take_step >= p->sampler.steps_total;
 }
 
-/* Says who holds up the batch that the consumer waits for: the slot that has been in its state for
- * the longest time. */
+/* Requires the lock. Names what delays the batch that the consumer waits for: the slot that has
+ * been in its state for the longest time. */
 static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
     double waited_s = (double)p->opt.wait_timeout_ms / 1e3;
     if (is_at_end(p)) {

@@ -1,9 +1,10 @@
 /*
  * pipeline: what the stages of the loader share. The drawing is at the top of loader.c.
  *
- * Threading : `struct pipeline` below the lock is guarded by it; everything above the lock is fixed
- *             while threads run. A read_slot or batch_slot has one owner at a time, told by its
- *             state; its other fields are the owner's. Ownership changes only under the lock.
+ * Threading : the fields of `struct pipeline` below the lock are guarded by it; those above it do
+ *             not change while threads run. A read_slot or batch_slot has one owner at a time,
+ *             which its state names; its other fields belong to that owner. Ownership changes only
+ *             under the lock.
  */
 #ifndef LOADER_PIPELINE_INTERNAL_H
 #define LOADER_PIPELINE_INTERNAL_H
@@ -25,7 +26,7 @@ enum {
     READ_BUFFER_PADDING_BYTES = 64,
     READ_MEMORY_MAX_MIB = 1024,
     READ_TRIES = 4,
-    READ_DIRECT_ALIGN_BYTES = 4096, /* of memory, offset and size: what every disk takes */
+    READ_DIRECT_ALIGN_BYTES = 4096, /* of memory, offset and size: accepted by every disk */
 };
 
 enum read_slot_state { READ_SLOT_FREE, READ_SLOT_READING, READ_SLOT_READ, READ_SLOT_DECODING };
@@ -37,11 +38,11 @@ struct read_slot {
     struct sampler_place place; /* written with the state */
     uint32_t batch_slot;
     uint32_t index;  /* in the batch */
-    uint8_t *buffer; /* all from here on is the owner's */
+    uint8_t *buffer; /* this and all fields below belong to the owner */
     uint8_t *data;   /* where in the buffer the image begins */
     struct source_sample source;
-    bool damaged;     /* the index record is; nothing was read */
-    struct error why; /* then: how */
+    bool damaged;     /* the index record is damaged; nothing was read */
+    struct error why; /* how, if it is */
 };
 
 enum batch_slot_state { BATCH_FREE, BATCH_FILLING, BATCH_READY, BATCH_HELD };
@@ -51,7 +52,7 @@ struct batch_slot {
     uint32_t remaining_count;    /* samples still missing */
     uint32_t replaced_count;
     struct sampler_batch batch;
-    void *block;                        /* one piece of host memory, cut into: */
+    void *block;                        /* one piece of host memory, which holds: */
     uint8_t *images[AUGMENT_MAX_VIEWS]; /* [1] NULL with one view */
     int32_t *tokens;
     int32_t *lengths;
@@ -60,7 +61,7 @@ struct batch_slot {
     int32_t *labels;
 };
 
-/* A sample of the batch that is being handed out, in the order of its place on the disk. */
+/* A sample of the batch whose reads are being started, sorted by its place on the disk. */
 struct claim {
     struct sampler_place place;
     uint32_t index;
@@ -90,7 +91,7 @@ struct pipeline {
     pthread_cond_t for_record; /* a damaged sample was listed, or a decoder left */
     bool stopping;
     bool failed;
-    bool failure_reported; /* to the consumer, who gets nothing else from then on */
+    bool failure_reported; /* to the consumer, which gets nothing else from then on */
     struct error failure;
 
     struct read_slot *read_slots; /* (read_slot_count) */
@@ -101,16 +102,16 @@ struct pipeline {
 
     struct batch_slot *batch_slots; /* (batch_slot_count) */
     struct claim *claims;           /* (largest batch) of a block order; NULL otherwise */
-    bool claim_open;                /* the batch in claim_slot is being handed out */
+    bool claim_open;                /* reads of the batch in claim_slot are being started */
     uint32_t claim_index;           /* its next sample */
     uint32_t claim_slot;
     uint64_t claim_step; /* next global step to open */
-    uint64_t take_step;  /* next global step the consumer gets */
+    uint64_t take_step;  /* next global step that the consumer acquires */
     uint32_t held_count;
 
     uint32_t running_count; /* threads that have not left yet */
     uint32_t running_decoders_count;
-    bool abandoned;          /* close has given up waiting: the last thread out frees everything */
+    bool abandoned;          /* close stopped waiting: the last thread to leave frees everything */
     pthread_cond_t for_exit; /* a thread left */
 
     struct loader_corrupt
@@ -123,18 +124,18 @@ struct pipeline {
 struct reader;
 struct sample_work;
 
-/* Records the first failure and wakes everybody. */
+/* Records the first failure and wakes all threads. */
 void pipeline_fail(struct pipeline *p, enum status s, const struct error *err);
 /* Tells all threads to leave. */
 void pipeline_stop(struct pipeline *p);
 bool pipeline_is_over(struct pipeline *p);
 
-/* Readers: takes up to `max` free read slots, each for the next position in order. Waits for the
- * first when may_wait; 0 otherwise or when it is over. */
+/* Readers: takes up to `max` free read slots, each for the next position in order. With may_wait,
+ * waits until there is one. Returns how many; 0 when the run is over. */
 uint32_t pipeline_claim(struct pipeline *p, uint32_t *out, uint32_t max, bool may_wait);
-/* What a reader has done in one round. */
+/* The result of one round of a reader. */
 struct read_done {
-    uint32_t ids[LOADER_MAX_READ_DEPTH + LOADER_MAX_THREADS]; /* slots that hold their images */
+    uint32_t ids[LOADER_MAX_READ_DEPTH + LOADER_MAX_THREADS]; /* slots whose image is read */
     uint32_t count;
     uint32_t requests_count;
     uint32_t retried_count;
@@ -143,7 +144,7 @@ struct read_done {
 };
 void pipeline_read_done(struct pipeline *p, const struct read_done *done);
 
-/* Decoders: waits for an image; false when it is over. */
+/* Decoders: waits for an image; false when the run is over. */
 bool pipeline_take_read(struct pipeline *p, uint32_t *id);
 /* Decoders: the sample is in its batch, the read slot is free again. */
 void pipeline_decode_done(struct pipeline *p, uint32_t id, bool replaced, uint64_t bytes);
@@ -163,27 +164,27 @@ void pipeline_quarantined(struct pipeline *p);
 enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err);
 void pipeline_release(struct pipeline *p, uint32_t slot);
 
-/* The stages' main functions; they return when it is over. */
+/* The main functions of the threads; they return when the run is over. */
 void reader_run(struct reader *r);
 void decode_run(struct pipeline *p, struct sample_work *work);
 void quarantine_run(struct pipeline *p);
 
-/* A reading thread's own: its engine and the requests it has there. Returns OK, NOMEM or
+/* The state of one reading thread: its engine and the requests in it. Returns OK, NOMEM or
  * UNSUPPORTED. */
 enum status reader_create(struct reader **out, struct pipeline *p, struct error *err);
-/* Before the thread starts: nothing is in flight. What reader_create returns; on failure there is
- * no engine, and reader_run may not be called. */
+/* Creates the engine, before the thread starts. Returns what reader_create returns; after a failure
+ * there is no engine, and reader_run must not be called. */
 enum status reader_start(struct reader *r, struct error *err);
-/* After the thread has left: as read_engine_ops.destroy has it. */
+/* Destroys the engine, after the thread has left. Returns what read_engine_ops.destroy returns. */
 bool reader_stop(struct reader *r, int64_t timeout_ms);
 void reader_destroy(struct reader *r); /* accepts NULL */
 
 /* Reads slot->source into slot->buffer on the calling thread. Returns OK, IO, CORRUPT (the file is
- * too short, or another one) or NOTFOUND. */
+ * too short or was replaced) or NOTFOUND. */
 enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err);
 
-/* loader_open_mix with a reading engine of the caller: for tests that inject faults. NULL: the
- * options decide. */
+/* loader_open_mix with the caller's reading engine, for tests that inject faults. With NULL the
+ * options choose it. */
 enum status loader_open_with_engine(struct loader **out,
                                     const struct loader_source *sources,
                                     uint32_t source_count,

@@ -1,18 +1,18 @@
 /*
  * reader: a reading thread. It claims samples in order, starts their reads, and passes complete
- * images on to the decoders. Requests of many batches are in flight at once; short reads are
- * continued, errors retried a few times, and what stays broken stops the run with the name of the
- * shard and the offset.
+ * images to the decoders. Requests of many batches are in flight at once; short reads are
+ * continued, errors are retried a few times, and a persistent error ends the run with the name of
+ * the shard and the offset.
  *
  * Samples that were claimed together and lie next to each other in a shard, as they do in
- * sequential and block order, are one request: each image goes to a buffer of its own, and the few
- * bytes between two images to a piece of memory that nobody looks at.
+ * sequential and block order, become one request: each image goes to its own buffer, and the few
+ * bytes between two images to memory that nobody reads.
  *
  *   file       .. image 7 | head of 8 | image 8 | head of 9 | image 9 ..
  *   parts         slot a    junk        slot b    junk        slot c
  *
  * With O_DIRECT, offset, size and memory are multiples of READ_DIRECT_ALIGN_BYTES: a request is one
- * image with a margin around it, and the image begins inside its buffer.
+ * image with a margin before and after it, so the image begins inside its buffer.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,8 +36,8 @@ struct group {
     uint32_t shard;
     int fd;
     uint32_t tries;
-    uint64_t offset;   /* of the next byte that is missing */
-    size_t need_bytes; /* from there on */
+    uint64_t offset;   /* of the next missing byte */
+    size_t need_bytes; /* that are missing */
     uint32_t part_first, part_count;
     struct iovec parts[READ_MAX_PARTS];
 };
@@ -76,7 +76,7 @@ static void start_group(struct group *g, const struct pipeline *p, uint32_t id) 
     g->parts[0] = (struct iovec){slot->buffer, size};
 }
 
-/* Adds the image to the request when it lies shortly behind it. */
+/* Adds the image to the request if it lies shortly after its end. */
 static bool join_group(struct group *g, const struct pipeline *p, uint8_t *junk, uint32_t id) {
     struct read_slot *slot = &p->read_slots[id];
     const struct dataset_sample *s = &slot->source.sample;
@@ -97,9 +97,9 @@ static bool join_group(struct group *g, const struct pipeline *p, uint8_t *junk,
     return true;
 }
 
-/* --- what a read gave --- */
+/* --- the result of a read --- */
 
-/* 10, 40, 160 ms: long enough for a controller reset, short enough to notice a stop. */
+/* 10, 40, 160 ms: long enough for a controller reset, short enough to stop soon. */
 static void back_off(uint32_t tries) {
     int64_t ms = 10;
     for (uint32_t i = 1; i < tries; i++) {
@@ -124,7 +124,7 @@ static enum status
 short_file_error(struct error *err, const struct pipeline *p, const struct group *g) {
     return error_set(err, STATUS_CORRUPT,
                      "%s: the file ends at offset %" PRIu64 ", sample %" PRIu64
-                     " needs it up to %" PRIu64 ": the shard was cut or replaced",
+                     " needs it up to %" PRIu64 ": the shard was truncated or replaced",
                      sources_shard_path(p->sources, g->shard), g->offset,
                      p->read_slots[g->slots[g->slot_count - 1]].source.sample.sample_id,
                      g->offset + g->need_bytes);
@@ -143,8 +143,8 @@ static void advance(struct group *g, size_t got) {
     }
 }
 
-/* Takes in the result of one read. Returns OK when nothing is missing any more, AGAIN when the rest
- * has to be asked for, or the failure. */
+/* Handles the result of one read. Returns OK when the group is complete, AGAIN when the rest must
+ * be requested, or the failure. */
 static enum status take_result(struct pipeline *p,
                                struct group *g,
                                int64_t result,
@@ -167,7 +167,7 @@ static enum status take_result(struct pipeline *p,
         return STATUS_OK;
     }
     if (p->opt.direct) {
-        /* Goes on at an aligned place; less than one block is the end of the file. */
+        /* Continues at an aligned offset; less than one block is the end of the file. */
         got = got / READ_DIRECT_ALIGN_BYTES * READ_DIRECT_ALIGN_BYTES;
     }
     if (got == 0) {
@@ -177,7 +177,7 @@ static enum status take_result(struct pipeline *p,
     return STATUS_AGAIN;
 }
 
-/* Shards on network disks may be away for a moment; a shard that is another one now is not. */
+/* Shards on network disks may be missing for a moment; a replaced shard stays replaced. */
 static enum status open_shard(struct pipeline *p, struct group *g, struct error *err) {
     for (uint32_t tries = 1;; tries++) {
         struct error why = {0};
@@ -222,7 +222,7 @@ static void submit(struct reader *r, uint32_t id) {
     r->done.requests_count++;
 }
 
-/* Looks up where the samples lie and puts them into requests. */
+/* Looks up where the samples are stored and starts requests for them. */
 static enum status
 start_reads(struct reader *r, const uint32_t *claimed, uint32_t count, struct error *err) {
     struct pipeline *p = r->p;
@@ -271,7 +271,7 @@ finish_read(struct reader *r, const struct read_completion *c, struct error *err
     return s;
 }
 
-/* One round: claim, start, wait for some, pass on. */
+/* One round: claims samples, starts reads, waits for some, passes them on. */
 static enum status reader_round(struct reader *r, struct error *err) {
     struct pipeline *p = r->p;
     uint32_t claimed[LOADER_MAX_READ_DEPTH];

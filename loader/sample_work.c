@@ -1,7 +1,7 @@
 /*
- * sample_work: the functions of formats/ and augment/ in the order that makes a training sample.
- * Everything random is drawn by (seed, epoch, sample id), crops also by view, so it does not matter
- * which thread does the work, or when.
+ * sample_work: calls the functions of formats/ and augment/ that make a training sample. All random
+ * draws are keyed by (seed, epoch, sample id), crops also by view, so neither the thread nor the
+ * time of the work matters.
  */
 #include "loader/sample_work.h"
 
@@ -24,7 +24,7 @@ struct sample_work {
     struct image_decoder *decoder;
     struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct text_cache caches[LOADER_MAX_SOURCES];
-    bool told_cache; /* that a row of one is damaged */
+    bool logged_cache; /* that a row of one is damaged */
     struct text_scratch *text;
     struct augment_scratch scratch;
 };
@@ -76,8 +76,8 @@ void sample_work_destroy(struct sample_work *w) {
     free(w);
 }
 
-/* The size that crops are drawn for. It is taken from the index where that has one, so that a file
- * whose header says another size is caught by the decoder. */
+/* The size that crops are drawn for. It comes from the index where that has one; the decoder then
+ * detects a file whose header has another size. */
 static enum status picture_size(int32_t *width_px,
                                 int32_t *height_px,
                                 const struct dataset_sample *sample,
@@ -95,7 +95,7 @@ static enum status picture_size(int32_t *width_px,
     return STATUS_OK;
 }
 
-/* One decode for all views: of the part that holds what each of them shows. */
+/* One decode for all views: of the part of the picture that covers the crops of all of them. */
 static enum status make_views(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct dataset_sample *sample,
@@ -139,19 +139,19 @@ enum status sample_work_image(struct sample_work *w,
         uint64_t hash = hash64(span, sample->image_bytes);
         if (hash != sample->image_hash) {
             return error_set(err, STATUS_CORRUPT,
-                             "the image's hash is %016" PRIx64 ", the index says %016" PRIx64, hash,
+                             "the image's hash is %016" PRIx64 ", the index has %016" PRIx64, hash,
                              sample->image_hash);
         }
     }
     return make_views(w, out_views, sample, span, epoch, err);
 }
 
-/* A damaged row says nothing about its caption, which is then tokenized. */
-static bool take_cached(struct sample_work *w,
-                        int32_t *out_row,
-                        int32_t *out_length,
-                        uint32_t source,
-                        uint64_t text_id) {
+/* False where the caption must be tokenized: there is no cache, or its row is damaged. */
+static bool use_cached(struct sample_work *w,
+                       int32_t *out_row,
+                       int32_t *out_length,
+                       uint32_t source,
+                       uint64_t text_id) {
     struct error why = {0};
     const struct text_cache *cache = &w->caches[source];
     if (cache->cache == NULL) {
@@ -161,10 +161,10 @@ static bool take_cached(struct sample_work *w,
                        &why) == STATUS_OK) {
         return true;
     }
-    if (!w->told_cache) {
-        log_write(w->opt.log, LOG_LEVEL_WARN, "captions are tokenized where rows are damaged: %s",
+    if (!w->logged_cache) {
+        log_write(w->opt.log, LOG_LEVEL_WARN, "captions with damaged cache rows are tokenized: %s",
                   why.text);
-        w->told_cache = true;
+        w->logged_cache = true;
     }
     return false;
 }
@@ -189,8 +189,8 @@ enum status sample_work_text(struct sample_work *w,
         rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, sample->sample_id);
         uint32_t k = rng_below(&r, sample->text_count);
         *out_text_id = sample->first_text_id + k;
-        if (take_cached(w, out_row, out_length, source->source,
-                        *out_text_id - source->text_offset)) {
+        if (use_cached(w, out_row, out_length, source->source,
+                       *out_text_id - source->text_offset)) {
             return STATUS_OK;
         }
         if (w->tokenizer != NULL) {

@@ -1,7 +1,7 @@
 /*
- * sample_work: what is done to one sample once its bytes are in memory: the image is checked,
- * decoded, cropped and scaled, the caption chosen, cleaned and tokenized. The loader's threads
- * call it, and so does the benchmark that says how fast these functions are without a loader.
+ * sample_work: the work on one sample whose bytes are in memory: the image is verified, decoded,
+ * cropped and scaled, and a caption is chosen, cleaned and tokenized. The loader's threads call it,
+ * and so does the benchmark that measures these functions without a loader.
  *
  * Threading : one owner; distinct objects are independent.
  * Ownership : borrows the sources and the tokenizer for its life; outputs are the caller's memory.
@@ -24,8 +24,8 @@ extern "C" {
 
 struct sample_work; /* opaque */
 
-/* Takes image_size_px, augment, views, captions, seed, max_tokens, clean_captions and verify_images
- * from `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
+/* Uses image_size_px, augment, views, captions, seed, max_tokens, clean_captions and verify_images
+ * of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
                                const struct sources *sources,
@@ -34,8 +34,8 @@ enum status sample_work_create(struct sample_work **out,
 void sample_work_destroy(struct sample_work *w); /* accepts NULL */
 
 /* Writes S * S * 3 pixels at out_views[v] for each view v. `span` holds image_span_bytes bytes as
- * read from the shard; it may be rearranged in place, and again afterwards. Returns OK, NOMEM, or
- * what says that this one image is of no use: CORRUPT, UNSUPPORTED or LIMIT. */
+ * read from the shard; they are rearranged in place, and a second call with them gives the same
+ * result. Returns OK, NOMEM, or CORRUPT, UNSUPPORTED or LIMIT for an image that cannot be used. */
 enum status sample_work_image(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct source_sample *source,
@@ -43,7 +43,8 @@ enum status sample_work_image(struct sample_work *w,
                               uint64_t epoch,
                               struct error *err);
 
-/* Writes max_tokens ids and the number in front of the padding. Returns OK, NOMEM or CORRUPT. */
+/* Writes max_tokens ids and the number of tokens before the padding. Returns OK, NOMEM or CORRUPT.
+ */
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,

@@ -1,30 +1,30 @@
 /*
- * sampler: see the header. The samples of an epoch stand side by side, source after source:
+ * sampler: see the header. The samples of an epoch are numbered source by source:
  *
  *   number     0 .......... | ............... | ...... n      shares of the sources
  *   source     0            | 1               | 2
  *
- * The order of the epoch says which number stands at which place; global batches cut the places
- * into pieces of B, ranks cut each piece into W neighbouring slices:
+ * The order of the epoch maps positions to numbers. Global batches divide the positions into pieces
+ * of B, and ranks divide each piece into W consecutive slices:
  *
- *   place      p0 p1 p2 p3 p4 p5 p6 p7 | p8 ...               B = 8, W = 2
+ *   position   p0 p1 p2 p3 p4 p5 p6 p7 | p8 ...               B = 8, W = 2
  *              '-- rank 0 --''-- rank 1 --'
  *
- * A number j of source d in epoch e is the source's draw e * share + j of the run; its live samples
- * are drawn round after round, each round in an order of its own.
+ * Number j of source d in epoch e is draw e * share + j of that source in the run. Each round of
+ * draws delivers every live sample of the source once, in an order of its own.
  *
- * Block order, with whole blocks of 4, a rest of 2 and windows of 2 blocks:
+ * Block order, with whole blocks of 4, a remainder of 2 and windows of 2 blocks:
  *
- *   places     0 1 2 3  4 5 6 7 | 8 9 10 11  12 13
+ *   position   0 1 2 3  4 5 6 7 | 8 9 10 11  12 13
  *   window     '----- 0 ------'   '------ 1 -----'   a permutation inside each
- *   slot          0        1          2        3     3 is the rest, 0..2 are permuted blocks
- *   number     (block * 4 + place in it + phase) mod n
+ *   slot          0        1          2        3     3 is the remainder, 0..2 are permuted blocks
+ *   number     (block * 4 + position in it + phase) mod n
  */
 #include "loader/sampler.h"
 
 #include "formats/base/checked.h"
 
-/* Streams of RNG_ORDER, beside 0: the one permutation of a single source. */
+/* Streams of RNG_ORDER; stream 0 is the permutation of a single source. */
 enum { STREAM_KIND_BITS = 56 };
 #define STREAM_INTERLEAVE (UINT64_C(1) << STREAM_KIND_BITS)
 #define STREAM_SOURCE     (UINT64_C(2) << STREAM_KIND_BITS) /* + source */
@@ -34,7 +34,7 @@ enum { STREAM_KIND_BITS = 56 };
 
 /* --- shares --- */
 
-/* Whole samples by weight: rounded down, then one more for the largest remainders. */
+/* Whole samples by weight: rounded down, then one more for each of the largest remainders. */
 static void share_by_weight(struct sampler *s, const double *weights) {
     double total = 0;
     double rest[LOADER_MAX_SOURCES];
@@ -84,8 +84,8 @@ static enum status make_shares(struct sampler *s,
         struct sampler_source *d = &s->sources[i];
         if (weighted && (d->share_count == 0 || d->live_count == 0)) {
             return error_set(err, STATUS_USAGE,
-                             "dataset %u of the mix has %llu samples to give, and %llu places in "
-                             "an epoch of %llu: raise its weight or leave it out",
+                             "dataset %u of the mix has %llu live samples and %llu places in an "
+                             "epoch of %llu: raise its weight or remove it from the mix",
                              i + 1, (unsigned long long)d->live_count,
                              (unsigned long long)d->share_count,
                              (unsigned long long)s->sample_count);
@@ -121,7 +121,7 @@ enum status sampler_init(struct sampler *s,
         s->steps_per_epoch++;
     }
     if (s->sample_count == 0) {
-        return error_set(err, STATUS_USAGE, "there is no sample to load");
+        return error_set(err, STATUS_USAGE, "there are no samples to load");
     }
     if (s->steps_per_epoch == 0) {
         return error_set(err, STATUS_USAGE,
@@ -167,7 +167,7 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
     return STATUS_OK;
 }
 
-/* The number at a place of the epoch, in block order. */
+/* The number at a position of the epoch, in block order. */
 static uint64_t
 block_number(const struct sampler *s, const struct sampler_batch *b, uint64_t place) {
     uint64_t window_places = (uint64_t)s->block_count * s->block_window;
@@ -196,7 +196,7 @@ sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_
         source--;
     }
     const struct sampler_source *d = &s->sources[source];
-    /* Seeking checks that this can be counted; a run does not live long enough to get there. */
+    /* Cannot overflow: seeking checks the position, and no run lasts long enough to reach it. */
     uint64_t draw = b->epoch * d->share_count + (number - d->first);
     struct sampler_place place = {source, draw % d->live_count};
     if (s->order == LOADER_ORDER_GLOBAL && s->source_count > 1) {

@@ -1,7 +1,7 @@
 /*
- * sampler: which sample stands where. Pure arithmetic from (live samples, weights, batch, order,
- * seed, rank, world); nothing is stored, so any step of any epoch is known without the ones before
- * it. What the orders and the mix promise is told in loader.h.
+ * sampler: which sample is at which position of a run. Pure arithmetic from (live samples, weights,
+ * batch, order, seed, rank, world); nothing is stored, so any step of any epoch can be computed
+ * without those before it. loader.h describes the orders and the mix.
  *
  * A sample is named by its source and its ordinal: its number among the live samples of that
  * source in id order.
@@ -20,7 +20,7 @@
 
 #define SAMPLER_MAX_SAMPLES (UINT64_C(1) << 40) /* of an epoch and of a source */
 
-/* A source's part of an epoch. */
+/* The part of an epoch that one source contributes. */
 struct sampler_source {
     uint64_t live_count;
     uint64_t share_count; /* samples of an epoch */
@@ -40,8 +40,8 @@ struct sampler {
     struct sampler_source sources[LOADER_MAX_SOURCES];
 };
 
-/* Takes the fields of the same name from `opt`. Weights are all 0, or above 0 where there are live
- * samples. Returns OK, USAGE (drop_last would leave nothing, nothing is live, or a source's share
+/* Copies the fields of the same name from `opt`. Weights are all 0, or above 0 where there are live
+ * samples. Returns OK, USAGE (no full batch with drop_last, no live sample, or a source whose share
  * is below one sample) or LIMIT (more steps than can be counted). */
 enum status sampler_init(struct sampler *s,
                          const uint64_t *live_counts,
@@ -53,15 +53,15 @@ enum status sampler_init(struct sampler *s,
 /* This rank's part of one global batch. */
 struct sampler_batch {
     struct permutation order; /* GLOBAL: of the samples of the epoch; BLOCK: of its whole blocks */
-    uint64_t phase;           /* BLOCK: where the first block begins */
+    uint64_t phase;           /* BLOCK: number of the first sample of the first block */
     uint64_t epoch;
     uint64_t step;
     uint64_t global_step;
-    uint64_t first; /* place in the epoch's order of this rank's first sample */
+    uint64_t first; /* position in the epoch's order of this rank's first sample */
     uint32_t count;
 };
 
-/* Returns OK, or END when global_step is not below steps_total. */
+/* Returns OK, or END when global_step is at least steps_total. */
 enum status
 sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_batch *out);
 
@@ -74,15 +74,15 @@ struct sampler_place {
 struct sampler_place
 sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index);
 
-/* Try number `attempt` (from 0) to replace the damaged sample `key` of a source in `epoch`: an
- * ordinal of the same source. */
+/* The ordinal of the sample that replaces the damaged sample `key` of a source in `epoch`: the one
+ * drawn in try number `attempt`, from 0. */
 uint64_t sampler_replacement(const struct sampler *s,
                              uint32_t source,
                              uint64_t epoch,
                              uint64_t key,
                              uint32_t attempt);
 
-/* Largest count a batch of this rank can have. */
+/* Largest count of a batch of this rank. */
 uint32_t sampler_max_count(const struct sampler *s);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * shard_files: a table with one row per shard. An unused descriptor stays open until the table is
- * full and another shard is wanted; then the one that was used longest ago is closed. Looking for
- * it walks the rows, which happens once per open() and costs less than the open does.
+ * full and another shard is requested; then the least recently used one is closed. The search for
+ * it walks all rows, once per open(), and costs less than the open does.
  */
 #include "loader/shard_files_internal.h"
 
@@ -40,12 +40,12 @@ static enum status try_direct(const char *path, struct error *err) {
     }
     if (errno == EINVAL) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: this file system has no direct reads (O_DIRECT)", path);
+                         "%s: this file system does not support direct reads (O_DIRECT)", path);
     }
     return error_set_errno(err, "%s: cannot open this shard", path);
 }
 
-static enum status look_at_all(struct shard_files *f, struct error *err) {
+static enum status stat_all(struct shard_files *f, struct error *err) {
     for (uint32_t i = 0; i < f->shard_count; i++) {
         const char *path = f->path_of(f->cookie, i);
         if (stat(path, &f->rows[i].first) != 0) {
@@ -80,7 +80,7 @@ enum status shard_files_create(struct shard_files **out,
     f->rows = rows;
     f->direct = direct;
     pthread_mutex_init(&f->lock, NULL);
-    enum status s = look_at_all(f, err);
+    enum status s = stat_all(f, err);
     if (s < STATUS_OK) {
         shard_files_destroy(f);
         return s;
@@ -103,7 +103,7 @@ void shard_files_destroy(struct shard_files *f) {
     free(f);
 }
 
-/* Closes the unused descriptor with the oldest use; false when all are borrowed. */
+/* Closes the least recently used descriptor that is not borrowed; false when all are. */
 static bool close_oldest(struct shard_files *f) {
     struct shard_row *oldest = NULL;
     for (uint32_t i = 0; i < f->shard_count; i++) {
@@ -122,7 +122,7 @@ static bool close_oldest(struct shard_files *f) {
     return true;
 }
 
-/* `now` is what the file is like at present. */
+/* `now` is the present state of the file. */
 static enum status
 compare(const struct shard_files *f, uint32_t shard, const struct stat *now, struct error *err) {
     const struct stat *first = &f->rows[shard].first;
@@ -130,7 +130,7 @@ compare(const struct shard_files *f, uint32_t shard, const struct stat *now, str
     if (now->st_size != first->st_size) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: this shard had %lld bytes when loading began, now it has %lld: it "
-                         "was cut or replaced meanwhile",
+                         "was truncated or replaced",
                          path, (long long)first->st_size, (long long)now->st_size);
     }
     if (now->st_dev != first->st_dev || now->st_ino != first->st_ino ||
@@ -146,22 +146,21 @@ static enum status open_row(struct shard_files *f, uint32_t shard, struct error 
     const char *path = f->path_of(f->cookie, shard);
     if (f->open_count >= SHARD_FILES_MAX_OPEN && !close_oldest(f)) {
         return error_set(err, STATUS_LIMIT,
-                         "%s: %d shards are being read at once, more cannot be opened: lower the "
-                         "read depth",
+                         "%s: %d shards are being read, and no more can be opened: lower the read "
+                         "depth",
                          path, SHARD_FILES_MAX_OPEN);
     }
     int fd;
     do {
         fd = open(path, O_RDONLY | O_CLOEXEC | (f->direct ? O_DIRECT : 0));
-        /* Too many open files in this process: make do with fewer. */
+        /* Too many open files in this process: keeps fewer shards open. */
     } while (fd < 0 && (errno == EINTR || (errno == EMFILE && close_oldest(f))));
     if (fd < 0) {
         return error_set_errno(err, "%s: cannot open this shard", path);
     }
     struct stat now;
-    enum status s = fstat(fd, &now) != 0
-                        ? error_set_errno(err, "%s: cannot look at this shard", path)
-                        : compare(f, shard, &now, err);
+    enum status s = fstat(fd, &now) != 0 ? error_set_errno(err, "%s: cannot stat this shard", path)
+                                         : compare(f, shard, &now, err);
     if (s < STATUS_OK) {
         close(fd);
         return s;

@@ -1,8 +1,7 @@
 /*
  * shard_files: open file descriptors of the shards of a run, at most SHARD_FILES_MAX_OPEN at a
- * time, so that thousands of shards stay below the usual limit of a process. It remembers what each
- * file was like at the beginning, so that a shard that was put in its place later is not taken for
- * it.
+ * time, so that thousands of shards stay below the usual limit of a process. It records the size,
+ * inode and time of each file when loading begins, to detect a shard that is replaced later.
  *
  * Threading : internally synchronised.
  * Ownership : a descriptor is borrowed from acquire until its release.
@@ -19,7 +18,7 @@ struct shard_files;
 
 enum { SHARD_FILES_MAX_OPEN = 512 };
 
-/* `path_of` gives the path of a shard, valid as long as `cookie` is. `direct`: O_DIRECT. Returns
+/* `path_of` returns the path of a shard, valid as long as `cookie` is. `direct`: O_DIRECT. Returns
  * OK, NOMEM, NOTFOUND, IO, or UNSUPPORTED where the file system has no O_DIRECT. */
 enum status shard_files_create(struct shard_files **out,
                                uint32_t shard_count,
@@ -29,16 +28,16 @@ enum status shard_files_create(struct shard_files **out,
                                struct error *err);
 void shard_files_destroy(struct shard_files *f); /* accepts NULL; nothing may be borrowed */
 
-/* Returns OK, NOTFOUND, IO, CORRUPT when the file is not the one of the beginning, or LIMIT when
- * every descriptor is borrowed. */
+/* Returns OK, NOTFOUND, IO, CORRUPT when the file was replaced or written to since loading began,
+ * or LIMIT when every descriptor is borrowed. */
 enum status shard_files_acquire(struct shard_files *f, int *fd, uint32_t shard, struct error *err);
 void shard_files_release(struct shard_files *f, uint32_t shard);
 
-/* Whether the path still leads to the file of the beginning, and nobody wrote to it. Returns OK, or
- * CORRUPT. */
+/* Checks that the file was not replaced or written to since loading began. Returns OK or CORRUPT.
+ */
 enum status shard_files_check(struct shard_files *f, uint32_t shard, struct error *err);
 
-/* After the threads are gone: nothing is borrowed any more. */
+/* Releases all descriptors, after the threads have left. */
 void shard_files_release_all(struct shard_files *f);
 
 #endif

@@ -1,11 +1,11 @@
 /*
- * sources: opens the datasets and gives each its place in the whole:
+ * sources: opens the datasets and assigns each its range of ids and shards:
  *
  *   sample ids   0 ...... space of 0 | ...... space of 1 | ...    offsets: sums of id spaces
  *   text ids     0 ...... texts of 0 | ...... texts of 1 | ...
  *   shards       0 ..... shards of 0 | ..... shards of 1 | ...
  *
- * With a filter the live positions of each are found here, once.
+ * With a filter, open finds the live positions of each dataset.
  */
 #include "loader/sources.h"
 
@@ -44,45 +44,44 @@ struct sources {
 struct filter_pass {
     const struct dataset *dataset;
     const struct loader_filter *filter;
-    struct caption_reader *captions; /* NULL: their sizes do not count */
+    struct caption_reader *captions; /* NULL: the filter ignores their sizes */
 };
 
 static enum status
-takes_captions(struct filter_pass *p, const struct dataset_sample *s, bool *ok, struct error *err) {
-    *ok = s->text_count > 0 || filter_takes_caption_bytes(p->filter, 0);
+captions_pass(struct filter_pass *p, const struct dataset_sample *s, bool *ok, struct error *err) {
+    *ok = s->text_count > 0 || filter_passes_caption_bytes(p->filter, 0);
     for (uint32_t k = 0; k < s->text_count && *ok; k++) {
         struct shard_text text;
         TRY(caption_reader_get(p->captions, s, k, &text, err));
-        *ok = filter_takes_caption_bytes(p->filter, text.size_bytes);
+        *ok = filter_passes_caption_bytes(p->filter, text.size_bytes);
     }
     return STATUS_OK;
 }
 
-static enum status takes(void *cookie, uint64_t position, bool *is_live, struct error *err) {
+static enum status passes(void *cookie, uint64_t position, bool *is_live, struct error *err) {
     struct filter_pass *p = cookie;
     struct dataset_sample sample;
     TRY(dataset_sample_at(p->dataset, position, &sample, err));
-    *is_live = filter_takes_record(p->filter, &sample);
+    *is_live = filter_passes_record(p->filter, &sample);
     if (*is_live && p->captions != NULL) {
-        TRY(takes_captions(p, &sample, is_live, err));
+        TRY(captions_pass(p, &sample, is_live, err));
     }
     return STATUS_OK;
 }
 
-/* A damaged record ends it: what the filter says about a sample must not depend on the state of
- * this machine's copy, or ranks would walk different orders. */
+/* Fails at a damaged record: whether a sample passes must not depend on the state of this machine's
+ * copy, or ranks would use different orders. */
 static enum status
 find_live(struct source *d, const struct loader_filter *filter, struct error *err) {
     struct filter_pass pass = {.dataset = d->dataset, .filter = filter};
-    if (filter_wants_captions(filter)) {
+    if (filter_needs_captions(filter)) {
         TRY(caption_reader_create(&pass.captions, d->dataset, err));
     }
     struct error why = {0};
-    enum status s = live_create(&d->live, dataset_sample_count(d->dataset), takes, &pass, &why);
+    enum status s = live_create(&d->live, dataset_sample_count(d->dataset), passes, &pass, &why);
     caption_reader_destroy(pass.captions);
     if (s == STATUS_CORRUPT) {
-        return error_set(err, s, "%s: the filter meets a damaged index: %s", d->directory,
-                         why.text);
+        return error_set(err, s, "%s: a filter needs an intact index: %s", d->directory, why.text);
     }
     if (s < STATUS_OK && err != NULL) {
         *err = why;
@@ -131,7 +130,7 @@ static enum status add_source(struct sources *s,
     if (!checked_add_u64(s->id_space, dataset_id_space(d->dataset), &s->id_space) ||
         s->id_space > SHARD_MAX_ID || !checked_u32(shards, &s->shard_count) ||
         !checked_add_u64(s->text_count, dataset_text_count(d->dataset), &s->text_count)) {
-        return error_set(err, STATUS_LIMIT, "%s: with it the ids of the mix go above %" PRIu64,
+        return error_set(err, STATUS_LIMIT, "%s: the ids of the mix would exceed %" PRIu64,
                          d->directory, (uint64_t)SHARD_MAX_ID);
     }
     if (!filter_is_open(filter)) {
@@ -180,7 +179,7 @@ void sources_close(struct sources *s) {
     free(s);
 }
 
-/* --- what is there --- */
+/* --- getters --- */
 
 uint32_t sources_count(const struct sources *s) {
     return s->count;

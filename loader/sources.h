@@ -1,6 +1,6 @@
 /*
- * sources: the datasets of a run as one: which samples of each take part, and what each is called
- * in the whole.
+ * sources: the datasets of a run as one: which of their samples pass the filter, and the ids of
+ * those samples in the mix.
  *
  * Threading : immutable after open.
  * Ownership : owns its datasets.
@@ -21,8 +21,8 @@ extern "C" {
 
 struct sources; /* opaque */
 
-/* Returns OK, NOMEM, USAGE (weights for some, but not for all; a directory twice), LIMIT, what
- * dataset_open returns, or, with a filter, CORRUPT for an index that cannot answer it. */
+/* Returns OK, NOMEM, USAGE (weights for some but not all; a directory twice), LIMIT, what
+ * dataset_open returns, or, with a filter, CORRUPT for a damaged index. */
 enum status sources_open(struct sources **out,
                          const struct loader_source *list,
                          uint32_t count,
@@ -37,7 +37,7 @@ const uint64_t *sources_live_counts(const struct sources *s); /* (sources_count)
 const double *sources_weights(const struct sources *s);       /* (sources_count) */
 uint64_t sources_id_offset(const struct sources *s, uint32_t source);
 
-/* All together. */
+/* Of all sources together. */
 uint64_t sources_id_space(const struct sources *s);
 uint64_t sources_text_count(const struct sources *s);
 uint64_t sources_fingerprint(const struct sources *s); /* see struct loader_info */
@@ -49,9 +49,9 @@ uint32_t sources_shard_count(const struct sources *s);
 const char *sources_shard_path(const struct sources *s, uint32_t shard);
 
 struct source_sample {
-    struct dataset_sample sample; /* with ids as delivered; all else as its dataset has it */
+    struct dataset_sample sample; /* with ids as delivered; other fields as in its dataset */
     uint64_t position;            /* in its dataset */
-    uint64_t text_offset;         /* what its dataset's own text ids are moved by */
+    uint64_t text_offset;         /* added to the text ids of its dataset */
     uint32_t source;
     uint32_t shard; /* for sources_shard_path */
 };
@@ -64,7 +64,7 @@ enum status sources_sample_at(const struct sources *s,
                               struct source_sample *out,
                               struct error *err);
 
-/* What a running loader reads from; borrowed until its close. */
+/* The sources of a loader; borrowed until its close. */
 const struct sources *loader_sources(const struct loader *l);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
- * state: where a run stands, and whether a stored place belongs to this run. A place is worth
- * nothing in another order, so whatever the order depends on is compared, and named where it
- * differs.
+ * state: the position of a run, and whether a saved position belongs to this run. A position means
+ * nothing in another order, so everything that the order depends on is compared, and the message
+ * names what differs.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ struct loader_state state_make(const struct pipeline *p, uint64_t global_step) {
     return s;
 }
 
-/* Which dataset it is that differs, as far as the state says. */
+/* Names the dataset that differs, as far as the state holds it. */
 static enum status
 other_data(const struct pipeline *p, const struct loader_state *state, struct error *err) {
     uint32_t count = sources_count(p->sources);
@@ -60,7 +60,7 @@ other_data(const struct pipeline *p, const struct loader_state *state, struct er
         if (state->sources[i].id_offset != offset) {
             return error_set(err, STATUS_MISMATCH,
                              "%s: its ids began at %" PRIu64 " in the saved run, now at %" PRIu64
-                             ": a dataset in front of it has grown",
+                             ": a dataset before it has grown",
                              sources_directory(p->sources, i), state->sources[i].id_offset, offset);
         }
     }
@@ -89,7 +89,7 @@ other_plan(const struct loader_state *state, const struct loader_state *own, str
     if (state->seed != own->seed) {
         return error_set(err, STATUS_MISMATCH,
                          "the saved position belongs to seed %" PRIu64 ", the loader has seed "
-                         "%" PRIu64 ": the order would be another",
+                         "%" PRIu64 ": the order would differ",
                          state->seed, own->seed);
     }
     if (state->filter != own->filter) {

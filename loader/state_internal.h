@@ -1,7 +1,7 @@
 /*
- * state: where a run stands, and whether a stored place belongs to this run.
+ * state: the position of a run, and whether a saved position belongs to this run.
  *
- * Threading : pure functions of what is fixed while threads run.
+ * Threading : pure functions of fields that do not change while threads run.
  * Untrusted : the state.
  */
 #ifndef LOADER_STATE_INTERNAL_H
@@ -13,7 +13,7 @@ struct pipeline; /* loader/pipeline_internal.h */
 
 struct loader_state state_make(const struct pipeline *p, uint64_t global_step);
 
-/* Returns OK, or MISMATCH with what differs. */
+/* Returns OK, or MISMATCH with a message that names the difference. */
 enum status state_to_step(const struct pipeline *p,
                           uint64_t *out_step,
                           const struct loader_state *state,

@@ -1,5 +1,5 @@
 /*
- * stats: what the loader counts, as a struct, as a console line and as JSON.
+ * stats: the loader's counters as a struct, as a console line and as JSON.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,12 +48,12 @@ static double ratio(double a, double b) {
     return b > 0 ? a / b : 0;
 }
 
-/* Percent of the stage's threads' time that went into work. */
+/* Percent of the time of the stage's threads that was spent working. */
 static double busy_percent(const struct loader_stage_stats *s) {
     return 100 * ratio((double)s->busy_ns, (double)(s->busy_ns + s->wait_ns));
 }
 
-static size_t fitted(int written, size_t size) {
+static size_t written_length(int written, size_t size) {
     return written < 0 || size == 0 ? 0 : (size_t)written < size ? (size_t)written : size - 1;
 }
 
@@ -66,7 +66,7 @@ size_t loader_stats_line(const struct loader_stats *s, char *out, size_t out_siz
                      busy_percent(&s->decode), s->decode.queue_depth, s->decode.queue_capacity,
                      s->deliver.queue_depth, s->deliver.queue_capacity,
                      100 * ratio(seconds(s->consumer_stall_ns), t), s->corrupt_count);
-    return fitted(n, out_size_bytes);
+    return written_length(n, out_size_bytes);
 }
 
 static void stage_json(struct json_writer *w,
@@ -92,22 +92,5 @@ void loader_stages_json(struct json_writer *w, const char *key, const struct loa
     stage_json(w, "read", &s->read, t);
     stage_json(w, "decode", &s->decode, t);
     stage_json(w, "deliver", &s->deliver, t);
-    json_close_object(w);
-}
-
-void loader_stats_json(struct json_writer *w, const char *key, const struct loader_stats *s) {
-    double t = seconds(s->elapsed_ns);
-    json_open_object(w, key);
-    json_double(w, "elapsed_s", t);
-    json_u64(w, "pairs", s->samples_count);
-    json_double(w, "pairs_per_s", ratio((double)s->samples_count, t));
-    json_double(w, "first_batch_s", seconds(s->first_batch_ns));
-    json_double(w, "stall_s", seconds(s->consumer_stall_ns));
-    json_double(w, "stall_fraction", ratio(seconds(s->consumer_stall_ns), t));
-    json_u64(w, "replaced", s->replaced_count);
-    json_u64(w, "corrupt", s->corrupt_count);
-    json_u64(w, "retried_reads", s->retried_reads_count);
-    json_u64(w, "requests", s->requests_count);
-    loader_stages_json(w, "stages", s);
     json_close_object(w);
 }

@@ -1,6 +1,6 @@
 /*
- * text: the one place where a caption becomes a row, so that training, evaluation and prompts can
- * never treat text differently.
+ * text: the only conversion of a caption to a row of tokens, so that training, evaluation and
+ * prompts treat text alike.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ enum status text_cache_init(struct text_cache *out,
         .clean = clean,
     };
     TRY(token_cache_fits(cache, &wanted, why));
-    /* What the tokenizer puts around any text. */
+    /* The ids that the tokenizer puts before and after every text. */
     int32_t ids[2];
     uint32_t count = 0;
     TRY(tokenizer_encode(tokenizer, ids, &count, NULL, 0, 2, why));

@@ -1,6 +1,6 @@
 /*
- * text: one caption to one row of token ids: cleaned, encoded, filled up. What the loader's
- * decoders and struct texts do alike.
+ * text: converts one caption to one row of token ids: cleaned, encoded, padded. Shared by the
+ * loader's decoders and struct texts.
  *
  * Threading : a scratch has one owner; distinct ones are independent.
  * Ownership : rows are the caller's memory.
@@ -18,7 +18,7 @@
 struct dataset;      /* formats/dataset/dataset.h */
 struct tokenizer;    /* formats/tokenizer/tokenizer.h */
 struct token_cache;  /* formats/tokenizer/token_cache.h */
-struct text_scratch; /* opaque: room for the cleaned form of the longest caption */
+struct text_scratch; /* opaque: memory for the cleaned form of the longest caption */
 
 enum status text_scratch_create(struct text_scratch **out, struct error *err); /* OK or NOMEM */
 void text_scratch_destroy(struct text_scratch *s);                             /* accepts NULL */
@@ -35,21 +35,21 @@ enum status text_to_row(struct text_scratch *s,
                         bool clean,
                         struct error *err);
 
-/* Rows that were made when the dataset was packed. */
+/* Token rows that were computed when the dataset was packed. */
 struct text_cache {
-    const struct token_cache *cache; /* the dataset's; NULL: none that can be used */
+    const struct token_cache *cache; /* of the dataset; NULL: none that can be used */
     int32_t begin_id, end_id;
 };
 
-/* Uses the dataset's token cache if it holds what text_to_row would give. Returns OK, or why not:
- * NOTFOUND (there is none), MISMATCH or what opening it gave; *out is then empty. */
+/* Uses the dataset's token cache if its rows equal those of text_to_row. Returns OK, or with *out
+ * empty: NOTFOUND (there is no cache), MISMATCH, or what opening it returned. */
 enum status text_cache_init(struct text_cache *out,
                             const struct dataset *dataset,
                             const struct tokenizer *tokenizer,
                             bool clean,
                             struct error *why);
 
-/* As text_to_row, for the dataset's own text id. Requires a cache. Returns OK or CORRUPT. */
+/* As text_to_row, for a text id of the dataset itself. Requires a cache. Returns OK or CORRUPT. */
 enum status text_cache_row(const struct text_cache *c,
                            int32_t *out_row,
                            int32_t *out_length,

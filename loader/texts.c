@@ -1,6 +1,6 @@
 /*
  * texts: walks the samples in dataset order and their captions in stored order, so that text ids
- * come out ascending without holes, however the captions are spread over shards.
+ * ascend without holes, however the captions are distributed over shards.
  */
 #include "loader/texts.h"
 
@@ -13,7 +13,7 @@
 struct texts {
     const struct dataset *dataset;
     const struct tokenizer *tokenizer;
-    struct texts_options opt; /* position_to cut to the samples there are */
+    struct texts_options opt; /* position_to is at most the number of samples */
     struct caption_reader *captions;
     struct text_scratch *scratch;
     struct text_cache cache;
@@ -93,7 +93,7 @@ void texts_close(struct texts *t) {
     free(t);
 }
 
-/* Moves to the next caption that is there; END behind the last. */
+/* Moves to the next caption; END after the last. */
 static enum status find_caption(struct texts *t, struct error *err) {
     while (t->position < t->opt.position_to) {
         if (t->caption == 0) {
@@ -162,8 +162,8 @@ enum status texts_encode(const struct tokenizer *tokenizer,
     REQUIRE(tokenizer != NULL && out_row != NULL && out_length != NULL);
     REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
     if (size_bytes > SHARD_MAX_TEXT_BYTES) {
-        return error_set(err, STATUS_LIMIT, "a text of %zu bytes, at most %d are taken", size_bytes,
-                         SHARD_MAX_TEXT_BYTES);
+        return error_set(err, STATUS_LIMIT, "a text of %zu bytes, at most %d are accepted",
+                         size_bytes, SHARD_MAX_TEXT_BYTES);
     }
     struct text_scratch *scratch = NULL;
     TRY(text_scratch_create(&scratch, err));

@@ -1,6 +1,6 @@
 /*
- * texts: every caption of a dataset once, tokenized, in text id order: what retrieval evaluation
- * needs beside the images of a sequential loader.
+ * texts: every caption of a dataset once, tokenized, in the order of text ids. Retrieval evaluation
+ * reads them in addition to the images of a sequential loader.
  *
  * Threading : one owner; distinct iterators are independent.
  * Ownership : borrows the dataset and the tokenizer for its life. A batch is borrowed until the
@@ -37,7 +37,7 @@ struct texts_options {
 void texts_options_default(struct texts_options *opt);
 
 struct texts_batch {
-    const int32_t *tokens;      /* (count, max_tokens), padding behind each row */
+    const int32_t *tokens;      /* (count, max_tokens), each row padded at its end */
     const int32_t *lengths;     /* (count) */
     const uint64_t *text_ids;   /* (count), ascending */
     const uint64_t *sample_ids; /* (count) the image each text belongs to */
@@ -52,11 +52,11 @@ enum status texts_open(struct texts **out,
                        struct error *err);
 void texts_close(struct texts *t); /* accepts NULL */
 
-/* OK with at least one text, END after the last, CORRUPT or NOMEM. */
+/* Returns OK with at least one text, END after the last, CORRUPT or NOMEM. */
 enum status texts_next(struct texts *t, struct texts_batch *out, struct error *err);
 
-/* Tokenizes one text into a row of max_tokens ids the same way; *out_length gets the tokens before
- * the padding. For zero-shot prompts and anything else that is not in a dataset. */
+/* Tokenizes one text into a row of max_tokens ids the same way; *out_length is the number of tokens
+ * before the padding. For zero-shot prompts and other texts that are not in a dataset. */
 enum status texts_encode(const struct tokenizer *tokenizer,
                          int32_t *out_row,
                          int32_t *out_length,

@@ -55,9 +55,10 @@ void threads_release_batches(struct pipeline *p) {
     }
 }
 
-/* Under the lock, with threads that do not come back: from its release on they may free the loader
- * at any moment. The caller's memory is given back unless a decoder may still write to it. */
-static void let_go(struct loader *l) {
+/* Requires the lock, and threads that do not return: once the lock is released they may free the
+ * loader at any moment. The memory of the batches is released unless a decoder may still write to
+ * it. */
+static void abandon(struct loader *l) {
     struct pipeline *p = &l->p;
     log_write(p->opt.log, LOG_LEVEL_WARN,
               "%u threads hang in reads or writes that do not end: they are abandoned",
@@ -88,7 +89,7 @@ bool threads_stop(struct loader *l, bool for_good) {
     }
     bool all_left = p->running_count == 0;
     if (!all_left && for_good) {
-        let_go(l);
+        abandon(l);
     }
     pthread_mutex_unlock(&p->lock);
     if (!all_left) {
@@ -118,8 +119,8 @@ bool threads_stop(struct loader *l, bool for_good) {
     return true;
 }
 
-/* Forgets all work in progress; the next batch to make and to take is number take_step. Requires
- * that no thread runs and no batch is held. */
+/* Discards all work in progress; the next batch to make and to acquire is number take_step.
+ * Requires that no thread runs and no batch is held. */
 static void reset_pipeline(struct pipeline *p) {
     p->stopping = false;
     p->failed = false;
@@ -169,7 +170,7 @@ enum status threads_start(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     enum status s = STATUS_OK;
     reset_pipeline(p);
-    /* Signals are for the program's own threads. */
+    /* Signals are delivered to the program's own threads. */
     sigset_t all;
     sigset_t before;
     sigfillset(&all);

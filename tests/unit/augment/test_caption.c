@@ -110,7 +110,7 @@ TEST(vietnamese_letters_survive) {
     free(out);
 }
 
-TEST(bytes_that_are_no_utf8_pass) {
+TEST(bytes_that_are_not_utf8_are_kept) {
     const char in[] = "A\xFF\xC3 B\xE1\xBB!\x80\xC0\xAF\xED\xA0\x80\xF4\x90\x80\x80 \xC3";
     size_t length;
     char *out = clean(in, sizeof(in) - 1, &length);
@@ -119,7 +119,7 @@ TEST(bytes_that_are_no_utf8_pass) {
     free(out);
 }
 
-TEST(any_bytes_are_within_the_bound) {
+TEST(output_is_within_the_bound_for_any_bytes) {
     static const char *const pieces[] = {"\xC8\xBA", "\xC4\xB0", "<person>", "  ",   "-",
                                          "\xFF",     "\xE1\xBA", "A",        "\xF0", "\n"};
     struct rng rng;

@@ -96,7 +96,7 @@ TEST(randaugment_draws_are_even) {
     assert_even(fates, 16);
 }
 
-TEST(simclr_draws_are_spread_as_stated) {
+TEST(simclr_draws_have_the_documented_distribution) {
     static double factor[3][DRAWS], sigma[DRAWS];
     static int orders[256];
     static int shifts[256];
@@ -146,7 +146,7 @@ TEST(simclr_draws_are_spread_as_stated) {
     assert_even(turns, 101);
 }
 
-TEST(options_rule_the_simclr_draws) {
+TEST(options_control_the_simclr_draws) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_SIMCLR);
     opt.simclr.jitter_probability = 0;
@@ -171,7 +171,7 @@ TEST(options_rule_the_simclr_draws) {
 }
 
 /* The order of the draws is part of what makes runs repeat: written out here once more. */
-TEST(draws_keep_their_order) {
+TEST(order_of_draws_is_fixed) {
     struct augment_options opt;
     struct augment_params p;
     for (uint64_t id = 0; id < 200; id++) {
@@ -226,7 +226,7 @@ static void *draw_all(void *cookie) {
     return NULL;
 }
 
-TEST(every_thread_draws_the_same) {
+TEST(draws_do_not_depend_on_the_thread) {
     static struct thread_work work[THREADS];
     static const int steps[THREADS] = {1, 3, 7, 1999};
     for (int kind = AUGMENT_PAPER; kind <= AUGMENT_SIMCLR; kind++) {

@@ -355,7 +355,7 @@ TEST(vector_and_plain_loops_give_the_same_bytes) {
 
 /* A sixteenth of all colours, through two turns each; saturation, gray and their sum beside it. All
  * of them pass too; in a debug build that would take half a minute. */
-TEST(vector_loops_are_right_for_all_kinds_of_colour) {
+TEST(vector_loops_are_exact_for_all_colours) {
     const struct op_loops *sets[OP_LOOPS_MAX];
     int count = op_loops_available(sets);
     if (count == 1) {
@@ -394,7 +394,7 @@ TEST(vector_loops_are_right_for_all_kinds_of_colour) {
 }
 
 /* Every value of a pixel, among neighbours whose sum goes from 0 to 8 times 255. */
-TEST(sharpness_is_right_for_every_sum) {
+TEST(sharpness_is_exact_for_every_sum) {
     const struct op_loops *sets[OP_LOOPS_MAX];
     int count = op_loops_available(sets);
     enum { W = 2048, STRIDE = (W + 2) * 3 };
@@ -419,7 +419,7 @@ TEST(sharpness_is_right_for_every_sum) {
 
 /* ----------------------------------------------------------------------- what each op is about */
 
-TEST(maps_that_cannot_be_give_the_fill) {
+TEST(degenerate_warps_give_the_fill_colour) {
     struct image_view in = picture(1, 20, 10);
     struct image_view out = new_picture(20, 10);
     const double maps[][6] = {{0, 0, 0, 0, 0, 0},
@@ -484,7 +484,7 @@ TEST(sharpness_wraps_around) {
 }
 
 /* Shears have loops of their own; the general warp is what they have to equal. */
-TEST(shears_are_the_warps_they_stand_for) {
+TEST(shears_equal_their_warps) {
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_AUGMENT, 3, 0);
     for (int i = 0; i < 400; i++) {
@@ -514,7 +514,7 @@ TEST(shears_are_the_warps_they_stand_for) {
     }
 }
 
-TEST(blurs_are_the_same_with_every_set_of_loops) {
+TEST(every_set_of_loops_gives_the_same_blur) {
     const struct resize_kernels *sets[RESIZE_KERNELS_MAX];
     int count = resize_kernels_available(sets);
     struct resize_scratch scratch = {0};

@@ -35,7 +35,7 @@ static struct image_rect reference_crop(int32_t width, int32_t height, struct rn
     return (struct image_rect){(width - w) / 2, (height - h) / 2, w, h};
 }
 
-TEST(crop_is_the_reference_arithmetic) {
+TEST(crop_follows_the_reference_arithmetic) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
     struct rng sizes;
@@ -72,7 +72,7 @@ TEST(extreme_shapes_fall_back_to_the_centre) {
     assert_int_equal(p.region.height, 1);
 }
 
-TEST(draws_depend_on_seed_epoch_and_sample_alone) {
+TEST(draws_depend_only_on_seed_epoch_and_sample) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
     struct augment_params first, same, other;
@@ -88,7 +88,7 @@ TEST(draws_depend_on_seed_epoch_and_sample_alone) {
     assert_memory_not_equal(&first.region, &other.region, sizeof(first.region));
 }
 
-TEST(draws_are_spread_as_stated) {
+TEST(draws_have_the_documented_distribution) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
     double area = 0;
@@ -108,7 +108,7 @@ TEST(draws_are_spread_as_stated) {
     assert_true(abs(flips - n / 2) < 300);
 }
 
-TEST(views_are_drawn_apart) {
+TEST(views_are_drawn_independently) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
     int same = 0;
@@ -123,7 +123,7 @@ TEST(views_are_drawn_apart) {
     assert_true(same < 3);
 }
 
-TEST(names_and_kinds) {
+TEST(kinds_are_parsed_from_their_names) {
     int count = 0;
     for (; AUGMENT_KIND_NAMES[count] != NULL; count++) {
         enum augment_kind kind;
@@ -175,7 +175,7 @@ TEST(eval_crop_is_the_centre_of_the_resized_picture) {
 }
 
 /* One decode for two views gives each the pixels of a decode of its own. */
-TEST(views_share_a_decode) {
+TEST(views_share_one_decode) {
     enum { W = 90, H = 70, SIDE = 24 };
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
@@ -218,7 +218,7 @@ TEST(views_share_a_decode) {
     augment_scratch_fini(&scratch);
 }
 
-TEST(squash_takes_the_whole_picture_unflipped) {
+TEST(squash_uses_the_whole_picture_unflipped) {
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_EVAL_SQUASH);
     for (uint64_t id = 0; id < 50; id++) {
@@ -230,7 +230,7 @@ TEST(squash_takes_the_whole_picture_unflipped) {
     }
 }
 
-TEST(apply_writes_the_slot_and_nothing_else) {
+TEST(apply_writes_only_the_output) {
     enum { SIDE = 17, SLOT_BYTES = SIDE * SIDE * 3 };
     struct augment_options opt;
     augment_options_default(&opt, AUGMENT_TRAIN);
@@ -330,7 +330,7 @@ TEST(paper_is_crop_then_its_steps) {
 }
 
 /* Each op, alone, changes the picture, and its sign matters where it has one. */
-TEST(every_randaugment_op_does_its_work) {
+TEST(every_randaugment_op_changes_the_picture) {
     static struct cropped c;
     static uint8_t plain[SLOT * SLOT * 3], positive[SLOT * SLOT * 3];
     struct augment_options opt;
@@ -396,7 +396,7 @@ TEST(simclr_is_crop_then_jitter_gray_blur) {
     augment_scratch_fini(&c.scratch);
 }
 
-TEST(a_scratch_grows_once_for_each_kind) {
+TEST(scratch_grows_once_for_each_kind) {
     static struct cropped c;
     make_cropped(&c);
     for (int kind = AUGMENT_TRAIN; kind <= AUGMENT_SIMCLR; kind++) {

@@ -178,7 +178,7 @@ TEST(flat_areas_keep_their_value) {
     resize_scratch_fini(&scratch);
 }
 
-TEST(same_size_is_the_same_picture) {
+TEST(resize_to_the_same_size_is_the_identity) {
     struct resize_scratch scratch = {0};
     struct image_view in = noise(70, 50, 4);
     struct image_view out = new_picture(70, 50, 0);
@@ -208,7 +208,7 @@ TEST(scratch_grows_once) {
     resize_scratch_fini(&scratch);
 }
 
-TEST(short_side_arithmetic) {
+TEST(short_side_size_is_rounded_as_documented) {
     int32_t w, h;
     assert_true(resize_short_size(&w, &h, 640, 480, 256));
     assert_int_equal(w, 341);

@@ -14,7 +14,7 @@ static struct loader_source parse_source(char directory[64], const char *text) {
     return source;
 }
 
-TEST(a_source_is_a_directory_and_perhaps_a_weight) {
+TEST(source_is_a_directory_with_an_optional_weight) {
     char d[64];
     assert_true(parse_source(d, "cc3m").weight == 0);
     assert_string_equal(d, "cc3m");
@@ -49,7 +49,7 @@ static struct loader_filter parse_filter(const char *text) {
     return f;
 }
 
-TEST(a_filter_is_read_field_by_field) {
+TEST(filter_text_sets_each_field) {
     struct loader_filter f;
     loader_filter_default(&f);
     assert_true(filter_is_open(&f));
@@ -63,7 +63,7 @@ TEST(a_filter_is_read_field_by_field) {
     assert_int_equal(f.max_caption_bytes, UINT32_MAX);
     assert_int_equal(f.min_label, INT32_MIN);
     assert_int_equal(f.max_label, 9);
-    assert_true(filter_wants_captions(&f) && !filter_is_open(&f) && filter_hash(&f) != 0);
+    assert_true(filter_needs_captions(&f) && !filter_is_open(&f) && filter_hash(&f) != 0);
     f = parse_filter("label=-1");
     assert_int_equal(f.min_label, -1);
     assert_int_equal(f.max_label, -1);
@@ -97,10 +97,10 @@ TEST(every_field_of_a_filter_changes_its_hash) {
 
 static bool takes(const char *text, struct dataset_sample s) {
     struct loader_filter f = parse_filter(text);
-    return filter_takes_record(&f, &s);
+    return filter_passes_record(&f, &s);
 }
 
-TEST(a_filter_takes_what_lies_within) {
+TEST(filter_passes_samples_within_its_ranges) {
     struct dataset_sample s = {.width_px = 300, .height_px = 100, .text_count = 2, .label = 7};
     struct dataset_sample unknown = {.label = SHARD_NO_LABEL};
     assert_true(takes("min-side=100", s) && !takes("min-side=101", s));
@@ -110,7 +110,7 @@ TEST(a_filter_takes_what_lies_within) {
     assert_true(takes("min-side=0", unknown) && !takes("min-side=1", unknown));
     assert_true(!takes("max-aspect=100", unknown) && !takes("label=0..", unknown));
     struct loader_filter f = parse_filter("caption-bytes=3..5");
-    assert_true(filter_takes_record(&f, &s)); /* captions are asked about one by one */
-    assert_true(!filter_takes_caption_bytes(&f, 2) && filter_takes_caption_bytes(&f, 3));
-    assert_true(filter_takes_caption_bytes(&f, 5) && !filter_takes_caption_bytes(&f, 6));
+    assert_true(filter_passes_record(&f, &s)); /* captions are asked about one by one */
+    assert_true(!filter_passes_caption_bytes(&f, 2) && filter_passes_caption_bytes(&f, 3));
+    assert_true(filter_passes_caption_bytes(&f, 5) && !filter_passes_caption_bytes(&f, 6));
 }

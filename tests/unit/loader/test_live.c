@@ -58,7 +58,7 @@ TEST(the_kth_live_position_is_found) {
     free(bits);
 }
 
-TEST(a_failure_while_asking_ends_it) {
+TEST(failing_predicate_ends_live_create) {
     const bool bits[100] = {true};
     struct pattern p = {bits, 70};
     struct live *l = NULL;

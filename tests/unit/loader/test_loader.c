@@ -79,11 +79,11 @@ TEST(containers_give_the_same_batches) {
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
-TEST(threads_do_not_change_the_batches_of_pread) {
+TEST(batches_do_not_depend_on_threads_with_pread) {
     check_engine(LOADER_ENGINE_PREAD);
 }
 
-TEST(threads_do_not_change_the_batches_of_uring) {
+TEST(batches_do_not_depend_on_threads_with_uring) {
     check_engine(LOADER_ENGINE_URING);
 }
 
@@ -159,7 +159,7 @@ TEST(resume_equals_the_tail_of_an_unbroken_run) {
     loader_close(l);
 }
 
-TEST(positions_of_other_data_are_refused) {
+TEST(positions_of_other_datasets_are_refused) {
     const char *dir = make_dataset_at("d", false);
     struct loader_options opt = batches_options(16);
     struct loader *l = batches_open(dir, &opt);
@@ -232,7 +232,7 @@ TEST(held_batches_are_counted) {
     loader_close(l);
 }
 
-TEST(sequential_order_shows_everything_once) {
+TEST(sequential_order_delivers_every_sample_once) {
     const char *dir = make_dataset_at("d", true);
     struct loader_options opt = batches_options(32);
     opt.order = LOADER_ORDER_SEQUENTIAL;
@@ -279,7 +279,7 @@ TEST(without_a_tokenizer_tokens_are_zero) {
     loader_close(l);
 }
 
-TEST(a_tokenizer_can_be_given) {
+TEST(tokenizer_of_the_caller_is_used) {
     const char *dir = make_dataset_at("with", true);
     uint64_t expected;
     uint64_t got;
@@ -417,7 +417,7 @@ static void forbid_uring(void) {
     }
 }
 
-TEST(only_auto_falls_back_and_says_so) {
+TEST(only_auto_falls_back_to_pread_and_logs_it) {
     const char *dir = make_dataset_at("d", false);
     struct lines lines = {0};
     struct log_sink sink = {keep_line, &lines, LOG_LEVEL_INFO};
@@ -438,7 +438,7 @@ TEST(only_auto_falls_back_and_says_so) {
     assert_int_equal(lines.count, 1);
 }
 
-TEST(stats_are_told_as_line_and_json) {
+TEST(stats_are_written_as_line_and_json) {
     const char *dir = make_dataset_at("d", true);
     struct loader_options opt = batches_options(20);
     struct loader *l = batches_open(dir, &opt);
@@ -459,7 +459,7 @@ TEST(stats_are_told_as_line_and_json) {
     struct json_writer w;
     struct error err = {0};
     json_writer_init(&w, 0);
-    loader_stats_json(&w, NULL, &stats);
+    loader_stages_json(&w, NULL, &stats);
     assert_ok(json_writer_status(&w, &err), err);
     assert_true(w.out.size_bytes > 200);
     json_writer_fini(&w);

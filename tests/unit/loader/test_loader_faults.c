@@ -190,7 +190,7 @@ TEST(failed_reads_are_tried_again) {
     assert_int_equal(stats.retried_reads_count, 0);
 }
 
-TEST(a_dead_disk_ends_the_run_with_shard_and_offset) {
+TEST(failing_disk_ends_the_run_with_shard_and_offset) {
     const char *dir = make_dir();
     struct error err = {0};
     fail_errno = EIO;
@@ -202,7 +202,7 @@ TEST(a_dead_disk_ends_the_run_with_shard_and_offset) {
     assert_non_null(strstr(err.text, "4 tries"));
 }
 
-TEST(a_shard_cut_while_it_is_read_is_told) {
+TEST(read_past_the_end_of_a_shard_is_reported) {
     const char *dir = make_dir();
     struct error err = {0};
     fail_errno = 0; /* a result of 0: the end of the file */
@@ -212,7 +212,7 @@ TEST(a_shard_cut_while_it_is_read_is_told) {
     assert_non_null(strstr(err.text, "the file ends at offset"));
 }
 
-TEST(a_hanging_disk_is_named_and_waited_for_in_bounds) {
+TEST(hanging_disk_is_reported_within_the_timeout) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct error err = {0};
@@ -235,7 +235,7 @@ TEST(a_hanging_disk_is_named_and_waited_for_in_bounds) {
     loader_close(l);
 }
 
-TEST(a_slow_disk_changes_nothing_but_the_time) {
+TEST(slow_disk_changes_only_the_time) {
     const char *dir = make_dir();
     struct loader_stats stats;
     delay_ns = 3000000;
@@ -280,7 +280,7 @@ static void count_line(void *cookie, enum log_level level, const char *text) {
     }
 }
 
-TEST(close_leaves_reads_that_never_end_behind) {
+TEST(close_abandons_reads_that_never_end) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct memory_count count = {0};
@@ -358,7 +358,7 @@ static void scribble(const char *path) {
 }
 
 /* The index then comes from the shard itself. */
-TEST(a_shard_without_sidecar_may_be_cut_as_well) {
+TEST(truncated_shard_without_sidecar_is_reported) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct loader_batch b;
@@ -377,11 +377,11 @@ TEST(a_shard_without_sidecar_may_be_cut_as_well) {
     loader_close(l);
 }
 
-TEST(a_shard_that_is_cut_while_loading_is_named) {
+TEST(shard_truncated_while_loading_is_named) {
     check_change(cut, STATUS_CORRUPT, "the file ends at offset");
 }
 
-TEST(a_shard_that_is_overwritten_while_loading_is_named) {
+TEST(shard_overwritten_while_loading_is_named) {
     check_change(scribble, STATUS_CORRUPT, "was replaced or written to after loading began");
 }
 
@@ -396,7 +396,7 @@ static struct loader *open_before_last_shard(char path[4200], const char *dir) {
     return open_with(dir, &opt, read_engine_pread());
 }
 
-TEST(a_lost_shard_ends_the_run_with_its_name) {
+TEST(lost_shard_ends_the_run_with_its_name) {
     const char *dir = make_dir();
     char path[4200];
     struct error err = {0};
@@ -407,7 +407,7 @@ TEST(a_lost_shard_ends_the_run_with_its_name) {
     loader_close(l);
 }
 
-TEST(a_shard_that_comes_back_is_read) {
+TEST(shard_that_reappears_is_read) {
     const char *dir = make_dir();
     char path[4200];
     char away[4300];
@@ -525,7 +525,7 @@ TEST(damaged_index_records_are_replaced_like_damaged_images) {
     assert_int_equal(hashes[0], hashes[1]);
 }
 
-TEST(a_quarantine_file_that_cannot_be_written_ends_the_run) {
+TEST(failing_quarantine_file_ends_the_run) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct loader *l = NULL;
@@ -584,7 +584,7 @@ static void close_pipe(struct full_pipe *f) {
     free(f);
 }
 
-TEST(a_quarantine_write_that_blocks_stalls_no_stage) {
+TEST(blocked_quarantine_write_stalls_no_stage) {
     enum { DAMAGED = 5, EPOCHS = 2, STEPS_PER_EPOCH = 6 };
     const char *dir = make_dir();
     for (uint64_t i = 0; i < DAMAGED; i++) {
@@ -627,7 +627,7 @@ TEST(a_quarantine_write_that_blocks_stalls_no_stage) {
     close_pipe(pipe);
 }
 
-TEST(close_writes_the_records_that_are_left) {
+TEST(close_writes_the_pending_records) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct loader_batch b;
@@ -672,7 +672,7 @@ TEST(close_abandons_a_quarantine_write_that_never_ends) {
 
 /* --- time --- */
 
-TEST(batches_of_the_next_epochs_are_made_ahead) {
+TEST(batches_of_later_epochs_are_made_ahead) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct loader_stats stats;
@@ -690,7 +690,7 @@ TEST(batches_of_the_next_epochs_are_made_ahead) {
     loader_close(l);
 }
 
-TEST(a_consumer_that_holds_everything_does_not_block_close) {
+TEST(held_batches_do_not_block_close) {
     const char *dir = make_dir();
     struct loader_options opt = options();
     struct error err = {0};

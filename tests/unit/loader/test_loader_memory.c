@@ -87,16 +87,16 @@ static void check_engine(enum loader_engine engine) {
     }
 }
 
-TEST(a_running_loader_allocates_nothing_with_uring) {
+TEST(running_loader_allocates_nothing_with_uring) {
     check_engine(LOADER_ENGINE_URING);
 }
 
-TEST(a_running_loader_allocates_nothing_with_pread) {
+TEST(running_loader_allocates_nothing_with_pread) {
     check_engine(LOADER_ENGINE_PREAD);
 }
 
 /* In the order of the disk, which sorts every batch. */
-TEST(a_running_loader_of_large_batches_allocates_nothing) {
+TEST(running_loader_of_large_batches_allocates_nothing) {
     struct picture_dataset how;
     struct loader_options opt;
     struct error err = {0};

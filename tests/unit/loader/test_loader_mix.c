@@ -85,11 +85,11 @@ static void check_same(enum loader_engine engine) {
     }
 }
 
-TEST(every_kind_of_run_is_the_same_with_pread) {
+TEST(every_order_and_mix_gives_the_same_batches_with_pread) {
     check_same(LOADER_ENGINE_PREAD);
 }
 
-TEST(every_kind_of_run_is_the_same_with_uring) {
+TEST(every_order_and_mix_gives_the_same_batches_with_uring) {
     check_same(LOADER_ENGINE_URING);
 }
 
@@ -120,7 +120,7 @@ static void hash_ranks(uint64_t *out,
     }
 }
 
-TEST(a_place_holds_on_any_world_size_and_twice_in_a_row) {
+TEST(saved_position_holds_on_any_world_size_and_repeatedly) {
     enum { STEPS = 16, TAIL = 3 };
     struct loader_source pair[2];
     make_pair(pair, 0.6, 0.4);
@@ -152,7 +152,7 @@ TEST(a_place_holds_on_any_world_size_and_twice_in_a_row) {
     }
 }
 
-TEST(the_edge_of_an_epoch_has_two_names) {
+TEST(end_of_an_epoch_equals_start_of_the_next) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(20);
@@ -174,7 +174,7 @@ TEST(the_edge_of_an_epoch_has_two_names) {
     loader_close(l);
 }
 
-TEST(ids_of_a_mix_stand_behind_each_other) {
+TEST(ids_of_a_mix_follow_each_other) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(13);
@@ -229,7 +229,7 @@ static uint32_t collect(uint64_t *by_number, const char *dir, struct loader_opti
     return met;
 }
 
-TEST(a_filter_leaves_ids_and_draws_as_they_were) {
+TEST(filter_keeps_ids_and_draws) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     uint64_t all[FIRST] = {0};
@@ -248,7 +248,7 @@ TEST(a_filter_leaves_ids_and_draws_as_they_were) {
     assert_int_equal(met, expected);
 }
 
-TEST(a_filter_by_captions_looks_at_all_of_them) {
+TEST(filter_by_caption_size_checks_every_caption) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(16);
@@ -268,7 +268,7 @@ TEST(a_filter_by_captions_looks_at_all_of_them) {
     assert_status(loader_open(&l, pair[0].directory, &opt, &err), STATUS_USAGE, err);
 }
 
-TEST(a_filter_is_not_answered_by_a_damaged_index) {
+TEST(filter_over_a_damaged_index_is_refused) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(16);
@@ -277,11 +277,11 @@ TEST(a_filter_is_not_answered_by_a_damaged_index) {
     picture_dataset_damage_record(pair[1].directory, 7);
     opt.filter.min_side_px = 1;
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "the filter meets a damaged index"));
+    assert_non_null(strstr(err.text, "a filter needs an intact index"));
     assert_null(l);
 }
 
-TEST(two_views_are_drawn_apart) {
+TEST(two_views_are_drawn_independently) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(FIRST);
@@ -325,7 +325,7 @@ static void refuse(const struct loader_source *pair,
     assert_null(l);
 }
 
-TEST(a_place_of_another_run_is_refused_with_what_differs) {
+TEST(saved_position_of_another_run_is_refused_with_the_difference) {
     struct loader_source pair[2];
     struct error err = {0};
     make_pair(pair, 0, 0);
@@ -354,7 +354,7 @@ TEST(a_place_of_another_run_is_refused_with_what_differs) {
     refuse(weighted, 2, opt, &good, "other weights");
     bad.sources[1].id_offset -= 5; /* as if the first had had fewer ids then */
     bad.fingerprint ^= 1;
-    refuse(pair, 2, opt, &bad, "a dataset in front of it has grown");
+    refuse(pair, 2, opt, &bad, "a dataset before it has grown");
     bad = good;
     bad.epoch = UINT64_MAX / 100;
     refuse(pair, 2, opt, &bad, "too far to count");
@@ -370,7 +370,7 @@ TEST(a_place_of_another_run_is_refused_with_what_differs) {
     refuse(pair, 2, opt, &bare, "belongs to data with fingerprint");
 }
 
-TEST(mixes_that_make_no_sense_are_refused) {
+TEST(invalid_mixes_are_refused) {
     struct loader_source pair[2];
     struct loader *l = NULL;
     struct error err = {0};
@@ -386,7 +386,7 @@ TEST(mixes_that_make_no_sense_are_refused) {
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_NOTFOUND, err);
 }
 
-TEST(neighbours_are_read_together) {
+TEST(neighbouring_images_are_one_read) {
     struct loader_source pair[2];
     make_pair(pair, 0, 0);
     struct loader_options opt = batches_options(FIRST);

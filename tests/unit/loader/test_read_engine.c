@@ -118,11 +118,11 @@ static void check_edges(const struct read_engine_ops *ops) {
     close(fd);
 }
 
-TEST(pread_reads_what_is_there) {
+TEST(pread_reads_all_bytes) {
     check_reads(read_engine_pread());
 }
 
-TEST(uring_reads_what_is_there) {
+TEST(uring_reads_all_bytes) {
     check_reads(read_engine_uring());
 }
 
@@ -135,7 +135,7 @@ TEST(uring_reports_ends_and_errors) {
 }
 
 /* A pipe that nobody writes to: a read that does not end by itself. */
-TEST(uring_gives_up_waiting_and_cancels) {
+TEST(uring_cancels_reads_after_the_timeout) {
     const struct read_engine_ops *ops = read_engine_uring();
     struct read_engine *e = create(ops, 2);
     int ends[2];
@@ -183,7 +183,7 @@ TEST(open_shards_are_bounded_and_reused) {
     shard_files_destroy(NULL);
 }
 
-TEST(a_shard_that_became_another_one_is_refused) {
+TEST(replaced_shard_is_refused) {
     const char *dir = test_temp_dir();
     struct shard_files *f = NULL;
     struct error err = {0};

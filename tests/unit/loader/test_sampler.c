@@ -78,7 +78,7 @@ TEST(ranks_together_deliver_every_position_once) {
     }
 }
 
-TEST(drop_last_leaves_out_less_than_a_batch) {
+TEST(drop_last_omits_less_than_a_batch) {
     uint64_t n = 1031;
     struct loader_options opt = options(100, 0, 3);
     uint8_t *seen = calloc(n, 1);
@@ -89,7 +89,7 @@ TEST(drop_last_leaves_out_less_than_a_batch) {
     free(seen);
 }
 
-TEST(ranks_cut_the_one_rank_batch_into_neighbours) {
+TEST(ranks_take_consecutive_slices_of_the_global_batch) {
     uint64_t n = 500;
     for (uint32_t world = 1; world <= 8; world++) {
         struct loader_options opt = options(48, 0, 1);
@@ -115,7 +115,7 @@ TEST(ranks_cut_the_one_rank_batch_into_neighbours) {
     }
 }
 
-TEST(sequential_order_is_the_positions) {
+TEST(sequential_order_is_by_position) {
     struct loader_options opt = options(10, 1, 2);
     opt.order = LOADER_ORDER_SEQUENTIAL;
     opt.drop_last = false;
@@ -147,7 +147,7 @@ TEST(too_few_samples_are_refused) {
 
 /* Chi-square of the place of one position over many epochs, and of the distance between samples
  * that are neighbours in the dataset: both as of a fair shuffle. */
-TEST(the_shuffle_is_a_real_one) {
+TEST(global_order_is_a_uniform_shuffle) {
     enum { N = 4000, BINS = 20, EPOCHS = 2000 };
     struct loader_options opt = options(100, 0, 1);
     opt.epochs = 0;
@@ -242,7 +242,7 @@ static uint64_t place_key(struct sampler_place place) {
 
 /* Over several epochs, every sample of a source comes equally often, but for one; without weights
  * once an epoch. */
-TEST(every_order_shows_every_sample_equally_often) {
+TEST(every_order_delivers_every_sample_equally_often) {
     for (size_t k = 0; k < PLANS; k++) {
         struct sampler s;
         struct loader_options opt = options(24, 0, 1);
@@ -291,7 +291,7 @@ TEST(weights_are_shares_of_an_epoch) {
     assert_non_null(strstr(err.text, "dataset 2"));
 }
 
-TEST(ranks_together_are_the_one_rank_batch_for_every_world) {
+TEST(slices_of_all_ranks_are_the_global_batch_for_every_world) {
     for (size_t k = 0; k < PLANS; k++) {
         struct loader_options opt = options(48, 0, 1);
         opt.drop_last = false;
@@ -346,7 +346,7 @@ static double chi_of_places(const char *order, uint64_t sample, uint32_t bins, u
     return chi;
 }
 
-TEST(every_place_is_as_likely_in_global_and_block_order) {
+TEST(every_position_is_equally_likely_in_global_and_block_order) {
     /* 9 degrees of freedom, p = 0.001 */
     assert_true(chi_of_places("global", 200, 10, 400) < 27.9);
     assert_true(chi_of_places("block:32:4", 0, 10, 400) < 27.9);
@@ -356,7 +356,7 @@ TEST(every_place_is_as_likely_in_global_and_block_order) {
 
 /* What the header says of blocks: a window holds few neighbourhoods, and inside it neighbours are
  * not together. */
-TEST(a_window_of_blocks_is_local_and_shuffled) {
+TEST(window_of_blocks_is_local_and_shuffled) {
     enum { N = 6400, BLOCK = 32, WINDOW = 8, PLACES = BLOCK * WINDOW };
     struct plan plan = {"block:32:8", 1, {N}, {0}};
     struct loader_options opt = options(PLACES, 0, 1);
@@ -393,7 +393,7 @@ TEST(a_window_of_blocks_is_local_and_shuffled) {
 
 /* The sources of a mix are spread evenly: the share of each batch is as if drawn without putting
  * back. */
-TEST(a_mix_is_spread_over_the_whole_epoch) {
+TEST(mix_is_spread_over_the_whole_epoch) {
     struct plan plan = {"global", 2, {9000, 1000}, {0.7, 0.3}};
     struct loader_options opt = options(100, 0, 1);
     struct sampler s;
@@ -415,7 +415,7 @@ TEST(a_mix_is_spread_over_the_whole_epoch) {
     assert_true(chi > 54 && chi < 158); /* 99 degrees of freedom, p = 0.0001 on either side */
 }
 
-TEST(an_order_is_read_from_its_text) {
+TEST(order_text_is_parsed) {
     struct loader_options opt = options(10, 0, 1);
     struct error err = {0};
     assert_ok(loader_order_parse(&opt, "block:64", &err), err);

@@ -73,7 +73,7 @@ static struct texts_options options(uint32_t batch) {
     return opt;
 }
 
-TEST(all_captions_come_once_in_order) {
+TEST(all_captions_are_delivered_once_in_order) {
     struct loader *l = open_loader();
     int32_t rows[TEXTS * TOKENS];
     int32_t other[TEXTS * TOKENS];
@@ -102,7 +102,7 @@ TEST(all_captions_come_once_in_order) {
     loader_close(l);
 }
 
-TEST(the_loader_delivers_the_same_rows) {
+TEST(loader_and_texts_give_the_same_rows) {
     struct loader *l = open_loader();
     int32_t rows[TEXTS * TOKENS];
     uint64_t owners[TEXTS];
@@ -132,7 +132,7 @@ TEST(the_loader_delivers_the_same_rows) {
     loader_close(l);
 }
 
-TEST(one_text_is_encoded_the_same_way) {
+TEST(single_text_gives_the_same_row) {
     struct loader *l = open_loader();
     const struct tokenizer *t = loader_tokenizer(l);
     int32_t a[TOKENS];
@@ -224,7 +224,7 @@ static void take_rows(int32_t *rows, struct loader *l) {
     loader_close(l);
 }
 
-TEST(cached_rows_are_the_tokenized_ones) {
+TEST(cached_rows_equal_tokenized_rows) {
     struct loader *l = open_loader();
     static int32_t rows[SAMPLES * TOKENS];
     static int32_t cached[SAMPLES * TOKENS];

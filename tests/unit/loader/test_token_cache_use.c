@@ -90,11 +90,11 @@ static void check_same_batches(const char *dir) {
     }
 }
 
-TEST(a_cache_gives_the_same_batches) {
+TEST(cache_gives_the_same_batches) {
     check_same_batches(make_dataset_at("d"));
 }
 
-TEST(a_cache_of_wordpiece_gives_the_same_batches) {
+TEST(wordpiece_cache_gives_the_same_batches) {
     const char *dir = make_dataset_at("d");
     struct tokenizer *t = NULL;
     size_t size = 0;
@@ -106,7 +106,7 @@ TEST(a_cache_of_wordpiece_gives_the_same_batches) {
     check_same_batches(dir);
 }
 
-TEST(a_mix_takes_each_row_from_its_own_dataset) {
+TEST(mix_uses_the_cache_of_each_dataset) {
     const char *a = make_dataset_at("a");
     struct picture_dataset how;
     picture_dataset_default(&how);
@@ -170,7 +170,7 @@ check_unused(const char *dir, bool clean, const uint64_t expected[STEPS], const 
     }
 }
 
-TEST(a_cache_that_does_not_fit_is_named_and_not_used) {
+TEST(mismatching_cache_is_logged_and_not_used) {
     const char *dir = make_dataset_at("d");
     const char *path = test_temp_path("d/%s", TOKEN_CACHE_NAME);
     struct loader_options opt = batches_options(20);
@@ -196,7 +196,7 @@ TEST(a_cache_that_does_not_fit_is_named_and_not_used) {
     free(bytes);
 }
 
-TEST(a_damaged_row_is_tokenized_and_told) {
+TEST(damaged_cache_row_is_tokenized_and_logged) {
     const char *dir = make_dataset_at("d");
     const char *path = test_temp_path("d/%s", TOKEN_CACHE_NAME);
     struct lines lines = {0};
@@ -244,7 +244,7 @@ static uint64_t all_texts(int32_t *rows, const char *dir) {
     return count;
 }
 
-TEST(evaluation_reads_the_same_rows) {
+TEST(evaluation_uses_the_same_rows) {
     static int32_t without[1000 * BATCHES_TOKENS];
     static int32_t with[1000 * BATCHES_TOKENS];
     const char *dir = make_dataset_at("d");
