@@ -1,7 +1,7 @@
 /*
- * The cleaning in three passes over the output: letters (lower case, deletions, spaces), then
- * "<person>", then white space and the word limit. Each pass writes at or before where it reads, so
- * they share one buffer; only the first can make text longer.
+ * caption: cleans in passes over the output: letters (lower case, deletions, spaces), "<person>",
+ * white space, the word limit. After the first, which alone can make text longer, each pass writes
+ * at or before the place it reads from, so they share one buffer.
  */
 #include "augment/caption.h"
 
@@ -12,7 +12,7 @@
 #include "augment/caption_internal.h"
 #include "formats/base/utf8.h"
 
-/* The code point that ends in front of `at`, and where it begins. */
+/* The code point that ends before `at`, and where it begins. */
 static uint32_t decode_before(const char *text, size_t at, size_t *begin) {
     size_t n;
     for (size_t back = 1; back <= 4 && back <= at; back++) {
@@ -26,8 +26,8 @@ static uint32_t decode_before(const char *text, size_t at, size_t *begin) {
     return UTF8_NO_CHARACTER;
 }
 
-/* Does the capital sigma in [at, end) end a word: a letter with case before it and none after it,
- * characters that case looks past aside. */
+/* Whether the capital sigma in [at, end) ends a word: the nearest letter before it is cased and the
+ * nearest one after it is not, where case-ignorable characters are skipped. */
 static bool is_final_sigma(const char *text, size_t size_bytes, size_t at, size_t end) {
     uint32_t before = UTF8_NO_CHARACTER;
     while (at > 0) {
@@ -60,7 +60,8 @@ static bool is_deleted(uint8_t c) {
     return deleted[c];
 }
 
-/* Lower case, the deleted characters, - and / to spaces. Returns the new size. */
+/* Converts to lower case, removes characters, and replaces - and / by spaces. Returns the new
+ * size. */
 static size_t clean_letters(char *out, const char *in, size_t size_bytes) {
     size_t to = 0;
     for (size_t at = 0; at < size_bytes;) {
@@ -141,7 +142,7 @@ static size_t collapse_spaces(char *text, size_t size_bytes) {
     return to;
 }
 
-/* Strips the ends and cuts behind the last allowed word. */
+/* Strips the ends and truncates after the last allowed word. */
 static size_t trim(char *text, size_t size_bytes) {
     size_t end = size_bytes;
     size_t begin = 0;

@@ -2,10 +2,11 @@
  * caption: the cleaning that the papers apply to captions before the tokenizer, in training and
  * evaluation alike.
  *
- * In this order: lower case as Python's str.lower has it; the characters , . ' ! ? " ( ) * # : ; ~
- * go; - and / become spaces; "<person>" becomes "person"; two or more white-space characters in a
- * row become one space; newlines at the end, then spaces at both ends go; of the words, parted by
- * single spaces, the first 30 stay. Bytes that are not UTF-8 pass unchanged.
+ * In this order: letters become lower case as by Python's str.lower; the characters
+ * , . ' ! ? " ( ) * # : ; ~ are removed; - and / become spaces; "<person>" becomes "person"; two or
+ * more consecutive white-space characters become one space; newlines at the end, then spaces at
+ * both ends are removed; of the words, separated by single spaces, the first 30 are kept. Bytes
+ * that are not UTF-8 are copied unchanged.
  *
  * Threading : pure.
  * Untrusted : the caption may be any bytes.
@@ -21,7 +22,8 @@ extern "C" {
 
 enum { CAPTION_MAX_WORDS = 30 };
 
-/* Room that the cleaned form of any caption of this size fits in: lower case can be longer. */
+/* Upper bound of the size of a cleaned caption; a lower-case letter can be longer than the
+ * upper-case one. */
 #define CAPTION_CLEAN_BOUND_BYTES(size_bytes) ((size_bytes) + (size_bytes) / 2 + 1)
 
 /* Writes the cleaned caption and a NUL to `out`, which has CAPTION_CLEAN_BOUND_BYTES(size_bytes)

@@ -1,5 +1,5 @@
 /*
- * caption_internal: letters beyond ASCII.
+ * caption_internal: properties of letters beyond ASCII.
  */
 #ifndef AUGMENT_CAPTION_INTERNAL_H
 #define AUGMENT_CAPTION_INTERNAL_H
@@ -7,11 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The lower-case form of a code point, or itself. U+0130, which becomes two, is the caller's. */
+/* The lower-case form of a code point, or the code point itself. The caller handles U+0130, which
+ * becomes two. */
 uint32_t caption_lower(uint32_t code_point);
 
-/* What decides whether a capital sigma is the last letter of its word: letters with case, and
- * characters that are looked past, such as accents and apostrophes. Any number may be asked for. */
+/* The two properties that decide whether a capital sigma is the last letter of its word. Characters
+ * such as accents and apostrophes are case-ignorable. Any number is accepted. */
 bool caption_is_cased(uint32_t code_point);
 bool caption_is_case_ignorable(uint32_t code_point);
 

@@ -1,5 +1,5 @@
 /*
- * Lower case of single code points, as ranges. The tables are the output of
+ * caption_lower: the lower case of single code points, as ranges. The tables are the output of
  * tests/golden/augment/make_lowercase.py.
  */
 #include <stdbool.h>

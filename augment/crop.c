@@ -1,6 +1,6 @@
 /*
- * torchvision's random resized crop on the counter generator, in double arithmetic. Sides round
- * half to even, as Python's round does.
+ * crop: torchvision's random resized crop with the counter-based generator, in double arithmetic.
+ * Sides are rounded half to even, as by Python's round.
  */
 #include "augment/crop.h"
 
@@ -17,7 +17,7 @@ static double uniform(struct rng *rng, double low, double high) {
     return low + (high - low) * rng_uniform(rng);
 }
 
-/* A side from a real number; the range holds whatever the options are. */
+/* Rounds a side; saturates, so that any options are safe. */
 static int32_t rounded(double side) {
     return side < (double)INT32_MAX ? (int32_t)nearbyint(side) : INT32_MAX;
 }

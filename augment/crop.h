@@ -1,5 +1,5 @@
 /*
- * crop: which part of a picture a training view shows.
+ * crop: draws the part of a picture that a training view shows.
  *
  * Threading : pure functions of their arguments and the state of the generator.
  */
@@ -22,11 +22,10 @@ struct crop_options {
 
 void crop_options_default(struct crop_options *opt);
 
-/* The random resized crop of torchvision: area uniform in the scale, width / height log-uniform in
- * the ratio, sides rounded half to even, place uniform; after ten tries that do not fit, the
- * largest centred part whose shape is within the ratio. Requires sides of at least 1. The result
- * lies inside the picture. A pair of 64-bit draws is used per try and two 32-bit-bounded ones for
- * the place. */
+/* torchvision's random resized crop: area uniform in the scale, width / height log-uniform in the
+ * ratio, sides rounded half to even, position uniform; after ten tries that do not fit, the largest
+ * centred part whose shape is within the ratio. Requires sides of at least 1. The result lies
+ * inside the picture. Each try uses two 64-bit draws, and the position two bounded 32-bit draws. */
 struct image_rect
 crop_random(int32_t width_px, int32_t height_px, const struct crop_options *opt, struct rng *rng);
 

@@ -1,6 +1,6 @@
 /*
- * The ops that look at one pixel at a time, and the sharpening: what is counted or tabled once per
- * picture is here, and what is done to each pixel in the loops.
+ * ops: the ops on single pixels, and sharpness. This file computes statistics and tables once per
+ * picture; the loops process the pixels.
  */
 #include "augment/ops_internal.h"
 
@@ -26,10 +26,10 @@ const struct op_loops *op_loops_fastest(void) {
     return all[op_loops_available(all) - 1];
 }
 
-/* A picture as runs of pixels: its rows, or all of it at once where they touch. */
+/* A picture as runs of pixels: its rows, or the whole picture where rows are contiguous. */
 struct runs {
     size_t rows;
-    size_t pixels; /* of one */
+    size_t pixels; /* of a run */
 };
 
 static struct runs runs_of(const struct image_view *out, const struct image_view *in) {
@@ -81,8 +81,8 @@ void op_autocontrast(const struct op_loops *loops,
     apply_tables(loops, out, in, &tables);
 }
 
-/* Neighbours are often equal, and a counter cannot be raised twice in a row at full speed: pixels
- * take turns between two sets. */
+/* Neighbouring pixels are often equal, and two increments of one counter in a row stall: pixels
+ * alternate between two sets of counters. */
 static void count_values(uint32_t counts[2][3][256], const uint8_t *in, size_t pixels) {
     size_t i = 0;
     for (; i + 2 <= pixels; i += 2) {

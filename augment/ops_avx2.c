@@ -1,13 +1,13 @@
 /*
- * The inner loops of the ops in AVX2, eight pixels at a time: the integers of the plain loops, or
- * the same single-precision numbers in the same order. What is left of a run at its end goes
- * through the plain arithmetic.
+ * ops_avx2: the inner loops of the ops with AVX2, eight pixels at a time: the integers of the plain
+ * loops, or the same single-precision operations in the same order. The remainder of a run uses the
+ * plain arithmetic.
  *
- * Where a pixel's channels matter together, its three bytes are spread to a 32-bit lane:
+ * Where an op needs all channels of a pixel together, its three bytes are spread to a 32-bit lane:
  *
  *     24 bytes  rgbrgbrgb...   ->   rgb0 rgb0 rgb0 rgb0 | rgb0 rgb0 rgb0 rgb0
  *
- * A lane of a register takes twelve of the bytes, loaded so that nothing beyond them is touched.
+ * A 128-bit lane holds twelve of the bytes, loaded so that nothing beyond them is read.
  */
 #include "augment/ops_avx2_internal.h"
 
@@ -108,16 +108,17 @@ AVX2 static void avx2_saturation(uint8_t *out, const uint8_t *in, size_t count, 
 
 /* ----------------------------------------------------------------------------------------- hue */
 
-/* All of this is integers below 2^24, which single precision holds exactly: its multiplications
- * are half the work of those of 32-bit integers. */
+/* All values are integers below 2^24, which single precision represents exactly; its
+ * multiplications cost half as much as those of 32-bit integers. */
 
-/* n / d rounded down, for integers 0 <= n < 2^22 and 0 < d < 2^10 with n / d < 2^8: a half added to
- * n keeps the quotient off the integers by more than single precision errs. */
+/* n / d rounded down, for integers 0 <= n < 2^22 and 0 < d < 2^10 with n / d < 2^8: adding a half
+ * to n keeps the quotient farther from an integer than the error of single precision. */
 AVX2 static inline __m256 quotient(__m256 n, __m256 d) {
     return _mm256_floor_ps(_mm256_div_ps(_mm256_add_ps(n, _mm256_set1_ps(0.5F)), d));
 }
 
-/* The nearest integer to max * n / 65025, 0 <= n <= 65025: a guess, then moved by what is left. */
+/* The nearest integer to max * n / 65025, 0 <= n <= 65025: an estimate, corrected by its
+ * remainder. */
 AVX2 static inline __m256 share_of(__m256 max, __m256 n) {
     const __m256 unit = _mm256_set1_ps(65025.0F);
     const __m256 one = _mm256_set1_ps(1.0F);
@@ -151,7 +152,7 @@ AVX2 static inline struct hsv_8 hsv_of_8(__m256 r, __m256 g, __m256 b) {
         _mm256_add_ps(_mm256_mul_ps(base, c), _mm256_mul_ps(difference, _mm256_set1_ps(85.0F)));
     __m256 circle = _mm256_mul_ps(c, _mm256_set1_ps(510.0F));
     n = _mm256_add_ps(n, _mm256_and_ps(_mm256_cmp_ps(n, zero, _CMP_LT_OQ), circle));
-    /* Gray pixels have c = 0, and black ones max = 0: any divisor does, since c decides. */
+    /* Gray pixels have c = 0, and black ones max = 0: any divisor will do, since c decides. */
     __m256 c2 = _mm256_max_ps(_mm256_add_ps(c, c), one);
     __m256 c255 = _mm256_mul_ps(c, _mm256_set1_ps(255.0F));
     return (struct hsv_8){quotient(n, c2), quotient(c255, _mm256_max_ps(max, one)), max};
@@ -169,7 +170,7 @@ AVX2 static inline __m256i rgb_of_8(struct hsv_8 p) {
     __m256 pv = share_of(p.v, _mm256_sub_ps(unit, s255));
     __m256 qv = share_of(p.v, _mm256_sub_ps(unit, sf));
     __m256 tv = share_of(p.v, _mm256_sub_ps(unit, _mm256_sub_ps(s255, sf)));
-    /* Bytes v, t, p, q of a lane, then chosen by sector: tables of three indices. */
+    /* Bytes v, t, p, q of a lane, selected by sector: tables of three indices. */
     __m256 vt = _mm256_add_ps(p.v, _mm256_mul_ps(tv, _mm256_set1_ps(256.0F)));
     __m256 pq = _mm256_add_ps(pv, _mm256_mul_ps(qv, _mm256_set1_ps(256.0F)));
     __m256i lane =
@@ -266,7 +267,7 @@ AVX2 void op_avx2_between(uint8_t *out,
     op_loops_plain()->between(out + x, from + x, to + x, fractions + x, size_bytes - x);
 }
 
-/* Eight bytes in all places: a load alone, unlike an insertion, which waits for the shuffles. */
+/* Eight bytes in all lanes: only a load, unlike an insertion, which competes with the shuffles. */
 AVX2 static inline __m256i eight_everywhere(const uint8_t *p) {
     int64_t v;
     memcpy(&v, p, sizeof(v));

@@ -1,6 +1,6 @@
 /*
- * ops_avx2_internal: eight RGB pixels in an AVX2 register and back, as the vector loops of the ops
- * use them.
+ * ops_avx2_internal: moves eight RGB pixels between memory and an AVX2 register, for the vector
+ * loops of the ops.
  */
 #ifndef AUGMENT_OPS_AVX2_INTERNAL_H
 #define AUGMENT_OPS_AVX2_INTERNAL_H
@@ -22,20 +22,21 @@ AVX2 static inline void store_32(void *p, __m256i v) {
     _mm256_storeu_si256(p, v);
 }
 
-/* 24 bytes: the low half begins with byte 0, the high half, so as not to read on, with byte 8. */
+/* 24 bytes: the low half begins with byte 0, the high half with byte 8, so that no byte after them
+ * is read. */
 AVX2 static inline __m256i load_24(const uint8_t *p) {
     __m256i low = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)p));
     __m128i high = _mm_loadu_si128((const __m128i *)(const void *)(p + 8));
     return _mm256_inserti128_si256(low, high, 1);
 }
 
-/* One channel of what load_24 gave, in 32-bit lanes. */
+/* One channel of the result of load_24, in 32-bit lanes. */
 AVX2 static inline __m256i channel_of_8(__m256i bytes, int channel) {
     const __m256i red = _mm256_setr_epi32(-0x100, -0xFD, -0xFA, -0xF7, -0xFC, -0xF9, -0xF6, -0xF3);
     return _mm256_shuffle_epi8(bytes, _mm256_add_epi32(red, _mm256_set1_epi32(channel)));
 }
 
-/* Two neighbouring channels in 16 bits each: from red on, or from green on. */
+/* Two channels in 16 bits each: red and green, or green and blue. */
 AVX2 static inline __m256i pairs_of_8(__m256i bytes, int channel) {
     const __m256i red_green =
         _mm256_setr_epi8(0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1, 4, -1, 5, -1, 7,
@@ -46,7 +47,8 @@ AVX2 static inline __m256i pairs_of_8(__m256i bytes, int channel) {
     return _mm256_shuffle_epi8(bytes, channel == 0 ? red_green : green_blue);
 }
 
-/* Gray levels in 32-bit lanes. Green's factor is beyond 16 bits with a sign: it comes in halves. */
+/* Gray levels in 32-bit lanes. Green's factor exceeds a signed 16-bit number, so it is added in two
+ * halves. */
 AVX2 static inline __m256i gray_of_8(__m256i bytes) {
     const __m256i of_red_green = _mm256_set1_epi32(19595 | 19235 << 16);
     const __m256i of_green_blue = _mm256_set1_epi32(19235 | 7471 << 16);
@@ -59,7 +61,7 @@ AVX2 static inline __m256i join_8(__m256i r, __m256i g, __m256i b) {
     return _mm256_or_si256(r, _mm256_or_si256(_mm256_slli_epi32(g, 8), _mm256_slli_epi32(b, 16)));
 }
 
-/* The low three bytes of each 32-bit lane, to 24 bytes. */
+/* Stores the low three bytes of each 32-bit lane: 24 bytes. */
 AVX2 static inline void store_24(uint8_t *p, __m256i lanes) {
     const __m256i close_up =
         _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, 0, 1, 2, 4, 5, 6,

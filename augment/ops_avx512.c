@@ -1,7 +1,7 @@
 /*
- * The inner loops of the ops in AVX-512, where they are faster than in AVX2: tables, since VBMI
- * looks 64 bytes up at once, and those on colours, which take 16 pixels apart and together again
- * with one permutation each. The others are those of AVX2.
+ * ops_avx512: the inner loops of the ops that are faster with AVX-512 than with AVX2: tables, since
+ * VBMI looks up 64 bytes at once, and those on colours, which separate and join the channels of 16
+ * pixels with one permutation each. The others are those of AVX2.
  */
 #include "augment/ops_avx2_internal.h"
 
@@ -24,7 +24,7 @@ AVX512 static inline struct table_512 load_table(const uint8_t *table) {
     return t;
 }
 
-/* The two halves of the table are looked up by seven bits, and the eighth chooses. */
+/* Looks up both halves of the table by seven bits; the eighth bit selects. */
 AVX512 static inline __m512i look_up(__m512i v, __mmask64 upper, const struct table_512 *t) {
     __m512i low = _mm512_permutex2var_epi8(t->part[0], v, t->part[1]);
     __m512i high = _mm512_permutex2var_epi8(t->part[2], v, t->part[3]);
@@ -98,7 +98,7 @@ enum { BLOCK_PX = 16, BLOCK_BYTES = 48 };
 
 static const __mmask64 BLOCK_MASK = 0x0000FFFFFFFFFFFFu;
 
-/* One channel in 32-bit lanes. Bytes of an order that are not wanted are 0 and masked away. */
+/* One channel in 32-bit lanes. The unused bytes of a permutation are 0 and masked. */
 AVX512 static inline __m512i channel_of_16(__m512i bytes, int channel) {
     const __m512i red =
         _mm512_setr_epi32(0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45);
@@ -116,8 +116,8 @@ AVX512 static inline __m512i gray_of_16(__m512i r, __m512i g, __m512i b) {
     return _mm512_srli_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(0x8000)), 16);
 }
 
-/* The low three bytes of each lane, to 48 bytes. Not in one masked store: in place, the next
- * block's load would wait for it, since it counts as touching all 64. */
+/* Stores the low three bytes of each lane: 48 bytes. Not with one masked store: in place, the load
+ * of the next block would wait for it, as if it wrote all 64. */
 AVX512 static inline void store_16(uint8_t *p, __m512i lanes) {
     const __m512i close_up = _mm512_setr_epi32(
         0x04020100, 0x09080605, 0x0E0D0C0A, 0x14121110, 0x19181615, 0x1E1D1C1A, 0x24222120,
@@ -153,7 +153,7 @@ AVX512 static void avx512_saturation(uint8_t *out, const uint8_t *in, size_t cou
 
 /* ----------------------------------------------------------------------------------------- hue */
 
-/* As in ops_avx2.c: integers below 2^24, which single precision holds exactly. */
+/* As in ops_avx2.c: integers below 2^24, which single precision represents exactly. */
 AVX512 static inline __m512 quotient(__m512 n, __m512 d) {
     __m512 q = _mm512_div_ps(_mm512_add_ps(n, _mm512_set1_ps(0.5F)), d);
     return _mm512_roundscale_ps(q, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -189,7 +189,7 @@ AVX512 static inline struct hsv_16 hsv_of_16(__m512 r, __m512 g, __m512 b) {
         _mm512_add_ps(_mm512_mul_ps(base, c), _mm512_mul_ps(difference, _mm512_set1_ps(85.0F)));
     __mmask16 below = _mm512_cmp_ps_mask(n, _mm512_setzero_ps(), _CMP_LT_OQ);
     n = _mm512_mask_add_ps(n, below, n, _mm512_mul_ps(c, _mm512_set1_ps(510.0F)));
-    /* Gray pixels have c = 0, and black ones max = 0: any divisor does, since c decides. */
+    /* Gray pixels have c = 0, and black ones max = 0: any divisor will do, since c decides. */
     __m512 c2 = _mm512_max_ps(_mm512_add_ps(c, c), one);
     __m512 c255 = _mm512_mul_ps(c, _mm512_set1_ps(255.0F));
     return (struct hsv_16){quotient(n, c2), quotient(c255, _mm512_max_ps(max, one)), max};
@@ -207,7 +207,7 @@ AVX512 static inline __m512i rgb_of_16(struct hsv_16 p) {
     __m512 pv = share_of(p.v, _mm512_sub_ps(unit, s255));
     __m512 qv = share_of(p.v, _mm512_sub_ps(unit, sf));
     __m512 tv = share_of(p.v, _mm512_sub_ps(unit, _mm512_sub_ps(s255, sf)));
-    /* Bytes v, t, p, q of a lane, then chosen by sector: tables of three indices. */
+    /* Bytes v, t, p, q of a lane, selected by sector: tables of three indices. */
     __m512 vt = _mm512_add_ps(p.v, _mm512_mul_ps(tv, _mm512_set1_ps(256.0F)));
     __m512 pq = _mm512_add_ps(pv, _mm512_mul_ps(qv, _mm512_set1_ps(256.0F)));
     __m512i lane =

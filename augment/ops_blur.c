@@ -1,7 +1,7 @@
 /*
- * The Gaussian blur: along the rows into a picture with reflected rows above and below it, then
- * across. Both passes are the column loop of the resampler: neighbours along a row of RGB pixels
- * are "rows" three bytes apart.
+ * ops_blur: the Gaussian blur. The first pass, along the rows, writes a picture with reflected rows
+ * above and below it; the second goes across. Both use the column loop of resize: neighbours along
+ * a row of RGB pixels are "rows" three bytes apart.
  */
 #include <assert.h>
 #include <math.h>
@@ -12,7 +12,7 @@
 
 enum { MAX_WEIGHT_BITS = 14 }; /* a weight of 1 fits 16 bits */
 
-/* Weights from the middle outwards, by sigma alone: those that round to nothing are left out. */
+/* Weights from the middle outwards, by sigma alone; those that round to zero are omitted. */
 struct kernel {
     int16_t *weights;
     int32_t radius;
@@ -23,8 +23,8 @@ static double bell(int32_t x, double sigma) {
     return exp(-0.5 * q * q);
 }
 
-/* Fills kernel->weights, which has room for 2 * radius + 1 + RESIZE_TAP_GROUP. What rounding leaves
- * of the sum goes to the middle, so that flat areas keep their value. */
+/* Fills kernel->weights, which has room for 2 * radius + 1 + RESIZE_TAP_GROUP. The rounding
+ * error of the sum is added to the middle, so that flat areas keep their value. */
 static void fill_kernel(struct kernel *k, double sigma, int32_t radius) {
     double sum = 1.0;
     for (int32_t x = 1; x <= radius; x++) {
@@ -45,7 +45,7 @@ static void fill_kernel(struct kernel *k, double sigma, int32_t radius) {
     k->weights[radius] = (int16_t)left;
 }
 
-/* Place of x in a line of n reflected at its ends, as often as it takes. */
+/* The index of x in a line of n that is reflected at its ends repeatedly. */
 static int32_t reflected(int32_t x, int32_t n) {
     int32_t period = 2 * (n - 1);
     if (period == 0) {
@@ -56,7 +56,7 @@ static int32_t reflected(int32_t x, int32_t n) {
     return x < n ? x : period - x;
 }
 
-/* A row with `radius` pixels more on each side. */
+/* Copies a row with `radius` more pixels on each side. */
 static void widen_row(uint8_t *out, const uint8_t *in, int32_t width_px, int32_t radius) {
     for (int32_t x = -radius; x < 0; x++) {
         memcpy(out + (size_t)(x + radius) * 3, in + (size_t)reflected(x, width_px) * 3, 3);

@@ -1,22 +1,22 @@
 /*
- * ops_internal: single steps on a picture that is already at its final size, u8 in and u8 out, and
+ * ops_internal: single steps on a picture that already has its final size, u8 in and u8 out, and
  * the inner loops they share.
  *
- * Which results they follow, byte for byte unless said otherwise:
+ * The libraries whose results they reproduce, byte for byte unless noted otherwise:
  *   Pillow 10 and later  autocontrast, equalize, brightness, contrast, saturation, gray
- *   Pillow, rounded      hue: hues are computed without the rounding errors of its single
- *                        precision, and so are one of 255 steps apart for 0.3 % of all colours
+ *   Pillow, rounded      hue: without the rounding errors of Pillow's single precision, so 0.3 % of
+ *                        all colours differ by one of 255 steps
  *   OpenCV 4.8           shear, translate, rotate: warpAffine, bilinear, constant border
- *   the papers' code     sharpness, with its uint8 wrap-around; the others are called as it does
- *   torchvision          blur, to one level: two passes with 8 bits in between
+ *   the papers' code     sharpness, with its uint8 wrap-around, and the order of the calls
+ *   torchvision          blur, within one level: two passes with 8 bits in between
  *
  * Pictures   : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
  *              `in`; strides may differ. Bytes between rows are neither read into results nor
  *              written.
- * Overlap    : ops said to work in place take out == in as well as pictures apart; the others
- *              only pictures apart.
+ * Overlap    : ops under "in place" accept out == in and pictures that do not overlap; the others
+ *              only the latter.
  * Loops      : the plain C functions are the specification; vector code gives the same bytes.
- * Threading  : free of state. Nothing is allocated, save by the scratch of the blur.
+ * Threading  : stateless. Nothing is allocated except by the scratch of the blur.
  */
 #ifndef AUGMENT_OPS_INTERNAL_H
 #define AUGMENT_OPS_INTERNAL_H
@@ -39,29 +39,30 @@ struct op_tables {
     bool same; /* all three are equal */
 };
 
-/* Inner loops. `count` pixels of three bytes lie side by side from `in` on, and go to `out`, which
- * is `in` or apart. Nothing beyond them is read or written. */
+/* Inner loops over `count` consecutive pixels of three bytes, from `in` to `out`, which is `in` or
+ * does not overlap it. Nothing beyond them is read or written. */
 struct op_loops {
     const char *name;
     void (*table)(uint8_t *out, const uint8_t *in, size_t count, const struct op_tables *tables);
-    /* Widens [low, high] of each channel to what it meets. */
+    /* Extends [low, high] of each channel to include its values. */
     void (*range)(uint8_t low[3], uint8_t high[3], const uint8_t *in, size_t count);
     /* The sum of the gray levels. */
     uint64_t (*gray_sum)(const uint8_t *in, size_t count);
     void (*gray)(uint8_t *out, const uint8_t *in, size_t count);
     void (*saturation)(uint8_t *out, const uint8_t *in, size_t count, float factor);
     void (*hue)(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift);
-    /* `size_bytes` bytes of a row inside the picture: three to the left and right, and a row of
-     * stride_bytes above and below, may be read. out is apart from in. */
+    /* `size_bytes` bytes of a row inside the picture: three bytes to the left and right, and a row
+     * of stride_bytes above and below, may be read. out and in do not overlap. */
     void (*sharpness)(uint8_t *out, const uint8_t *in, size_t stride_bytes, size_t size_bytes);
-    /* From `from` to `to` by thirty-seconds, one fraction per byte; out is apart from both. */
+    /* Interpolates between `from` and `to` in thirty-seconds, one fraction per byte; out overlaps
+     * neither. */
     void (*between)(uint8_t *out,
                     const uint8_t *from,
                     const uint8_t *to,
                     const uint8_t *fractions,
                     size_t size_bytes);
-    /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; from
-     * each place up to 8 bytes in two rows are read, and all of that lies inside. */
+    /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; up to 8
+     * bytes in two rows are read from each place, all inside the picture. */
     void (*warp)(uint8_t *out,
                  const uint8_t *in,
                  size_t stride_bytes,
@@ -75,28 +76,29 @@ struct op_loops {
 const struct op_loops *op_loops_plain(void);
 const struct op_loops *op_loops_avx2(void);   /* NULL where the CPU has none */
 const struct op_loops *op_loops_avx512(void); /* needs F, BW, VL and VBMI; NULL elsewhere */
-const struct op_loops *op_loops_neon(void);   /* NULL but on aarch64 */
+const struct op_loops *op_loops_neon(void);   /* NULL except on aarch64 */
 
 enum { OP_LOOPS_MAX = 4 };
 
-/* Those that this CPU has, plain first and the fastest last; returns how many. */
+/* The sets that this CPU supports, plain first and the fastest last; returns how many. */
 int op_loops_available(const struct op_loops *out[OP_LOOPS_MAX]);
 const struct op_loops *op_loops_fastest(void);
 
 /* --- in place --- */
 
-/* Each channel stretched so that its darkest value becomes 0 and its brightest 255. */
+/* Stretches each channel so that its darkest value becomes 0 and its brightest 255. */
 void op_autocontrast(const struct op_loops *loops,
                      const struct image_view *out,
                      const struct image_view *in);
 
-/* Each channel's values spread evenly. */
+/* Equalises the histogram of each channel. */
 void op_equalize(const struct op_loops *loops,
                  const struct image_view *out,
                  const struct image_view *in);
 
-/* Blends with black, with the picture's mean gray, with each pixel's gray: 0 gives that, 1 the
- * picture, more goes beyond it. factor >= 0; results are cut to [0, 255] and rounded down. */
+/* Blend with black, with the picture's mean gray, with each pixel's gray: factor 0 gives that, 1
+ * the picture, and more extrapolates. factor >= 0; results are clamped to [0, 255] and rounded
+ * down. */
 void op_brightness(const struct op_loops *loops,
                    const struct image_view *out,
                    const struct image_view *in,
@@ -110,19 +112,20 @@ void op_saturation(const struct op_loops *loops,
                    const struct image_view *in,
                    float factor);
 
-/* Turns the hue by shift / 255 of a circle, in 8-bit HSV, which alone moves some values. */
+/* Rotates the hue by shift / 255 of a circle, in 8-bit HSV; that conversion alone changes some
+ * values. */
 void op_hue(const struct op_loops *loops,
             const struct image_view *out,
             const struct image_view *in,
             uint8_t shift);
 
-/* All channels become the gray level (299 R + 587 G + 114 B) / 1000, in 16-bit fixed point. */
+/* Sets all channels to the gray level (299 R + 587 G + 114 B) / 1000, in 16-bit fixed point. */
 void op_gray(const struct op_loops *loops,
              const struct image_view *out,
              const struct image_view *in);
 
-/* Gaussian of a size of 2 * radius + 1 pixels in both directions; beyond the border the picture is
- * reflected, its edge not repeated. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The one op that
+/* Gaussian blur of 2 * radius + 1 pixels in both directions; the picture is reflected at its
+ * border, without repeating the edge. sigma > 0, radius in [0, OPS_MAX_SIDE_PX]. The only op that
  * needs memory. Returns OK or NOMEM. */
 enum status op_blur_with(const struct resize_kernels *kernels,
                          const struct image_view *out,

@@ -1,8 +1,8 @@
 /*
- * The inner loops of the ops for aarch64. Loads part the channels, so that 16 pixels are a register
- * of each; what follows is the integers of the plain loops, or the same single-precision numbers in
- * the same order. Warps are left to the plain loop. What is left of a run at its end goes through
- * the plain arithmetic.
+ * ops_neon: the inner loops of the ops on aarch64. Loads separate the channels, so that 16 pixels
+ * are one register of each; the arithmetic is the integers of the plain loops, or the same
+ * single-precision operations in the same order. Warps, and the remainder of a run, use the plain
+ * arithmetic.
  */
 #include "augment/ops_internal.h"
 
@@ -26,7 +26,7 @@ static inline struct table_neon load_table(const uint8_t *table) {
     return t;
 }
 
-/* A quarter of the table answers for 64 values and leaves the others alone. */
+/* A quarter of the table replaces 64 values and keeps the others. */
 static inline uint8x16_t look_up(uint8x16_t v, const struct table_neon *t) {
     uint8x16_t r = vqtbl4q_u8(t->part[0], v);
     r = vqtbx4q_u8(r, t->part[1], vsubq_u8(v, vdupq_n_u8(64)));
@@ -34,7 +34,7 @@ static inline uint8x16_t look_up(uint8x16_t v, const struct table_neon *t) {
     return vqtbx4q_u8(r, t->part[3], vsubq_u8(v, vdupq_n_u8(192)));
 }
 
-/* One channel after the other, since three tables do not fit the registers. */
+/* One channel after another, since three tables do not fit the registers. */
 static void
 neon_table(uint8_t *out, const uint8_t *in, size_t count, const struct op_tables *tables) {
     enum { TILE_PX = 1024 };
@@ -136,7 +136,7 @@ static inline struct real_16 real_of(uint8x16_t v) {
                              vcvtq_f32_u32(vmovl_u16(vget_high_u16(high)))}};
 }
 
-/* Cut to [0, 255] and rounded down. */
+/* Clamped to [0, 255] and rounded down. */
 static inline uint8x16_t bytes_of(const struct real_16 *v) {
     uint16x4_t part[PARTS];
     for (int k = 0; k < PARTS; k++) {
@@ -168,7 +168,7 @@ static void neon_saturation(uint8_t *out, const uint8_t *in, size_t count, float
 
 /* ----------------------------------------------------------------------------------------- hue */
 
-/* As in ops_avx2.c: integers below 2^24, which single precision holds exactly. */
+/* As in ops_avx2.c: integers below 2^24, which single precision represents exactly. */
 static inline float32x4_t quotient(float32x4_t n, float32x4_t d) {
     return vrndmq_f32(vdivq_f32(vaddq_f32(n, vdupq_n_f32(0.5F)), d));
 }
@@ -210,7 +210,7 @@ static inline struct hsv_4 hsv_of_4(float32x4_t r, float32x4_t g, float32x4_t b)
                           quotient(c255, vmaxq_f32(max, one)), max};
 }
 
-/* Writes r, g and b of four pixels; *p with its hue turned. */
+/* Writes r, g and b of four pixels after rotating their hue. */
 static inline void rgb_of_4(float32x4_t rgb[3], const struct hsv_4 *p) {
     const float32x4_t unit = vdupq_n_f32(65025.0F);
     const float32x4_t all = vdupq_n_f32(255.0F);
@@ -227,7 +227,7 @@ static inline void rgb_of_4(float32x4_t rgb[3], const struct hsv_4 *p) {
         is[k] = vceqq_f32(sector, vdupq_n_f32((float)k));
     }
     is[0] = vorrq_u32(is[0], vceqq_f32(sector, vdupq_n_f32(6.0F)));
-    for (int c = 0; c < 3; c++) { /* green runs two sectors behind red, blue four */
+    for (int c = 0; c < 3; c++) { /* green lags red by two sectors, blue by four */
         float32x4_t v = p->v;
         v = vbslq_f32(is[(1 + 2 * c) % 6], falling, v);
         v = vbslq_f32(vorrq_u32(is[(2 + 2 * c) % 6], is[(3 + 2 * c) % 6]), low, v);

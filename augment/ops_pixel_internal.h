@@ -1,13 +1,13 @@
 /*
- * ops_pixel_internal: the arithmetic of one pixel, shared by the plain loops and by the ends of
- * rows that vector loops leave over.
+ * ops_pixel_internal: the arithmetic of one pixel, shared by the plain loops and by the remainders
+ * of rows in the vector loops.
  */
 #ifndef AUGMENT_OPS_PIXEL_INTERNAL_H
 #define AUGMENT_OPS_PIXEL_INTERNAL_H
 
 #include <stdint.h>
 
-/* Of places in a warp: ten bits of fraction, of which five count. */
+/* Coordinates in a warp: ten bits of fraction, of which five are used. */
 enum {
     OP_WARP_ONE = 1024,
     OP_WARP_BITS = 5,
@@ -20,15 +20,15 @@ static inline uint8_t pixel_gray(const uint8_t *p) {
     return (uint8_t)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
 }
 
-/* from + factor (to - from), each step rounded to single precision, cut and rounded down. Product
- * and sum are two statements so that no compiler makes one rounding of them. */
+/* from + factor (to - from), each step rounded to single precision, clamped and rounded down.
+ * Product and sum are two statements, so that no compiler contracts them to one rounding. */
 static inline uint8_t pixel_blend(int32_t from, int32_t to, float factor) {
     float step = factor * (float)(to - from);
     float v = (float)from + step;
     return v <= 0.0F ? 0 : v >= 255.0F ? 255 : (uint8_t)v;
 }
 
-/* Fractions in thirty-seconds. */
+/* Interpolates four neighbours; fractions are in thirty-seconds. */
 static inline uint8_t pixel_bilinear(int32_t top_left,
                                      int32_t top_right,
                                      int32_t bottom_left,
@@ -40,7 +40,7 @@ static inline uint8_t pixel_bilinear(int32_t top_left,
     return (uint8_t)((top * (32 - fy) + bottom * fy + 512) >> 10);
 }
 
-/* The same along one direction. */
+/* Interpolates two neighbours. */
 static inline uint8_t pixel_between(int32_t from, int32_t to, int32_t fraction) {
     return (uint8_t)((from * (32 - fraction) + to * fraction + 16) >> 5);
 }

@@ -1,7 +1,7 @@
 /*
- * The inner loops of the ops in plain C: what every other set of loops has to equal. Where the
- * libraries that they follow compute with real numbers, these do with the same ones (saturation),
- * or with integers of which no rounding is in doubt.
+ * ops_plain: the inner loops of the ops in plain C, the specification of every other set. Where the
+ * libraries that they reproduce use floating point, these use the same operations (saturation), or
+ * integers whose rounding is exact.
  */
 #include "augment/ops_internal.h"
 

@@ -1,13 +1,12 @@
 /*
- * Warps, with the arithmetic of OpenCV's warpAffine: for each pixel of the result its place in the
- * input, in fixed point with ten bits of fraction, the shares of rows and columns rounded apart and
- * then added; five bits of the fraction choose among four neighbours.
+ * ops_warp: warps with the arithmetic of OpenCV's warpAffine. The position of each pixel of the
+ * result in the input is in fixed point with ten bits of fraction; the terms of row and column are
+ * rounded separately and then added. Five bits of the fraction interpolate between four neighbours.
  *
- *     row y of out:   outside | .. on the border .. | inside: one loop | .. on the border .. |
- * outside
+ *     row y of out:   outside | on the border | inside: one loop | on the border | outside
  *
- * Places on a row lie on a straight line, so those whose neighbours are all inside are one stretch:
- * it goes to the fast loop, the rest pixel by pixel.
+ * The positions of a row lie on a straight line, so those whose neighbours are all inside are
+ * contiguous: they go to the fast loop, the others are done pixel by pixel.
  */
 #include "augment/ops_internal.h"
 
@@ -19,12 +18,12 @@
 
 enum { TILE_PX = 512, READ_BYTES = 8 };
 
-static const double REACH = 1 << 20; /* places up to here fit 32 bits with room for sums */
+static const double REACH = 1 << 20; /* positions up to here fit 32 bits, and so do sums */
 
-/* A stretch of one row of the result. */
+/* Consecutive pixels of one row of the result. */
 struct line {
     const struct image_view *in;
-    int32_t x, y; /* place of the row */
+    int32_t x, y; /* position of the row */
     const int32_t *dx, *dy;
     uint8_t fill;
 };
@@ -53,7 +52,8 @@ static void careful_pixel(uint8_t *out, const struct line *l, int32_t i) {
     }
 }
 
-/* Whether the fast loop may make pixel i: READ_BYTES from its place on, in two rows, are inside. */
+/* Whether the fast loop may compute pixel i: READ_BYTES from its position, in two rows, are inside.
+ */
 static bool is_inside(const struct line *l, int32_t i) {
     int32_t x = (l->x + l->dx[i]) >> (OP_WARP_DROP_BITS + OP_WARP_BITS);
     int32_t y = (l->y + l->dy[i]) >> (OP_WARP_DROP_BITS + OP_WARP_BITS);
@@ -84,7 +84,7 @@ static void fill_all(const struct image_view *out, uint8_t fill) {
     }
 }
 
-/* The map from the result to the input. False where there is none. */
+/* The map from the result to the input. False where the warp has no inverse. */
 static bool inverted(double w[6], const double m[6]) {
     double d = m[0] * m[4] - m[1] * m[3];
     if (d == 0.0) {
@@ -141,8 +141,9 @@ void op_affine(const struct op_loops *loops,
 
 /* ------------------------------------------------------------------------------------- shears */
 
-/* Shears move rows or columns along themselves: two neighbours count instead of four, and what
- * op_affine finds for each pixel is the same for a whole row, or for a column of all rows. */
+/* A shear moves each row or column along itself: two neighbours are interpolated instead of four,
+ * and the fraction that op_affine computes for each pixel is the same for a whole row, or for a
+ * column of all rows. */
 
 /* out[x] lies between in[x + shift] and in[x + shift + 1], `fraction` thirty-seconds from the
  * first. */
@@ -154,8 +155,8 @@ static void slide_row(const struct op_loops *loops,
                       uint8_t fraction,
                       uint8_t fill) {
     uint8_t fractions[TILE_PX * 3];
-    int32_t first = -1 - shift;          /* has its right neighbour alone */
-    int32_t last = width_px - 1 - shift; /* has its left neighbour alone */
+    int32_t first = -1 - shift;          /* has only a right neighbour */
+    int32_t last = width_px - 1 - shift; /* has only a left neighbour */
     memset(out, fill, (size_t)width_px * 3);
     for (int c = 0; c < 3; c++) {
         if (first >= 0 && first < width_px) {
@@ -196,7 +197,7 @@ void op_shear_x(const struct op_loops *loops,
     }
 }
 
-/* Neighbouring columns that come from the same height, as they do in every row. */
+/* Neighbouring columns with the same offset, in every row. */
 struct stretch {
     int32_t begin, end; /* columns of the tile */
     int32_t down_px;
@@ -224,8 +225,8 @@ static void find_stretches(struct column_tile *t, double back) {
     }
 }
 
-/* What row y is made of on the upper side; on the lower side it is the next row's. Stretches are
- * short: they are copied in sixteens, of which the next stretch overwrites what is too much. */
+/* Gathers the upper input row of row y; the lower one is the upper one of the next row. Tiles are
+ * short: they are copied in pieces of sixteen, and the next tile overwrites the surplus. */
 static void collect_row(uint8_t *row, const struct column_tile *t, int32_t y) {
     enum { STEP = 16 };
     const struct image_view *in = t->in;

@@ -1,7 +1,7 @@
 /*
- * The two halves of an augmentation. All that chance decides is drawn here, before the decode, in a
+ * pipeline: the two halves of an augmentation. All random draws are made before the decode, in a
  * fixed order from one stream per (seed, epoch, sample id, view); the pixel work that follows is a
- * pure function of it.
+ * pure function of them.
  */
 #include "augment/pipeline.h"
 
@@ -13,9 +13,9 @@
 #include "formats/base/rng.h"
 
 enum {
-    MOST_REDUCTION = 8, /* of a decoder: pixels of the picture per pixel of what it gives */
-    /* Evaluation takes a reduced decode from twice the size on: 0.3 levels from a whole decode, on
-     * average over the worst of 190 photographs; at the size itself it would be 3. */
+    MOST_REDUCTION = 8, /* of a decoder: pixels of the picture per decoded pixel */
+    /* For evaluation the decoder may reduce to twice the size: 0.3 levels from a full decode, on
+     * average over the worst of 190 photographs; reduced to the size itself it would be 3. */
     EVAL_MIN_TIMES = 2,
 };
 
@@ -57,8 +57,8 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
 
 /* ---------------------------------------------------------------------------------- the draws */
 
-/* torchvision's Resize and CenterCrop, as the box of the picture that they come to. The region has
- * a margin of what the filter reaches, so that the edge of the crop is made of what lies beyond. */
+/* torchvision's Resize and CenterCrop as one box of the picture. The region is larger by the
+ * support of the filter, so that pixels at the edge of the crop use those beyond it. */
 static void centre_part(struct augment_params *p,
                         const struct augment_options *opt,
                         int32_t width_px,
@@ -129,7 +129,7 @@ static int32_t most(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* The side of the whole at which a part of it still has `min` pixels. */
+/* The smallest side of the whole at which a part of it has `min` pixels. */
 static int32_t min_of_whole(int32_t min, int32_t part, int32_t whole) {
     return (int32_t)(((int64_t)min * whole + part - 1) / part);
 }
@@ -167,7 +167,7 @@ void augment_scratch_fini(struct augment_scratch *s) {
     resize_scratch_fini(&s->spare);
 }
 
-/* Where a box of the picture lies in the decoded pixels. */
+/* The place of a box of the picture in the decoded pixels. */
 static struct image_box box_in_pixels(const struct image_box *of,
                                       const struct image_box *decoded,
                                       const struct image_rect *region) {
@@ -185,7 +185,7 @@ static struct image_view square(uint8_t *data, int32_t size_px) {
                                .stride_bytes = (size_t)size_px * 3};
 }
 
-/* The shown part, resized to `to`. */
+/* Resizes the shown part to `to`. */
 static enum status show(const struct image_view *to,
                         const struct image_view *pixels,
                         const struct image_box *box,
@@ -210,7 +210,7 @@ static int steps_apart(const struct augment_params *params, const struct augment
     return n;
 }
 
-/* Steps that do not work in place go to and fro between `now` and `other`. */
+/* Steps that do not work in place alternate between `now` and `other`. */
 static void
 apply_steps(const struct randaugment_step *steps, struct image_view now, struct image_view other) {
     for (int i = 0; i < RANDAUGMENT_STEPS; i++) {
@@ -243,7 +243,7 @@ enum status augment_apply(uint8_t *out,
     if (apart > 0) {
         TRY(resize_scratch_reserve(&scratch->spare, slot.stride_bytes * (size_t)opt->size_px, err));
     }
-    /* The resize begins where an even number of moves ends in the slot. */
+    /* Chosen so that the last step that does not work in place writes to the slot. */
     struct image_view spare = square(scratch->spare.data, opt->size_px);
     const struct image_view *first = apart % 2 == 1 ? &spare : &slot;
     TRY(show(first, pixels, box, part, params, opt, scratch, err));

@@ -1,5 +1,5 @@
 /*
- * The papers' RandAugment: the draws, and the list of ops with their constants at magnitude 7.
+ * randaugment: the draws, and the list of ops with their constants at magnitude 7.
  */
 #include "augment/randaugment.h"
 

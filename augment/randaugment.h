@@ -1,14 +1,14 @@
 /*
- * randaugment: the papers' RandAugment, constants and arithmetic as in their code: two ops drawn
- * from ten with repetition, each applied with probability 1/2, at magnitude 7 of 10.
+ * randaugment: the papers' RandAugment, with the constants and arithmetic of their code: two ops
+ * drawn from ten with replacement, each applied with probability 1/2, at magnitude 7 of 10.
  *
  *     Brightness, Sharpness  factor 1.36 always   ShearX, ShearY          by +-0.21
  *     TranslateX, TranslateY by +-7 px            Rotate                  by +-21 degrees
  *
- * Shears, translations and rotations are bilinear (whole pixels for translations), with a sign of
- * even odds and (128, 128, 128) where nothing comes from. AutoContrast and Equalize work on each
- * channel. Sharpness leaves the outermost pixels as they are, and wraps around below 0 and above
- * 255, as the papers' does.
+ * Shears, translations and rotations are bilinear (translations are by whole pixels), either sign
+ * is equally likely, and the fill colour is (128, 128, 128). AutoContrast and Equalize work on each
+ * channel. Sharpness keeps the outermost pixels, and wraps around below 0 and above 255, as the
+ * papers' code does.
  *
  * Threading : pure functions of their arguments and the state of the generator.
  */
@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* In the order of the papers' list, which is that of the draws. */
+/* In the order of the papers' list, from which ops are drawn. */
 enum randaugment_op {
     RANDAUGMENT_IDENTITY,
     RANDAUGMENT_AUTOCONTRAST,
@@ -44,11 +44,10 @@ enum { RANDAUGMENT_STEPS = 2 };
 struct randaugment_step {
     enum randaugment_op op;
     bool applied;
-    bool negative; /* of ops that have a sign */
+    bool negative; /* for ops that have a sign */
 };
 
-/* Draws the two steps: for each the op, whether it is applied, and the sign, also where these do
- * not matter. */
+/* Draws the op, whether it is applied, and the sign of each step, even where they are not used. */
 void randaugment_draw(struct randaugment_step steps[RANDAUGMENT_STEPS], struct rng *rng);
 
 #ifdef __cplusplus

@@ -1,14 +1,15 @@
 /*
- * Resampling in two separable passes, as Pillow does it: along the rows first, into an 8-bit
- * picture of the final width that holds just the input rows the second pass needs, then across.
+ * resize: resamples in two separable passes, as Pillow does: along the rows first, into an 8-bit
+ * picture of the final width that holds only the input rows that the second pass needs, then
+ * across.
  *
  *     in (box) --rows--> middle (input rows x output width, u8) --column--> out
  *
  * The weights of every output pixel are computed in double, normalised, and rounded to 16-bit fixed
  * point with as many fraction bits as the largest weight allows; the rounding error of their sum is
- * given to the largest, so a flat area keeps its value exactly. All products and sums are integers,
- * which is why vector code can equal the plain loops to the bit. A mirrored result costs nothing:
- * the table of the first pass is filled from the other end.
+ * added to the largest, so a flat area keeps its value exactly. All products and sums are integers,
+ * so vector code gives the same bytes as the plain loops. A mirrored result costs nothing: the
+ * table of the first pass is filled from the other end.
  */
 #include "augment/resize.h"
 
@@ -26,8 +27,8 @@ enum {
 
 /* ------------------------------------------------------------------------------------ weights */
 
-/* The filters at the pixels begin, begin + 1, ..., seen from `centre`: plain selections, so that
- * the compiler can make several at a time. */
+/* The filters at the pixels begin, begin + 1, ..., relative to `centre`: without branches, so that
+ * the compiler vectorises them. */
 static void triangle(double *w, int32_t n, int32_t begin, double centre, double inverse) {
     for (int32_t i = 0; i < n; i++) {
         double x = fabs((begin + i - centre + 0.5) * inverse);
@@ -46,7 +47,7 @@ static void cubic(double *w, int32_t n, int32_t begin, double centre, double inv
     }
 }
 
-/* A stretch of one axis of the input. */
+/* An interval of one axis of the input. */
 struct span {
     double from, length;
 };
@@ -54,8 +55,8 @@ struct span {
 /* One axis of a job: the span of input becomes `count` pixels. */
 struct axis_plan {
     double from, scale, support, stretch;
-    int32_t first, last; /* input pixels that may count: [first, last) */
-    int32_t used;        /* most pixels that make one */
+    int32_t first, last; /* input pixels that may be used: [first, last) */
+    int32_t used;        /* largest number of inputs of one output */
     int32_t taps;        /* the same, rounded up to groups */
     int32_t count;
 };
@@ -81,8 +82,8 @@ static struct axis_plan plan_axis(struct span span,
     return p;
 }
 
-/* Weights of one output pixel in double, from input pixel *start on, then zeros up to p->taps;
- * returns how many. */
+/* Computes the weights of one output pixel in double, starting at input pixel *start, then zeros up
+ * to p->taps. Returns how many. */
 static int32_t real_weights(double *w,
                             int32_t *start,
                             const struct axis_plan *p,
@@ -123,8 +124,8 @@ static int32_t real_weights(double *w,
     return n;
 }
 
-/* The weights in fixed point, `offset` zeros in front of them; what would stand behind `taps` then
- * is zero anyway. */
+/* Converts the weights to fixed point, after `offset` zeros; weights that would then exceed `taps`
+ * are zero. */
 static void fixed_weights(int16_t *out, const double *w, int32_t taps, int32_t offset, double one) {
     int32_t left = (int32_t)one;
     int32_t largest = 0;
@@ -144,7 +145,7 @@ static void fixed_weights(int16_t *out, const double *w, int32_t taps, int32_t o
 }
 
 /* Fills the table of an axis. `real` has room for count * taps numbers. A window of taps never
- * begins behind last_start: there it begins earlier, with zero weights in front. */
+ * begins after last_start: it then begins earlier, with leading zero weights. */
 static void fill_axis(struct resize_axis *axis,
                       double *real,
                       const struct axis_plan *p,
@@ -257,7 +258,7 @@ static size_t padded(size_t size_bytes) {
     return (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Sizes in the scratch, in the order in which they lie there. */
+/* The sizes of the parts of the scratch, in their order. */
 struct layout {
     size_t x_starts, x_weights, y_starts, y_weights, real, table, last_row, middle, total;
 };
@@ -302,7 +303,7 @@ static const uint8_t *row_at(const struct image_view *v, int32_t y) {
     return v->data + (size_t)y * v->stride_bytes;
 }
 
-/* The first pass, made as the second one comes to need it, so that the rows in between are still in
+/* The first pass, computed as the second one needs it, so that the intermediate rows are still in
  * the nearest cache when they are read. */
 struct middle {
     uint8_t *data;
@@ -310,7 +311,7 @@ struct middle {
     const struct image_view *in;
     const uint8_t *last_row; /* the input's last row, or a copy that may be read beyond its end */
     int32_t first;           /* input row of the first row here */
-    int32_t rows;            /* to be made in all */
+    int32_t rows;            /* needed in total */
     int32_t made;            /* so far, perhaps more than `rows` */
 };
 
@@ -414,7 +415,7 @@ enum status resize_image(const struct image_view *out,
                          bool mirror,
                          struct resize_scratch *scratch,
                          struct error *err) {
-    const double slack = 1e-6; /* a box made of quotients may end a rounding error too far */
+    const double slack = 1e-6; /* a box computed with quotients may exceed by a rounding error */
     REQUIRE(out != NULL && in != NULL && box != NULL && scratch != NULL);
     within = within != NULL ? within : box;
     REQUIRE(filter == RESIZE_BILINEAR || filter == RESIZE_BICUBIC);

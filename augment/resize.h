@@ -2,12 +2,12 @@
  * resize: antialiased resampling of a fractional box of a picture to an exact size, and the
  * arithmetic of `short:N`.
  *
- * The method is that of Pillow's resize: two separable passes of 8-bit fixed-point arithmetic with
- * an 8-bit picture in between, filter support stretched by the reduction. Results agree with
- * Pillow's to one level. Which instruction set is used never changes a pixel.
+ * The method is that of Pillow's resize: two separable passes of fixed-point arithmetic with an
+ * 8-bit picture in between, where the support of the filter grows with the reduction. Results
+ * differ from Pillow's by at most one level. The instruction set never changes a pixel.
  *
- * Threading : a scratch has one owner; everything else is free of state.
- * Ownership : the caller's storage; a scratch grows to the largest job it has seen and stays there.
+ * Threading : a scratch has one owner; everything else is stateless.
+ * Ownership : the caller's storage; a scratch grows to the largest job and keeps that size.
  */
 #ifndef AUGMENT_RESIZE_H
 #define AUGMENT_RESIZE_H
@@ -37,9 +37,9 @@ struct resize_scratch {
 void resize_scratch_init(struct resize_scratch *s);
 void resize_scratch_fini(struct resize_scratch *s);
 
-/* Fills every pixel of `out` from `box` of `in`. Pixels that `within` does not touch never count;
- * NULL: those that the box does not touch, as after a crop. `mirror` swaps left and right. Requires
- * a box of positive size inside `within`, and that inside `in`; sides of `out` in
+/* Fills every pixel of `out` from `box` of `in`. Only pixels that `within` touches are used; with
+ * NULL, only those that the box touches, as after a crop. `mirror` swaps left and right. Requires a
+ * box of positive size inside `within`, which is inside `in`; sides of `out` in
  * [1, IMAGE_MAX_SIDE_PX]; and that out and in do not overlap. Returns OK or NOMEM. */
 enum status resize_image(const struct image_view *out,
                          const struct image_view *in,
@@ -50,9 +50,9 @@ enum status resize_image(const struct image_view *out,
                          struct resize_scratch *scratch,
                          struct error *err);
 
-/* The size of a picture whose shorter side is brought down to `short_px`, the other in proportion
- * and rounded. A picture that is already small enough keeps its size; returns whether it changes.
- */
+/* The size of a picture whose shorter side is reduced to `short_px` and whose other side is reduced
+ * in proportion and rounded. A picture that is already small enough keeps its size. Returns whether
+ * the size changes. */
 bool resize_short_size(int32_t *out_width_px,
                        int32_t *out_height_px,
                        int32_t width_px,

@@ -1,15 +1,15 @@
 /*
- * The loops of resize in AVX2: the integers of the plain loops, sixteen products at a time.
+ * resize_avx2: the integer arithmetic of the plain loops with AVX2, sixteen products at a time.
  *
  * Along a row, four taps of one output pixel are one group of twelve bytes. Two rows share a
- * register, one in each 128-bit lane; their bytes are spread to 16 bits so that a multiply-add
- * works on pairs of taps, once for the first pair and once for the second:
+ * register, one in each 128-bit lane; their bytes are widened to 16 bits so that a multiply-add
+ * handles pairs of taps, once for the first pair and once for the second:
  *
  *     pixels    r0 r1 g0 g1 b0 b1 0 0 (row A) | r0 r1 g0 g1 b0 b1 0 0 (row B)
  *     weights   w0 w1 w0 w1 w0 w1 w0 w1       | w0 w1 w0 w1 w0 w1 w0 w1
  *
- * so a pixel's three sums stand side by side at the end. Two pixels of four rows are packed and
- * stored together.
+ * so that a pixel's three sums end up side by side. Two pixels of four rows are packed and stored
+ * together.
  */
 #include "augment/resize_avx2_internal.h"
 
@@ -66,7 +66,8 @@ avx2_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_axi
     }
 }
 
-/* 32 output bytes. Rows come in pairs; a pair's second weight is zero where its row is missing. */
+/* Computes 32 output bytes from pairs of rows; the second weight of a pair is zero where its row is
+ * missing. */
 AVX2 static inline __m256i column_32(const uint8_t *in,
                                      size_t stride_bytes,
                                      int32_t rows,
@@ -91,7 +92,7 @@ AVX2 static inline __m256i column_32(const uint8_t *in,
         sum3 = _mm256_add_epi32(sum3, _mm256_madd_epi16(_mm256_unpackhi_epi8(high, zero), w));
         in += 2 * stride_bytes;
     }
-    /* The unpacks and the packs both work within lanes, so the order comes out right. */
+    /* Both unpack and pack work within lanes, so the order is preserved. */
     __m256i low = _mm256_packs_epi32(_mm256_sra_epi32(sum0, bits), _mm256_sra_epi32(sum1, bits));
     __m256i high = _mm256_packs_epi32(_mm256_sra_epi32(sum2, bits), _mm256_sra_epi32(sum3, bits));
     return _mm256_packus_epi16(low, high);
@@ -111,7 +112,7 @@ AVX2 static void avx2_column(uint8_t *out,
         _mm256_storeu_si256((__m256i *)(void *)(out + x), v);
     }
     if (x < size_bytes && size_bytes >= ROW_VECTOR_BYTES) {
-        /* The rest, as the last whole vector: some bytes are made twice. */
+        /* The remainder, as the last whole vector: some bytes are computed twice. */
         x = size_bytes - ROW_VECTOR_BYTES;
         __m256i v = column_32(in + x, stride_bytes, rows, weights, axis->bits);
         _mm256_storeu_si256((__m256i *)(void *)(out + x), v);

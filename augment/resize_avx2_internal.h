@@ -1,5 +1,5 @@
 /*
- * resize_avx2_internal: how the row loops of AVX2 and AVX-512 fill registers and empty them.
+ * resize_avx2_internal: loads and stores of the row loops of AVX2 and AVX-512.
  */
 #ifndef AUGMENT_RESIZE_AVX2_INTERNAL_H
 #define AUGMENT_RESIZE_AVX2_INTERNAL_H
@@ -14,8 +14,8 @@
 
 enum { GROUP_BYTES = 3 * RESIZE_TAP_GROUP };
 
-/* One of two weights in all places. The load is spelled out: left to itself the compiler takes both
- * through a general register, and the port that needs is the one the shuffles are waiting for. */
+/* A pair of weights in every 32-bit lane. The explicit load matters: the compiler would use a
+ * general register, and so the execution port that the shuffles need. */
 AVX2 static inline __m256i pair_everywhere(const int16_t *weights) {
     return _mm256_broadcastd_epi32(_mm_loadu_si32(weights));
 }
@@ -25,7 +25,8 @@ AVX2 static inline __m256i load_two_rows(const uint8_t *a, const uint8_t *b) {
     return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)(const void *)b), 1);
 }
 
-/* Four pixels of two rows to pairs of 16-bit numbers: of the first two pixels, of the others. */
+/* From four pixels of two rows, pairs of 16-bit numbers: of the first two pixels, or of the others.
+ */
 AVX2 static inline __m256i first_pairs(__m256i rows) {
     const __m256i order =
         _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 0, -1, 3, -1, 1,
@@ -40,8 +41,8 @@ AVX2 static inline __m256i second_pairs(__m256i rows) {
     return _mm256_shuffle_epi8(rows, order);
 }
 
-/* Pixels i and i + 1 of four rows; of the eight bytes stored in each, two are beyond them. The
- * _pi stores have no alignment to keep; the _pd ones, in C, that of a double. */
+/* Stores pixels i and i + 1 of four rows; of the eight bytes stored in each row, two are beyond
+ * them. The _pi stores need no alignment; the _pd ones, in C, need that of a double. */
 AVX2 static inline void store_two(uint8_t *const *out, size_t to, __m256i pixel, __m256i next) {
     const __m256i close_up =
         _mm256_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1, 0, 1, 2, 8, 9, 10,

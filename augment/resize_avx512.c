@@ -1,16 +1,16 @@
 /*
- * The loops of resize for CPUs with AVX-512, its byte permutations (VBMI) and its VNNI.
+ * resize_avx512: the loops for CPUs with AVX-512, its byte permutations (VBMI) and its VNNI.
  *
- * Along a row, five output pixels at a time: the 64 bytes that they are made of are loaded once,
- * and for each pair of taps one permutation lays out what each sum needs, and one instruction
- * multiplies and adds. The orders and weights are a table of the axis, made once per job.
+ * Along a row, five output pixels at a time: their 64 input bytes are loaded once, and for each
+ * pair of taps one permutation arranges the bytes that each sum needs, and one instruction
+ * multiplies and adds. The permutations and weights are a table of the axis, made once per job.
  *
  *     bytes     rgbrgbrgbrgb...                              of up to 21 pixels
  *     ordered   r0 r1 | g0 g1 | b0 b1 | r0 r1 | ... | - -    16-bit numbers, 15 sums and one unused
  *     weights   w0 w1 | w0 w1 | w0 w1 | v0 v1 | ... | 0 0
  *
- * Where five pixels reach over more than 21 (reductions from about 2.6 on), rows are left to AVX2.
- * Across rows, the loop is that of AVX2 with twice the bytes.
+ * Where five pixels depend on more than 21 input pixels (reductions above about 2.6), the AVX2 loop
+ * does the rows. Across rows, the loop is that of AVX2 with twice the bytes.
  */
 #include "augment/resize_internal.h"
 
@@ -23,8 +23,8 @@
 
 enum { VECTOR_BYTES = 64, GROUP_PX = 5 };
 
-/* One group of output pixels: where its bytes begin in the row, and which of 64 are there. Behind
- * it, for each pair of taps, an order and weights. */
+/* One group of output pixels: where its bytes begin in the row, and which of 64 exist. It is
+ * followed by a permutation and weights for each pair of taps. */
 struct group {
     int32_t start_byte;
     uint32_t pixels;
@@ -42,7 +42,7 @@ static size_t avx512_table_bytes(int32_t count, int32_t taps) {
     return groups * (sizeof(struct group) + (size_t)taps / 2 * sizeof(struct pair));
 }
 
-/* Fills the order and weights of a pair of taps, the first of which is `tap`. */
+/* Fills the permutation and weights of a pair of taps, the first of which is `tap`. */
 static void fill_pair(struct pair *pair,
                       const struct resize_axis *axis,
                       int32_t first,
@@ -105,7 +105,7 @@ static bool avx512_fill_table(void *table, const struct resize_axis *axis) {
     return true;
 }
 
-/* Sixteen sums each of four rows to 64 bytes: sixteen of each row, one row after the other. */
+/* Packs sixteen sums of each of four rows to 64 bytes, row after row. */
 AVX512 static inline __m512i four_rows_of_bytes(const __m512i sum[4], __m128i bits) {
     const __m512i row_by_row =
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -163,8 +163,8 @@ avx512_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_a
 /* ------------------------------------------------------------------------------- across the rows
  */
 
-/* Up to 64 output bytes, those of `mask`. Rows come in pairs; a pair's second weight is zero where
- * its row is missing. */
+/* Computes the output bytes in `mask`, up to 64, from pairs of rows; the second weight of a pair is
+ * zero where its row is missing. */
 AVX512 static inline __m512i column_64(const uint8_t *in,
                                        __mmask64 mask,
                                        size_t stride_bytes,
@@ -190,7 +190,7 @@ AVX512 static inline __m512i column_64(const uint8_t *in,
         sum3 = _mm512_dpwssd_epi32(sum3, _mm512_unpackhi_epi8(high, zero), w);
         in += 2 * stride_bytes;
     }
-    /* The unpacks and the packs both work within lanes, so the order comes out right. */
+    /* Both unpack and pack work within lanes, so the order is preserved. */
     __m512i low = _mm512_packs_epi32(_mm512_sra_epi32(sum0, bits), _mm512_sra_epi32(sum1, bits));
     __m512i high = _mm512_packs_epi32(_mm512_sra_epi32(sum2, bits), _mm512_sra_epi32(sum3, bits));
     return _mm512_packus_epi16(low, high);

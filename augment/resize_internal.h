@@ -1,7 +1,6 @@
 /*
- * resize_internal: the inner loops of resize, in plain C and in AVX2, and the tables they share.
- *
- * The plain C functions are the specification; the others give the same bytes.
+ * resize_internal: the inner loops of resize, in plain C and for vector units, and the tables they
+ * share. The plain C functions are the specification; the others give the same bytes.
  */
 #ifndef AUGMENT_RESIZE_INTERNAL_H
 #define AUGMENT_RESIZE_INTERNAL_H
@@ -20,27 +19,27 @@ enum {
     RESIZE_OVERWRITE_BYTES = 5
 };
 
-/* Which inputs make each output along one axis: out[i] is the sum over j < taps of
+/* The weighted inputs of each output along one axis: out[i] is the sum over j < taps of
  * weights[i * taps + j] * in[starts[i] + j], in fixed point with `bits` fraction bits. */
 struct resize_axis {
     int32_t *starts;
     int16_t *weights;
     int32_t taps; /* a multiple of RESIZE_TAP_GROUP */
-    int32_t used; /* of taps, in every window: weights from here on are zero */
+    int32_t used; /* of taps, in every window: later weights are zero */
     int32_t bits;
     int32_t count;
-    int32_t limit;     /* inputs there are: those from here on have zero weights and are not read */
-    const void *table; /* of the loops' own making; NULL: none */
+    int32_t limit;     /* number of inputs: later ones have zero weights and are not read */
+    const void *table; /* made by fill_table; NULL: none */
 };
 
 struct resize_kernels {
     const char *name;
     /* Along rows: RESIZE_ROWS_AT_ONCE rows of RGB pixels in, as many out. Pointers may repeat. Up
-     * to RESIZE_OVERWRITE_BYTES behind a row of `out` may be overwritten. */
+     * to RESIZE_OVERWRITE_BYTES after a row of `out` may be overwritten. */
     void (*rows)(uint8_t *const *out, const uint8_t *const *in, const struct resize_axis *axis);
     /* Across rows: one output row of size_bytes from axis->used rows that begin at `in`, of which
-     * rows from row_count on do not exist and have zero weights. row_count is at least 1. One
-     * weight more than those used is there, and is zero. */
+     * only the first row_count, at least 1, exist; the others have zero weights. The weights are
+     * followed by one that is zero. */
     void (*column)(uint8_t *out,
                    const uint8_t *in,
                    size_t stride_bytes,
@@ -48,27 +47,27 @@ struct resize_kernels {
                    size_t size_bytes,
                    const int16_t *weights,
                    const struct resize_axis *axis);
-    /* Optional, both or none: a table that `rows` takes of its axis, aligned to 64 bytes.
+    /* Optional, both or none: a table that `rows` uses for its axis, aligned to 64 bytes.
      * fill_table returns whether there is one for this axis. */
     size_t (*table_bytes)(int32_t count, int32_t taps);
     bool (*fill_table)(void *table, const struct resize_axis *axis);
     /* Whether `rows` reads whole windows of axis->taps pixels, and up to RESIZE_OVERREAD_BYTES
-     * behind one, instead of minding axis->limit. */
+     * after one, regardless of axis->limit. */
     bool reads_windows;
 };
 
 const struct resize_kernels *resize_kernels_plain(void);
 const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
 const struct resize_kernels *resize_kernels_avx512(void); /* needs VBMI and VNNI; NULL elsewhere */
-const struct resize_kernels *resize_kernels_neon(void);   /* NULL but on aarch64 */
+const struct resize_kernels *resize_kernels_neon(void);   /* NULL except on aarch64 */
 
 enum { RESIZE_KERNELS_MAX = 4 };
 
-/* Those that this CPU has, plain first and the fastest last; returns how many. */
+/* The sets that this CPU supports, plain first and the fastest last; returns how many. */
 int resize_kernels_available(const struct resize_kernels *out[RESIZE_KERNELS_MAX]);
 const struct resize_kernels *resize_kernels_fastest(void);
 
-/* Makes s->data at least this large; what it held is lost. Returns OK or NOMEM. */
+/* Makes s->data at least this large; its contents are lost. Returns OK or NOMEM. */
 enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err);
 
 /* resize_image with a chosen set of loops. */

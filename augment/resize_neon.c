@@ -1,5 +1,5 @@
 /*
- * The loops of resize for aarch64: the integers of the plain loops, four sums at a time. Along a
+ * resize_neon: the integer arithmetic of the plain loops on aarch64, four sums at a time. Along a
  * row a tap is one pixel, whose four bytes (the last belongs to the next pixel) are widened and
  * multiplied by its weight; across rows a register holds 16 bytes.
  */
@@ -92,7 +92,7 @@ static void neon_column(uint8_t *out,
         vst1q_u8(out + x, column_16(in + x, stride_bytes, rows, weights, axis->bits));
     }
     if (x < size_bytes && size_bytes >= VECTOR_BYTES) {
-        /* The rest, as the last whole vector: some bytes are made twice. */
+        /* The remainder, as the last whole vector: some bytes are computed twice. */
         x = size_bytes - VECTOR_BYTES;
         vst1q_u8(out + x, column_16(in + x, stride_bytes, rows, weights, axis->bits));
     } else if (x < size_bytes) {

@@ -1,5 +1,5 @@
 /*
- * SimCLR's colour jitter, gray and blur: the draws, and their order on the pixels.
+ * simclr: draws SimCLR's colour jitter, gray and blur, and applies them.
  */
 #include "augment/simclr.h"
 

@@ -1,10 +1,10 @@
 /*
- * simclr: what SimCLR does to a view after crop and flip: colour jitter, gray, blur, each with its
- * probability. The two views of a sample are drawn apart.
+ * simclr: SimCLR's steps after crop and flip: colour jitter, gray, blur, each with its own
+ * probability. The two views of a sample are drawn independently.
  *
- * As in torchvision: the four steps of the jitter come in random order, with brightness, contrast
- * and saturation by factors uniform in [1 - s, 1 + s] (not below 0) and hue by a share of the
- * circle uniform in [-s, s]; the blur has an odd number of taps and reflects the picture at its
+ * As in torchvision: the four steps of the jitter come in random order. Brightness, contrast and
+ * saturation change by factors uniform in [1 - s, 1 + s] (not below 0), and hue by a fraction of
+ * the circle uniform in [-s, s]. The blur has an odd number of taps and reflects the picture at its
  * border.
  *
  * Threading : pure functions of their arguments and the state of the generator.
@@ -37,12 +37,12 @@ struct simclr_options {
     double blur_probability;                 /* [0, 1]; 0.5 */
     double blur_sigma_min_px;                /* 0 < min <= max; 0.1 */
     double blur_sigma_max_px;                /* 2 */
-    double blur_share; /* of the result's side that the blur's taps span, (0, 1]; 0.1: 25 of 256 */
+    double blur_share; /* taps of the blur over the side of the result, (0, 1]; 0.1: 25 of 256 */
 };
 
 void simclr_options_default(struct simclr_options *opt);
 
-/* What was drawn for one view. */
+/* The draws for one view. */
 struct simclr_draws {
     bool jitter, gray, blur;
     uint8_t order[SIMCLR_JITTER_COUNT]; /* a permutation of enum simclr_jitter */
@@ -51,7 +51,7 @@ struct simclr_draws {
     double sigma_px;
 };
 
-/* All are drawn, in the order of the fields, also where they do not come to be used. */
+/* Draws all fields in their order, even those that are not used. */
 void simclr_draw(struct simclr_draws *out, const struct simclr_options *opt, struct rng *rng);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /*
- * steps_internal: how the pipeline applies what randaugment and simclr have drawn.
+ * steps_internal: applies the steps that randaugment and simclr have drawn.
  */
 #ifndef AUGMENT_STEPS_INTERNAL_H
 #define AUGMENT_STEPS_INTERNAL_H
@@ -14,13 +14,13 @@
 bool randaugment_is_noop(const struct randaugment_step *s);
 bool randaugment_works_in_place(const struct randaugment_step *s);
 
-/* out is in where the step works in place, and may not be where it does not. */
+/* Where the step works in place, out must be in; elsewhere they must not overlap. */
 void randaugment_apply(const struct randaugment_step *s,
                        const struct op_loops *loops,
                        const struct image_view *out,
                        const struct image_view *in);
 
-/* Half the taps, rounded down, of the blur of a picture of this side. */
+/* Half the number of taps, rounded down, of the blur of a picture of this side. */
 int32_t simclr_blur_radius(const struct simclr_options *opt, int32_t size_px);
 
 /* In place. Returns OK or NOMEM. */
