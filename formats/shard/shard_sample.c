@@ -101,18 +101,6 @@ static bool take_key(struct shard_reader *r) {
     return shard_key_is_valid(r->key);
 }
 
-/* Eleven octal digits and a NUL. */
-static bool header_size(const uint8_t *header, uint64_t *out) {
-    *out = 0;
-    for (size_t i = 124; i < 135; i++) {
-        if (header[i] < '0' || header[i] > '7') {
-            return false;
-        }
-        *out = *out * 8 + (uint64_t)(header[i] - '0');
-    }
-    return true;
-}
-
 /* The member at c's position: false, with the cursor unchanged, when it is not this one. */
 static bool take_member(struct cursor *c,
                         struct shard_text *body,
@@ -125,7 +113,7 @@ static bool take_member(struct cursor *c,
     uint64_t size = 0;
     struct cursor at = *c;
     const uint8_t *header = cursor_take(&at, TAR_BLOCK_BYTES);
-    if (!header || !header_size(header, &size)) {
+    if (!header || !tar_read_octal(&size, header + TAR_SIZE_AT, TAR_SIZE_BYTES - 1)) {
         return false;
     }
     tar_member_name(name, key, member, k, format);

@@ -12,19 +12,6 @@
 
 #include "formats/shard/shard_internal.h"
 
-enum {
-    NAME_AT = 0,
-    NAME_BYTES = 100,
-    SIZE_AT = 124,
-    SIZE_BYTES = 12,
-    SUM_AT = 148,
-    SUM_BYTES = 8,
-    TYPE_AT = 156,
-    MAGIC_AT = 257,
-    PREFIX_AT = 345,
-    PREFIX_BYTES = 155,
-};
-
 /* What the members in front of a member have said about it. */
 struct announced {
     const char *name; /* NULL: nothing */
@@ -64,18 +51,19 @@ static bool read_number(const uint8_t *field, size_t size_bytes, uint64_t *out) 
     return i > digits && (i == size_bytes || field[i] == ' ' || field[i] == '\0');
 }
 
-/* Old tars summed up signed bytes. */
+/* Some old tars sum signed bytes: 256 less for each byte above 127. */
 static bool sum_is_right(const uint8_t *header) {
-    uint64_t want = 0;
-    uint64_t sum = 0;
-    int64_t signed_sum = 0;
-    for (size_t i = 0; i < TAR_BLOCK_BYTES; i++) {
-        uint8_t v = i >= SUM_AT && i < SUM_AT + SUM_BYTES ? ' ' : header[i];
-        sum += v;
-        signed_sum += (int8_t)v;
+    uint64_t stored = 0;
+    uint32_t sum = tar_header_sum(header);
+    if (!read_number(header + TAR_SUM_AT, TAR_SUM_BYTES, &stored)) {
+        return false;
     }
-    return read_number(header + SUM_AT, SUM_BYTES, &want) &&
-           (want == sum || (signed_sum >= 0 && want == (uint64_t)signed_sum));
+    int64_t signed_sum = sum;
+    for (size_t i = 0; i < TAR_BLOCK_BYTES; i++) {
+        bool in_sum = i >= TAR_SUM_AT && i < TAR_SUM_AT + TAR_SUM_BYTES;
+        signed_sum -= !in_sum && header[i] > 127 ? 256 : 0;
+    }
+    return stored == sum || (signed_sum >= 0 && stored == (uint64_t)signed_sum);
 }
 
 static size_t text_bytes(const void *field, size_t size_bytes) {
@@ -85,13 +73,13 @@ static size_t text_bytes(const void *field, size_t size_bytes) {
 
 /* The name in the header itself. */
 static void header_name(struct tar_walk *w, const uint8_t *header, struct tar_walk_member *m) {
-    const char *name = (const char *)header + NAME_AT;
-    const char *prefix = (const char *)header + PREFIX_AT;
+    const char *name = (const char *)header;
+    const char *prefix = (const char *)header + TAR_PREFIX_AT;
     size_t prefix_bytes = 0;
     m->name = name;
-    m->name_bytes = text_bytes(name, NAME_BYTES);
-    if (memcmp(header + MAGIC_AT, "ustar", 6) == 0) { /* with the NUL: GNU's has a space */
-        prefix_bytes = text_bytes(prefix, PREFIX_BYTES);
+    m->name_bytes = text_bytes(name, TAR_NAME_BYTES);
+    if (memcmp(header + TAR_MAGIC_AT, "ustar", 6) == 0) { /* with the NUL: GNU's has a space */
+        prefix_bytes = text_bytes(prefix, TAR_PREFIX_BYTES);
     }
     if (prefix_bytes > 0) {
         memcpy(w->joined, prefix, prefix_bytes);
@@ -181,10 +169,10 @@ enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struc
         if (w->size_bytes - w->at < TAR_BLOCK_BYTES || !sum_is_right(header)) {
             return bad(w, "no tar header", err);
         }
-        if (!read_number(header + SIZE_AT, SIZE_BYTES, &size)) {
+        if (!read_number(header + TAR_SIZE_AT, TAR_SIZE_BYTES, &size)) {
             return bad(w, "a tar header without a size", err);
         }
-        uint8_t type = header[TYPE_AT];
+        uint8_t type = header[TAR_TYPE_AT];
         bool extra = is_announcement(type);
         bool plain = type == '0' || type == '\0' || type == '7';
         size = a.has_size && !extra ? a.size : size;

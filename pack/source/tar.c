@@ -1,11 +1,11 @@
 /*
- * A window over the file, in which headers are looked at in place:
+ * Reads a tar through a window over the file. Headers are parsed in the window:
  *
  *     | read already | at ........ window_end |   not read yet
  *                      header, body, padding
  *
- * Bodies are copied out of the window; what of a large one is behind it goes straight to where it
- * is wanted. Behind a jump windows begin small, as the next may follow at once.
+ * Bodies are copied out of the window. The part of a large body after the window is read directly
+ * into the caller's buffer. After a jump the window starts small, because another jump may follow.
  */
 #include "pack/source/tar_internal.h"
 
@@ -19,14 +19,6 @@
 enum {
     WINDOW_BYTES = 256 << 10,
     FIRST_BYTES = 8 << 10,
-    NAME_BYTES = 100,
-    SIZE_AT = 124,
-    SIZE_DIGITS = 11,
-    SUM_AT = 148,
-    SUM_BYTES = 8,
-    TYPE_AT = 156,
-    MAGIC_AT = 257,
-    TAIL_AT = 345, /* prefix of the name, GNU's sparse map */
 };
 
 struct source_tar {
@@ -35,11 +27,11 @@ struct source_tar {
     uint64_t size_bytes;
     uint64_t window_offset; /* of its first byte in the file */
     size_t window_bytes;
-    size_t step_bytes;  /* to read next */
-    uint64_t at;        /* the next byte to look at */
-    uint64_t body_left; /* of the member at hand */
+    size_t step_bytes;  /* of the next read */
+    uint64_t at;        /* next byte to parse */
+    uint64_t body_left; /* of the current member */
     uint64_t header_offset;
-    char name[NAME_BYTES + 1];
+    char name[TAR_NAME_BYTES + 1];
     uint8_t window[WINDOW_BYTES];
 };
 
@@ -79,7 +71,7 @@ static const uint8_t *here(const struct source_tar *t) {
     return t->window + (t->at - t->window_offset);
 }
 
-/* Reads on until the window holds `wanted` bytes from `at` on, or the file ends. */
+/* Reads until the window holds `wanted` bytes from `at` on, or the file ends. */
 static enum status fill(struct source_tar *t, size_t wanted, struct error *err) {
     size_t kept = in_window(t);
     if (kept >= wanted) {
@@ -107,31 +99,17 @@ static bool is_zero(const uint8_t *p, size_t size_bytes) {
     return p[0] == 0 && memcmp(p, p + 1, size_bytes - 1) == 0;
 }
 
-/* Digits of base 8, all of them, and behind them a NUL or a space. */
-static bool read_octal(const uint8_t *field, int digits, uint64_t *out) {
-    *out = 0;
-    for (int i = 0; i < digits; i++) {
-        if (field[i] < '0' || field[i] > '7') {
-            return false;
-        }
-        *out = *out << 3 | (uint64_t)(field[i] - '0');
-    }
-    return field[digits] == '\0' || field[digits] == ' ';
+/* Octal digits followed by a NUL or a space. */
+static bool read_octal(const uint8_t *field, size_t digits, uint64_t *out) {
+    return tar_read_octal(out, field, digits) && (field[digits] == '\0' || field[digits] == ' ');
 }
 
 static bool sum_is_right(const uint8_t *header) {
     uint64_t stored = 0;
-    uint32_t sum = SUM_BYTES * ' ';
-    for (size_t i = 0; i < TAR_BLOCK_BYTES; i++) {
-        sum += header[i];
-    }
-    for (size_t i = SUM_AT; i < SUM_AT + SUM_BYTES; i++) {
-        sum -= header[i];
-    }
-    return read_octal(header + SUM_AT, 6, &stored) && stored == sum;
+    return read_octal(header + TAR_SUM_AT, 6, &stored) && stored == tar_header_sum(header);
 }
 
-/* Digits of base 8 and nothing behind them; or, where it may be, nothing at all. */
+/* Octal digits padded with NULs or spaces; an empty field where that is allowed. */
 static bool is_number(const uint8_t *field, size_t size_bytes, bool may_be_empty) {
     size_t i = 0;
     while (i < size_bytes && field[i] >= '0' && field[i] <= '7') {
@@ -144,32 +122,33 @@ static bool is_number(const uint8_t *field, size_t size_bytes, bool may_be_empty
     return good;
 }
 
-/* What nobody here asks for, but libarchive looks at to tell whether it is a tar. */
-static bool has_sound_numbers(const uint8_t *header) {
-    enum { MODE_AT = 100, UID_AT = 108, GID_AT = 116, TIME_AT = 136, DEVICES_AT = 329, BYTES = 8 };
-    return is_number(header + MODE_AT, BYTES, false) && is_number(header + UID_AT, BYTES, false) &&
-           is_number(header + GID_AT, BYTES, false) &&
-           is_number(header + SUM_AT, SUM_BYTES, false) &&
-           is_number(header + TIME_AT, SIZE_DIGITS + 1, false) &&
-           is_number(header + DEVICES_AT, BYTES, true) &&
-           is_number(header + DEVICES_AT + BYTES, BYTES, true);
+/* Fields that are not used here, but by which libarchive decides whether this is a tar. */
+static bool has_valid_numbers(const uint8_t *header) {
+    return is_number(header + TAR_MODE_AT, TAR_ID_BYTES, false) &&
+           is_number(header + TAR_UID_AT, TAR_ID_BYTES, false) &&
+           is_number(header + TAR_GID_AT, TAR_ID_BYTES, false) &&
+           is_number(header + TAR_SUM_AT, TAR_SUM_BYTES, false) &&
+           is_number(header + TAR_MTIME_AT, TAR_MTIME_BYTES, false) &&
+           is_number(header + TAR_DEVICES_AT, TAR_ID_BYTES, true) &&
+           is_number(header + TAR_DEVICES_AT + TAR_ID_BYTES, TAR_ID_BYTES, true);
 }
 
-/* The kind, '0', '5' or 'x', and the size of a header that is read here; false for others. */
+/* Type ('0', '5' or 'x') and size of a header that this reader supports; false for others. */
 static bool read_header(const uint8_t *header, uint8_t *type, uint64_t *size_bytes) {
-    const uint8_t *magic = header + MAGIC_AT;
-    *type = header[TYPE_AT];
-    return (memcmp(magic, "ustar\00000", 8) == 0 || memcmp(magic, "ustar  ", 8) == 0) &&
-           is_zero(header + TAIL_AT, TAR_BLOCK_BYTES - TAIL_AT) &&
+    const uint8_t *magic = header + TAR_MAGIC_AT;
+    *type = header[TAR_TYPE_AT];
+    return (memcmp(magic, "ustar\00000", TAR_MAGIC_BYTES) == 0 ||
+            memcmp(magic, "ustar  ", TAR_MAGIC_BYTES) == 0) &&
+           is_zero(header + TAR_PREFIX_AT, TAR_BLOCK_BYTES - TAR_PREFIX_AT) &&
            (*type == '0' || *type == 'x' || *type == '5') &&
-           read_octal(header + SIZE_AT, SIZE_DIGITS, size_bytes) && has_sound_numbers(header) &&
-           sum_is_right(header);
+           read_octal(header + TAR_SIZE_AT, TAR_SIZE_BYTES - 1, size_bytes) &&
+           has_valid_numbers(header) && sum_is_right(header);
 }
 
-/* Printable ASCII that does not end like a folder; into t->name. */
+/* Copies the name to t->name; false unless it is printable ASCII without a folder's final slash. */
 static bool read_name(struct source_tar *t, const uint8_t *header, uint8_t type) {
     size_t n = 0;
-    for (; n < NAME_BYTES && header[n] != '\0'; n++) {
+    for (; n < TAR_NAME_BYTES && header[n] != '\0'; n++) {
         if (header[n] < ' ' || header[n] > '~') {
             return false;
         }
@@ -182,10 +161,10 @@ static bool read_name(struct source_tar *t, const uint8_t *header, uint8_t type)
     return true;
 }
 
-/* Whether records of pax, "27 mtime=1700000000.25\n" and so on, are all about what nobody here asks
- * for. */
-static bool is_idle_pax(const uint8_t *text, size_t size_bytes) {
-    static const char *const idle[] = {
+/* Whether all pax records, "27 mtime=1700000000.25\n" and so on, set fields that are not used here.
+ */
+static bool is_unused_pax(const uint8_t *text, size_t size_bytes) {
+    static const char *const unused[] = {
         "mtime=", "atime=", "ctime=", "uid=", "gid=", "uname=", "gname="};
     size_t at = 0;
     while (at < size_bytes) {
@@ -201,8 +180,8 @@ static bool is_idle_pax(const uint8_t *text, size_t size_bytes) {
             return false;
         }
         bool known = false;
-        for (size_t i = 0; i < sizeof(idle) / sizeof(idle[0]); i++) {
-            known = known || strncmp(key, idle[i], strlen(idle[i])) == 0;
+        for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++) {
+            known = known || strncmp(key, unused[i], strlen(unused[i])) == 0;
         }
         if (!known || memchr(key, '\n', record - digits - 2) != NULL ||
             memchr(key, '\0', record - digits - 2) != NULL) {
@@ -213,9 +192,10 @@ static bool is_idle_pax(const uint8_t *text, size_t size_bytes) {
     return true;
 }
 
-/* The header behind the pax header at `at`, in the window; NULL when either is for others. */
+/* Skips the pax header at `at` and finds the header after it in the window; NULL if either is not
+ * supported here. */
 static enum status
-pass_pax(struct source_tar *t, uint64_t pax_bytes, const uint8_t **header, struct error *err) {
+skip_pax(struct source_tar *t, uint64_t pax_bytes, const uint8_t **header, struct error *err) {
     enum { MAX_PAX_BYTES = 4 * TAR_BLOCK_BYTES };
     *header = NULL;
     if (pax_bytes == 0 || pax_bytes > MAX_PAX_BYTES) {
@@ -224,18 +204,19 @@ pass_pax(struct source_tar *t, uint64_t pax_bytes, const uint8_t **header, struc
     size_t before = TAR_BLOCK_BYTES + (size_t)pax_bytes + tar_padding(pax_bytes);
     TRY(fill(t, before + TAR_BLOCK_BYTES, err));
     if (in_window(t) >= before + TAR_BLOCK_BYTES &&
-        is_idle_pax(here(t) + TAR_BLOCK_BYTES, (size_t)pax_bytes)) {
+        is_unused_pax(here(t) + TAR_BLOCK_BYTES, (size_t)pax_bytes)) {
         *header = here(t) + before;
         t->at += before;
     }
     return STATUS_OK;
 }
 
-/* UNSUPPORTED, and `at` where it was. */
-static enum status leave(struct source_tar *t, struct error *err) {
+/* UNSUPPORTED; `at` returns to the header. */
+static enum status unsupported(struct source_tar *t, struct error *err) {
     t->at = t->header_offset;
-    return error_set(err, STATUS_UNSUPPORTED, "%s: a header at byte %llu that is not read here",
-                     t->path, (unsigned long long)t->at);
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s: a header at byte %llu that this reader does not support", t->path,
+                     (unsigned long long)t->at);
 }
 
 enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err) {
@@ -255,19 +236,19 @@ enum status source_tar_next(struct source_tar *t, struct source_member *out, str
         return STATUS_END;
     }
     if (got < TAR_BLOCK_BYTES || !read_header(header, &type, &size_bytes)) {
-        return leave(t, err);
+        return unsupported(t, err);
     }
     if (type == 'x') {
-        TRY(pass_pax(t, size_bytes, &header, err));
+        TRY(skip_pax(t, size_bytes, &header, err));
         if (!header || !read_header(header, &type, &size_bytes) || type == 'x') {
-            return leave(t, err);
+            return unsupported(t, err);
         }
     }
     uint64_t body = t->at + TAR_BLOCK_BYTES;
     if (!read_name(t, header, type) || (type == '5' && size_bytes > 0) || body > t->size_bytes ||
         size_bytes > t->size_bytes - body ||
         tar_padding(size_bytes) > t->size_bytes - body - size_bytes) {
-        return leave(t, err);
+        return unsupported(t, err);
     }
     t->at = body;
     t->body_left = size_bytes;
@@ -297,7 +278,7 @@ enum status source_tar_read(struct source_tar *t,
         size_t piece = 0;
         if (in_window(t) == 0 && left >= WINDOW_BYTES) {
             TRY(read_at(t, (uint8_t *)out + done, left, t->at, &piece, err));
-            t->window_offset = t->at + piece; /* it is empty and stands behind */
+            t->window_offset = t->at + piece; /* empty, at the next byte */
             t->window_bytes = 0;
         } else {
             TRY(fill(t, 1, err));
@@ -336,7 +317,7 @@ enum status source_tar_open(struct source_tar **out,
     enum status s = fill(t, TAR_BLOCK_BYTES, err);
     if (s == STATUS_OK &&
         (in_window(t) < TAR_BLOCK_BYTES || !read_header(t->window, &type, &body_bytes))) {
-        s = leave(t, err);
+        s = unsupported(t, err);
     }
     if (s != STATUS_OK) {
         free(t);

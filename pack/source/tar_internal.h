@@ -1,12 +1,17 @@
 /*
- * source_tar: the plain majority of tars: regular files and folders with short ASCII names, as GNU
- * tar, bsdtar, Python and WebDataset write them, in a file that can be read anywhere. libarchive
- * reads them as well, at four times the cost. Whatever else comes is left to it, from that header
- * on.
+ * source_tar: a fast reader for most tars: regular files and folders with short ASCII names, as GNU
+ * tar, bsdtar, Python and WebDataset write them, in a file that supports pread. From the first
+ * header that it does not support, libarchive reads the rest.
+ *
+ * libarchive reads these tars too, but reading a row of three members takes it 10.5 us instead of
+ * 5.4 (bench_source). Packing 1.2 GB of 14 KB pictures with `ccpack --no-check` on two threads
+ * takes 1.12 to 1.18 times as long with libarchive alone (median of four series of 9 or 11 rounds,
+ * in turn with cp). That would miss the goal of 0.8 of the speed of cp, which this reader meets
+ * with 0.82 to 0.92 (BENCHMARKS.md). With `--container tar` the two are equal within noise.
  *
  * Threading : one owner.
- * Ownership : the file stays the caller's and is read with pread; a member's name lives until the
- *             next call.
+ * Ownership : the caller keeps the file, which is read with pread. A member's name is valid until
+ *             the next call.
  * Untrusted : every byte. A body that a header promises lies within the file.
  */
 #ifndef PACK_SOURCE_TAR_INTERNAL_H
@@ -16,8 +21,8 @@
 
 struct source_tar;
 
-/* A file of size_bytes bytes. Returns OK; UNSUPPORTED when its first header is none that is read
- * here; NOMEM or IO. */
+/* Opens a file of size_bytes bytes. Returns OK; UNSUPPORTED if it does not support the first
+ * header; NOMEM or IO. */
 enum status source_tar_open(struct source_tar **out,
                             int fd,
                             uint64_t size_bytes,
@@ -25,14 +30,14 @@ enum status source_tar_open(struct source_tar **out,
                             struct error *err);
 void source_tar_close(struct source_tar *t); /* accepts NULL */
 
-/* The next member, passing over what is left of the one before. Returns OK; END; UNSUPPORTED when
- * the header at source_tar_offset is for others to read; or IO. */
+/* Finds the next member, skipping the rest of the current one. Returns OK; END; UNSUPPORTED if it
+ * does not support the header at source_tar_offset; or IO. */
 enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err);
 
-/* Where the last call of source_tar_next found a member, the end, or what it does not read. */
+/* Where the last call of source_tar_next found a member, the end, or an unsupported header. */
 uint64_t source_tar_offset(const struct source_tar *t);
 
-/* Up to size_bytes of what is left of the member's body. Returns OK, IO, or CORRUPT when the file
+/* Reads up to size_bytes of the rest of the member's body. Returns OK, IO, or CORRUPT if the file
  * has become shorter. */
 enum status
 source_tar_read(struct source_tar *t, void *out, size_t size_bytes, size_t *got, struct error *err);

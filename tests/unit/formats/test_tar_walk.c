@@ -132,6 +132,42 @@ TEST(names_of_every_form) {
     assert_end(&w);
 }
 
+/* SHARD_FORMAT.md, section 2.7: the latest name before a member counts, and one "./" goes. */
+TEST(the_latest_long_name_counts) {
+    static struct tar t;
+    struct tar_walk w;
+    put_file(&t, "././@LongLink", 'L', "gnu first");
+    put_file(&t, "pax", 'x', "12 path=pax\n");
+    put_file(&t, "short", '0', "1");
+    put_file(&t, "pax", 'x', "12 path=pax\n");
+    put_file(&t, "././@LongLink", 'L', "./gnu");
+    put_file(&t, "short", '0', "2");
+    put_file(&t, "pax", 'x', "11 path=ab\n11 path=cd\n");
+    put_file(&t, "short", '0', "3");
+    put_file(&t, "././a.jpg", '0', "4");
+    put_file(&t, "/./a.jpg", '0', "5");
+    tar_walk_init(&w, t.data, t.size_bytes);
+    assert_member(&w, "pax", "1");
+    assert_member(&w, "gnu", "2");
+    assert_member(&w, "cd", "3");
+    assert_member(&w, "./a.jpg", "4");
+    assert_member(&w, "/./a.jpg", "5");
+    assert_end(&w);
+}
+
+TEST(checksums_of_signed_bytes_are_accepted) {
+    static struct tar t;
+    struct tar_walk w;
+    struct tar_walk_member m;
+    uint8_t *header = put_header(&t, "caf\xc3\xa9", '0', 0);
+    snprintf((char *)header + 148, 8, "%06o", tar_header_sum(header) - 2 * 256);
+    tar_walk_init(&w, t.data, t.size_bytes);
+    assert_ok(tar_walk_next(&w, &m, &err), err);
+    snprintf((char *)header + 148, 8, "%06o", tar_header_sum(header) - 256);
+    tar_walk_init(&w, t.data, t.size_bytes);
+    assert_status(tar_walk_next(&w, &m, &err), STATUS_CORRUPT, err);
+}
+
 TEST(sizes_of_every_form) {
     static struct tar t;
     struct tar_walk w;
