@@ -2,13 +2,15 @@
  * The options of a run: what they are without being given, how they are written as text, and the
  * list of those that shape the bytes, by which a run that goes on is compared with the one before.
  */
+#include "pack/options_internal.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/image/image_codec.h"
-#include "pack/pack_internal.h"
+#include "formats/shard/shard_writer.h"
 
 void pack_options_default(struct pack_options *opt) {
     *opt = (struct pack_options){

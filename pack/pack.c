@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-#include "pack/pack_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/directory_internal.h"
+#include "pack/run/ring_internal.h"
 
 /* Whether what came before the end of the run is kept, as a dataset where there are samples, and as
  * the list of rejects: it was the input that failed, or somebody who stopped it. An append leaves
@@ -22,7 +24,7 @@ static enum status pack_rows(struct pack_plan *p, struct pack_summary *out, stru
     if (s == STATUS_OK) {
         s = pack_ring_run(&c, err);
         if (s == STATUS_OK) {
-            s = pack_commit_judge(&c, err);
+            s = pack_judge(c.opt, out, err);
         }
         if (s == STATUS_OK) {
             s = pack_commit_finish(&c, false, err);

@@ -21,6 +21,8 @@
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
 #include "pack/index/index_tar_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/rejects_internal.h"
 
 enum { WAIT_MS = 100, AHEAD_PER_JOB = 4 };
 
@@ -32,7 +34,7 @@ struct run {
     struct file *lock; /* of the tars' folder; NULL: it cannot be locked */
     size_t written;    /* tars of which there may be a temporary index */
     uint64_t total_bytes;
-    struct pack_gate gate;
+    struct pack_budget budget;
     struct index_tar_counts counts;
     atomic_bool stop; /* alone, so any order will do */
 
@@ -228,7 +230,7 @@ static void *thread_main(void *cookie) {
 
 static enum status start_thread(struct run *r, struct thread *t, struct error *err) {
     t->run = r;
-    TRY(index_tar_worker_init(&t->worker, &r->opt, &r->gate, err));
+    TRY(index_tar_worker_init(&t->worker, &r->opt, &r->budget, err));
     t->worker.counts = &r->counts;
     t->worker.stop = must_stop;
     t->worker.stop_cookie = r;
@@ -497,7 +499,7 @@ static void withdraw(struct run *r, enum status s) {
     }
     bool named = s == STATUS_CORRUPT && r->summary->rejected > 0;
     if ((!named || pack_rejects_publish(&r->rejects, NULL) != STATUS_OK) &&
-        path_join(path, sizeof(path), r->opt.directory, PACK_REJECTS_NAME ".tmp", NULL) ==
+        path_join(path, sizeof(path), r->opt.directory, PACK_REJECTS_TEMPORARY, NULL) ==
             STATUS_OK) {
         fs->close(r->rejects.file);
         r->rejects.file = NULL;
@@ -533,7 +535,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     pthread_mutex_init(&r.mutex, NULL);
     pthread_cond_init(&r.done, NULL);
     pthread_cond_init(&r.room, NULL);
-    pack_gate_init(&r.gate, PACK_GATE_BYTES + (uint64_t)PACK_GATE_JOB_BYTES * opt->jobs);
+    pack_budget_init(&r.budget, opt->jobs);
     enum status s = run(&r, err);
     for (size_t i = 0; r.results && i < opt->source_count; i++) {
         index_tar_result_fini(&r.results[i]);
@@ -542,7 +544,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     manifest_fini(&r.manifest);
     pack_rejects_close(&r.rejects);
     opt->fs->close(r.lock);
-    pack_gate_fini(&r.gate);
+    pack_budget_fini(&r.budget);
     pthread_cond_destroy(&r.done);
     pthread_cond_destroy(&r.room);
     pthread_mutex_destroy(&r.mutex);

@@ -4,9 +4,12 @@
 #ifndef PACK_INDEX_INDEX_TAR_INTERNAL_H
 #define PACK_INDEX_INDEX_TAR_INTERNAL_H
 
+#include <stdatomic.h>
+
+#include "formats/base/json_writer.h"
 #include "formats/shard/shard_foreign.h"
 #include "pack/index/index_tar.h"
-#include "pack/pack_internal.h"
+#include "pack/run/worker_internal.h"
 
 enum { INDEX_TAR_MAX_REJECTS_BYTES = 256 << 20 }; /* of the lines of one tar */
 
@@ -44,7 +47,7 @@ struct index_tar_worker {
 /* `opt` are those of index_tar_run, with container tar. Returns OK or NOMEM. */
 enum status index_tar_worker_init(struct index_tar_worker *w,
                                   const struct pack_options *opt,
-                                  struct pack_gate *gate,
+                                  struct pack_budget *budget,
                                   struct error *err);
 void index_tar_worker_fini(struct index_tar_worker *w);
 

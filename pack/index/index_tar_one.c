@@ -11,6 +11,7 @@
 
 #include "formats/base/hash.h"
 #include "pack/index/index_tar_internal.h"
+#include "pack/run/rejects_internal.h"
 
 /* A tar being read. */
 struct reading {
@@ -31,14 +32,14 @@ void index_tar_result_fini(struct index_tar_result *r) {
 
 enum status index_tar_worker_init(struct index_tar_worker *w,
                                   const struct pack_options *opt,
-                                  struct pack_gate *gate,
+                                  struct pack_budget *budget,
                                   struct error *err) {
     memset(w, 0, sizeof(*w));
     w->opt = opt;
     pack_item_init(&w->item);
     byte_buffer_init(&w->members, SHARD_MAX_FRAME_BYTES);
     json_writer_init(&w->line, 0);
-    return pack_worker_create(&w->packer, opt, gate, NULL, err);
+    return pack_worker_create(&w->packer, opt, budget, NULL, err);
 }
 
 void index_tar_worker_fini(struct index_tar_worker *w) {

@@ -10,13 +10,15 @@
  * Head and begin are written atomically. A shard's line is on the disk after the shard and the
  * rejects before it, so what a line speaks of is there.
  */
+#include "pack/journal/journal_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "formats/base/hash.h"
-#include "pack/pack_internal.h"
+#include "pack/options_internal.h"
 
 /* {"xxh64":"0123456789abcdef","line":{...}} */
 enum status pack_journal_wrap(struct byte_buffer *out,
@@ -110,19 +112,23 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
     return s;
 }
 
-enum status pack_journal_begin(struct pack_plan *p, struct error *err) {
+enum status pack_journal_begin(const struct file_system *fs,
+                               const char *directory,
+                               const struct byte_buffer *head,
+                               struct pack_plan *p,
+                               struct error *err) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text;
     byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
-    TRY(path_join(path, sizeof(path), p->opt->directory, PACK_JOURNAL_NAME, err));
-    enum status s = pack_journal_wrap(&text, p->head.data, p->head.size_bytes, err);
-    if (s == STATUS_OK) {
+    TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
+    enum status s = pack_journal_wrap(&text, head->data, head->size_bytes, err);
+    if (s == STATUS_OK && p) {
         s = put_begin(&text, p, err);
+        p->journal_bytes = text.size_bytes;
     }
     if (s == STATUS_OK) {
-        s = file_write_atomic(p->opt->fs, path, text.data, text.size_bytes, err);
+        s = file_write_atomic(fs, path, text.data, text.size_bytes, err);
     }
-    p->journal_bytes = text.size_bytes;
     byte_buffer_fini(&text);
     return s;
 }

@@ -3,6 +3,8 @@
  * whole line is the rest of one that was being written. A damaged line before whole ones is no
  * accident of a kill, and ends the attempt.
  */
+#include "pack/journal/journal_internal.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,8 @@
 #include "formats/base/checked.h"
 #include "formats/base/hash.h"
 #include "formats/json/json_reader.h"
-#include "pack/pack_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/directory_internal.h"
 
 enum { FRONT_BYTES = 35, BACK_BYTES = 1 }; /* of a line, around its JSON */
 
@@ -183,7 +186,7 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
         if (!good) {
             return damaged(r, "the rows of a source");
         }
-        pack_part_cut(p);
+        pack_part_locate(p);
     }
     if (!p->opt->append) { /* the dataset itself names them */
         TRY(take_classes(r, json_value_get(root, "classes")));
@@ -403,8 +406,7 @@ enum status pack_journal_compare(struct pack_plan *p, struct error *err) {
 enum status pack_journal_has_head(bool *out,
                                   const struct file_system *fs,
                                   const char *directory,
-                                  const uint8_t *head,
-                                  size_t head_bytes,
+                                  const struct byte_buffer *head,
                                   struct error *err) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text = {0};
@@ -412,7 +414,7 @@ enum status pack_journal_has_head(bool *out,
     size_t json_bytes = 0;
     *out = false;
     TRY(read_head(&text, &json, &json_bytes, path, fs, directory, err));
-    *out = json_bytes == head_bytes && memcmp(json, head, head_bytes) == 0;
+    *out = json_bytes == head->size_bytes && memcmp(json, head->data, json_bytes) == 0;
     byte_buffer_fini(&text);
     return STATUS_OK;
 }

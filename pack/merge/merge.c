@@ -18,7 +18,11 @@
 
 #include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
+#include "pack/journal/journal_internal.h"
 #include "pack/merge/merge_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/directory_internal.h"
+#include "pack/run/rejects_internal.h"
 
 enum { COPY_BYTES = 1 << 20 };
 
@@ -84,8 +88,7 @@ static enum status look(struct merge *m, const struct pack_contents *c, struct e
         m->tars = m->tars || kind.tars;
     }
     if (strcmp(kind.name, "merge") == 0) {
-        TRY(pack_journal_has_head(&equal, m->fs, directory, m->head.out.data,
-                                  m->head.out.size_bytes, err));
+        TRY(pack_journal_has_head(&equal, m->fs, directory, &m->head.out, err));
         if (!equal && !m->opt->overwrite) {
             return refuse(m, "holds the beginning of a merge of other parts", err);
         }
@@ -132,8 +135,6 @@ static enum status check_directory(struct merge *m, struct error *err) {
 
 static enum status prepare_directory(struct merge *m, struct error *err) {
     const char *directory = m->opt->directory;
-    struct byte_buffer text;
-    char path[PATH_MAX_BYTES];
     if (m->goes_on) {
         return STATUS_OK;
     }
@@ -141,14 +142,7 @@ static enum status prepare_directory(struct merge *m, struct error *err) {
         TRY(pack_directory_make_locked(&m->lock, m->fs, directory, err));
     }
     TRY(pack_directory_clear(m->fs, directory, &m->names, m->tars, err));
-    TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
-    byte_buffer_init(&text, PACK_JOURNAL_MAX_BYTES);
-    enum status s = pack_journal_wrap(&text, m->head.out.data, m->head.out.size_bytes, err);
-    if (s == STATUS_OK) {
-        s = file_write_atomic(m->fs, path, text.data, text.size_bytes, err);
-    }
-    byte_buffer_fini(&text);
-    return s;
+    return pack_journal_begin(m->fs, directory, &m->head.out, NULL, err);
 }
 
 /* ---- files ------------------------------------------------------------------------------------
@@ -311,7 +305,7 @@ static enum status take_rejects(struct merge *m, struct error *err) {
     char temporary[PATH_MAX_BYTES];
     struct file *out = NULL;
     TRY(path_join(to, sizeof(to), m->opt->directory, PACK_REJECTS_NAME, err));
-    TRY(path_join(temporary, sizeof(temporary), m->opt->directory, PACK_REJECTS_NAME ".tmp", err));
+    TRY(path_join(temporary, sizeof(temporary), m->opt->directory, PACK_REJECTS_TEMPORARY, err));
     TRY(m->fs->open(m->fs->context, &out, temporary, FILE_REPLACE, err));
     enum status s = STATUS_OK;
     for (size_t i = 0; s == STATUS_OK && i < m->opt->part_count; i++) {

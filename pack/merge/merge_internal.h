@@ -4,8 +4,9 @@
 #ifndef PACK_MERGE_MERGE_INTERNAL_H
 #define PACK_MERGE_MERGE_INTERNAL_H
 
+#include "formats/base/json_writer.h"
+#include "formats/dataset/manifest.h"
 #include "pack/merge/merge.h"
-#include "pack/pack_internal.h"
 
 struct merge_part {
     const char *directory;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "pack/merge/merge_internal.h"
+#include "pack/options_internal.h"
 
 static enum status read_part(struct merge *m, struct merge_part *part, struct error *err) {
     struct error ignored;

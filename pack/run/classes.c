@@ -3,11 +3,12 @@
  * names that it has already, then those of the sources in the order in which they come; a name that
  * two sources share is one class.
  */
+#include "pack/run/classes_internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/hash.h"
-#include "pack/pack_internal.h"
 
 static enum status nomem(struct error *err) {
     return error_set(err, STATUS_NOMEM, "out of memory for the names of classes");

@@ -2,15 +2,17 @@
  * The ordered end of the packer: frames into shards, bad rows into rejects.jsonl, a line of the
  * journal for each shard, and dataset.json when everything else is on the disk.
  */
-#include "formats/dataset/dataset.h"
+#include "pack/run/commit_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
-#include "pack/pack_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/directory_internal.h"
 
 /* Captions of a shard are in memory until its end. */
 enum { MAX_CAPTION_BYTES = 16 << 20 };
@@ -102,7 +104,7 @@ enum status pack_commit_open(struct pack_commit *c,
     TRY(pack_rejects_open(&c->rejects, c->fs, o->directory, plan->point.rejects_bytes, o->append,
                           err));
     if (plan->start == PACK_START_NEW) {
-        TRY(pack_journal_begin(plan, err));
+        TRY(pack_journal_begin(c->fs, o->directory, &plan->head, plan, err));
     }
     TRY(pack_journal_open(&c->journal, plan, err));
     return pack_finisher_start(&c->finisher, &c->rejects, &c->journal, err);
@@ -165,10 +167,6 @@ pack_judge(const struct pack_options *o, const struct pack_summary *s, struct er
     return bad && o->on_bad == PACK_ON_BAD_SKIP ? too_many(o, s, err) : STATUS_OK;
 }
 
-enum status pack_commit_judge(const struct pack_commit *c, struct error *err) {
-    return pack_judge(c->opt, c->summary, err);
-}
-
 static enum status
 add_reject(struct pack_commit *c, const struct pack_item *item, struct error *err) {
     const struct source_row *row = &item->row;
@@ -191,7 +189,7 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     if (c->opt->max_bad.percent >= 0 && c->summary->rows < PACK_PERCENT_AFTER_ROWS) {
         return STATUS_OK;
     }
-    return pack_commit_judge(c, err);
+    return pack_judge(c->opt, c->summary, err);
 }
 
 /* ---- shards -----------------------------------------------------------------------------------
@@ -266,43 +264,11 @@ static bool takes(const struct pack_commit *c, const struct shard_frame *f) {
            shard_writer_fits(c->writer, f);
 }
 
-/* Builds the frame again where a worker was wrong about whether the key is taken: of the rows that
- * were on their way when a shard ended, or followed closely on one of the same key. */
-static enum status fit_key(struct pack_commit *c, struct pack_item *item, struct error *err) {
-    if (c->opt->ids != PACK_IDS_ROW) {
-        return STATUS_OK;
-    }
-    bool taken = pack_keys_has(&c->keys, item->key_hash);
-    if (taken == item->renamed) {
-        return STATUS_OK;
-    }
-    item->renamed = taken;
-    item->sample.key = item->key;
-    if (taken) {
-        pack_other_key(item->other_key, item->key, item->id, 0);
-        item->sample.key = item->other_key;
-    }
-    return shard_frame_build(c->builder, &item->frame, &item->sample, err);
-}
-
-/* Where another row's key is KEY-ID of this one, dashes follow. */
-static enum status add_frame(struct pack_commit *c, struct pack_item *item, struct error *err) {
-    struct error why = {0};
-    enum status s = shard_writer_add(c->writer, &item->frame, &why);
-    for (int attempt = 1; s == STATUS_EXISTS && item->renamed && attempt <= 4; attempt++) {
-        pack_other_key(item->other_key, item->key, item->id, attempt);
-        TRY(shard_frame_build(c->builder, &item->frame, &item->sample, err));
-        memset(&why, 0, sizeof(why));
-        s = shard_writer_add(c->writer, &item->frame, &why);
-    }
-    if (s != STATUS_OK) {
-        if (err) {
-            *err = why;
-        }
-        return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
-    }
-    return c->opt->ids == PACK_IDS_ROW ? pack_keys_add(&c->keys, item->frame.key_hash, err)
-                                       : STATUS_OK;
+/* Builds the frame again where the worker's choice of a key does not hold. */
+static enum status choose_key(struct pack_commit *c, struct pack_item *item, struct error *err) {
+    return pack_keys_choose(&c->keys, item)
+               ? shard_frame_build(c->builder, &item->frame, &item->sample, err)
+               : STATUS_OK;
 }
 
 static void count_dropped_json(struct pack_commit *c, const struct pack_item *item) {
@@ -355,17 +321,21 @@ static bool is_duplicate(struct pack_commit *c, struct pack_item *item) {
 static enum status add_sample(struct pack_commit *c, struct pack_item *item, struct error *err) {
     struct shard_record *record = &item->frame.record;
     TRY(check_id(c, item, err));
-    TRY(fit_key(c, item, err));
+    TRY(choose_key(c, item, err));
     if (c->writer && !takes(c, &item->frame)) {
         TRY(finish_shard(c, err));
         TRY(pack_keys_clear(&c->keys, err));
-        TRY(fit_key(c, item, err));
+        TRY(choose_key(c, item, err));
     }
     if (!c->writer) {
         TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
                               c->plan->next_number, c->opt->container, c->opt->level, err));
     }
-    TRY(add_frame(c, item, err));
+    enum status s = shard_writer_add(c->writer, &item->frame, err);
+    if (s != STATUS_OK) { /* EXISTS: rows have all the keys that this one could get */
+        return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
+    }
+    TRY(pack_keys_add(&c->keys, &item->frame, err));
     if (c->pictures) {
         TRY(pack_map_put(c->pictures, record->image_hash, record->sample_id, err));
     }
@@ -514,7 +484,7 @@ static void discard(struct pack_commit *c) {
     pack_journal_close(&c->journal);
     pack_remove(fs, directory, PACK_JOURNAL_NAME, NULL);
     if (begun) {
-        pack_remove(fs, directory, PACK_REJECTS_NAME ".tmp", NULL);
+        pack_remove(fs, directory, PACK_REJECTS_TEMPORARY, NULL);
     }
 }
 

@@ -7,13 +7,15 @@
  *     shard-NNNNNN.tar      where dataset.json or the journal says that it is the packer's:
  *                           other people call their own tars so
  */
+#include "pack/run/directory_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/dataset/dataset_tokenizer.h"
 #include "formats/tokenizer/token_cache.h"
-#include "pack/pack_internal.h"
+#include "pack/run/rejects_internal.h"
 
 enum { NUMBER_DIGITS = 6 };
 
@@ -196,14 +198,14 @@ static enum status prepare_append(struct pack_plan *p, struct error *err) {
         TRY(pack_remove(o->fs, o->directory, PACK_JOURNAL_NAME, err));
         TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
     }
-    if (is_listed(&p->names, PACK_REJECTS_NAME ".tmp")) {
-        TRY(pack_remove(o->fs, o->directory, PACK_REJECTS_NAME ".tmp", err));
+    if (is_listed(&p->names, PACK_REJECTS_TEMPORARY)) {
+        TRY(pack_remove(o->fs, o->directory, PACK_REJECTS_TEMPORARY, err));
     }
     return remove_behind(p, err);
 }
 
-enum status
-pack_directory_make(const struct file_system *fs, const char *directory, struct error *err) {
+static enum status
+make_directory(const struct file_system *fs, const char *directory, struct error *err) {
     char above[PATH_MAX_BYTES];
     char plain[PATH_MAX_BYTES];
     bool exists = false;
@@ -230,7 +232,7 @@ enum status pack_directory_make_locked(struct file **lock,
                                        const char *directory,
                                        struct error *err) {
     struct byte_buffer names = {0};
-    TRY(pack_directory_make(fs, directory, err));
+    TRY(make_directory(fs, directory, err));
     TRY(fs->lock_directory(fs->context, lock, directory, err));
     byte_buffer_init(&names, 0);
     enum status s = fs->list(fs->context, directory, &names, err);

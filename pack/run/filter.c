@@ -1,10 +1,11 @@
 /*
  * What the options ask of a picture and its captions, and the size that a picture is brought to.
  */
+#include "pack/run/filter_internal.h"
+
 #include <inttypes.h>
 
 #include "augment/resize.h"
-#include "pack/pack_internal.h"
 
 void pack_filter_captions(struct source_row *row, const struct pack_filter *f) {
     for (uint32_t i = 0; i < row->caption_count; i++) {

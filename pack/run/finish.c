@@ -3,9 +3,9 @@
  * seconds, in which the next shard can be filled. One shard at a time, in order, so that what the
  * journal speaks of is there, and no more than two shards' indexes are in memory.
  */
-#include <string.h>
+#include "pack/run/finish_internal.h"
 
-#include "pack/pack_internal.h"
+#include <string.h>
 
 /* The shard, the rejects before it, and then the line that speaks of both. */
 static enum status finish(struct pack_finisher *f, struct error *err) {

@@ -1,13 +1,15 @@
 /*
- * The keys of the shard that is being filled. The committing thread adds to them and decides by
- * them; workers look first, so that a row whose key is taken gets its other key at once and its
- * frame need not be built a second time, one after the other, on the committing thread.
+ * The keys of the shard that is being filled, as hashes: two keys with one hash, of 2^64, count as
+ * one, so that the second gets its id. Workers choose keys as well, because building frames a
+ * second time on the committing thread would take longer than all else that it does.
  */
+#include "pack/run/keys_internal.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "pack/pack_internal.h"
+#include "formats/base/hash.h"
 
 enum status pack_keys_init(struct pack_keys *k, struct error *err) {
     memset(k, 0, sizeof(*k));
@@ -24,16 +26,39 @@ void pack_keys_fini(struct pack_keys *k) {
     memset(k, 0, sizeof(*k));
 }
 
-bool pack_keys_has(struct pack_keys *k, uint64_t hash) {
-    pthread_mutex_lock(&k->mutex);
-    bool has = pack_map_get(k->hashes, hash) != PACK_MAP_NONE;
-    pthread_mutex_unlock(&k->mutex);
-    return has;
+void pack_keys_make(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, uint64_t id, int attempt) {
+    char end[32] = "";
+    if (attempt > 0) {
+        snprintf(end, sizeof(end), "-%" PRIu64 "%.*s", id, attempt - 1, "----");
+    }
+    shard_safe_key(out, key, strlen(key));
+    size_t kept = strnlen(out, SHARD_MAX_KEY_BYTES - strlen(end));
+    strcpy(out + kept, end);
 }
 
-enum status pack_keys_add(struct pack_keys *k, uint64_t hash, struct error *err) {
+static bool is_taken(struct pack_keys *k, const char *key) {
     pthread_mutex_lock(&k->mutex);
-    enum status s = pack_map_put(k->hashes, hash, 0, err);
+    bool taken = pack_map_get(k->hashes, hash64(key, strlen(key))) != PACK_MAP_NONE;
+    pthread_mutex_unlock(&k->mutex);
+    return taken;
+}
+
+bool pack_keys_choose(struct pack_keys *k, struct pack_item *item) {
+    char key[SHARD_MAX_KEY_BYTES + 1];
+    int attempt = 0;
+    pack_keys_make(key, item->row.key, item->id, attempt);
+    while (k && attempt < PACK_KEYS_LAST && is_taken(k, key)) {
+        pack_keys_make(key, item->row.key, item->id, ++attempt);
+    }
+    bool changed = strcmp(item->key, key) != 0;
+    strcpy(item->key, key);
+    item->sample.key = item->key;
+    return changed;
+}
+
+enum status pack_keys_add(struct pack_keys *k, const struct shard_frame *frame, struct error *err) {
+    pthread_mutex_lock(&k->mutex);
+    enum status s = pack_map_put(k->hashes, frame->key_hash, 0, err);
     pthread_mutex_unlock(&k->mutex);
     return s;
 }
@@ -47,12 +72,4 @@ enum status pack_keys_clear(struct pack_keys *k, struct error *err) {
     pthread_mutex_unlock(&k->mutex);
     pack_map_destroy(old);
     return STATUS_OK;
-}
-
-void pack_other_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, uint64_t id, int attempt) {
-    char end[32];
-    int end_bytes = snprintf(end, sizeof(end), "-%" PRIu64 "%.*s", id, attempt, "----");
-    size_t kept = strnlen(key, SHARD_MAX_KEY_BYTES - (size_t)end_bytes);
-    memcpy(out, key, kept);
-    memcpy(out + kept, end, (size_t)end_bytes + 1);
 }

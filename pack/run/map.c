@@ -3,10 +3,10 @@
  * in SEGMENTS tables that grow by a quarter each on its own, so that an entry takes 16 bytes and
  * the free places beside it 3 to 8, and growing never copies more than one of the tables.
  */
+#include "pack/run/map_internal.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "pack/pack_internal.h"
 
 enum { SEGMENTS = 256, FIRST_CAPACITY = 16 };
 

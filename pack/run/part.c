@@ -3,10 +3,9 @@
  * total * (K - 1) / N up to total * K / N. Every part counts all sources first, and knows all
  * classes, so that ids and labels are those of a run over everything.
  */
-#include <stdlib.h>
-#include <string.h>
+#include "pack/run/plan_internal.h"
 
-#include "pack/pack_internal.h"
+#include <stdlib.h>
 
 enum { ROWS_AT_A_TIME = 4096 };
 
@@ -26,7 +25,7 @@ static void locate(struct pack_point *out, const struct pack_plan *p, uint64_t c
     out->row = i < p->opt->source_count ? count : 0;
 }
 
-void pack_part_cut(struct pack_plan *p) {
+void pack_part_locate(struct pack_plan *p) {
     const struct pack_part *part = &p->opt->part;
     uint64_t total = 0;
     for (size_t i = 0; i < p->opt->source_count; i++) {
@@ -44,7 +43,7 @@ void pack_part_cut(struct pack_plan *p) {
 static enum status count_source(struct pack_plan *p, size_t index, struct error *err) {
     struct source *s = NULL;
     struct source_options how;
-    pack_source_options(&how, p);
+    pack_plan_source_options(&how, p);
     TRY(source_open(&s, p->opt->sources[index], &how, err));
     enum status status = pack_classes_open_source(&p->classes, s, err);
     while (status == STATUS_OK) {
@@ -68,6 +67,6 @@ enum status pack_part_find(struct pack_plan *p, struct error *err) {
     for (size_t i = 0; i < count; i++) {
         TRY(count_source(p, i, err));
     }
-    pack_part_cut(p);
+    pack_part_locate(p);
     return pack_classes_publish(&p->classes, &p->manifest, pack_classes_count(&p->classes), err);
 }

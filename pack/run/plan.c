@@ -10,12 +10,16 @@
  *
  * Nothing is changed here, so that a run that is refused leaves everything as it is.
  */
+#include "pack/run/plan_internal.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/pack_internal.h"
+#include "pack/journal/journal_internal.h"
+#include "pack/options_internal.h"
+#include "pack/run/directory_internal.h"
 
 bool pack_plan_must_stop(void *cookie) {
     const struct pack_plan *p = cookie;
@@ -23,7 +27,7 @@ bool pack_plan_must_stop(void *cookie) {
            (p->opt->interrupted && p->opt->interrupted(p->opt->cookie));
 }
 
-void pack_source_options(struct source_options *out, struct pack_plan *p) {
+void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
     const struct pack_options *o = p->opt;
     *out = (struct source_options){
         .kind = o->kind,
@@ -414,7 +418,7 @@ static enum status take_stand(struct pack_plan *p, struct error *err) {
         return STATUS_OK;
     }
     struct source_options how;
-    pack_source_options(&how, p);
+    pack_plan_source_options(&how, p);
     return source_open(&p->opened, p->opt->sources[p->point.source], &how, err);
 }
 

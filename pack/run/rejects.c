@@ -2,13 +2,11 @@
  * rejects.jsonl: one JSON object a line for each row that could not be used. While the run goes on
  * it is rejects.jsonl.tmp; under its name it is whole.
  */
+#include "pack/run/rejects_internal.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "pack/pack_internal.h"
-
-#define TEMPORARY PACK_REJECTS_NAME ".tmp"
 
 enum { COPY_BYTES = 256 << 10 };
 
@@ -38,11 +36,11 @@ static enum status copy_bytes(const struct file_system *fs,
     return s;
 }
 
-enum status pack_copy_file(const struct file_system *fs,
-                           const char *from,
-                           const char *to,
-                           uint64_t size_bytes,
-                           struct error *err) {
+static enum status copy_file(const struct file_system *fs,
+                             const char *from,
+                             const char *to,
+                             uint64_t size_bytes,
+                             struct error *err) {
     struct file *in = NULL;
     struct file *out = NULL;
     TRY(fs->open(fs->context, &in, from, FILE_READ, err));
@@ -73,13 +71,13 @@ enum status pack_rejects_open(struct pack_rejects *r,
     r->size_bytes = size_bytes;
     json_writer_init(&r->line, 0);
     TRY(path_join(path, sizeof(path), directory, PACK_REJECTS_NAME, err));
-    TRY(path_join(temporary, sizeof(temporary), directory, TEMPORARY, err));
+    TRY(path_join(temporary, sizeof(temporary), directory, PACK_REJECTS_TEMPORARY, err));
     TRY(fs->exists(fs->context, temporary, &begun, err));
     if (!begun && size_bytes > 0) {
         if (keep) { /* the dataset there is still the old one */
             char copy[PATH_MAX_BYTES];
             TRY(path_join(copy, sizeof(copy), directory, PACK_REJECTS_COPY, err));
-            TRY(pack_copy_file(fs, path, copy, size_bytes, err));
+            TRY(copy_file(fs, path, copy, size_bytes, err));
             TRY(fs->rename(fs->context, copy, temporary, err));
         } else {
             TRY(fs->rename(fs->context, path, temporary, err));
@@ -132,7 +130,7 @@ enum status pack_rejects_publish(struct pack_rejects *r, struct error *err) {
     char temporary[PATH_MAX_BYTES];
     const struct file_system *fs = r->fs;
     TRY(path_join(path, sizeof(path), r->directory, PACK_REJECTS_NAME, err));
-    TRY(path_join(temporary, sizeof(temporary), r->directory, TEMPORARY, err));
+    TRY(path_join(temporary, sizeof(temporary), r->directory, PACK_REJECTS_TEMPORARY, err));
     TRY(fs->sync(r->file, err));
     TRY(fs->rename(fs->context, temporary, path, err));
     fs->close(r->file);

@@ -4,65 +4,56 @@
  *
  *     committed <= claimed <= read <= committed + slots
  *
- * Nobody is woken, and no lock taken, for a single row where it can be helped, because a wake-up
- * costs about as much as a tenth of a picture's decode. Rows of files go from hand to hand in
- * batches; those of a pipe, which may be silent at any time, one by one. The reader sleeps until
- * half of the ring is free, the caller until a quarter of it is built or there is no more to wait
- * for, and takes all that is built at once.
+ * A wake-up costs about as much as a tenth of a picture's decode, so threads are woken and locks
+ * taken for batches of rows, not for single ones. Only rows of a pipe, which may be silent at any
+ * time, are handed over one by one. The reader sleeps until half of the ring is free, the caller
+ * until a quarter of it is built or no more rows can come, and then commits all that are built.
  *
- * The rows in the ring may hold so many bytes together; a row that would make it more waits, but
- * for the first one that is not committed, which always passes. So there is always one that goes
- * on, and rows of any size are packed in bounded memory.
+ * The bytes of the rows in the ring are taken from the run's budget (budget_internal.h).
  *
- * Shutdown: `stop` is set and everybody woken; the reader and the workers leave at their next look,
- * are joined, and the slots are freed.
+ * Shutdown: `stop` is set and all threads woken; the reader and the workers leave at their next
+ * check, are joined, and the slots are freed.
  */
+#include "pack/run/ring_internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
-#include "pack/pack_internal.h"
+#include "pack/run/worker_internal.h"
 
 enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
 
 /* A batch is full with so many rows, or bytes of them. */
 enum { BATCH_ROWS = 16, BATCH_BYTES = 256 << 10 };
 
-/* Pictures, captions and JSON of the rows in the ring; the buffers that wait for the next ones may
- * be as much again. */
-enum { RING_BYTES = 4 << 20, RING_JOB_BYTES = 8 << 20 };
-
 struct slot {
-    struct pack_item item; /* owned by whoever's turn it is */
+    struct pack_item item; /* owned by the thread whose turn it is */
     bool built;            /* guarded by the ring's mutex, as the next */
-    uint64_t bytes;        /* that it counts for */
+    uint64_t bytes;        /* taken from the budget */
 };
 
 struct ring {
     const struct pack_options *opt;
     struct pack_plan *plan;
-    struct pack_pool pool;
-    /* the reader's own: bytes of the picture before, as the next may be like it; rows up to
-     * `filled` are in the ring, of which those from `read` on wait for their batch to fill, with
-     * so many bytes; slots up to `free_end` may be filled */
-    uint64_t last_bytes;
+    struct pack_budget budget;
+    /* the reader's own: rows up to `filled` are in the ring, of which those from `read` on, with
+     * `batch_bytes`, wait for their batch to fill; slots up to `free_end` may be filled */
     uint64_t filled, batch_bytes, free_end;
-    bool live;        /* what it reads may be silent: no batches */
-    uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: there
-                       * is one whose size nobody knows */
+    bool live;        /* the source may be silent: no batches */
+    uint64_t *starts; /* of each source among the bytes of all; one more than sources; NULL: the
+                       * size of a source is not known */
 
     pthread_mutex_t mutex;
-    /* what the reader, the workers and the caller wait for; what rows wait for */
-    pthread_cond_t room, work, built, memory;
+    pthread_cond_t room, work, built; /* what the reader, the workers and the caller wait for */
     struct slot *slots;
     size_t slot_count;
     /* guarded by mutex */
     uint64_t read, claimed, committed;
     uint64_t wanted;  /* the caller sleeps until all rows before this one are built; 0: awake */
     uint32_t idle;    /* workers that wait */
-    uint32_t starved; /* threads that wait for memory */
-    uint64_t bytes;   /* of the rows that are read and not committed */
+    uint32_t starved; /* threads that wait for the budget */
     uint64_t ignored; /* of the sources that are read */
     bool reader_done, stop;
     enum status reader_status;
@@ -85,7 +76,7 @@ static uint64_t count_built(const struct ring *r) {
     return row - r->committed;
 }
 
-/* Whether the caller sleeps and what it waits for is there, or somebody waits for it. */
+/* Whether the caller sleeps although it has enough to do, or another thread waits for memory. */
 static bool must_wake_caller(const struct ring *r) {
     if (r->wanted == 0) {
         return false;
@@ -95,22 +86,21 @@ static bool must_wake_caller(const struct ring *r) {
     return end >= r->wanted || (r->starved > 0 && built > 0) || (r->reader_done && end == r->read);
 }
 
-/* Lets row number `row` hold so many more bytes, once they are there to be held. Requires the
- * mutex. */
+/* Takes bytes for a row from the budget. Requires the mutex, which it releases while it waits. */
 static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
-    const uint64_t limit = RING_BYTES + (uint64_t)RING_JOB_BYTES * r->opt->jobs;
-    while (!r->stop && row != r->committed && r->bytes + bytes > limit) {
+    if (!pack_budget_try_row(&r->budget, row, bytes)) {
         r->starved++;
         if (must_wake_caller(r)) {
             pthread_cond_signal(&r->built);
         }
-        if (r->idle > 0) { /* of the rows before it some may just have been handed over */
+        if (r->idle > 0) { /* some of the rows before it may just have been handed over */
             pthread_cond_signal(&r->work);
         }
-        pthread_cond_wait(&r->memory, &r->mutex);
+        pthread_mutex_unlock(&r->mutex);
+        pack_budget_wait_row(&r->budget, row, bytes);
+        pthread_mutex_lock(&r->mutex);
         r->starved--;
     }
-    r->bytes += bytes;
     r->slots[row % r->slot_count].bytes += bytes;
 }
 
@@ -158,10 +148,9 @@ static struct slot *wait_for_slot(struct ring *r) {
 static void add_to_batch(struct ring *r, struct slot *slot) {
     const struct source_row *row = &slot->item.row;
     uint64_t bytes = (uint64_t)row->image.size_bytes + row->text.size_bytes + row->json.size_bytes;
-    if (row->image.capacity_bytes > PACK_POOL_MIN_BYTES) {
+    if (row->image.capacity_bytes > PACK_KEPT_BYTES) {
         bytes += row->image.capacity_bytes - row->image.size_bytes;
     }
-    r->last_bytes = row->image.size_bytes;
     slot->built = false;
     slot->bytes = bytes;
     r->filled++;
@@ -181,7 +170,7 @@ static void fill_item(struct ring *r, struct pack_item *item, struct source *s, 
     item->ignored = r->ignored;         /* likewise */
 }
 
-/* Passes over the rows that are not this run's, or were packed before. */
+/* Skips the rows that are not this run's, or were packed before. */
 static enum status
 skip_rows(struct ring *r, struct source *s, size_t index, uint64_t count, struct error *err) {
     while (count > 0) {
@@ -217,7 +206,6 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
             return STATUS_INTERRUPTED;
         }
         slot->item.source = index;
-        pack_pool_take(&r->pool, &slot->item.row.image, r->last_bytes);
         status = source_next(s, &slot->item.row, err);
         if (status == STATUS_OK) {
             fill_item(r, &slot->item, s, base);
@@ -240,7 +228,7 @@ read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct 
     r->plan->opened = NULL;
     if (!s) {
         struct source_options how;
-        pack_source_options(&how, r->plan);
+        pack_plan_source_options(&how, r->plan);
         TRY(source_open(&s, r->opt->sources[index], &how, err));
     }
     r->live = is_live(r->opt->sources[index]);
@@ -291,17 +279,6 @@ static uint64_t file_bytes(const struct source_row *row) {
     return (uint64_t)info.st_size;
 }
 
-/* What a row will hold that is still in its file, and a large buffer for it where there is one. */
-static void get_buffer(struct ring *r, uint64_t row, struct pack_item *item) {
-    uint64_t bytes = file_bytes(&item->row);
-    if (bytes > 0) {
-        pthread_mutex_lock(&r->mutex);
-        take_memory(r, row, bytes);
-        pthread_mutex_unlock(&r->mutex);
-        pack_pool_take(&r->pool, &item->row.image, bytes);
-    }
-}
-
 /* How many rows from `claimed` on one worker takes at once: a batch, or its share of what there
  * is. A row that is still in its file is taken alone, because while it waits for memory no other
  * that is built may wait with it. Requires the mutex and a row. */
@@ -343,7 +320,12 @@ static void *worker_main(void *cookie) {
         pthread_mutex_unlock(&r->mutex);
         for (uint64_t row = begin; row < end; row++) {
             struct pack_item *item = &r->slots[row % r->slot_count].item;
-            get_buffer(r, row, item);
+            uint64_t bytes = file_bytes(&item->row);
+            if (bytes > 0) {
+                pthread_mutex_lock(&r->mutex);
+                take_memory(r, row, bytes);
+                pthread_mutex_unlock(&r->mutex);
+            }
             pack_worker_run(t->worker, item);
         }
         pthread_mutex_lock(&r->mutex);
@@ -418,16 +400,15 @@ commit_row(struct ring *r, struct pack_commit *c, struct pack_item *item, struct
 }
 
 static void free_slots(struct ring *r, uint64_t count) {
+    uint64_t bytes = 0;
     pthread_mutex_lock(&r->mutex);
     for (uint64_t i = 0; i < count; i++) {
-        r->bytes -= r->slots[(r->committed + i) % r->slot_count].bytes;
+        bytes += r->slots[(r->committed + i) % r->slot_count].bytes;
     }
     r->committed += count;
+    pack_budget_give_rows(&r->budget, r->committed, bytes);
     if (r->read - r->committed <= r->slot_count / 2) {
         pthread_cond_signal(&r->room);
-    }
-    if (r->starved > 0) {
-        pthread_cond_broadcast(&r->memory);
     }
     pthread_mutex_unlock(&r->mutex);
 }
@@ -439,7 +420,7 @@ static enum status commit_rows(struct ring *r, struct pack_commit *c, struct err
             /* Only this thread moves `committed`. */
             struct pack_item *item = &r->slots[(r->committed + i) % r->slot_count].item;
             TRY(commit_row(r, c, item, err));
-            pack_pool_give(&r->pool, item);
+            pack_item_trim(item);
         }
         if (interrupted(r)) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
@@ -460,8 +441,8 @@ static void stop_threads(struct ring *r, struct worker_thread *workers, const pt
     r->stop = true;
     pthread_cond_signal(&r->room);
     pthread_cond_broadcast(&r->work);
-    pthread_cond_broadcast(&r->memory);
     pthread_mutex_unlock(&r->mutex);
+    pack_budget_stop(&r->budget);
     if (reader) {
         pthread_join(*reader, NULL);
     }
@@ -473,13 +454,10 @@ static void stop_threads(struct ring *r, struct worker_thread *workers, const pt
     }
 }
 
-static enum status start_worker(struct ring *r,
-                                struct worker_thread *t,
-                                struct pack_gate *gate,
-                                struct pack_keys *keys,
-                                struct error *err) {
+static enum status
+start_worker(struct ring *r, struct worker_thread *t, struct pack_keys *keys, struct error *err) {
     t->ring = r;
-    TRY(pack_worker_create(&t->worker, r->opt, gate, keys, err));
+    TRY(pack_worker_create(&t->worker, r->opt, &r->budget, keys, err));
     if (pthread_create(&t->thread, NULL, worker_main, t) != 0) {
         return error_set(err, STATUS_NOMEM, "cannot start a thread");
     }
@@ -489,15 +467,13 @@ static enum status start_worker(struct ring *r,
 
 /* Reads, builds and commits until the end or the first failure. */
 static enum status run_threads(struct ring *r, struct pack_commit *c, struct error *err) {
-    struct pack_gate gate;
     struct worker_thread *workers = calloc(r->opt->jobs, sizeof(*workers));
     if (!workers) {
         return error_set(err, STATUS_NOMEM, "out of memory for threads");
     }
-    pack_gate_init(&gate, PACK_GATE_BYTES + (uint64_t)PACK_GATE_JOB_BYTES * r->opt->jobs);
     enum status s = STATUS_OK;
     for (uint32_t i = 0; i < r->opt->jobs && s == STATUS_OK; i++) {
-        s = start_worker(r, &workers[i], &gate, &c->keys, err);
+        s = start_worker(r, &workers[i], &c->keys, err);
     }
     pthread_t reader;
     bool reading = false;
@@ -507,7 +483,6 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
                     : error_set(err, STATUS_NOMEM, "cannot start a thread");
     }
     stop_threads(r, workers, reading ? &reader : NULL);
-    pack_gate_fini(&gate);
     free(workers);
     if (s == STATUS_OK && r->reader_status != STATUS_OK) {
         s = r->reader_status;
@@ -546,8 +521,6 @@ static enum status open_ring(struct ring *r, struct error *err) {
     for (size_t i = 0; i < r->slot_count; i++) {
         pack_item_init(&r->slots[i].item);
     }
-    TRY(pack_pool_init(&r->pool, 2 * r->slot_count,
-                       RING_BYTES + (uint64_t)RING_JOB_BYTES * r->opt->jobs, err));
     return measure_sources(r, err);
 }
 
@@ -557,7 +530,7 @@ enum status pack_ring_run(struct pack_commit *c, struct error *err) {
     pthread_cond_init(&r.room, NULL);
     pthread_cond_init(&r.work, NULL);
     pthread_cond_init(&r.built, NULL);
-    pthread_cond_init(&r.memory, NULL);
+    pack_budget_init(&r.budget, r.opt->jobs);
     enum status s = open_ring(&r, err);
     if (s == STATUS_OK) {
         s = run_threads(&r, c, err);
@@ -569,13 +542,12 @@ enum status pack_ring_run(struct pack_commit *c, struct error *err) {
     for (size_t i = 0; r.slots && i < r.slot_count; i++) {
         pack_item_fini(&r.slots[i].item);
     }
-    pack_pool_fini(&r.pool);
     free(r.slots);
     free(r.starts);
     pthread_cond_destroy(&r.room);
     pthread_cond_destroy(&r.work);
     pthread_cond_destroy(&r.built);
-    pthread_cond_destroy(&r.memory);
+    pack_budget_fini(&r.budget);
     pthread_mutex_destroy(&r.mutex);
     return s;
 }

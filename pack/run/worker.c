@@ -2,14 +2,15 @@
  * What is done with one row, on any thread: read its file, decode the picture, make it smaller
  * where that is asked for, and build the frame.
  */
+#include "pack/run/worker_internal.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "augment/resize.h"
-#include "formats/base/hash.h"
 #include "formats/image/image_codec.h"
-#include "pack/pack_internal.h"
+#include "pack/run/filter_internal.h"
 
 /* What a worker keeps of buffers that one large picture has grown. */
 enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
@@ -19,7 +20,7 @@ enum { SMALL_BYTES = 1 << 20 };
 
 struct pack_worker {
     const struct pack_options *opt;
-    struct pack_gate *gate;
+    struct pack_budget *budget;
     struct pack_keys *keys;
     struct image_limits limits;
     struct image_decoder *decoder;
@@ -29,61 +30,9 @@ struct pack_worker {
     size_t pixels_bytes;
 };
 
-void pack_item_init(struct pack_item *item) {
-    memset(item, 0, sizeof(*item));
-    source_row_init(&item->row);
-    byte_buffer_init(&item->resized, SOURCE_MAX_IMAGE_BYTES);
-}
-
-void pack_item_fini(struct pack_item *item) {
-    source_row_fini(&item->row);
-    byte_buffer_fini(&item->resized);
-    shard_frame_fini(&item->frame);
-}
-
-/* ---- the gate ---------------------------------------------------------------------------------
- */
-
-void pack_gate_init(struct pack_gate *g, uint64_t capacity_bytes) {
-    memset(g, 0, sizeof(*g));
-    g->capacity_bytes = capacity_bytes;
-    pthread_mutex_init(&g->mutex, NULL);
-    pthread_cond_init(&g->changed, NULL);
-}
-
-void pack_gate_fini(struct pack_gate *g) {
-    pthread_mutex_destroy(&g->mutex);
-    pthread_cond_destroy(&g->changed);
-}
-
-/* In the order of coming, so that a large picture is not passed by small ones for ever. Whoever is
- * inside waits for nobody, so everybody gets in. */
-void pack_gate_enter(struct pack_gate *g, uint64_t bytes) {
-    pthread_mutex_lock(&g->mutex);
-    uint64_t ticket = g->next++;
-    while (ticket != g->serving ||
-           (g->used_bytes > 0 && g->used_bytes + bytes > g->capacity_bytes)) {
-        pthread_cond_wait(&g->changed, &g->mutex);
-    }
-    g->serving++;
-    g->used_bytes += bytes;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->mutex);
-}
-
-void pack_gate_leave(struct pack_gate *g, uint64_t bytes) {
-    pthread_mutex_lock(&g->mutex);
-    g->used_bytes -= bytes;
-    pthread_cond_broadcast(&g->changed);
-    pthread_mutex_unlock(&g->mutex);
-}
-
-/* ---- the worker -------------------------------------------------------------------------------
- */
-
 enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
-                               struct pack_gate *gate,
+                               struct pack_budget *budget,
                                struct pack_keys *keys,
                                struct error *err) {
     *out = NULL;
@@ -92,7 +41,7 @@ enum status pack_worker_create(struct pack_worker **out,
         return error_set(err, STATUS_NOMEM, "out of memory for a packing thread");
     }
     w->opt = opt;
-    w->gate = gate;
+    w->budget = budget;
     w->keys = keys;
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
@@ -117,10 +66,6 @@ void pack_worker_destroy(struct pack_worker *w) {
         free(w->pixels);
         free(w);
     }
-}
-
-void pack_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
-    shard_safe_key(out, key, strlen(key));
 }
 
 /* A picture's failure becomes the row's reason; only a lack of memory ends the run. */
@@ -253,14 +198,14 @@ static enum status decode(struct pack_worker *w,
     struct image_view none;
     bool gated = bytes > SMALL_BYTES;
     if (gated) {
-        pack_gate_enter(w->gate, bytes);
+        pack_budget_take_work(w->budget, bytes);
     }
     enum status s =
         resizes ? resize(w, item, &how, width_px, height_px, err)
                 : image_decode(w->decoder, &none, NULL, image->data, image->size_bytes, &how, err);
     if (gated) {
         trim_worker(w);
-        pack_gate_leave(w->gate, bytes);
+        pack_budget_give_work(w->budget, bytes);
     }
     if (s == STATUS_OK && !resizes) {
         take_bytes(item, info, 0);
@@ -298,19 +243,6 @@ static void take_texts(struct pack_item *item) {
     }
 }
 
-/* The other key where the first seems to be taken. */
-static void take_key(struct pack_worker *w, struct pack_item *item) {
-    pack_safe_key(item->key, item->row.key);
-    item->key_hash = hash64(item->key, strlen(item->key));
-    item->sample.key = item->key;
-    item->renamed =
-        w->keys && w->opt->ids == PACK_IDS_ROW && pack_keys_has(w->keys, item->key_hash);
-    if (item->renamed) {
-        pack_other_key(item->other_key, item->key, item->id, 0);
-        item->sample.key = item->other_key;
-    }
-}
-
 static enum status run(struct pack_worker *w, struct pack_item *item, struct error *err) {
     TRY(source_row_load(&item->row, err));
     if (w->opt->ids == PACK_IDS_KEY && !item->row.has_number) {
@@ -326,7 +258,7 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     }
     take_texts(item);
     item->sample.sample_id = item->id;
-    take_key(w, item);
+    pack_keys_choose(w->keys, item);
     item->sample.label = item->label;
     return shard_frame_build(w->builder, &item->frame, &item->sample, err);
 }

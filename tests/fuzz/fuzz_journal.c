@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pack/pack_internal.h"
+#include "pack/journal/journal_internal.h"
 
 enum { SOURCES = 3 };
 

@@ -1,7 +1,6 @@
 /*
  * ccpack index: tars that stay where they are become a dataset.
  */
-#include <malloc.h>
 #include <stdio.h>
 
 #include "formats/base/clock.h"
@@ -125,7 +124,6 @@ int ccpack_index_main(int argc, char **argv) {
     if (s != STATUS_OK) {
         return cli_exit(&index_program, s, &err);
     }
-    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* large pictures' buffers go back at once */
     s = index_tars(&o, &a, &err);
     cli_arguments_fini(&a);
     return cli_exit(&index_program, s, &err);

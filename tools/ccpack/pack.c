@@ -2,7 +2,6 @@
  * ccpack's main job: image-text sources to a dataset. Options, the line of progress, the summary.
  */
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,8 +280,6 @@ int ccpack_pack_main(int argc, char **argv) {
     struct pack_options opt;
     struct pack_summary summary = {0};
     struct cli_progress progress;
-    /* Large pictures' buffers go back at once, for the sake of the bound on memory. */
-    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     s = to_options(&opt, &o, &a, &err);
     if (s == STATUS_OK) {
         cli_signals_install();

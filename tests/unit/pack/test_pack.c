@@ -6,7 +6,7 @@
 
 #include "formats/base/rng.h"
 #include "formats/dataset/dataset.h"
-#include "pack/pack_internal.h"
+#include "pack/run/keys_internal.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
 
@@ -71,7 +71,7 @@ TEST(keys_become_safe) {
     static const char *const keys[] = {"", "a.b/c d", "\xE1\xBA\xA3nh", "\x01\x7F\\", "ok-1_2"};
     static const char *const want[] = {"_", "a_b_c_d", "___nh", "___", "ok-1_2"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        pack_safe_key(out, keys[i]);
+        pack_keys_make(out, keys[i], 0, 0);
         assert_string_equal(out, want[i]);
         assert_true(shard_key_is_valid(out));
     }
@@ -79,7 +79,7 @@ TEST(keys_become_safe) {
     memset(longest, 'x', sizeof(longest) - 1);
     longest[298] = 'y';
     longest[299] = '\0';
-    pack_safe_key(out, longest);
+    pack_keys_make(out, longest, 0, 0);
     assert_int_equal(strlen(out), SHARD_MAX_KEY_BYTES);
     assert_int_equal(out[SHARD_MAX_KEY_BYTES - 1], 'y');
 }

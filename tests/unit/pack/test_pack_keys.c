@@ -1,12 +1,12 @@
 /*
- * Keys that come again: in a shard the second gets its id behind it, whichever thread found out,
- * and the bytes are the same with any number of threads.
+ * Repeated keys: the second sample of a key in a shard gets its id appended, whichever thread
+ * noticed first, and the bytes are the same with any number of threads.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/shard/shard_reader.h"
-#include "pack/pack_internal.h"
+#include "pack/run/keys_internal.h"
 #include "tests/support/pack_case.h"
 #include "tests/support/tar_write.h"
 #include "tests/support/test.h"
@@ -43,7 +43,7 @@ TEST(repeated_keys_give_the_same_bytes_with_any_number_of_threads) {
     }
 }
 
-TEST(only_what_is_taken_in_the_shard_gets_another_key) {
+TEST(only_keys_repeated_within_a_shard_get_an_id) {
     char tar[300], directory[300], path[400], want[100];
     const struct pack_case_tar how = {.rows = ROWS};
     snprintf(tar, sizeof(tar), "%s", pack_case_tar("a.tar", &how));
@@ -76,8 +76,8 @@ static void add_row(FILE *f, const struct byte_buffer *jpeg, const char *key) {
     assert_true(tar_write_file(f, name, "a picture", 9));
 }
 
-/* a, a-2 and a: the third one's other key is a-2 as well. */
-TEST(another_key_that_is_taken_gets_dashes) {
+/* a, a-2 and a: KEY-ID of the third one is a-2 as well. */
+TEST(a_key_with_id_that_is_taken_gets_dashes) {
     static const char *const keys[] = {"a", "a-2", "a"};
     char directory[300], path[400];
     char tar[300];
@@ -107,16 +107,41 @@ TEST(another_key_that_is_taken_gets_dashes) {
     byte_buffer_fini(&jpeg);
 }
 
-TEST(another_key_keeps_the_beginning_and_the_id) {
+/* 'a' and all that the row with id 6 could be stored as: its key cannot be made unique. */
+TEST(a_row_whose_keys_are_all_taken_ends_the_run) {
+    static const char *const keys[] = {"a", "a-6", "a-6-", "a-6--", "a-6---", "a-6----", "a"};
+    char tar[300];
+    struct byte_buffer jpeg = {0};
+    snprintf(tar, sizeof(tar), "%s", test_temp_path("a.tar"));
+    FILE *f = fopen(tar, "wb");
+    assert_non_null(f);
+    pack_case_jpeg(&jpeg, 1, 16, 16);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        add_row(f, &jpeg, keys[i]);
+    }
+    assert_true(tar_write_end(f));
+    assert_int_equal(fclose(f), 0);
+    byte_buffer_fini(&jpeg);
+    const char *sources[] = {tar};
+    struct pack_options o = pack_case_options(NULL, test_temp_path("d"), sources, 1);
+    struct pack_summary sum;
+    o.shard_samples = 100;
+    assert_int_equal(pack_run(&o, &sum, &err), STATUS_CORRUPT);
+    assert_non_null(strstr(err.text, "key"));
+    assert_int_equal(sum.samples, 6); /* a valid dataset of the rows before */
+    assert_true(sum.is_dataset);
+}
+
+TEST(a_key_with_id_keeps_the_beginning_of_the_key) {
     char out[SHARD_MAX_KEY_BYTES + 1];
     char longest[SHARD_MAX_KEY_BYTES + 1];
     memset(longest, 'x', SHARD_MAX_KEY_BYTES);
     longest[SHARD_MAX_KEY_BYTES] = '\0';
-    pack_other_key(out, "k", 7, 0);
+    pack_keys_make(out, "k", 7, 1);
     assert_string_equal(out, "k-7");
-    pack_other_key(out, "k", SHARD_MAX_ID, 4);
+    pack_keys_make(out, "k", SHARD_MAX_ID, PACK_KEYS_LAST);
     assert_string_equal(out, "k-9223372036854775806----");
-    pack_other_key(out, longest, 12345, 2);
+    pack_keys_make(out, longest, 12345, 3);
     assert_int_equal(strlen(out), SHARD_MAX_KEY_BYTES);
     assert_string_equal(out + SHARD_MAX_KEY_BYTES - 9, "x-12345--");
     assert_true(shard_key_is_valid(out));

@@ -9,7 +9,8 @@
 
 #include "formats/dataset/dataset.h"
 #include "pack/merge/merge.h"
-#include "pack/pack_internal.h"
+#include "pack/run/filter_internal.h"
+#include "pack/run/map_internal.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"

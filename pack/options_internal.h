@@ -1,0 +1,48 @@
+/*
+ * options_internal: the options that shape the bytes of a dataset, as a list of names and texts.
+ * dataset.json and the journal store the list; a resumed or appended run is compared with it.
+ */
+#ifndef PACK_OPTIONS_INTERNAL_H
+#define PACK_OPTIONS_INTERNAL_H
+
+#include "formats/dataset/manifest.h"
+#include "pack/pack.h"
+
+#define PACK_SETTING_PART    "part"    /* an option in dataset.json: the dataset is a part */
+#define PACK_SETTING_PARTIAL "partial" /* likewise: the run ended before all rows were read */
+
+enum { PACK_MAX_SETTINGS = 32, PACK_SOURCE_NAME_BYTES = MANIFEST_MAX_TEXT_BYTES + 1 };
+
+enum {
+    SETTING_STORED = 1,     /* dataset.json records it: it shapes the samples and is no path */
+    SETTING_OF_DATASET = 2, /* the same for all generations: an append must use it too */
+};
+
+struct pack_setting {
+    const char *name;
+    const char *value; /* the option's own text, or `buffer` */
+    char buffer[48];
+    unsigned traits;
+};
+
+/* Options that were added after the first version of the format appear only when they differ from
+ * their default. */
+struct pack_settings {
+    struct pack_setting items[PACK_MAX_SETTINGS];
+    size_t count;
+};
+
+void pack_settings_of(struct pack_settings *l, const struct pack_options *o);
+
+/* The value of an option; NULL when it is not there. */
+const char *pack_settings_value(const struct pack_settings *l, const char *name);
+const char *pack_manifest_option(const struct manifest *m, const char *name);
+
+/* The name that dataset.json gives a source: the path without folders, or "stdin". */
+void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path);
+
+/* Whether few enough rows are bad for --max-bad. Returns OK or CORRUPT. */
+enum status
+pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * plan: where a run begins and ends, decided by its options and by what its directory holds.
+ *
+ * Threading : made by the caller's thread before the others start. Afterwards the reader owns
+ *             `opened` and adds to `classes`, the committing thread owns `manifest` and `rows`,
+ *             `stop` belongs to all, and the rest does not change.
+ */
+#ifndef PACK_RUN_PLAN_INTERNAL_H
+#define PACK_RUN_PLAN_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "formats/base/bytes.h"
+#include "formats/dataset/manifest.h"
+#include "pack/pack.h"
+#include "pack/run/classes_internal.h"
+
+/* A place between two rows, and what is known of all rows before it. Their shards and classes are
+ * in the manifest. */
+struct pack_point {
+    size_t source; /* of the next row; the number of sources: there is none */
+    uint64_t row;
+    uint64_t rejects_bytes; /* size of the list of rejects up to here */
+    uint64_t rejected_by[REASON_COUNT];
+    uint64_t json_dropped;
+    char json_example[240];
+    uint64_t ignored; /* in the sources before this one */
+};
+
+enum pack_start {
+    PACK_START_NEW,      /* from the first row */
+    PACK_START_RESUME,   /* from where the journal ends */
+    PACK_START_FINISHED, /* the dataset is complete; only a journal may have to be removed */
+};
+
+struct pack_plan {
+    const struct pack_options *opt;
+    enum pack_start start;
+    struct manifest manifest; /* with append the old dataset, then the shards of the journal */
+    uint32_t old_shards;      /* shards of the old dataset */
+    uint32_t next_number;     /* of the next shard's file */
+    bool tars;                /* shard-NNNNNN.tar in the directory is the packer's */
+    uint64_t old_rows;        /* of all sources of the old dataset */
+    struct pack_point point;  /* where this process begins */
+    struct pack_point first;  /* source and row where the run began, in whichever process */
+    struct pack_point end;    /* the row after the run's last one */
+    uint64_t *rows;           /* rows of each source that have been committed */
+    uint64_t *totals;         /* rows of each source; NULL: they were not counted */
+    uint64_t part_rows;       /* rows of the part, where totals are known */
+    struct pack_classes classes;
+    struct byte_buffer head;  /* the journal's first line */
+    uint64_t journal_bytes;   /* size of its undamaged lines */
+    struct byte_buffer names; /* of the files in the directory */
+    bool existed;             /* the directory, before the run */
+    struct file *lock;        /* of the directory; NULL: not there yet, or it cannot be locked */
+    struct source *opened;    /* the first source to read, until the reader takes it */
+    atomic_bool stop;         /* the run has failed; no other data depends on it, so relaxed */
+};
+
+/* Looks at the directory and decides; changes nothing. Counts the rows of a part. Requires options
+ * that pack_run has checked. Returns OK, or as pack_run. */
+enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, struct error *err);
+void pack_plan_fini(struct pack_plan *p); /* after pack_plan_make, whatever it returned */
+
+/* Whether the run was interrupted or has failed. `plan` is a struct pack_plan. */
+bool pack_plan_must_stop(void *plan);
+void pack_plan_source_options(struct source_options *out, struct pack_plan *p);
+
+/* The id of row 0 of a source, with ids by row. Requires that all sources before it are read. */
+uint64_t pack_plan_base(const struct pack_plan *p, size_t source);
+
+/* Counts all rows and finds where the part begins and ends. Returns OK, INTERRUPTED, or as the
+ * sources. */
+enum status pack_part_find(struct pack_plan *p, struct error *err);
+/* The same from p->totals. */
+void pack_part_locate(struct pack_plan *p);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * worker: what is done with one row on any thread.
+ *
+ * Threading : one owner.
+ * Ownership : borrows the options, the budget and the keys.
+ */
+#ifndef PACK_RUN_WORKER_INTERNAL_H
+#define PACK_RUN_WORKER_INTERNAL_H
+
+#include "pack/pack.h"
+#include "pack/run/budget_internal.h"
+#include "pack/run/keys_internal.h"
+
+struct pack_worker;
+
+/* `keys` NULL: every row keeps its own key. Returns OK or NOMEM. */
+enum status pack_worker_create(struct pack_worker **out,
+                               const struct pack_options *opt,
+                               struct pack_budget *budget,
+                               struct pack_keys *keys,
+                               struct error *err);
+void pack_worker_destroy(struct pack_worker *w); /* accepts NULL */
+
+/* Loads the row, checks and resizes its picture, and builds the frame. A row that cannot be used
+ * gets its reason; any other failure is in item->status. */
+void pack_worker_run(struct pack_worker *w, struct pack_item *item);
+
+#endif
