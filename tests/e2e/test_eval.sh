@@ -131,7 +131,7 @@ awk -v a="$(number top1 fills.json)" -v b="$(sed 's/.*"zeroshot":{"average":\([0
 evaluate debias run --data test-groups --pairs pairs.tsv --lambda 0 --templates prompts.txt --json >same.json
 [ "$(grep -o '"average":[^,]*' same.json | sort -u | wc -l)" -eq 1 ] || fail "debias without weight: $(cat same.json)"
 evaluate debias run --data test-groups --spurious spurious.txt >debias.txt
-grep -q '^worst group' debias.txt || fail "debias for people: $(cat debias.txt)"
+grep -q '^worst group' debias.txt || fail "debias as text: $(cat debias.txt)"
 
 # Embeddings: sizes as the headers say, rows of length 1 by the similarity of an array with itself.
 evaluate embed run --data held --texts --features -o out --json >embed.json
@@ -209,7 +209,7 @@ refused 64 'no labels' linear run --train held --data test-labelled
 refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
 refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
-refused 64 'are needed' debias run --data test-groups
+refused 64 'are required' debias run --data test-groups
 refused 64 'is only one prompt' debias run --data test-groups --pairs spurious.txt
 refused 66 'no-such' debias run --data test-groups --spurious no-such
 refused 64 'has none of the groups' debias run --data test-groups --spurious spurious.txt --train test-labelled
