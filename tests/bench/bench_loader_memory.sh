@@ -1,10 +1,10 @@
 #!/bin/bash
 # Whether the loader's memory stays flat: bench_loader_memory.sh DIR [BATCHES [BATCH]]
 #
-# Runs as many batches as a trainer takes in an hour at four steps a second (14,400), of 32 pairs so that it is over in
-# minutes, and prints what was in memory at 32 to 64 places of the run: the first, the last, the least, the most. The first
-# half is left out of the spread: buffers of the decoder and of SentencePiece grow until they have met the largest picture
-# and the longest caption. BIN names the folder of ccbench. Exits with 1 when the second half spreads over more than 1 MiB.
+# Runs as many batches as a trainer needs in an hour at four steps per second (14,400), of only 32 pairs so that it takes
+# minutes, and samples the memory in use 32 to 64 times: prints the first, last, least and largest value. The spread omits the
+# first half, in which buffers of the decoder and of SentencePiece grow to the largest picture and the longest caption. BIN
+# names the folder of ccbench. Exits with 1 if the second half spreads over more than 1 MiB.
 set -eu
 
 dir=$1

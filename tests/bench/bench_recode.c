@@ -1,11 +1,11 @@
 /*
- * The bare work of packing, without a packer around it: every picture of plain tars held in memory,
- * decoded once, or decoded, brought down to a shorter side, and encoded again:
+ * The work of packing pictures alone: every picture of plain tars in memory is decoded once, or
+ * decoded, scaled to a shorter side, and encoded again:
  *
  *     bench_recode SHORT_PX|0 QUALITY THREADS FILE.tar...
  *
- * Prints one line: seconds from the first picture to the last, and pictures per second. What cannot
- * be decoded is counted and passed over, as the packer does.
+ * Prints one line: seconds from the first picture to the last, and pictures per second. Pictures
+ * that do not decode are counted and skipped, as the packer does.
  */
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /*
- * bench_source SOURCE [SLOTS]: how fast one thread reads the rows of a source, as the packer's
- * reader does: into SLOTS rows in turn (24: two jobs), without the work that packing threads do.
- * Then how fast it passes over them.
+ * bench_source SOURCE [SLOTS]: how fast one thread reads the rows of a source as the packer's
+ * reader does, into SLOTS rows in turn (24: two jobs), without the work of the packing threads.
+ * Then how fast it skips them.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     }
     parse(data, head_bytes, &text, 0);
     parse(data, head_bytes, &text, 2);
-    /* A head that differs is told in words, whatever it is. */
+    /* Every difference in the head gives a message. */
     static const char other[] =
         "{\"journal\":\"pack\",\"created_by\":\"x\",\"container\":\"tar.zst\","
         "\"settings\":{\"ids\":\"row\"},\"sources\":[{\"name\":\"a\"}]}";

@@ -1,6 +1,6 @@
 /*
- * dataset.json of any bytes: what parses is written again to a text that parses to the same, and
- * writing that once more changes no byte.
+ * Random bytes as dataset.json: if they parse, writing them gives a text that parses to the same,
+ * and writing that again gives the same bytes.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /*
- * A shard whose index was changed by somebody who can also make hashes: each three bytes of the
- * input change one byte of the index (u16 place, u8 xor), then all hashes are made right again, so
- * that the parsers behind the hashes are reached. What is left over of the input's size by three
- * says which container. Reader, check and dataset answer or refuse; where
- * the check finds no fault, every sample reads.
+ * A shard with a changed index and correct hashes: every three bytes of the input change one byte
+ * of the index (u16 place, u8 xor), then all hashes are recomputed, so that the parsers after the
+ * hash checks are reached. The input's size modulo three selects the container. Reader, check and
+ * dataset succeed or refuse; if the check finds no fault, every sample can be read.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -51,11 +50,11 @@ static void make_own(struct sound *out, enum shard_container container) {
     demand(file_read_all(fs, &out->shard, path, 1 << 20, NULL) == STATUS_OK);
     demand(file_read_all(fs, &out->index, "d/made-000000.cci", 1 << 20, NULL) == STATUS_OK);
     file_memory_destroy(fs);
-    size_t behind =
+    size_t after =
         container == SHARD_CONTAINER_TAR
             ? tar_padding(out->index.size_bytes) + TRAILER_BYTES + TAR_END_BYTES
             : SKIPPABLE_HEADER_BYTES + (SAMPLES + 2) * (size_t)SEEK_ENTRY_BYTES + SEEK_FOOTER_BYTES;
-    out->index_offset = out->shard.size_bytes - behind - out->index.size_bytes;
+    out->index_offset = out->shard.size_bytes - after - out->index.size_bytes;
 }
 
 /* The samples of the plain tar as somebody's tar. */

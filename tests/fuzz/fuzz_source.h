@@ -67,8 +67,8 @@ static uint64_t check_next(struct source *source, struct source_row *row) {
 
 enum { FUZZ_MAX_ROWS = 1024 }; /* those that are compared */
 
-/* Reads all rows, or only the even ones and passes over the others; returns how that ends. sums[i]
- * is row i's, 0 of one passed over; further ones are not kept. */
+/* Reads all rows, or only the even ones and skips the others; returns the last status. sums[i]
+ * belongs to row i and is 0 if it was skipped; rows beyond the array have none. */
 static enum status read_rows(const char *path,
                              const struct source_options *how,
                              bool skip,
@@ -123,9 +123,9 @@ static void check_readers(const char *path,
     }
 }
 
-/* Any bytes as a source: rows keep what pack/source/source.h promises, come the same again, and are
- * the same when every other one is passed over. A source that breaks off may do so later then,
- * because what is passed over is not looked at. */
+/* Random bytes as a source: rows are as pack/source/source.h promises, the same in a second run,
+ * and the same when every other one is skipped. A damaged source may fail later then, because
+ * skipped rows are not checked. */
 static void fuzz_source(const uint8_t *data, size_t size_bytes, const struct source_options *how) {
     static uint64_t all[FUZZ_MAX_ROWS], again[FUZZ_MAX_ROWS];
     uint64_t count, count_again;

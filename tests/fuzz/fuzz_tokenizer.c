@@ -1,7 +1,7 @@
 /*
- * Any bytes as text for a small vocabulary trained on the spot, and any bytes as a model. Encoding
- * gives begin, pieces of the vocabulary, end; a shorter limit gives the same pieces, cut; a model
- * is refused or encodes.
+ * Random bytes as text for a small vocabulary that is trained first, and random bytes as a model.
+ * Encoding gives begin, pieces of the vocabulary, end; a shorter limit gives the same pieces,
+ * truncated; a model is refused or encodes.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,18 +52,18 @@ static struct tokenizer *small_vocabulary(void) {
 
 static void check_text(const struct tokenizer *t, const char *text, size_t size_bytes) {
     int32_t ids[MAX_TOKENS];
-    int32_t cut[4];
+    int32_t short_ids[4];
     uint32_t count = 0;
-    uint32_t cut_count = 0;
+    uint32_t short_count = 0;
     demand(tokenizer_encode(t, ids, &count, text, size_bytes, MAX_TOKENS, NULL) == STATUS_OK);
     demand(count >= 2 && count <= MAX_TOKENS);
     for (uint32_t i = 0; i < count; i++) {
         demand(tokenizer_piece(t, ids[i]) != NULL);
     }
-    demand(tokenizer_encode(t, cut, &cut_count, text, size_bytes, 4, NULL) == STATUS_OK);
-    demand(cut_count == (count < 4 ? count : 4));
-    demand(memcmp(cut, ids, (cut_count - 1) * sizeof cut[0]) == 0);
-    demand(cut[cut_count - 1] == ids[count - 1]);
+    demand(tokenizer_encode(t, short_ids, &short_count, text, size_bytes, 4, NULL) == STATUS_OK);
+    demand(short_count == (count < 4 ? count : 4));
+    demand(memcmp(short_ids, ids, (short_count - 1) * sizeof short_ids[0]) == 0);
+    demand(short_ids[short_count - 1] == ids[count - 1]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {

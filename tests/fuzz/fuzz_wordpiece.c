@@ -1,7 +1,7 @@
 /*
- * VOCABULARY NUL TEXT: what opens as a vocabulary cuts every word of the text into the pieces that
- * a search through all lines finds; without a NUL all is text for a small vocabulary. A shorter
- * limit gives the same pieces, cut.
+ * VOCABULARY NUL TEXT: if the vocabulary opens, it splits every word of the text into the pieces
+ * that a search through all lines finds. Without a NUL everything is text for a small vocabulary. A
+ * shorter limit gives the same pieces, truncated.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ static int32_t last_line(const struct tokenizer *t, const char *text) {
     return found;
 }
 
-/* The longest line that the word goes on with; its id, and its bytes without "##". */
+/* The longest line that the rest of the word begins with: its id, and its bytes without "##". */
 static int32_t
 longest(const struct tokenizer *t, const char *word, size_t left, bool first, size_t *bytes) {
     int32_t found = -1;
@@ -81,7 +81,7 @@ static void check_text(const struct tokenizer *t, const char *text, size_t size_
     size_t special_count = 0;
     int32_t ids[MAX_TOKENS];
     int32_t slow[MAX_TOKENS];
-    int32_t cut[4];
+    int32_t short_ids[4];
     uint32_t count = 0;
     uint32_t slow_count = 1;
     struct word_reader r;
@@ -107,10 +107,10 @@ static void check_text(const struct tokenizer *t, const char *text, size_t size_
     }
     slow[slow_count++] = last_line(t, "[SEP]");
     demand(count == slow_count && memcmp(ids, slow, count * sizeof(ids[0])) == 0);
-    demand(tokenizer_encode(t, cut, &count, text, size_bytes, 4, NULL) == STATUS_OK);
+    demand(tokenizer_encode(t, short_ids, &count, text, size_bytes, 4, NULL) == STATUS_OK);
     demand(count == (slow_count < 4 ? slow_count : 4));
-    demand(memcmp(cut, ids, (count - 1) * sizeof(cut[0])) == 0);
-    demand(cut[count - 1] == slow[slow_count - 1]);
+    demand(memcmp(short_ids, ids, (count - 1) * sizeof(short_ids[0])) == 0);
+    demand(short_ids[count - 1] == slow[slow_count - 1]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {

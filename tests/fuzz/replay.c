@@ -1,6 +1,6 @@
 /*
- * Runs a fuzz target over the checked-in corpus, without libFuzzer: once with no bytes, then once
- * per file of the folder, whole and cut at three places. A target stops by abort or by a
+ * Runs a fuzz target over the checked-in corpus without libFuzzer: once with no bytes, then with
+ * each file of the folder, whole and truncated at three places. A failing target ends by abort or a
  * sanitizer, so the file's name is printed before it runs.
  */
 #include <dirent.h>

@@ -36,8 +36,8 @@ static struct device *open_reference(void) {
     return dev;
 }
 
-/* Shapes that the rows leave out because they are a GPU's: whole vectors, rows beyond what a warp
- * holds, several strips and chunks of a walk, short attention of every size of tile. */
+/* Shapes that the rows omit because they matter only on a GPU: whole vectors, rows beyond what a
+ * warp holds, several strips and chunks of a walk, short attention of every size of tile. */
 static const struct {
     const char *op;
     struct op_size size;

@@ -27,7 +27,7 @@ static struct {
     const struct ops *real;
     struct ops table;
     struct allocation {
-        unsigned char *data; /* behind the first guard */
+        unsigned char *data; /* after the first guard */
         size_t size_bytes;
     } all[MAX_ALLOCATIONS];
     int count;
@@ -526,7 +526,8 @@ TEST(a_run_goes_on_from_what_the_host_holds) {
     }
 }
 
-/* What is not sound leaves state and scalars, and says why; the next step goes on from there. */
+/* A non-finite step changes neither state nor scalars and reports why; the next step continues from
+ * there. */
 static void survive(const struct scenario *c, float bad, bool bad_id, const char *why) {
     static struct batch x;
     static struct result got;

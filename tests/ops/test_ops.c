@@ -170,7 +170,7 @@ static void widen_operands(struct op_data *wide, const struct op_data *half, str
 }
 
 /* A step of the norm: the roundings of what is read back as stored, and of the result. Gradients
- * behind a batch norm over few values are differences of much larger numbers: sixteen. What a case
+ * after a batch norm over few values are differences of much larger numbers: sixteen. What a case
  * writes in bf16 in every type (a cast, a working copy) is not asked. */
 static void lies_near_doubles(struct op_case *c, void *cookie) {
     static struct op_case in_doubles;

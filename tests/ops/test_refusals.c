@@ -259,7 +259,7 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("grad_scale", 0, three_sums);
 }
 
-/* Indices lie on the device there: what is wrong with them is told when the results are fetched,
+/* Indices lie on the device there: errors in them are reported when the results are fetched,
  * and once. */
 static void told_later(const char *row, void (*spoil)(struct op_case *, struct op_data *)) {
     struct device *dev = op_cases_open_cuda();

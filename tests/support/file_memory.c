@@ -1,5 +1,5 @@
 /*
- * A file system in memory that remembers what a power cut would leave.
+ * A file system in memory that remembers what a power failure would leave.
  *
  *     live names    --> node <-- durable names       sync_directory copies live to durable
  *                        |

@@ -18,8 +18,8 @@ extern "C" {
 enum status file_memory_create(struct file_system **out, struct error *err);
 void file_memory_destroy(struct file_system *fs);
 
-/* What a power cut leaves: files keep their last synced content, names their last synced state of
- * the directory. */
+/* The state after a power failure: files keep their last synced content, names their last synced
+ * state of the directory. */
 void file_memory_crash(struct file_system *fs);
 
 #ifdef __cplusplus

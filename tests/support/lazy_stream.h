@@ -1,8 +1,8 @@
 /*
- * lazy_stream: gives devices whose memory is the host's a stream that does what it is asked as late
- * as it may: a copy in when the compute queue is told to follow a mark behind it, a copy out when
- * the host waits for one. What does not wait reads old bytes. So that what the trainer does with a
- * GPU is tested, to the bit, on the CPU. Steps cannot be recorded there.
+ * lazy_stream: a stream for devices that use host memory. It executes requests as late as allowed:
+ * a copy in when the compute queue has to wait for a mark after it, a copy out when the host waits
+ * for one. Code that does not wait reads old bytes. This tests on the CPU, to the bit, what the
+ * trainer does with a GPU. Steps cannot be recorded there.
  *
  * A test program linked with --wrap=device_open_with gets it for every device that it opens while
  * lazy_stream_on.

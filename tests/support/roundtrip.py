@@ -1,5 +1,5 @@
-"""What went into a dataset and what is in it, told by Python's own tarfile and json, so that the
-two can be compared without a line of ours.
+"""Lists the source of a dataset and its content, both read by Python's tarfile and json, so that they
+are compared without code of ours.
 
     roundtrip.py expected wds TAR...            of WebDataset tars
     roundtrip.py expected tsv TABLE IMAGES      caption TAB file name

@@ -18,7 +18,7 @@ struct test_tar {
 };
 
 struct test_tar_file {
-    char name[101]; /* longer names (pax, GNU) are cut */
+    char name[101]; /* longer names (pax, GNU) are truncated */
     const uint8_t *data;
     size_t size_bytes;
 };

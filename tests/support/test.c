@@ -1,5 +1,5 @@
 /*
- * The harness: a list of cases, and the few helpers that nearly every test file wants.
+ * The harness: a list of cases, and helpers that nearly every test file uses.
  *
  * Cases register themselves before main, in the order of the file. Each runs as a cmocka group of
  * one, so that teardown (removing the temporary folder) also happens after a failed or skipped

@@ -4,9 +4,9 @@
 #
 #   tests/bench/peers/run_peers.sh BIN WORK TAR...
 #
-# BIN holds ccpack and ccbench (a release build). WORK is a folder for the dataset, the unpacked JPEG
-# files, the Python environment and the results; what is there already is used again. Peers that pip
-# cannot install are named and left out. By hand, on a machine that does nothing else.
+# BIN contains ccpack and ccbench (a release build). WORK is a folder for the dataset, the unpacked JPEG
+# files, the Python environment and the results; existing ones are used again. Peers that pip cannot
+# install are named and omitted. By hand, on an otherwise idle machine.
 #   WORKERS=2 BATCH=128 SIZE=256 SECONDS_EACH=15 REPEATS=3 PEERS="torch webdataset dali ffcv"
 set -eu
 [ $# -ge 3 ] || { sed -n '2,10p' "$0"; exit 64; }

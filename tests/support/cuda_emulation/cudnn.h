@@ -1,6 +1,6 @@
 /*
- * cudnn, emulated: names that headers of kernels/cuda mention. No convolution lies behind them: the
- * emulated module has no engine for any shape, so the plain kernels of conv_direct.cu do the work.
+ * cudnn, emulated: the names that headers of kernels/cuda use, without convolutions. The emulated
+ * module has no engine for any shape, so the plain kernels of conv_direct.cu do the work.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDNN_H
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDNN_H
