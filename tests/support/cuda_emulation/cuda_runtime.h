@@ -1,9 +1,9 @@
 /*
  * cuda_runtime, emulated: CUDA C as far as ccstream's kernels use it, over emulation.h.
  *
- * __shared__ is `static thread_local`: blocks run one after another, so one copy is enough, and it has
- * its own address range, so that shared memory can be recognised. It is dirty at the start of a launch
- * and not cleared between blocks, as on a GPU.
+ * __shared__ is `static thread_local`: blocks run one after another, so one copy is enough, and it
+ * has its own address range, so that shared memory can be recognised. It is dirty at the start of a
+ * launch and not cleared between blocks, as on a GPU.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_H
