@@ -103,8 +103,8 @@ enum status file_read_all(const struct file_system *fs,
  * `file`. */
 struct file_draft {
     const struct file_system *fs;
-    struct file *file;
-    char temporary[PATH_MAX_BYTES];
+    struct file *file; /* NULL: closed */
+    char path[PATH_MAX_BYTES], temporary[PATH_MAX_BYTES];
 };
 
 /* Creates PATH.tmp. Returns OK, LIMIT (the path is too long) or a failure of opening. */
@@ -113,9 +113,9 @@ enum status file_draft_open(struct file_draft *d,
                             const char *path,
                             struct error *err);
 
-/* Requires an open draft. If `status` is OK: fsync, rename, fsync of the directory; otherwise, and
- * if any of these but the last fails, PATH is untouched and PATH.tmp is removed. Returns `status`,
- * or the first failure. */
+/* Does nothing with a closed draft. If `status` is OK: fsync, rename, fsync of the directory;
+ * otherwise, and if any of these but the last fails, PATH is untouched and PATH.tmp is removed.
+ * Returns `status`, or the first failure. */
 enum status file_draft_close(struct file_draft *d, enum status status, struct error *err);
 
 /* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,

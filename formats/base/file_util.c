@@ -79,28 +79,29 @@ enum status file_draft_open(struct file_draft *d,
         return error_set(err, STATUS_LIMIT, "%.80s...: the path is longer than %d bytes", path,
                          PATH_MAX_BYTES - 5);
     }
+    memcpy(d->path, path, strlen(path) + 1);
     return fs->open(fs->context, &d->file, d->temporary, FILE_REPLACE, err);
 }
 
 enum status file_draft_close(struct file_draft *d, enum status s, struct error *err) {
     const struct file_system *fs = d->fs;
-    char path[PATH_MAX_BYTES];
     char directory[PATH_MAX_BYTES];
+    if (!d->file) {
+        return s;
+    }
     if (s == STATUS_OK) {
         s = fs->sync(d->file, err);
     }
     fs->close(d->file);
     d->file = NULL;
-    memcpy(path, d->temporary, sizeof path);
-    path[strlen(path) - strlen(".tmp")] = '\0';
     if (s == STATUS_OK) {
-        s = fs->rename(fs->context, d->temporary, path, err);
+        s = fs->rename(fs->context, d->temporary, d->path, err);
     }
     if (s != STATUS_OK) {
         fs->remove(fs->context, d->temporary, NULL); /* the first failure is the one to report */
         return s;
     }
-    TRY(path_directory(directory, sizeof directory, path, err));
+    TRY(path_directory(directory, sizeof directory, d->path, err));
     return fs->sync_directory(fs->context, directory, err);
 }
 

@@ -7,7 +7,6 @@
  * The file has its final name only once all of it is on the disk.
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +19,8 @@ enum { STAGE_BYTES = 64 << 10 };
 
 struct shard_writer {
     const struct file_system *fs;
-    struct file *file;
+    struct file_draft out;
     char directory[PATH_MAX_BYTES];
-    char path[PATH_MAX_BYTES];
-    char temporary[PATH_MAX_BYTES];
-    bool temporary_exists;
     enum shard_container container;
     struct shard_summary summary; /* name, size and, when it is finished, hash */
     struct index_builder index;
@@ -37,18 +33,7 @@ struct shard_writer {
 };
 
 static enum status nomem(const struct shard_writer *w, struct error *err) {
-    return error_set(err, STATUS_NOMEM, "%s: out of memory for its index", w->path);
-}
-
-static enum status
-make_paths(struct shard_writer *w, const char *name, uint32_t number, struct error *err) {
-    TRY(shard_file_name(w->summary.name, sizeof(w->summary.name), name, number, w->container, err));
-    TRY(path_join(w->path, sizeof(w->path), w->directory, w->summary.name, err));
-    int n = snprintf(w->temporary, sizeof(w->temporary), "%s.tmp", w->path);
-    if (n < 0 || (size_t)n >= sizeof(w->temporary)) {
-        return error_set(err, STATUS_LIMIT, "%s: the path is too long", w->path);
-    }
-    return STATUS_OK;
+    return error_set(err, STATUS_NOMEM, "%s: out of memory for its index", w->out.path);
 }
 
 static enum status begin(struct shard_writer *w,
@@ -57,14 +42,14 @@ static enum status begin(struct shard_writer *w,
                          uint32_t number,
                          int level,
                          struct error *err) {
+    char path[PATH_MAX_BYTES];
     TRY(path_join(w->directory, sizeof(w->directory), directory, "", err));
-    TRY(make_paths(w, name, number, err));
-    TRY(index_builder_init(&w->index, w->path, level, err));
+    TRY(shard_file_name(w->summary.name, sizeof(w->summary.name), name, number, w->container, err));
+    TRY(path_join(path, sizeof(path), directory, w->summary.name, err));
+    TRY(file_draft_open(&w->out, w->fs, path, err));
+    TRY(index_builder_init(&w->index, w->out.path, level, err));
     TRY(hasher_create(&w->hasher, err));
-    TRY(byte_buffer_reserve(&w->stage, STAGE_BYTES, err));
-    TRY(w->fs->open(w->fs->context, &w->file, w->temporary, FILE_REPLACE, err));
-    w->temporary_exists = true;
-    return STATUS_OK;
+    return byte_buffer_reserve(&w->stage, STAGE_BYTES, err);
 }
 
 enum status shard_writer_open(struct shard_writer **out,
@@ -100,12 +85,7 @@ void shard_writer_close(struct shard_writer *w) {
     if (!w) {
         return;
     }
-    if (w->file) {
-        w->fs->close(w->file);
-    }
-    if (w->temporary_exists) {
-        w->fs->remove(w->fs->context, w->temporary, NULL);
-    }
+    file_draft_close(&w->out, STATUS_INTERRUPTED, NULL);
     index_builder_fini(&w->index);
     hasher_destroy(w->hasher);
     byte_buffer_fini(&w->seek);
@@ -135,7 +115,7 @@ uint64_t shard_writer_caption_bytes(const struct shard_writer *w) {
 
 static enum status
 write_out(struct shard_writer *w, const void *data, size_t size_bytes, struct error *err) {
-    TRY(w->fs->write(w->file, data, size_bytes, err));
+    TRY(w->fs->write(w->out.file, data, size_bytes, err));
     hasher_update(w->hasher, data, size_bytes);
     return STATUS_OK;
 }
@@ -228,10 +208,10 @@ make_room(struct shard_writer *w, const struct shard_frame *f, struct error *err
 
 enum status
 shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct error *err) {
-    REQUIRE(w && w->file && f && f->bytes.size_bytes > 0 && f->container == w->container);
+    REQUIRE(w && w->out.file && f && f->bytes.size_bytes > 0 && f->container == w->container);
     const struct shard_summary *sum = &w->index.totals;
     if (!shard_writer_fits(w, f)) {
-        return error_set(err, STATUS_LIMIT, "%s: is full with %u samples", w->path,
+        return error_set(err, STATUS_LIMIT, "%s: is full with %u samples", w->out.path,
                          sum->sample_count);
     }
     TRY(make_room(w, f, err));
@@ -242,7 +222,7 @@ shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct err
         return error_set(err, STATUS_EXISTS,
                          "%s: sample %" PRIu64 ": its %s is in the shard "
                          "already",
-                         w->path, f->record.sample_id, *slot != 0 ? "key" : "id");
+                         w->out.path, f->record.sample_id, *slot != 0 ? "key" : "id");
     }
     struct shard_record record = f->record;
     record.frame_offset += w->summary.size_bytes;
@@ -310,12 +290,7 @@ publish(struct shard_writer *w, const struct byte_buffer *index, struct error *e
     TRY(shard_index_name(name, sizeof(name), w->summary.name, err));
     TRY(path_join(sidecar, sizeof(sidecar), w->directory, name, err));
     TRY(flush_stage(w, err));
-    TRY(w->fs->sync(w->file, err));
-    w->fs->close(w->file);
-    w->file = NULL;
-    TRY(w->fs->rename(w->fs->context, w->temporary, w->path, err));
-    w->temporary_exists = false;
-    TRY(w->fs->sync_directory(w->fs->context, w->directory, err));
+    TRY(file_draft_close(&w->out, STATUS_OK, err));
     return file_write_atomic(w->fs, sidecar, index->data, index->size_bytes, err);
 }
 
@@ -329,7 +304,7 @@ static void summarise(const struct shard_writer *w, struct shard_summary *out) {
 
 enum status
 shard_writer_finish(struct shard_writer *w, struct shard_summary *out, struct error *err) {
-    REQUIRE(w && w->file && out && w->index.totals.sample_count > 0);
+    REQUIRE(w && w->out.file && out && w->index.totals.sample_count > 0);
     struct byte_buffer index = {0};
     enum status s =
         index_builder_finish(&w->index, &index, w->container, w->summary.size_bytes, 0, err);

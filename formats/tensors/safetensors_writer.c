@@ -10,7 +10,6 @@
  */
 #include "formats/tensors/safetensors.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +35,7 @@ struct entry {
 };
 
 struct safetensors_writer {
-    const struct file_system *fs;
-    struct file *file;
-    char *path;
-    char *temporary;
+    struct file_draft out;
     struct declared *tensors;
     size_t tensor_count;
     size_t tensor_capacity;
@@ -51,8 +47,7 @@ struct safetensors_writer {
     uint64_t *hashes; /* once the header is written */
     size_t current;   /* tensor that the next bytes belong to */
     uint64_t current_done_bytes;
-    bool broken; /* a write failed: nothing more can become of this file */
-    bool finished;
+    bool broken; /* a write failed, so the file cannot be finished */
 };
 
 enum status safetensors_writer_create(struct safetensors_writer **out,
@@ -61,25 +56,13 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
                                       struct error *err) {
     REQUIRE(out && fs && path);
     *out = NULL;
-    size_t path_size = strlen(path);
-    if (path_size + sizeof ".tmp" > PATH_MAX_BYTES) {
-        return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 5);
-    }
-    enum status s = STATUS_OK;
     struct safetensors_writer *w = calloc(1, sizeof *w);
     if (!w) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
-    w->fs = fs;
-    w->path = strdup(path);
-    w->temporary = malloc(path_size + sizeof ".tmp");
-    if (!w->path || !w->temporary) {
-        s = error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-        goto fail;
-    }
-    snprintf(w->temporary, path_size + sizeof ".tmp", "%s.tmp", path);
+    enum status s;
     TRY_OR_FAIL(s, hasher_create(&w->hasher, err));
-    TRY_OR_FAIL(s, fs->open(fs->context, &w->file, w->temporary, FILE_REPLACE, err));
+    TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));
     *out = w;
     return STATUS_OK;
 fail:
@@ -91,12 +74,7 @@ void safetensors_writer_destroy(struct safetensors_writer *w) {
     if (!w) {
         return;
     }
-    if (w->file) {
-        w->fs->close(w->file);
-        if (!w->finished) {
-            w->fs->remove(w->fs->context, w->temporary, NULL);
-        }
-    }
+    file_draft_close(&w->out, STATUS_INTERRUPTED, NULL);
     for (size_t i = 0; i < w->tensor_count; i++) {
         free(w->tensors[i].name);
     }
@@ -108,8 +86,6 @@ void safetensors_writer_destroy(struct safetensors_writer *w) {
     free(w->metadata);
     hasher_destroy(w->hasher);
     free(w->hashes);
-    free(w->temporary);
-    free(w->path);
     free(w);
 }
 
@@ -129,17 +105,17 @@ static bool is_reserved(const char *name) {
 static enum status
 check_name(const struct safetensors_writer *w, const char *name, size_t count, struct error *err) {
     if (w->hashes) {
-        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" comes after the first data", w->path,
-                         name);
+        return error_set(err, STATUS_INVALID, "%s: \"%.200s\" comes after the first data",
+                         w->out.path, name);
     }
     if (name[0] == '\0' || !is_utf8(name) || is_reserved(name)) {
         return error_set(err, STATUS_INVALID, "%s: \"%.200s\" is empty, reserved or not UTF-8",
-                         w->path, name);
+                         w->out.path, name);
     }
     if (strlen(name) > SAFETENSORS_MAX_NAME_BYTES || count >= SAFETENSORS_MAX_TENSORS) {
         return error_set(err, STATUS_LIMIT,
                          "%s: name of %zu bytes as entry %zu: at most %d bytes and %d entries",
-                         w->path, strlen(name), count + 1, SAFETENSORS_MAX_NAME_BYTES,
+                         w->out.path, strlen(name), count + 1, SAFETENSORS_MAX_NAME_BYTES,
                          SAFETENSORS_MAX_TENSORS);
     }
     return STATUS_OK;
@@ -158,7 +134,7 @@ static enum status grow(const struct safetensors_writer *w,
     size_t wanted = *capacity ? 2 * *capacity : 64;
     void *larger = realloc(*array, wanted * element_bytes);
     if (!larger) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
     }
     *array = larger;
     *capacity = wanted;
@@ -167,8 +143,8 @@ static enum status grow(const struct safetensors_writer *w,
 
 static enum status count_text(struct safetensors_writer *w, size_t size_bytes, struct error *err) {
     if (size_bytes > SAFETENSORS_MAX_HEADER_BYTES - w->text_bytes) {
-        return error_set(err, STATUS_LIMIT, "%s: more than %d bytes of names and metadata", w->path,
-                         SAFETENSORS_MAX_HEADER_BYTES);
+        return error_set(err, STATUS_LIMIT, "%s: more than %d bytes of names and metadata",
+                         w->out.path, SAFETENSORS_MAX_HEADER_BYTES);
     }
     w->text_bytes += size_bytes;
     return STATUS_OK;
@@ -181,12 +157,13 @@ enum status safetensors_writer_metadata(struct safetensors_writer *w,
     REQUIRE(w && key && value);
     TRY(check_name(w, key, w->metadata_count, err));
     if (!is_utf8(value)) {
-        return error_set(err, STATUS_INVALID, "%s: metadata \"%.200s\" is not UTF-8", w->path, key);
+        return error_set(err, STATUS_INVALID, "%s: metadata \"%.200s\" is not UTF-8", w->out.path,
+                         key);
     }
     for (size_t i = 0; i < w->metadata_count; i++) {
         if (strcmp(w->metadata[i].key, key) == 0) {
             return error_set(err, STATUS_EXISTS, "%s: metadata \"%.200s\" is there already",
-                             w->path, key);
+                             w->out.path, key);
         }
     }
     TRY(count_text(w, strlen(key) + strlen(value), err));
@@ -197,7 +174,7 @@ enum status safetensors_writer_metadata(struct safetensors_writer *w,
     if (!e.key || !e.value) {
         free(e.key);
         free(e.value);
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
     }
     w->metadata[w->metadata_count++] = e;
     return STATUS_OK;
@@ -216,8 +193,8 @@ enum status safetensors_writer_declare(struct safetensors_writer *w,
     if (dim_count > SAFETENSORS_MAX_DIMS ||
         !safetensors_sizes(dtype, shape, dim_count, &element_count, &t.size_bytes)) {
         return error_set(err, STATUS_LIMIT,
-                         "%s: tensor \"%.200s\" has more than %d dimensions or 2^63 bytes", w->path,
-                         name, SAFETENSORS_MAX_DIMS);
+                         "%s: tensor \"%.200s\" has more than %d dimensions or 2^63 bytes",
+                         w->out.path, name, SAFETENSORS_MAX_DIMS);
     }
     if (dim_count > 0) {
         memcpy(t.shape, shape, dim_count * sizeof *shape);
@@ -225,8 +202,8 @@ enum status safetensors_writer_declare(struct safetensors_writer *w,
     t.name_hash = hash64(name, strlen(name));
     for (size_t i = 0; i < w->tensor_count; i++) {
         if (w->tensors[i].name_hash == t.name_hash && strcmp(w->tensors[i].name, name) == 0) {
-            return error_set(err, STATUS_EXISTS, "%s: tensor \"%.200s\" is there already", w->path,
-                             name);
+            return error_set(err, STATUS_EXISTS, "%s: tensor \"%.200s\" is there already",
+                             w->out.path, name);
         }
     }
     TRY(count_text(w, strlen(name), err));
@@ -235,7 +212,7 @@ enum status safetensors_writer_declare(struct safetensors_writer *w,
     w->tensors = array;
     t.name = strdup(name);
     if (!t.name) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
     }
     w->tensors[w->tensor_count++] = t;
     return STATUS_OK;
@@ -279,7 +256,7 @@ build_json(const struct safetensors_writer *w, struct json_writer *json, struct 
         const struct declared *t = &w->tensors[i];
         uint64_t end = 0;
         if (!checked_add_u64(at, t->size_bytes, &end) || end > INT64_MAX - (1 << 20)) {
-            return error_set(err, STATUS_LIMIT, "%s: more than 2^63 bytes of tensors", w->path);
+            return error_set(err, STATUS_LIMIT, "%s: more than 2^63 bytes of tensors", w->out.path);
         }
         put_tensor(json, t->name, t->dtype, t->shape, t->dim_count, at, end);
         at = end;
@@ -311,7 +288,7 @@ static enum status write_header(struct safetensors_writer *w, struct error *err)
     enum status s = STATUS_OK;
     w->hashes = calloc(w->tensor_count + 1, sizeof *w->hashes);
     if (!w->hashes) {
-        s = error_set(err, STATUS_NOMEM, "%s: out of memory", w->path);
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory", w->out.path);
         goto fail;
     }
     TRY_OR_FAIL(s, build_json(w, &json, err));
@@ -322,7 +299,7 @@ static enum status write_header(struct safetensors_writer *w, struct error *err)
     TRY_OR_FAIL(s, byte_buffer_append(&head, json.out.data, json.out.size_bytes, err));
     TRY_OR_FAIL(s, byte_buffer_append(&head, "        ", padding, err));
     w->hashes[0] = hash64(head.data, head.size_bytes);
-    TRY_OR_FAIL(s, w->fs->write(w->file, head.data, head.size_bytes, err));
+    TRY_OR_FAIL(s, w->out.fs->write(w->out.file, head.data, head.size_bytes, err));
     pass_complete(w);
 fail:
     w->broken = s < STATUS_OK;
@@ -335,9 +312,9 @@ enum status safetensors_writer_data(struct safetensors_writer *w,
                                     const void *data,
                                     size_t size_bytes,
                                     struct error *err) {
-    REQUIRE(w && (data || size_bytes == 0) && !w->finished);
+    REQUIRE(w && (data || size_bytes == 0) && w->out.file);
     if (w->broken) {
-        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->path);
+        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->out.path);
     }
     if (!w->hashes) {
         TRY(write_header(w, err));
@@ -349,10 +326,10 @@ enum status safetensors_writer_data(struct safetensors_writer *w,
         size_bytes > w->tensors[w->current].size_bytes - w->current_done_bytes) {
         return error_set(err, STATUS_INVALID,
                          "%s: %zu bytes of data are more than tensor \"%.200s\" still takes",
-                         w->path, size_bytes,
+                         w->out.path, size_bytes,
                          w->current == w->tensor_count ? "" : w->tensors[w->current].name);
     }
-    enum status s = w->fs->write(w->file, data, size_bytes, err);
+    enum status s = w->out.fs->write(w->out.file, data, size_bytes, err);
     if (s < STATUS_OK) {
         w->broken = true;
         return s;
@@ -371,31 +348,26 @@ static enum status write_hashes(struct safetensors_writer *w, struct error *err)
         s = byte_buffer_u64(&out, w->hashes[i], err);
     }
     if (s == STATUS_OK) {
-        s = w->fs->write(w->file, out.data, out.size_bytes, err);
+        s = w->out.fs->write(w->out.file, out.data, out.size_bytes, err);
     }
     byte_buffer_fini(&out);
     return s;
 }
 
 enum status safetensors_writer_finish(struct safetensors_writer *w, struct error *err) {
-    REQUIRE(w && !w->finished);
+    REQUIRE(w && w->out.file);
     if (w->broken) {
-        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->path);
+        return error_set(err, STATUS_IO, "%s: an earlier write failed", w->out.path);
     }
     if (!w->hashes) {
         TRY(write_header(w, err));
     }
     if (w->current < w->tensor_count) {
         return error_set(err, STATUS_INVALID, "%s: tensor \"%.200s\" has %llu of %llu bytes",
-                         w->path, w->tensors[w->current].name,
+                         w->out.path, w->tensors[w->current].name,
                          (unsigned long long)w->current_done_bytes,
                          (unsigned long long)w->tensors[w->current].size_bytes);
     }
-    char directory[PATH_MAX_BYTES];
-    TRY(path_directory(directory, sizeof directory, w->path, err));
     TRY(write_hashes(w, err));
-    TRY(w->fs->sync(w->file, err));
-    TRY(w->fs->rename(w->fs->context, w->temporary, w->path, err));
-    w->finished = true;
-    return w->fs->sync_directory(w->fs->context, directory, err);
+    return file_draft_close(&w->out, STATUS_OK, err);
 }

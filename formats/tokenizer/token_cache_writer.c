@@ -2,7 +2,6 @@
  * Writing tokens.cct from the front: rows as they come, while their places are kept in memory (four
  * bytes a caption), then the tables and the trailer.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,11 +11,7 @@
 enum { FLUSH_BYTES = 1 << 20 };
 
 struct token_cache_writer {
-    const struct file_system *fs;
-    struct file *file;
-    char path[PATH_MAX_BYTES];
-    char temporary[PATH_MAX_BYTES];
-    bool exists; /* the temporary */
+    struct file_draft out;
     struct token_cache_key key;
     uint32_t id_bytes;
     uint64_t rows; /* added */
@@ -40,7 +35,6 @@ enum status token_cache_writer_create(struct token_cache_writer **out,
     if (!w) {
         return error_set(err, STATUS_NOMEM, "out of memory for a token cache");
     }
-    w->fs = fs;
     w->key = *key;
     w->id_bytes = token_cache_id_bytes(key->vocab_count);
     w->bases = calloc((size_t)token_cache_groups(key->text_count) + 1, sizeof(*w->bases));
@@ -51,14 +45,7 @@ enum status token_cache_writer_create(struct token_cache_writer **out,
         s = error_set(err, STATUS_NOMEM, "out of memory for the places of a token cache");
         goto fail;
     }
-    TRY_OR_FAIL(s, path_join(w->path, sizeof(w->path), "", path, err));
-    if ((size_t)snprintf(w->temporary, sizeof(w->temporary), "%s.tmp", path) >=
-        sizeof(w->temporary)) {
-        s = error_set(err, STATUS_LIMIT, "%s: the path is too long", path);
-        goto fail;
-    }
-    TRY_OR_FAIL(s, fs->open(fs->context, &w->file, w->temporary, FILE_REPLACE, err));
-    w->exists = true;
+    TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));
     *out = w;
     return STATUS_OK;
 fail:
@@ -68,7 +55,7 @@ fail:
 
 static enum status flush(struct token_cache_writer *w, size_t least_bytes, struct error *err) {
     if (w->pending.size_bytes > 0 && w->pending.size_bytes >= least_bytes) {
-        TRY(w->fs->write(w->file, w->pending.data, w->pending.size_bytes, err));
+        TRY(w->out.fs->write(w->out.file, w->pending.data, w->pending.size_bytes, err));
         w->pending.size_bytes = 0;
     }
     return STATUS_OK;
@@ -133,27 +120,15 @@ static enum status add_trailer(struct token_cache_writer *w, struct error *err) 
 }
 
 enum status token_cache_writer_finish(struct token_cache_writer *w, struct error *err) {
-    REQUIRE(w && w->file && w->rows == w->key.text_count);
-    char directory[PATH_MAX_BYTES];
-    TRY(path_directory(directory, sizeof(directory), w->path, err));
+    REQUIRE(w && w->out.file && w->rows == w->key.text_count);
     TRY(add_tables(w, err));
     TRY(add_trailer(w, err));
-    TRY(w->fs->sync(w->file, err));
-    w->fs->close(w->file);
-    w->file = NULL;
-    TRY(w->fs->rename(w->fs->context, w->temporary, w->path, err));
-    w->exists = false;
-    return w->fs->sync_directory(w->fs->context, directory, err);
+    return file_draft_close(&w->out, STATUS_OK, err);
 }
 
 void token_cache_writer_destroy(struct token_cache_writer *w) {
     if (w) {
-        if (w->file) {
-            w->fs->close(w->file);
-        }
-        if (w->exists) {
-            (void)w->fs->remove(w->fs->context, w->temporary, NULL);
-        }
+        file_draft_close(&w->out, STATUS_INTERRUPTED, NULL);
         byte_buffer_fini(&w->pending);
         free(w->bases);
         free(w->places);
