@@ -1,5 +1,5 @@
-# ccbench loader: its keys, a digest that depends on the data and the seed alone, the ids it lists, and
-# its refusals. ccbench decode: its keys and its refusals.
+# ccbench loader: its keys, a digest that depends only on the data and the seed, the ids it lists, and
+# refusals. ccbench decode: its keys and refusals.
 set -eu
 fail() {
     echo "FAILED: $*"
@@ -38,7 +38,7 @@ has out.txt '"engine":"pread"'
 has out.txt '"threads":1'
 [ "$(wc -l <out.txt)" = 1 ] || fail "one line of JSON"
 [ ${#one} = 16 ] || fail "digest '$one'"
-[ "$one" = "$(digest d --threads 4)" ] || fail "four threads, another digest"
+[ "$one" = "$(digest d --threads 4)" ] || fail "four threads give another digest"
 [ "$one" = "$(digest --data d --threads 8 --batch 7 --keep-last)" ] || fail "another batch, another digest"
 [ "$one" = "$(digest d --io pread --direct)" ] || fail "O_DIRECT, another digest"
 [ "$one" = "$(digest d --prefetch 1)" ] || fail "fewer batches ahead, another digest"
@@ -48,7 +48,7 @@ has out.txt '"queue_capacity":2}}' # of the batches: those ahead and the one in 
 has out.txt '"pairs":60,'
 loader d --steps 9 # of an epoch of six batches
 has out.txt '"pairs":180,'
-# What was in memory: a list of 32 to 64 samples, however long the run.
+# Memory in use: a list of 32 to 64 samples for a run of any length.
 loader d --steps 200
 has out.txt '"rss_batches":4,"rss_bytes":['
 samples=$(sed 's/.*"rss_bytes":\[\([0-9,]*\)\].*/\1/' out.txt | tr "," "\n" | grep -c "^[1-9][0-9]*$")
@@ -60,7 +60,7 @@ has out.txt '"pairs":120,'
 loader d
 has out.txt '"digest":null'
 
-# --io uring never falls back; where the kernel has none it is refused.
+# --io uring never falls back: it is refused if the kernel has no io_uring.
 code=0
 "$BIN/ccbench" loader d --size 32 --batch 20 --json --digest --io uring >out.txt 2>err.txt || code=$?
 if [ $code = 0 ]; then
@@ -78,7 +78,7 @@ for order in global sequential block:8 block:8:2; do
     [ "$(ids ids.txt | sort -n | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] || fail "$order: every id twice"
     [ "$(ids ids.txt | wc -l)" = 240 ] || fail "$order: count of ids"
     cp ids.txt whole.txt
-    # From a place in the middle: the tail of the whole run.
+    # From the middle: the end of the whole run.
     loader d --order $order --epochs 2 --from 0:4 --dump-ids ids.txt
     tail -n +5 whole.txt | cmp - ids.txt || fail "$order: from 0:4"
     loader d --order $order --from 1:2 --dump-ids ids.txt
@@ -101,7 +101,7 @@ head -n 1 whole.txt | grep -q '^{"epoch":0,"step":0,"rank":0,"ids":\[[0-9,]*\]}$
 loader d --order sequential --dump-ids ids.txt
 [ "$(ids ids.txt | head -n 3 | tr '\n' ' ')" = "0 3 6 " ] || fail "sequential ids"
 
-# A mix: two thirds and one third of 180, ids of the second behind those of the first.
+# A mix: two thirds and one third of 180; ids of the second dataset follow those of the first.
 loader --data d:2 --data e:1 --dump-ids ids.txt
 [ "$(ids ids.txt | awk '$1 < 358' | wc -l)" = 120 ] || fail "share of the first dataset"
 [ "$(ids ids.txt | awk '$1 >= 358' | wc -l)" = 60 ] || fail "share of the second dataset"
@@ -112,9 +112,9 @@ mixed=$(digest --data d:1 --data e:1 --threads 1)
 loader d --filter label=3..4 --dump-ids ids.txt --keep-last
 [ "$(ids ids.txt | awk '{ i = $1 / 3; if (i % 10 < 3 || i % 10 > 4 || i % 7 == 3) print }' | wc -l)" = 0 ] ||
     fail "ids of the filter"
-[ "$(ids ids.txt | wc -l)" -gt 15 ] || fail "the filter lets some through"
+[ "$(ids ids.txt | wc -l)" -gt 15 ] || fail "the filter rejects everything"
 
-# A slow consumer waits for nothing.
+# A slow consumer does not wait.
 loader d --consumer-ms 20 --steps 5
 awk -F'"stall_fraction":' '{ split($2, a, ","); exit !(a[1] < 0.5) }' out.txt || fail "stall of a slow consumer"
 

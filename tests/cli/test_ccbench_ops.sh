@@ -1,4 +1,4 @@
-# ccbench ops: its keys, every op of the table in it, the bare convolutions of a network, and refusals.
+# ccbench ops: its keys, every op of the table, the convolutions of a network alone, and refusals.
 # test-timeout: 240
 set -eu
 . "$SRC/tests/support/expect.sh"
@@ -19,14 +19,14 @@ has out.txt 'matrix product of 1536'
 has out.txt 'segment_mean_bwd'
 lines out.txt 4
 
-# No op of the table is left out of either set of sizes.
+# Both sets of sizes have every op of the table.
 sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >small.txt
 sed -n '/ large_shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >large.txt
 for op in $(sed -n 's/.*{ROW(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/rows/op_rows.c"); do
     has small.txt "{\"$op\","
     has large.txt "{\"$op\","
 done
-# auto is small on a processor
+# auto means small on a CPU
 ops --only normalize_u8
 has out.txt '64 px'
 hasnt out.txt '224 px'

@@ -1,5 +1,5 @@
-# ccdump cat and extract: exact bytes out of datasets, shards and tars, under names that meet nobody
-# and stay in their folder.
+# ccdump cat and extract: exact bytes from datasets, shards and tars, under unique names inside the
+# folder.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_dataset" d 60 25
@@ -17,7 +17,7 @@ expect 64 "$BIN/ccdump" cat d --image --id 1,2
 expect 64 "$BIN/ccdump" cat d --id 1 --image --caption
 expect 66 "$BIN/ccdump" cat d --id 60 --image
 
-# --- cat: tars. Of a shard it is what the shard holds, and the same in every container.
+# --- cat: tars. That of a shard is the content of the shard, the same for every container.
 "$TESTBIN/make_dataset" plain 60 25 0 1 tar
 for k in 0 1 2; do
     zstd -dcq d/made-00000$k.tar.zst >inside.tar
@@ -40,7 +40,7 @@ rm -f gone.tar
 cp -r d bad
 printf 'X' | dd of=bad/made-000001.tar.zst bs=1 seek=2000 conv=notrunc 2>dd.txt
 expect 65 "$BIN/ccdump" cat bad -o gone.tar
-[ ! -e gone.tar ] && [ ! -e gone.tar.tmp ] || fail "half a tar stays"
+[ ! -e gone.tar ] && [ ! -e gone.tar.tmp ] || fail "an incomplete tar is left"
 expect 66 "$BIN/ccdump" cat d -o no/such/folder.tar
 
 # --- extract: the files of the tar
@@ -55,7 +55,7 @@ expect 0 "$BIN/ccdump" extract scenes -o from-dataset
 expect 0 "$BIN/ccdump" extract scenes.tar -o from-tar
 diff -r from-dataset from-tar
 
-# --- what is there is kept: equal files are passed over, others only replaced on request
+# --- existing files: equal ones are skipped, others are replaced only on request
 expect 0 "$BIN/ccdump" extract d -o files --json
 has out.txt '"written":0,'
 rm files/k000000014.json
@@ -81,7 +81,7 @@ code=0
 "$BIN/ccdump" extract d -o taken >out.txt 2>err.txt || code=$?
 [ "$code" != 0 ] || fail "a file as the folder"
 
-# --- keys that would leave the folder, repeat, or are the same once they are safe
+# --- keys that lead out of the folder, repeat, or become equal when they are made safe
 "$TESTBIN/make_scenes" val 6 1 48 six.tar >scenes.txt
 mkdir x && tar xf six.tar -C x
 set -- x/*.jpg
@@ -103,7 +103,7 @@ expect 0 "$BIN/ccdump" extract evil.tar -o deep/er/out --json
 has out.txt '"samples":7,'
 [ "$(find deep -type f | wc -l)" = 14 ] || { find deep; fail "not fourteen files"; }
 [ "$(find deep -path 'deep/er/out/*' -type f | wc -l)" = 14 ] || fail "a file is outside the folder"
-[ ! -e evil.jpg ] && [ ! -e deep/evil.jpg ] && [ ! -e /tmp/evil.jpg ] || fail "a key led outside"
+[ ! -e evil.jpg ] && [ ! -e deep/evil.jpg ] && [ ! -e /tmp/evil.jpg ] || fail "a file outside the folder"
 "$BIN/ccdump" cat evil.tar | tar -t >names.txt
 lines names.txt 14
 [ "$(sort -u names.txt | wc -l)" = 14 ] || fail "names repeat"
@@ -114,7 +114,7 @@ for n in 1 2 3 4 5 6; do
     cmp "${name%.txt}.jpg" "stage/$n/p.jpg"
 done
 
-# Rows without a picture: their texts are extracted, a tar cannot hold them and says so.
+# Rows without a picture: extract writes their texts, cat omits them with a message.
 echo "only text" >text.txt
 tar rf evil.tar text.txt
 expect 0 "$BIN/ccdump" cat evil.tar
@@ -137,7 +137,7 @@ if [ "$code" != 0 ]; then
     [ "$code" = 130 ] || { cat err.txt; fail "exit code $code after SIGINT"; }
     has err.txt "run it again to resume"
 fi
-ls slow | grep -q '\.tmp$' && fail "a temporary file stays"
+ls slow | grep -q '\.tmp$' && fail "a temporary file is left"
 expect 0 "$BIN/ccdump" extract many -o slow --json
 has out.txt '"samples":4000,'
 [ "$code" = 0 ] || hasnt out.txt '"present":0,'
@@ -162,5 +162,5 @@ for command in "verify -" "cat - -o stopped.tar" "extract - -o stopped"; do
     exec 3>&-
     [ "$code" = 130 ] || { cat out.txt err.txt; fail "exit code $code after SIGINT: $command"; }
 done
-[ ! -e stopped.tar ] && [ ! -e stopped.tar.tmp ] || fail "half a tar stays"
+[ ! -e stopped.tar ] && [ ! -e stopped.tar.tmp ] || fail "an incomplete tar is left"
 echo passed

@@ -1,4 +1,4 @@
-# ccdump find: each condition against the same question put to ccdump ls --json and grep.
+# ccdump find: each condition against ccdump ls --json and grep.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_dataset" d 250 100
@@ -36,13 +36,13 @@ expect 0 "$BIN/ccdump" find plain.tar --key k000000116 --json
 lines out.txt 1
 has out.txt '"id":116,"key":"k000000116"'
 
-# What is there twice is found by the hash of its bytes.
+# Duplicates are found by the hash of their bytes.
 hash=$(sed -n 's/^{"id":116,.*"hash":"\([0-9a-f]*\)".*/\1/p' all.txt)
 same '"id":116,' --hash "$hash"
 expect 0 "$BIN/ccdump" find plain.tar --hash "$hash" --json
 has out.txt '"id":116,'
 
-# Classes have names where the source is a tree of folders.
+# Classes of folders have names.
 mkdir -p tree/cat tree/dog
 "$TESTBIN/make_scenes" val 6 1 32 some.tar >scenes.txt
 mkdir some && tar xf some.tar -C some
@@ -64,9 +64,9 @@ has out.txt '"labels":[{"label":0,"class":"cat","samples":3},{"label":1,"class":
 expect 0 "$BIN/ccdump" stats classes
 has out.txt "classes: 2"
 
-# Nothing found is an exit code of its own, and nothing on standard output.
+# If nothing is found, the exit code is 66 and standard output is empty.
 expect 66 "$BIN/ccdump" find d --caption 'no such words' --json
-[ ! -s out.txt ] || fail "output without a find"
+[ ! -s out.txt ] || fail "output although nothing was found"
 has err.txt "no sample fits"
 expect 66 "$BIN/ccdump" find nowhere --caption x
 expect 64 "$BIN/ccdump" find d --hash 123

@@ -1,5 +1,5 @@
-# ccdump on tars that are read where they lie: by the index, the samples are those of the dataset
-# that is packed of the same tars; without it, those of the rows.
+# ccdump on tars that are indexed in place: with the index the samples are those of a dataset packed from
+# the same tars; without it, samples are rows.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_scenes" val 40 1 48 scenes.tar >scenes.txt
@@ -40,7 +40,7 @@ cmp out.txt stats.txt
 expect 0 "$BIN/ccdump" find and --caption 'SECOND caption' --json
 has out.txt '"id":3,"captions":['
 
-# One tar by itself has the ids of its dataset, as long as its index lies beside it.
+# A single tar has the ids of its dataset if its index is in the same folder.
 expect 0 "$BIN/ccdump" ls and/two.tar --count 1 --json
 first=$(field out.txt id)
 [ "$first" -gt 10 ] || fail "the second tar begins with sample $first"
@@ -50,7 +50,7 @@ expect 0 "$BIN/ccdump" ls bare.tar --count 1 --json
 expect 0 "$BIN/ccdump" show and "$first" --image picture.jpg
 "$BIN/ccdump" show bare.tar 0 --image - | cmp - picture.jpg
 
-# A tar that changed since is refused, in place of giving other samples.
+# A tar that was changed afterwards is refused.
 offset=$("$BIN/ccdump" show and "$first" --json | sed 's/.*"offset":\([0-9]*\),.*/\1/')
 printf 'X' | dd of=and/two.tar bs=1 seek=$((offset + 100)) conv=notrunc 2>dd.txt
 expect 65 "$BIN/ccdump" verify and

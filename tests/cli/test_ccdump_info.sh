@@ -1,5 +1,5 @@
-# ccdump info, ls and show on a dataset, on one of its shards, and on the plain tar that is made of
-# it: the same samples, whatever they are stored as.
+# ccdump info, ls and show on a dataset, on one of its shards, and on a plain tar made of it: all show
+# the same samples.
 . "$SRC/tests/support/expect.sh"
 
 for container in tar.zst tar; do
@@ -28,7 +28,7 @@ mkdir empty
 expect 66 "$BIN/ccdump" info empty
 has err.txt empty/dataset.json
 
-# The fingerprint of a shard is that of a dataset of its samples alone.
+# The fingerprint of a shard is that of a dataset of only its samples.
 "$TESTBIN/make_dataset" first 100 100 0 1 "$container"
 expect 0 "$BIN/ccdump" info first --json
 print=$(field out.txt fingerprint)
@@ -70,7 +70,7 @@ expect 0 "$BIN/ccdump" ls $shard --shards --json
 cmp second.txt out.txt
 [ "$(field out.txt bytes)" = "$(wc -c <$shard)" ] || fail "bytes of a shard"
 
-# Lines are cut at the width, counted in columns and not in bytes.
+# Lines are truncated to the width, counted in columns and not in bytes.
 expect 0 env COLUMNS=70 "$BIN/ccdump" ls d
 [ "$(LC_ALL=C.UTF-8 wc -L <out.txt)" -le 70 ] || fail "a line beyond COLUMNS"
 has out.txt "…"
@@ -85,7 +85,7 @@ for what in d $shard; do
     has out.txt '"meta":{"url":'
     has out.txt "\"shard\":\"made-000001.$container\",\"offset\":"
     expect 0 "$BIN/ccdump" show $what --id 116 --image image.bin
-    [ ! -s out.txt ] || fail "--image says something"
+    [ ! -s out.txt ] || fail "--image prints something"
     "$BIN/ccdump" show $what 116 --image - | cmp - image.bin
     "$BIN/ccdump" cat $what --id 116 --image | cmp - image.bin
 done
@@ -109,7 +109,7 @@ expect 64 "$BIN/ccdump" nonsense
 expect 66 "$BIN/ccdump" show d 1 --image nowhere/x
 has err.txt nowhere/x
 
-# --- a plain tar: rows are ids, and everything else is as it was
+# --- a plain tar: rows are ids, everything else is equal
 "$BIN/ccdump" cat d >plain.tar
 gzip -k plain.tar
 zstd -q plain.tar -o plain.zst
@@ -131,12 +131,12 @@ printf 'a,b\n1,2\n' >table.csv
 expect 65 "$BIN/ccdump" ls table.csv
 has err.txt "table.csv: neither a dataset directory"
 
-# --- nobody reads, or cannot: head ends the listing quietly, a full disk does not
+# --- write errors: a closed pipe ends the listing quietly, a full disk gives a message
 "$BIN/ccdump" ls d --json 2>err.txt | head -1 >out.txt
 lines out.txt 1
-[ ! -s err.txt ] || { cat err.txt; fail "a closed pipe is noisy"; }
+[ ! -s err.txt ] || { cat err.txt; fail "a closed pipe gives a message"; }
 (trap '' PIPE; "$BIN/ccdump" ls d --json 2>err.txt | head -1 >out.txt)
-[ ! -s err.txt ] || { cat err.txt; fail "a closed pipe is noisy where the signal is ignored"; }
+[ ! -s err.txt ] || { cat err.txt; fail "a closed pipe gives a message if the signal is ignored"; }
 if [ -e /dev/full ]; then
     for command in "info d" "ls d" "show d 1" "stats d" "find d" "cat d" "verify d"; do
         code=0
@@ -148,7 +148,7 @@ fi
 cd ..
 done
 
-# A dataset without samples is one.
+# A dataset without samples is valid.
 "$TESTBIN/make_dataset" none 0
 for command in info ls "ls --shards" "ls --json" stats "stats --json" "cat -o none.tar" \
     "extract -o none.files" verify; do
@@ -158,7 +158,7 @@ for command in info ls "ls --shards" "ls --json" stats "stats --json" "cat -o no
     shift
     expect 0 "$BIN/ccdump" "$name" none "$@"
 done
-[ "$(tar -tf none.tar | wc -l)" = 0 ] || fail "members of nothing"
+[ "$(tar -tf none.tar | wc -l)" = 0 ] || fail "an empty dataset gives members"
 expect 66 "$BIN/ccdump" show none
 expect 66 "$BIN/ccdump" find none
 head -c 10240 /dev/zero >zeros.tar

@@ -1,5 +1,5 @@
-# ccdump show for people: the picture in half blocks, captions and metadata wrapped to the terminal,
-# and nothing from outside that a terminal would obey. A terminal comes from script(1).
+# ccdump show as text: the picture in half blocks, captions and metadata wrapped to the terminal, and no
+# control sequences from the data. script(1) provides a terminal.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_scenes" val 4 1 48 four.tar >scenes.txt
@@ -32,7 +32,7 @@ has out.txt "           no: null"
 expect 0 "$BIN/ccdump" show d 0 --preview never
 hasnt out.txt "$block"
 
-# --- asked for: 24 bits where the terminal has them, 256 colours elsewhere
+# --- --preview always: 24 bits if the terminal has them, else 256 colours
 expect 0 env COLUMNS=20 COLORTERM=truecolor "$BIN/ccdump" show d 0 --preview always
 has out.txt "$escape[38;2;"
 [ "$(grep -c "$block" out.txt)" = 10 ] || fail "20 columns of a square picture are 10 lines"
@@ -44,7 +44,7 @@ expect 0 env COLUMNS=20 NO_COLOR=1 "$BIN/ccdump" show d 0
 hasnt out.txt "$escape"
 expect 64 "$BIN/ccdump" show d 0 --preview sometimes
 
-# A picture that does not decode is said to be none, and the rest is shown.
+# For a picture that does not decode, the reason and the rest are shown.
 "$TESTBIN/make_dataset" noise 10 10
 expect 0 "$BIN/ccdump" show noise 1 --preview always
 has out.txt "preview  "
@@ -74,7 +74,7 @@ typed "TERM=dumb '$BIN/ccdump' show d 0"
 hasnt out.txt "$escape"
 typed "'$BIN/ccdump' ls d"
 lines out.txt 4
-[ "$(LC_ALL=C.UTF-8 wc -L <out.txt)" = 40 ] || fail "ls is not cut at the terminal's width"
+[ "$(LC_ALL=C.UTF-8 wc -L <out.txt)" = 40 ] || fail "ls is not truncated to the terminal's width"
 typed "'$BIN/ccdump' show d 0 --image - ; echo code \$?"
 has out.txt "code 64"
 typed "'$BIN/ccdump' cat d; echo code \$?"

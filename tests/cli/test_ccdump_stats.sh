@@ -1,4 +1,4 @@
-# ccdump stats: numbers of a collection that was made so that they are known.
+# ccdump stats: the statistics of a collection with known numbers.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_dataset" d 250 100
@@ -27,18 +27,18 @@ has out.txt '"samples":100,'
 expect 0 "$BIN/ccdump" stats d/made-000000.tar.zst --json
 has out.txt '"samples":100,'
 
-# For people: bars within the width, and never a bar for nothing.
+# As text: bars within the width, and no bar for a count of 0.
 expect 0 env COLUMNS=70 "$BIN/ccdump" stats d
 grep "█" out.txt >bars.txt
 [ "$(LC_ALL=C.UTF-8 wc -L <bars.txt)" = 69 ] || fail "bars do not end at COLUMNS"
 has out.txt "width, pixels: least 1, mean 124.7, median 124, most 249"
 has out.txt "█"
-grep -E '  0   0\.0%  .' out.txt && fail "a bar for nothing"
+grep -E '  0   0\.0%  .' out.txt && fail "a bar for a count of 0"
 expect 0 "$BIN/ccdump" stats d --bins 1
 expect 64 "$BIN/ccdump" stats d --bins 0
 expect 66 "$BIN/ccdump" stats nowhere
 
-# A plain tar, with pictures that come twice and a row that is no sample.
+# A plain tar, with duplicate pictures and a row that cannot be packed.
 "$TESTBIN/make_scenes" val 10 1 48 ten.tar >scenes.txt
 mkdir x && tar xf ten.tar -C x
 set -- x/*.jpg
@@ -62,7 +62,7 @@ expect 0 "$BIN/ccdump" stats more.tar
 has out.txt "1 rows cannot be packed"
 has out.txt "ccdump find --hash $hash"
 
-# Pictures alone are counted too.
+# Pictures without captions are counted too.
 rm x/*.txt
 tar cf bare.tar --sort=name -C x .
 expect 0 "$BIN/ccdump" stats bare.tar --json

@@ -1,5 +1,5 @@
-# ccdump verify: finds what is damaged in datasets, shards and plain tars, names it, goes on, and
-# says the same for any number of threads.
+# ccdump verify: finds and names damage in datasets, shards and plain tars, continues after it, and
+# prints the same for any number of threads.
 # test-timeout: 180
 . "$SRC/tests/support/expect.sh"
 
@@ -36,7 +36,7 @@ expect 0 "$BIN/ccdump" show bad 117
 expect 65 "$BIN/ccdump" verify d bad d
 lines out.txt 4
 
-# Faults all over, in the order of the shards whoever finds them first.
+# Many faults: printed in the order of the shards.
 for number in 02 05 07 11; do
     for place in 300 5000; do
         printf 'YYYY' | dd of="bad/made-0000$number.$container" bs=1 seek=$place conv=notrunc 2>dd.txt
@@ -53,7 +53,7 @@ for shard in 02 05 07 09 11 12; do
 done
 for jobs in 2 5 0 64; do
     expect 65 "$BIN/ccdump" verify bad --jobs $jobs
-    cmp one.txt out.txt || fail "--jobs $jobs says something else"
+    cmp one.txt out.txt || fail "--jobs $jobs prints something else"
 done
 expect 65 "$BIN/ccdump" show bad 1
 has err.txt made-000009.$container
@@ -63,7 +63,7 @@ rm less/made-000012.$container
 expect 66 "$BIN/ccdump" ls less
 has err.txt made-000012.$container
 
-# A shard whose end is damaged is still no plain tar; nor is an index that lies.
+# A shard with a damaged end is not taken for a plain tar, nor is one with a wrong index.
 expect 65 "$BIN/ccdump" ls "bad/made-000009.$container"
 has err.txt "made-000009.$container: "
 hasnt err.txt "neither a dataset"
@@ -76,7 +76,7 @@ printf 'ZZ' | dd of="lies.$container" bs=1 seek=$((place + 200)) conv=notrunc 2>
 expect 65 "$BIN/ccdump" ls "lies.$container"
 expect 65 "$BIN/ccdump" verify "lies.$container"
 
-# A sidecar that is gone, or of another shard, costs nothing but is told.
+# A missing sidecar, or that of another shard, is reported and does no other harm.
 cp -r d side
 rm side/made-000000.cci
 cp side/made-000002.cci side/made-000005.cci
@@ -87,7 +87,7 @@ has out.txt "made-000005.cci"
 cp d/made-000005.cci side/
 expect 0 "$BIN/ccdump" verify side
 
-# A good dataset under another manifest: only the whole knows.
+# A good dataset with another manifest: found by the fingerprint.
 cp -r d other
 print=$("$BIN/ccdump" info d --json | sed 's/.*"fingerprint":"\([0-9a-f]*\)","container.*/\1/')
 sed -i "s/$print/0123456789abcdef/g" other/dataset.json
@@ -100,7 +100,7 @@ has out.txt '"faults":250,"samples":0,'
 cd ..
 done
 
-# A plain tar: rows that are no samples, pictures that do not decode, a tar that breaks off.
+# A plain tar: rows that cannot be packed, pictures that do not decode, a truncated tar.
 "$TESTBIN/make_scenes" val 20 1 48 good.tar >scenes.txt
 expect 0 "$BIN/ccdump" verify good.tar
 has out.txt "ok: 20 samples in 1 tar"

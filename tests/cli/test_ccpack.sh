@@ -1,6 +1,6 @@
 #!/bin/bash
-# ccpack from outside: equal bytes for any number of jobs, shards that stock tools read, every kind
-# of source, broken input of each kind with its message and exit code, stops and kills.
+# ccpack: equal bytes for any number of jobs, shards that standard tools read, every kind of source, the
+# message and exit code for each kind of bad input, interrupted and killed runs.
 # test-timeout: 240
 set -u
 
@@ -29,7 +29,7 @@ pack() {
     [ "$got" = "$want" ] || fail "samples, captions, rejects are $got, not $want: ccpack $*"
 }
 
-# Stock tools read every shard of a dataset.
+# Standard tools read every shard of a dataset.
 readable() {
     local shard
     for shard in "$1"/shard-*.tar.zst; do
@@ -47,7 +47,7 @@ for text in pictures/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
 done >all.tsv
 
-# --- the same bytes for any number of jobs, and what stock tools see
+# --- the same bytes for any number of jobs, readable by standard tools
 for how in "" "--resize short:32" "--ids key"; do
     pack 60 60 0 --jobs 1 --shard-samples 25 -o one $how --overwrite all.tar
     pack 60 60 0 --jobs 4 --shard-samples 25 -o four $how --overwrite all.tar
@@ -62,15 +62,15 @@ for shard in size/shard-*.tar.zst; do
 done
 readable size
 
-# --- what goes in comes out
+# --- extracted files equal the packed ones
 pack 60 60 0 -o plain all.tar
 mkdir back && tar --zstd -xf plain/shard-000000.tar.zst -C back
 for file in pictures/*.jpg pictures/*.txt; do
     cmp -s "$file" "back/$(basename "$file")" ||
-        [ "$(cat "$file")" = "$(cat "back/$(basename "$file")")" ] || fail "$file came out changed"
+        [ "$(cat "$file")" = "$(cat "back/$(basename "$file")")" ] || fail "$file changed"
 done
 
-# --- the same collection in every form has the same fingerprint
+# --- every form of a collection has the same fingerprint
 print=$(sed 's/.*"fingerprint":"\([0-9a-f]*\)".*/\1/' out.json)
 same() {
     grep -q "\"fingerprint\":\"$print\"" out.json || fail "$1: another fingerprint"
@@ -97,9 +97,9 @@ awk -F '\t' 'BEGIN { printf "{\"images\": [" }
 pack 60 60 0 -o form --overwrite --images pictures captions.json
 same "COCO captions"
 pack 60 60 0 -o form --overwrite --ids key --images pictures captions.json
-grep -q "\"fingerprint\":\"$print\"" out.json && fail "--ids key did not take the images' ids"
+grep -q "\"fingerprint\":\"$print\"" out.json && fail "--ids key does not use the images' ids"
 
-# --- bad rows: counted, listed, leaving holes
+# --- bad rows: counted, listed, their ids unused
 {
     sed -n 1,5p all.tsv
     printf 'no such picture\tmissing.jpg\n'
@@ -118,7 +118,7 @@ cut -d '"' -f 13- bad/rejects.jsonl | cut -d '"' -f 2 >reasons.txt
 printf '%s\n' image-unreadable caption-empty caption-not-utf8 row-bad image-unsupported image-damaged |
     cmp - reasons.txt || fail "other reasons: $(cat bad/rejects.jsonl)"
 grep -q '"source":"bad.tsv","row":5,' bad/rejects.jsonl || fail "source and row are not named"
-"$BIN/ccdump" show bad --id 11 >/dev/null || fail "a bad row does not leave a hole"
+"$BIN/ccdump" show bad --id 11 >/dev/null || fail "the id of a bad row is used"
 expect 66 "5" "$BIN/ccdump" show bad --id 5
 expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
 expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
@@ -177,12 +177,12 @@ expect 64 "out" "$BIN/ccpack" all.tar
 grep -q "row 0" err.txt || grep -q "in two shards" err.txt || fail "the id is not named: $(cat err.txt)"
 expect 65 "comes twice" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
 
-# --- a tar that breaks off: what came before it is a dataset
+# --- a truncated tar: the rows before the end become a dataset
 head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
 expect 65 "half.tar: .* after row [0-9]" "$BIN/ccpack" -o half half.tar
 "$BIN/ccdump" verify half >/dev/null || fail "no valid dataset before the break"
 
-# --- JSON that is none: the sample stays, the summary says so
+# --- invalid JSON: the sample is packed without it, and the summary reports it
 mkdir json && cp pictures/00000000[0-4].* json 2>/dev/null
 for text in json/*.txt; do
     echo '{"of": "this"}' >"${text%.txt}.json"
@@ -197,13 +197,13 @@ grep -q '"json_dropped":1,' out.json || fail "json_dropped: $(cat out.json)"
 grep -q "without their .json.*json.tar row 0" err.txt || fail "dropped JSON is not mentioned: $(cat err.txt)"
 [ "$(tar --zstd -tf json-out/shard-000000.tar.zst | grep -c json)" -eq $((count - 1)) ] || fail "JSON members"
 
-# --- keys that a shard cannot hold, or holds already
+# --- keys that a shard cannot store, and repeated ones
 pack 120 120 0 -o keys all.tar all.tar
 readable keys
 [ "$(tar --zstd -tf keys/shard-000000.tar.zst | sort | uniq -d | wc -l)" -eq 0 ] ||
-    fail "a member's name comes twice"
+    fail "two members have the same name"
 
-# --- stops and kills
+# --- interrupted and killed runs
 mkfifo pipe
 for signal in INT KILL; do
     rm -rf stopped
@@ -220,8 +220,8 @@ for signal in INT KILL; do
     got=$?
     exec 3>&-
     if [ $signal = KILL ]; then
-        [ ! -e stopped/rejects.jsonl ] || fail "KILL leaves a part of the list under its name"
-        [ -e stopped/rejects.jsonl.tmp ] || fail "KILL: no list so far"
+        [ ! -e stopped/rejects.jsonl ] || fail "KILL leaves an incomplete list under its final name"
+        [ -e stopped/rejects.jsonl.tmp ] || fail "KILL: no temporary list"
         [ ! -e stopped/dataset.json ] || fail "KILL leaves a dataset.json"
     fi
     for shard in stopped/shard-*.tar.zst; do
@@ -230,9 +230,9 @@ for signal in INT KILL; do
     if [ $signal = INT ]; then
         [ $got -eq 130 ] || fail "exit code $got after SIGINT"
         [ -z "$(ls stopped | grep tmp)" ] || fail "SIGINT leaves temporaries"
-        grep -q "partial one: [0-9]* rows are in" err.txt || fail "SIGINT: does not say what is there: $(cat err.txt)"
+        grep -q "partial one: [0-9]* rows are in" err.txt || fail "SIGINT: does not report what is packed: $(cat err.txt)"
         "$BIN/ccdump" verify stopped >/dev/null || fail "SIGINT leaves no valid dataset"
-        grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json does not say partial"
+        grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json has no partial"
         [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"
         expect 73 "a dataset already" "$BIN/ccpack" -o stopped all.tar
     else

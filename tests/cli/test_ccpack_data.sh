@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack on real collections: every sample arrives, and odd or broken files are counted and listed.
+# ccpack on real collections: every sample is packed; odd or broken files are counted and listed.
 # test-timeout: 300
 set -u
 
@@ -47,7 +47,7 @@ listed=$(wc -l <odd/rejects.jsonl)
 packed=$(sed 's/.*"samples":\([0-9]*\).*/\1/' out.json)
 [ $((listed + packed)) -eq "$rows" ] || fail "of $rows odd files $packed are packed, $listed listed"
 [ "$packed" -ge 50 ] && [ "$listed" -ge 15 ] || fail "odd files: $packed packed, $listed listed"
-# The same as a tar: of one stem there are five pictures, and none has a caption.
+# The same as a tar: five pictures share a stem, and none has a caption.
 "$BIN/ccpack" -q -o bare --max-bad 100% "$data/hostile/files.tar" 2>err.txt
 [ $? -eq 65 ] || fail "a tar without captions: $(cat err.txt)"
 [ "$(wc -l <bare/rejects.jsonl)" -eq "$rows" ] || fail "of $rows members $(wc -l <bare/rejects.jsonl) are listed"

@@ -1,5 +1,5 @@
-# ccpack index from outside: tars of every form that tools write become a dataset where they lie, with
-# the samples and the fingerprint of packing them, and are not touched; refusals say the way out.
+# ccpack index: tars of every form that tools write become a dataset in place, with the samples and the
+# fingerprint of packing them, and are not changed; refusals name the way out.
 # test-timeout: 120
 . "$SRC/tests/support/expect.sh"
 
@@ -17,7 +17,7 @@ printf 'no picture' >source/zz.jpg
 printf 'of no picture' >source/zz.txt
 printf 'of no row' >source/README
 
-# --- whatever wrote the tar
+# --- tars of different tools
 for format in gnu oldgnu pax posix ustar v7; do
     rm -rf tars && mkdir tars
     files=$(cd source && ls | sort)
@@ -48,9 +48,9 @@ for dataset in tars packed; do
     expect 0 "$BIN/ccbench" loader $dataset -b 8 --size 32 --steps 4 --digest --json
     field out.txt digest >$dataset.txt
 done
-cmp tars.txt packed.txt || fail "the loader delivers something else"
+cmp tars.txt packed.txt || fail "the loader delivers other bytes"
 
-# --- options that change what it says
+# --- options that change the result
 expect 0 "$BIN/ccpack" index -q --json --overwrite --caption-column mine --max-bad 90% tars/a.tar
 [ "$(field out.txt texts)" = $((2 * $(field out.txt samples))) ] || fail "--caption-column"
 expect 0 "$BIN/ccpack" index -q --json --overwrite --ids key tars/b.tar
@@ -89,7 +89,7 @@ expect 64 "$BIN/ccpack" index
 has err.txt "--help"
 expect 64 "$BIN/ccpack" index --max-bad x scenes.tar
 
-# --- too many bad rows: only the list stays
+# --- too many bad rows: only the list is written
 mkdir bad && cp tars/a.tar bad
 expect 65 "$BIN/ccpack" index --max-bad 0 bad/a.tar
 has err.txt rejects.jsonl

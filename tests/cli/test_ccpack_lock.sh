@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two ccpack runs in one directory: the second is refused, whatever its options, and a killed one is
-# in nobody's way.
+# Two ccpack runs in one directory: the second is refused with any options; a killed run does not block
+# the next.
 # test-timeout: 120
 set -u
 
@@ -10,16 +10,16 @@ fail() {
     code=1
 }
 
-# refused COMMAND...: exit 73, and the message names the process that is at work.
+# refused COMMAND...: exit code 73, and the message names the process that holds the lock.
 refused() {
     local got=0
     "$@" >out.txt 2>err.txt || got=$?
     [ "$got" -eq 73 ] || fail "exit code $got, not 73: $*: $(head -c 300 err.txt)"
     grep -qE "process ($pid|[0-9]+) is at work in it|another process is at work in it" err.txt ||
-        fail "who is at work? $(head -c 300 err.txt)"
+        fail "the message names no process: $(head -c 300 err.txt)"
 }
 
-# Begins a run on a pipe that gives half of a tar and no more, and waits for its first shard.
+# Starts a run on a pipe that gives only half of a tar, and waits for its first shard.
 begin() { # begin DIR OPTION...
     local dir=$1
     shift
@@ -67,7 +67,7 @@ end KILL
 cat a.tar >pipe &
 "$BIN/ccpack" -q --resume --shard-samples 7 -o d - <pipe 2>err.txt || fail "after a kill: $(cat err.txt)"
 wait
-"$BIN/ccdump" verify d >/dev/null || fail "the dataset is not whole"
+"$BIN/ccdump" verify d >/dev/null || fail "the dataset is not valid"
 
 # --- a run that appends
 before=$(ls d/shard-*.cci | wc -l)
@@ -75,13 +75,13 @@ begin d --append
 refused "$BIN/ccpack" --append -o d b.tar
 refused "$BIN/ccpack" --append --resume -o d b.tar
 refused "$BIN/ccpack" tokenizer --vocab-size 100 d
-[ ! -e d/tokenizer.model ] || fail "a tokenizer was written into a directory at work"
+[ ! -e d/tokenizer.model ] || fail "a tokenizer was written into a directory in use"
 refused "$BIN/ccpack" --overwrite -o d b.tar
 end INT
 "$BIN/ccpack" -q --append -o d b.tar 2>err.txt || fail "after an append: $(cat err.txt)"
-"$BIN/ccdump" verify d >/dev/null || fail "the grown dataset is not whole"
+"$BIN/ccdump" verify d >/dev/null || fail "the grown dataset is not valid"
 
-# --- a tokenizer, for a dataset that nobody writes to
+# --- a tokenizer for a dataset that is not locked
 exec 4<d
 if flock -n 4; then
     pid=0

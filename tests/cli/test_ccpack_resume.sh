@@ -1,6 +1,6 @@
 #!/bin/bash
-# ccpack that goes on: after Ctrl-C and kill -9, on a dataset that grows, in parts that are merged.
-# Every time the bytes are those of a run that nothing disturbed.
+# ccpack --resume, --append and merge: after Ctrl-C and kill -9, on a growing dataset, with parts. The bytes
+# are always those of an undisturbed run.
 # test-timeout: 240
 set -u
 
@@ -35,7 +35,7 @@ run $how -o good a.tar b.tar
 print=$(field fingerprint)
 [ ! -e good/pack.journal ] || fail "a finished run leaves its journal"
 
-# --- a pipe that is stopped, or killed, and comes again
+# --- a run on a pipe is interrupted or killed, and resumed
 cat a.tar >all.tar
 run $how -o from-pipe - <all.tar
 mkfifo pipe
@@ -53,7 +53,7 @@ for signal in INT KILL; do
     exec 3>&-
     [ -e $signal/pack.journal ] || fail "$signal leaves no journal"
     if [ $signal = INT ]; then
-        grep -q -- "the same command with --resume goes on" err.txt || fail "how to go on: $(cat err.txt)"
+        grep -q -- "the same command with --resume goes on" err.txt || fail "no hint how to resume: $(cat err.txt)"
         "$BIN/ccdump" verify INT >/dev/null || fail "SIGINT leaves no valid dataset"
     fi
     expect 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar
@@ -63,7 +63,7 @@ for signal in INT KILL; do
     diff -r from-pipe $signal || fail "after $signal, --resume gives other bytes"
 done
 
-# --- --resume where nothing is, and where all is
+# --- --resume without a run, and of a finished run
 run $how --resume -o fresh a.tar b.tar
 diff -r good fresh || fail "--resume in an absent directory gives other bytes"
 expect 0 "finished already: 100 samples" "$BIN/ccpack" --resume $how -o fresh a.tar b.tar
@@ -74,7 +74,7 @@ expect 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.
 expect 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
 expect 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
 
-# --- too many bad rows: more are allowed afterwards
+# --- too many bad rows, resumed with a higher limit
 mkdir pictures && tar xf a.tar -C pictures
 for text in pictures/*.txt; do
     printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
@@ -137,7 +137,7 @@ expect 64 "exclude each other" "$BIN/ccpack" --no-check --resize short:32 -o ref
 expect 64 "at least 1" "$BIN/ccpack" --max-aspect 0.5 -o refused a.tar
 [ ! -e refused ] || fail "a refused run made the directory"
 
-# --- the plain container, and tars of others
+# --- the plain container, and tars that ccpack did not make
 run $how --container tar -o tars a.tar b.tar
 [ "$(field fingerprint)" = "$print" ] || fail "--container tar: $(field fingerprint)"
 tar tf tars/shard-000000.tar >/dev/null || fail "a shard in container tar is no tar"
@@ -150,15 +150,15 @@ mkdir theirs && cp a.tar theirs/shard-000000.tar
 expect 65 "--container was tar-foreign" "$BIN/ccpack" --append -o theirs b.tar
 expect 73 "of no dataset that ccpack made" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
 run --overwrite -o theirs b.tar
-cmp a.tar theirs/shard-000000.tar || fail "--overwrite took somebody's tar"
+cmp a.tar theirs/shard-000000.tar || fail "--overwrite removed a tar that ccpack did not make"
 
-# --- what is left out, on the summary's line
+# --- the summary counts what is omitted
 run --dedup exact --min-side 48 --max-bad 0 -o once a.tar a.tar
 [ "$(field samples)" = 60 ] && [ "$(field rejected)" = 60 ] || fail "--dedup: $(cat out.json)"
 expect 0 "60 rows rejected, see once/rejects.jsonl: 60 duplicate" \
     "$BIN/ccpack" --dedup exact --max-bad 0 --overwrite -o once a.tar a.tar
 
-# --- on a terminal: rate, bytes, what is done, what is left
+# --- on a terminal: rate, bytes, progress, remaining time
 if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may have no terminals to give
     size=$(stat -c %s rows.tsv)
     mkfifo slow
@@ -175,6 +175,6 @@ if script -qec true /dev/null >typed.txt 2>&1 </dev/null; then # a machine may h
     script -qec "'$BIN/ccpack' -j 1 --resize short:40 -o shown --overwrite --images pictures long.tsv" \
         /dev/null >screen.txt || fail "on a terminal: $(cat screen.txt)"
     tr '\r' '\n' <screen.txt | grep -q '/s  .*s left  [0-9]* %  [0-9]* rejected' ||
-        fail "no time left: $(tr '\r' '\n' <screen.txt | head -5)"
+        fail "no remaining time: $(tr '\r' '\n' <screen.txt | head -5)"
 fi
 exit $code

@@ -1,6 +1,6 @@
 #!/bin/bash
-# ccpack's sources from outside: the same pictures and captions in every form give the same
-# fingerprint; classes travel with their samples; each form that cannot be read says what to do.
+# ccpack's sources: the same pictures and captions in every form give the same fingerprint; classes stay
+# with their samples; messages for unreadable input say what to do.
 # test-timeout: 180
 set -u
 
@@ -77,7 +77,7 @@ sed 's/^\[//; s/[],]*$//' list.json >list.jsonl
 pack 40 0 --images pictures list.jsonl
 same "lines of objects"
 pack 40 0 --images pictures --ids key list.json
-"$BIN/ccdump" show form 139 --json | grep -q '"key":"139"' || fail "--ids key did not take image_id"
+"$BIN/ccdump" show form 139 --json | grep -q '"key":"139"' || fail "--ids key does not use image_id"
 awk -F '\t' 'BEGIN { printf "{\"images\": [" }
     { printf "%s{\"filepath\": \"pictures\", \"filename\": \"%s\", \"imgid\": %d, \"split\": \"%s\", \"sentences\": [{\"raw\": \"%s\"}]}",
           (NR > 1 ? ", " : ""), $2, NR, (NR % 4 ? "train" : "val"), $1 }
@@ -88,7 +88,7 @@ pack 10 0 --split val karpathy.json
 pack 40 0 --split val,train karpathy.json
 same "all splits by name"
 
-# --- captions out of the JSON
+# --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do
     printf '{"words": "%s"}' "$(cat "$text")" >"json/$(basename "$text" .txt).json"
@@ -100,7 +100,7 @@ expect 65 "can be used" "$BIN/ccpack" -o bad --max-bad 100% --caption-column non
 grep -q "has no member 'none'" bad/rejects.jsonl || fail "the missing member is not named"
 rm -rf bad
 
-# --- classes: on disk and in a tar; the label, the name and the JSON travel
+# --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/empty
 set -- pictures/*.jpg
 cp "$1" set/cat/1.jpg && cp "$2" set/cat/more/2.jpg && cp "$3" set/dog/3.jpg && cp "$4" set/dog/named
@@ -127,9 +127,9 @@ mkdir batches && cp one.bin batches/data_batch_1.bin && cp one.bin batches/data_
 pack 3 0 one.bin
 pack 6 0 batches
 "$BIN/ccdump" show form 5 --json | grep -q '"label":3,"class":"cat"' || fail "no cat: $("$BIN/ccdump" show form 5 --json)"
-"$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's pictures are no PNGs"
+"$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's pictures are not PNGs"
 
-# --- parts and a resumed run pass over rows as they are read
+# --- parts and a resumed run skip exactly the rows of other parts
 for source in "--images pictures list.json" "--images pictures all.csv" karpathy.json set "--from folders set.tar" batches; do
     for k in 1 2 3; do
         rm -rf "part-$k"
@@ -142,7 +142,7 @@ for source in "--images pictures list.json" "--images pictures all.csv" karpathy
     same "three parts of $source"
 done
 
-# --- what cannot be read says what to do
+# --- messages for unreadable input say what to do
 printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
 expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.tsv
 printf 'caption,url\na dog,https://example.org/1.jpg\n' >urls.csv

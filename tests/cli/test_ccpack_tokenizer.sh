@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack tokenizer from outside: learning, bringing, replacing; what is recorded, what is refused.
+# ccpack tokenizer: learning, importing, replacing; what is recorded, what is refused.
 set -u
 
 code=0
@@ -17,7 +17,7 @@ expect() {
     grep -qe "$text" err.txt || fail "no '$text' in the message of: $* : $(head -c 400 err.txt)"
 }
 
-# recorded DIR KIND: the manifest names the file that is there.
+# recorded DIR KIND: the manifest records the file in DIR.
 recorded() {
     local hash
     hash=$(sed -n 's/.*"tokenizer":{"file":"tokenizer.model","kind":"'"$2"'","xxh64":"\([0-9a-f]*\)".*/\1/p' "$1/dataset.json")
@@ -35,7 +35,7 @@ fingerprint() {
 cp -r plain again
 before=$(fingerprint plain)
 
-# --- learning: the same captions give the same bytes; the ceiling is no error
+# --- learning: the same captions give the same bytes; fewer pieces than --vocab-size are no error
 "$BIN/ccpack" tokenizer plain --vocab-size 100 --json >out.json 2>err.txt || fail "tokenizer: $(cat err.txt)"
 grep -q '"kind":"sentencepiece","pieces":[0-9]*,"captions":60,' out.json || fail "summary: $(cat out.json)"
 recorded plain sentencepiece
@@ -49,14 +49,14 @@ grep -q 'fewer than asked for' err.txt || fail "fewer pieces are not reported: $
 recorded again sentencepiece
 cmp -s plain/tokenizer.model again/tokenizer.model && fail "bpe gives a unigram model"
 
-# --- another one needs --overwrite
+# --- replacing requires --overwrite
 cp plain/tokenizer.model kept.model
 expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain
 expect 73 "has another tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --tokenizer again/tokenizer.model
 cmp plain/tokenizer.model kept.model || fail "a refused run changed the tokenizer"
 "$BIN/ccpack" tokenizer -q plain --tokenizer kept.model || fail "the same tokenizer again is refused"
 
-# --- bringing one of either kind
+# --- importing SentencePiece and WordPiece
 printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nred\n##s\ncircle\n' >vocab.txt
 "$BIN/ccpack" tokenizer plain --overwrite --tokenizer vocab.txt --json >out.json 2>err.txt || fail "vocab.txt: $(cat err.txt)"
 grep -q '"kind":"wordpiece","pieces":8,"captions":0,"bytes":41,' out.json || fail "summary: $(cat out.json)"
@@ -65,7 +65,7 @@ recorded plain wordpiece
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model || fail "a model is refused"
 recorded plain sentencepiece
 
-# --- what is wrong
+# --- refusals
 expect 66 "nowhere" "$BIN/ccpack" tokenizer nowhere
 expect 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer nothing.txt
 expect 65 "neither a SentencePiece model nor a vocabulary" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer all.tar
@@ -77,7 +77,7 @@ expect 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite
 cmp plain/tokenizer.model kept.model || fail "a failed run changed the tokenizer"
 recorded plain sentencepiece
 
-# --- tokens.cct: made with what is there or just made, gone with the tokenizer it was made with
+# --- tokens.cct: made with an existing or a new tokenizer, removed with its tokenizer
 "$BIN/ccpack" tokenizer plain --cache --json >out.json 2>err.txt || fail "--cache: $(cat err.txt)"
 grep -q '"captions":0,.*"cached_captions":60,"cached_tokens":[1-9]' out.json || fail "cache: $(cat out.json)"
 grep -q 'kept' err.txt || fail "the tokenizer was not kept: $(cat err.txt)"
@@ -98,7 +98,7 @@ expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer kept.m
 "$BIN/ccpack" -q --overwrite -o again all.tar || exit 1
 [ ! -e again/tokens.cct ] || fail "ccpack --overwrite leaves tokens.cct"
 
-# --- ccdump verify looks at both
+# --- ccdump verify checks both
 "$BIN/ccdump" verify plain >/dev/null 2>err.txt || fail "ccdump verify: $(cat err.txt)"
 cp -r plain hurt
 printf '\377' | dd of=hurt/tokens.cct bs=1 seek=5 conv=notrunc status=none
@@ -108,12 +108,12 @@ rm hurt/tokens.cct && cp vocab.txt hurt/tokenizer.model
 "$BIN/ccdump" verify hurt >out.txt 2>/dev/null && fail "ccdump verify passes another tokenizer"
 grep -q 'tokenizer.model' out.txt || fail "ccdump verify: $(cat out.txt)"
 
-# --- the record stays when the dataset grows
+# --- the record is kept when the dataset grows
 cp -r plain grown
 "$BIN/ccpack" -q --append -o grown all.tar || fail "--append"
 recorded grown sentencepiece
 
-# --- a file that is not the recorded one
+# --- a file that differs from the record
 cp vocab.txt plain/tokenizer.model
 expect 65 "bring that one back" "$BIN/ccpack" tokenizer plain
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer vocab.txt || fail "a foreign file cannot be replaced"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/gpu/run where there is no GPU: one line that says why, exit code 77, nothing made; its refusals.
+# tests/gpu/run without a GPU: one line with the reason, exit code 77, no files; its refusals.
 . "$SRC/tests/support/expect.sh"
 
 expect 0 "$SRC/tests/gpu/run" --help

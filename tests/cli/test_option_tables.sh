@@ -1,5 +1,5 @@
-# Every program and subcommand: its option table holds (a bad one ends the run with 70 before
-# anything else), --help fits the page and shows an example, words it does not know are named.
+# Every program and subcommand: its option table is valid (a bad one ends every run with 70), --help is at
+# most 100 columns wide and shows an example, unknown options are named.
 set -eu
 fail() {
     echo "FAILED: $*"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/OPTIONS.md is what the programs say.
+# tools/OPTIONS.md is what --help of the programs prints.
 set -eu
 
 "$SRC/tools/print-options" "$BIN" >options.md

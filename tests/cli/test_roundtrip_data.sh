@@ -1,5 +1,5 @@
-# Real collections packed and read again: ids, captions, metadata and the pictures' bytes are those
-# of the source, as Python's tarfile and json read both. No code of ours compares or reads the source.
+# Packs real collections and reads them back: ids, captions, metadata and the bytes of pictures equal the
+# source. Python's tarfile and json read both sides, so that no code of ours checks itself.
 # test-timeout: 240
 . "$SRC/tests/support/expect.sh"
 
@@ -38,7 +38,7 @@ both 3600 --shard-samples 1000 "$data"/pairs/*.tar
 $trip expected wds "$data"/pairs_vi/*.tar >expected.txt
 both 160 "$data"/pairs_vi/*.tar
 
-# The tar that ccdump cat writes is one more source with the same samples.
+# The tar that ccdump cat writes is a source with the same samples.
 "$BIN/ccdump" cat out >cat.tar
 "$BIN/ccpack" -q --overwrite -o out cat.tar
 compare 160
@@ -56,7 +56,7 @@ both 500 --images retrieval/images "$data/retrieval/dataset_karpathy.json"
 "$BIN/ccdump" cat out | "$BIN/ccpack" -q --overwrite -o out - # five captions each
 compare 500
 
-# Class folders, and tars of them: the class of each sample in place of captions.
+# Class folders, and tars of them: classes instead of captions.
 classes=classes
 for set in imagenet200 cifar10; do
     tar xf "$data/zeroshot/$set.tar"

@@ -1,5 +1,4 @@
-# The worked example of formats/SHARD_FORMAT.md: its commands are taken from the page and run, and
-# must print what the page says.
+# Runs the commands of the worked example in formats/SHARD_FORMAT.md, which must print what the page shows.
 set -eu
 fail() {
     echo "FAILED: $*"

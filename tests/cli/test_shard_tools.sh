@@ -1,5 +1,5 @@
-# What stock tools make of a shard, in every container: zstd, tar, bsdtar and Python's tarfile see
-# the same members with the same bytes, and the bytes are where the index says.
+# Shards of every container and standard tools: zstd, tar, bsdtar and Python's tarfile see the same members
+# with the same bytes, at the offsets in the index.
 . "$SRC/tests/support/expect.sh"
 command -v zstd >which.txt || { echo "skipped: no zstd program"; exit 77; }
 
@@ -75,7 +75,7 @@ for k in 0 1 2; do
     "$BIN/ccdump" cat zst/shard-00000$k.tar.zst | cmp - a.tar || fail "containers differ"
 done
 
-# Every kind of sample that the format knows: no captions, five of them, odd sizes, no picture known.
+# Every kind of sample: no captions, five captions, odd sizes, a picture of unknown format.
 "$TESTBIN/make_dataset" d 60 60
 "$BIN/ccdump" cat d | tar -t >wanted.txt
 check_shard d/made-000000.tar.zst wanted.txt
@@ -90,7 +90,7 @@ for id in 1 3 10 17 24 31 38 45 52 59; do
     done
 done
 
-# The spec's way by hand: sample 1 with dd alone.
+# Reading by hand as the specification describes: sample 1 with only dd.
 "$BIN/ccdump" show d 1 --json >show.txt
 dd if=d/made-000000.tar.zst of=image bs=1 skip="$(field show.txt offset)" \
     count="$(field show.txt image_bytes)" 2>dd.txt

@@ -1,12 +1,11 @@
 #!/bin/bash
 # by hand
-# ccpack killed with SIGKILL at many random moments of a run, of an append and of a merge, and each
-# time gone on with until it ends: the bytes must be those of a run that nothing disturbed. A run
-# may be killed several times.
+# Kills ccpack with SIGKILL at many random moments of a run, an append and a merge, and resumes it each
+# time until it ends: the bytes must be those of an undisturbed run. A run may be killed several times.
 #
 #     BIN=build/release/bin TESTBIN=build/release/tests/bin tests/e2e/pack_kill_sweep.sh [KILLS] [SEED]
 #
-# KILLS: how many at least, 200. About ten minutes on two cores.
+# KILLS: how many at least, default 200. About ten minutes on two cores.
 set -u
 BIN=$(realpath "${BIN:?folder of ccpack}")
 TESTBIN=$(realpath "${TESTBIN:?folder of make_scenes}")
@@ -27,7 +26,7 @@ head -c $(($(stat -c %s a.tar) / 3)) /dev/zero | tr '\0' x >noise.txt # rows tha
 tar rf b.tar noise.txt
 how="-q --shard-samples 40 --resize short:64 --max-bad 50%"
 
-# until_done NAME DIR COMMAND...: runs it until it ends by itself; kills it on the way.
+# until_done NAME DIR COMMAND...: runs the command until it ends by itself, killing it at random moments.
 total=0
 until_done() {
     local name=$1 longest_ms=$2
@@ -49,7 +48,7 @@ until_done() {
             total=$((total + 1))
             continue
         fi
-        # A merge that was killed in its last instant is done, and not to be done again.
+        # A merge that was killed at its very end is complete and must not run again.
         [ $got -eq 0 ] || [ $name$got = merge73 ] || fail "$name: exit code $got: $(cat err.txt)"
         return
     done

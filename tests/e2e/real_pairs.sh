@@ -1,13 +1,13 @@
 #!/bin/bash
 # by hand: real photographs: packs the WebDataset tars of a folder, trains a small model with every
-# loss and seed, evaluates on a COCO-form validation set, and asks for mean R@10 of three times chance.
+# loss and seed, evaluates on a validation set in COCO form, and requires a mean R@10 of three times chance.
 #
 # usage: BIN=build/release/bin tests/e2e/real_pairs.sh DATA [DIR [training options]]
 #   DATA/pairs/*.tar, DATA/retrieval/images.tar and DATA/retrieval/captions.json
-#   LOSSES="clip sogclr nuclr" SEEDS="0 1 2"  what is trained; the options go to every run
+#   LOSSES="clip sogclr nuclr" SEEDS="0 1 2"  what to train; the options are passed to every run
 #
-# About an hour and a half on two cores. With the same DIR it goes on where it was cut: runs that are
-# done are kept, one that was cut is resumed. The table is in DIR/table.txt, too.
+# About an hour and a half on two cores. Started again with the same DIR, it keeps finished runs and resumes
+# an interrupted one. The table is also in DIR/table.txt.
 set -eu
 data=$(readlink -f "$1")
 dir=${2:-$(mktemp -d)}
@@ -40,8 +40,8 @@ for seed in ${SEEDS:-0 1 2}; do
     done
 done
 
-# Chance of R@10 is 2 % one way (10 of 500 pictures) and about the same the other (10 of 2,500
-# captions, five of them right).
+# Chance of R@10 is 2 % from text to image (10 of 500 pictures) and about the same from image to text
+# (10 of 2,500 captions, five of them right).
 python3 - *-[0-9]*/eval.json <<'PY' | tee table.txt
 import json, statistics, sys
 

@@ -2,8 +2,8 @@
 # by hand: 80 % mean R@1 on held-out captions, with nuclr, clip, siglip and sogclr.
 #
 # usage: BIN=build/release/bin TESTBIN=build/release/tests/bin tests/e2e/scenes_80.sh [DIR [LOSS...]]
-# About half an hour on two cores. With the same DIR it goes on where it was cut; THREADS=N, and
-# EPOCHS=N for a look at less, change the runs.
+# About half an hour on two cores. Started again with the same DIR, it resumes. THREADS=N changes the threads,
+# EPOCHS=N the length of the runs.
 set -eu
 dir=${1:-$(mktemp -d)}
 shift $(($# > 0))

@@ -1,6 +1,6 @@
 #!/bin/bash
-# --device and --list-devices: names that are refused, what auto says, and cuda by name, which works or
-# says in one line why not and becomes nothing else. Holds with a GPU and without.
+# --device and --list-devices: refused names, the messages of auto, and cuda by name, which works or fails
+# with one line that explains why and never falls back. Passes with a GPU and without.
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_scenes" train 24 3 32 train.tar
@@ -26,7 +26,7 @@ else
     grep -q '^cuda  *not here: .' out.txt || fail "no reason: $(cat out.txt)"
 fi
 
-# What is not there, and what is no name.
+# Devices that do not exist, and invalid names.
 for name in gpu cuda:x cuda:63 ""; do
     train 69 none --device "$name"
     [ ! -e none ] || fail "a run was made for --device '$name'"
@@ -42,7 +42,7 @@ else
     [ ! -e by-name ] || fail "a run was made without a device"
 fi
 
-# auto: a device, and one line where it is not the first choice.
+# auto: a device, and one line if it is not the first choice.
 train 0 by-auto --device auto
 if [ "$gpu" = yes ]; then
     has err.txt "device cuda"
@@ -56,8 +56,8 @@ else
     cmp by-auto/last by-cpu/last || fail "auto is not the cpu"
 fi
 
-# The state of samples: the host's on the CPU, whatever was not asked for; another place is an error
-# that says why, as it is for published code on every device.
+# Per-sample state: in host memory on the CPU by default; another place is an error that explains why, as it
+# is for published code on every device.
 train 64 none --state device
 has err.txt "--state device cannot be had: the device cpu computes no losses itself"
 train 64 none --state pinned
@@ -74,12 +74,12 @@ if [ "$gpu" = yes ]; then
     has err.txt "--parity reference"
 fi
 
-# A module that cannot be loaded is a reason too, not a crash.
+# A module that cannot be loaded gives a message, not a crash.
 echo "not a library" >broken.so
 CCSTREAM_CUDA_MODULE=$PWD/broken.so expect 0 "$BIN/ccstream-train" --list-devices
 grep -q '^cuda  *not here: .' out.txt || fail "a broken module: $(cat out.txt)"
 
-# What only cuda knows is no error on the CPU, and changes nothing there.
+# Options that only cuda uses are accepted on the CPU and change nothing there.
 train 0 options --tf32 --autotune --any-kernels --plan-cache plans
 cmp options/metrics.jsonl /dev/null >/dev/null 2>&1 && fail "nothing was trained"
 [ ! -e plans ] || fail "a CPU run wrote a plan cache"

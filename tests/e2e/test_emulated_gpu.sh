@@ -37,7 +37,7 @@ train now eager --loss sogclr --cuda-graph off
 train late recorded --loss sogclr --cuda-graph on --state pinned
 has err.txt "2 steps as one of 2 graphs of "
 same eager recorded
-[ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not told"
+[ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not recorded"
 
 # Cut within the epoch.
 train late parts --loss sogclr --cuda-graph off --steps 2

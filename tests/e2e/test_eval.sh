@@ -29,7 +29,7 @@ above() { # above A B
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 "$BIN/ccpack" -q -o held test.tar
 
-# Class folders: the scenes by the colour of their first thing.
+# Class folders: the scenes by the colour of their first object.
 classes() { # classes TAR FOLDER
     mkdir -p "$2" all
     tar -xf "$1" -C all
@@ -80,7 +80,7 @@ evaluate knn run --train train-labelled --data test-labelled -k 20 --layer proje
 grep -q '"nn1":{"top1":' knn.json || fail "knn: $(cat knn.json)"
 above "$(number top1 knn.json)" 25 || fail "knn: $(cat knn.json)"
 
-# Zero-shot, with our prompts and with the user's.
+# Zero-shot, with the built-in prompts and with the user's.
 evaluate zeroshot run --data test-labelled --json >zeroshot.json
 keys zeroshot.json top1 top5 images
 [ "$(number top5 zeroshot.json)" = 100 ] || fail "zeroshot: five of four classes: $(cat zeroshot.json)"
@@ -91,8 +91,8 @@ evaluate zeroshot run --data test-labelled --templates prompts.txt --class-names
     --transform squash --per-class >zeroshot.txt
 grep -q 'yellow' zeroshot.txt || fail "zeroshot: $(cat zeroshot.txt)"
 
-# Groups: solid and hollow things on three patterns. Accuracies agree with each other, and with zeroshot where
-# nothing is removed.
+# Groups: solid and hollow objects on three patterns. The accuracies are consistent, and equal those of zeroshot
+# if nothing is removed.
 mkdir -p all
 tar -xf test.tar -C all
 for text in all/*.txt; do
@@ -133,7 +133,7 @@ evaluate debias run --data test-groups --pairs pairs.tsv --lambda 0 --templates 
 evaluate debias run --data test-groups --spurious spurious.txt >debias.txt
 grep -q '^worst group' debias.txt || fail "debias as text: $(cat debias.txt)"
 
-# Embeddings: sizes as the headers say, rows of length 1 by the similarity of an array with itself.
+# Embeddings: sizes match the headers; rows have length 1 by the similarity of an array with itself.
 evaluate embed run --data held --texts --features -o out --json >embed.json
 [ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"
 [ "$(stat -c %s out.images.npy)" -eq $((128 + 160 * 256 * 4)) ] || fail "out.images.npy has $(stat -c %s out.images.npy) bytes"
@@ -152,7 +152,7 @@ r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
 "
 fi
 
-# Pictures are brought to the numbers of training, unless another dataset's are asked for.
+# Pictures are normalised as in training, unless --normalize names another dataset.
 embedded() { # embedded RUN OPTIONS...
     local run=$1
     shift
@@ -168,7 +168,7 @@ own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
 
-# The objectives: on the training set nuclr has its zeta, elsewhere not.
+# The objectives: nuclr has its zeta on the training set only.
 evaluate objective run --data data --json >objective.json
 grep -q '"nuclr":' objective.json || fail "objective: $(cat objective.json)"
 grep -q '"tau":0.05,' objective.json || fail "objective: not the run's temperature: $(cat objective.json)"
@@ -179,7 +179,7 @@ fi
 awk -v a="$(number gcl held.json)" -v b="$(number gcl_image held.json)" -v c="$(number gcl_text held.json)" \
     'BEGIN { exit !(a - b - c < 1e-9 && b + c - a < 1e-9) }' || fail "objective: $(cat held.json)"
 
-# What the checkpoint keeps for every sample, and what it says of them.
+# ccdump state and popularity on the checkpoint.
 "$BIN/ccdump" state run --json >state.json
 grep -q '"text.zeta_momentum":{"ids":256,"visited":256,' state.json || fail "state: $(cat state.json)"
 grep -q '"scalars":{"image.xi":' state.json || fail "state: $(cat state.json)"
@@ -194,7 +194,7 @@ code=0
 "$BIN/ccdump" popularity run held 2>err.txt || code=$?
 [ "$code" -eq 65 ] || fail "popularity on another dataset: exit code $code"
 
-# What cannot be: a message, and 64, 65 or 66.
+# Refusals: a message, and exit code 64, 65 or 66.
 refused() { # refused CODE WORDS COMMAND...
     local want=$1 words=$2
     shift 2
@@ -216,7 +216,7 @@ refused 64 'has none of the groups' debias run --data test-groups --spurious spu
 refused 64 'no captions' retrieval run --data test-labelled
 refused 66 'no-such' retrieval run --data no-such
 refused 64 '--tau' objective run --data held --tau -1
-# A bit in the towers; what only training reads is none of evaluation's business.
+# A flipped bit in the towers is found; one in data that only training reads does not matter.
 cp -r run damaged
 newest=damaged/$(readlink damaged/last)
 printf '\377' | dd of="$newest" bs=1 seek=$(($(stat -c %s "$newest") / 8)) conv=notrunc status=none

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Towers that begin with the weights of a file. test-timeout: 300
+# Towers that start from the weights of a file. test-timeout: 300
 set -eu
 
 fail() {
@@ -28,14 +28,14 @@ if cmp -s plain/last both/last; then
     fail "--init-image and --init-text have no effect"
 fi
 
-# The run goes on from its own checkpoint, also when the files are gone.
+# The run resumes from its own checkpoint, even if the files are gone.
 train whole --seed 2 --init-image first/last --init-text first/last
 cp first/last copy.safetensors
 rm -r first
 "$BIN/ccstream-train" -q --resume both
 cmp whole/last both/last || fail "a resumed run is not the uninterrupted one"
 
-# What does not fit is named, and nothing is left behind.
+# Weights that do not fit are named, and no files are left.
 refused() { # refused CODE PATTERN OPTIONS...
     local wanted=$1 pattern=$2 code=0
     shift 2

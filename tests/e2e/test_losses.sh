@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every loss trains, learns a little, and a run that was cut ends in the same bytes. test-timeout: 300
+# Every loss trains and learns a little, and an interrupted run ends with the same bytes. test-timeout: 300
 set -eu
 
 fail() {
@@ -44,7 +44,7 @@ for loss in sogclr isogclr nuclr; do
     run "$loss-reference" --loss "$loss" --tau 0.05 --parity reference
 done
 
-# The losses that are values (no surrogates) have fallen from the first steps to the last.
+# Losses that are true values (not surrogates) fall from the first steps to the last.
 for loss in clip siglip cyclip dcl hcl rince; do
     sed 's/.*"loss":\([^,]*\),.*/\1/' "$loss.steps" |
         awk -v loss="$loss" 'NR <= 2 { a += $1 } NR > 6 { b += $1 } END { if (b >= a) { print loss, "did not learn:", a / 2, b / 2; exit 1 } }'
@@ -62,22 +62,22 @@ taus() {
 [ "$(taus fastclip-v3)" -eq 8 ] || fail "the temperature of fastclip-v3 is not learned"
 "$BIN/ccdump" state fastclip-v2-whole --json >v2.json
 grep -q '"text.tau_square":{"ids":128,"visited":128,' v2.json || fail "fastclip-v2: $(cat v2.json)"
-# In the second of its two epochs the cosine is half way from 1 to 0.8.
+# In the second of two epochs the cosine is halfway from 1 to 0.8.
 if cmp -s sogclr-whole/last sogclr-cosine-whole/last; then
-    fail "--gamma-schedule says nothing"
+    fail "--gamma-schedule has no effect"
 fi
 
-# Every step sums up its batch and tells the memory.
+# Every step summarises its batch and records the memory.
 [ "$(grep -c '"batch":{"image.log_u":[^,]*,"text.log_u":[^,]*,"image.zeta":[^,]*,"text.zeta":' nuclr.steps)" -eq 8 ] ||
     fail "no summary of the batch: $(cat nuclr.steps)"
 [ "$(grep -c '"batch":{}.*"peak_rss_bytes":[1-9]' clip.steps)" -eq 8 ] || fail "clip: $(cat clip.steps)"
 
-# What does not fit together is refused before any work.
+# Contradictory options are refused before any work.
 refused() {
     code=0
     "$BIN/ccstream-train" -q $options --out refused "$@" 2>err.txt || code=$?
     [ "$code" -eq 64 ] || fail "$*: exit code $code, not 64"
-    [ ! -e refused ] || fail "$*: left a directory behind"
+    [ ! -e refused ] || fail "$*: left a directory"
 }
 refused --loss clip --parity reference
 refused --loss nuclr --temperature global

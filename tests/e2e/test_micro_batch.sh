@@ -1,5 +1,5 @@
 #!/bin/bash
-# Batches in micro-batches: losses with and without state train, a resumed run ends in the same bytes, and the
+# Batches in micro-batches: losses with and without state train, a resumed run ends with the same bytes, and the
 # memory plan shrinks. test-timeout: 300
 set -eu
 
@@ -32,7 +32,7 @@ run clip --loss clip --tau 0.07 --temperature global --tau-lr 0.01 --micro-batch
 run cyclip --loss cyclip --tau 0.05 --micro-batch 12
 run nuclr --loss nuclr --tau 0.05 --micro-batch 12
 
-# One micro-batch is the batch itself; several are another batch norm.
+# One micro-batch equals the batch; several differ by batch norm.
 "$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --out whole
 "$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --micro-batch 32 --out one
 cmp whole/last one/last || fail "one micro-batch is not the batch"
@@ -40,7 +40,7 @@ if cmp -s whole/last nuclr-whole/last; then
     fail "micro-batches of 12 pairs end in the bytes of the whole batch"
 fi
 
-# Four times the batch in the memory of a quarter of it, embeddings apart.
+# Four times the batch fits into the memory of a quarter of it, except for embeddings.
 plan() {
     "$BIN/ccstream-train" $options --out planned --dry-run "$@" | sed -n 's/^activations *//p'
 }

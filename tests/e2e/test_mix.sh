@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training on several datasets: resumed to the bit, state by offset ids, and refused where a dataset, their order or
-# their weights are others. test-timeout: 300
+# Training on several datasets: exact resumption, state by offset ids, and refusal if a dataset, their order or
+# their weights differ. test-timeout: 300
 set -eu
 
 fail() {
@@ -21,7 +21,7 @@ mix="--data a:0.7 --data b:0.3"
 small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
     --batch 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
 
-# An epoch has as many samples as both: 5 steps. Stopped in both, and gone on with on other threads and another engine.
+# An epoch has the samples of both: 5 steps. Stopped in each epoch, and resumed with other threads and another engine.
 "$train" $mix $small --out whole --json >whole.json 2>log.txt
 grep -q '"total_steps":10,' whole.json || fail "$(cat whole.json)"
 grep -q '"datasets":\[{"directory":"a","samples":96,"weight":0.7,"id_offset":0},{"directory":"b","samples":64,"weight":0.3,"id_offset":96}\]' \
@@ -34,10 +34,10 @@ cmp whole/last parts/last || fail "a resumed mix is not the uninterrupted one"
 "$train" -q --config whole/config.json --out again
 cmp whole/last again/last || fail "a mix by its configuration is not the mix"
 
-# Every id of both is visited: 160 columns, those of b behind those of a.
+# Every id of both is visited: 160 entries, those of b after those of a.
 grep -q '"image.log_u":{"visited":160,' whole/metrics.jsonl || fail "$(grep '"state"' whole/metrics.jsonl | tail -n 1)"
 
-# The metadata stand in the file's first kilobytes.
+# The metadata are in the first kilobytes of the file.
 for key in '"dataset.count":"2"' '"dataset.1.id_offset":"96"' '"dataset.1.fingerprint":"' '"dataset.mix":"'; do
     head -c 65536 whole/last | grep -aq -- "$key" || fail "the checkpoint lacks $key"
 done
@@ -59,14 +59,14 @@ expect 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
 expect 64 "named twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 
-# Without weights: by size, every sample once an epoch.
+# Without weights: by size, every sample once per epoch.
 "$train" -q $small --data a --data b --steps 5 --out sized
 grep -q '"image.log_u":{"visited":160,' sized/metrics.jsonl || fail "$(grep '"state"' sized/metrics.jsonl | tail -n 1)"
 cp -r sized grows
 cp -r sized moved
 "$train" -q --resume sized
 
-# What the state of a mix says: of both datasets by their own ids, and of one alone.
+# ccdump popularity of a mix: both datasets by their own ids, and one alone.
 "$TESTBIN/make_scenes" train 32 5 32 c.tar
 "$BIN/ccpack" -q -o c c.tar
 "$BIN/ccdump" popularity sized a b --top 200 --json --html page.html >both.jsonl
@@ -90,8 +90,8 @@ if grep -q '"nuclr":' other.json; then
     fail "zeta of a dataset that the run never saw: $(cat other.json)"
 fi
 
-# State goes with its sample when datasets grow: after one epoch all have one visit, after the second what came with
-# it one and the others two. The ids of b move from 96 to 128.
+# State stays with its sample when datasets grow: after one epoch all have one visit; after the second, new samples
+# have one and the others two. The ids of b move from 96 to 128.
 visits() { # IDS VISITED MIN MAX
     "$BIN/ccdump" state "$1" --json |
         sed 's/.*"visits":{"ids":\([0-9]*\),"visited":\([0-9]*\),"min":\([0-9]*\),.*"max":\([0-9]*\),.*/\1 \2 \3 \4/'
@@ -110,7 +110,7 @@ cmp grows/config.json moved/config.json || fail "growing changed the configurati
 expect 65 "other weights" "$train" --resume whole --data a:0.6 --data b:0.4
 "$train" -q --resume whole --data a:0.7 --data b:0.3 || fail "a weighted mix does not grow"
 
-# The same state by images: b alone, in another place, with what never was.
+# The same state by images: b alone, at another offset, with new samples.
 expect 64 "was trained on 2 datasets, --remap-state names 1" \
     "$train" --resume moved --data b-before --data c --remap-state a-before
 expect 65 "those of a mix in its order" "$train" --resume moved --data b-before --data c \
@@ -120,7 +120,7 @@ cp a/tokenizer.model c/
 "$train" --resume moved --data c --data b-before --remap-state a-before --remap-state b-before --steps 3 2>log.txt
 grep -q 'state of 64 samples taken over by image, 32 begin anew, 96 of a-before and the others' log.txt || fail "$(cat log.txt)"
 [ "$(visits moved)" = "96 64 1 1" ] || fail "visits after: $(visits moved)"
-"$train" -q --resume moved || fail "a remapped mix does not go on by itself"
+"$train" -q --resume moved || fail "a remapped mix does not resume"
 [ "$(visits moved)" = "96 96 1 2" ] || fail "visits at the end: $(visits moved)"
 
 # From one dataset to two.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# bf16, SGD, mean pooling, padded captions: runs resume in the same bytes, and what has an effect has
-# one. test-timeout: 300
+# bf16, SGD, mean pooling, padded captions: runs resume to the same bytes, and each option has its
+# effect. test-timeout: 300
 set -eu
 
 fail() {
@@ -45,7 +45,7 @@ other f32 mean
 "$BIN/ccstream-train" -q $options --captions padded --out padded
 near f32 padded 0.0001
 
-# The device computes in bf16, or says that it cannot before any work.
+# The device computes in bf16, or reports before any work that it cannot.
 code=0
 "$BIN/ccstream-train" -q $options --precision bf16 --out fast 2>err.txt || code=$?
 if [ "$code" -eq 0 ]; then

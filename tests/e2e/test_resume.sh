@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs that were stopped, killed or never began go on as if nothing had happened. test-timeout: 300
+# Runs that were stopped, killed or never started resume as if they had not been interrupted. test-timeout: 300
 set -eu
 
 fail() {
@@ -19,20 +19,20 @@ options="--data data $model"
 "$BIN/ccstream-train" -q $options --out whole
 [ "$(readlink whole/last)" = checkpoints/step-32.safetensors ] || fail "last names $(readlink whole/last)"
 
-# Two thirds of an epoch, then the rest, with another number of loader threads and another engine.
+# Two thirds of an epoch, then the rest with another number of loader threads and another engine.
 "$BIN/ccstream-train" -q $options --out parts --steps 13 --loader-threads 1
 [ "$(readlink parts/last)" = checkpoints/step-13.safetensors ] || fail "last names $(readlink parts/last)"
 "$BIN/ccstream-train" -q --resume parts --loader-threads 4 --engine pread
 cmp whole/last parts/last || fail "a resumed run is not the uninterrupted one"
 
-# One metrics line a step, those of checkpoints apart; all but the times are equal.
+# One metrics line per step, besides those of checkpoints; everything but times is equal.
 for run in whole parts; do
     grep -v '"state":' "$run/metrics.jsonl" | sed 's/,"pairs_per_s":.*//' >"$run.metrics"
 done
 cmp whole.metrics parts.metrics || fail "metrics differ"
 [ "$(wc -l <parts.metrics)" -eq 32 ] || fail "$(wc -l <parts.metrics) lines of metrics"
 
-# SIGINT saves and leaves with 0.
+# SIGINT saves and exits with 0.
 "$BIN/ccstream-train" -q $options --out stopped &
 pid=$!
 for _ in $(seq 200); do
@@ -59,8 +59,8 @@ wait "$pid" 2>/dev/null || true
 "$BIN/ccstream-train" -q --resume killed
 cmp whole/last killed/last || fail "a killed run does not end as the uninterrupted one"
 
-# An evaluation that was due when a run was stopped is made up: its evaluation lines are those of a run that was
-# not. Stopped just behind the checkpoint of an epoch, wherever that meets it, and cut between checkpoint and line.
+# An evaluation that was due when a run was stopped is run later: the evaluation lines are those of an uninterrupted
+# run. Stopped right after the checkpoint of an epoch, and killed between checkpoint and line.
 evaluations() {
     grep '"retrieval":' "$1/metrics.jsonl"
 }
@@ -84,7 +84,7 @@ cmp <(evaluations judged) <(evaluations owing) || fail "an evaluation was not ma
 "$BIN/ccstream-train" -q --resume owing
 cmp <(evaluations judged) <(evaluations owing) || fail "a finished run was evaluated again: $(evaluations owing)"
 
-# A run without checkpoint starts at step 0; a finished one is left as it is.
+# A run without a checkpoint starts at step 0; a finished one is not changed.
 mkdir fresh
 cp whole/config.json fresh/
 "$BIN/ccstream-train" -q --resume fresh --json >fresh.json
@@ -92,12 +92,12 @@ grep -q '"resumed_step":0' fresh.json || fail "a run without checkpoint did not 
 cmp whole/last fresh/last || fail "a run from config.json alone is another run"
 "$BIN/ccstream-train" -q --resume whole || fail "resuming a finished run: exit code $?"
 
-# The memory plan needs no run.
+# The memory plan requires no run.
 "$BIN/ccstream-train" $options --out planned --dry-run >plan.txt
 grep -q "^total " plan.txt || fail "--dry-run printed no total: $(cat plan.txt)"
 [ ! -e planned ] || fail "--dry-run made a directory"
 
-# What cannot be resumed says why.
+# Runs that cannot be resumed are refused with the reason.
 expect() {
     local wanted=$1 pattern=$2
     shift 2

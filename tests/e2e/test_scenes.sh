@@ -1,6 +1,6 @@
 #!/bin/bash
 # From rendered scenes to recall: packs 10,000 renders, trains for about a minute on two cores, and
-# asks for 40 % mean R@1 among 256 captions that training never met. test-timeout: 600
+# requires 40 % mean R@1 among 256 held-out captions. test-timeout: 600
 set -eu
 
 "$TESTBIN/make_scenes" train 10240 1 64 train.tar

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two views of images: every loss trains on class folders without captions, a run that was cut ends
-# in the same bytes, and what it learned is judged. test-timeout: 300
+# Two views of images: every loss trains on class folders without captions, an interrupted run ends
+# with the same bytes, and the features are evaluated. test-timeout: 300
 set -eu
 
 fail() {
@@ -45,8 +45,8 @@ for loss in simclr dcl hcl rince sogclr isogclr emc2; do
 done
 "$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
 
-# Micro-batches (12 does not divide 64: the last part is smaller) and bf16 resume in the same bytes too; one
-# micro-batch is the batch.
+# Micro-batches (12 does not divide 64: the last part is smaller) and bf16 resume to the same bytes too; one
+# micro-batch equals the batch.
 resumes() { # resumes NAME OPTIONS...: leaves NAME
     local name=$1
     shift
@@ -81,8 +81,8 @@ else
     [ ! -e fast ] || fail "a refused run left a directory"
 fi
 
-# The two views of a picture come closer together than those of others, and the tower's neighbours are
-# of the same class more often than by chance (33 %). Under sanitizers there is time for one epoch.
+# The two views of a picture move closer together than those of different pictures, and neighbours have the
+# same class more often than by chance (33 %). Under sanitizers there is time for one epoch.
 epochs=12
 [ -z "${CCS_SANITIZE:-}" ] || epochs=1
 "$BIN/ccstream-train" -q $options --epochs $epochs --lr 0.002 --tau 0.2 --loss simclr --out trained
@@ -102,7 +102,7 @@ fi
 "$BIN/ccstream-eval" embed trained --data test -q -o embedded
 [ -s embedded.images.npy ] || fail "no embeddings"
 
-# What does not fit together.
+# Contradictory options.
 refused() { # refused WORDS COMMAND...
     local words=$1 code=0
     shift

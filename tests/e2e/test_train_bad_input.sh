@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a run cannot be made of is refused with a message before any work; what goes wrong on the way
-# leaves the last checkpoint sound. test-timeout: 300
+# Bad input is refused with a message before any work; failures during a run leave the last checkpoint
+# valid. test-timeout: 300
 set -eu
 
 fail() {
@@ -28,7 +28,7 @@ expect() { # expect CODE WORDS COMMAND...
     "$@" >out.txt 2>err.txt || got=$?
     [ "$got" -eq "$wanted" ] || fail "$*: exit code $got, not $wanted: $(cat err.txt)"
     grep -q -- "$words" err.txt || fail "$*: message lacks '$words': $(cat err.txt)"
-    [ ! -e x ] || fail "$*: left a directory behind"
+    [ ! -e x ] || fail "$*: left a directory"
 }
 expect 66 nowhere $train --data nowhere $options --out x
 expect 64 'fewer than one batch of 128' $train --data data $towers --batch 128 --out x
@@ -40,7 +40,7 @@ expect 64 'no captions to validate with' $train --data data --val captionless $o
 expect 64 'has no tokenizer' $train --data captionless $options --out x
 expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
-# A run that goes on: wrong dataset, other vocabulary, damaged checkpoint.
+# Resuming with a wrong dataset, another vocabulary, a damaged checkpoint.
 $train --data data $options --out run --steps 2
 cp run/last good.safetensors
 "$BIN/ccpack" -q -o other other.tar
@@ -57,7 +57,7 @@ head -c $((size / 2)) good.safetensors >"$newest"
 expect 65 'run/last' $train --resume run
 cp good.safetensors "$newest"
 
-# Another dataset, whose state is taken over by image: the first tar and more.
+# State transferred by image to another dataset: the first tar and more.
 "$BIN/ccpack" -q -o more other.tar train.tar
 cp data/tokenizer.model more/
 "$BIN/ccpack" tokenizer -q more --overwrite --tokenizer data/tokenizer.model
@@ -72,9 +72,9 @@ visits() { # the mean times the number visited
 }
 [ "$(visits before.json)" -eq 32 ] || fail "visits before: $(cat before.json)"
 [ "$(visits after.json)" -eq 80 ] || fail "visits after three steps of the epoch begun anew: $(cat after.json)"
-$train --resume run || fail "a remapped run does not go on by itself"
+$train --resume run || fail "a remapped run does not resume"
 
-# A step that is not finite (Adam without epsilon divides 0 by 0) ends the run and says what was there.
+# A non-finite step (Adam without epsilon divides 0 by 0) ends the run and records the values.
 code=0
 $train --data data $options --adam-eps 0 --checkpoint-every 1 --out broken 2>err.txt || code=$?
 [ "$code" -ne 0 ] || fail "a run of NaN ended well"
@@ -83,8 +83,8 @@ grep -q '"parameters_not_finite":{"' broken/nonfinite.json || fail "$(cat broken
 grep -q '"sample_ids":\[' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
 "$BIN/ccdump" state broken >state.txt || fail "the last checkpoint is not sound"
 
-# A disk that is full: files may not grow beyond a quarter of a checkpoint. The run stops, or goes on
-# as asked until its last checkpoint, and what was saved before stays.
+# A full disk: files may not grow beyond a quarter of a checkpoint. The run stops, or with the option
+# continues to its last checkpoint; what was saved before stays.
 $train --data data $options --out full --steps 1
 limit=$(($(stat -Lc %s full/last) / 4096)) # blocks of 1024 bytes
 before=$(readlink full/last)
@@ -106,5 +106,5 @@ limited --resume full --checkpoint-every 1 --on-full-disk go-on
 if ls full/*.tmp full/checkpoints/*.tmp 2>/dev/null | grep -q .; then
     fail "something half written stays: $(ls full)"
 fi
-$train --resume full || fail "a run whose disk has room again does not go on"
+$train --resume full || fail "a run does not resume once the disk has space again"
 [ "$(readlink full/last)" = checkpoints/step-4.safetensors ] || fail "last names $(readlink full/last)"

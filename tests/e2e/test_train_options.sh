@@ -1,5 +1,5 @@
 #!/bin/bash
-# Presets, configuration files, and a dataset that grows under a run. test-timeout: 300
+# Presets, configuration files, and a dataset that grows between runs. test-timeout: 300
 set -eu
 
 fail() {
@@ -18,20 +18,20 @@ option() { # option NAME RUN: its value in RUN/config.json
 
 small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 32 --threads 1"
 
-# A preset is what options change.
+# Options override a preset.
 "$BIN/ccstream-train" -q --data data --out preset --preset cpu-demo $small --epochs 1
 [ "$(option lr preset)" = 0.001 ] || fail "the preset's learning rate is $(option lr preset)"
 [ "$(option epochs preset)" = 1 ] || fail "the command line's epochs are $(option epochs preset)"
 [ "$(option augment preset)" = crop ] || fail "the preset's augmentation is $(option augment preset)"
 
-# The configuration of a run makes another run that ends in the same bytes; the command line changes it.
+# A run with the configuration of another ends with the same bytes; the command line overrides it.
 # Options that older builds recorded and this one lacks are ignored.
 sed 's/"options":{/&"own-convolutions":"faster","loss-scale":"dynamic",/' preset/config.json >older.json
 grep -q own-convolutions older.json
 "$BIN/ccstream-train" -q --config older.json --out again
 cmp preset/last again/last || fail "a run by its configuration is not the run"
 "$BIN/ccstream-train" -q --config preset/config.json --out seeded --seed 5
-[ "$(option seed seeded)" = 5 ] || fail "the command line does not count before the file"
+[ "$(option seed seeded)" = 5 ] || fail "the command line does not override the file"
 if cmp -s preset/last seeded/last; then
     fail "another seed ends in the same bytes"
 fi
@@ -43,8 +43,8 @@ code=0
 "$BIN/ccstream-train" -q --config bad.json --data data --out x 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "an unknown option in a configuration: exit code $code"
 
-# On a terminal: one line drawn over itself, which says how long is left; of a run that goes on, by the steps
-# of this process; and it is never wider than the terminal.
+# On a terminal: one line redrawn in place with the remaining time, in a resumed run by the steps of this
+# process, and never wider than the terminal.
 if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     script -qec "stty cols 100; '$BIN/ccstream-train' --config preset/config.json --out seen --epochs 3" /dev/null </dev/null |
         tr '\r' '\n' >seen.txt
@@ -55,7 +55,7 @@ if script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
     [ "$(wc -L <narrow.txt)" -le 39 ] || fail "wider than the terminal: $(cat narrow.txt)"
 fi
 
-# A tokenizer from elsewhere: the bytes of the run whose dataset has it, cut or not.
+# --tokenizer gives the bytes of a run whose dataset has this tokenizer, interrupted or not.
 "$BIN/ccpack" -q -o bare first.tar
 "$BIN/ccstream-train" -q --data bare --tokenizer data/tokenizer.model --out brought --preset cpu-demo $small --epochs 1 --steps 2
 "$BIN/ccstream-train" -q --resume brought
@@ -74,11 +74,11 @@ code=0
     --image-tower resnet10t --image-size 16 --batch 32 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "two views with a tokenizer: exit code $code: $(cat err.txt)"
 
-# Each checkpoint sums up the samples' state.
+# Each checkpoint summarises per-sample state.
 grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
 
-# A dataset that grows: the run goes on, new samples unvisited at first.
+# A dataset that grows: the run resumes, with new samples unvisited.
 "$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --steps 4
 "$BIN/ccpack" -q --append -o data second.tar
 "$BIN/ccstream-train" --resume grown 2>log.txt

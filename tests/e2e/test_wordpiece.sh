@@ -1,6 +1,6 @@
 #!/bin/bash
-# A vocabulary of BERT's kind the whole way: stored, trained with, taken out of the checkpoint by
-# evaluation, and not exchanged on the way.
+# A WordPiece vocabulary from packing to evaluation: stored, used in training, read from the checkpoint by
+# evaluation, and not replaceable in between.
 # test-timeout: 240
 set -u
 
@@ -18,7 +18,7 @@ run="--batch 16 --lr 0.001 --tau 0.05 --seed 7 --threads 1"
 "$BIN/ccstream-train" -q --data data $towers $run --steps 2 --out plain || fail "training"
 grep -q '"loss"' plain/metrics.jsonl || fail "no metrics"
 
-# --- evaluation tokenizes with what the checkpoint holds: the dataset has none
+# --- evaluation uses the checkpoint's tokenizer: the dataset has none
 cp -r data bare && rm bare/tokenizer.model
 sed -i 's/"tokenizer":{[^}]*},\{0,1\}//; s/,,/,/' bare/dataset.json
 "$BIN/ccstream-eval" retrieval plain --data bare --json >bare.json || fail "evaluation without a tokenizer in the dataset"
@@ -26,12 +26,12 @@ sed -i 's/"tokenizer":{[^}]*},\{0,1\}//; s/,,/,/' bare/dataset.json
 diff <(sed 's/"[a-z_]*seconds":[^,}]*//g; s/bare/data/g' bare.json) <(sed 's/"[a-z_]*seconds":[^,}]*//g' data.json) ||
     fail "the dataset's tokenizer has a say in evaluation"
 
-# --- the same run with the ids made beforehand
+# --- the same run with a token cache
 "$BIN/ccpack" tokenizer -q data --cache || fail "--cache"
 "$BIN/ccstream-train" -q --data data $towers $run --steps 2 --out cached || fail "training with tokens.cct"
 cmp "plain/$(readlink plain/last)" "cached/$(readlink cached/last)" || fail "tokens.cct changes a run"
 
-# --- a run goes on with its own tokenizer only
+# --- a run resumes only with its own tokenizer
 sed '$s/.*/another/' "$vocab" >other.txt
 "$BIN/ccpack" tokenizer -q data --overwrite --tokenizer other.txt || exit 1
 "$BIN/ccstream-train" -q --resume plain --steps 4 2>err.txt && fail "a run went on with another tokenizer"

@@ -1,13 +1,13 @@
 #!/bin/bash
-# by hand: two views of images teach a tower: on 1,600 pictures of CIFAR-10 without their labels, then
-# a linear classifier and nearest neighbours with the labels, judged on 400 others; beside the same
-# tower as it began. Fails where a trained tower is not 3 points above the untrained one in both.
+# by hand: trains a tower on two views of 1,600 pictures of CIFAR-10 without labels, then evaluates a linear
+# classifier and nearest neighbours with the labels on 400 others, and the same for an untrained tower.
+# Fails if a trained tower is not 3 points better than the untrained one in both.
 #
 # usage: BIN=build/release/bin tests/e2e/two_views.sh DATA [DIR [LOSS...]]
 #   DATA/zeroshot/cifar10.tar: class folders with 200 pictures each
 #   EPOCHS=N THREADS=N SEED=N  change the runs
-# About eight minutes of one core. With the same DIR it goes on where it was cut; the table is in
-# DIR/table.txt, too.
+# About eight minutes on one core. Started again with the same DIR, it resumes. The table is also in
+# DIR/table.txt.
 set -eu
 data=$(readlink -f "$1")
 dir=${2:-$(mktemp -d)}
@@ -34,7 +34,7 @@ if [ ! -e packed ]; then
     touch packed
 fi
 
-# run NAME OPTIONS...: trained once, resumed where it was cut, judged once.
+# run NAME OPTIONS...: trains once, resumes if it was interrupted, evaluates once.
 run() {
     local name=$1
     shift
@@ -57,7 +57,7 @@ top1() { # top1 FILE: of the last answer in it
     grep -o '"top1":[0-9.]*' "$1" | tail -n 1 | cut -d : -f 2
 }
 
-# Steps of size zero: the tower as it began, but for batch norm's running statistics.
+# Steps of size zero: the untrained tower, except for the running statistics of batch norm.
 run untrained --loss simclr --epochs 3 --lr 0 --min-lr 0
 linear=$(top1 untrained/linear.json)
 knn=$(top1 untrained/knn.json)

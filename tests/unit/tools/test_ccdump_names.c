@@ -1,5 +1,5 @@
 /*
- * File names from keys: safe whatever the key says, and never the same twice.
+ * File names from keys: safe for any key, and unique.
  */
 #include "tools/ccdump/names.h"
 
@@ -30,7 +30,7 @@ TEST(keys_become_safe_names) {
     names_fini(&n);
 }
 
-TEST(a_name_is_given_once) {
+TEST(names_are_unique) {
     struct names n = {0};
     assert_string_equal(take(&n, "x", 1), "x");
     assert_string_equal(take(&n, "x", 7), "x-7");
@@ -50,7 +50,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-TEST(many_names_stay_apart) {
+TEST(many_names_are_unique) {
     enum { COUNT = 20000 };
     char(*names)[SHARD_MAX_KEY_BYTES + 1] = calloc(COUNT, sizeof(*names));
     struct names n = {0};

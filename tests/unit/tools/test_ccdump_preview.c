@@ -1,6 +1,6 @@
 /*
- * Pictures as text: sizes that keep the shape, nearest colours by trial, and escapes that say what
- * the pixels are.
+ * Pictures as text: sizes that keep the aspect ratio, nearest colours against an exhaustive search,
+ * and escapes that encode the pixels.
  */
 #include "tools/ccdump/preview.h"
 
@@ -14,7 +14,7 @@
 
 static struct error err;
 
-TEST(the_environment_decides_about_colours) {
+TEST(environment_selects_colours) {
     unsetenv("NO_COLOR");
     unsetenv("COLORTERM");
     setenv("TERM", "xterm", 1);
@@ -34,7 +34,7 @@ TEST(the_environment_decides_about_colours) {
     assert_int_equal(preview_colours_wanted(), PREVIEW_NONE);
 }
 
-TEST(previews_keep_the_shape) {
+TEST(previews_keep_the_aspect_ratio) {
     static const struct {
         int32_t width, height, columns, lines, out_width, out_height;
     } cases[] = {
@@ -72,7 +72,7 @@ static int distance(int number, const uint8_t rgb[3]) {
     return sum;
 }
 
-TEST(the_nearest_of_256_colours_is_taken) {
+TEST(nearest_of_256_colours_is_used) {
     struct rng r;
     rng_init(&r, test_seed(), RNG_ORDER, 9, 10);
     for (int round = 0; round < 20000; round++) {
@@ -91,7 +91,7 @@ TEST(the_nearest_of_256_colours_is_taken) {
     }
 }
 
-TEST(escapes_say_what_the_pixels_are) {
+TEST(escapes_encode_the_pixels) {
     static const char block[] = "\xE2\x96\x80";
     uint8_t pixels[3][2][3] = {
         {{255, 0, 0}, {255, 0, 0}}, {{0, 0, 255}, {0, 255, 0}}, {{1, 2, 3}, {4, 5, 6}}};

@@ -61,7 +61,7 @@ TEST(an_empty_tally_has_no_bins) {
     tally_fini(&t);
 }
 
-TEST(few_numbers_have_bins_of_one) {
+TEST(few_numbers_have_a_bin_each) {
     static const uint64_t values[] = {1, 1, 2, 5};
     static const uint64_t edges[] = {1, 2, 3, 4, 5, 6};
     static const uint64_t counts[] = {2, 1, 0, 0, 1};
@@ -76,8 +76,8 @@ TEST(few_numbers_have_bins_of_one) {
     tally_fini(&t);
 }
 
-/* Two in a thousand far away do not widen the bins of the rest. */
-TEST(outliers_go_into_the_outer_bins) {
+/* Two outliers in a thousand do not widen the other bins. */
+TEST(outliers_are_counted_in_the_outer_bins) {
     uint64_t values[1000];
     struct tally t;
     struct tally_histogram h;
@@ -96,8 +96,8 @@ TEST(outliers_go_into_the_outer_bins) {
     tally_fini(&t);
 }
 
-/* Whatever the numbers: every one is in the bin whose edges hold it, edges ascend, the inner ones
- * are round and at one distance. */
+/* For random numbers: each is in the bin whose edges enclose it; edges ascend, the inner ones are
+ * round and equally spaced. */
 TEST(every_number_is_in_its_bin) {
     struct rng r;
     rng_init(&r, test_seed(), RNG_ORDER, 3, 4);

@@ -1,5 +1,5 @@
 /*
- * Which samples are meant: ranges of ids as they are typed, and texts looked for in captions.
+ * Choosing samples: ranges of ids, and texts in captions.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ parse(const char *a, const char *b, struct ccdump_range **out, size_t *count, st
     return ccdump_ranges_parse(out, count, &list, e);
 }
 
-TEST(ranges_ascend_and_do_not_meet) {
+TEST(ranges_are_ascending_and_disjoint) {
     static const struct {
         const char *a, *b;
         size_t count;
@@ -47,7 +47,7 @@ TEST(ranges_ascend_and_do_not_meet) {
     }
 }
 
-TEST(what_is_no_range_is_refused) {
+TEST(invalid_ranges_are_refused) {
     static const char *const wrong[] = {"",   "x",  "-",   "-1",  "3-2",  "1,",
                                         ",1", "1x", "1-x", "1 2", "1--2", "18446744073709551616"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -58,7 +58,7 @@ TEST(what_is_no_range_is_refused) {
     }
 }
 
-TEST(texts_are_found_whatever_their_case) {
+TEST(texts_are_found_regardless_of_case) {
     static const char text[] = "A Red C\xC3\xA9p\xC3\x89 Ng\xC6\xB0\xE1\xBB\x9Di end";
     static const struct {
         const char *wanted;

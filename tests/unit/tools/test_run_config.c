@@ -1,6 +1,6 @@
 /*
- * RUN/config.json: options come back as they were given, the command line has the last word, and
- * files that are no configuration are refused.
+ * RUN/config.json: options are restored, the command line overrides them, and invalid files are
+ * refused.
  */
 #include <string.h>
 
@@ -64,7 +64,7 @@ read_run(struct run_config_words *words, int argc, char **argv, struct error *er
                : s;
 }
 
-TEST(lists_come_back_and_are_replaced_whole) {
+TEST(lists_are_restored_and_replaced_whole) {
     struct error err = {0};
     const struct options given = {.batch = 8,
                                   .more = {.items = {"a:0.7", "more=b", "c"}, .count = 3}};
@@ -90,7 +90,7 @@ TEST(lists_come_back_and_are_replaced_whole) {
     run_config_words_fini(&words);
 }
 
-TEST(options_come_back_as_they_were) {
+TEST(options_are_restored) {
     struct error err = {0};
     const struct options given = {.data = "a \"quoted\" d\xc3\xadr",
                                   .batch = 77,
@@ -117,7 +117,7 @@ TEST(options_come_back_as_they_were) {
     run_config_words_fini(&words);
 }
 
-TEST(the_command_line_has_the_last_word) {
+TEST(command_line_overrides_the_configuration) {
     struct error err = {0};
     const struct options given = {.batch = 77, .lr = 0.5, .tau = 1.0};
     assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
@@ -134,7 +134,7 @@ TEST(the_command_line_has_the_last_word) {
     run_config_words_fini(&words);
 }
 
-TEST(what_is_no_configuration_is_refused) {
+TEST(invalid_configurations_are_refused) {
     char name[] = "program";
     char *argv[] = {name, NULL};
     struct run_config_words words;

@@ -1,5 +1,5 @@
 /*
- * The option table of ccstream-train against what stands behind it, and the presets against the
+ * The option table of ccstream-train against the modules it configures, and the presets against the
  * settings of the papers.
  */
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const struct cli_option *row(const char *name) {
     return NULL;
 }
 
-TEST(choices_are_those_of_the_modules) {
+TEST(choices_match_the_modules) {
     const char *const *choices = row("loss")->choices;
     size_t i = 0;
     for (; loss_names()[i] != NULL; i++) {
@@ -36,7 +36,7 @@ TEST(choices_are_those_of_the_modules) {
     assert_null(choices[i]);
 }
 
-/* What RUN/config.json holds after --preset NAME; the options point into the words. */
+/* The options of RUN/config.json after --preset NAME; they point into `words`. */
 static struct train_options preset(const char *name, char **text, struct run_config_words *words) {
     struct error err = {0};
     struct train_options given = {0};
@@ -61,7 +61,7 @@ static struct train_options preset(const char *name, char **text, struct run_con
     return o;
 }
 
-/* Strings as they stand there, numbers by value. */
+/* Strings compare as text, numbers by value. */
 static void assert_setting(const char *config, const char *name, const char *value) {
     char key[64];
     (void)snprintf(key, sizeof key, "\"%s\":", name);
@@ -85,8 +85,8 @@ struct setting {
     const char *name, *value;
 };
 
-/* Wang et al., ICLR 2025, appendix G, and the published script for CC3M; what neither names is the
- * default of the published code. */
+/* Wang et al., ICLR 2025, appendix G, and the published script for CC3M; values that neither names
+ * are the defaults of the published code. */
 static const struct setting paper[] = {
     {"loss", "nuclr"},
     {"parity", "algorithm"},

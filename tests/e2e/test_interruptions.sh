@@ -1,18 +1,18 @@
 #!/bin/bash
-# Runs cut at random moments, by SIGINT or kill -9, each gone on with until it ends: checkpoint and
-# metrics are those of the run that nobody disturbed. In CTest a few cuts; more of them, with other
-# moments, as a program of its own in an empty folder:
+# Runs interrupted at random moments by SIGINT or kill -9, and resumed until they end: checkpoint and
+# metrics are those of an uninterrupted run. CTest runs a few interruptions. By hand, in an empty folder,
+# the script runs more of them at other moments:
 #
-#     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_cuts.sh [CUTS] [SEED]
+#     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_interruptions.sh [COUNT] [SEED]
 #
 # test-timeout: 300
 set -eu
-cuts=${1:-3}
+wanted=${1:-3}
 seed=${2:-1}
 RANDOM=$seed
 
 fail() {
-    echo "FAIL (seed $seed, cut $done): $*"
+    echo "FAIL (seed $seed, interruption $done): $*"
     exit 1
 }
 done=0
@@ -34,9 +34,9 @@ from=$(date +%s%N)
 whole_ms=$((($(date +%s%N) - from) / 1000000 + 1))
 steps_of whole >whole.steps
 
-# cut SIGNAL WORDS...: runs ccstream-train, and sends the signal at a random moment of the time that
+# interrupt SIGNAL WORDS...: runs ccstream-train and sends the signal at a random moment of the time that
 # the whole run took. Leaves the exit code in $code.
-cut() {
+interrupt() {
     local signal=$1 pid ms
     shift
     "$BIN/ccstream-train" -q "$@" 2>err.txt &
@@ -49,17 +49,17 @@ cut() {
 }
 
 runs=0
-while [ "$done" -lt "$cuts" ]; do
+while [ "$done" -lt "$wanted" ]; do
     rm -rf run
     runs=$((runs + 1))
     while :; do
         signal=$([ $((RANDOM % 2)) -eq 0 ] && echo INT || echo KILL)
         if [ -e run/config.json ]; then
-            cut $signal --resume run
+            interrupt $signal --resume run
         else
-            cut $signal $options --out run
+            interrupt $signal $options --out run
         fi
-        # 0: it ended before the signal, or stopped as asked. 130: the signal came before the run.
+        # 0: the run ended before the signal, or stopped after it. 130: the signal came before the run.
         case $signal$code in
         INT0 | INT130 | KILL0 | KILL137) ;;
         *) fail "$signal: exit code $code: $(cat err.txt)" ;;
@@ -68,11 +68,11 @@ while [ "$done" -lt "$cuts" ]; do
             break
         fi
         if [ $signal$code = INT0 ]; then
-            grep -q -- '--resume run' err.txt || fail "SIGINT does not say how to go on: $(cat err.txt)"
+            grep -q -- '--resume run' err.txt || fail "SIGINT does not print how to resume: $(cat err.txt)"
             [ -e run/last ] || fail "SIGINT left no checkpoint"
         fi
         done=$((done + 1))
-        if [ "$done" -ge "$cuts" ]; then
+        if [ "$done" -ge "$wanted" ]; then
             words="--resume run"
             [ -e run/config.json ] || words="$options --out run"
             "$BIN/ccstream-train" -q $words
@@ -82,4 +82,4 @@ while [ "$done" -lt "$cuts" ]; do
     cmp whole/last run/last || fail "another checkpoint"
     steps_of run | cmp - whole.steps || fail "other metrics"
 done
-echo "$done cuts in $runs runs: the bytes are the same"
+echo "$done interruptions in $runs runs: the bytes are the same"
