@@ -44,8 +44,7 @@ static const struct cli_program program = {
             "decode at that scale; crop decodes the middle half of the picture's area at full size "
             "and skips the rest where the format allows it.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,
 };

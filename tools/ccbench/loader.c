@@ -131,8 +131,7 @@ static const struct cli_program program = {
             "in "
             "use after every rss_batches batches.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .max_arguments = LOADER_MAX_SOURCES,
 };
 

@@ -57,8 +57,7 @@ static const struct cli_program program = {
     .purpose = "lists the samples that fit every condition given",
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [--key GLOB] [--caption TEXT] [...] [--json]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,

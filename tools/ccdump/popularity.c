@@ -43,8 +43,7 @@ static const struct cli_program program = {
     .purpose = "shows the samples with the largest and the smallest learned popularity "
                "exp(zeta / tau)",
     .usage = (const char *const[]){"CHECKPOINT DIR... [options]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .min_arguments = 2,
     .max_arguments = 1 + LOADER_MAX_SOURCES,
     .examples = (const char *const[]){"ccdump popularity runs/a cc3m --html popularity.html", NULL},

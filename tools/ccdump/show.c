@@ -47,8 +47,7 @@ static const struct cli_program program = {
     .purpose = "shows one sample: picture, captions, metadata, facts",
     .usage =
         (const char *const[]){"DIR|SHARD|TAR [ID | --position N] [--json] [--image FILE]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 2,
     .examples = (const char *const[]){"ccdump show cc3m 12",

@@ -30,8 +30,7 @@ static const struct cli_program program = {
     .purpose = "shows what a checkpoint keeps for every sample: for each column how many entries "
                "are visited, least, mean, greatest, and a histogram",
     .usage = (const char *const[]){"CHECKPOINT [--json]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = 1,
     .examples = (const char *const[]){"ccdump state runs/a", NULL},

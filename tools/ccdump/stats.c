@@ -31,8 +31,7 @@ static const struct cli_program program = {
     .purpose = "describes a collection: histograms of picture sizes and captions; formats, "
                "duplicates, classes",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--bins N] [--json]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = ccdump_choice_rows,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -29,8 +29,7 @@ static const struct cli_program program = {
     .name = "ccdump verify",
     .purpose = "reads and checks everything in a dataset, a shard or a plain tar",
     .usage = (const char *const[]){"DIR|SHARD|TAR... [--decode] [--jobs N] [--json]", NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
     .examples =

@@ -60,8 +60,7 @@ static const struct cli_program program = {
             "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
             "accuracy before and after, over all images and of the worst group.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -39,8 +39,7 @@ static const struct cli_program program = {
                               "length 1; features are not normalised. Ids are u64, labels and "
                               "owners i32.",
                               NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -17,6 +17,16 @@ struct options {
     double lr, weight_decay;
     uint64_t neighbours; /* knn */
     double temperature;
+    const struct method *method; /* set by the subcommand */
+};
+
+struct job;
+
+/* What differs between the subcommands. */
+struct method {
+    const struct cli_program *program;
+    const char *answers[2]; /* names of the results; one may be NULL */
+    enum status (*classify)(struct job *j, const struct options *o, struct error *err);
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -48,6 +58,7 @@ struct job {
     struct eval eval;
     struct side train, test;
     int32_t class_count;
+    struct classify_result results[2];
 };
 
 static enum status open_side(struct side *side,
@@ -68,6 +79,8 @@ static enum status open_side(struct side *side,
 }
 
 static void job_close(struct job *j) {
+    classify_result_fini(&j->results[0]);
+    classify_result_fini(&j->results[1]);
     embeddings_fini(&j->train.e);
     embeddings_fini(&j->test.e);
     text_list_fini(&j->train.classes);
@@ -78,55 +91,57 @@ static void job_close(struct job *j) {
 /* Encodes both sets, and gives the test labels the numbers of the training set. */
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
-    *j = (struct job){0};
-    enum status s;
-    TRY_OR_FAIL(s, eval_open_images(&j->eval, checkpoint, &o->common, err));
-    TRY_OR_FAIL(s, open_side(&j->train, j, o, o->train, err));
-    TRY_OR_FAIL(s, open_side(&j->test, j, o, o->common.data, err));
+    TRY(eval_open_images(&j->eval, checkpoint, &o->common, err));
+    TRY(open_side(&j->train, j, o, o->train, err));
+    TRY(open_side(&j->test, j, o, o->common.data, err));
     j->class_count = eval_label_count(j->train.e.labels, j->train.e.images_count);
     if (j->class_count == 0) {
-        s = error_set(err, STATUS_USAGE,
-                      "%s has no labels; ccpack gives them to class folders and CIFAR files",
-                      o->train);
-        goto fail;
+        return error_set(err, STATUS_USAGE,
+                         "%s has no labels; ccpack gives them to class folders and CIFAR files",
+                         o->train);
     }
     eval_map_labels(j->test.e.labels, j->test.e.images_count, &j->test.classes, &j->train.classes);
     return STATUS_OK;
-fail:
-    job_close(j);
-    return s;
 }
 
-/* A named result. */
-struct answer {
-    const char *name;
-    struct classify_result result;
-};
-
-static enum status report(const struct options *o,
-                          const struct job *j,
-                          const struct answer *answers,
-                          size_t count,
-                          struct error *err) {
+static enum status report(const struct job *j, const struct options *o, struct error *err) {
+    const char *const *names = o->method->answers;
+    const size_t count = names[1] != NULL ? 2 : 1;
+    struct json_writer w;
     if (!o->common.json) {
         for (size_t i = 0; i < count; i++) {
-            eval_print_classes(answers[i].name, &answers[i].result, &j->train.classes,
-                               o->per_class);
+            eval_print_classes(names[i], &j->results[i], &j->train.classes, o->per_class);
         }
         return STATUS_OK;
     }
-    struct json_writer w;
     cli_begin_json(&w);
     for (size_t i = 0; i < count; i++) {
         if (count > 1) {
-            json_open_object(&w, answers[i].name);
+            json_open_object(&w, names[i]);
         }
-        eval_write_classes(&w, &answers[i].result, &j->train.classes, o->per_class);
+        eval_write_classes(&w, &j->results[i], &j->train.classes, o->per_class);
         if (count > 1) {
             json_close_object(&w);
         }
     }
     return cli_end_json(&w, err);
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
+    struct job j = {0};
+    enum status s;
+    TRY_OR_FAIL(s, job_open(&j, o, a->items[0], err));
+    TRY_OR_FAIL(s, o->method->classify(&j, o, err));
+    s = report(&j, o, err);
+fail:
+    job_close(&j);
+    return s;
+}
+
+static int method_main(const struct method *method, int argc, char **argv) {
+    struct options o = {.method = method};
+    return cli_main(method->program, &o, run, argc, argv);
 }
 
 /* ---- mean ----------------------------------------------------------------------------------- */
@@ -149,30 +164,22 @@ static const struct cli_program mean_program = {
     .max_arguments = 1,
 };
 
-static enum status run_mean(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct options *o = options;
-    struct job j;
-    struct answer answer = {.name = "mean"};
-    TRY(job_open(&j, o, a->items[0], err));
-    float *means = calloc((size_t)j.class_count, (size_t)j.train.set.dim * sizeof *means);
-    enum status s = means != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory");
-    if (s == STATUS_OK) {
-        classify_means(means, &j.train.set, j.class_count);
-        s = classify_by_vectors(&answer.result, j.eval.dev, &j.test.set, means, NULL, j.class_count,
-                                err);
+static enum status classify_mean(struct job *j, const struct options *o, struct error *err) {
+    (void)o;
+    float *means = calloc((size_t)j->class_count, (size_t)j->train.set.dim * sizeof *means);
+    if (means == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    if (s == STATUS_OK) {
-        s = report(o, &j, &answer, 1, err);
-    }
-    classify_result_fini(&answer.result);
+    classify_means(means, &j->train.set, j->class_count);
+    enum status s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, means, NULL,
+                                        j->class_count, err);
     free(means);
-    job_close(&j);
     return s;
 }
 
 int ccstream_eval_mean(int argc, char **argv) {
-    struct options o;
-    return cli_main(&mean_program, &o, run_mean, argc, argv);
+    static const struct method method = {&mean_program, {"mean"}, classify_mean};
+    return method_main(&method, argc, argv);
 }
 
 /* ---- linear --------------------------------------------------------------------------------- */
@@ -201,15 +208,13 @@ static const struct cli_program linear_program = {
     .notes = (const char *const[]){"The defaults are those of CyCLIP's linear probe (Goel et al., "
                                    "NeurIPS 2022): features as they are, AdamW, 32 epochs.",
                                    NULL},
-    .options = linear_rows,
-    .option_count = CLI_COUNT(linear_rows),
+    CLI_OPTIONS(linear_rows),
     .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
-static enum status
-train_probe(struct answer *answer, struct job *j, const struct options *o, struct error *err) {
+static enum status classify_linear(struct job *j, const struct options *o, struct error *err) {
     struct probe_options how;
     probe_options_default(&how);
     how.epochs = (int32_t)o->epochs;
@@ -227,7 +232,7 @@ train_probe(struct answer *answer, struct job *j, const struct options *o, struc
                         : error_set(err, STATUS_NOMEM, "out of memory");
     if (s == STATUS_OK) {
         log_write(&j->eval.log, LOG_LEVEL_INFO, "cross-entropy of the last epoch: %.4f", loss);
-        s = classify_by_vectors(&answer->result, j->eval.dev, &j->test.set, weight, bias,
+        s = classify_by_vectors(&j->results[0], j->eval.dev, &j->test.set, weight, bias,
                                 j->class_count, err);
     }
     free(weight);
@@ -235,24 +240,9 @@ train_probe(struct answer *answer, struct job *j, const struct options *o, struc
     return s;
 }
 
-static enum status
-run_linear(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct options *o = options;
-    struct job j;
-    struct answer answer = {.name = "linear"};
-    TRY(job_open(&j, o, a->items[0], err));
-    enum status s = train_probe(&answer, &j, o, err);
-    if (s == STATUS_OK) {
-        s = report(o, &j, &answer, 1, err);
-    }
-    classify_result_fini(&answer.result);
-    job_close(&j);
-    return s;
-}
-
 int ccstream_eval_linear(int argc, char **argv) {
-    struct options o;
-    return cli_main(&linear_program, &o, run_linear, argc, argv);
+    static const struct method method = {&linear_program, {"linear"}, classify_linear};
+    return method_main(&method, argc, argv);
 }
 
 /* ---- knn ------------------------------------------------------------------------------------ */
@@ -276,8 +266,7 @@ static const struct cli_program knn_program = {
                               "(the protocol of EMC2); knn: the vote of --neighbours by cosine "
                               "(that of DCL and HCL).",
                               NULL},
-    .options = knn_rows,
-    .option_count = CLI_COUNT(knn_rows),
+    CLI_OPTIONS(knn_rows),
     .shared = feature_tables,
     .min_arguments = 1,
     .max_arguments = 1,
@@ -296,43 +285,24 @@ static float *half_squares(const struct classify_set *set) {
     return out;
 }
 
-static enum status ask_neighbours(struct answer answers[2],
-                                  struct job *j,
-                                  const struct options *o,
-                                  struct error *err) {
+static enum status classify_neighbours(struct job *j, const struct options *o, struct error *err) {
     float *offset = half_squares(&j->train.set);
     if (offset == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    enum status s = classify_by_neighbours(&answers[0].result, j->eval.dev, &j->test.set,
-                                           &j->train.set, offset, j->class_count, 1, 0.0, err);
+    enum status s = classify_by_neighbours(&j->results[0], j->eval.dev, &j->test.set, &j->train.set,
+                                           offset, j->class_count, 1, 0.0, err);
     free(offset);
     TRY(s);
     float *train = o->layer == 0 ? j->train.e.features : j->train.e.images;
     float *test = o->layer == 0 ? j->test.e.features : j->test.e.images;
     classify_normalize(train, j->train.set.count, j->train.set.dim);
     classify_normalize(test, j->test.set.count, j->test.set.dim);
-    return classify_by_neighbours(&answers[1].result, j->eval.dev, &j->test.set, &j->train.set,
-                                  NULL, j->class_count, (int32_t)o->neighbours, o->temperature,
-                                  err);
-}
-
-static enum status run_knn(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct options *o = options;
-    struct job j;
-    struct answer answers[2] = {{.name = "nn1"}, {.name = "knn"}};
-    TRY(job_open(&j, o, a->items[0], err));
-    enum status s = ask_neighbours(answers, &j, o, err);
-    if (s == STATUS_OK) {
-        s = report(o, &j, answers, 2, err);
-    }
-    classify_result_fini(&answers[0].result);
-    classify_result_fini(&answers[1].result);
-    job_close(&j);
-    return s;
+    return classify_by_neighbours(&j->results[1], j->eval.dev, &j->test.set, &j->train.set, NULL,
+                                  j->class_count, (int32_t)o->neighbours, o->temperature, err);
 }
 
 int ccstream_eval_knn(int argc, char **argv) {
-    struct options o;
-    return cli_main(&knn_program, &o, run_knn, argc, argv);
+    static const struct method method = {&knn_program, {"nn1", "knn"}, classify_neighbours};
+    return method_main(&method, argc, argv);
 }

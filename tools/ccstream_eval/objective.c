@@ -41,8 +41,7 @@ static const struct cli_program program = {
             "as "
             "its batch. The work grows with the square of the number of samples.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -38,8 +38,7 @@ static const struct cli_program program = {
                               "ranked high enough, a caption if its image is; ties with a wrong "
                               "answer count as lost.",
                               NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -42,8 +42,7 @@ static const struct cli_program program = {
             "A class is the mean of the embeddings of its prompts. Prompts are not "
             "cleaned as captions are. Ties with another class count as errors.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
     .shared = eval_shared,
     .min_arguments = 1,
     .max_arguments = 1,

@@ -170,8 +170,7 @@ set_list(const struct cli_option *row, void *field, const char *text, struct err
 
 /* text is NULL only for flags. */
 static enum status
-set_value(const struct cli_option *row, void *options, const char *text, struct error *err) {
-    void *field = cli_field(row, options);
+set_value(const struct cli_option *row, void *field, const char *text, struct error *err) {
     switch (row->type) {
     case CLI_FLAG: {
         bool on = true;
@@ -193,11 +192,10 @@ set_value(const struct cli_option *row, void *options, const char *text, struct 
 enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
     const struct cli_option *row;
     for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
-        memset(cli_field(row, options), 0, row->size_bytes);
-        if (row->default_text == NULL) {
-            continue;
-        }
-        if (set_value(row, options, row->default_text, err) != STATUS_OK) {
+        void *field = cli_field(row, options);
+        memset(field, 0, row->size_bytes);
+        if (row->default_text != NULL &&
+            set_value(row, field, row->default_text, err) != STATUS_OK) {
             return error_set(err, STATUS_INVALID, "option table of %s: default of --%s: '%s'",
                              p->name, row->name, row->default_text);
         }
@@ -296,7 +294,7 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
         text = ps->argv[++ps->at];
     }
     ps->args->given[i] = true;
-    return set_value(row, ps->options, text, err);
+    return set_value(row, cli_field(row, ps->options), text, err);
 }
 
 static enum status long_option(struct parser *ps, const char *word, struct error *err) {
@@ -501,15 +499,10 @@ enum status cli_check(const struct cli_program *p, struct error *err) {
                 fault = "two options write the same field";
             }
         }
-        union number scratch = {0};
-        if (fault == NULL && cli_is_number(row->type) && row->default_text != NULL &&
-            set_number(row, &scratch, row->default_text, NULL) != STATUS_OK) {
-            fault = "the default does not parse or is out of range";
-        }
-        int choice = 0;
-        if (fault == NULL && row->type == CLI_ENUM && row->default_text != NULL &&
-            set_enum(row, &choice, row->default_text, NULL) != STATUS_OK) {
-            fault = "the default is not one of the choices";
+        union number scratch; /* lists, the only larger fields, have no defaults */
+        if (fault == NULL && row->default_text != NULL &&
+            set_value(row, &scratch, row->default_text, NULL) != STATUS_OK) {
+            fault = "the default is not an allowed value";
         }
         if (fault != NULL) {
             return error_set(err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s", p->name,

@@ -15,8 +15,7 @@
  *     };
  *     static const struct cli_program program = {
  *         .name = "ccx", .purpose = "does x", .usage = (const char *const[]){"-o DIR FILE...", 0},
- *         .options = rows, .option_count = CLI_COUNT(rows), .min_arguments = 1,
- *         .max_arguments = CLI_MAX_ARGUMENTS};
+ *         CLI_OPTIONS(rows), .min_arguments = 1, .max_arguments = CLI_MAX_ARGUMENTS};
  *
  *     static enum status run(const void *options, const struct cli_arguments *a,
  *                            struct error *err) {
@@ -91,7 +90,8 @@ struct cli_option {
 
 #define CLI_FIELD(type, field)                                                                     \
     .offset = offsetof(type, field), .size_bytes = sizeof(((type *)NULL)->field)
-#define CLI_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define CLI_COUNT(array)   (sizeof(array) / sizeof((array)[0]))
+#define CLI_OPTIONS(array) .options = array, .option_count = CLI_COUNT(array)
 
 /* Rows that several programs share; they fill fields at the same place in the options of each. */
 struct cli_rows {
