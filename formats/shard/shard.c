@@ -8,9 +8,11 @@
  */
 #include "formats/shard/shard.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/base/utf8.h"
 #include "formats/shard/shard_internal.h"
 
 static const char zst_extension[] = ".tar.zst";
@@ -64,6 +66,45 @@ enum status shard_caption_hash(uint64_t *out,
     TRY(hasher_create(&h, err));
     *out = caption_hash_with(h, captions, caption_count);
     hasher_destroy(h);
+    return STATUS_OK;
+}
+
+/* ---- texts, keys and names --------------------------------------------------------------------
+ */
+
+static enum status check_text(const char *what,
+                              const struct shard_text *text,
+                              uint64_t total_bytes,
+                              uint64_t max_bytes,
+                              struct error *err) {
+    if (total_bytes > max_bytes) {
+        return error_set(err, STATUS_LIMIT, "%s of %" PRIu64 " bytes, the limit is %" PRIu64, what,
+                         total_bytes, max_bytes);
+    }
+    size_t valid = utf8_valid_prefix(text->data, text->size_bytes);
+    return valid == text->size_bytes
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT, "%s not in UTF-8 at byte %zu", what, valid);
+}
+
+enum status shard_check_json(const struct shard_text *json, struct error *err) {
+    if (json->size_bytes == 0) {
+        return error_set(err, STATUS_LIMIT, "JSON of 0 bytes, it must have at least 1");
+    }
+    return check_text("JSON", json, json->size_bytes, SHARD_MAX_JSON_BYTES, err);
+}
+
+enum status
+shard_check_captions(const struct shard_text *captions, size_t count, struct error *err) {
+    uint64_t total_bytes = 0;
+    if (count > SHARD_MAX_CAPTIONS) {
+        return error_set(err, STATUS_LIMIT, "%zu captions, the limit is %d", count,
+                         SHARD_MAX_CAPTIONS);
+    }
+    for (size_t k = 0; k < count; k++) {
+        total_bytes += captions[k].size_bytes;
+        TRY(check_text("captions", &captions[k], total_bytes, SHARD_MAX_TEXT_BYTES, err));
+    }
     return STATUS_OK;
 }
 

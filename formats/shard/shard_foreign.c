@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/utf8.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader_internal.h"
 #include "formats/shard/tar_walk_internal.h"
@@ -62,11 +61,10 @@ static enum status find_json(const void *members,
     *out = (struct shard_text){0};
     tar_walk_init(&w, members, size_bytes);
     while ((s = tar_walk_next(&w, &m, err)) == STATUS_OK) {
-        const char *text = (const char *)m.body;
         if (tar_member_is(&m, stem, stem_bytes, "json")) {
-            if (m.size_bytes > 0 && m.size_bytes <= SHARD_MAX_JSON_BYTES &&
-                utf8_valid_prefix(text, m.size_bytes) == m.size_bytes) {
-                *out = (struct shard_text){text, m.size_bytes};
+            struct shard_text json = {(const char *)m.body, m.size_bytes};
+            if (shard_check_json(&json, NULL) == STATUS_OK) {
+                *out = json;
             }
             return STATUS_OK;
         }

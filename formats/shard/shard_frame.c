@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/utf8.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_writer.h"
 
@@ -77,36 +76,15 @@ static enum status over_limit(const struct shard_sample *s,
                      what, got, limit);
 }
 
-static enum status not_utf8(const struct shard_sample *s,
-                            const char *what,
-                            const struct shard_text *text,
-                            struct error *err) {
-    return error_set(err, STATUS_CORRUPT, "sample %" PRIu64 ": %s is not UTF-8 at byte %zu",
-                     s->sample_id, what, utf8_valid_prefix(text->data, text->size_bytes));
-}
-
 static enum status check_texts(const struct shard_sample *s, struct error *err) {
-    uint64_t total = 0;
-    if (s->caption_count > SHARD_MAX_CAPTIONS) {
-        return over_limit(s, "count of captions", s->caption_count, SHARD_MAX_CAPTIONS, err);
+    struct error why = {0};
+    enum status status = shard_check_captions(s->captions, s->caption_count, &why);
+    if (status == STATUS_OK && s->json.data) {
+        status = shard_check_json(&s->json, &why);
     }
-    for (size_t k = 0; k < s->caption_count; k++) {
-        const struct shard_text *text = &s->captions[k];
-        total += text->size_bytes;
-        if (text->size_bytes > SHARD_MAX_TEXT_BYTES || total > SHARD_MAX_TEXT_BYTES) {
-            return over_limit(s, "captions with a size", total, SHARD_MAX_TEXT_BYTES, err);
-        }
-        if (utf8_valid_prefix(text->data, text->size_bytes) != text->size_bytes) {
-            return not_utf8(s, "a caption", text, err);
-        }
-    }
-    if (s->json.data && s->json.size_bytes > SHARD_MAX_JSON_BYTES) {
-        return over_limit(s, "JSON with a size", s->json.size_bytes, SHARD_MAX_JSON_BYTES, err);
-    }
-    if (s->json.data && utf8_valid_prefix(s->json.data, s->json.size_bytes) != s->json.size_bytes) {
-        return not_utf8(s, "the JSON", &s->json, err);
-    }
-    return STATUS_OK;
+    return status == STATUS_OK
+               ? STATUS_OK
+               : error_set(err, status, "sample %" PRIu64 ": %s", s->sample_id, why.text);
 }
 
 static enum status check_sample(const struct shard_sample *s, struct error *err) {

@@ -15,6 +15,18 @@
 #include "formats/shard/tar.h"
 #include "formats/shard/zstd_codec_internal.h"
 
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* The one rule for the texts of a sample, by which writers refuse them and readers report them.
+ * JSON: 1 byte to SHARD_MAX_JSON_BYTES of UTF-8; it need not be valid JSON. Returns OK, LIMIT or
+ * CORRUPT. */
+enum status shard_check_json(const struct shard_text *json, struct error *err);
+
+/* Captions: at most SHARD_MAX_CAPTIONS of SHARD_MAX_TEXT_BYTES together, each UTF-8 and perhaps
+ * empty. Returns OK, LIMIT or CORRUPT. */
+enum status
+shard_check_captions(const struct shard_text *captions, size_t count, struct error *err);
+
 /* ---- tar ------------------------------------------------------------------------------------- */
 
 enum {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/utf8.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
 #include "formats/shard/shard_reader_internal.h"
@@ -177,13 +176,12 @@ check_members(struct shard_reader *r, const struct sample_view *v, struct error 
     if (caption_hash_with(r->chunk.hasher, v->captions, v->caption_count) != record->caption_hash) {
         return shard_sample_bad(r, record, "the captions do not have their hash", err);
     }
-    for (size_t k = 0; k < v->caption_count; k++) {
-        const struct shard_text *text = &v->captions[k];
-        if (utf8_valid_prefix(text->data, text->size_bytes) != text->size_bytes) {
-            return shard_sample_bad(r, record, "a caption is not UTF-8", err);
-        }
+    struct error why = {0};
+    enum status s = shard_check_captions(v->captions, v->caption_count, &why);
+    if (s == STATUS_OK && v->json.data) {
+        s = shard_check_json(&v->json, &why);
     }
-    return STATUS_OK;
+    return s == STATUS_OK ? STATUS_OK : shard_sample_bad(r, record, why.text, err);
 }
 
 /* Against the way that reads the image without looking at anything else. */

@@ -42,7 +42,7 @@ struct shard_sample {
     int32_t label;                /* SHARD_NO_LABEL, or at least 0 */
     const struct shard_text *captions;
     size_t caption_count;
-    struct shard_text json; /* data NULL: none */
+    struct shard_text json; /* data NULL: none; else at least 1 byte */
 };
 
 /* The bytes of one sample, and what the index will say about it; filled by shard_frame_build, read

@@ -489,6 +489,8 @@ TEST(samples_beyond_the_limits_are_refused) {
     s = made.sample;
     s.json = bad;
     assert_status(shard_frame_build(b, &frame, &s, &err), STATUS_CORRUPT, err);
+    s.json = (struct shard_text){"", 0};
+    assert_status(shard_frame_build(b, &frame, &s, &err), STATUS_LIMIT, err);
     s = made.sample;
     s.image_bytes = 0;
     assert_status(shard_frame_build(b, &frame, &s, &err), STATUS_LIMIT, err);
@@ -506,6 +508,79 @@ TEST(samples_beyond_the_limits_are_refused) {
     shard_frame_builder_destroy(b);
     made_sample_fini(&made);
     free(large);
+}
+
+/* SHARD_FORMAT.md, section 5: sizes of 0, 1, the limit and one more; UTF-8, which holds U+0000. */
+TEST(texts_follow_one_rule) {
+    char *large = calloc(1, SHARD_MAX_JSON_BYTES + 1);
+    assert_non_null(large);
+    struct shard_text json = {large, 0};
+    assert_status(shard_check_json(&json, &err), STATUS_LIMIT, err);
+    json.size_bytes = 1; /* a NUL, which is no JSON, but UTF-8 */
+    assert_ok(shard_check_json(&json, &err), err);
+    json.size_bytes = SHARD_MAX_JSON_BYTES;
+    assert_ok(shard_check_json(&json, &err), err);
+    json.size_bytes = SHARD_MAX_JSON_BYTES + 1;
+    assert_status(shard_check_json(&json, &err), STATUS_LIMIT, err);
+    json = (struct shard_text){"{\"a\xC3\": 1}", 9};
+    assert_status(shard_check_json(&json, &err), STATUS_CORRUPT, err);
+    assert_string_equal(err.text, "JSON not in UTF-8 at byte 3");
+
+    struct shard_text *captions = calloc(SHARD_MAX_CAPTIONS + 1, sizeof(*captions));
+    assert_non_null(captions);
+    for (size_t i = 0; i <= SHARD_MAX_CAPTIONS; i++) {
+        captions[i] = (struct shard_text){large, SHARD_MAX_TEXT_BYTES / SHARD_MAX_CAPTIONS};
+    }
+    assert_ok(shard_check_captions(captions, 0, &err), err);
+    assert_ok(shard_check_captions(captions, SHARD_MAX_CAPTIONS, &err), err);
+    assert_status(shard_check_captions(captions, SHARD_MAX_CAPTIONS + 1, &err), STATUS_LIMIT, err);
+    captions[5].size_bytes++;
+    assert_status(shard_check_captions(captions, SHARD_MAX_CAPTIONS, &err), STATUS_LIMIT, err);
+    captions[5].size_bytes = 0;
+    assert_ok(shard_check_captions(captions, SHARD_MAX_CAPTIONS, &err), err);
+    captions[6] = (struct shard_text){"a\xFF", 2};
+    assert_status(shard_check_captions(captions, SHARD_MAX_CAPTIONS, &err), STATUS_CORRUPT, err);
+    free(captions);
+    free(large);
+}
+
+/* A NUL inside a caption and inside the JSON is a character like others. */
+TEST(texts_with_nul_come_back) {
+    struct made_sample made;
+    struct shard_frame_builder *b = NULL;
+    struct shard_frame frame = {0};
+    struct shard_writer *w = NULL;
+    struct shard_reader *r = NULL;
+    struct shard_summary summary;
+    struct sample_view v;
+    struct shard_text text;
+    const struct shard_text captions[2] = {{"a\0b", 3}, {"\0", 1}};
+    make_sample(&made, 9, 1);
+    made.sample.captions = captions;
+    made.sample.caption_count = 2;
+    made.sample.json = (struct shard_text){"\0{}", 3};
+    assert_ok(shard_frame_builder_create(&b, SHARD_CONTAINER_TAR_ZSTD, 3, &err), err);
+    assert_ok(shard_writer_open(&w, file_posix(), test_temp_dir(), "nul", 0,
+                                SHARD_CONTAINER_TAR_ZSTD, 3, &err),
+              err);
+    assert_ok(shard_frame_build(b, &frame, &made.sample, &err), err);
+    assert_ok(shard_writer_add(w, &frame, &err), err);
+    assert_ok(shard_writer_finish(w, &summary, &err), err);
+    shard_writer_close(w);
+    assert_ok(shard_reader_open(&r, file_posix(), test_temp_path("nul-000000.tar.zst"), &err), err);
+    assert_ok(shard_reader_get(r, 0, &v, &err), err);
+    assert_int_equal(v.json.size_bytes, 3);
+    assert_memory_equal(v.json.data, "\0{}", 3);
+    for (uint32_t k = 0; k < 2; k++) {
+        assert_int_equal(v.captions[k].size_bytes, captions[k].size_bytes);
+        assert_memory_equal(v.captions[k].data, captions[k].data, captions[k].size_bytes);
+        assert_ok(shard_reader_caption(r, 0, k, &text, &err), err);
+        assert_int_equal(text.size_bytes, captions[k].size_bytes);
+    }
+    shard_reader_close(r);
+    shard_frame_fini(&frame);
+    shard_frame_builder_destroy(b);
+    made_sample_fini(&made);
 }
 
 /* Every write, sync and rename fails once: no half shard under a final name, no temporary left. */

@@ -174,3 +174,45 @@ TEST(an_index_that_lies_with_good_hashes_is_found) {
     }
     fixture_fini(&f);
 }
+
+/* A writer that does not check its texts: a plain tar with a byte of the JSON made 0xFF, and every
+ * check and hash computed again. */
+TEST(json_that_is_not_utf8_is_found_by_reader_and_verify) {
+    static const char path[] = "d/made-000000.tar";
+    struct make_shards how;
+    struct file_system *fs = NULL;
+    struct byte_buffer shard = {0};
+    struct shard_reader *r = NULL;
+    struct sample_view v;
+    struct shard_verify check = {.expected = NULL};
+    make_shards_default(&how);
+    how.samples = 1;
+    how.first_id = 10; /* with JSON */
+    how.container = SHARD_CONTAINER_TAR;
+    assert_ok(file_memory_create(&fs, &err), err);
+    assert_ok(make_dataset(fs, "d", &how, &err), err);
+    assert_ok(shard_reader_open(&r, fs, path, &err), err);
+    assert_ok(shard_reader_get(r, 0, &v, &err), err);
+    assert_non_null(v.json.data);
+    size_t json_at = (size_t)(v.json.data - (const char *)v.tar);
+    size_t members = v.tar_bytes;
+    shard_reader_close(r);
+    assert_ok(file_read_all(fs, &shard, path, 1 << 24, &err), err);
+    shard.data[json_at] = 0xFF;
+    uint8_t *index = shard.data + members + TAR_BLOCK_BYTES;
+    size_t index_bytes = (size_t)load_u64(index + 16);
+    store_u32(index + INDEX_HEADER_BYTES + INDEX_RECORD_BYTES,
+              (uint32_t)hash64(shard.data, members));
+    store_u64(index + 112, hash64(index + INDEX_HEADER_BYTES, index_bytes - INDEX_HEADER_BYTES));
+    store_u64(index + 120, hash64(index, 120));
+    assert_ok(file_write_atomic(fs, path, shard.data, shard.size_bytes, &err), err);
+    assert_ok(file_write_atomic(fs, index_path, index, index_bytes, &err), err);
+    assert_ok(shard_reader_open(&r, fs, path, &err), err);
+    assert_status(shard_reader_get(r, 0, &v, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "JSON not in UTF-8 at byte 0"));
+    shard_reader_close(r);
+    assert_status(shard_verify(fs, path, &check, &err), STATUS_CORRUPT, err);
+    assert_string_equal(err.text, "d/made-000000.tar: 1 fault found");
+    byte_buffer_fini(&shard);
+    file_memory_destroy(fs);
+}
