@@ -196,7 +196,7 @@ static enum status info_dataset(const struct options *o, const char *path, struc
     return s;
 }
 
-/* Adds up all samples; the fingerprint is that of formats/SHARD_FORMAT.md, section 7. */
+/* Adds up all samples; the fingerprint is that of formats/SHARD_FORMAT.md, section 11. */
 static enum status
 add_up(struct totals *t, struct ccdump_input *in, struct hasher *h, struct error *err) {
     struct ccdump_facts f;

@@ -510,7 +510,8 @@ TEST(samples_beyond_the_limits_are_refused) {
     free(large);
 }
 
-/* SHARD_FORMAT.md, section 5: sizes of 0, 1, the limit and one more; UTF-8, which holds U+0000. */
+/* SHARD_FORMAT.md, sections 8 and 9: sizes of 0, 1, the limit and one more; UTF-8, which holds
+ * U+0000. */
 TEST(texts_follow_one_rule) {
     char *large = calloc(1, SHARD_MAX_JSON_BYTES + 1);
     assert_non_null(large);

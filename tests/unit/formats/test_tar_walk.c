@@ -132,7 +132,7 @@ TEST(names_of_every_form) {
     assert_end(&w);
 }
 
-/* SHARD_FORMAT.md, section 2.7: the latest name before a member counts, and one "./" goes. */
+/* SHARD_FORMAT.md, section 5: the latest name before a member counts, and one "./" goes. */
 TEST(the_latest_long_name_counts) {
     static struct tar t;
     struct tar_walk w;
