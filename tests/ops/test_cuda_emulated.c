@@ -240,7 +240,7 @@ expect_fault(struct device *dev, enum status of_the_call, const struct error *ca
     assert_ok(dev->ops->sync(dev, &err), err);
 }
 
-TEST(indices_out_of_range_are_told_at_the_next_wait) {
+TEST(indices_out_of_range_are_reported_at_the_next_wait) {
     enum { WIDTH = 8, ROWS = 4, CAPTIONS = 2 };
     static float in[ROWS * 3 * WIDTH];
     static float out[ROWS * WIDTH];

@@ -518,7 +518,7 @@ static void go_on(const struct scenario *c) {
     device_close(dev);
 }
 
-TEST(a_run_goes_on_from_what_the_host_holds) {
+TEST(a_run_continues_from_the_state_of_the_host) {
     for (int i = 0; i < SCENARIO_COUNT; i++) {
         if (!scenarios[i].views) {
             go_on(&scenarios[i]);

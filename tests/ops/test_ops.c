@@ -196,7 +196,7 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     op_data_destroy(&wide);
 }
 
-TEST(the_reference_in_bf16_lies_near_doubles) {
+TEST(the_reference_in_bf16_is_near_doubles) {
     struct device *ref = op_cases_open("cpu-ref");
     op_cases_each(DTYPE_BF16, lies_near_doubles, ref);
     device_close(ref);

@@ -277,7 +277,7 @@ static void told_later(const char *row, void (*spoil)(struct op_case *, struct o
     device_close(dev);
 }
 
-TEST(cuda_tells_of_wrong_indices_when_it_is_waited_for) {
+TEST(cuda_reports_wrong_indices_at_the_next_wait) {
     told_later("embedding", negative_token);
     told_later("embedding", token_too_large);
     told_later("embedding_bwd", token_too_large);

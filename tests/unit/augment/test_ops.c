@@ -204,7 +204,7 @@ TEST(agrees_with_pillow_opencv_and_torchvision) {
 
 /* ------------------------------------------------------------- every set of loops against plain */
 
-/* A picture with slack behind each row, and bytes around it that must stay. */
+/* A picture with padding after each row, and bytes around it that must not change. */
 struct framed {
     uint8_t *memory;
     size_t size_bytes;

@@ -79,7 +79,7 @@ static double mean_difference(const struct image_view *a, const struct image_vie
     return sum / ((double)a->width_px * a->height_px * 3);
 }
 
-/* Inserts an EXIF block with an orientation behind the SOI. */
+/* Inserts an EXIF block with an orientation after the SOI. */
 static struct byte_buffer with_orientation(const struct byte_buffer *jpeg, uint8_t orientation) {
     uint8_t exif[] = {0xFF, 0xE1, 0, 34, 'E', 'x',         'i', 'f', 0, 0,    'M', 'M',
                       0,    '*',  0, 0,  0,   8,           0,   1,   1, 0x12, 0,   3,
@@ -417,8 +417,8 @@ TEST(no_picture_depends_on_the_one_before) {
     free(b.data);
 }
 
-/* A telephone's picture brings its gain map, or a second view, as a JPEG behind the first one. */
-TEST(what_follows_the_first_picture_does_not_count) {
+/* Pictures of telephones have a gain map or a second view as a JPEG after the first one. */
+TEST(bytes_after_the_first_picture_are_ignored) {
     struct image_view a = make_picture(96, 64, 1);
     struct image_view b = make_picture(24, 16, 2);
     struct byte_buffer first = encode(&a, 90);

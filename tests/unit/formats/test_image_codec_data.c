@@ -101,7 +101,7 @@ static bool allowed(char code, enum status s, enum image_format format) {
     case 'C':
     case 'O':
         return s == STATUS_OK;
-    case 'T': /* cut short or damaged: nothing is missing from some, but none is taken in silence */
+    case 'T': /* truncated or damaged: some are complete, but none is accepted silently */
         return s == STATUS_OK || s == STATUS_CORRUPT || (!known && s == STATUS_UNSUPPORTED);
     case 'F': /* no JPEG */
         return known ? s == STATUS_OK : s == STATUS_UNSUPPORTED;
@@ -217,7 +217,7 @@ decode_mutant(struct image_decoder *d, const uint8_t *data, size_t size_bytes, s
     free(copy);
 }
 
-TEST(cut_and_flipped_files_never_crash) {
+TEST(truncated_and_flipped_files_never_crash) {
     size_t size_bytes;
     uint8_t *archive = test_read_file(test_data_path("hostile/files.tar"), &size_bytes);
     struct image_limits limits;

@@ -262,7 +262,7 @@ static void put_single_code(struct bit_writer *w, uint32_t symbol) {
     put_bits(w, symbol << 1, 2);
 }
 
-/* A code that gives 8 bits to each of 256 symbols and none to those behind them. */
+/* A code with 8 bits for each of 256 symbols and none for the others. */
 static void put_byte_code(struct bit_writer *w, int symbol_count) {
     put_bits(w, 0, 1);
     put_bits(w, 12 - 4, 4);

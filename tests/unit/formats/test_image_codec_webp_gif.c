@@ -148,7 +148,8 @@ TEST(regions_are_parts_of_the_whole) {
     for_each_golden(check_regions);
 }
 
-/* A file cut anywhere is refused, or was complete without its end: then the pixels are right. */
+/* A file truncated anywhere is refused, or was complete without its end: then the pixels are right.
+ */
 static void check_cuts(const struct golden *g) {
     struct image_decoder *d = make_decoder();
     struct image_decode_options check = {.check_only = true};
@@ -183,7 +184,7 @@ static void check_cuts(const struct golden *g) {
     image_decoder_destroy(d);
 }
 
-TEST(cuts_at_every_byte_are_refused) {
+TEST(truncations_at_every_byte_are_refused) {
     for_each_golden(check_cuts);
 }
 
@@ -206,7 +207,7 @@ TEST(files_that_contradict_themselves_are_damaged) {
     image_decoder_destroy(d);
 }
 
-/* A picture of any content whose header says that side, cut behind what a probe reads. */
+/* A picture whose header states this size, truncated after what a probe reads. */
 static void check_claim(const void *data, size_t size_bytes, int32_t width_px, int32_t height_px) {
     struct image_limits limits;
     image_limits_default(&limits);

@@ -180,7 +180,7 @@ TEST(what_contradicts_itself_is_refused) {
     assert_edit_refused("]}", "]", STATUS_CORRUPT);
 }
 
-TEST(every_cut_is_refused) {
+TEST(every_truncation_is_refused) {
     struct manifest m;
     struct manifest back;
     fill(&m);

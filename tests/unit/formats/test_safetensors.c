@@ -340,7 +340,7 @@ TEST(misuse_of_the_writer_is_refused) {
     file_memory_destroy(fs);
 }
 
-/* Whatever fails, PATH has the old bytes or all of the new ones, after a power cut too. */
+/* After any fault PATH has the old bytes or all of the new ones, also after a power failure. */
 TEST(a_fault_anywhere_leaves_old_or_new) {
     struct error err = {0};
     static const enum file_fault kinds[] = {FILE_FAULT_ERROR, FILE_FAULT_SHORT_WRITE,

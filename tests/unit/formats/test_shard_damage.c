@@ -1,6 +1,6 @@
 /*
- * Damaged shards beside test_shard_flips: cut ones, a dataset over a damaged sidecar, and indexes
- * that lie although their hashes are right. test-timeout: 120
+ * Damaged shards, besides test_shard_flips: truncated ones, a dataset with a damaged sidecar, and
+ * wrong indexes with correct hashes. test-timeout: 120
  */
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void read_all(struct fixture *f) {
     shard_reader_close(r);
 }
 
-TEST(every_cut_is_found) {
+TEST(every_truncation_is_found) {
     struct fixture f;
     fixture_init(&f);
     struct shard_verify how = {.expected = &f.m.shards[0]};
@@ -134,7 +134,7 @@ TEST(flipped_bits_in_the_sidecar_never_give_wrong_samples) {
 }
 
 /* A writer of lies: the index is changed and all hashes made right again. */
-TEST(an_index_that_lies_with_good_hashes_is_found) {
+TEST(a_wrong_index_with_correct_hashes_is_found) {
     struct fixture f;
     fixture_init(&f);
     for (size_t at = 0; at < INDEX_HEADER_BYTES + SAMPLES * INDEX_RECORD_BYTES; at++) {

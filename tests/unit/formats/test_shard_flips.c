@@ -1,7 +1,7 @@
 /*
- * Every single bit of a shard and of its sidecar index, flipped one at a time, and every length
- * that it can be cut to, in each container: the check of everything finds each one, and what can
- * still be read is what was written.
+ * Flips every single bit of a shard and of its sidecar index, and truncates them to every length,
+ * in each container: the full check finds each damage, and samples that can still be read are those
+ * that were written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -255,7 +255,7 @@ static void cut_everywhere(enum shard_container container, bool sidecar, bool wi
         file.size_bytes--;
         replace(fs, path, &file);
         if (verify(fs, shard, expected) == 0) {
-            fail_msg("%s: cut to %zu of %zu bytes, and no fault found", path, file.size_bytes,
+            fail_msg("%s: truncated to %zu of %zu bytes, and no fault found", path, file.size_bytes,
                      whole);
         }
         readable_samples(fs, shard);
@@ -264,7 +264,7 @@ static void cut_everywhere(enum shard_container container, bool sidecar, bool wi
     file_memory_destroy(fs);
 }
 
-TEST(every_cut_is_found) {
+TEST(every_truncation_is_found) {
     for (int c = SHARD_CONTAINER_TAR_ZSTD; c <= SHARD_CONTAINER_TAR_FOREIGN; c++) {
         cut_everywhere((enum shard_container)c, false, false);
         cut_everywhere((enum shard_container)c, true, true);

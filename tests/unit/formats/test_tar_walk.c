@@ -238,7 +238,7 @@ TEST(what_is_not_understood_is_refused) {
     }
 }
 
-TEST(every_cut_and_every_damaged_header_is_refused) {
+TEST(truncated_files_and_damaged_headers_are_refused) {
     static struct tar t;
     static struct tar damaged;
     t.size_bytes = 0;

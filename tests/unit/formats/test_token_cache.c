@@ -172,7 +172,7 @@ static void open_edited(size_t offset, uint64_t value, size_t value_bytes, enum 
     free(bytes);
 }
 
-TEST(trailers_that_lie_are_refused) {
+TEST(wrong_trailers_are_refused) {
     open_edited(16, 5, 8, STATUS_OK);
     open_edited(8, 2, 4, STATUS_VERSION);
     open_edited(12, 4, 2, STATUS_CORRUPT);

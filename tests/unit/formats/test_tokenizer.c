@@ -216,7 +216,7 @@ TEST(encoding_has_the_promised_shape) {
         assert_int_equal(n, max);
         assert_memory_equal(cut, ids, (max - 1) * sizeof ids[0]);
         assert_int_equal(cut[max - 1], TOKENIZER_SEP);
-        assert_int_equal(cut[max], -7); /* nothing is written behind */
+        assert_int_equal(cut[max], -7); /* nothing is written after the limit */
     }
     uint32_t upper = 0;
     const char *shouted = "A RED DOG RUNS NEAR THE OLD HOUSE";
@@ -245,7 +245,7 @@ TEST(untrusted_text_does_no_harm) {
             assert_true(ids[i] >= 0 && (uint32_t)ids[i] < tokenizer_vocab_count(t));
         }
     }
-    /* Beyond the limit nothing is looked at; the cut never splits a character. */
+    /* Text beyond the limit is ignored; truncation never splits a character. */
     for (size_t i = 0; i + 2 <= sizeof text; i += 2) {
         memcpy(text + i, "\xc3\xa9", 2);
     }

@@ -1,7 +1,7 @@
 /*
  * gradients of convolutions in bf16 against the reference, at sizes where the fast ways differ:
- * sums kept for each thread or made in place, more pixels than one chunk, stretches cut at borders;
- * each set, then added once more.
+ * sums per thread or in place, more pixels than one chunk, stretches that end at borders;
+ * each result is set, then added to.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@ static uint32_t fail_each; /* every so many-th request, counted over all threads
 static uint32_t fail_from; /* all requests from this one on; 0: none */
 static size_t most_bytes = SIZE_MAX;
 static int64_t delay_ns; /* of each request */
-/* Relaxed: a count, nothing else is told by it. */
+/* Relaxed: a count that orders no other memory. */
 static atomic_uint requests;
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate = PTHREAD_COND_INITIALIZER;

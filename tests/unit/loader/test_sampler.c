@@ -1,4 +1,4 @@
-/* The order of samples: every sample once, for any order, mix and cut into ranks, and well mixed.
+/* The order of samples: every sample once, for any order, mix and number of ranks, and well mixed.
  */
 #include "loader/sampler.h"
 

@@ -1,5 +1,5 @@
-/* The loader with tokens.cct: the same batches as without, of either kind of tokenizer; a cache
- * that does not fit is named and not used; a damaged row is tokenized. */
+/* The loader with tokens.cct: the same batches as without, for both kinds of tokenizer; a cache
+ * that does not fit is named and not used; a damaged row is tokenized again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -293,7 +293,7 @@ TEST(tar_members_make_rows) {
     free(tar);
 }
 
-/* Stored, deflated, and one made for a pipe, whose sizes stand behind the bodies. */
+/* Stored, deflated, and one written to a pipe, which has its sizes after the bodies. */
 TEST(zips_are_read_like_tars) {
     static const char *const names[] = {"zip-stored", "zip-deflated", "zip-piped"};
     for (size_t i = 0; i < 3; i++) {

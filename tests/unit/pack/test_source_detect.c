@@ -1,5 +1,5 @@
 /*
- * Which kind a source is, told by its content; and what is said of what is none.
+ * The kind of a source is detected from its content; messages for files that are no source.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include "pack/source/source.h"
 #include "tests/support/test.h"
 
-TEST(kinds_are_told_by_content) {
+TEST(kinds_are_detected_by_content) {
     static const struct {
         const char *data;
         size_t size_bytes;
@@ -47,7 +47,7 @@ TEST(kinds_are_told_by_content) {
     assert_int_equal(kind, SOURCE_WDS);
 }
 
-TEST(kinds_of_json_are_told_by_their_keys) {
+TEST(kinds_of_json_are_detected_by_their_keys) {
     static const struct {
         const char *text;
         enum source_kind kind;
@@ -80,7 +80,7 @@ TEST(kinds_of_json_are_told_by_their_keys) {
     }
 }
 
-TEST(folders_are_told_by_what_is_in_them) {
+TEST(folders_are_detected_by_their_content) {
     enum source_kind kind;
     struct error err = {0};
     const char *path = test_temp_path("folder");

@@ -140,7 +140,7 @@ TEST(tars_with_extras_and_ignored_members) {
     check_skips(path, &how);
 }
 
-/* Sizes known before and only behind the bodies. */
+/* Sizes before and only after the bodies. */
 TEST(zips) {
     static const char *const names[] = {"zip-stored", "zip-deflated", "zip-piped"};
     for (size_t i = 0; i < 3; i++) {
@@ -151,8 +151,8 @@ TEST(zips) {
     }
 }
 
-/* A cut tar is found cut by skipping too, although the bodies are sought over. */
-TEST(cut_tars_are_found) {
+/* Skipping finds a truncated tar too, although it seeks over the bodies. */
+TEST(truncated_tars_are_found) {
     struct source_options how = {0};
     struct source *s = open_source(test_source_path("tests/fuzz/corpus/wds/cut"), &how);
     struct error err = {0};

@@ -243,8 +243,8 @@ TEST(columns_that_are_not_there_are_refused) {
     expect_refused("1.jpg,2.jpg\n", &how, STATUS_CORRUPT, "cannot tell");
 }
 
-/* Flickr8k.token.txt: the caption's number stands behind the file's name. */
-TEST(numbers_behind_paths_are_no_part_of_them) {
+/* Flickr8k.token.txt: the caption's number follows the file's name. */
+TEST(numbers_after_paths_are_no_part_of_them) {
     struct source_options how = {0};
     assert_string_equal(read_all("1.jpg#0\tA dog .\n1.jpg#12\tIt runs .\n2#3\tb\n", &how),
                         "A dog .@1.jpg;It runs .@1.jpg;b@2#3;");

@@ -158,7 +158,7 @@ TEST(any_member_is_read_alike) {
     byte_buffer_fini(&tar);
 }
 
-TEST(wherever_it_is_cut) {
+TEST(truncated_anywhere) {
     make_mixed();
     for (size_t n = 0; n < tar.size_bytes; n += n % TAR_BLOCK_BYTES == 0 ? 1 : 73) {
         compare(tar.data, n);
@@ -200,7 +200,7 @@ TEST(large_bodies_go_around_the_window) {
         char name[32];
         snprintf(name, sizeof(name), "%zu.jpg", n);
         put(name, '0', body, n);
-        snprintf(name, sizeof(name), "%zu.mov", n); /* passed over */
+        snprintf(name, sizeof(name), "%zu.mov", n); /* skipped */
         put(name, '0', body + 1000, n - 1000);
         snprintf(name, sizeof(name), "%zu.txt", n);
         put_text(name, '0', "a large one");

@@ -183,7 +183,7 @@ TEST(the_datasets_of_a_mix_come_back) {
     assert_memory_equal(checkpoint_position(c), &f.position, sizeof f.position);
     checkpoint_close(c);
 
-    /* Ids begin at 0, behind those of the dataset before, and not behind the last one. */
+    /* Ids begin at 0 and after those of the dataset before, and never after the last one. */
     static const struct {
         uint32_t index;
         uint64_t id_offset;
@@ -253,7 +253,7 @@ TEST(what_is_saved_comes_back) {
     close_fixture(&b);
 }
 
-/* Changes the text of the header, and the hash of it that stands behind the tensors. */
+/* Changes the text of the header, and its hash after the tensors. */
 static void replace_in_header(uint8_t *bytes, size_t size, const char *from, const char *to) {
     uint64_t text_bytes = 0;
     memcpy(&text_bytes, bytes, sizeof text_bytes);

@@ -378,7 +378,7 @@ TEST(training_moves_statistics_and_drops_by_step) {
     tear_down(&f);
 }
 
-/* What stands behind a caption's end is never read, and the longest caption sets the width. */
+/* Tokens after a caption's end are never read, and the longest caption sets the width. */
 TEST(padding_does_not_matter) {
     struct dual_encoder_options o = small_options("resnet18", "tiny");
     o.text.dropout = 0.3f;

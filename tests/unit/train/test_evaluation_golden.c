@@ -18,7 +18,7 @@ enum { MAX_COUNTS = 8 };
 struct golden {
     FILE *file;
     struct device *dev;
-    double counts[MAX_COUNTS]; /* the numbers behind the word of the case */
+    double counts[MAX_COUNTS]; /* the numbers after the word of the case */
     int cases[5];
 };
 
@@ -38,7 +38,7 @@ static int64_t count_of(const struct golden *g, int index) {
     return (int64_t)g->counts[index];
 }
 
-/* A line of numbers behind their word; the caller frees. */
+/* A line of numbers after its word; the caller frees. */
 static float *floats(struct golden *g, const char *word, int64_t count) {
     float *out = calloc((size_t)count + 1, sizeof *out);
     assert_non_null(out);

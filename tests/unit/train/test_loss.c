@@ -564,7 +564,7 @@ TEST(losses_become_each_other_at_their_limits) {
 
 /* A frozen model: over batches drawn from 60 samples, the states in which anchor 0's chain is found
  * come in the proportions of the softmax over the 59 contrasts. Scores are distinct, so the stored
- * one tells the state. Six bins of equal counts by score; chi-square at 0.1 %. */
+ * one identifies the state. Six bins of equal counts by score; chi-square at 0.1 %. */
 TEST(emc2_chain_samples_the_softmax) {
     enum { N = 60, K = 4, ROUNDS = 60000, THIN = 10, BINS = 6 };
     struct fixture f;
@@ -617,7 +617,7 @@ TEST(emc2_chain_samples_the_softmax) {
     close_fixture(&f);
 }
 
-TEST(an_anchor_whose_chain_stands_elsewhere_is_left_out) {
+TEST(an_anchor_with_a_foreign_chain_is_omitted) {
     struct fixture f;
     open_fixture(&f, "emc2", 0.05, 1000);
     float *chain = column(&f, "image.chain_log_score");

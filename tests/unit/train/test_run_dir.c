@@ -113,7 +113,7 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
 }
 
 /* Of the batch's state only what the loss keeps; memory in every line. */
-TEST(a_step_tells_its_batch_and_memory) {
+TEST(a_step_records_its_batch_and_memory) {
     struct error err = {0};
     struct metrics *m = NULL;
     const double none = (double)NAN;
@@ -168,7 +168,7 @@ TEST(metrics_know_whether_a_step_was_evaluated) {
         test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
         assert_ok(metrics_open(&m, test_temp_dir(), cases[i].step, &err), err);
         if (metrics_has_evaluation(m) != cases[i].evaluated) {
-            fail_msg("step %d behind '%s'", (int)cases[i].step, cases[i].end);
+            fail_msg("step %d after '%s'", (int)cases[i].step, cases[i].end);
         }
         metrics_close(m);
     }

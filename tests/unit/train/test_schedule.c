@@ -26,7 +26,7 @@ TEST(cosine_falls_to_the_final_rate) {
     }
 }
 
-TEST(schedules_without_warmup_or_steps_behind_it_are_defined) {
+TEST(schedules_without_warmup_or_steps_after_it_are_defined) {
     const struct schedule none = {
         .peak_lr = 1.0, .final_lr = 0.0, .warmup_steps = 0, .total_steps = 4};
     assert_true(schedule_lr(&none, 0) == 1.0);

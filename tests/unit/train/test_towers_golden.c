@@ -361,7 +361,7 @@ static void compare_model(const struct golden *g) {
         struct tensor x, t;
         struct step_values values = {.step = (uint64_t)step, .lr = 2e-4, .sound = 1};
         if (g->way->dtype == DTYPE_F64 && step >= g->way->steps) {
-            check_loss(g, step, value); /* goes on to the next line */
+            check_loss(g, step, value); /* continues with the next line */
             continue;
         }
         assert_ok(dual_encoder_forward(m.encoder, &x, &t, &m.batch, true, &err), err);

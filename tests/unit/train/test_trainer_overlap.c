@@ -139,7 +139,7 @@ TEST(overlapping_steps_give_the_same_bytes) {
     assert_int_equal(lazy_counts.records_begun, 1); /* refused, and not asked for again */
 }
 
-/* A library that cannot be recorded says so as a device error; the device goes on. */
+/* A library that cannot be recorded returns a device error; the device stays usable. */
 TEST(a_recording_that_fails_does_not_end_the_run) {
     static struct seen one, two;
     make_data();
@@ -215,7 +215,7 @@ TEST(runs_that_overlap_resume_where_they_were) {
 }
 
 /* Adam without epsilon divides 0 by 0: the first step makes parameters that are no numbers. */
-TEST(a_step_that_is_not_sound_ends_the_run_and_is_told) {
+TEST(a_non_finite_step_ends_the_run_with_a_message) {
     static struct seen one, two;
     make_data();
     struct how how = {.loss = "clip", .adam_eps = 0.0, .checkpoint_steps = 1};

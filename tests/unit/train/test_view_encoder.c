@@ -179,7 +179,7 @@ TEST(gradients_are_those_of_differences) {
     tear_down(&f);
 }
 
-TEST(views_stand_one_behind_the_other) {
+TEST(views_follow_each_other) {
     struct error err;
     struct fixture f;
     struct tensor x;

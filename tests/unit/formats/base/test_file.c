@@ -203,7 +203,8 @@ TEST(a_crash_drops_what_was_not_synced) {
     file_memory_destroy(fs);
 }
 
-/* Old or new, never half: at every call, for every kind of fault, before and after a power cut. */
+/* The old or the new content, never a part: for a fault of any kind at any call, before and after a
+ * power failure. */
 TEST(atomic_write_survives_every_fault) {
     struct error err = {0};
     static const enum file_fault kinds[] = {FILE_FAULT_ERROR, FILE_FAULT_SHORT_WRITE,
@@ -237,7 +238,7 @@ TEST(atomic_write_survives_every_fault) {
     }
 }
 
-TEST(a_power_cut_after_an_atomic_write_keeps_the_new) {
+TEST(a_power_failure_after_an_atomic_write_keeps_the_new) {
     struct error err = {0};
     struct file_system *fs = memory();
     assert_ok(file_write_atomic(fs, "a", "old", 3, &err), err);
@@ -337,14 +338,14 @@ static void check_hard_link_and_truncate(const struct file_system *fs, const cha
     assert_status(fs->truncate(fs->context, a, 0, &err), STATUS_NOTFOUND, err);
 }
 
-TEST(a_file_may_have_two_names_and_be_cut) {
+TEST(a_file_may_have_two_names_and_be_truncated) {
     struct file_system *fs = memory();
     check_hard_link_and_truncate(fs, ".");
     file_memory_destroy(fs);
     check_hard_link_and_truncate(file_posix(), test_temp_dir());
 }
 
-TEST(a_cut_is_durable_once_synced) {
+TEST(a_truncation_is_durable_once_synced) {
     struct error err = {0};
     struct file_system *fs = memory();
     struct file *f = NULL;

@@ -78,7 +78,7 @@ TEST(limit_is_sticky) {
     assert_text(&w, "1");
 }
 
-TEST(utf8_is_told_from_what_looks_like_it) {
+TEST(invalid_utf8_is_recognised) {
     assert_int_equal(utf8_character("", 0), 0);
     assert_int_equal(utf8_character("a", 1), 1);
     assert_int_equal(utf8_character("\xC2\x80", 2), 2);

@@ -30,7 +30,7 @@ TEST(exit_codes_are_those_of_sysexits) {
     assert_int_equal(status_exit_code(STATUS_INTERRUPTED), 130);
 }
 
-TEST(messages_are_recorded_and_cut) {
+TEST(messages_are_recorded_and_truncated) {
     struct error err = {0};
     assert_int_equal(error_set(&err, STATUS_LIMIT, "row %d", 7), STATUS_LIMIT);
     assert_string_equal(err.text, "row 7");
@@ -90,7 +90,7 @@ static void remember(void *cookie, enum log_level level, const char *text) {
     strncpy(s->text, text, sizeof s->text - 1);
 }
 
-TEST(log_drops_cuts_and_cleans) {
+TEST(log_filters_truncates_and_cleans) {
     struct seen seen = {0};
     struct log_sink sink = {.write = remember, .cookie = &seen, .max_level = LOG_LEVEL_WARN};
     log_write(NULL, LOG_LEVEL_ERROR, "nobody");
