@@ -77,6 +77,17 @@ struct device_stream {
     uint64_t (*launches)(struct device *);
 };
 
+/* Records what compute(cookie) asks of the device. *out is NULL where anything refuses to be
+ * recorded, with the reason in *why, and the device works as before: the caller then computes op by
+ * op. A library may refuse with DEVICE. Returns OK, or DEVICE where the device itself has failed.
+ */
+enum status device_record(struct device *dev,
+                          struct recording **out,
+                          enum status (*compute)(void *cookie, struct error *err),
+                          void *cookie,
+                          struct error *why,
+                          struct error *err);
+
 #ifdef __cplusplus
 }
 #endif

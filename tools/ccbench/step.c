@@ -251,7 +251,7 @@ static void json_settings(struct json_writer *w, const struct bench_step *b) {
     json_string(w, "text_tower", o->text_tower);
     json_string(w, "loss", o->loss);
     json_string(w, "state", b->state_place != NULL ? b->state_place : "host");
-    json_string(w, "cuda_graph", switch_choices[o->cuda_graph]);
+    json_string(w, "cuda_graph", switch_choices[b->not_recorded ? STEP_OFF : o->cuda_graph]);
     json_string(w, "precision", precision_choices[o->precision]);
     json_string(w, "captions", captions_choices[o->captions]);
     json_string(w, "device", o->device);

@@ -82,6 +82,7 @@ struct bench_step {
     double waited_s; /* for batches, so far */
 
     struct bench_flight flights[BENCH_FLIGHTS];
+    bool not_recorded;       /* a step could not be recorded: all run op by op */
     double busy_s, idle_s;   /* of the compute queue, by its events, in the last overlapped steps */
     uint64_t launches_count; /* of the last step op by op; 0: unknown */
 };

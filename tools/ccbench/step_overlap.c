@@ -38,19 +38,22 @@ struct host_memory bench_step_host_memory(struct device *dev) {
                                : host_memory_default();
 }
 
-static enum status record(struct bench_step *b, struct bench_flight *f, struct error *err) {
-    TRY(b->dev->stream->record_begin(b->dev, err));
-    const enum status s = bench_step_compute(b, &f->batch, err);
-    if (s != STATUS_OK) {
-        (void)b->dev->stream->record_end(b->dev, NULL, NULL);
-        return s;
-    }
-    return b->dev->stream->record_end(b->dev, &f->recording, err);
+struct recorded_step {
+    struct bench_step *b;
+    struct bench_flight *f;
+};
+
+static enum status compute_recorded(void *cookie, struct error *err) {
+    const struct recorded_step *r = cookie;
+    return bench_step_compute(r->b, &r->f->batch, err);
 }
 
-/* A shape that is met for the second time in a row is recorded. */
+/* The second batch of a shape in a row is recorded. Where that fails, all steps from then on are
+ * computed op by op. */
 static enum status compute(struct bench_step *b, struct bench_flight *f, struct error *err) {
-    if (b->o->cuda_graph == STEP_OFF) {
+    struct recorded_step step = {b, f};
+    struct error why = {0};
+    if (b->o->cuda_graph == STEP_OFF || b->not_recorded) {
         return bench_step_compute(b, &f->batch, err);
     }
     const uint64_t shape = dual_encoder_shape(b->both, f->batch.slot);
@@ -62,7 +65,12 @@ static enum status compute(struct bench_step *b, struct bench_flight *f, struct 
         return bench_step_compute(b, &f->batch, err);
     }
     if (f->recording == NULL) {
-        TRY(record(b, f, err));
+        TRY(device_record(b->dev, &f->recording, compute_recorded, &step, &why, err));
+    }
+    if (f->recording == NULL) {
+        b->not_recorded = true;
+        log_write(&b->log, LOG_LEVEL_WARN, "steps run op by op: %s", why.text);
+        return bench_step_compute(b, &f->batch, err);
     }
     return b->dev->stream->replay(b->dev, f->recording, err);
 }

@@ -97,27 +97,24 @@ static struct step_recording *recording_of(struct trainer *t, uint64_t shape, bo
     return oldest;
 }
 
-/* A step that cannot be recorded is done op by op, as are all after it; so is one whose recording a
- * library refuses in words of its own (DEVICE), where the device goes on. */
+struct recorded_step {
+    struct trainer *t;
+    struct step_flight *f;
+    struct step_report ignored;
+};
+
+static enum status compute_recorded(void *cookie, struct error *err) {
+    struct recorded_step *r = cookie;
+    return trainer_compute(r->t, &r->ignored, &r->f->batch, r->f->slot, err);
+}
+
+/* Where a step cannot be recorded, it and all later ones are computed op by op. */
 static enum status
 record(struct trainer *t, struct step_recording *r, struct step_flight *f, struct error *err) {
-    const struct device_stream *stream = t->dev->stream;
+    struct recorded_step step = {t, f, f->report};
     struct error why = {0};
-    struct step_report ignored = f->report;
-    enum status s = stream->record_begin(t->dev, &why);
-    if (s == STATUS_OK) {
-        s = trainer_compute(t, &ignored, &f->batch, f->slot, &why);
-        if (s == STATUS_OK) {
-            s = stream->record_end(t->dev, &r->steps, &why);
-        } else {
-            (void)stream->record_end(t->dev, NULL, NULL);
-        }
-    }
-    struct error gone = {0};
-    if (s == STATUS_DEVICE && t->dev->ops->sync(t->dev, &gone) != STATUS_OK) {
-        return error_set(err, s, "%s", why.text);
-    }
-    if (s != STATUS_OK) {
+    TRY(device_record(t->dev, &r->steps, compute_recorded, &step, &why, err));
+    if (r->steps == NULL) {
         t->records = false;
         log_write(t->options.log, LOG_LEVEL_INFO, "steps run op by op: %s", why.text);
     }

@@ -219,6 +219,17 @@ uint64_t emulation_launches_count(void) {
     return state.launches_count;
 }
 
+bool emulation_has_fault(const char *word) {
+    const char *fault = getenv("CCSTREAM_EMULATED_FAULT");
+    return fault != NULL && strcmp(fault, word) == 0;
+}
+
+static bool launches_fail(void) {
+    const char *fault = getenv("CCSTREAM_EMULATED_FAULT");
+    return fault != NULL && fault[0] >= '0' && fault[0] <= '9' &&
+           state.launches_count >= strtoull(fault, NULL, 10);
+}
+
 bool emulation_launch(const struct emulation_size *grid,
                       const struct emulation_size *block,
                       void (*body)(void *cookie),
@@ -226,7 +237,7 @@ bool emulation_launch(const struct emulation_size *grid,
     const uint64_t threads = (uint64_t)block->x * block->y * block->z;
     const uint64_t blocks = (uint64_t)grid->x * grid->y * grid->z;
     if (threads == 0 || threads > MAX_THREADS || threads % WARP != 0 || blocks == 0 ||
-        grid->x > 0x7fffffffu || grid->y > 65535 || grid->z > 65535) {
+        grid->x > 0x7fffffffu || grid->y > 65535 || grid->z > 65535 || launches_fail()) {
         return false;
     }
     state.launches_count++;

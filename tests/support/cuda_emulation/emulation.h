@@ -81,6 +81,11 @@ bool emulation_is_pinned(const void *host);
 /* Whether there is a library for convolutions (convolution.c); true. */
 void emulation_convolutions(bool on);
 
+/* Whether the environment variable CCSTREAM_EMULATED_FAULT is this word: "open" fails to open a
+ * device that is listed, "capture" refuses to record. A number N instead fails every launch from
+ * the Nth of the process on. */
+bool emulation_has_fault(const char *word);
+
 /* From now on, run everything from the last to the first. */
 void emulation_backwards(bool backwards);
 /* Kernels launched since the program began. */

@@ -41,7 +41,7 @@ static struct emulation_stream *streams;
 static struct emulation_graph *recording;
 static const struct emulation_stream *recorded;
 static pthread_t recorder; /* the thread that records; others may do what they like */
-static bool is_spoilt;     /* the recording: by a call that a chip's driver takes for unsafe */
+static bool is_spoilt;     /* the recording: by a call that a driver takes for unsafe */
 static bool is_late, is_running;
 static double host_ns; /* what the host has waited for */
 
@@ -309,6 +309,9 @@ static void drop_graph(void *cookie) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     (void)mode;
+    if (emulation_has_fault("capture")) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
     if (recording != NULL) {
         return cudaErrorInvalidValue;
     }

@@ -60,7 +60,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
 
 cudaError_t cudaSetDevice(int index) {
     (void)index;
-    return cudaSuccess;
+    return emulation_has_fault("open") ? cudaErrorNoDevice : cudaSuccess;
 }
 
 /* Every block begins with what it is. */

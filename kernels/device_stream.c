@@ -1,0 +1,28 @@
+/*
+ * device_stream: recording a step with a way back. See device_stream.h.
+ */
+#include "kernels/device_stream.h"
+
+enum status device_record(struct device *dev,
+                          struct recording **out,
+                          enum status (*compute)(void *cookie, struct error *err),
+                          void *cookie,
+                          struct error *why,
+                          struct error *err) {
+    const struct device_stream *stream = dev->stream;
+    struct error gone = {0};
+    *out = NULL;
+    enum status s = stream->record_begin(dev, why);
+    if (s == STATUS_OK) {
+        s = compute(cookie, why);
+        if (s == STATUS_OK) {
+            s = stream->record_end(dev, out, why);
+        } else {
+            (void)stream->record_end(dev, NULL, NULL);
+        }
+    }
+    if (s == STATUS_DEVICE && dev->ops->sync(dev, &gone) != STATUS_OK) {
+        return error_set(err, s, "%s", why->text);
+    }
+    return STATUS_OK;
+}
