@@ -1,9 +1,11 @@
 #!/bin/bash
-# tests/gpu/run without a GPU: one line with the reason, exit code 77, no files; its refusals.
+# tests/gpu/run without a GPU: one line with the reason, exit code 77, no files; its refusals. On the emulated GPU: a
+# device that does not open, an operator that fails, and what compute-sanitizer is asked for.
+# test-timeout: 300
 . "$SRC/tests/support/expect.sh"
 
 expect 0 "$SRC/tests/gpu/run" --help
-has out.txt "memcheck and racecheck"
+has out.txt "memcheck and synccheck"
 expect 64 "$SRC/tests/gpu/run" --unknown
 has err.txt "--unknown"
 
@@ -18,3 +20,46 @@ expect 77 "$SRC/tests/gpu/run" --build "$BIN/.." --out results
 lines out.txt 1
 has out.txt "gpu/run: "
 [ ! -e results ] || fail "results were made without a GPU"
+
+# A GPU that our programs do not list is a failure.
+mkdir stand-ins
+printf '#!/bin/sh\necho "GPU 0: a GPU (UUID: none)"\n' >stand-ins/nvidia-smi
+chmod +x stand-ins/nvidia-smi
+PATH=$PWD/stand-ins:$PATH expect 1 "$SRC/tests/gpu/run" --build "$BIN/.." --out results
+has out.txt "FAIL: this GPU is not listed"
+rm -r stand-ins/nvidia-smi
+
+[ -n "${EMULATED:-}" ] || exit 0
+export LD_LIBRARY_PATH=$EMULATED CCSTREAM_CUDA_MODULE=$EMULATED/libccstream_cuda.so
+run() { # run CODE OPTION...
+    code=$1
+    shift
+    expect "$code" "$SRC/tests/gpu/run" --build "$BIN/.." --out results --tiny "$@"
+}
+
+# The device is listed but does not open: nothing is skipped.
+CCSTREAM_EMULATED_FAULT=open run 1 --only device,ops,guards
+has results/run.txt "device: versions"
+hasnt results/run.txt " s  skip"
+grep "ops: cuda_agrees_with_the_reference " results/run.txt | grep -q "FAIL" || fail "ops passed"
+grep "guards: cuda_refuses_wrong" results/run.txt | grep -q "FAIL" || fail "refusals passed"
+
+# Launches fail from the 400th of a process on: after each such row a new process takes the others, up to the last.
+CCSTREAM_EMULATED_FAULT=400 run 1 --only ops
+has results/run.log "the row under way was 4 conv_bn_bwd f32"
+has results/run.log "a new process takes the rows from 5 on"
+last=$(sed -n 's/.*the row under way was \([0-9]*\) .*/\1/p' results/run.log | sort -n | tail -n 1)
+[ "$last" -gt 20 ] || fail "the rows after $last were not run"
+
+# compute-sanitizer gets our own kernels by name.
+cat >stand-ins/compute-sanitizer <<'END'
+#!/bin/sh
+[ "$1" != --help ] || { echo "  --kernel-name arg"; exit 0; }
+echo "asked for $*"
+END
+chmod +x stand-ins/compute-sanitizer
+PATH=$PWD/stand-ins:$PATH run 0 --only sanitizer
+has results/run.log "asked for --tool memcheck"
+has results/run.log "asked for --tool synccheck"
+grep -q -e "--kernel-name kne=_ZL*4fillI" results/run.log || fail "fill is not among the kernels"
+hasnt results/run.log "cudnn"

@@ -31,7 +31,8 @@ parse() {
     esac
 }
 
-# find_programs: BIN, TESTBIN, SRC, the libraries' folders and the device's line; leaves with 77 where one lacks.
+# find_programs: BIN, TESTBIN, SRC, the libraries' folders and the device's line. Ends with 77 where programs or a
+# GPU are missing, and with 1 where the machine has a GPU that our programs do not list.
 find_programs() {
     export BIN=$build/bin TESTBIN=$build/tests/bin SRC=$top device
     export CCSTREAM_CUDA_MODULE=${CCSTREAM_CUDA_MODULE:-$BIN/libccstream_cuda.so}
@@ -53,6 +54,7 @@ for place in site.getsitepackages() + [site.getusersitepackages()]:
     devices=$("$BIN/ccstream-train" --list-devices)
     if [ "$device" != cpu ] && ! printf '%s\n' "$devices" | grep -q '^cuda:0 '; then
         echo "gpu/$name: $(printf '%s\n' "$devices" | grep '^cuda')"
+        nvidia-smi -L 2>/dev/null | grep '^GPU' && echo "gpu/$name: FAIL: this GPU is not listed" && exit 1
         exit 77
     fi
 }
@@ -104,9 +106,9 @@ only_on_gpu() {
 }
 export -f offers only_on_gpu
 
-# step PART SECONDS WHAT COMMAND...: runs it for that long at most, or for what --seconds leaves; one line in the
-# summary, everything else in the log, the end of it here too where it failed. Exit code 77 is a skip, whose
-# reason is the last line of output.
+# step PART SECONDS WHAT COMMAND...: runs it for that long at most, or for what --seconds leaves. One line goes
+# to the summary, everything else to the log; of a failure the end is printed too. Exit code 77 is a skip, with
+# the last line of output as its reason.
 step() {
     local part=$1 limit=$2 what=$3 code=0 from reason log
     shift 3

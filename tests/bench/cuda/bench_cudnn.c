@@ -1,8 +1,8 @@
 /*
- * bench_cudnn WHAT [--chip FILE] [--batch N] [--plans N] : what cuDNN offers a ResNet-50's training
+ * bench_cudnn WHAT [--gpu FILE] [--batch N] [--plans N] : what cuDNN offers a ResNet-50's training
  * step in bf16, fused and not, beside kernels of our own
  *
- *   properties     what cuDNN says of the chip, as JSON: with --chip, others can plan for it
+ *   properties     the GPU as cuDNN describes it, as JSON: with --gpu, others can plan for it
  *   convolutions   every distinct convolution of ResNet-50 at 224 px, three passes: plans timed
  *   fused          the same in one plan with channel sums after it, and with scale, bias and ReLU
  *                  before it
@@ -13,7 +13,7 @@
  * last line of convolutions and fused adds up counts times best times. --plans: how many
  * configurations of each are tried (16); times are the best of three rounds of 5 ms.
  *
- * With --chip, a file that `properties` wrote or the word h200 (published figures), no GPU is
+ * With --gpu, a file that `properties` wrote or the word h200 (published figures), no GPU is
  * needed: plans are built and counted, none runs. Without it and without a GPU it ends with 77.
  */
 #include <stdio.h>
@@ -22,20 +22,11 @@
 
 #include "kernels/cuda/device/kernels_internal.h"
 #include "tests/bench/cuda/dnn_graph_internal.h"
+#include "tests/support/h200.h"
 
 enum { SKIP = 77, USAGE = 64, MAX_BATCH = 1024, OWN_TENSORS = 8 };
 static const size_t ARENA_BYTES_PER_PICTURE = (size_t)12 << 20;
 static const size_t WORKSPACE_BYTES = (size_t)1 << 30;
-
-static const char h200[] =
-    "{\"deviceName\":\"NVIDIA H200\",\"cudaDeviceId\":0,\"deviceVer\":900,\"driverVer\":13000,"
-    "\"totalGlobalMem\":150754820096,\"multiProcessorCount\":132,\"warpSize\":32,"
-    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
-    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxSharedMemoryPerBlock\":49152,"
-    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
-    "\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,"
-    "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"smClockRateKHz\":1980000,"
-    "\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560}";
 
 static struct options {
     const char *what, *chip;
@@ -382,7 +373,7 @@ static bool make_attention(struct attention *a, int64_t tokens) {
 static int attention(void) {
     static const int64_t lengths[] = {16, 32, 64};
     if (chip.handle == NULL) {
-        printf("attention runs or says nothing: not with --chip\n");
+        printf("attention runs or says nothing: not with --gpu\n");
         return SKIP;
     }
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -451,7 +442,7 @@ static bool parse(int argc, char **argv) {
         long n;
         if (argv[i][0] != '-' && opt.what == NULL) {
             opt.what = argv[i];
-        } else if (strcmp(argv[i], "--chip") == 0 && value[0] != '\0') {
+        } else if (strcmp(argv[i], "--gpu") == 0 && value[0] != '\0') {
             opt.chip = argv[++i];
         } else if (strcmp(argv[i], "--batch") == 0 && number(value, MAX_BATCH, &n)) {
             opt.batch = n;
@@ -497,7 +488,7 @@ int main(int argc, char **argv) {
         free(text);
         return code;
     }
-    fprintf(stderr, "usage: bench_cudnn properties|convolutions|fused|norm|attention [--chip FILE] "
+    fprintf(stderr, "usage: bench_cudnn properties|convolutions|fused|norm|attention [--gpu FILE] "
                     "[--batch N] [--plans N]\n");
     return USAGE;
 }
