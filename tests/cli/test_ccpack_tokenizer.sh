@@ -44,7 +44,7 @@ recorded plain sentencepiece
 "$BIN/ccpack" tokenizer -q again --vocab-size 100 || fail "tokenizer"
 cmp plain/tokenizer.model again/tokenizer.model || fail "equal captions give another tokenizer"
 "$BIN/ccpack" tokenizer --overwrite again --vocab-size 50000 --json >out.json 2>err.txt || fail "ceiling: $(cat err.txt)"
-grep -q 'fewer than asked for' err.txt || fail "fewer pieces are not reported: $(cat err.txt)"
+grep -q -- 'fewer than --vocab-size' err.txt || fail "fewer pieces are not reported: $(cat err.txt)"
 "$BIN/ccpack" tokenizer -q --overwrite again --vocab-size 100 --model-type bpe || fail "bpe"
 recorded again sentencepiece
 cmp -s plain/tokenizer.model again/tokenizer.model && fail "bpe gives a unigram model"
@@ -71,7 +71,7 @@ expect 66 "nothing.txt" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer no
 expect 65 "neither a SentencePiece model nor a vocabulary" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer all.tar
 printf '[PAD]\n[UNK]\n[CLS]\n' >cut.txt
 expect 69 "no line '\[SEP\]'" "$BIN/ccpack" tokenizer plain --overwrite --tokenizer cut.txt
-expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer vocab.txt --vocab-size 50
+expect 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer vocab.txt --vocab-size 50
 expect 64 "vocab-size" "$BIN/ccpack" tokenizer plain --vocab-size 3
 expect 65 "too few for the characters" "$BIN/ccpack" tokenizer plain --overwrite --vocab-size 16
 cmp plain/tokenizer.model kept.model || fail "a failed run changed the tokenizer"
@@ -92,7 +92,7 @@ expect 73 "has a tokenizer; --overwrite" "$BIN/ccpack" tokenizer plain --cache -
 [ ! -e plain/tokens.cct ] || fail "the cache of another tokenizer stays"
 "$BIN/ccpack" tokenizer -q plain --overwrite --tokenizer kept.model --cache || fail "--tokenizer --cache"
 cmp one.cct plain/tokens.cct || fail "the same tokenizer gives another cache"
-expect 64 "give one of the two" "$BIN/ccpack" tokenizer plain --tokenizer kept.model --no-clean
+expect 64 "are for learning one" "$BIN/ccpack" tokenizer plain --tokenizer kept.model --no-clean
 [ -z "$(ls plain | grep tmp)" ] || fail "temporaries are left"
 "$BIN/ccpack" -q --overwrite -o again all.tar && cp plain/tokens.cct again/ || exit 1
 "$BIN/ccpack" -q --overwrite -o again all.tar || exit 1

@@ -84,8 +84,7 @@ static const struct cli_program program = {
             "medians; with something else running, they say little. A GPU is given calls one "
             "after the other for a millisecond at least, with one wait at their end.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
 };
 
 static const struct shape {
@@ -422,24 +421,6 @@ print_result(const struct shape *shape, const struct result *r, const struct ben
     printf("%8.2f %5.1f\n", flow * 1e-9, 100 * flow / m->copy_bytes);
 }
 
-static enum status finish_json(struct json_writer *w, struct error *err) {
-    json_close_object(w);
-    json_newline(w);
-    const enum status s = json_writer_status(w, err);
-    if (s == STATUS_OK) {
-        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
-    }
-    json_writer_fini(w);
-    return s;
-}
-
-static enum status flush(struct error *err) {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        return error_set_errno(err, "cannot write to stdout");
-    }
-    return STATUS_OK;
-}
-
 static bool chosen(const struct shape *shape, const char *only) {
     return only == NULL || strncmp(shape->row, only, strlen(only)) == 0;
 }
@@ -491,7 +472,7 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
             json_result(w, &list.items[i], &r, &m);
         } else {
             print_result(&list.items[i], &r, &m);
-            TRY(flush(err));
+            fflush(stdout); /* a row at a time */
         }
     }
     if (o->json) {
@@ -515,8 +496,7 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
     if (!o->json) {
         return measure_all(dev, o, NULL, err);
     }
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_string(&w, "device", o->device);
     json_u64(&w, "threads", o->threads);
     json_string(&w, "type", type_names[o->type]);
@@ -526,7 +506,7 @@ static enum status run_ops(struct device *dev, const struct options *o, struct e
         json_writer_fini(&w);
         return s;
     }
-    return finish_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
 static enum status run_convolutions(const struct options *o, struct error *err) {
@@ -544,8 +524,7 @@ static enum status run_convolutions(const struct options *o, struct error *err) 
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_string(&w, "network", o->convolutions);
     json_u64(&w, "image_px", o->image_px);
     json_u64(&w, "batch", o->batch);
@@ -557,11 +536,14 @@ static enum status run_convolutions(const struct options *o, struct error *err) 
     for (int d = 0; d < 3; d++) {
         json_double(&w, directions[d], r.seconds[d] * 1e3);
     }
-    return finish_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
-static enum status run(const struct options *o, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
     struct device *dev;
+    (void)a;
+    cli_signals_install();
     TRY(check_only(o, err));
     if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
         return error_set(err, STATUS_USAGE, "--convolutions measures oneDNN: --device is cpu");
@@ -579,19 +561,10 @@ static enum status run(const struct options *o, struct error *err) {
         s = o->convolutions != NULL ? run_convolutions(o, err) : run_ops(dev, o, err);
     }
     device_close(dev);
-    return s == STATUS_OK ? flush(err) : s;
+    return s;
 }
 
 int ccbench_ops(int argc, char **argv) {
     struct options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&program, s, &err);
-    }
-    cli_signals_install();
-    s = run(&o, &err);
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -112,8 +112,7 @@ static const struct cli_program program = {
             "stall_fraction is their share. Beside it stands the rate with one batch again and "
             "again while the loader rests; fed_ratio is the first over the second.",
             NULL},
-    .options = rows,
-    .option_count = CLI_COUNT(rows),
+    CLI_OPTIONS(rows),
 };
 
 struct result {
@@ -289,8 +288,7 @@ static enum status
 print_json(const struct bench_step *b, const struct result *r, struct error *err) {
     const double n = (double)b->o->batch;
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_double(&w, "pairs_per_s", rate(b, r));
     json_double(&w, "fastest_pairs_per_s", n / r->fastest_s);
     json_double(&w, "gflops", r->flops / r->median_s * 1e-9);
@@ -322,14 +320,7 @@ print_json(const struct bench_step *b, const struct result *r, struct error *err
     }
     json_settings(&w, b);
     json_operators(&w, r);
-    json_close_object(&w);
-    json_newline(&w);
-    const enum status s = json_writer_status(&w, err);
-    if (s == STATUS_OK) {
-        (void)fwrite(w.out.data, 1, w.out.size_bytes, stdout);
-    }
-    json_writer_fini(&w);
-    return s;
+    return cli_end_json(&w, err);
 }
 
 static void print_operators(const struct result *r) {
@@ -395,40 +386,31 @@ static void print_text(const struct bench_step *b, const struct result *r) {
 
 /* ---- the command ---- */
 
-static enum status run(const struct step_options *o, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct step_options *o = options;
     const double seconds = bench_is_host(o->device) ? 0.05 : 0.3;
     struct bench_step b = {.o = o};
     static struct result r;
-    enum status s = bench_step_open(&b, err);
-    if (s == STATUS_OK && o->machine == STEP_ON) {
-        s = bench_machine(&r.machine, b.dev, b.model.dtype, !bench_is_host(o->device), seconds,
-                          err);
+    enum status s;
+    (void)a;
+    cli_signals_install();
+    TRY_OR_FAIL(s, bench_step_open(&b, err));
+    if (o->machine == STEP_ON) {
+        TRY_OR_FAIL(s, bench_machine(&r.machine, b.dev, b.model.dtype, !bench_is_host(o->device),
+                                     seconds, err));
     }
-    if (s == STATUS_OK) {
-        s = measure(&b, &r, err);
-    }
-    if (s == STATUS_OK && o->json) {
+    TRY_OR_FAIL(s, measure(&b, &r, err));
+    if (o->json) {
         s = print_json(&b, &r, err);
-    } else if (s == STATUS_OK) {
+    } else {
         print_text(&b, &r);
     }
+fail:
     bench_step_close(&b);
-    if (s == STATUS_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        return error_set_errno(err, "cannot write to stdout");
-    }
     return s;
 }
 
 int ccbench_step(int argc, char **argv) {
     struct step_options o;
-    struct cli_arguments a = {0};
-    struct error err = {0};
-    enum status s = cli_parse(&program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&program, s, &err);
-    }
-    cli_signals_install();
-    s = run(&o, &err);
-    cli_arguments_fini(&a);
-    return cli_exit(&program, s, &err);
+    return cli_main(&program, &o, run, argc, argv);
 }

@@ -1,5 +1,5 @@
 /*
- * The captions of a dataset to tokens.cct, with the functions that a loader would use.
+ * Tokenizes the captions of a dataset into tokens.cct, with the functions that a loader uses.
  */
 #include "formats/base/clock.h"
 #include "formats/tokenizer/token_cache.h"

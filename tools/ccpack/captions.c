@@ -20,7 +20,7 @@ void caption_walk_fini(struct caption_walk *w) {
     memset(w, 0, sizeof(*w));
 }
 
-/* Moves on to a sample that has a caption left; END behind the last. */
+/* Moves to the next sample with a caption; END after the last. */
 static enum status find_caption(struct caption_walk *w, struct error *err) {
     while (w->caption == w->sample.text_count) {
         if (w->position == dataset_sample_count(w->dataset)) {
@@ -53,7 +53,7 @@ caption_walk_next(void *walk, const char **text, size_t *size_bytes, struct erro
     struct caption_walk *w = walk;
     struct shard_text caption;
     if (cli_interrupted()) {
-        return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        return error_set(err, STATUS_INTERRUPTED, "interrupted");
     }
     enum status s = find_caption(w, err);
     if (s != STATUS_OK) {

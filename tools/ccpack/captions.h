@@ -1,8 +1,8 @@
 /*
- * captions: all captions of a dataset in text id order, as they are or cleaned.
+ * captions: all captions of a dataset in the order of text ids, as stored or cleaned.
  *
  * Threading : one owner.
- * Ownership : borrows the dataset and the progress line. A text is borrowed until the next call.
+ * Ownership : borrows the dataset and the progress line. A text is valid until the next call.
  */
 #ifndef TOOLS_CCPACK_CAPTIONS_H
 #define TOOLS_CCPACK_CAPTIONS_H
@@ -16,7 +16,7 @@ struct caption_walk {
     bool clean;
     struct caption_reader *reader;
     uint64_t position; /* of the next sample */
-    uint32_t caption;  /* of the sample: the next one */
+    uint32_t caption;  /* the next one of the sample */
     uint64_t count;    /* captions given */
     struct dataset_sample sample;
     char *cleaned;
@@ -31,8 +31,8 @@ enum status caption_walk_init(struct caption_walk *w,
                               struct error *err);
 void caption_walk_fini(struct caption_walk *w);
 
-/* The next caption; `walk` is a struct caption_walk, so that this can be a tokenizer's source.
- * Returns OK, END, INTERRUPTED (Ctrl-C), NOMEM or CORRUPT. */
+/* The next caption. `walk` is a struct caption_walk, so that a tokenizer can use this as its
+ * source. Returns OK, END, INTERRUPTED (Ctrl-C), NOMEM or CORRUPT. */
 enum status caption_walk_next(void *walk, const char **text, size_t *size_bytes, struct error *err);
 
 #endif

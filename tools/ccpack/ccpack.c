@@ -1,15 +1,13 @@
 /*
- * ccpack: image-text sources to a dataset, and what is made of datasets afterwards.
+ * ccpack: makes datasets of image-text sources, joins them, and adds tokenizers.
  */
 #include "tools/ccpack/ccpack_internal.h"
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"merge", "puts parts together into one dataset", ccpack_merge_main},
-        {"index", "makes a dataset of tars where they lie, without copying them",
-         ccpack_index_main},
-        {"tokenizer", "gives a dataset its tokenizer, learnt or brought along",
-         ccpack_tokenizer_main},
+        {"merge", "joins parts into one dataset", ccpack_merge_main},
+        {"index", "makes a dataset of tars in place, without copying them", ccpack_index_main},
+        {"tokenizer", "adds a tokenizer to a dataset, learnt or imported", ccpack_tokenizer_main},
     };
     static const struct cli_suite suite = {
         .name = "ccpack",

@@ -15,7 +15,7 @@ int ccpack_merge_main(int argc, char **argv);
 int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
 
-/* Threads that --jobs asks for; 0: one for each core. */
+/* The threads for --jobs; 0: one for each core. */
 uint32_t ccpack_jobs(uint64_t asked);
 
 struct ccpack_cache_result {
@@ -24,8 +24,8 @@ struct ccpack_cache_result {
     double seconds;
 };
 
-/* Writes DIRECTORY/tokens.cct: the ids of all captions of `d`, which lies there. Returns OK,
- * INTERRUPTED (Ctrl-C; then nothing has changed), NOMEM, IO, CORRUPT or LIMIT. */
+/* Writes DIRECTORY/tokens.cct: the ids of all captions of `d`, the dataset in DIRECTORY. Returns
+ * OK, INTERRUPTED (Ctrl-C; nothing has changed then), NOMEM, IO, CORRUPT or LIMIT. */
 enum status ccpack_write_cache(struct ccpack_cache_result *out,
                                const char *directory,
                                const struct dataset *d,
@@ -34,12 +34,8 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
                                bool quiet,
                                struct error *err);
 
-/* Writes what `w` holds and a line feed to stdout, and ends the writer. Returns OK, IO, NOMEM or
- * LIMIT. */
-enum status ccpack_print_json(struct json_writer *w, struct error *err);
-
-/* What a run or a merge has made, on stderr for people, and on stdout as JSON. The second returns
- * as ccpack_print_json. */
+/* Prints what a run or a merge made: as text on stderr, as JSON on stdout. The second returns as
+ * cli_put_json. */
 void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds);
 enum status
 ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err);

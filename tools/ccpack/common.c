@@ -14,19 +14,6 @@ uint32_t ccpack_jobs(uint64_t asked) {
     return jobs > PACK_MAX_JOBS ? PACK_MAX_JOBS : (uint32_t)jobs;
 }
 
-enum status ccpack_print_json(struct json_writer *w, struct error *err) {
-    enum status s = json_writer_status(w, err);
-    if (s == STATUS_OK) {
-        json_newline(w);
-        fwrite(w->out.data, 1, w->out.size_bytes, stdout);
-        if (fflush(stdout) != 0) {
-            s = error_set_errno(err, "cannot write to stdout");
-        }
-    }
-    json_writer_fini(w);
-    return s;
-}
-
 static void print_rejects(const struct pack_summary *s, const char *directory) {
     char n[CLI_TEXT_BYTES];
     fprintf(stderr, "%s row%s rejected, see %s/%s:", cli_format_count(n, s->rejected),
@@ -41,8 +28,7 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
     }
     fputc('\n', stderr);
     if (pack_summary_looks_like_folders(s)) {
-        fputs("where the folders in a tar are classes, --from folders makes labels of them\n",
-              stderr);
+        fputs("if the folders in a tar are classes, --from folders makes them labels\n", stderr);
     }
 }
 
@@ -65,20 +51,20 @@ void ccpack_print_summary(const struct pack_summary *s, const char *directory, d
             seconds > 0 ? (double)own_samples / seconds : 0.0,
             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
     if (s->resumed > 0) {
-        fprintf(stderr, "%s of them were there already\n", cli_format_count(samples, s->resumed));
+        fprintf(stderr, "%s of them were packed before\n", cli_format_count(samples, s->resumed));
     }
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
     if (s->json_dropped > 0) {
-        fprintf(stderr, "%s sample%s packed without their .json, which is none; the first: %s\n",
+        fprintf(stderr, "%s sample%s packed without their .json, which is invalid; the first: %s\n",
                 cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
                 s->json_example);
     }
     if (s->ignored > 0) {
         fprintf(stderr,
-                "%s file%s of no row: hidden, in tars without extension, in class folders no "
-                "picture, or links to folders\n",
+                "%s file%s ignored: hidden, without extension in a tar, not a picture in a class "
+                "folder, or a link to a folder\n",
                 cli_format_count(samples, s->ignored), s->ignored == 1 ? "" : "s");
     }
 }
@@ -86,8 +72,7 @@ void ccpack_print_summary(const struct pack_summary *s, const char *directory, d
 enum status
 ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_u64(&w, "samples", s->samples);
     json_u64(&w, "rejected", s->rejected);
     json_u64(&w, "texts", s->texts);
@@ -99,6 +84,5 @@ ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct e
     json_u64(&w, "resumed", s->resumed);
     json_bool(&w, "was_finished", s->was_finished);
     json_double(&w, "seconds", seconds);
-    json_close_object(&w);
-    return ccpack_print_json(&w, err);
+    return cli_end_json(&w, err);
 }

@@ -1,5 +1,5 @@
 /*
- * ccpack index: tars that stay where they are become a dataset.
+ * ccpack index: makes a dataset of tars in place.
  */
 #include <stdio.h>
 
@@ -24,43 +24,41 @@ static const char *const ids_names[] = {"row", "key", NULL};
 
 static const struct cli_option index_rows[] = {
     {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
-     .help = "replace an earlier index of tars; a dataset that was packed is never replaced"},
+     .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
-     .help = "member of the .json that is the caption, in place of the .txt"},
+     .help = "member of the .json to use as the caption instead of the .txt"},
     {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
-     .help = "what a sample's id is: its row over all tars, or the number that is its key"},
+     .help = "the sample's id: its row number over all tars, or the number that is its key"},
     {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
-     .help = "stop when more rows than this cannot be used; a share counts from row 1000 on and at "
-             "the end; looked at after each tar"},
+     .help = "stop if more rows than this are unusable, checked after each tar; a share counts "
+             "from row 1000 on and at the end"},
     {"no-check", 0, CLI_FLAG, FIELD(no_check),
      .help = "read only the headers of pictures and do not decode them"},
     {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
      .metavar = "N",
-     .help = "tars that are read at a time; 0: one for each core; the index is the "
-             "same"},
+     .help = "tars to read at a time; 0: one for each core; does not change the index"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
 };
 
 static const struct cli_program index_program = {
     .name = "ccpack index",
-    .purpose = "makes a dataset of WebDataset tars where they lie, without copying them",
+    .purpose = "makes a dataset of WebDataset tars in place, without copying them",
     .usage = (const char *const[]){"[options] TAR...", NULL},
     .examples = (const char *const[]){"ccpack index cc12m/*.tar", "ccdump info cc12m", NULL},
     .notes =
         (const char *const[]){
-            "Beside each TAR comes its index, NAME.cci, and in the folder that holds them all "
-            "dataset.json and rejects.jsonl: the folder is then a dataset for every program. The "
-            "tars themselves are only read, once from front to back; changed afterwards, they are "
-            "refused until they are indexed again.",
-            "TARs are plain and all in one folder. A compressed one cannot be read in place: pack "
-            "it, ccpack -o DIR FILE.",
-            "Rows, ids, captions and reasons are those of packing the same tars in the same order, "
-            "and so is the fingerprint. A row with sparse files or links is rejected as row-bad.",
-            "Nothing has its name before all is written: Ctrl-C leaves the folder as it was.",
-            "Memory: as ccpack, and the indexes of 4 tars for each job.", NULL},
-    .options = index_rows,
-    .option_count = CLI_COUNT(index_rows),
+            "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl into their "
+            "folder, which is then a dataset for every program. The tars are read once and never "
+            "changed. A tar that changes afterwards is refused until it is indexed again.",
+            "TARs must be uncompressed and in one folder. A compressed one cannot be read in "
+            "place: pack it with ccpack -o DIR FILE.",
+            "Rows, ids, captions, rejected rows and the fingerprint are those of packing the same "
+            "tars in the same order. A row with sparse files or links is rejected as row-bad.",
+            "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
+            "was.",
+            "Memory: as ccpack, plus the indexes of 4 tars for each job.", NULL},
+    CLI_OPTIONS(index_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
@@ -96,8 +94,8 @@ static enum status to_options(struct pack_options *out,
     return index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err);
 }
 
-static enum status
-index_tars(const struct index_cli *o, const struct cli_arguments *a, struct error *err) {
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct index_cli *o = options;
     char folder[PATH_MAX_BYTES];
     struct pack_options opt;
     struct pack_summary summary;
@@ -118,13 +116,5 @@ index_tars(const struct index_cli *o, const struct cli_arguments *a, struct erro
 
 int ccpack_index_main(int argc, char **argv) {
     struct index_cli o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&index_program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&index_program, s, &err);
-    }
-    s = index_tars(&o, &a, &err);
-    cli_arguments_fini(&a);
-    return cli_exit(&index_program, s, &err);
+    return cli_main(&index_program, &o, run, argc, argv);
 }

@@ -1,5 +1,5 @@
 /*
- * ccpack tokenizer: gives a dataset its tokenizer, learnt from its captions or brought along.
+ * ccpack tokenizer: adds a tokenizer to a dataset, learnt from its captions or imported.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,21 +26,22 @@ static const char *const model_type_names[] = {"unigram", "bpe", NULL};
 
 static const struct cli_option tokenizer_rows[] = {
     {"cache", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, cache),
-     .help = "also write the token ids of all captions to DIR/tokens.cct, with the tokenizer that "
-             "DIR has, if it has one"},
+     .help = "also write the token ids of all captions to DIR/tokens.cct; keeps the tokenizer that "
+             "DIR has, if any"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, overwrite),
-     .help = "replace another tokenizer that DIR has"},
+     .help = "replace the tokenizer that DIR has"},
     {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
      .max = "262144", .default_text = "8192", .metavar = "N",
-     .help = "pieces at most; few captions give fewer", .group = "Learning"},
+     .help = "maximum number of pieces; few captions give fewer", .group = "Learning"},
     {"model-type", 0, CLI_ENUM, CLI_FIELD(struct tokenizer_cli, model_type),
      .choices = model_type_names, .default_text = "unigram", .metavar = "TYPE",
-     .help = "how SentencePiece cuts words into pieces"},
+     .help = "how SentencePiece splits words into pieces"},
     {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
-     .help = "take the captions as they are stored, not their cleaned form, also for --cache"},
+     .help = "use the captions as stored instead of cleaned ones, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
-     .help = "learn nothing, store this one: a SentencePiece model, or BERT's vocab.txt (uncased)",
-     .group = "Bringing one"},
+     .help = "import this one instead of learning: a SentencePiece model, or BERT's vocab.txt "
+             "(uncased)",
+     .group = "Importing"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
      .help = "summary as JSON on stdout", .group = "Run"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct tokenizer_cli, quiet), .help = "errors only"},
@@ -48,30 +49,29 @@ static const struct cli_option tokenizer_rows[] = {
 
 static const struct cli_program tokenizer_program = {
     .name = "ccpack tokenizer",
-    .purpose = "gives the dataset in DIR a tokenizer, learnt from its captions or brought along",
+    .purpose = "adds a tokenizer to the dataset in DIR, learnt from its captions or imported",
     .usage = (const char *const[]){"[options] DIR", NULL},
     .examples = (const char *const[]){"ccpack tokenizer train --vocab-size 8192",
                                       "ccpack tokenizer train --tokenizer vocab.txt",
                                       "ccpack tokenizer train --cache", NULL},
     .notes =
         (const char *const[]){
-            "It is written to DIR/tokenizer.model and recorded in DIR/dataset.json by hash; the "
-            "dataset's fingerprint stays. The same captions give the same bytes.",
-            "Of more than a million captions a million are learnt from, drawn evenly and "
-            "repeatably.",
-            "DIR/tokens.cct spares a loader the tokenizing. It is used while the dataset, the "
-            "tokenizer and the cleaning are those it was made with, gives the same batches, and "
-            "may "
-            "be removed.",
-            "While another run writes to DIR it is refused, as others are while it is at work.",
+            "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
+            "fingerprint does not change. The same captions give the same bytes.",
+            "If there are more than a million captions, it learns from a million, drawn evenly and "
+            "reproducibly.",
+            "DIR/tokens.cct saves a loader the tokenizing. It is used as long as dataset, "
+            "tokenizer "
+            "and cleaning are the ones it was made with, gives the same batches, and may be "
+            "removed.",
+            "Refuses to start while another run writes to DIR, and locks DIR itself.",
             "Ctrl-C leaves DIR as it was; while SentencePiece learns, press it twice.", NULL},
-    .options = tokenizer_rows,
-    .option_count = CLI_COUNT(tokenizer_rows),
+    CLI_OPTIONS(tokenizer_rows),
     .min_arguments = 1,
     .max_arguments = 1,
 };
 
-/* Trains on the dataset's captions; *captions gets how many there were. */
+/* Trains on the dataset's captions; *captions is their number. */
 static enum status learn(struct tokenizer **out,
                          uint64_t *captions,
                          const struct dataset *d,
@@ -92,7 +92,7 @@ static enum status learn(struct tokenizer **out,
     enum status s = tokenizer_train(&model, &pieces, &source, &how, err);
     cli_progress_clear(&progress);
     if (s == STATUS_OK && cli_interrupted()) {
-        s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        s = error_set(err, STATUS_INTERRUPTED, "interrupted");
     }
     if (s == STATUS_OK) {
         s = tokenizer_open(out, model.data, model.size_bytes, err);
@@ -103,7 +103,7 @@ static enum status learn(struct tokenizer **out,
     return s;
 }
 
-static enum status bring(struct tokenizer **out, const char *path, struct error *err) {
+static enum status import(struct tokenizer **out, const char *path, struct error *err) {
     struct byte_buffer model;
     TRY(file_read_all(file_posix(), &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
     enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
@@ -113,7 +113,7 @@ static enum status bring(struct tokenizer **out, const char *path, struct error 
 
 struct outcome {
     struct tokenizer *tokenizer;
-    bool kept;         /* DIR had it */
+    bool kept;         /* DIR had this tokenizer */
     uint64_t captions; /* learnt from */
     struct ccpack_cache_result cache;
 };
@@ -131,7 +131,7 @@ report_text(const struct tokenizer_cli *o, const char *directory, const struct o
         fprintf(stderr, " from %s", o->tokenizer);
     } else {
         fprintf(stderr, "%s from %s captions",
-                tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than asked for," : "",
+                tokenizer_vocab_count(t) < o->vocab_size ? ", fewer than --vocab-size," : "",
                 cli_format_count(count, r->captions));
     }
     fprintf(stderr, ", hash %016" PRIx64 "\n", tokenizer_hash(t));
@@ -157,8 +157,7 @@ static enum status report(const struct tokenizer_cli *o,
         return STATUS_OK;
     }
     struct json_writer w;
-    json_writer_init(&w, 0);
-    json_open_object(&w, NULL);
+    cli_begin_json(&w);
     json_string(&w, "kind", tokenizer_kind_name(tokenizer_kind(t)));
     json_u64(&w, "pieces", tokenizer_vocab_count(t));
     json_u64(&w, "captions", r->captions);
@@ -169,12 +168,11 @@ static enum status report(const struct tokenizer_cli *o,
         json_u64(&w, "cached_tokens", r->cache.tokens);
         json_double(&w, "cache_seconds", r->cache.seconds);
     }
-    json_close_object(&w);
-    return ccpack_print_json(&w, err);
+    return cli_end_json(&w, err);
 }
 
-/* Without --overwrite and --tokenizer: the tokenizer that DIR has is what --cache is for, and in
- * the way of learning another one. It is asked for before the work, not only after it. */
+/* Without --overwrite and --tokenizer: --cache uses the tokenizer that DIR has, and learning
+ * another one is refused, before any work. */
 static enum status find_present(struct outcome *r,
                                 const char *directory,
                                 const struct dataset *d,
@@ -194,7 +192,7 @@ static enum status find_present(struct outcome *r,
     return STATUS_OK;
 }
 
-/* The ids of another tokenizer are of no use. */
+/* The ids of another tokenizer are useless. */
 static enum status remove_stale_cache(const char *directory,
                                       const struct dataset *d,
                                       const struct tokenizer *t,
@@ -210,15 +208,15 @@ static enum status remove_stale_cache(const char *directory,
     return file_posix()->remove(file_posix()->context, path, err);
 }
 
-static enum status run(struct outcome *r,
-                       const char *directory,
-                       const struct dataset *d,
-                       const struct tokenizer_cli *o,
-                       bool learning_asked,
-                       struct error *err) {
+static enum status make(struct outcome *r,
+                        const char *directory,
+                        const struct dataset *d,
+                        const struct tokenizer_cli *o,
+                        bool learning_asked,
+                        struct error *err) {
     TRY(find_present(r, directory, d, o, learning_asked, err));
     if (!r->kept) {
-        TRY(o->tokenizer ? bring(&r->tokenizer, o->tokenizer, err)
+        TRY(o->tokenizer ? import(&r->tokenizer, o->tokenizer, err)
                          : learn(&r->tokenizer, &r->captions, d, o, err));
         TRY(dataset_tokenizer_store(r->tokenizer, directory, file_posix(), o->overwrite, err));
         TRY(remove_stale_cache(directory, d, r->tokenizer, err));
@@ -229,38 +227,34 @@ static enum status run(struct outcome *r,
     return report(o, directory, r, err);
 }
 
-int ccpack_tokenizer_main(int argc, char **argv) {
-    struct tokenizer_cli o;
-    struct cli_arguments a;
-    struct error err = {0};
-    enum status s = cli_parse(&tokenizer_program, &o, &a, argc, argv, &err);
-    if (s != STATUS_OK) {
-        return cli_exit(&tokenizer_program, s, &err);
-    }
-    cli_signals_install();
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct tokenizer_cli *o = options;
     const struct file_system *fs = file_posix();
+    const char *directory = a->items[0];
     struct dataset *d = NULL;
     struct file *lock = NULL;
     struct outcome r = {0};
-    bool learning_asked = cli_given(&tokenizer_program, &a, "vocab-size") ||
-                          cli_given(&tokenizer_program, &a, "model-type");
-    if (o.tokenizer && (learning_asked || (o.no_clean && !o.cache))) {
-        s = error_set(&err, STATUS_USAGE,
-                      "--tokenizer brings a tokenizer, --vocab-size, --model-type and --no-clean "
-                      "are about learning one: give one of the two");
+    enum status s;
+    bool learning_asked = cli_given(&tokenizer_program, a, "vocab-size") ||
+                          cli_given(&tokenizer_program, a, "model-type");
+    cli_signals_install();
+    if (o->tokenizer && (learning_asked || (o->no_clean && !o->cache))) {
+        return error_set(err, STATUS_USAGE,
+                         "--tokenizer imports a tokenizer; --vocab-size, --model-type and "
+                         "--no-clean are for learning one");
     }
-    if (s == STATUS_OK) { /* a run that packs may be about to replace what is read here */
-        s = fs->lock_directory(fs->context, &lock, a.items[0], &err);
-    }
-    if (s == STATUS_OK) {
-        s = dataset_open(&d, a.items[0], NULL, &err);
-    }
-    if (s == STATUS_OK) {
-        s = run(&r, a.items[0], d, &o, learning_asked, &err);
-    }
+    /* A packing run may be about to replace what is read here. */
+    TRY(fs->lock_directory(fs->context, &lock, directory, err));
+    TRY_OR_FAIL(s, dataset_open(&d, directory, NULL, err));
+    s = make(&r, directory, d, o, learning_asked, err);
+fail:
     tokenizer_close(r.tokenizer);
     dataset_close(d);
     fs->close(lock);
-    cli_arguments_fini(&a);
-    return cli_exit(&tokenizer_program, s, &err);
+    return s;
+}
+
+int ccpack_tokenizer_main(int argc, char **argv) {
+    struct tokenizer_cli o;
+    return cli_main(&tokenizer_program, &o, run, argc, argv);
 }
