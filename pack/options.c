@@ -200,7 +200,7 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
                  o->part.count);
     }
     if (o->kind != SOURCE_AUTO) {
-        add(l, "from", source_kind_name(o->kind), 0);
+        add(l, "from", source_kind_names[o->kind], 0);
     }
     if (o->images) {
         add(l, "images", o->images, 0);

@@ -109,11 +109,6 @@ static const struct form *form_of(const char *path, uint64_t file_bytes) {
     return found;
 }
 
-bool source_is_cifar(const char *path, uint64_t file_bytes) {
-    size_t n = strlen(path);
-    return n >= 4 && strcmp(path + n - 4, ".bin") == 0 && form_of(path, file_bytes) != NULL;
-}
-
 /* The file of a folder; `batch` from 1. False when there is none. */
 static bool file_in(char path[PATH_MAX_BYTES], const char *folder, unsigned batch) {
     char name[32];
@@ -124,11 +119,6 @@ static bool file_in(char path[PATH_MAX_BYTES], const char *folder, unsigned batc
     }
     return batch == 1 && path_join(path, PATH_MAX_BYTES, folder, "train.bin", NULL) == STATUS_OK &&
            access(path, F_OK) == 0;
-}
-
-bool source_is_cifar_folder(const char *path) {
-    char file[PATH_MAX_BYTES];
-    return file_in(file, path, 1);
 }
 
 static enum status open_file(struct source_cifar *c, struct error *err) {
@@ -231,10 +221,7 @@ static void cifar_close(struct source *s) {
     source_blocks_close(&c->blocks);
     json_writer_fini(&c->json);
     free(c->names_text);
-    free(c);
 }
-
-static const struct source_ops cifar_ops = {cifar_next, NULL, cifar_close};
 
 /* A name a line. */
 static enum status
@@ -293,36 +280,37 @@ static enum status measure(struct source_cifar *c, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status open_cifar(struct source_cifar *c, const char *path, struct error *err) {
+static enum status
+cifar_open(struct source *s, const struct source_options *opt, struct error *err) {
+    (void)opt;
+    struct source_cifar *c = (struct source_cifar *)s;
+    json_writer_init(&c->json, 0);
     c->batch = 1;
-    c->whole_folder = file_in(c->path, path, 1);
+    c->whole_folder = file_in(c->path, s->path, 1);
     if (c->whole_folder) {
-        TRY(path_join(c->folder, sizeof(c->folder), "", path, err));
+        strcpy(c->folder, s->path);
     } else {
-        TRY(path_join(c->path, sizeof(c->path), "", path, err));
-        TRY(path_directory(c->folder, sizeof(c->folder), path, err));
+        strcpy(c->path, s->path);
+        TRY(path_directory(c->folder, sizeof(c->folder), s->path, err));
     }
     TRY(open_file(c, err));
     TRY(measure(c, err));
     return find_names(c, err);
 }
 
-enum status source_open_cifar(struct source **out,
-                              const char *path,
-                              const struct source_options *opt,
-                              struct error *err) {
-    (void)opt;
-    struct source_cifar *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+static bool cifar_detect(const struct source_head *h) {
+    char file[PATH_MAX_BYTES];
+    size_t n = strlen(h->path);
+    if (h->is_folder) {
+        return file_in(file, h->path, 1);
     }
-    c->base.ops = &cifar_ops;
-    json_writer_init(&c->json, 0);
-    enum status s = open_cifar(c, path, err);
-    if (s != STATUS_OK) {
-        cifar_close(&c->base);
-        return s;
-    }
-    *out = &c->base;
-    return STATUS_OK;
+    return n >= 4 && strcmp(h->path + n - 4, ".bin") == 0 && form_of(h->path, h->file_bytes);
 }
+
+const struct source_type source_type_cifar = {
+    .struct_bytes = sizeof(struct source_cifar),
+    .detect = cifar_detect,
+    .open = cifar_open,
+    .next = cifar_next,
+    .close = cifar_close,
+};

@@ -5,11 +5,9 @@
  * they are when somebody lists a part of a split.
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/json/json_reader.h"
 #include "pack/source/source_internal.h"
 
 struct listed {
@@ -19,8 +17,6 @@ struct listed {
 
 struct source_coco {
     struct source base;
-    char path[PATH_MAX_BYTES];
-    char images_folder[PATH_MAX_BYTES];
     struct json_document *document;
     const struct json_value *images;
     size_t image_count;
@@ -48,7 +44,7 @@ static enum status list_images(struct source_coco *c, struct error *err) {
     for (size_t i = 1; i < c->listed_count; i++) {
         if (c->listed[i].id == c->listed[i - 1].id) {
             return error_set(err, STATUS_CORRUPT, "%s: the image id %" PRIu64 " comes twice",
-                             c->path, c->listed[i].id);
+                             c->base.path, c->listed[i].id);
         }
     }
     return STATUS_OK;
@@ -105,10 +101,8 @@ static enum status coco_next(struct source *s, struct source_row *row, struct er
         source_row_reject(row, REASON_ROW_BAD, "entry %zu of \"images\" has no id or file_name", i);
         return STATUS_OK;
     }
-    char key[24];
-    int key_bytes = snprintf(key, sizeof(key), "%" PRIu64, id);
-    source_row_set_key(row, key, (size_t)key_bytes);
-    source_row_set_path(row, c->images_folder, name, name_bytes);
+    source_row_set_number_key(row, id);
+    source_row_set_path(row, s, name, name_bytes);
     for (size_t k = c->first[i]; k < c->first[i + 1]; k++) {
         size_t size_bytes = 0;
         const char *text = json_value_string(c->captions[k], &size_bytes);
@@ -131,61 +125,43 @@ static void coco_close(struct source *s) {
     free(c->listed);
     free(c->first);
     free(c->captions);
-    free(c);
 }
 
-static const struct source_ops coco_ops = {coco_next, NULL, coco_close};
-
-static enum status parse(struct source_coco *c, const char *path, struct error *err) {
-    struct byte_buffer text = {0};
-    TRY(file_read_all(file_posix(), &text, path, SOURCE_MAX_COCO_BYTES, err));
-    c->base.size_bytes = text.size_bytes;
-    enum status s = json_document_parse(&c->document, path, text.data, text.size_bytes, err);
-    byte_buffer_fini(&text);
-    return s;
-}
-
-static enum status open_coco(struct source_coco *c,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err) {
-    TRY(path_join(c->path, sizeof(c->path), "", path, err));
-    TRY(source_images_folder(c->images_folder, sizeof(c->images_folder), path, opt, err));
-    TRY(parse(c, path, err));
-    const struct json_value *root = json_document_root(c->document);
-    const struct json_value *annotations = json_value_get(root, "annotations");
-    c->images = json_value_get(root, "images");
-    if (!json_value_is_array(c->images) || !json_value_is_array(annotations)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not COCO captions: lists \"images\" and \"annotations\" are wanted",
-                         path);
+static enum status
+coco_open(struct source *s, const struct source_options *opt, struct error *err) {
+    (void)opt;
+    struct source_coco *c = (struct source_coco *)s;
+    static const char expected[] =
+        "not COCO captions: the lists \"images\" and \"annotations\" are required";
+    TRY(source_parse_images(s, &c->document, &c->images, expected, err));
+    const struct json_value *annotations =
+        json_value_get(json_document_root(c->document), "annotations");
+    if (!json_value_is_array(annotations)) {
+        return error_set(err, STATUS_CORRUPT, "%s: %s", s->path, expected);
     }
     c->image_count = json_value_count(c->images);
     c->listed = calloc(c->image_count + 1, sizeof(*c->listed));
     c->first = calloc(c->image_count + 2, sizeof(*c->first));
     c->captions = calloc(json_value_count(annotations) + 1, sizeof(*c->captions));
     if (!c->listed || !c->first || !c->captions) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory for its lists", path);
+        return error_set(err, STATUS_NOMEM, "%s: out of memory for its lists", s->path);
     }
     TRY(list_images(c, err));
     group_captions(c, annotations);
     return STATUS_OK;
 }
 
-enum status source_open_coco(struct source **out,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err) {
-    struct source_coco *c = calloc(1, sizeof(*c));
-    if (!c) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    c->base.ops = &coco_ops;
-    enum status s = open_coco(c, path, opt, err);
-    if (s != STATUS_OK) {
-        coco_close(&c->base);
-        return s;
-    }
-    *out = &c->base;
-    return STATUS_OK;
+/* Also a single object of unknown keys, so that the message names the lists that it lacks. */
+static bool coco_detect(const struct source_head *h) {
+    const struct source_json_keys *k = &h->keys;
+    bool object = h->text_bytes > 0 && h->text[0] == '{';
+    return object && (k->annotations || k->images || (!k->more && !k->image_or_caption));
 }
+
+const struct source_type source_type_coco = {
+    .struct_bytes = sizeof(struct source_coco),
+    .detect = coco_detect,
+    .open = coco_open,
+    .next = coco_next,
+    .close = coco_close,
+};

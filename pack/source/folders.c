@@ -278,57 +278,48 @@ static void folders_close(struct source *s) {
     }
     source_names_fini(&f->classes);
     json_writer_fini(&f->json);
-    free(f);
 }
 
-static const struct source_ops folders_ops = {folders_next, NULL, folders_close};
-
-static enum status open_folders(struct source_folders *f, const char *path, struct error *err) {
-    size_t size_bytes = strlen(path);
+static enum status
+folders_open(struct source *s, const struct source_options *opt, struct error *err) {
+    (void)opt;
+    struct source_folders *f = (struct source_folders *)s;
+    size_t size_bytes = strlen(s->path);
+    json_writer_init(&f->json, 0);
+    source_names_init(&f->classes);
     if (size_bytes >= sizeof(f->path) - 2) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", path);
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", s->path);
     }
-    strcpy(f->path, path);
+    strcpy(f->path, s->path);
     TRY(list_folder(f, &f->classes, true, err));
     if (f->classes.count == 0) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: a folder without folders of pictures: each class is a folder in it; "
                          "tars, tables and JSON files are named one by one",
-                         path);
+                         s->path);
     }
     for (size_t i = 0; i < f->classes.count; i++) {
-        TRY(source_check_class(path, f->classes.names[i], f->classes.count, err));
+        TRY(source_check_class(s->path, f->classes.names[i], f->classes.count, err));
     }
-    if (path[size_bytes - 1] != '/') {
+    if (f->path[size_bytes - 1] != '/') {
         f->path[size_bytes++] = '/';
         f->path[size_bytes] = '\0';
     }
     f->root_bytes = size_bytes;
-    f->base.class_names = f->classes.names;
-    f->base.class_count = f->classes.count;
+    s->class_names = f->classes.names;
+    s->class_count = f->classes.count;
     return STATUS_OK;
 }
 
-enum status source_open_folders(struct source **out,
-                                const char *path,
-                                const struct source_options *opt,
-                                struct error *err) {
-    struct stat info;
-    if (strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))) {
-        return source_open_folders_archive(out, path, opt, err);
-    }
-    struct source_folders *f = calloc(1, sizeof(*f));
-    if (!f) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    f->base.ops = &folders_ops;
-    json_writer_init(&f->json, 0);
-    source_names_init(&f->classes);
-    enum status s = open_folders(f, path, err);
-    if (s != STATUS_OK) {
-        folders_close(&f->base);
-        return s;
-    }
-    *out = &f->base;
-    return STATUS_OK;
+static bool folders_detect(const struct source_head *h) {
+    return h->is_folder;
 }
+
+const struct source_type source_type_folders = {
+    .struct_bytes = sizeof(struct source_folders),
+    .detect = folders_detect,
+    .open = folders_open,
+    .next = folders_next,
+    .close = folders_close,
+    .of_file = &source_type_folders_archive,
+};

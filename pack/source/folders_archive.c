@@ -81,13 +81,12 @@ next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, s
     return STATUS_OK;
 }
 
-static enum status open_archive(struct folders_archive *f,
-                                const char *path,
-                                const struct source_options *opt,
-                                struct error *err) {
+static enum status
+open_archive(struct folders_archive *f, const struct source_options *opt, struct error *err) {
     source_archive_close(f->archive);
+    f->archive = NULL;
     f->base.ignored = 0;
-    TRY(source_archive_open(&f->archive, path, opt, &f->base.rows, err));
+    TRY(source_archive_open(&f->archive, f->base.path, opt, &f->base.rows, err));
     f->base.size_bytes = source_archive_size(f->archive);
     return STATUS_OK;
 }
@@ -134,7 +133,8 @@ static size_t find_prefix(const struct source_names *folders) {
     return prefix;
 }
 
-static enum status find_classes(struct folders_archive *f, const char *path, struct error *err) {
+static enum status find_classes(struct folders_archive *f, struct error *err) {
+    const char *path = f->base.path;
     if (f->folders.count == 0) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: no picture in it is in a folder, and folders are the classes", path);
@@ -208,44 +208,30 @@ static void folders_archive_close(struct source *s) {
     source_names_fini(&f->classes);
     byte_buffer_fini(&f->scratch);
     json_writer_fini(&f->json);
-    free(f);
 }
 
-static const struct source_ops folders_archive_ops = {folders_archive_next, folders_archive_skip,
-                                                      folders_archive_close};
-
-enum status source_open_folders_archive(struct source **out,
-                                        const char *path,
-                                        const struct source_options *opt,
-                                        struct error *err) {
-    if (strcmp(path, "-") == 0) {
-        return error_set(err, STATUS_USAGE,
-                         "class folders in a tar are read twice, which standard input cannot be: "
-                         "name the file");
-    }
-    struct folders_archive *f = calloc(1, sizeof(*f));
-    if (!f) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    f->base.ops = &folders_archive_ops;
+static enum status
+folders_archive_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct folders_archive *f = (struct folders_archive *)s;
     json_writer_init(&f->json, 0);
     byte_buffer_init(&f->scratch, SOURCE_MAX_IMAGE_BYTES);
     source_names_init(&f->folders);
     source_names_init(&f->classes);
-    enum status s = open_archive(f, path, opt, err);
-    if (s == STATUS_OK) {
-        s = list_folders(f, err);
+    if (strcmp(s->path, "-") == 0) {
+        return error_set(err, STATUS_USAGE,
+                         "class folders in a tar are read twice, which standard input cannot be: "
+                         "name the file");
     }
-    if (s == STATUS_OK) {
-        s = find_classes(f, path, err);
-    }
-    if (s == STATUS_OK) {
-        s = open_archive(f, path, opt, err);
-    }
-    if (s != STATUS_OK) {
-        folders_archive_close(&f->base);
-        return s;
-    }
-    *out = &f->base;
-    return STATUS_OK;
+    TRY(open_archive(f, opt, err));
+    TRY(list_folders(f, err));
+    TRY(find_classes(f, err));
+    return open_archive(f, opt, err);
 }
+
+const struct source_type source_type_folders_archive = {
+    .struct_bytes = sizeof(struct folders_archive),
+    .open = folders_archive_open,
+    .next = folders_archive_next,
+    .skip = folders_archive_skip,
+    .close = folders_archive_close,
+};

@@ -42,10 +42,4 @@ enum status source_row_set_class(struct source_row *row,
 /* The end of a path: whether it is that of a picture. */
 bool source_is_image_name(const char *path);
 
-/* Class folders inside a tar or zip. */
-enum status source_open_folders_archive(struct source **out,
-                                        const char *path,
-                                        const struct source_options *opt,
-                                        struct error *err);
-
 #endif

@@ -13,8 +13,6 @@
  * elements must be right.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pack/source/blocks_internal.h"
@@ -22,8 +20,6 @@
 
 struct source_json {
     struct source base;
-    char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];
     char image_member[SOURCE_MAX_NAME_BYTES + 1];
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
     struct source_blocks blocks;
@@ -55,7 +51,7 @@ static enum status next_byte(struct source_json *j, uint8_t *out, struct error *
 
 static enum status wrong(const struct source_json *j, const char *what, struct error *err) {
     return error_set(err, STATUS_CORRUPT, "%s: at byte %" PRIu64 ", after row %" PRIu64 ": %s",
-                     j->path, source_blocks_position(&j->blocks), j->base.rows, what);
+                     j->base.path, source_blocks_position(&j->blocks), j->base.rows, what);
 }
 
 /* How far into an element the bytes so far are. */
@@ -175,9 +171,7 @@ set_key(struct source_row *row, const struct json_value *id, const char *path, s
     size_t size_bytes = 0;
     const char *text = json_value_string(id, &size_bytes);
     if (json_value_u64(id, &number)) {
-        char digits[24];
-        int n = snprintf(digits, sizeof(digits), "%" PRIu64, number);
-        source_row_set_key(row, digits, (size_t)n);
+        source_row_set_number_key(row, number);
     } else if (text && size_bytes > 0) {
         source_row_set_key(row, text, size_bytes);
     } else {
@@ -200,7 +194,7 @@ static enum status take_object(struct source_json *j,
     }
     const struct json_value *id = json_value_get(v, "image_id");
     set_key(row, id, path, size_bytes);
-    source_row_set_path(row, j->images, path, size_bytes);
+    source_row_set_path(row, &j->base, path, size_bytes);
     if (!caption) {
         source_row_reject(row, REASON_CAPTION_MISSING, "no '%s'", j->caption_member);
         return STATUS_OK;
@@ -250,15 +244,6 @@ static enum status json_skip(struct source *s, struct source_row *row, struct er
     return status;
 }
 
-static void json_close(struct source *s) {
-    struct source_json *j = (struct source_json *)s;
-    source_blocks_close(&j->blocks);
-    byte_buffer_fini(&j->text);
-    free(j);
-}
-
-static const struct source_ops json_ops = {json_next, json_skip, json_close};
-
 /* To the first element, so that next finds it. */
 static enum status rewind_json(struct source_json *j, struct error *err) {
     uint8_t c = 0;
@@ -277,7 +262,7 @@ static enum status rewind_json(struct source_json *j, struct error *err) {
 static enum status check_first(struct source_json *j, struct error *err) {
     enum status s = next_element(j, err);
     if (s == STATUS_END) {
-        return error_set(err, STATUS_CORRUPT, "%s: an empty list", j->path);
+        return error_set(err, STATUS_CORRUPT, "%s: an empty list", j->base.path);
     }
     TRY(s);
     struct json_document *document = NULL;
@@ -296,41 +281,41 @@ static enum status check_first(struct source_json *j, struct error *err) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: objects with '%s' (a path) and '%s' are wanted, and the first "
                          "element is none; --image-column and --caption-column name other members",
-                         j->path, j->image_member, j->caption_member);
+                         j->base.path, j->image_member, j->caption_member);
     }
     return STATUS_OK;
 }
 
-static enum status open_json(struct source_json *j,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err) {
-    TRY(path_join(j->path, sizeof(j->path), "", path, err));
-    TRY(source_images_folder(j->images, sizeof(j->images), path, opt, err));
+static void json_close(struct source *s) {
+    struct source_json *j = (struct source_json *)s;
+    source_blocks_close(&j->blocks);
+    byte_buffer_fini(&j->text);
+}
+
+static enum status
+json_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_json *j = (struct source_json *)s;
+    byte_buffer_init(&j->text, SOURCE_MAX_JSON_BYTES);
     strcpy(j->image_member, opt->image_column ? opt->image_column : "image");
     strcpy(j->caption_member, opt->caption_column ? opt->caption_column : "caption");
-    TRY(source_blocks_open(&j->blocks, path, err));
-    j->base.size_bytes = j->blocks.size_bytes;
+    TRY(source_blocks_open(&j->blocks, s->path, err));
+    s->size_bytes = j->blocks.size_bytes;
     TRY(rewind_json(j, err));
     TRY(check_first(j, err));
     return rewind_json(j, err);
 }
 
-enum status source_open_json(struct source **out,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err) {
-    struct source_json *j = calloc(1, sizeof(*j));
-    if (!j) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    j->base.ops = &json_ops;
-    byte_buffer_init(&j->text, SOURCE_MAX_JSON_BYTES);
-    enum status s = open_json(j, path, opt, err);
-    if (s != STATUS_OK) {
-        json_close(&j->base);
-        return s;
-    }
-    *out = &j->base;
-    return STATUS_OK;
+/* Objects that are neither Karpathy's nor COCO's. */
+static bool json_detect(const struct source_head *h) {
+    return h->text_bytes > 0 && (h->text[0] == '[' || h->text[0] == '{');
 }
+
+const struct source_type source_type_json = {
+    .options = SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN,
+    .struct_bytes = sizeof(struct source_json),
+    .detect = json_detect,
+    .open = json_open,
+    .next = json_next,
+    .skip = json_skip,
+    .close = json_close,
+};

@@ -9,18 +9,13 @@
  * within the choice. The path is filepath/filename where there is a filepath; the key is cocoid, or
  * else imgid, or else the file's name.
  */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "formats/json/json_reader.h"
 #include "pack/source/source_internal.h"
 
 struct source_karpathy {
     struct source base;
-    char path[PATH_MAX_BYTES];
-    char images_folder[PATH_MAX_BYTES];
     struct json_document *document;
     const struct json_value *images;
     size_t image_count;
@@ -50,9 +45,7 @@ static void set_key(struct source_row *row, const struct json_value *image, cons
     uint64_t id;
     if (json_value_u64(json_value_get(image, "cocoid"), &id) ||
         json_value_u64(json_value_get(image, "imgid"), &id)) {
-        char digits[24];
-        int n = snprintf(digits, sizeof(digits), "%" PRIu64, id);
-        source_row_set_key(row, digits, (size_t)n);
+        source_row_set_number_key(row, id);
         return;
     }
     source_row_set_stem(row, name, strlen(name));
@@ -105,17 +98,9 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
         source_row_reject(row, REASON_ROW_BAD, "its path is too long");
         return STATUS_OK;
     }
-    source_row_set_path(row, k->images_folder, path, strlen(path));
+    source_row_set_path(row, s, path, strlen(path));
     return take_sentences(row, image, err);
 }
-
-static void karpathy_close(struct source *s) {
-    struct source_karpathy *k = (struct source_karpathy *)s;
-    json_document_destroy(k->document);
-    free(k);
-}
-
-static const struct source_ops karpathy_ops = {karpathy_next, NULL, karpathy_close};
 
 /* The split of picture i; NULL when it says none. */
 static const char *split_of(const struct source_karpathy *k, size_t i, size_t *size_bytes) {
@@ -146,8 +131,8 @@ static enum status unknown_split(const struct source_karpathy *k,
             snprintf(found + at, sizeof(found) - at, "%s%s", at > 0 ? "," : "", split);
         }
     }
-    return error_set(err, STATUS_USAGE, "%s: no picture is of split '%.*s': there are %s", k->path,
-                     name_bytes < 40 ? (int)name_bytes : 40, name,
+    return error_set(err, STATUS_USAGE, "%s: no picture is of split '%.*s': there are %s",
+                     k->base.path, name_bytes < 40 ? (int)name_bytes : 40, name,
                      found[0] ? found : "none at all");
 }
 
@@ -163,42 +148,29 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
     return STATUS_OK;
 }
 
-static enum status open_karpathy(struct source_karpathy *k,
-                                 const char *path,
-                                 const struct source_options *opt,
-                                 struct error *err) {
-    struct byte_buffer text = {0};
-    TRY(path_join(k->path, sizeof(k->path), "", path, err));
-    TRY(source_images_folder(k->images_folder, sizeof(k->images_folder), path, opt, err));
-    TRY(file_read_all(file_posix(), &text, path, SOURCE_MAX_COCO_BYTES, err));
-    k->base.size_bytes = text.size_bytes;
-    enum status s = json_document_parse(&k->document, path, text.data, text.size_bytes, err);
-    byte_buffer_fini(&text);
-    TRY(s);
-    k->images = json_value_get(json_document_root(k->document), "images");
+static void karpathy_close(struct source *s) {
+    json_document_destroy(((struct source_karpathy *)s)->document);
+}
+
+static enum status
+karpathy_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_karpathy *k = (struct source_karpathy *)s;
+    TRY(source_parse_images(s, &k->document, &k->images,
+                            "not a Karpathy split file: a list \"images\" is required", err));
     k->image_count = json_value_count(k->images);
-    if (!json_value_is_array(k->images)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not a Karpathy split file: a list \"images\" is wanted", path);
-    }
     k->split = opt->split;
     return k->split ? check_splits(k, err) : STATUS_OK;
 }
 
-enum status source_open_karpathy(struct source **out,
-                                 const char *path,
-                                 const struct source_options *opt,
-                                 struct error *err) {
-    struct source_karpathy *k = calloc(1, sizeof(*k));
-    if (!k) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    k->base.ops = &karpathy_ops;
-    enum status s = open_karpathy(k, path, opt, err);
-    if (s != STATUS_OK) {
-        karpathy_close(&k->base);
-        return s;
-    }
-    *out = &k->base;
-    return STATUS_OK;
+static bool karpathy_detect(const struct source_head *h) {
+    return h->keys.karpathy && !h->keys.annotations;
 }
+
+const struct source_type source_type_karpathy = {
+    .options = SOURCE_HAS_SPLIT,
+    .struct_bytes = sizeof(struct source_karpathy),
+    .detect = karpathy_detect,
+    .open = karpathy_open,
+    .next = karpathy_next,
+    .close = karpathy_close,
+};

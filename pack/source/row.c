@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,12 @@ void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes
     r->number = r->has_number ? number : 0;
 }
 
+void source_row_set_number_key(struct source_row *r, uint64_t number) {
+    char digits[24];
+    int n = snprintf(digits, sizeof(digits), "%" PRIu64, number);
+    source_row_set_key(r, digits, (size_t)n);
+}
+
 void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes) {
     const char *begin = path;
     const char *end = path + size_bytes;
@@ -182,7 +189,7 @@ enum status source_row_add_json_captions(struct source_row *r,
 }
 
 void source_row_set_path(struct source_row *r,
-                         const char *images,
+                         const struct source *s,
                          const char *name,
                          size_t size_bytes) {
     char text[PATH_MAX_BYTES];
@@ -192,25 +199,10 @@ void source_row_set_path(struct source_row *r,
     }
     memcpy(text, name, size_bytes);
     text[size_bytes] = '\0';
-    if (path_join(r->path, sizeof(r->path), images, text, NULL) != STATUS_OK) {
+    if (path_join(r->path, sizeof(r->path), s->images, text, NULL) != STATUS_OK) {
         r->path[0] = '\0';
         source_row_reject(r, REASON_ROW_BAD, "its path is too long");
     }
-}
-
-enum status source_images_folder(char *out,
-                                 size_t out_size_bytes,
-                                 const char *path,
-                                 const struct source_options *opt,
-                                 struct error *err) {
-    if (!opt->images) {
-        return path_directory(out, out_size_bytes, path, err);
-    }
-    if (strlen(opt->images) >= out_size_bytes) {
-        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", opt->images);
-    }
-    strcpy(out, opt->images);
-    return STATUS_OK;
 }
 
 bool source_is_image_extension(const char *text, size_t size_bytes) {
@@ -222,6 +214,23 @@ bool source_is_image_extension(const char *text, size_t size_bytes) {
         }
     }
     return false;
+}
+
+enum status source_parse_images(struct source *s,
+                                struct json_document **document,
+                                const struct json_value **images,
+                                const char *expected,
+                                struct error *err) {
+    struct byte_buffer text = {0};
+    TRY(file_read_all(file_posix(), &text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
+    s->size_bytes = text.size_bytes;
+    enum status status = json_document_parse(document, s->path, text.data, text.size_bytes, err);
+    byte_buffer_fini(&text);
+    TRY(status);
+    *images = json_value_get(json_document_root(*document), "images");
+    return json_value_is_array(*images)
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT, "%s: %s", s->path, expected);
 }
 
 /* Reads an open regular file whole. */

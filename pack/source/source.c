@@ -5,34 +5,42 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "pack/source/source_internal.h"
 
-const char *source_kind_name(enum source_kind k) {
-    static const char *const names[SOURCE_KIND_COUNT] = {
-        "auto", "wds", "tsv", "csv", "coco", "karpathy", "json", "folders", "cifar"};
-    return k >= SOURCE_AUTO && k < SOURCE_KIND_COUNT ? names[k] : "unknown";
-}
+const char *const source_kind_names[SOURCE_KIND_COUNT + 1] = {
+    "auto",
+#define X(name, type) #type,
+    SOURCE_KIND_LIST(X)
+#undef X
+        NULL,
+};
 
-/* A name that no column or member can have, or an option that this kind of source does not know. */
+const struct source_type *const source_types[SOURCE_KIND_COUNT] = {
+#define X(name, type) [SOURCE_##name] = &source_type_##type,
+    SOURCE_KIND_LIST(X)
+#undef X
+};
+
+/* An option that this kind does not have, or a name that no column or member can have. */
 static enum status check_options(const char *path,
                                  enum source_kind kind,
                                  const struct source_options *opt,
                                  struct error *err) {
-    bool table = kind == SOURCE_TSV || kind == SOURCE_CSV;
     const struct {
         const char *name, *value;
-        bool known;
+        unsigned bit;
     } all[] = {
-        {"split", opt->split, kind == SOURCE_KARPATHY},
-        {"columns", opt->columns, table},
-        {"caption-column", opt->caption_column, table || kind == SOURCE_JSON || kind == SOURCE_WDS},
-        {"image-column", opt->image_column, table || kind == SOURCE_JSON},
+        {"split", opt->split, SOURCE_HAS_SPLIT},
+        {"columns", opt->columns, SOURCE_HAS_COLUMNS},
+        {"caption-column", opt->caption_column, SOURCE_HAS_CAPTION_COLUMN},
+        {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
     };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].value && !all[i].known) {
+        if (all[i].value && (source_types[kind]->options & all[i].bit) == 0) {
             return error_set(err, STATUS_USAGE, "%s: a source of kind %s has no --%s", path,
-                             source_kind_name(kind), all[i].name);
+                             source_kind_names[kind], all[i].name);
         }
         if (all[i].value && all[i].value[0] == '\0') {
             return error_set(err, STATUS_USAGE, "--%s is empty", all[i].name);
@@ -48,6 +56,27 @@ static enum status check_options(const char *path,
     return STATUS_OK;
 }
 
+/* Class folders have another reader for a tar or zip. */
+static const struct source_type *find_type(enum source_kind kind, const char *path) {
+    const struct source_type *type = source_types[kind];
+    struct stat info;
+    bool is_file = strcmp(path, "-") == 0 || (stat(path, &info) == 0 && !S_ISDIR(info.st_mode));
+    return type->of_file && is_file ? type->of_file : type;
+}
+
+static enum status open_source(struct source *s,
+                               const char *path,
+                               const struct source_options *opt,
+                               struct error *err) {
+    TRY(path_join(s->path, sizeof(s->path), "", path, err));
+    if (opt->images) {
+        TRY(path_join(s->images, sizeof(s->images), "", opt->images, err));
+    } else {
+        TRY(path_directory(s->images, sizeof(s->images), path, err));
+    }
+    return s->type->open(s, opt, err);
+}
+
 enum status source_open(struct source **out,
                         const char *path,
                         const struct source_options *opt,
@@ -58,28 +87,21 @@ enum status source_open(struct source **out,
     if (kind == SOURCE_AUTO) {
         TRY(source_kind_of(&kind, path, err));
     }
+    REQUIRE(kind > SOURCE_AUTO && kind < SOURCE_KIND_COUNT);
     TRY(check_options(path, kind, opt, err));
-    switch (kind) {
-    case SOURCE_AUTO:
-    case SOURCE_WDS:
-        return source_open_wds(out, path, opt, err);
-    case SOURCE_TSV:
-    case SOURCE_CSV:
-        return source_open_table(out, path, kind == SOURCE_CSV, opt, err);
-    case SOURCE_COCO:
-        return source_open_coco(out, path, opt, err);
-    case SOURCE_KARPATHY:
-        return source_open_karpathy(out, path, opt, err);
-    case SOURCE_JSON:
-        return source_open_json(out, path, opt, err);
-    case SOURCE_FOLDERS:
-        return source_open_folders(out, path, opt, err);
-    case SOURCE_CIFAR:
-        return source_open_cifar(out, path, opt, err);
-    case SOURCE_KIND_COUNT:
-        break;
+    const struct source_type *type = find_type(kind, path);
+    struct source *s = calloc(1, type->struct_bytes);
+    if (!s) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
-    return STATUS_INVALID;
+    s->type = type;
+    enum status status = open_source(s, path, opt, err);
+    if (status != STATUS_OK) {
+        source_close(s);
+        return status;
+    }
+    *out = s;
+    return STATUS_OK;
 }
 
 /* One row, by `step`: the kind's next or skip. */
@@ -96,9 +118,9 @@ take_row(struct source *s,
 
 enum status source_next(struct source *s, struct source_row *row, struct error *err) {
     REQUIRE(s && row);
-    enum status status = take_row(s, row, s->ops->next, err);
-    bool wants_captions = !row->captions_optional && row->caption_member[0] == '\0';
-    if (status == STATUS_OK && row->caption_count == 0 && wants_captions) {
+    enum status status = take_row(s, row, s->type->next, err);
+    bool needs_caption = !row->captions_optional && row->caption_member[0] == '\0';
+    if (status == STATUS_OK && row->caption_count == 0 && needs_caption) {
         source_row_reject(row, REASON_CAPTION_EMPTY, "%s", "");
     }
     return status;
@@ -116,7 +138,7 @@ enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, str
     }
     enum status status = STATUS_OK;
     while (status == STATUS_OK && *skipped < count) {
-        status = take_row(s, s->scratch, s->ops->skip ? s->ops->skip : s->ops->next, err);
+        status = take_row(s, s->scratch, s->type->skip ? s->type->skip : s->type->next, err);
         *skipped += status == STATUS_OK;
     }
     return status;
@@ -153,6 +175,7 @@ void source_close(struct source *s) {
             source_row_fini(s->scratch);
             free(s->scratch);
         }
-        s->ops->close(s);
+        s->type->close(s);
+        free(s);
     }
 }

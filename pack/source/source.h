@@ -1,21 +1,12 @@
 /*
- * source: image-text collections read row by row in their own order, whatever they are stored as.
+ * source: collections of pictures with captions, read row by row in their own order, whatever they
+ * are stored as. The file of each kind documents its rules.
  *
- *   wds    tar files as WebDataset and img2dataset write them, also as .gz and .zst; "-" is such a
- *          tar on standard input. Members that follow each other and share folder and base name up
- *          to its first dot are one row: .txt is the caption (.1.txt, .2.txt, ... beside it are
- *          further ones, as in our own shards), .json travels along, the picture is known by its
- *          content. A repeated name begins another row, and pictures beyond the first are rows that
- *          are not usable.
- *   tsv    lines of caption TAB path in either order, with or without a header line
- *   coco   COCO captions JSON: every entry of "images" is a row with all its captions
- *
- * A row that cannot be used is still a row: it comes with a reason, and it counts.
+ * A row that cannot be used is still a row: it has a number and a reason.
  *
  * Threading : a source and a row have one owner each; distinct ones are independent.
  *             source_row_load may run on another thread than the source.
- * Ownership : the row owns its buffers; source_next overwrites them, and they stay as large as
- *             they have grown.
+ * Ownership : the row owns its buffers; source_next overwrites them, and they keep their capacity.
  * Untrusted : everything. Limits are below.
  */
 #ifndef PACK_SOURCE_SOURCE_H
@@ -40,7 +31,7 @@ enum {
     SOURCE_MAX_LINE_BYTES = 512 << 10, /* of a table */
     SOURCE_MAX_JSON_BYTES = 4 << 20,   /* of a .json member */
     SOURCE_MAX_CAPTIONS = 256,         /* of a row */
-    SOURCE_MAX_COCO_BYTES = 1 << 30,   /* such a file is read whole */
+    SOURCE_MAX_WHOLE_BYTES = 1 << 30,  /* of a JSON file that is read whole */
     SOURCE_MAX_CLASSES = 1 << 20,
     SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and those around it, or of
                                         * all folders in a tar */
@@ -49,38 +40,46 @@ enum {
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
+/* One line for each kind: the enum's name and the name that --from takes. The enum, the list of
+ * names and the table of types in source.c follow from it. Detection asks the kinds in this order.
+ */
+#define SOURCE_KIND_LIST(X)                                                                        \
+    X(WDS, wds)                                                                                    \
+    X(CIFAR, cifar)                                                                                \
+    X(FOLDERS, folders)                                                                            \
+    X(KARPATHY, karpathy)                                                                          \
+    X(COCO, coco)                                                                                  \
+    X(JSON, json)                                                                                  \
+    X(CSV, csv)                                                                                    \
+    X(TSV, tsv)
+
 enum source_kind {
     SOURCE_AUTO,
-    SOURCE_WDS,
-    SOURCE_TSV,
-    SOURCE_CSV,
-    SOURCE_COCO,
-    SOURCE_KARPATHY,
-    SOURCE_JSON,
-    SOURCE_FOLDERS,
-    SOURCE_CIFAR,
-    SOURCE_KIND_COUNT,
+#define X(name, type) SOURCE_##name,
+    SOURCE_KIND_LIST(X)
+#undef X
+        SOURCE_KIND_COUNT,
 };
 
-/* "auto" "wds" "tsv" "csv" "coco" "karpathy" "json" "folders" "cifar"; "unknown" */
-const char *source_kind_name(enum source_kind k);
+/* "auto", the names above, and NULL. */
+extern const char *const source_kind_names[SOURCE_KIND_COUNT + 1];
 
 /* Why a row cannot be used: the words of rejects.jsonl. */
 enum source_reason {
     REASON_NONE,
-    REASON_IMAGE_MISSING,     /* nothing in the row is a picture */
-    REASON_IMAGE_UNREADABLE,  /* its file is not there or cannot be read */
-    REASON_IMAGE_UNSUPPORTED, /* not a format that this build decodes */
+    REASON_IMAGE_MISSING,     /* the row has no picture */
+    REASON_IMAGE_UNREADABLE,  /* its file does not exist or cannot be read */
+    REASON_IMAGE_UNSUPPORTED, /* a format that this build does not decode */
     REASON_IMAGE_DAMAGED,     /* does not decode */
     REASON_IMAGE_LIMIT,       /* too many bytes or pixels */
-    REASON_IMAGE_EXTRA,       /* its row has a picture already */
+    REASON_IMAGE_EXTRA,       /* the row before has its picture */
     REASON_CAPTION_MISSING,
     REASON_CAPTION_EMPTY, /* nothing but white space */
     REASON_CAPTION_NOT_UTF8,
     REASON_CAPTION_LIMIT, /* too long, or too many */
-    REASON_ROW_BAD,       /* the row has not the form that its source asks for */
+    REASON_ROW_BAD,       /* malformed */
     REASON_KEY_NOT_NUMBER,
-    /* The row is good, but the packer's options leave it out. */
+    /* The row is good, but the packer's options exclude it. */
     REASON_IMAGE_SMALL,
     REASON_IMAGE_LARGE,
     REASON_IMAGE_ASPECT,
@@ -95,27 +94,27 @@ struct source_row {
     uint64_t row;                /* in its source, from 0 */
     uint64_t offset_bytes;       /* of its first member in the (decompressed) tar; 0 elsewhere */
     uint64_t end_bytes;          /* likewise: where its last member ends, with padding */
-    uint64_t image_offset_bytes; /* likewise: of the picture's body. What a sparse member's header
-                                  * is followed by is not its content: compare before use */
+    uint64_t image_offset_bytes; /* likewise: of the picture's body. The bytes there are not the
+                                  * picture where the member is sparse: compare before use */
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;
     int32_t class_index;       /* of source_class_name; -1: the source has no classes */
-    struct byte_buffer image;  /* the picture; where `path` is set, filled by source_row_load */
-    char path[PATH_MAX_BYTES]; /* of a file still to be read; empty: there is none */
+    struct byte_buffer image;  /* the picture; source_row_load fills it when `path` is set */
+    char path[PATH_MAX_BYTES]; /* of the picture's file, to be read; empty: none */
     struct byte_buffer text;   /* the captions end to end */
     uint32_t caption_count;
     uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
     struct byte_buffer json; /* empty: none, or dropped */
-    char json_problem[120];  /* why it was dropped, in words; empty: it was not */
+    char json_problem[120];  /* why it was dropped; empty: it was not */
     enum source_reason reason;
-    char detail[240]; /* in words, empty when `reason` says it all */
+    char detail[240]; /* explains `reason`; may be empty */
 
-    /* What source_row_load has still to do; nobody else looks at these. */
-    bool captions_optional; /* a row without caption is a row: it has a class */
-    bool image_is_planes;   /* of 32 x 32 pixels: red, green, blue; to be a PNG */
+    /* Private to the sources and source_row_load. */
+    bool captions_optional; /* the row needs no caption: it has a class */
+    bool image_is_planes;   /* 32 x 32 pixels as planes of red, green and blue, to become a PNG */
     bool json_unchecked;
-    char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: it holds no caption */
+    char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: no caption in it */
 };
 
 void source_row_init(struct source_row *r);
@@ -125,75 +124,69 @@ void source_row_fini(struct source_row *r); /* accepts an initialised one */
 void source_row_reject(struct source_row *r, enum source_reason reason, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Does what is left to do for a row, which costs more than reading it and may be done on any
- * thread: reads the file at row->path, checks the JSON, takes captions out of it. Before it, only
- * the key, the number and a reason that is there already are final. What goes wrong becomes the
- * row's reason, or json_problem. Returns OK or NOMEM. */
+/* Completes a row on any thread: reads the file at row->path, checks the JSON, extracts captions
+ * from it. Before this, only the key, the number and a reason that is set are final. A failure
+ * becomes the row's reason or json_problem. Returns OK or NOMEM. */
 enum status source_row_load(struct source_row *r, struct error *err);
 
 struct source_options {
     enum source_kind kind; /* SOURCE_AUTO: by content */
     const char *images;    /* folder of the paths in tables and JSON files; NULL: the file's own */
-    bool (*stop)(void *cookie); /* asked while waiting for standard input; NULL: never stops */
+    bool (*stop)(void *cookie); /* polled while waiting for standard input; NULL: never stops */
     void *stop_cookie;
     const char *split;          /* karpathy: only pictures of these splits, "train,restval"; NULL:
                                  * of all */
     const char *columns;        /* tsv, csv: names of the columns of a table without header line,
-                                 * "caption,_,path"; "_" for one that is not wanted; NULL: found out */
+                                 * "caption,_,path"; "_" for an unused one; NULL: detected */
     const char *caption_column; /* tsv, csv: name of a column, or its number from 1. json: name of
-                                 * the member, "caption". wds: member of the .json that is the
-                                 * caption, a string or a list of them, in place of the .txt.
+                                 * the member, "caption". wds: member of the .json that holds the
+                                 * caption, a string or a list of them, instead of the .txt.
                                  * NULL: usual names */
     const char *image_column;   /* tsv, csv, json: the same for the picture's path */
-    /* wds: gets every byte of the file in order, up to the archive's end and perhaps beyond, so
-     * that a file need not be read twice to be hashed; source_skip may then not be used. NULL:
-     * nobody does. */
+    /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
+     * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.
+     */
     void (*bytes)(void *cookie, const void *data, size_t size_bytes);
     void *bytes_cookie;
 };
 
 struct source;
 
-/* Which kind a file is, by its first bytes: tar (also inside gzip and zstd), a JSON object, or else
- * a table of text. "-" is SOURCE_WDS and not looked at. Returns OK, NOTFOUND, IO or CORRUPT (empty,
- * a folder, or bytes that are none of these). */
+/* Detects the kind of a file by its first bytes, or of a folder by what is in it. "-" is
+ * SOURCE_WDS. Returns OK, NOTFOUND, IO or CORRUPT (empty, or of no known kind). */
 enum status source_kind_of(enum source_kind *out, const char *path, struct error *err);
 
-/* Opens and, where the kind asks for it, reads what tells how to read the rest. Returns OK,
- * NOTFOUND, IO, NOMEM, CORRUPT, LIMIT, or USAGE (an option that this kind does not have, or that
- * names what is not there). */
+/* Opens a source. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, LIMIT, or USAGE (an option that this
+ * kind does not have, or that names something the source does not have). */
 enum status source_open(struct source **out,
                         const char *path,
                         const struct source_options *opt,
                         struct error *err);
 
-/* Fills the next row. Returns OK; END behind the last; IO, CORRUPT (the source itself is damaged
+/* Fills the next row. Returns OK; END after the last; IO, CORRUPT (the source itself is damaged
  * from here on), LIMIT, NOMEM or INTERRUPTED. After anything but OK the source is only good for
  * close. */
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
-/* Passes over `count` rows: the same that source_next would give, also those that are not usable,
- * but without their pictures; large ones in a plain tar are sought over, not read. *skipped is how
- * many it were. Returns OK; END when the source has fewer left; or what source_next returns. After
- * anything but OK the source is only good for its counts and close. */
+/* Skips `count` rows, usable or not, without their pictures; large ones in a plain tar are not
+ * read. *skipped is how many were skipped. Returns OK; END when fewer were left; or what
+ * source_next returns. After anything but OK the source is only good for its counts and close. */
 enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err);
 
-uint64_t source_rows_read(const struct source *s); /* those that were skipped as well */
+uint64_t source_rows_read(const struct source *s); /* skipped ones included */
 
-/* Names of the classes: folders in the order of their bytes, or CIFAR's. All are known once the
- * source is open; 0 where there are none. */
+/* Names of the classes, all known once the source is open; 0 where there are none. */
 size_t source_class_count(const struct source *s);
 const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
-/* What has been read so far and belongs to no row: members of a tar that are hidden, have no
- * extension, or are no files; in class folders what is no picture. Folders do not count. */
+/* Files read so far that belong to no row: members of a tar that are hidden, have no extension, or
+ * are not regular files; in class folders everything but pictures. Folders do not count. */
 uint64_t source_ignored(const struct source *s);
 
-/* How far reading has come: bytes of the file and its size; both 0 where that is not known. */
+/* Progress: bytes of the file read so far, and its size; both 0 where that is not known. */
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes);
 
-/* Whether it is a tar that stands in its file uncompressed, so that rows' offsets are the file's.
- */
+/* Whether it is an uncompressed tar, so that rows' offsets are offsets in its file. */
 bool source_is_plain_tar(const struct source *s);
 void source_close(struct source *s); /* accepts NULL */
 

@@ -9,104 +9,125 @@
 
 enum { SOURCE_PLANES_SIDE_PX = 32 }; /* of CIFAR's pictures */
 
-/* The row that next gets is empty but for its number. skip passes over one row: it fills at most
- * what tells how the next one begins; NULL: next does it as cheaply. */
-struct source_ops {
-    enum status (*next)(struct source *s, struct source_row *row, struct error *err);
-    enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
-    void (*close)(struct source *s);
+/* What detection looks at: the first bytes of a file, or a folder. */
+struct source_head {
+    const char *path;
+    bool is_folder;      /* then the rest is empty */
+    const uint8_t *data; /* the first 64 KiB at most */
+    size_t size_bytes;
+    uint64_t file_bytes;
+    const char *text; /* in data, after a byte order mark and white space; NULL: no text */
+    size_t text_bytes;
+    struct source_json_keys {
+        bool image_or_caption; /* the first object has the keys of a row */
+        bool images;           /* it has "images" */
+        bool annotations;      /* it has "annotations", or entries of "images" a "file_name" */
+        bool karpathy;         /* entries of "images" have keys of Karpathy's */
+        bool more;             /* something follows the first object */
+    } keys;                    /* all false unless text begins with '{' */
 };
+
+/* Options that only some kinds have. */
+enum {
+    SOURCE_HAS_SPLIT = 1,
+    SOURCE_HAS_COLUMNS = 2,
+    SOURCE_HAS_CAPTION_COLUMN = 4,
+    SOURCE_HAS_IMAGE_COLUMN = 8,
+};
+
+/* A kind of source; the table of them is in source.c. */
+struct source_type {
+    unsigned options;    /* SOURCE_HAS_..., of those above */
+    size_t struct_bytes; /* of the kind's own struct, which begins with a struct source */
+
+    /* Whether a file or folder is of this kind. The kinds are asked in the order of
+     * SOURCE_KIND_LIST, up to the first that says yes. */
+    bool (*detect)(const struct source_head *head);
+
+    /* Opens an all-zero struct in which only `type`, `path` and `images` are set. */
+    enum status (*open)(struct source *s, const struct source_options *opt, struct error *err);
+
+    /* Fills a row that is empty but for its number; OK, END or a failure as source_next. */
+    enum status (*next)(struct source *s, struct source_row *row, struct error *err);
+
+    /* Skips a row; may write to the row given. NULL: next is as fast. */
+    enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
+    /* Frees everything but the struct, which open may have filled in part or not at all. */
+    void (*close)(struct source *s);
+
+    const struct source_type *of_file; /* replaces a type of folders for paths that are none */
+};
+
+#define X(name, type) extern const struct source_type source_type_##type;
+SOURCE_KIND_LIST(X)
+#undef X
+extern const struct source_type source_type_folders_archive;
+
+/* By enum source_kind; NULL for SOURCE_AUTO. */
+extern const struct source_type *const source_types[SOURCE_KIND_COUNT];
 
 /* First member of every kind's own struct. */
 struct source {
-    const struct source_ops *ops;
-    uint64_t rows;
-    uint64_t ignored;                    /* members that are of no row */
+    const struct source_type *type;
+    char path[PATH_MAX_BYTES];
+    char images[PATH_MAX_BYTES];         /* folder that relative paths of pictures count from */
+    uint64_t rows;                       /* read or skipped so far */
+    uint64_t ignored;                    /* see source_ignored */
     bool plain_tar;                      /* see source_is_plain_tar */
-    uint64_t position_bytes, size_bytes; /* how far into the file; both 0 for a pipe */
+    uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */
     size_t class_count;
     struct source_row *scratch; /* of source_skip; NULL: not needed yet */
 };
 
-enum status source_open_wds(struct source **out,
-                            const char *path,
-                            const struct source_options *opt,
-                            struct error *err);
-enum status source_open_table(struct source **out,
-                              const char *path,
-                              bool quotes, /* CSV */
-                              const struct source_options *opt,
-                              struct error *err);
-enum status source_open_karpathy(struct source **out,
-                                 const char *path,
-                                 const struct source_options *opt,
-                                 struct error *err);
-enum status source_open_json(struct source **out,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err);
-enum status source_open_folders(struct source **out,
-                                const char *path,
-                                const struct source_options *opt,
-                                struct error *err);
-enum status source_open_cifar(struct source **out,
-                              const char *path,
-                              const struct source_options *opt,
-                              struct error *err);
-enum status source_open_coco(struct source **out,
-                             const char *path,
-                             const struct source_options *opt,
-                             struct error *err);
-
 /* Copies the key, its last bytes when it is too long, and finds the number in it. */
 void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);
 
-/* The key of a path: its last part without its extension. */
+/* The same of a number. */
+void source_row_set_number_key(struct source_row *r, uint64_t number);
+
+/* The same of a path's last part without its extension. */
 void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes);
 
-/* Adds a caption without the white space around it; an empty one is left out. What is wrong with it
- * becomes the row's reason. Returns OK or NOMEM. */
+/* Adds a caption without the white space around it; skips an empty one. A bad one rejects the row.
+ * Returns OK or NOMEM. */
 enum status source_row_add_caption(struct source_row *r,
                                    const char *text,
                                    size_t size_bytes,
                                    struct error *err);
 
-/* Adds the string, or the list of strings, that the member `name` is. Anything else there becomes
- * the row's reason. Returns OK or NOMEM. */
+/* Adds a string, or a list of strings, which is the member `name`. Anything else rejects the row.
+ * Returns OK or NOMEM. */
 enum status source_row_add_json_captions(struct source_row *r,
                                          const struct json_value *v,
                                          const char *name,
                                          struct error *err);
 
-/* The row's JSON is left out, and json_problem says why. */
+/* Removes the row's JSON and records why. */
 void source_row_drop_json(struct source_row *r, const char *why);
 
 /* An empty row but for its number. */
 void source_row_reset(struct source_row *r, uint64_t row);
 
-/* FOLDER/NAME, of a table or COCO file whose folder of pictures is `images`. */
+/* The picture's file: `name` in s->images. A bad name rejects the row. */
 void source_row_set_path(struct source_row *r,
-                         const char *images,
+                         const struct source *s,
                          const char *name,
                          size_t size_bytes);
 
-/* opt->images, or the folder that `path` is in. */
-enum status source_images_folder(char *out,
-                                 size_t out_size_bytes,
-                                 const char *path,
-                                 const struct source_options *opt,
-                                 struct error *err);
+/* Parses the file at s->path whole and finds its list "images". `expected` is for the message when
+ * there is none. The caller destroys *document, after a failure too. Returns OK, CORRUPT, LIMIT,
+ * IO, NOTFOUND or NOMEM. */
+enum status source_parse_images(struct source *s,
+                                struct json_document **document,
+                                const struct json_value **images,
+                                const char *expected,
+                                struct error *err);
 
 /* ASCII white space. */
 bool source_is_space(char c);
 
 /* jpg, jpeg, png, webp, gif, bmp, tif, tiff or heic, in any case. */
 bool source_is_image_extension(const char *text, size_t size_bytes);
-
-/* Whether it is one of CIFAR's binaries, by its name, size and labels; a folder that holds those to
- * train on. */
-bool source_is_cifar(const char *path, uint64_t file_bytes);
-bool source_is_cifar_folder(const char *path);
 
 #endif

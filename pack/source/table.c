@@ -12,7 +12,7 @@
 
 #include "pack/source/table_internal.h"
 
-enum { LOOK_RECORDS = 20 };
+enum { LOOK_RECORDS = 20, LOOK_LINES = 100 };
 
 enum status table_rewind(struct source_table *t, struct error *err) {
     t->lines = 0;
@@ -180,18 +180,9 @@ static enum status table_next(struct source *s, struct source_row *row, struct e
     const struct table_cell *caption = &cells[t->caption_column];
     struct table_cell path = table_path(&cells[t->path_column]);
     source_row_set_stem(row, path.data, path.size_bytes);
-    source_row_set_path(row, t->images, path.data, path.size_bytes);
+    source_row_set_path(row, s, path.data, path.size_bytes);
     return source_row_add_caption(row, caption->data, caption->size_bytes, err);
 }
-
-static void table_close(struct source *s) {
-    struct source_table *t = (struct source_table *)s;
-    source_blocks_close(&t->blocks);
-    byte_buffer_fini(&t->text);
-    free(t);
-}
-
-static const struct source_ops table_ops = {table_next, NULL, table_close};
 
 /* How many of the first records have as many cells as the first one, which has more than one; 0
  * when it has not. */
@@ -229,14 +220,20 @@ static enum status find_delimiter(struct source_table *t, struct error *err) {
     return STATUS_OK;
 }
 
-static enum status open_table(struct source_table *t,
-                              const char *path,
-                              const struct source_options *opt,
-                              struct error *err) {
-    TRY(path_join(t->path, sizeof(t->path), "", path, err));
-    TRY(source_images_folder(t->images, sizeof(t->images), path, opt, err));
-    TRY(source_blocks_open(&t->blocks, path, err));
-    t->base.size_bytes = t->blocks.size_bytes;
+static void table_close(struct source *s) {
+    struct source_table *t = (struct source_table *)s;
+    source_blocks_close(&t->blocks);
+    byte_buffer_fini(&t->text);
+}
+
+static enum status
+table_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_table *t = (struct source_table *)s;
+    t->quotes = s->type == &source_type_csv;
+    t->delimiter = '\t';
+    byte_buffer_init(&t->text, SOURCE_MAX_LINE_BYTES);
+    TRY(source_blocks_open(&t->blocks, s->path, err));
+    s->size_bytes = t->blocks.size_bytes;
     if (t->quotes) {
         TRY(find_delimiter(t, err));
     }
@@ -249,24 +246,48 @@ static enum status open_table(struct source_table *t,
     return STATUS_OK;
 }
 
-enum status source_open_table(struct source **out,
-                              const char *path,
-                              bool quotes,
-                              const struct source_options *opt,
-                              struct error *err) {
-    struct source_table *t = calloc(1, sizeof(*t));
-    if (!t) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+/* A text is CSV when less than half of its first lines have a TAB, and the first one has a
+ * delimiter of CSV; otherwise it is TSV. */
+static bool csv_detect(const struct source_head *h) {
+    bool whole = h->size_bytes == h->file_bytes;
+    unsigned lines = 0;
+    unsigned tabs = 0;
+    bool delimiter = false;
+    for (size_t at = 0; at < h->text_bytes && lines < LOOK_LINES;) {
+        const char *line = h->text + at;
+        const char *end = memchr(line, '\n', h->text_bytes - at);
+        size_t n = end ? (size_t)(end - line) : h->text_bytes - at;
+        if (!end && lines > 0 && !whole) {
+            break; /* the head ends within this line */
+        }
+        tabs += memchr(line, '\t', n) != NULL;
+        for (size_t i = 0; i < n && lines == 0; i++) {
+            delimiter |= line[i] == ',' || line[i] == ';' || line[i] == '|';
+        }
+        lines += n > 0;
+        at += n + 1;
     }
-    t->base.ops = &table_ops;
-    t->quotes = quotes;
-    t->delimiter = '\t';
-    byte_buffer_init(&t->text, SOURCE_MAX_LINE_BYTES);
-    enum status s = open_table(t, path, opt, err);
-    if (s != STATUS_OK) {
-        table_close(&t->base);
-        return s;
-    }
-    *out = &t->base;
-    return STATUS_OK;
+    return tabs * 2 < lines && delimiter;
 }
+
+static bool tsv_detect(const struct source_head *h) {
+    return h->text != NULL;
+}
+
+const struct source_type source_type_csv = {
+    .options = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN,
+    .struct_bytes = sizeof(struct source_table),
+    .detect = csv_detect,
+    .open = table_open,
+    .next = table_next,
+    .close = table_close,
+};
+
+const struct source_type source_type_tsv = {
+    .options = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN,
+    .struct_bytes = sizeof(struct source_table),
+    .detect = tsv_detect,
+    .open = table_open,
+    .next = table_next,
+    .close = table_close,
+};

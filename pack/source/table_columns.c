@@ -111,7 +111,7 @@ static enum status find_asked(const struct source_table *t,
     }
     size_t number = number_of(option);
     if (number > count || number > TABLE_MAX_COLUMNS) {
-        return error_set(err, STATUS_USAGE, "%s: there is no column %zu: it has %zu", t->path,
+        return error_set(err, STATUS_USAGE, "%s: there is no column %zu: it has %zu", t->base.path,
                          number, count);
     }
     if (number > 0) {
@@ -129,14 +129,14 @@ static enum status find_asked(const struct source_table *t,
         int shown = name.size_bytes < 40 ? (int)name.size_bytes : 40;
         snprintf(names + at, sizeof(names) - at, "%s%.*s", i > 0 ? ", " : "", shown, name.data);
     }
-    return error_set(err, STATUS_USAGE, "%s: no column is named '%s': they are %s", t->path, option,
-                     names);
+    return error_set(err, STATUS_USAGE, "%s: no column is named '%s': they are %s", t->base.path,
+                     option, names);
 }
 
 static enum status same_column(const struct source_table *t, struct error *err) {
     return error_set(err, STATUS_USAGE,
-                     "%s: column %zu cannot be both the caption and the picture's path", t->path,
-                     t->path_column + 1);
+                     "%s: column %zu cannot be both the caption and the picture's path",
+                     t->base.path, t->path_column + 1);
 }
 
 /* The columns by these names. Returns OK, END (they do not tell) or USAGE. */
@@ -186,7 +186,8 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
         return error_set(err, STATUS_USAGE,
                          "%s: --columns %.80s names no %s column; --caption-column and "
                          "--image-column say which they are",
-                         t->path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption");
+                         t->base.path, opt->columns,
+                         t->path_column == NO_COLUMN ? "path" : "caption");
     }
     t->column_count = count;
     return s;
@@ -200,7 +201,7 @@ static bool is_there(const struct source_table *t, const struct table_cell *c) {
     }
     memcpy(name, c->data, c->size_bytes);
     name[c->size_bytes] = '\0';
-    return path_join(path, sizeof(path), t->images, name, NULL) == STATUS_OK &&
+    return path_join(path, sizeof(path), t->base.images, name, NULL) == STATUS_OK &&
            access(path, F_OK) == 0;
 }
 
@@ -243,7 +244,7 @@ static enum status cannot_tell(const struct source_table *t, struct error *err) 
                      "%s: cannot tell the captions from the paths: two columns parted by %s are "
                      "wanted, or a header line with 'caption' and 'path', or --caption-column and "
                      "--image-column (paths count from %.60s)",
-                     t->path, t->quotes ? "a comma" : "a TAB", t->images);
+                     t->base.path, t->quotes ? "a comma" : "a TAB", t->base.images);
 }
 
 static enum status by_votes(struct source_table *t,
@@ -263,7 +264,7 @@ static enum status by_votes(struct source_table *t,
         return error_set(err, STATUS_CORRUPT,
                          "%s: holds addresses, not files; fetch the pictures first, img2dataset "
                          "does",
-                         t->path);
+                         t->base.path);
     }
     if (caption == NO_COLUMN && v->columns == 2 && path < NO_COLUMN) {
         caption = 1 - path;
@@ -282,7 +283,7 @@ static enum status names_do_not_tell(const struct source_table *t, struct error 
     return error_set(err, STATUS_CORRUPT,
                      "%s: its first line names no column of %s by a usual name; --%s-column says "
                      "which it is",
-                     t->path, path ? "captions" : "paths", path ? "caption" : "image");
+                     t->base.path, path ? "captions" : "paths", path ? "caption" : "image");
 }
 
 /* Whether the first record names columns rather than holding a row. */

@@ -11,8 +11,6 @@ enum { TABLE_MAX_COLUMNS = 64 };
 
 struct source_table {
     struct source base;
-    char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];
     struct source_blocks blocks;
     char delimiter;          /* between cells */
     bool quotes;             /* cells may be quoted as RFC 4180 says */

@@ -19,6 +19,7 @@
 #include <strings.h>
 
 #include "formats/image/image_codec.h"
+#include "formats/shard/tar.h"
 #include "pack/source/archive_internal.h"
 #include "pack/source/source_internal.h"
 
@@ -438,35 +439,48 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->key);
     byte_buffer_fini(&w->picture);
     byte_buffer_fini(&w->extras);
-    free(w);
 }
 
-static const struct source_ops wds_ops = {wds_next, wds_skip, wds_close};
-
-enum status source_open_wds(struct source **out,
-                            const char *path,
-                            const struct source_options *opt,
-                            struct error *err) {
-    struct source_wds *w = calloc(1, sizeof(*w));
-    if (!w) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
-    }
-    w->base.ops = &wds_ops;
+static enum status wds_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
     byte_buffer_init(&w->text, SOURCE_MAX_TEXT_BYTES);
     byte_buffer_init(&w->member, SOURCE_MAX_IMAGE_BYTES);
-    byte_buffer_init(&w->key, 0);
-    byte_buffer_init(&w->picture, 0);
-    byte_buffer_init(&w->extras, 0);
     if (opt->caption_column) {
-        strcpy(w->caption_member, opt->caption_column); /* source_open has looked at its size */
+        strcpy(w->caption_member, opt->caption_column); /* source_open has checked its size */
     }
-    enum status s = source_archive_open(&w->archive, path, opt, &w->base.rows, err);
-    if (s != STATUS_OK) {
-        wds_close(&w->base);
-        return s;
-    }
-    w->base.size_bytes = source_archive_size(w->archive);
-    w->base.plain_tar = source_archive_is_plain_tar(w->archive);
-    *out = &w->base;
+    TRY(source_archive_open(&w->archive, s->path, opt, &s->rows, err));
+    s->size_bytes = source_archive_size(w->archive);
+    s->plain_tar = source_archive_is_plain_tar(w->archive);
     return STATUS_OK;
 }
+
+/* A tar's first header has a checksum; tars from before "ustar" have no magic number. */
+static bool is_tar_header(const uint8_t *p, size_t size_bytes) {
+    char field[TAR_SUM_BYTES + 1] = {0};
+    if (size_bytes < TAR_BLOCK_BYTES || p[0] == '\0') {
+        return false;
+    }
+    memcpy(field, p + TAR_SUM_AT, TAR_SUM_BYTES);
+    return strtoul(field, NULL, 8) == tar_header_sum(p);
+}
+
+static bool wds_detect(const struct source_head *h) {
+    static const char *const magics[] = {"\x1F\x8B", "\x28\xB5\x2F\xFD", "PK\3\4"};
+    for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++) {
+        size_t n = strlen(magics[i]);
+        if (h->size_bytes >= n && memcmp(h->data, magics[i], n) == 0) {
+            return true;
+        }
+    }
+    return is_tar_header(h->data, h->size_bytes);
+}
+
+const struct source_type source_type_wds = {
+    .options = SOURCE_HAS_CAPTION_COLUMN,
+    .struct_bytes = sizeof(struct source_wds),
+    .detect = wds_detect,
+    .open = wds_open,
+    .next = wds_next,
+    .skip = wds_skip,
+    .close = wds_close,
+};

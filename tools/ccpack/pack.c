@@ -42,8 +42,6 @@ struct pack_cli {
     bool quiet;
 };
 
-static const char *const from_names[] = {"auto",     "wds",  "tsv",     "csv",   "coco",
-                                         "karpathy", "json", "folders", "cifar", NULL};
 static const char *const ids_names[] = {"row", "key", NULL};
 static const char *const on_bad_names[] = {"skip", "fail", NULL};
 static const char *const dedup_names[] = {"none", "exact", NULL};
@@ -62,7 +60,7 @@ static const struct cli_option pack_rows[] = {
     {"resume", 0, CLI_FLAG, FIELD(resume),
      .help = "go on where a run with these options and sources ended, however it did; in an empty "
              "DIR begin, on a finished dataset do nothing"},
-    {"from", 0, CLI_ENUM, FIELD(from), .choices = from_names, .default_text = "auto",
+    {"from", 0, CLI_ENUM, FIELD(from), .choices = source_kind_names, .default_text = "auto",
      .metavar = "KIND", .help = "what the sources are; auto: by content", .group = "Sources"},
     {"images", 0, CLI_STRING, FIELD(images), .metavar = "DIR",
      .help = "folder that the paths in tables and JSON files count from; without it, the file's "

@@ -21,9 +21,10 @@ TEST(every_reason_has_a_name) {
         }
     }
     assert_string_equal(source_reason_name(REASON_COUNT), "unknown");
-    assert_string_equal(source_kind_name(SOURCE_COCO), "coco");
-    assert_string_equal(source_kind_name(SOURCE_CIFAR), "cifar");
-    assert_string_equal(source_kind_name(SOURCE_KIND_COUNT), "unknown");
+    assert_string_equal(source_kind_names[SOURCE_AUTO], "auto");
+    assert_string_equal(source_kind_names[SOURCE_COCO], "coco");
+    assert_string_equal(source_kind_names[SOURCE_CIFAR], "cifar");
+    assert_null(source_kind_names[SOURCE_KIND_COUNT]);
 }
 
 TEST(keys_give_numbers_where_they_are_numbers) {

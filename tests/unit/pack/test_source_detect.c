@@ -75,7 +75,7 @@ TEST(kinds_of_json_are_detected_by_their_keys) {
         test_write_file(path, cases[i].text, strlen(cases[i].text));
         assert_ok(source_kind_of(&kind, path, &err), err);
         if (kind != cases[i].kind) {
-            fail_msg("%s is taken for %s", cases[i].text, source_kind_name(kind));
+            fail_msg("%s is taken for %s", cases[i].text, source_kind_names[kind]);
         }
     }
 }

@@ -110,7 +110,7 @@ TEST(karpathy_splits_choose) {
     expect_refused(karpathy, &how, STATUS_USAGE, "'tests': there are test,train,restval");
     how = (struct source_options){.kind = SOURCE_KARPATHY, .split = "train"};
     expect_refused("{\"images\": []}", &how, STATUS_USAGE, "there are none at all");
-    expect_refused("{\"images\": 7}", &how, STATUS_CORRUPT, "a list \"images\" is wanted");
+    expect_refused("{\"images\": 7}", &how, STATUS_CORRUPT, "a list \"images\" is required");
     expect_refused("{\"images\": [}", &how, STATUS_CORRUPT, "line 1");
 }
 
