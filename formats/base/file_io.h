@@ -1,7 +1,7 @@
 /*
- * file_io: the one door to the file system for everything that is written, and for whole-file and
- * positioned reads. A small table of functions, so that tests put an in-memory or a
- * fault-injecting system in its place.
+ * file_io: access to the file system for everything that is written, and for whole-file and
+ * positioned reads. It is a small table of functions, so that tests can use a file system in memory
+ * or one that injects faults.
  *
  * Threading : a struct file_system is immutable after creation and may be shared; the functions of
  *             file_posix() are as thread-safe as POSIX. A struct file has one owner; pread may be
@@ -60,10 +60,10 @@ struct file_system {
                                   const char *path,
                                   struct error *err); /* OK if it is there */
     enum status (*sync_directory)(void *context, const char *path, struct error *err);
-    /* OK and *exists; a failure only when it cannot be told. */
+    /* OK and *exists; a failure only if that cannot be determined. */
     enum status (*exists)(void *context, const char *path, bool *exists, struct error *err);
-    /* Appends the names in a directory, each with a NUL behind it, in any order, without "." and
-     * "..". NOTFOUND when there is no such directory. */
+    /* Appends the names in a directory, each followed by a NUL, in any order, without "." and "..".
+     * NOTFOUND if there is no such directory. */
     enum status (*list)(void *context,
                         const char *path,
                         struct byte_buffer *names,
@@ -73,15 +73,15 @@ struct file_system {
     /* A second name for the same file. EXISTS when `path` is taken, UNSUPPORTED where the two
      * places cannot share a file. */
     enum status (*hard_link)(void *context, const char *old, const char *path, struct error *err);
-    /* Cuts a file, which nobody has open, down to its first size_bytes. CORRUPT when it has fewer.
-     * A power cut may undo it until the file is synced. */
+    /* Truncates a file that is not open to its first size_bytes. CORRUPT if it has fewer. A power
+     * failure may undo it until the file is synced. */
     enum status (*truncate)(void *context,
                             const char *path,
                             uint64_t size_bytes,
                             struct error *err);
-    /* Keeps everybody else who asks for it out of a directory, until *lock is closed or the process
-     * ends, however it does. OK and *lock NULL where a file system has no such locks. EXISTS when
-     * somebody has it; the message names the process where that can be told. */
+    /* Locks a directory against others that ask for the lock, until *lock is closed or the process
+     * ends in any way. OK and *lock NULL if the file system has no such locks. EXISTS if it is
+     * locked; the message names the process if that is known. */
     enum status (*lock_directory)(void *context,
                                   struct file **lock,
                                   const char *path,
@@ -120,7 +120,7 @@ enum status file_draft_close(struct file_draft *d, enum status status, struct er
 
 /* Writes a file so that a reader sees the old content or all of the new one: PATH.tmp, fsync,
  * rename, fsync of the directory. On failure PATH is untouched and PATH.tmp is removed, unless only
- * the last fsync failed: then PATH has the new content, which a power cut may still undo. */
+ * the last fsync failed: then PATH has the new content, which a power failure may still undo. */
 enum status file_write_atomic(const struct file_system *fs,
                               const char *path,
                               const void *data,

@@ -1,6 +1,6 @@
 /*
- * The operating system's files behind the table of file_io.h. Every message names the path, so a
- * file keeps its own.
+ * The table of file_io.h for the operating system's files. Every message names the path, so a file
+ * stores it.
  */
 #include "formats/base/file_io.h"
 
@@ -17,8 +17,8 @@
 
 struct file {
     int fd;
-    bool from_start;                     /* what is written begins at the file's first byte */
-    uint64_t written_bytes, begun_bytes; /* of them the disk has been told to take these */
+    bool from_start;                     /* writing started at the file's first byte */
+    uint64_t written_bytes, begun_bytes; /* begun: write-back was started for these */
     char path[];
 };
 
@@ -241,7 +241,7 @@ posix_list(void *context, const char *path, struct byte_buffer *names, struct er
     }
     enum status s = STATUS_OK;
     while (s == STATUS_OK) {
-        errno = 0; /* what tells the end from a failure */
+        errno = 0; /* distinguishes the end from a failure */
         const struct dirent *entry = readdir(directory);
         if (!entry) {
             s = errno != 0 ? error_set_errno(err, "%s: cannot list it", path) : STATUS_OK;
@@ -314,7 +314,7 @@ posix_truncate(void *context, const char *path, uint64_t size_bytes, struct erro
     return STATUS_OK;
 }
 
-/* The process that has locked what `fd` is of; 0: it cannot be told. */
+/* The process that holds the lock on `fd`; 0: not known. */
 static long holder(int fd) {
     struct stat st;
     char line[256];

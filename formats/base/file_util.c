@@ -3,8 +3,9 @@
  *
  *     write PATH.tmp -> fsync -> rename to PATH -> fsync of the directory
  *
- * Before the rename PATH has its old content, after it the new one; the first fsync makes sure that
- * the name never stands for half of the bytes, the second that it still stands after a power cut.
+ * Before the rename PATH has its old content, after it the new one; the first fsync ensures that
+ * the name never refers to a part of the bytes, the second that the new name survives a power
+ * failure.
  */
 #include "formats/base/file_io.h"
 
@@ -32,7 +33,7 @@ static enum status read_to_end(const struct file_system *fs,
             piece = max_bytes - out->size_bytes;
         }
         TRY(byte_buffer_reserve(out, piece + 1, err));
-        /* One byte more than expected tells the end from a file that is too long. */
+        /* One byte more than expected shows that the file is too long. */
         size_t got = 0;
         TRY(fs->pread(f, out->data + out->size_bytes, &got, piece + 1, out->size_bytes, err));
         if (got <= piece) {

@@ -114,12 +114,13 @@ end_lanes(const uint64_t lanes[LANES], uint64_t size_bytes, const uint8_t *p, si
 
 uint64_t hash64_nested(uint64_t *inner, const struct hash64_part parts[3]) {
     const uint8_t *middle = parts[1].data;
-    const uint8_t *behind = parts[2].data;
-    size_t behind_bytes = parts[2].size_bytes;
+    const uint8_t *last = parts[2].data;
+    size_t last_bytes = parts[2].size_bytes;
     size_t left = parts[1].size_bytes % HASH64_STRIPE_BYTES;
-    uint64_t all_bytes = (uint64_t)parts[0].size_bytes + parts[1].size_bytes + behind_bytes;
+    uint64_t all_bytes = (uint64_t)parts[0].size_bytes + parts[1].size_bytes + last_bytes;
     uint64_t outer_lanes[LANES], inner_lanes[LANES];
-    uint8_t joint[HASH64_STRIPE_BYTES] = {0}; /* the middle's last bytes and what is behind them */
+    uint8_t joint[HASH64_STRIPE_BYTES] = {
+        0}; /* the last bytes of the middle, and what follows them */
     begin_lanes(outer_lanes);
     begin_lanes(inner_lanes);
     take_stripes(outer_lanes, parts[0].data, parts[0].size_bytes / HASH64_STRIPE_BYTES);
@@ -127,19 +128,19 @@ uint64_t hash64_nested(uint64_t *inner, const struct hash64_part parts[3]) {
     middle += parts[1].size_bytes - left;
     *inner = end_lanes(inner_lanes, parts[1].size_bytes, middle, left);
     if (left > 0) {
-        size_t more = sizeof(joint) - left < behind_bytes ? sizeof(joint) - left : behind_bytes;
+        size_t more = sizeof(joint) - left < last_bytes ? sizeof(joint) - left : last_bytes;
         memcpy(joint, middle, left);
-        memcpy(joint + left, behind, more);
-        behind += more;
-        behind_bytes -= more;
+        memcpy(joint + left, last, more);
+        last += more;
+        last_bytes -= more;
         if (left + more < sizeof(joint)) {
             return end_lanes(outer_lanes, all_bytes, joint, left + more);
         }
         take_stripes(outer_lanes, joint, 1);
     }
-    take_stripes(outer_lanes, behind, behind_bytes / HASH64_STRIPE_BYTES);
-    left = behind_bytes % HASH64_STRIPE_BYTES;
-    return end_lanes(outer_lanes, all_bytes, behind + behind_bytes - left, left);
+    take_stripes(outer_lanes, last, last_bytes / HASH64_STRIPE_BYTES);
+    left = last_bytes % HASH64_STRIPE_BYTES;
+    return end_lanes(outer_lanes, all_bytes, last + last_bytes - left, left);
 }
 
 /* ---- hashers -----------------------------------------------------------------------------------

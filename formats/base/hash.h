@@ -24,8 +24,8 @@ struct hash64_part {
 
 enum { HASH64_STRIPE_BYTES = 32 };
 
-/* The hash of three parts one behind the other, and into *inner that of the middle one alone: in
- * one pass over it. Requires that the first part's size is a multiple of HASH64_STRIPE_BYTES. */
+/* The hash of three consecutive parts, and in *inner the hash of the middle one, both in one pass.
+ * Requires that the first part's size is a multiple of HASH64_STRIPE_BYTES. */
 uint64_t hash64_nested(uint64_t *inner, const struct hash64_part parts[3]);
 
 struct hasher; /* opaque */

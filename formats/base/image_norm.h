@@ -6,8 +6,8 @@
 #define FORMATS_BASE_IMAGE_NORM_H
 
 enum image_norm_kind {
-    IMAGE_NORM_CLIP,     /* what training takes unless told otherwise */
-    IMAGE_NORM_IMAGENET, /* the papers' zero-shot evaluation, but for CIFAR */
+    IMAGE_NORM_CLIP,     /* the default of training */
+    IMAGE_NORM_IMAGENET, /* the papers' zero-shot evaluation, except on CIFAR */
     IMAGE_NORM_CIFAR10,
     IMAGE_NORM_CIFAR100,
     IMAGE_NORM_COUNT,

@@ -45,7 +45,8 @@ static void put_text(struct json_writer *w, const char *text) {
     put(w, text, strlen(text));
 }
 
-/* Runs of plain characters are copied whole; only what JSON wants escaped is looked at alone. */
+/* Copies runs of plain characters at once; only characters that JSON requires to be escaped are
+ * written one by one. */
 static void put_quoted(struct json_writer *w, const char *text, size_t size_bytes) {
     put_text(w, "\"");
     size_t start = 0;

@@ -22,7 +22,7 @@ struct log_sink {
     enum log_level max_level; /* lines above it are dropped before formatting */
 };
 
-/* Does nothing when `sink` is NULL. Lines are cut at 1 KiB. */
+/* Does nothing if `sink` is NULL. Lines are truncated to 1 KiB. */
 void log_write(const struct log_sink *sink, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -79,7 +79,7 @@ static enum status map_read(struct mapping *out,
     }
     enum status s = fs->pread(f, out->base, &got, size_bytes, offset, err);
     if (s == STATUS_OK && got != size_bytes) {
-        s = error_set(err, STATUS_CORRUPT, "%s: is being cut off", path);
+        s = error_set(err, STATUS_CORRUPT, "%s: is being truncated", path);
     }
     if (s != STATUS_OK) {
         unmap(out);
@@ -90,8 +90,8 @@ static enum status map_read(struct mapping *out,
     return STATUS_OK;
 }
 
-/* A sidecar is mapped: it is replaced, never cut. An index inside a shard is read, so that cutting
- * the shard while it is open is an error of reading and not the end of the process. */
+/* A sidecar is mapped, because it is replaced and never truncated. An index inside a shard is read,
+ * so that truncating the open shard gives a read error and does not kill the process. */
 static enum status map_bytes(struct mapping *out,
                              const struct file_system *fs,
                              struct file *f,

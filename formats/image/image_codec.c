@@ -1,7 +1,7 @@
 /*
- * The image codec's frame: limits, the choice of a reader by content, and turning by EXIF
- * orientation. The readers deliver pixels as they are stored, with the wanted region mapped to
- * that; here they are turned the way they are looked at, in one pass over the region alone.
+ * The common part of the image codecs: limits, the choice of a reader by content, and EXIF
+ * orientation. The readers deliver pixels in stored orientation, with the requested region mapped
+ * to it; here only that region is turned upright, in one pass.
  *
  *     wanted region --(inverse turn)--> stored region --reader--> stored pixels + box
  *     view + box    <----------------------(turn)----------------------'

@@ -15,8 +15,8 @@
  *
  * What counts as damage (CORRUPT):
  *   JPEG  coded data that ends early, contradicts itself or is more than the picture needs, also
- *         where libjpeg would go on with a warning. Not: odd bytes between the headers, damaged
- *         metadata, a missing end marker, anything behind the end marker.
+ *         if libjpeg would continue with a warning. Not: odd bytes between the headers, damaged
+ *         metadata, a missing end marker, anything after the end marker.
  *   PNG   image data that ends early, does not unpack or fails its checksum. Not: other chunks.
  *   WebP  a file shorter than its header says, or one whose parts disagree in size.
  *   GIF   codes that are wrong, or end before the picture and its terminator do; a colour that is

@@ -2,8 +2,8 @@
  * Writing JPEG with libjpeg-turbo, straight into a byte buffer. Baseline, 4:2:0, Huffman tables
  * made for the picture, JFIF header only.
  *
- * The buffer may move as it grows, so libjpeg is given the free part behind what is written and,
- * when that is full, a larger one.
+ * The buffer may move as it grows, so libjpeg gets the free part after the written bytes, and a
+ * larger one when it is full.
  */
 #include <setjmp.h>
 #include <stdio.h>

@@ -97,8 +97,8 @@ uint64_t webp_codec_bytes(uint32_t width_px,
                           uint64_t table_bytes);
 uint64_t gif_codec_bytes(uint32_t width_px);
 
-/* Of a lossless stream (the body of a VP8L behind its size, or of a coded ALPH): what its code
- * tables take in libwebp. False where it is damaged before that is known. */
+/* The size in libwebp of the code tables of a lossless stream (the body of a VP8L after its size,
+ * or of a coded ALPH). False if the stream is damaged before that is known. */
 bool vp8l_table_bytes(uint64_t *out,
                       const uint8_t *stream,
                       size_t size_bytes,

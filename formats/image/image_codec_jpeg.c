@@ -1,10 +1,10 @@
 /*
  * Reading JPEG with libjpeg-turbo: one decompressor per reader, used again for every picture.
  *
- *   - Of a region only what it needs is decoded: columns are cut at iMCU borders by
- *     jpeg_crop_scanline, rows above are entropy-decoded but not transformed
- *     (jpeg_skip_scanlines), rows below are never looked at. Chroma upsampling looks at
- *     neighbours, and libjpeg takes the cut for the picture's edge, so a margin is decoded too.
+ *   - For a region, only what it needs is decoded: jpeg_crop_scanline crops columns at iMCU
+ *     borders, rows above are entropy-decoded but not transformed (jpeg_skip_scanlines), rows
+ *     below are not read. Chroma upsampling reads neighbours, and libjpeg treats the crop as the
+ *     picture's edge, so a margin is decoded too.
  *   - Reductions are by 1/2, 1/4 and 1/8 only: the others lose libjpeg's SIMD path.
  *   - libjpeg keeps quantisation and Huffman tables from one picture to the next. A picture that
  *     relies on tables it does not bring must not depend on what was decoded before it, so they
@@ -29,7 +29,7 @@ enum {
     SKIP_MARGIN_PX = 2,
     ROWS_PER_CALL = 16,
     MIN_SCANS = 64,     /* allowed for a picture of any size */
-    MAX_ODD_BYTES = 64, /* tolerated behind coded data: some cameras pad; damage leaves more */
+    MAX_ODD_BYTES = 64, /* tolerated after coded data: some cameras pad; damage leaves more */
 };
 
 /* Scans times pixels that one picture may cost, beyond MIN_SCANS: bounds the time that a small file
@@ -44,7 +44,7 @@ struct jpeg_reader {
     bool created;
     bool accept_partial;
     bool ended_early; /* the end marker was missing */
-    bool in_scans;    /* the headers are behind us */
+    bool in_scans;    /* after the headers */
     int max_scans;
     struct error *err;
     enum status status;
@@ -388,7 +388,7 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     scans = scans < MIN_SCANS ? MIN_SCANS : scans;
     r->max_scans = scans > IMAGE_MAX_SCANS ? IMAGE_MAX_SCANS : (int)scans;
     choose_colour(r);
-    /* Only for pictures that lack their last scans, where it would blur across the cut. */
+    /* Only useful for pictures that lack their last scans, where it would blur across the crop. */
     c->do_block_smoothing = FALSE;
 
     JDIMENSION end;
@@ -400,7 +400,7 @@ static void decode(struct jpeg_reader *r, struct decode_job *job) {
     }
     check_complete(r);
     if (end == c->output_height && !r->accept_partial) {
-        jpeg_finish_decompress(c); /* looks at what stands behind the coded data */
+        jpeg_finish_decompress(c); /* checks what follows the coded data */
     }
     r->status = STATUS_OK;
 }

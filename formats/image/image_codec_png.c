@@ -51,7 +51,7 @@ static void check(struct png_state *st, enum status s) {
     }
 }
 
-/* Every chunk but those that make pixels is passed over without a look inside. */
+/* Skips every chunk that does not make pixels without reading it. */
 static void ignore_metadata(png_structp png) {
     static const png_byte names[] = "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0"
                                     "sBIT\0sCAL\0sPLT\0sRGB\0sTER\0tEXt\0tIME\0zTXt";

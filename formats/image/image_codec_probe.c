@@ -130,7 +130,7 @@ static bool is_frame_header(uint32_t marker) {
 static enum status
 read_frame_header(struct image_info *info, const struct jpeg_segment *s, struct error *err) {
     if (s->body_size_bytes < 6) {
-        return error_set(err, STATUS_CORRUPT, "jpeg: frame header is cut short");
+        return error_set(err, STATUS_CORRUPT, "jpeg: the frame header is truncated");
     }
     uint32_t process = s->marker & 3;
     if (s->body[0] != 8 || process == 3 || (s->marker & 7) > 3) {

@@ -17,7 +17,7 @@
 enum {
     MAX_CODE_BITS = 15,
     LENGTH_SYMBOLS = 19, /* of the code that code lengths are coded by */
-    COPY_SYMBOLS = 24,   /* of green, behind 256 literals */
+    COPY_SYMBOLS = 24,   /* of green, after 256 literals */
     DISTANCE_SYMBOLS = 40,
     MAX_CACHE_BITS = 11,
     MAX_GREEN_SYMBOLS = 256 + COPY_SYMBOLS + (1 << MAX_CACHE_BITS),

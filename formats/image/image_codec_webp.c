@@ -7,7 +7,7 @@
  *     animated  VP8X, ANIM, ANMF (place on the canvas, then ALPH, VP8 or VP8L) ..., EXIF
  *
  * Of a region of a lossy picture a margin is decoded too: chroma upsampling looks at neighbours,
- * and libwebp takes the cut for the picture's edge.
+ * and libwebp treats the crop as the picture's edge.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum {
     RIFF_HEAD_BYTES = 12,
     CHUNK_HEAD_BYTES = 8,
     FRAME_HEAD_BYTES = 16, /* of an ANMF body */
-    WEBP_MARGIN_PX = 2,    /* even: libwebp cuts at even places */
+    WEBP_MARGIN_PX = 2,    /* even: libwebp crops at even positions */
     VP8X_ALPHA = 0x10,
     VP8X_ANIMATION = 0x02,
     ALPH_LOSSLESS = 1, /* how the plane is coded; 0: not at all */
@@ -124,7 +124,7 @@ static void find_picture(struct webp_layout *w, const uint8_t *data, size_t size
     }
 }
 
-/* The chunks behind a VP8X. */
+/* The chunks after a VP8X. */
 static void
 read_extended(struct webp_layout *w, const uint8_t *data, size_t size_bytes, size_t at) {
     struct chunk c;
@@ -267,33 +267,33 @@ static struct image_rect with_margin(const struct image_rect *part, const struct
     return (struct image_rect){x0, y0, x1 - x0, y1 - y0};
 }
 
-/* Decodes the part `cut` of the frame to `out`, which has room for it, RGB or RGBA; for a check
+/* Decodes the part `crop` of the frame to `out`, which has room for it, RGB or RGBA; for a check
  * shrunk to a pixel, for which all the data is read. */
 static enum status run_libwebp(uint8_t *out,
                                WebPDecoderConfig *config,
                                const struct decode_job *job,
                                const struct webp_layout *w,
-                               const struct image_rect *cut,
+                               const struct image_rect *crop,
                                struct error *err) {
     size_t channels = config->input.has_alpha ? 4 : 3;
-    size_t row_bytes = (size_t)cut->width * channels;
+    size_t row_bytes = (size_t)crop->width * channels;
     WebPDecoderOptions *how = &config->options;
     if (job->opt->check_only) {
         how->use_scaling = 1;
-        how->scaled_width = cut->width;
-        how->scaled_height = cut->height;
+        how->scaled_width = crop->width;
+        how->scaled_height = crop->height;
     } else {
         how->use_cropping = 1;
-        how->crop_left = cut->x;
-        how->crop_top = cut->y;
-        how->crop_width = cut->width;
-        how->crop_height = cut->height;
+        how->crop_left = crop->x;
+        how->crop_top = crop->y;
+        how->crop_width = crop->width;
+        how->crop_height = crop->height;
     }
     config->output.colorspace = channels == 4 ? MODE_RGBA : MODE_RGB;
     config->output.is_external_memory = 1;
     config->output.u.RGBA.rgba = out;
     config->output.u.RGBA.stride = (int)row_bytes;
-    config->output.u.RGBA.size = row_bytes * (size_t)cut->height;
+    config->output.u.RGBA.size = row_bytes * (size_t)crop->height;
     VP8StatusCode code = WebPDecode(w->picture, w->picture_bytes, config);
     WebPFreeDecBuffer(&config->output);
     return code == VP8_STATUS_OK ? STATUS_OK : webp_failed(code, job->codec_bytes, err);
@@ -340,16 +340,16 @@ static enum status lay_over_white(struct pixel_buffer *rows,
     if (part->width <= 0 || part->height <= 0) {
         return STATUS_OK; /* the first frame leaves it free */
     }
-    struct image_rect cut = with_margin(part, w);
+    struct image_rect crop = with_margin(part, w);
     int channels = config->input.has_alpha ? 4 : 3;
-    size_t stride_bytes = (size_t)cut.width * (size_t)channels;
-    TRY(pixel_buffer_reserve(rows, stride_bytes * (size_t)cut.height, err));
-    TRY(run_libwebp(rows->data, config, job, w, &cut, err));
+    size_t stride_bytes = (size_t)crop.width * (size_t)channels;
+    TRY(pixel_buffer_reserve(rows, stride_bytes * (size_t)crop.height, err));
+    TRY(run_libwebp(rows->data, config, job, w, &crop, err));
     int32_t to_x = (int32_t)w->frame_x + part->x - region->x;
     int32_t to_y = (int32_t)w->frame_y + part->y - region->y;
     for (int32_t y = 0; y < part->height; y++) {
-        const uint8_t *from = rows->data + (size_t)(part->y - cut.y + y) * stride_bytes +
-                              (size_t)(part->x - cut.x) * (size_t)channels;
+        const uint8_t *from = rows->data + (size_t)(part->y - crop.y + y) * stride_bytes +
+                              (size_t)(part->x - crop.x) * (size_t)channels;
         uint8_t *to = job->view.data + (size_t)(to_y + y) * job->view.stride_bytes;
         image_row_over_white(to + (size_t)to_x * 3, from, part->width, channels);
     }
@@ -375,11 +375,11 @@ static enum status decode_webp(struct pixel_buffer *rows,
     if (config.input.has_alpha || !covered) {
         return lay_over_white(rows, &config, job, w, &region, &part, err);
     }
-    struct image_rect cut = with_margin(&part, w);
-    TRY(decode_job_alloc(job, cut.width, cut.height, err));
+    struct image_rect crop = with_margin(&part, w);
+    TRY(decode_job_alloc(job, crop.width, crop.height, err));
     job->box = (struct image_box){
-        .x = part.x - cut.x, .y = part.y - cut.y, .width = region.width, .height = region.height};
-    return run_libwebp(job->view.data, &config, job, w, &cut, err);
+        .x = part.x - crop.x, .y = part.y - crop.y, .width = region.width, .height = region.height};
+    return run_libwebp(job->view.data, &config, job, w, &crop, err);
 }
 
 enum status

@@ -1,6 +1,6 @@
 /*
- * jansson behind a small read-only face: the only file that includes it. A struct json_value is the
- * library's json_t under another name, never dereferenced here.
+ * A small read-only interface to jansson, and the only file that includes it. A struct json_value
+ * is the library's json_t under another name, never dereferenced here.
  *
  * jansson's integers are signed 64-bit, so json_value_u64 ends at 2^63 - 1.
  */

@@ -5,7 +5,7 @@
  * Ownership : the document owns its values and strings until json_document_destroy; a
  *             struct json_value is a borrowed place in it.
  * Untrusted : the text. Duplicate keys, NUL inside strings, wrong UTF-8, nesting beyond 2048 and
- *             anything behind the value are refused. Memory is at most a constant times the text's
+ *             anything after the value are refused. Memory is at most a constant times the text's
  *             size (about 60 bytes per value), so the caller bounds the size.
  */
 #ifndef FORMATS_JSON_JSON_READER_H
@@ -29,8 +29,8 @@ enum status json_document_parse(struct json_document **out,
                                 struct error *err);
 void json_document_destroy(struct json_document *d); /* accepts NULL */
 
-/* Whether this is JSON that json_document_parse takes, told of plain text only, and several times
- * faster, without memory: false says nothing, and the text must then be parsed. */
+/* Recognises plain JSON that json_document_parse accepts, several times faster and without memory.
+ * False means nothing: the text must then be parsed. */
 bool json_text_is_plain(const void *text, size_t size_bytes);
 const struct json_value *json_document_root(const struct json_document *d);
 

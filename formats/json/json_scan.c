@@ -52,7 +52,7 @@ static void pass_plain(struct scan *s) {
         uint64_t quote = v ^ ones * '"';
         uint64_t slash = v ^ ones * '\\';
         /* The top bit of each byte that is a quote, a backslash or below a space; and perhaps of
-         * some behind the first of these, which is why the rest is looked at one by one. */
+         * some after the first of these, which is why the rest is checked one by one. */
         uint64_t special = (quote - ones) & ~quote;
         special |= (slash - ones) & ~slash;
         special |= (v - ones * ' ') & ~v;
@@ -121,7 +121,7 @@ static bool scan_number(struct scan *s) {
         }
         return scan_digits(s, MAX_EXPONENT_DIGITS);
     }
-    return true; /* a digit behind a 0 is not followed by what may follow a value */
+    return true; /* a digit after a 0 may not follow a value */
 }
 
 static bool scan_word(struct scan *s, const char *word) {

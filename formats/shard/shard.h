@@ -82,7 +82,7 @@ struct shard_record {
     int32_t label; /* class of the sample, SHARD_NO_LABEL when it has none */
 };
 
-/* A caption: UTF-8, no NUL behind it, may be empty. */
+/* A caption: UTF-8, not NUL-terminated, may be empty. */
 struct shard_text {
     const char *data;
     size_t size_bytes;
@@ -114,13 +114,13 @@ enum status shard_file_name(char *out,
                             enum shard_container container,
                             struct error *err);
 
-/* "NAME-000042.cci" of either; where a name ends in neither .tar.zst nor .tar, behind all of it.
+/* "NAME-000042.cci" for either container; appended if the name ends in neither .tar.zst nor .tar.
  * Returns OK or LIMIT. */
 enum status
 shard_index_name(char *out, size_t out_size_bytes, const char *shard_name, struct error *err);
 
-/* Bytes between the first and behind the last byte of an image in a shard: the image and, in
- * container tar.zst, the block headers inside it. Requires image_bytes <= SHARD_MAX_IMAGE_BYTES. */
+/* Bytes from the first to the last byte of an image in a shard: the image and, in container
+ * tar.zst, the block headers inside it. Requires image_bytes <= SHARD_MAX_IMAGE_BYTES. */
 uint32_t shard_image_span_bytes(enum shard_container container, uint32_t image_bytes);
 
 /* Turns a span as read from the shard into the image, in place: checks the block headers and

@@ -28,16 +28,16 @@ void shard_foreign_destroy(struct shard_foreign *x); /* accepts NULL */
 
 /* Where a sample is in its tar. */
 struct shard_foreign_place {
-    uint64_t offset;       /* of its first member's header, or of what announces that member */
-    const void *members;   /* (size_bytes) from there to behind its last member's padding */
+    uint64_t offset;       /* of its first member's header, or of a header that precedes it */
+    const void *members;   /* (size_bytes) from there to the end of its last member's padding */
     size_t size_bytes;     /* at most SHARD_MAX_FRAME_BYTES */
     uint64_t image_offset; /* in the tar: of the image's first byte */
 };
 
-/* Adds a sample; `frame` was built of it, in any container: hashes and captions are taken from
- * there. Ids may come in any order. Returns OK; CORRUPT when its members cannot be read in place,
- * or the image is not there (the caller may go on without this sample); LIMIT when there are too
- * many samples or bytes; NOMEM. */
+/* Adds a sample; hashes and captions come from `frame`, which was built of it in any container. Ids
+ * may come in any order. Returns OK; CORRUPT if its members cannot be read in place or the image is
+ * missing (the caller may continue without this sample); LIMIT if there are too many samples or
+ * bytes; NOMEM. */
 enum status shard_foreign_add(struct shard_foreign *x,
                               const struct shard_frame *frame,
                               const struct shard_foreign_place *place,

@@ -181,8 +181,8 @@ put_head_blocks(struct shard_frame_builder *b, struct byte_buffer *out, struct e
     return put_raw(out, head->data, head->size_bytes, err);
 }
 
-/* Of the raw block that holds the image from `offset` on: the frame's last one where nothing is
- * behind the image. */
+/* The header of the raw block that holds the image from `offset` on: the frame's last block if
+ * nothing follows the image. */
 static void image_block_header(uint8_t *out, size_t image_bytes, size_t offset) {
     size_t left = image_bytes - offset;
     bool last = left <= SHARD_BLOCK_BYTES;
@@ -232,7 +232,7 @@ static enum status put_members(struct shard_frame_builder *b,
     return byte_buffer_append(&out->bytes, zeros, tar_padding(s->image_bytes), err);
 }
 
-/* Head, image block, header and image block again and again, what is behind the image. */
+/* Head, image block, then header and image block repeatedly, then what follows the image. */
 bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece *out) {
     bool blocks = f->container == SHARD_CONTAINER_TAR_ZSTD;
     size_t image_bytes = f->record.image_bytes;

@@ -33,8 +33,8 @@ enum {
     SHARD_MAX_HEAD_BYTES = 8 << 20, /* of a sample: everything in front of its image */
 };
 
-/* The last member of a plain tar shard: index, zeros, trailer. WebDataset readers pass over names
- * of this form. */
+/* The last member of a plain tar shard: index, zeros, trailer. WebDataset readers skip names of
+ * this form. */
 #define TAR_INDEX_NAME "__ccstream-index__"
 
 enum {

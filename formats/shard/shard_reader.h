@@ -39,8 +39,8 @@ enum status shard_reader_open(struct shard_reader **out,
                               struct error *err);
 void shard_reader_close(struct shard_reader *r); /* accepts NULL */
 
-/* Whether a file ends as a shard does: true says nothing about the rest of it, so that a damaged
- * shard is told from a file that never was one. Returns OK, IO or NOTFOUND. */
+/* Whether a file ends like a shard. True says nothing about the rest of it; this distinguishes a
+ * damaged shard from another kind of file. Returns OK, IO or NOTFOUND. */
 enum status shard_reader_recognise(bool *out,
                                    const struct file_system *fs,
                                    const char *path,

@@ -123,10 +123,11 @@ enum status shard_tail_find(const struct file_system *fs,
     if (got == e.size_bytes && ends_as_tar(&e)) {
         return find_in_tar(path, file_bytes, &e, out, err);
     }
-    return error_set(err, STATUS_CORRUPT,
-                     "%s: ends with neither a seek table nor a trailer: unfinished, cut off or no "
-                     "shard (%" PRIu64 " bytes)",
-                     path, file_bytes);
+    return error_set(
+        err, STATUS_CORRUPT,
+        "%s: ends with neither a seek table nor a trailer: unfinished, truncated or not "
+        "a shard (%" PRIu64 " bytes)",
+        path, file_bytes);
 }
 
 enum status shard_reader_recognise(bool *out,

@@ -159,11 +159,11 @@ static enum status read_seek_table(struct verify *v, struct error *err) {
     TRY(r->fs->pread(r->file, header, &got, sizeof(header), offset, err));
     if (got != sizeof(header) || load_u32(header) != SEEK_FRAME_MAGIC ||
         load_u32(header + 4) != size + SEEK_FOOTER_BYTES) {
-        fault(v, SHARD_NO_SAMPLE, offset, "%s: no seek table behind the index", v->path);
+        fault(v, SHARD_NO_SAMPLE, offset, "%s: no seek table after the index", v->path);
     }
     TRY(r->fs->pread(r->file, v->seek, &got, size, offset + sizeof(header), err));
     if (got != size) {
-        fault(v, SHARD_NO_SAMPLE, offset, "%s: the seek table is cut off", v->path);
+        fault(v, SHARD_NO_SAMPLE, offset, "%s: the seek table is truncated", v->path);
     }
     return STATUS_OK;
 }
@@ -270,7 +270,7 @@ static enum status check_zst_end(struct verify *v, struct error *err) {
     end_frame(expected);
     TRY(r->fs->pread(r->file, end, &got, sizeof(end), r->index.data_bytes, err));
     if (got != sizeof(end) || memcmp(end, expected, sizeof(end)) != 0) {
-        fault(v, SHARD_NO_SAMPLE, r->index.data_bytes, "%s: no end of the tar behind the samples",
+        fault(v, SHARD_NO_SAMPLE, r->index.data_bytes, "%s: no end of the tar after the samples",
               v->path);
     }
     check_seek_entry(v, r->index.sample_count, SHARD_NO_SAMPLE, END_FRAME_BYTES, TAR_END_BYTES);
@@ -279,8 +279,8 @@ static enum status check_zst_end(struct verify *v, struct error *err) {
     return STATUS_OK;
 }
 
-/* The index member's header, and the zeros behind the index; the rest was compared when the index
- * was looked for. */
+/* Checks the header of the index member and the zeros after the index; the rest was compared when
+ * the index was located. */
 static enum status check_tar_end(struct verify *v, struct error *err) {
     static const uint8_t zeros[TAR_BLOCK_BYTES];
     struct shard_reader *r = v->reader;
@@ -293,11 +293,11 @@ static enum status check_tar_end(struct verify *v, struct error *err) {
     TRY(r->fs->pread(r->file, block, &got, sizeof(block), r->index.data_bytes, err));
     if (got != sizeof(block) || memcmp(block, expected, sizeof(block)) != 0) {
         fault(v, SHARD_NO_SAMPLE, r->index.data_bytes,
-              "%s: no member with the index behind the samples", v->path);
+              "%s: no member with the index after the samples", v->path);
     }
     TRY(r->fs->pread(r->file, block, &got, padding, padding_offset, err));
     if (got != padding || memcmp(block, zeros, padding) != 0) {
-        fault(v, SHARD_NO_SAMPLE, padding_offset, "%s: no zeros behind the index", v->path);
+        fault(v, SHARD_NO_SAMPLE, padding_offset, "%s: no zeros after the index", v->path);
     }
     return STATUS_OK;
 }

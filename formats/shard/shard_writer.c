@@ -250,7 +250,7 @@ static enum status put_skippable(struct shard_writer *w,
     return put(w, payload->data, payload->size_bytes, err);
 }
 
-/* Everything behind the samples of a tar.zst. */
+/* Everything after the samples of a tar.zst. */
 static enum status
 put_zst_tail(struct shard_writer *w, const struct byte_buffer *index, struct error *err) {
     uint8_t end[END_FRAME_BYTES];
@@ -265,7 +265,7 @@ put_zst_tail(struct shard_writer *w, const struct byte_buffer *index, struct err
     return put_skippable(w, SEEK_FRAME_MAGIC, &w->seek, err);
 }
 
-/* Everything behind the samples of a plain tar. */
+/* Everything after the samples of a plain tar. */
 static enum status
 put_tar_tail(struct shard_writer *w, const struct byte_buffer *index, struct error *err) {
     static const uint8_t zeros[TAR_END_BYTES];

@@ -95,7 +95,7 @@ struct shard_piece {
     uint8_t header[SHARD_BLOCK_HEADER_BYTES];
 };
 
-/* Piece i of a frame that has been built, from 0 on; false behind the last. */
+/* Piece i of a complete frame, from 0; false after the last. */
 bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece *out);
 
 struct shard_writer; /* opaque */

@@ -37,7 +37,7 @@ struct tar_walk {
     char joined[TAR_WALK_NAME_BYTES];
 };
 
-/* The piece must begin with a header and end behind a member's padding. */
+/* The piece must begin with a header and end after a member's padding. */
 void tar_walk_init(struct tar_walk *w, const void *data, size_t size_bytes);
 
 /* Returns OK, END, or CORRUPT with what is wrong and where in the piece. */

@@ -81,8 +81,8 @@ void tokenizer_close(struct tokenizer *t) {
     }
 }
 
-/* The size of the front of `text` that is looked at: no character is cut at its end. */
-static size_t cut(const char *text, size_t size_bytes) {
+/* The size of the part of `text` that is encoded; it never ends inside a character. */
+static size_t truncated(const char *text, size_t size_bytes) {
     if (size_bytes <= TOKENIZER_MAX_TEXT_BYTES) {
         return size_bytes;
     }
@@ -105,8 +105,8 @@ enum status tokenizer_encode(const struct tokenizer *t,
     uint32_t count = 0;
     *out_count = 0;
     if (size_bytes > 0) {
-        TRY(t->engine->encode(t, out_ids + 1, &count, text, cut(text, size_bytes), max_tokens - 2,
-                              err));
+        TRY(t->engine->encode(t, out_ids + 1, &count, text, truncated(text, size_bytes),
+                              max_tokens - 2, err));
     }
     out_ids[0] = t->cls_id;
     out_ids[count + 1] = t->sep_id;

@@ -1,12 +1,12 @@
 /*
- * tokenizer: text to token ids with a SentencePiece model or a BERT WordPiece vocabulary, behind
- * one face; and the training of a SentencePiece model. Which kind it is, the bytes tell.
+ * tokenizer: text to token ids with a SentencePiece model or a BERT WordPiece vocabulary, through
+ * one interface, and the training of a SentencePiece model. The bytes determine the kind.
  *
  * Threading : an open tokenizer is immutable; the encode functions may be called from several
  *             threads at once. tokenizer_train is independent of open tokenizers.
  * Ownership : the tokenizer owns a copy of its model's bytes.
  * Untrusted : the model's bytes and every text. Text may be empty, hold NUL bytes or invalid UTF-8
- *             (each wrong sequence counts as U+FFFD), and is cut at TOKENIZER_MAX_TEXT_BYTES.
+ *             (each wrong sequence counts as U+FFFD), and is truncated to TOKENIZER_MAX_TEXT_BYTES.
  * Memory    : SentencePiece allocates inside every encode (normalised text, lattice, pieces); our
  *             own part of the call reuses a buffer per thread. WordPiece allocates nothing.
  */
@@ -81,9 +81,9 @@ enum status tokenizer_open(struct tokenizer **out,
                            struct error *err);
 void tokenizer_close(struct tokenizer *t); /* accepts NULL */
 
-/* [CLS] pieces [SEP], the pieces cut so that all of it is at most max_tokens, which lies in
- * [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; what is behind *out_count is left
- * as it was. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or CORRUPT when the model
+/* [CLS] pieces [SEP], with the pieces truncated so that there are at most max_tokens ids, which is
+ * in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; those after *out_count do not
+ * change. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or CORRUPT when the model
  * cannot encode (only with a damaged one). */
 enum status tokenizer_encode(const struct tokenizer *t,
                              int32_t *out_ids,
@@ -112,7 +112,7 @@ enum status tokenizer_encode_rows(const struct tokenizer *t,
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 uint32_t tokenizer_vocab_count(const struct tokenizer *t);
 
-/* The id that fills a row behind its tokens; the model's unknown piece where it has no padding. */
+/* The id that fills a row after its tokens; the unknown piece if the model has no padding. */
 int32_t tokenizer_pad_id(const struct tokenizer *t);
 
 /* The model's bytes, borrowed until close: what a checkpoint embeds. */

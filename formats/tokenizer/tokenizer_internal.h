@@ -1,5 +1,5 @@
 /*
- * tokenizer_internal: what the two kinds of vocabularies share behind tokenizer.h. The face checks
+ * tokenizer_internal: what tokenizer.c and the two kinds of vocabularies share. tokenizer.c checks
  * arguments, adds the begin and end pieces and fills rows; an engine knows one kind of model.
  *
  * Threading : as tokenizer.h says; an engine's encode is called from several threads at once.

@@ -5,8 +5,9 @@
  * into C. Two things are done here that the library leaves to its caller:
  *
  * - Training captions are copied first (sampled when there are too many), cleaned of NUL bytes and
- *   cut to the length that the trainer accepts; the number of trainer threads is fixed, because the
- *   order of its floating-point sums depends on it and equal captions must give equal bytes.
+ *   truncated to the length that the trainer accepts; the number of trainer threads is fixed,
+ * because the order of its floating-point sums depends on it and equal captions must give equal
+ * bytes.
  * - A model's normaliser is a double-array trie that the library walks without bounds checks. The
  *   bytes of a model may come from a stranger's checkpoint, so the trie is checked here before the
  *   library sees it (check_charsmap).
@@ -49,8 +50,8 @@ template <typename Body> enum status guarded(struct error *err, Body body) noexc
     }
 }
 
-/* The first `limit` bytes of `text`, without a cut character at the end. */
-size_t cut_at_character(const char *text, size_t size_bytes, size_t limit) {
+/* The first `limit` bytes of `text`, without an incomplete character at the end. */
+size_t truncate_at_character(const char *text, size_t size_bytes, size_t limit) {
     if (size_bytes <= limit) {
         return size_bytes;
     }
@@ -288,7 +289,7 @@ class caption_iterator : public sentencepiece::SentenceIterator {
 };
 
 std::string clean_caption(const char *text, size_t size_bytes) {
-    std::string caption(text, cut_at_character(text, size_bytes, max_caption_bytes));
+    std::string caption(text, truncate_at_character(text, size_bytes, max_caption_bytes));
     std::replace(caption.begin(), caption.end(), '\0', ' ');
     return caption;
 }
@@ -340,7 +341,7 @@ enum status collect(std::vector<std::string> *captions,
 }
 
 enum status training_failed(const char *message, uint32_t vocab_size, struct error *err) {
-    /* The one failure that a user can act on, told in numbers. */
+    /* The one failure that a user can act on; the message has numbers. */
     const char *versus = std::strstr(message, " vs ");
     unsigned needed = 0;
     if (versus && std::sscanf(versus, " vs %u", &needed) == 1 && needed > vocab_size) {

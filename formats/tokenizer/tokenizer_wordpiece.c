@@ -1,11 +1,11 @@
 /*
- * BERT's WordPiece as an engine of tokenizer.h. The vocabulary is a text with one piece a line; a
- * line's number is the piece's id. A word is cut from the left into the longest pieces there are,
- * those after the first from the pieces that begin with ##; where no piece fits, the whole word is
- * the unknown piece.
+ * BERT's WordPiece as an engine of tokenizer.h. The vocabulary is a text with one piece per line;
+ * the line number is the piece's id. A word is split from the left into the longest pieces; those
+ * after the first come from the pieces that begin with ##. If no piece fits, the whole word is the
+ * unknown piece.
  *
- * One tree holds all pieces: those that go on are the branch below "##", and because # is
- * punctuation, no word but "#" itself can stray into it.
+ * One tree holds all pieces: those that continue a word are the branch below "##". Because # is
+ * punctuation, no word but "#" itself can reach it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static const char *const special_names[WORDS_MAX_SPECIALS] = {"[UNK]", "[CLS]", 
 
 struct wordpiece {
     struct trie *trie;
-    uint32_t go_on; /* node of "##"; UINT32_MAX: no piece goes on */
+    uint32_t rest; /* node of "##"; UINT32_MAX: no piece continues a word */
     int32_t unk_id;
     struct special_piece specials[WORDS_MAX_SPECIALS];
     size_t special_count;
@@ -93,7 +93,7 @@ static enum status make_trie(struct wordpiece *w, uint32_t count, struct error *
     enum status s = trie_create(&w->trie, pieces, used, err);
     free(pieces);
     if (s == STATUS_OK) {
-        w->go_on = trie_node(w->trie, "##", 2);
+        w->rest = trie_node(w->trie, "##", 2);
     }
     return s;
 }
@@ -179,7 +179,7 @@ cut_word(const struct wordpiece *w, int32_t *out, uint32_t room, const struct wo
             out[count++] = id;
         }
         at += n;
-        node = w->go_on;
+        node = w->rest;
     }
     return count;
 }

@@ -2,7 +2,7 @@
  * Characters come in one by one, and a word is complete where a space, a character that stands
  * alone, a special piece or the end of the text follows it. That one is kept for the next call.
  *
- * Decomposition sorts the marks behind a letter by their combining class. Nearly all marks are
+ * Decomposition sorts the marks after a letter by their combining class. Nearly all marks are
  * dropped, so sorting is left to the few that stay: such a mark moves back over marks of a higher
  * class, as far as the run of marks goes.
  */

@@ -4,8 +4,8 @@
  *
  * In this order: control characters go, white space becomes a space, Chinese characters stand
  * alone, letters lose their accents (canonical decomposition without marks) and become lower case,
- * punctuation stands alone. The texts of special pieces, such as [SEP], are cut out before all of
- * that. What each code point becomes is a table made by asking the library.
+ * punctuation stands alone. The texts of special pieces, such as [SEP], are extracted before all
+ * of that. What each code point becomes is a table made by asking the library.
  *
  * Threading : a character map is immutable once made; a reader has one owner.
  * Ownership : a reader borrows the text, the map and the special pieces.
