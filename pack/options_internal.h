@@ -41,6 +41,9 @@ const char *pack_manifest_option(const struct manifest *m, const char *name);
 /* The name that dataset.json gives a source: the path without folders, or "stdin". */
 void pack_source_name(char out[PACK_SOURCE_NAME_BYTES], const char *path);
 
+/* The summary of a complete dataset. */
+void pack_summary_of(struct pack_summary *out, const struct manifest *m);
+
 /* Whether few enough rows are bad for --max-bad. Returns OK or CORRUPT. */
 enum status
 pack_judge(const struct pack_options *o, const struct pack_summary *s, struct error *err);

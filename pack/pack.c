@@ -39,24 +39,27 @@ static enum status pack_rows(struct pack_plan *p, struct pack_summary *out, stru
     return s;
 }
 
-/* The dataset is there; the journal may have outlived it. */
-static enum status
-report_finished(const struct pack_plan *p, struct pack_summary *out, struct error *err) {
-    const struct manifest *m = &p->manifest;
-    const struct pack_options *o = p->opt;
-    struct pack_contents c;
+void pack_summary_of(struct pack_summary *out, const struct manifest *m) {
     for (size_t i = 0; i < m->source_count; i++) {
         out->rows += m->sources[i].rows;
     }
     out->samples = m->samples;
-    out->resumed = m->samples;
-    out->resumed_bytes = m->bytes;
     out->rejected = out->rows > m->samples ? out->rows - m->samples : 0;
     out->texts = m->texts;
     out->bytes = m->bytes;
     out->shards = (uint32_t)m->shard_count;
     out->fingerprint = m->fingerprint;
     out->is_dataset = true;
+}
+
+/* The dataset is complete; the journal may still be there. */
+static enum status
+report_finished(const struct pack_plan *p, struct pack_summary *out, struct error *err) {
+    const struct pack_options *o = p->opt;
+    struct pack_contents c;
+    pack_summary_of(out, &p->manifest);
+    out->resumed = out->samples;
+    out->resumed_bytes = out->bytes;
     out->was_finished = true;
     pack_directory_look(&c, &p->names, p->tars);
     if (!c.journal) {

@@ -4,6 +4,7 @@
 #ifndef FORMATS_BASE_CLOCK_H
 #define FORMATS_BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -12,6 +13,9 @@ extern "C" {
 
 int64_t clock_now_ns(void);        /* monotonic */
 int64_t clock_thread_cpu_ns(void); /* CPU time of the calling thread */
+
+/* Waits for a condition, for `ms` at most; may return earlier. Requires the mutex. */
+void clock_wait_ms(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t ms);
 
 #ifdef __cplusplus
 }

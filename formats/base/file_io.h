@@ -99,6 +99,22 @@ enum status file_read_all(const struct file_system *fs,
                           size_t max_bytes,
                           struct error *err);
 
+/* The size of a file. Returns OK, NOTFOUND or IO. */
+enum status
+file_size(const struct file_system *fs, uint64_t *size_bytes, const char *path, struct error *err);
+
+/* Appends the first `size_bytes` of the file at `from` to `to`, in pieces. `seen` receives every
+ * piece once it is written; anything but OK ends the copy. NULL: none. Returns OK, CORRUPT (the
+ * file is shorter), NOTFOUND, IO, NOMEM, or what `seen` returned. */
+enum status
+file_append(const struct file_system *fs,
+            struct file *to,
+            const char *from,
+            uint64_t size_bytes,
+            enum status (*seen)(void *cookie, const void *data, size_t size_bytes, struct error *),
+            void *cookie,
+            struct error *err);
+
 /* A file that is written to PATH.tmp and gets its name when it is complete. Use `fs` to write to
  * `file`. */
 struct file_draft {

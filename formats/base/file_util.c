@@ -10,9 +10,10 @@
 #include "formats/base/file_io.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { READ_PIECE_BYTES = 64 * 1024 };
+enum { READ_PIECE_BYTES = 64 * 1024, COPY_PIECE_BYTES = 1 << 20 };
 
 static enum status read_to_end(const struct file_system *fs,
                                struct file *f,
@@ -65,6 +66,48 @@ enum status file_read_all(const struct file_system *fs,
     if (s < STATUS_OK) {
         byte_buffer_fini(out);
     }
+    return s;
+}
+
+enum status
+file_size(const struct file_system *fs, uint64_t *size_bytes, const char *path, struct error *err) {
+    struct file *f = NULL;
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->size(f, size_bytes, err);
+    fs->close(f);
+    return s;
+}
+
+enum status
+file_append(const struct file_system *fs,
+            struct file *to,
+            const char *from,
+            uint64_t size_bytes,
+            enum status (*seen)(void *cookie, const void *data, size_t size_bytes, struct error *),
+            void *cookie,
+            struct error *err) {
+    struct file *f = NULL;
+    uint8_t *piece = malloc(COPY_PIECE_BYTES);
+    enum status s = piece ? fs->open(fs->context, &f, from, FILE_READ, err)
+                          : error_set(err, STATUS_NOMEM, "%s: out of memory for a copy", from);
+    for (uint64_t at = 0; s == STATUS_OK && at < size_bytes;) {
+        uint64_t left = size_bytes - at;
+        size_t got = 0;
+        s = fs->pread(f, piece, &got, left < COPY_PIECE_BYTES ? (size_t)left : COPY_PIECE_BYTES, at,
+                      err);
+        if (s == STATUS_OK && got == 0) {
+            s = error_set(err, STATUS_CORRUPT, "%s: is shorter than it was", from);
+        }
+        if (s == STATUS_OK) {
+            s = fs->write(to, piece, got, err);
+        }
+        if (s == STATUS_OK && seen) {
+            s = seen(cookie, piece, got, err);
+        }
+        at += got;
+    }
+    fs->close(f);
+    free(piece);
     return s;
 }
 

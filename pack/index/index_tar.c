@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "formats/base/clock.h"
+#include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_reader.h"
 #include "pack/index/index_tar_internal.h"
@@ -84,34 +85,22 @@ enum status index_tar_folder(char *out,
 /* ---- what is there before ---------------------------------------------------------------------
  */
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Two tars of which the indexes would have one name: the same tar twice, or a and a.tar. */
+/* Two tars whose indexes would have one name: the same tar twice, or a and a.tar. */
 static enum status check_names(const struct pack_options *o, struct error *err) {
-    enum { NAME_BYTES = SHARD_MAX_NAME_BYTES + sizeof(SHARD_INDEX_EXTENSION) };
-    char *names = calloc(o->source_count, NAME_BYTES);
-    const char **sorted = calloc(o->source_count, sizeof(*sorted));
-    enum status s = STATUS_OK;
-    if (!names || !sorted) {
-        s = error_set(err, STATUS_NOMEM, "out of memory for names");
-    }
+    char name[SHARD_MAX_NAME_BYTES + sizeof(SHARD_INDEX_EXTENSION)];
+    struct pack_map *seen = NULL; /* by hash: of 2^64, so that none are taken for one by chance */
+    enum status s = pack_map_create(&seen, err);
     for (size_t i = 0; s == STATUS_OK && i < o->source_count; i++) {
-        sorted[i] = names + i * NAME_BYTES;
-        s = shard_index_name(names + i * NAME_BYTES, NAME_BYTES, index_tar_name(o->sources[i]),
-                             err);
-    }
-    if (s == STATUS_OK) {
-        qsort(sorted, o->source_count, sizeof(*sorted), by_name);
-    }
-    for (size_t i = 1; s == STATUS_OK && i < o->source_count; i++) {
-        if (strcmp(sorted[i - 1], sorted[i]) == 0) {
-            s = error_set(err, STATUS_USAGE, "two tars would have the index %s", sorted[i]);
+        s = shard_index_name(name, sizeof(name), index_tar_name(o->sources[i]), err);
+        uint64_t hash = s == STATUS_OK ? hash64(name, strlen(name)) : 0;
+        if (s == STATUS_OK && pack_map_get(seen, hash) != PACK_MAP_NONE) {
+            s = error_set(err, STATUS_USAGE, "two tars would have the index %s", name);
+        }
+        if (s == STATUS_OK) {
+            s = pack_map_put(seen, hash, i, err);
         }
     }
-    free(sorted);
-    free(names);
+    pack_map_destroy(seen);
     return s;
 }
 
@@ -276,14 +265,9 @@ static void show_progress(struct run *r) {
 static enum status wait_for(struct run *r, size_t tar, struct error *err) {
     bool done = false;
     while (!done) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += WAIT_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
         pthread_mutex_lock(&r->mutex);
         if (!r->results[tar].done) {
-            pthread_cond_timedwait(&r->done, &r->mutex, &until);
+            clock_wait_ms(&r->done, &r->mutex, WAIT_MS);
         }
         done = r->results[tar].done;
         pthread_mutex_unlock(&r->mutex);

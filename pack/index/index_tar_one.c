@@ -2,12 +2,8 @@
  * One tar to its index. It is read once from front to back, and hashed on the way; only the bytes
  * of each row are looked at once more, in place, because readers will find a sample by these alone.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/base/hash.h"
 #include "pack/index/index_tar_internal.h"
@@ -18,7 +14,7 @@ struct reading {
     struct index_tar_worker *w;
     struct index_tar_result *out;
     const char *path;
-    int fd; /* beside the source's own */
+    struct file *file; /* beside the source's own */
     struct source *source;
     struct hasher *hasher;
     uint64_t hashed_bytes;
@@ -86,28 +82,12 @@ static void take_bytes(void *cookie, const void *data, size_t size_bytes) {
     atomic_fetch_add_explicit(&r->w->counts->bytes, size_bytes, memory_order_relaxed);
 }
 
-/* The row's bytes in the tar into w->members. */
-static enum status
-read_members(struct reading *r, const struct source_row *row, struct error *err) {
+/* `want` bytes of the tar from `offset` into w->members. */
+static enum status read_bytes(struct reading *r, size_t want, uint64_t offset, struct error *err) {
     struct byte_buffer *b = &r->w->members;
-    size_t want = (size_t)(row->end_bytes - row->offset_bytes);
     b->size_bytes = 0;
     TRY(byte_buffer_reserve(b, want, err));
-    while (b->size_bytes < want) {
-        ssize_t got = pread(r->fd, b->data + b->size_bytes, want - b->size_bytes,
-                            (off_t)(row->offset_bytes + b->size_bytes));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return error_set_errno(err, "%s: cannot read", r->path);
-        }
-        if (got == 0) {
-            return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", r->path);
-        }
-        b->size_bytes += (size_t)got;
-    }
-    return STATUS_OK;
+    return file_posix()->pread(r->file, b->data, &b->size_bytes, want, offset, err);
 }
 
 /* A good row into the index. One that readers would not find in place becomes a bad one. */
@@ -120,7 +100,11 @@ static enum status add_sample(struct reading *r, struct error *err) {
                           SHARD_MAX_FRAME_BYTES >> 20);
         return STATUS_OK;
     }
-    TRY(read_members(r, row, err));
+    size_t want = (size_t)(row->end_bytes - row->offset_bytes);
+    TRY(read_bytes(r, want, row->offset_bytes, err));
+    if (r->w->members.size_bytes < want) {
+        return error_set(err, STATUS_CORRUPT, "%s: became shorter while it was read", r->path);
+    }
     struct error why = {0};
     const struct shard_foreign_place place = {
         .offset = row->offset_bytes,
@@ -187,28 +171,17 @@ static enum status read_rows(struct reading *r, struct error *err) {
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-/* What the source had no use for, behind the archive's end. */
+/* Hashes what follows the bytes that the source has read. */
 static enum status hash_rest(struct reading *r, struct error *err) {
     enum { PIECE_BYTES = 1 << 20 };
-    struct byte_buffer *b = &r->w->members;
-    b->size_bytes = 0;
-    TRY(byte_buffer_reserve(b, PIECE_BYTES, err));
-    for (;;) {
+    const struct byte_buffer *b = &r->w->members;
+    do {
         if (r->w->stop(r->w->stop_cookie)) {
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }
-        ssize_t got = pread(r->fd, b->data, PIECE_BYTES, (off_t)r->hashed_bytes);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            return error_set_errno(err, "%s: cannot read", r->path);
-        }
-        if (got == 0) {
-            break;
-        }
-        take_bytes(r, b->data, (size_t)got);
-    }
+        TRY(read_bytes(r, PIECE_BYTES, r->hashed_bytes, err));
+        take_bytes(r, b->data, b->size_bytes);
+    } while (b->size_bytes > 0);
     r->out->file_bytes = r->hashed_bytes;
     r->out->file_hash = hasher_value(r->hasher);
     return STATUS_OK;
@@ -218,10 +191,11 @@ static enum status hash_rest(struct reading *r, struct error *err) {
 static enum status
 check_unchanged(struct reading *r, const struct stat *before, struct error *err) {
     struct stat now;
-    if (fstat(r->fd, &now) != 0) {
+    if (stat(r->path, &now) != 0) {
         return error_set_errno(err, "%s: cannot look at it", r->path);
     }
-    if (now.st_size != before->st_size || (uint64_t)now.st_size != r->out->file_bytes ||
+    if (now.st_ino != before->st_ino || now.st_size != before->st_size ||
+        (uint64_t)now.st_size != r->out->file_bytes ||
         now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
         now.st_mtim.tv_nsec != before->st_mtim.tv_nsec) {
         return error_set(err, STATUS_CORRUPT, "%s: was changed while it was read", r->path);
@@ -239,10 +213,11 @@ static enum status read_tar(struct reading *r, struct error *err) {
         .bytes = take_bytes,
         .bytes_cookie = r,
     };
-    r->fd = open(r->path, O_RDONLY | O_CLOEXEC);
-    if (r->fd < 0 || fstat(r->fd, &before) != 0) {
+    if (stat(r->path, &before) != 0) {
         return error_set_errno(err, "%s: cannot open it", r->path);
     }
+    const struct file_system *fs = file_posix();
+    TRY(fs->open(fs->context, &r->file, r->path, FILE_READ, err));
     TRY(hasher_create(&r->hasher, err));
     TRY(source_open(&r->source, r->path, &how, err));
     TRY(shard_foreign_create(&r->out->index, index_tar_name(r->path), r->w->opt->level, err));
@@ -255,13 +230,11 @@ enum status index_tar_one(struct index_tar_worker *w,
                           struct index_tar_result *out,
                           const char *path,
                           struct error *err) {
-    struct reading r = {.w = w, .out = out, .path = path, .fd = -1};
+    struct reading r = {.w = w, .out = out, .path = path};
     byte_buffer_init(&out->rejects, INDEX_TAR_MAX_REJECTS_BYTES);
     enum status s = read_tar(&r, err);
     source_close(r.source);
     hasher_destroy(r.hasher);
-    if (r.fd >= 0) {
-        close(r.fd);
-    }
+    file_posix()->close(r.file);
     return s;
 }

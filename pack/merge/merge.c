@@ -24,8 +24,6 @@
 #include "pack/run/directory_internal.h"
 #include "pack/run/rejects_internal.h"
 
-enum { COPY_BYTES = 1 << 20 };
-
 void pack_merge_options_default(struct pack_merge_options *opt) {
     *opt = (struct pack_merge_options){
         .fs = file_posix(),
@@ -148,71 +146,29 @@ static enum status prepare_directory(struct merge *m, struct error *err) {
 /* ---- files ------------------------------------------------------------------------------------
  */
 
-static enum status copy_pieces(struct merge *m,
-                               struct file *in,
-                               struct file *out,
-                               uint64_t size_bytes,
-                               const uint64_t *hash,
-                               struct error *err) {
-    struct hasher *h = NULL;
-    enum status s = hasher_create(&h, err);
-    for (uint64_t at = 0; s == STATUS_OK && at < size_bytes;) {
-        uint64_t left = size_bytes - at;
-        size_t got = 0;
-        s = m->fs->pread(in, m->piece, &got, left < COPY_BYTES ? (size_t)left : COPY_BYTES, at,
-                         err);
-        if (s == STATUS_OK && got == 0) {
-            s = error_set(err, STATUS_CORRUPT, "%s: became shorter", m->from);
-        }
-        if (s == STATUS_OK) {
-            hasher_update(h, m->piece, got);
-            s = m->fs->write(out, m->piece, got, err);
-        }
-        if (s == STATUS_OK && interrupted(m)) {
-            s = error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
-        at += got;
-        m->done.bytes += got;
-    }
-    if (s == STATUS_OK && hash && hasher_value(h) != *hash) {
-        s = error_set(err, STATUS_CORRUPT,
-                      "%s: its bytes are not those that dataset.json beside it names; ccdump "
-                      "verify says more",
-                      m->from);
-    }
-    hasher_destroy(h);
-    return s;
+/* What a copy of m->from has to observe. */
+static enum status
+watch_copy(void *cookie, const void *data, size_t size_bytes, struct error *err) {
+    struct merge *m = cookie;
+    hasher_update(m->hasher, data, size_bytes);
+    m->done.bytes += size_bytes;
+    return interrupted(m) ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
 }
 
-/* m->from to m->to. */
+/* m->from to m->to. `hash` NULL: it is not known. */
 static enum status
 copy_file(struct merge *m, uint64_t size_bytes, const uint64_t *hash, struct error *err) {
-    struct file *in = NULL;
-    struct file *out = NULL;
-    TRY(m->fs->open(m->fs->context, &in, m->from, FILE_READ, err));
-    enum status s = m->fs->open(m->fs->context, &out, m->temporary, FILE_REPLACE, err);
-    if (s == STATUS_OK) {
-        s = copy_pieces(m, in, out, size_bytes, hash, err);
-        s = s == STATUS_OK ? m->fs->sync(out, err) : s;
-        m->fs->close(out);
-        if (s == STATUS_OK) {
-            s = m->fs->rename(m->fs->context, m->temporary, m->to, err);
-        }
-        if (s != STATUS_OK) {
-            m->fs->remove(m->fs->context, m->temporary, NULL);
-        }
+    struct file_draft draft;
+    TRY(file_draft_open(&draft, m->fs, m->to, err));
+    hasher_reset(m->hasher);
+    enum status s = file_append(m->fs, draft.file, m->from, size_bytes, watch_copy, m, err);
+    if (s == STATUS_OK && hash && hasher_value(m->hasher) != *hash) {
+        s = error_set(err, STATUS_CORRUPT,
+                      "%s: its bytes are not those that dataset.json beside it records; ccdump "
+                      "verify reports more",
+                      m->from);
     }
-    m->fs->close(in);
-    return s;
-}
-
-static enum status
-size_of(uint64_t *out, const struct file_system *fs, const char *path, struct error *err) {
-    struct file *f = NULL;
-    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status s = fs->size(f, out, err);
-    fs->close(f);
-    return s;
+    return file_draft_close(&draft, s, err);
 }
 
 /* A second name for the part's file at m->from, or else a copy of it. What is there already is
@@ -225,10 +181,6 @@ static enum status take_file(struct merge *m,
     struct error why = {0};
     bool exists = false;
     TRY(path_join(m->to, sizeof(m->to), m->opt->directory, name, err));
-    int n = snprintf(m->temporary, sizeof(m->temporary), "%s.tmp", m->to);
-    if (n < 0 || (size_t)n >= sizeof(m->temporary)) {
-        return error_set(err, STATUS_LIMIT, "%s: the path is too long", m->to);
-    }
     TRY(m->fs->exists(m->fs->context, m->to, &exists, err));
     if (exists) {
         return STATUS_OK;
@@ -257,7 +209,7 @@ static enum status take_index(struct merge *m,
     if (!exists) {
         return STATUS_OK; /* the shard has its own */
     }
-    TRY(size_of(&size_bytes, m->fs, m->from, err));
+    TRY(file_size(m->fs, &size_bytes, m->from, err));
     TRY(shard_index_name(index, sizeof(index), name, err));
     return take_file(m, index, size_bytes, NULL, err);
 }
@@ -271,7 +223,7 @@ static enum status take_shard(struct merge *m,
     TRY(shard_file_name(summary.name, sizeof(summary.name), PACK_SHARD_NAME,
                         (uint32_t)m->manifest.shard_count, part->manifest.container, err));
     TRY(path_join(m->from, sizeof(m->from), part->directory, shard->name, err));
-    TRY(size_of(&size_bytes, m->fs, m->from, err));
+    TRY(file_size(m->fs, &size_bytes, m->from, err));
     if (size_bytes != shard->size_bytes) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: has %" PRIu64 " bytes, dataset.json beside it says %" PRIu64, m->from,
@@ -299,35 +251,27 @@ static enum status take_shards(struct merge *m, struct error *err) {
     return m->fs->sync_directory(m->fs->context, m->opt->directory, err);
 }
 
-/* The lists of rejects one behind the other, in the order of the rows. */
+/* Appends the list of rejects of a part. */
+static enum status append_rejects(struct merge *m,
+                                  struct file *out,
+                                  const struct merge_part *part,
+                                  struct error *err) {
+    uint64_t size_bytes = 0;
+    TRY(path_join(m->from, sizeof(m->from), part->directory, PACK_REJECTS_NAME, err));
+    TRY(file_size(m->fs, &size_bytes, m->from, err));
+    return file_append(m->fs, out, m->from, size_bytes, watch_copy, m, err);
+}
+
+/* The parts' lists of rejects one after the other, in the order of the rows. */
 static enum status take_rejects(struct merge *m, struct error *err) {
-    char to[PATH_MAX_BYTES];
-    char temporary[PATH_MAX_BYTES];
-    struct file *out = NULL;
-    TRY(path_join(to, sizeof(to), m->opt->directory, PACK_REJECTS_NAME, err));
-    TRY(path_join(temporary, sizeof(temporary), m->opt->directory, PACK_REJECTS_TEMPORARY, err));
-    TRY(m->fs->open(m->fs->context, &out, temporary, FILE_REPLACE, err));
+    struct file_draft draft;
+    TRY(path_join(m->to, sizeof(m->to), m->opt->directory, PACK_REJECTS_NAME, err));
+    TRY(file_draft_open(&draft, m->fs, m->to, err));
     enum status s = STATUS_OK;
     for (size_t i = 0; s == STATUS_OK && i < m->opt->part_count; i++) {
-        uint64_t size_bytes = 0;
-        struct file *in = NULL;
-        s = path_join(m->from, sizeof(m->from), m->parts[i].directory, PACK_REJECTS_NAME, err);
-        if (s == STATUS_OK) {
-            s = size_of(&size_bytes, m->fs, m->from, err);
-        }
-        if (s == STATUS_OK) {
-            s = m->fs->open(m->fs->context, &in, m->from, FILE_READ, err);
-        }
-        if (s == STATUS_OK) {
-            s = copy_pieces(m, in, out, size_bytes, NULL, err);
-        }
-        m->fs->close(in);
+        s = append_rejects(m, draft.file, &m->parts[i], err);
     }
-    if (s == STATUS_OK) {
-        s = m->fs->sync(out, err);
-    }
-    m->fs->close(out);
-    return s == STATUS_OK ? m->fs->rename(m->fs->context, temporary, to, err) : s;
+    return file_draft_close(&draft, s, err);
 }
 
 /* ---- the manifest -----------------------------------------------------------------------------
@@ -372,19 +316,6 @@ static enum status write_manifest(struct merge *m, struct error *err) {
     return manifest_write(&m->manifest, m->fs, directory, err);
 }
 
-static void summarise(struct pack_summary *out, const struct manifest *m) {
-    for (size_t i = 0; i < m->source_count; i++) {
-        out->rows += m->sources[i].rows;
-    }
-    out->samples = m->samples;
-    out->rejected = out->rows - m->samples;
-    out->texts = m->texts;
-    out->bytes = m->bytes;
-    out->shards = (uint32_t)m->shard_count;
-    out->fingerprint = m->fingerprint;
-    out->is_dataset = true;
-}
-
 static enum status run(struct merge *m, struct pack_summary *out, struct error *err) {
     TRY(merge_read_parts(m, err));
     TRY(make_head(m, err));
@@ -392,10 +323,7 @@ static enum status run(struct merge *m, struct pack_summary *out, struct error *
     if (m->finished) {
         TRY(manifest_read(&m->manifest, m->fs, m->opt->directory, err));
     } else {
-        m->piece = malloc(COPY_BYTES);
-        if (!m->piece) {
-            return error_set(err, STATUS_NOMEM, "out of memory for copies");
-        }
+        TRY(hasher_create(&m->hasher, err));
         TRY(manifest_init(&m->manifest, m->parts[0].manifest.container, m->opt->created_by, err));
         TRY(prepare_directory(m, err));
         TRY(take_shards(m, err));
@@ -405,7 +333,7 @@ static enum status run(struct merge *m, struct pack_summary *out, struct error *
     }
     TRY(pack_remove(m->fs, m->opt->directory, PACK_JOURNAL_NAME, err));
     TRY(m->fs->sync_directory(m->fs->context, m->opt->directory, err));
-    summarise(out, &m->manifest);
+    pack_summary_of(out, &m->manifest);
     return STATUS_OK;
 }
 
@@ -428,7 +356,7 @@ pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struc
         manifest_fini(&m->parts[i].manifest);
     }
     free(m->parts);
-    free(m->piece);
+    hasher_destroy(m->hasher);
     manifest_fini(&m->manifest);
     byte_buffer_fini(&m->names);
     json_writer_fini(&m->head);

@@ -27,10 +27,9 @@ struct merge {
     bool finished;            /* only the journal is left to be removed */
     bool goes_on;
     struct json_writer head;
-    uint8_t *piece;            /* COPY_BYTES */
-    char from[PATH_MAX_BYTES]; /* what is copied, under which name, and until it is whole */
+    struct hasher *hasher;     /* of the file that is copied */
+    char from[PATH_MAX_BYTES]; /* and from where to where */
     char to[PATH_MAX_BYTES];
-    char temporary[PATH_MAX_BYTES];
 };
 
 /* Reads the parts' manifests into m->parts, by number, and makes sure that they are all of one run.

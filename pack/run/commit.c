@@ -195,7 +195,18 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
 /* ---- shards -----------------------------------------------------------------------------------
  */
 
-/* Takes what the finisher has made. */
+/* A shard has its name: into the manifest and the summary. */
+static enum status
+count_shard(struct pack_commit *c, const struct shard_summary *shard, struct error *err) {
+    TRY(manifest_add_shard(&c->plan->manifest, shard, err));
+    c->summary->shards++;
+    c->finished_bytes += shard->size_bytes;
+    c->finished_samples += shard->sample_count;
+    c->summary->bytes = c->finished_bytes;
+    return STATUS_OK;
+}
+
+/* Takes the shard that the finisher has made, if there is one. */
 static enum status take_finished(struct pack_commit *c, struct error *err) {
     struct shard_summary shard;
     enum status s = pack_finisher_take(&c->finisher, &shard, err);
@@ -203,13 +214,8 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
         return STATUS_OK;
     }
     TRY(s);
-    TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
-    c->summary->shards++;
     c->pending_bytes = 0;
-    c->finished_bytes += shard.size_bytes;
-    c->finished_samples += shard.sample_count;
-    c->summary->bytes = c->finished_bytes;
-    return STATUS_OK;
+    return count_shard(c, &shard, err);
 }
 
 /* Gives the shard away to be finished. The journal's line speaks of the point before the row that
@@ -247,12 +253,7 @@ static enum status finish_all(struct pack_commit *c, bool partial, struct error 
     /* Cut short: no line speaks of it, and a run that goes on makes it anew. */
     c->summary->has_journal = true;
     TRY(shard_writer_finish(c->writer, &shard, err));
-    TRY(manifest_add_shard(&c->plan->manifest, &shard, err));
-    c->summary->shards++;
-    c->finished_bytes += shard.size_bytes;
-    c->finished_samples += shard.sample_count;
-    c->summary->bytes = c->finished_bytes;
-    return STATUS_OK;
+    return count_shard(c, &shard, err);
 }
 
 static bool takes(const struct pack_commit *c, const struct shard_frame *f) {

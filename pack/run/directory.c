@@ -76,9 +76,7 @@ void pack_directory_look(struct pack_contents *out, const struct byte_buffer *na
             out->shards = true;
         } else if (strcmp(n, PACK_REJECTS_NAME) == 0) {
             out->rejects = true;
-        } else if (temporary && is_own_name(n, tars)) {
-            out->leftovers = true;
-        } else {
+        } else if (!temporary || !is_own_name(n, tars)) {
             out->foreign = out->foreign ? out->foreign : n;
         }
         if (!tars && !temporary && pack_shard_number(&number, n, true) &&

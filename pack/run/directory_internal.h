@@ -13,7 +13,6 @@
 struct pack_contents {
     bool dataset, journal, shards;
     bool rejects;        /* the list under its final name */
-    bool leftovers;      /* temporary files of a run that was killed early */
     const char *foreign; /* a file that is not the packer's; NULL: none */
     const char *tar;     /* one of them that has the name of a shard; NULL: none */
 };
@@ -54,12 +53,5 @@ enum status pack_remove(const struct file_system *fs,
                         const char *directory,
                         const char *name,
                         struct error *err);
-
-/* The size of DIRECTORY/NAME. */
-enum status pack_file_size(uint64_t *size_bytes,
-                           const struct file_system *fs,
-                           const char *directory,
-                           const char *name,
-                           struct error *err);
 
 #endif

@@ -207,17 +207,12 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
 
 /* That the shards of the journal are there with their sizes. */
 static enum status check_shards(const struct pack_plan *p, struct error *err) {
-    const struct file_system *fs = p->opt->fs;
     for (size_t i = p->old_shards; i < p->manifest.shard_count; i++) {
         const struct shard_summary *shard = &p->manifest.shards[i];
         char path[PATH_MAX_BYTES];
-        struct file *f = NULL;
         uint64_t size_bytes = 0;
         TRY(path_join(path, sizeof(path), p->opt->directory, shard->name, err));
-        TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-        enum status s = fs->size(f, &size_bytes, err);
-        fs->close(f);
-        TRY(s);
+        TRY(file_size(p->opt->fs, &size_bytes, path, err));
         if (size_bytes != shard->size_bytes) {
             return error_set(err, STATUS_CORRUPT,
                              "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
@@ -296,17 +291,10 @@ static enum status take_old(struct pack_plan *p, struct manifest *old, struct er
 static enum status measure_rejects(struct pack_plan *p, struct error *err) {
     char path[PATH_MAX_BYTES];
     const struct file_system *fs = p->opt->fs;
-    struct file *f = NULL;
     bool exists = false;
     TRY(path_join(path, sizeof(path), p->opt->directory, PACK_REJECTS_NAME, err));
     TRY(fs->exists(fs->context, path, &exists, err));
-    if (!exists) {
-        return STATUS_OK;
-    }
-    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-    enum status s = fs->size(f, &p->point.rejects_bytes, err);
-    fs->close(f);
-    return s;
+    return exists ? file_size(fs, &p->point.rejects_bytes, path, err) : STATUS_OK;
 }
 
 static enum status check_appendable(const struct pack_plan *p,

@@ -8,52 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COPY_BYTES = 256 << 10 };
-
-static enum status copy_bytes(const struct file_system *fs,
-                              struct file *from,
-                              struct file *to,
-                              uint64_t size_bytes,
-                              struct error *err) {
-    uint8_t *piece = malloc(COPY_BYTES);
-    if (!piece) {
-        return error_set(err, STATUS_NOMEM, "out of memory for a copy");
-    }
-    enum status s = STATUS_OK;
-    for (uint64_t at = 0; s == STATUS_OK && at < size_bytes;) {
-        size_t want = size_bytes - at < COPY_BYTES ? (size_t)(size_bytes - at) : COPY_BYTES;
-        size_t got = 0;
-        s = fs->pread(from, piece, &got, want, at, err);
-        if (s == STATUS_OK && got == 0) {
-            s = error_set(err, STATUS_CORRUPT, "%s is shorter than it was", PACK_REJECTS_NAME);
-        }
-        if (s == STATUS_OK) {
-            s = fs->write(to, piece, got, err);
-        }
-        at += got;
-    }
-    free(piece);
-    return s;
-}
-
-static enum status copy_file(const struct file_system *fs,
+/* A copy of the first bytes of the published list becomes the temporary one. */
+static enum status copy_list(const struct file_system *fs,
                              const char *from,
                              const char *to,
                              uint64_t size_bytes,
                              struct error *err) {
-    struct file *in = NULL;
-    struct file *out = NULL;
-    TRY(fs->open(fs->context, &in, from, FILE_READ, err));
-    enum status s = fs->open(fs->context, &out, to, FILE_REPLACE, err);
-    if (s == STATUS_OK) {
-        s = copy_bytes(fs, in, out, size_bytes, err);
-    }
-    if (s == STATUS_OK) {
-        s = fs->sync(out, err);
-    }
-    fs->close(out);
-    fs->close(in);
-    return s;
+    struct file_draft draft;
+    TRY(file_draft_open(&draft, fs, to, err));
+    return file_draft_close(&draft, file_append(fs, draft.file, from, size_bytes, NULL, NULL, err),
+                            err);
 }
 
 enum status pack_rejects_open(struct pack_rejects *r,
@@ -75,10 +39,7 @@ enum status pack_rejects_open(struct pack_rejects *r,
     TRY(fs->exists(fs->context, temporary, &begun, err));
     if (!begun && size_bytes > 0) {
         if (keep) { /* the dataset there is still the old one */
-            char copy[PATH_MAX_BYTES];
-            TRY(path_join(copy, sizeof(copy), directory, PACK_REJECTS_COPY, err));
-            TRY(copy_file(fs, path, copy, size_bytes, err));
-            TRY(fs->rename(fs->context, copy, temporary, err));
+            TRY(copy_list(fs, path, temporary, size_bytes, err));
         } else {
             TRY(fs->rename(fs->context, path, temporary, err));
         }

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
+#include "formats/base/clock.h"
 #include "pack/run/worker_internal.h"
 
 enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
@@ -354,13 +354,8 @@ static uint64_t wait_for_built(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
     uint64_t count = count_built(r);
     while (count == 0 && !interrupted(r) && !(r->reader_done && r->committed == r->read)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += (long)WAIT_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
         r->wanted = r->committed + (r->starved > 0 ? 1 : r->slot_count / 4);
-        pthread_cond_timedwait(&r->built, &r->mutex, &until);
+        clock_wait_ms(&r->built, &r->mutex, WAIT_MS);
         r->wanted = 0;
         count = count_built(r);
     }

@@ -265,16 +265,11 @@ static enum status find_names(struct source_cifar *c, struct error *err) {
 
 /* The bytes of all files, for progress. */
 static enum status measure(struct source_cifar *c, struct error *err) {
-    const struct file_system *fs = file_posix();
     char path[PATH_MAX_BYTES];
     c->base.size_bytes = c->blocks.size_bytes;
     for (unsigned i = 2; c->whole_folder && file_in(path, c->folder, i); i++) {
-        struct file *f = NULL;
         uint64_t size_bytes = 0;
-        TRY(fs->open(fs->context, &f, path, FILE_READ, err));
-        enum status s = fs->size(f, &size_bytes, err);
-        fs->close(f);
-        TRY(s);
+        TRY(file_size(file_posix(), &size_bytes, path, err));
         c->base.size_bytes += size_bytes;
     }
     return STATUS_OK;

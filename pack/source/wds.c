@@ -142,51 +142,38 @@ static enum status take_text(struct source_wds *w,
     return STATUS_OK;
 }
 
-/* Moves the caption at `from` to the place `to` before it. */
-static enum status move_caption(struct source_wds *w,
-                                struct source_row *row,
-                                uint32_t from,
-                                uint32_t to,
-                                struct error *err) {
-    size_t at[2] = {0, 0};
-    uint32_t size = row->caption_size_bytes[from];
-    for (uint32_t k = 0; k < from; k++) {
-        at[0] += k < to ? row->caption_size_bytes[k] : 0;
-        at[1] += row->caption_size_bytes[k];
-    }
-    w->text.size_bytes = 0;
-    TRY(byte_buffer_append(&w->text, row->text.data + at[1], size, err));
-    memmove(row->text.data + at[0] + size, row->text.data + at[0], at[1] - at[0]);
-    memcpy(row->text.data + at[0], w->text.data, size);
-    memmove(row->caption_size_bytes + to + 1, row->caption_size_bytes + to,
-            (from - to) * sizeof(row->caption_size_bytes[0]));
-    row->caption_size_bytes[to] = size;
-    return STATUS_OK;
+static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
+    struct byte_buffer c = *a;
+    *a = *b;
+    *b = c;
 }
 
 /* Captions by their numbers, in whatever order the members came: a sorted tar has STEM.1.txt before
- * STEM.txt. */
+ * STEM.txt. Without STEM.txt the others are no captions. */
 static enum status order_captions(struct source_wds *w,
                                   struct source_row *row,
-                                  struct row_parts *parts,
+                                  const struct row_parts *parts,
                                   struct error *err) {
-    uint32_t *numbers = parts->caption_numbers;
-    if (!parts->text && w->caption_member[0] == '\0') {
-        row->caption_count = 0;
-        row->text.size_bytes = 0;
-    }
-    for (uint32_t from = 1; from < row->caption_count; from++) {
-        uint32_t to = from;
-        while (to > 0 && numbers[to - 1] > numbers[from]) {
-            to--;
+    uint32_t sizes[SOURCE_MAX_CAPTIONS];
+    uint32_t count = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
+    uint32_t number = 0; /* of the caption that comes next, at least */
+    w->text.size_bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t at = 0, next_at = 0;
+        uint32_t next = UINT32_MAX;
+        for (uint32_t k = 0; k < count; at += row->caption_size_bytes[k++]) {
+            if (parts->caption_numbers[k] >= number && parts->caption_numbers[k] < next) {
+                next = parts->caption_numbers[k];
+                next_at = at;
+                sizes[i] = row->caption_size_bytes[k];
+            }
         }
-        if (to < from) {
-            uint32_t number = numbers[from];
-            TRY(move_caption(w, row, from, to, err));
-            memmove(numbers + to + 1, numbers + to, (from - to) * sizeof(*numbers));
-            numbers[to] = number;
-        }
+        TRY(byte_buffer_append(&w->text, row->text.data + next_at, sizes[i], err));
+        number = next + 1;
     }
+    swap_buffers(&w->text, &row->text);
+    memcpy(row->caption_size_bytes, sizes, count * sizeof(sizes[0]));
+    row->caption_count = count;
     return STATUS_OK;
 }
 
@@ -240,12 +227,6 @@ look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err)
     }
     *real = *fits && image_format_of(w->member.data, w->member.size_bytes) != IMAGE_FORMAT_UNKNOWN;
     return STATUS_OK;
-}
-
-static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
-    struct byte_buffer c = *a;
-    *a = *b;
-    *b = c;
 }
 
 /* The first member that is a picture by content wins; one that is so by its name alone stays until

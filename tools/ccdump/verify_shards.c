@@ -13,16 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/verify.h"
 
-enum { MAX_THREADS = 1024, SLOT_FULL_BYTES = 256 << 10, WAKE_NS = 100 * 1000 * 1000 };
+enum { MAX_THREADS = 1024, SLOT_FULL_BYTES = 256 << 10, WAIT_MS = 100 };
 
 struct slot {
     struct byte_buffer lines;
@@ -189,15 +189,6 @@ static void *run(void *cookie) {
 /* ---- the main thread --------------------------------------------------------------------------
  */
 
-static void wait_a_little(struct pool *p) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += WAKE_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&p->changed, &p->lock, &until);
-}
-
 /* Until all workers have ended. */
 static void watch(struct pool *p, uint64_t total_bytes) {
     struct error why = {0};
@@ -207,7 +198,7 @@ static void watch(struct pool *p, uint64_t total_bytes) {
             error_set(&why, STATUS_INTERRUPTED, "interrupted in %s", p->path);
             fail(p, STATUS_INTERRUPTED, &why);
         }
-        wait_a_little(p);
+        clock_wait_ms(&p->changed, &p->lock, WAIT_MS);
         cli_progress_update(&p->progress, p->done_bytes >> 20, total_bytes >> 20, p->done_bytes,
                             NULL);
     }

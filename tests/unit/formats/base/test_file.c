@@ -381,3 +381,47 @@ TEST(every_call_that_only_looks_can_fail) {
     }
     file_memory_destroy(fs);
 }
+
+static enum status
+count_bytes(void *cookie, const void *data, size_t size_bytes, struct error *err) {
+    uint64_t *left = cookie;
+    (void)data;
+    if (size_bytes > *left) {
+        return error_set(err, STATUS_INTERRUPTED, "enough");
+    }
+    *left -= size_bytes;
+    return STATUS_OK;
+}
+
+TEST(append_copies_the_first_bytes_of_a_file) {
+    enum { FILE_BYTES = (1 << 20) + 5 };
+    const struct file_system *fs = file_posix();
+    struct error err = {0};
+    struct byte_buffer text = {0};
+    struct file *to = NULL;
+    char from[300];
+    uint64_t left = FILE_BYTES;
+    uint64_t size = 0;
+    uint8_t *data = malloc(FILE_BYTES);
+    assert_non_null(data);
+    for (size_t i = 0; i < FILE_BYTES; i++) {
+        data[i] = (uint8_t)(i * 7 + (i >> 9));
+    }
+    snprintf(from, sizeof(from), "%s", test_temp_path("from"));
+    test_write_file(from, data, FILE_BYTES);
+    assert_ok(file_size(fs, &size, from, &err), err);
+    assert_int_equal(size, FILE_BYTES);
+    assert_ok(fs->open(fs->context, &to, test_temp_path("to"), FILE_REPLACE, &err), err);
+    assert_ok(file_append(fs, to, from, 3, NULL, NULL, &err), err);
+    assert_ok(file_append(fs, to, from, FILE_BYTES, count_bytes, &left, &err), err);
+    assert_int_equal(left, 0);
+    assert_status(file_append(fs, to, from, 1, count_bytes, &left, &err), STATUS_INTERRUPTED, err);
+    assert_status(file_append(fs, to, from, FILE_BYTES + 1, NULL, NULL, &err), STATUS_CORRUPT, err);
+    fs->close(to);
+    assert_ok(file_read_all(fs, &text, test_temp_path("to"), 8 << 20, &err), err);
+    assert_true(text.size_bytes >= 3 + FILE_BYTES);
+    assert_memory_equal(text.data, data, 3);
+    assert_memory_equal(text.data + 3, data, FILE_BYTES);
+    byte_buffer_fini(&text);
+    free(data);
+}
