@@ -34,10 +34,25 @@ enum status ccpack_write_cache(struct ccpack_cache_result *out,
                                bool quiet,
                                struct error *err);
 
-/* Prints what a run or a merge made: as text on stderr, as JSON on stdout. The second returns as
- * cli_put_json. */
-void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds);
-enum status
-ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err);
+/* A command that packs, indexes or merges: signals, the line of progress, the time it takes. */
+struct ccpack_run {
+    struct cli_progress progress;
+    int64_t started_ns;
+};
+
+void ccpack_begin(struct ccpack_run *r, const char *what, bool quiet);
+
+/* For struct pack_options, whose cookie is the run. */
+void ccpack_show_progress(void *run, const struct pack_progress *p);
+
+/* After a `status` of OK prints the summary: on stderr unless quiet, and with `json` on stdout.
+ * Returns `status`, or a failure to print. */
+enum status ccpack_end(struct ccpack_run *r,
+                       enum status status,
+                       const struct pack_summary *s,
+                       const char *directory,
+                       bool quiet,
+                       bool json,
+                       struct error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "formats/base/clock.h"
 #include "tools/ccpack/ccpack_internal.h"
 
 uint32_t ccpack_jobs(uint64_t asked) {
@@ -32,7 +33,7 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
     }
 }
 
-void ccpack_print_summary(const struct pack_summary *s, const char *directory, double seconds) {
+static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
     char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
     char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
     fprintf(stderr,
@@ -69,8 +70,8 @@ void ccpack_print_summary(const struct pack_summary *s, const char *directory, d
     }
 }
 
-enum status
-ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
+static enum status
+print_summary_json(const struct pack_summary *s, double seconds, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
     json_u64(&w, "samples", s->samples);
@@ -85,4 +86,39 @@ ccpack_print_summary_json(const struct pack_summary *s, double seconds, struct e
     json_bool(&w, "was_finished", s->was_finished);
     json_double(&w, "seconds", seconds);
     return cli_end_json(&w, err);
+}
+
+void ccpack_begin(struct ccpack_run *r, const char *what, bool quiet) {
+    cli_signals_install();
+    cli_progress_init(&r->progress, what, quiet);
+    r->started_ns = clock_now_ns();
+}
+
+/* A total that is not known is estimated from the share of the sources' bytes. */
+void ccpack_show_progress(void *run, const struct pack_progress *p) {
+    char extra[64] = "";
+    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
+    struct cli_progress *progress = &((struct ccpack_run *)run)->progress;
+    progress->begun = p->resumed;
+    int n = p->done >= 0 ? snprintf(extra, sizeof(extra), "%.0f %%", 100 * p->done) : 0;
+    if (p->rejected > 0) {
+        snprintf(extra + n, sizeof(extra) - (size_t)n, "%s%" PRIu64 " rejected", n > 0 ? "  " : "",
+                 p->rejected);
+    }
+    cli_progress_update(progress, p->samples, total, p->bytes, extra);
+}
+
+enum status ccpack_end(struct ccpack_run *r,
+                       enum status status,
+                       const struct pack_summary *s,
+                       const char *directory,
+                       bool quiet,
+                       bool json,
+                       struct error *err) {
+    double seconds = (double)(clock_now_ns() - r->started_ns) / 1e9;
+    cli_progress_clear(&r->progress);
+    if (status == STATUS_OK && !quiet) {
+        print_summary(s, directory, seconds);
+    }
+    return status == STATUS_OK && json ? print_summary_json(s, seconds, err) : status;
 }

@@ -1,9 +1,6 @@
 /*
  * ccpack index: makes a dataset of tars in place.
  */
-#include <stdio.h>
-
-#include "formats/base/clock.h"
 #include "pack/index/index_tar.h"
 #include "tools/ccpack/ccpack_internal.h"
 
@@ -63,17 +60,6 @@ static const struct cli_program index_program = {
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
 
-static void show_progress(void *cookie, const struct pack_progress *p) {
-    char extra[64];
-    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
-    int n = snprintf(extra, sizeof(extra), "%.0f %%", 100 * (p->done > 0 ? p->done : 0));
-    if (p->rejected > 0) {
-        snprintf(extra + n, sizeof(extra) - (size_t)n, "  %llu rejected",
-                 (unsigned long long)p->rejected);
-    }
-    cli_progress_update(cookie, p->samples, total, p->bytes, extra);
-}
-
 static enum status to_options(struct pack_options *out,
                               char folder[PATH_MAX_BYTES],
                               const struct index_cli *o,
@@ -89,7 +75,7 @@ static enum status to_options(struct pack_options *out,
     out->jobs = ccpack_jobs(o->jobs);
     out->overwrite = o->overwrite;
     out->interrupted = cli_interrupted_callback;
-    out->progress = show_progress;
+    out->progress = ccpack_show_progress;
     TRY(pack_parse_max_bad(&out->max_bad, o->max_bad, err));
     return index_tar_folder(folder, PATH_MAX_BYTES, a->items, a->count, err);
 }
@@ -99,19 +85,12 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     char folder[PATH_MAX_BYTES];
     struct pack_options opt;
     struct pack_summary summary;
-    struct cli_progress progress;
+    struct ccpack_run r;
     TRY(to_options(&opt, folder, o, a, err));
-    cli_signals_install();
-    cli_progress_init(&progress, "samples", o->quiet);
-    opt.cookie = &progress;
-    int64_t started_ns = clock_now_ns();
+    ccpack_begin(&r, "samples", o->quiet);
+    opt.cookie = &r;
     enum status s = index_tar_run(&opt, &summary, err);
-    double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
-    cli_progress_clear(&progress);
-    if (s == STATUS_OK && !o->quiet) {
-        ccpack_print_summary(&summary, folder, seconds);
-    }
-    return s == STATUS_OK && o->json ? ccpack_print_summary_json(&summary, seconds, err) : s;
+    return ccpack_end(&r, s, &summary, folder, o->quiet, o->json, err);
 }
 
 int ccpack_index_main(int argc, char **argv) {

@@ -1,9 +1,6 @@
 /*
  * ccpack merge: joins the parts of a run into one dataset.
  */
-#include <stdio.h>
-
-#include "formats/base/clock.h"
 #include "pack/merge/merge.h"
 #include "tools/ccpack/ccpack_internal.h"
 
@@ -45,16 +42,16 @@ static const struct cli_program merge_program = {
 };
 
 static void show_progress(void *cookie, const struct pack_merge_progress *p) {
-    cli_progress_update(cookie, p->shards, p->total_shards, p->bytes, NULL);
+    struct ccpack_run *r = cookie;
+    cli_progress_update(&r->progress, p->shards, p->total_shards, p->bytes, NULL);
 }
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct merge_cli *o = options;
     struct pack_merge_options opt;
     struct pack_summary summary = {0};
-    struct cli_progress progress;
-    cli_signals_install();
-    cli_progress_init(&progress, "shards", o->quiet);
+    struct ccpack_run r;
+    ccpack_begin(&r, "shards", o->quiet);
     pack_merge_options_default(&opt);
     opt.directory = o->out;
     opt.parts = a->items;
@@ -62,19 +59,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     opt.overwrite = o->overwrite;
     opt.interrupted = cli_interrupted_callback;
     opt.progress = show_progress;
-    opt.cookie = &progress;
-    int64_t started_ns = clock_now_ns();
+    opt.cookie = &r;
     enum status s = pack_merge(&opt, &summary, err);
-    double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
-    cli_progress_clear(&progress);
-    if (s == STATUS_INTERRUPTED) {
-        return error_set(err, s, "interrupted: %s is not a dataset yet; run it again to resume",
-                         o->out);
-    }
-    if (s == STATUS_OK && !o->quiet) {
-        ccpack_print_summary(&summary, o->out, seconds);
-    }
-    return s == STATUS_OK && o->json ? ccpack_print_summary_json(&summary, seconds, err) : s;
+    s = ccpack_end(&r, s, &summary, o->out, o->quiet, o->json, err);
+    return s != STATUS_INTERRUPTED
+               ? s
+               : error_set(err, s, "interrupted: %s is not a dataset yet; run it again to resume",
+                           o->out);
 }
 
 int ccpack_merge_main(int argc, char **argv) {

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/clock.h"
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
 
@@ -172,29 +171,10 @@ static const struct cli_program pack_program = {
             "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
             "once the run has ended.",
             NULL},
-    .options = pack_rows,
-    .option_count = CLI_COUNT(pack_rows),
+    CLI_OPTIONS(pack_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
-
-/* A total that is not known is what the sources' bytes so far promise. */
-static void show_progress(void *cookie, const struct pack_progress *p) {
-    char extra[64];
-    uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
-    struct cli_progress *progress = cookie;
-    progress->begun = p->resumed;
-    int n = 0;
-    extra[0] = '\0';
-    if (p->done >= 0) {
-        n = snprintf(extra, sizeof(extra), "%.0f %%", 100 * p->done);
-    }
-    if (p->rejected > 0) {
-        snprintf(extra + n, sizeof(extra) - (size_t)n, "%s%" PRIu64 " rejected", n > 0 ? "  " : "",
-                 p->rejected);
-    }
-    cli_progress_update(progress, p->samples, total, p->bytes, extra);
-}
 
 static void to_source_options(struct pack_options *out, const struct pack_cli *o) {
     out->kind = (enum source_kind)o->from;
@@ -232,7 +212,7 @@ static enum status to_options(struct pack_options *out,
     out->resume = o->resume;
     out->on_bad = (enum pack_on_bad)o->on_bad;
     out->interrupted = cli_interrupted_callback;
-    out->progress = show_progress;
+    out->progress = ccpack_show_progress;
     if (o->part) {
         TRY(pack_parse_part(&out->part, o->part, err));
     }
@@ -277,22 +257,13 @@ int ccpack_pack_main(int argc, char **argv) {
     }
     struct pack_options opt;
     struct pack_summary summary = {0};
-    struct cli_progress progress;
+    struct ccpack_run r;
     s = to_options(&opt, &o, &a, &err);
     if (s == STATUS_OK) {
-        cli_signals_install();
-        cli_progress_init(&progress, "samples", o.quiet);
-        opt.cookie = &progress;
-        int64_t started_ns = clock_now_ns();
+        ccpack_begin(&r, "samples", o.quiet);
+        opt.cookie = &r;
         s = pack_run(&opt, &summary, &err);
-        double seconds = (double)(clock_now_ns() - started_ns) / 1e9;
-        cli_progress_clear(&progress);
-        if (s == STATUS_OK && !o.quiet) {
-            ccpack_print_summary(&summary, o.out, seconds);
-        }
-        if (s == STATUS_OK && o.json) {
-            s = ccpack_print_summary_json(&summary, seconds, &err);
-        }
+        s = ccpack_end(&r, s, &summary, o.out, o.quiet, o.json, &err);
     }
     cli_arguments_fini(&a);
     int code = cli_exit(&pack_program, s, &err);
