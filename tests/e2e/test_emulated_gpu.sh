@@ -59,11 +59,11 @@ has out.txt '"name":"loss"'
 has out.txt '"idle_fraction":0'
 
 # Where nothing can be recorded, steps run op by op, with one line that says so.
-CCSTREAM_EMULATED_FAULT=capture CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda \
-    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 8 --batch 4 \
-    --vocab 100 --machine off --steps 1 --json
+CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
+    --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch 2 \
+    --vocab 10 --machine off --steps 1 --json
 has err.txt "steps run op by op: "
-[ "$(grep -c "op by op" err.txt)" = 1 ] || fail "told more than once: $(cat err.txt)"
+[ "$(grep -c "op by op" err.txt)" = 1 ] || fail "logged more than once: $(cat err.txt)"
 has out.txt '"cuda_graph":"off"'
 
 train now views --task simclr --loss simclr --cuda-graph off --micro-batch 3
