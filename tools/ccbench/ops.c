@@ -1,5 +1,5 @@
 /*
- * ccbench ops: every operator at the shapes of training, beside what this machine does at best: a
+ * ccbench ops: every operator at the shapes of training, compared with the machine's best rates: a
  * large matrix product and a copy, measured in the same run.
  */
 #include <inttypes.h>
@@ -38,29 +38,30 @@ enum { SIZES_AUTO, SIZES_SMALL, SIZES_LARGE };
 
 static const struct cli_option rows[] = {
     {"device", 0, CLI_STRING, CLI_FIELD(struct options, device), .default_text = "cpu",
-     .metavar = "NAME", .help = "cpu, cpu-ref, or another that this build has"},
+     .metavar = "NAME", .help = "cpu, cpu-ref, or another device of this build"},
     {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
-     .default_text = "0", .metavar = "N", .help = "threads; 0: all that the process may use"},
+     .default_text = "0", .metavar = "N", .help = "threads; 0: all CPUs of the process"},
     {"type", 0, CLI_ENUM, CLI_FIELD(struct options, type), .default_text = "f32",
-     .choices = type_names, .metavar = "TYPE", .help = "what activations are"},
+     .choices = type_names, .metavar = "TYPE", .help = "type of activations"},
     {"only", 0, CLI_STRING, CLI_FIELD(struct options, only), .metavar = "OP",
-     .help = "ops whose name begins so"},
+     .help = "only ops whose name begins with this"},
     {"sizes", 0, CLI_ENUM, CLI_FIELD(struct options, sizes), .default_text = "auto",
      .choices = size_names, .metavar = "SET",
-     .help = "small: shapes that a processor trains at; large: those of ResNet-50 and DistilBERT "
-             "at 224 px and 32 tokens, far beyond a GPU's cache; auto: small on cpu and cpu-ref"},
+     .help =
+         "small: shapes for training on a CPU; large: those of ResNet-50 and DistilBERT at "
+         "224 px and 32 tokens, much larger than a GPU's cache; auto: small on cpu and cpu-ref"},
     {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
-     .help = "cuda: time the kernels of every shape once, take the fastest"},
+     .help = "cuda: time the kernels of every shape once and use the fastest"},
     {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
-     .help = "cuda: keep the kernels found in DIR and read them from there"},
+     .help = "cuda: store the chosen kernels in DIR and read them from there"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
-     .help = "time to measure each shape for"},
+     .help = "duration of the measurement of each shape"},
     {"convolutions", 0, CLI_STRING, CLI_FIELD(struct options, convolutions), .metavar = "NETWORK",
-     .help = "instead: the bare convolutions of a training step of resnet18, resnet34 or "
+     .help = "measure instead only the convolutions of a training step of resnet18, resnet34 or "
              "resnet50, by oneDNN on the CPU"},
     {"size", 0, CLI_U64, CLI_FIELD(struct options, image_px), .min = "32", .max = "1024",
-     .default_text = "224", .metavar = "PX", .help = "pictures' side for --convolutions"},
+     .default_text = "224", .metavar = "PX", .help = "side of the pictures for --convolutions"},
     {"batch", 0, CLI_U64, CLI_FIELD(struct options, batch), .min = "1", .max = "1024",
      .default_text = "16", .metavar = "N", .help = "pictures for --convolutions"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
@@ -68,8 +69,8 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccbench ops",
-    .purpose = "measures every operator at the shapes of training, beside a matrix product and a "
-               "copy",
+    .purpose = "measures every operator at the shapes of training, and a matrix product and a copy "
+               "to compare with",
     .usage = (const char *const[]){"[--device NAME] [--type f32|bf16] [--only OP] [--json]",
                                    "--convolutions NETWORK [--size PX] [--batch N] [--json]", NULL},
     .examples = (const char *const[]){"ccbench ops --only conv_bn --threads 2",
@@ -79,10 +80,10 @@ static const struct cli_program program = {
     .notes =
         (const char *const[]){
             "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-            "The shares are of a square product and of a copy of rows of 4 KB in random order, in "
-            "the same run: of 1536 and 64 MiB, with large sizes of 8192 and 1 GiB. Times are "
-            "medians; with something else running, they say little. A GPU is given calls one "
-            "after the other for a millisecond at least, with one wait at their end.",
+            "The percentages are shares of a square product of 1536 and of a copy of 64 MiB (large "
+            "sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times are "
+            "medians, and mean little if other programs run. On a GPU, calls follow each other for "
+            "at least a millisecond with one wait at the end.",
             NULL},
     CLI_OPTIONS(rows),
 };
@@ -360,7 +361,7 @@ static enum status time_calls(struct result *out,
         TRY(call_in_a_row(&took, dev, c, p, calls, err));
         times[runs++] = took / calls;
         if (cli_interrupted()) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+            return error_set(err, STATUS_INTERRUPTED, "interrupted");
         }
     }
     qsort(times, (size_t)runs, sizeof times[0], by_size);
@@ -488,7 +489,8 @@ static enum status check_only(const struct options *o, struct error *err) {
             return STATUS_OK;
         }
     }
-    return error_set(err, STATUS_USAGE, "--only %s: no op's name begins so", o->only);
+    return error_set(err, STATUS_USAGE, "--only %s: no op has a name that begins with this",
+                     o->only);
 }
 
 static enum status run_ops(struct device *dev, const struct options *o, struct error *err) {
@@ -546,7 +548,8 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     cli_signals_install();
     TRY(check_only(o, err));
     if (o->convolutions != NULL && strcmp(o->device, "cpu") != 0) {
-        return error_set(err, STATUS_USAGE, "--convolutions measures oneDNN: --device is cpu");
+        return error_set(err, STATUS_USAGE,
+                         "--convolutions measures oneDNN and requires --device cpu");
     }
     struct device_options how;
     device_options_default(&how);

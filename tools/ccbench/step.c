@@ -1,11 +1,11 @@
 /*
- * ccbench step: whole training steps: forward, loss, backward, optimiser, on made-up pairs or on
- * those of a dataset as the loader delivers them; where the time goes by operator, beside what the
- * machine does at best; and, on the cpu, how fast the image tower's convolutions alone are, in the
- * same run: oneDNN's primitives on the same shapes, one after another.
+ * ccbench step: whole training steps: forward, loss, backward, optimiser, on generated pairs or on
+ * those that the loader delivers from a dataset. Shows the time of every operator, the machine's
+ * best rates, and on the CPU the speed of the image tower's convolutions alone: oneDNN's primitives
+ * on the same shapes, one after another, in the same run.
  *
- * `--tower image` and `--tower text` leave out the other tower, the projections and the loss: the
- * gradient of the features is then given.
+ * `--tower image` and `--tower text` omit the other tower, the projections and the loss; the
+ * gradient of the features is then a constant.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const char *const switch_choices[] = {"on", "off", NULL};
 
 static const struct cli_option rows[] = {
     {"tower", 0, CLI_ENUM, FIELD(tower), .default_text = "both", .choices = tower_choices,
-     .metavar = "WHAT", .help = "the whole model with its loss, or one tower alone"},
+     .metavar = "WHAT", .help = "the whole model with its loss, or only one tower"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "resnet10t, resnet18, resnet34 or resnet50"},
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
@@ -37,49 +37,51 @@ static const struct cli_option rows[] = {
     {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "224",
      .metavar = "PX", .help = "side of the pictures"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
-     .metavar = "KIND", .help = "of the image tower"},
+     .metavar = "KIND", .help = "stem of the image tower"},
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "16",
-     .metavar = "N", .help = "pairs of a step"},
+     .metavar = "N", .help = "pairs per step"},
     {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
      .metavar = "N",
      .help = "pairs that the towers hold at a time; 0: the batch; with --tower both"},
     {"tokens", 0, CLI_U64, FIELD(tokens), .min = "2", .max = "512", .default_text = "32",
-     .metavar = "N", .help = "tokens of the longest caption; lengths lie between a third and all"},
+     .metavar = "N",
+     .help = "tokens of the longest caption; lengths are between a third and all of them"},
     {"full", 0, CLI_FLAG, FIELD(full), .help = "every caption has all tokens"},
     {"vocab", 0, CLI_U64, FIELD(vocab), .min = "2", .max = "1000000", .default_text = "30522",
      .metavar = "N", .help = "pieces of the vocabulary"},
     {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
      .choices = captions_choices, .metavar = "KIND", .help = "packed, or padded to the longest"},
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
-     .metavar = "P", .help = "of the text tower"},
+     .metavar = "P", .help = "dropout of the text tower"},
     {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
-     .help = "as that of ccstream-train, with its defaults"},
+     .help = "as in ccstream-train, with its defaults"},
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
-     .help = "a dataset, read by the loader: random crops, all captions' pieces below --vocab; "
-             "without it pairs are made up once"},
+     .help =
+         "a dataset for the loader: random crops, token ids below --vocab; without it, pairs are "
+         "generated once"},
     {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
-     .metavar = "PLACE", .help = "of the numbers that the loss keeps, as that of ccstream-train"},
+     .metavar = "PLACE", .help = "where per-sample state is kept, as in ccstream-train"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
-     .help = "cuda: on: a step of a shape that was met before is recorded once and repeated; off: "
-             "operator by operator"},
+     .help = "cuda: on: a step of a known shape is recorded once and repeated; off: operator by "
+             "operator"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
      .choices = precision_choices, .metavar = "TYPE", .help = "f32 or bf16"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
-     .help = "as that of ccstream-train"},
+     .help = "as in ccstream-train"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"autotune", 0, CLI_FLAG, FIELD(autotune),
-     .help = "cuda: time the kernels of every shape once, take the fastest"},
+     .help = "cuda: time the kernels of every shape once and use the fastest"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
-     .help = "cuda: keep the kernels found in DIR and read them from there"},
+     .help = "cuda: store the chosen kernels in DIR and read them from there"},
     {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
-     .help = "measure a matrix product and a copy too, which take up to 2 GiB of memory"},
+     .help = "also measure a matrix product and a copy, which use up to 2 GiB of memory"},
     {"steps", 's', CLI_U64, FIELD(steps), .min = "1", .max = "1000", .default_text = "5",
-     .metavar = "N", .help = "measured steps, after two that are not"},
+     .metavar = "N", .help = "steps to measure, after two that are not measured"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
 };
 
@@ -94,23 +96,23 @@ static const struct cli_program program = {
                                       NULL},
     .notes =
         (const char *const[]){
-            "A rate is that of the median step. gflops counts the arithmetic of convolutions, "
-            "matrix products and attention that was done, without padding left out by packed "
-            "captions. The table is of one step with a wait after every operator; GB/s count every "
-            "operand once. matmul and copy: a square product and a copy in the same run. "
-            "conv_only: the image tower's convolutions alone, forward and backward, in the same "
-            "run; its ratio is what the rest of the step leaves of it.",
-            "On cuda steps follow each other without a wait, the next batch travels meanwhile, and "
-            "the rate is that of runs of --steps steps; launches are those of a recorded step, "
-            "copies and fills counted; op by op (eager_launches) a product or a convolution of a "
-            "library counts as one, and the batch's copies are in it. idle_fraction, by the "
-            "device's events: how long its queue of "
-            "kernels waited for the host or a copy. planned_bytes are those of model, loss and "
-            "state; scratch_bytes the device's own; used_bytes all that is taken there, by "
-            "whomever.",
-            "With --data the rate is that of all steps together, waits for the loader counted; "
-            "stall_fraction is their share. Beside it stands the rate with one batch again and "
-            "again while the loader rests; fed_ratio is the first over the second.",
+            "Rates are those of the median step. gflops counts the arithmetic of convolutions, "
+            "matrix products and attention that was done, without the padding that packed captions "
+            "omit. The table shows one step with a wait after every operator; GB/s count every "
+            "operand once. matmul and copy are a square product and a copy in the same run. "
+            "conv_only is the image tower's convolutions alone, forward and backward, in the same "
+            "run; its ratio is their share of the step.",
+            "On cuda, steps follow each other without a wait while the next batch is copied, and "
+            "the rate is that of runs of --steps steps. launches counts those of a recorded step "
+            "with its copies and fills; eager_launches those of a step op by op, where a product "
+            "or "
+            "a convolution of a library counts as one, with the copies of the batch. idle_fraction "
+            "is how long, by the device's events, its queue of kernels waited for the host or a "
+            "copy. planned_bytes is the memory of model, loss and state, scratch_bytes that of the "
+            "device, used_bytes all memory in use there by any program.",
+            "With --data the rate is that of all steps together, including waits for the loader; "
+            "stall_fraction is their share. It is compared with the rate for one repeated batch "
+            "while the loader is idle; fed_ratio is the first divided by the second.",
             NULL},
     CLI_OPTIONS(rows),
 };

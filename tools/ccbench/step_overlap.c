@@ -1,7 +1,7 @@
 /*
- * ccbench step on a device that computes while the host goes on (device.stream): the next batch
- * travels while a step is computed, and a step that was met before is recorded once and repeated,
- * as the trainer does it.
+ * ccbench step on a device that computes asynchronously (device.stream): the next batch is copied
+ * while a step is computed, and a step of a known shape is recorded once and repeated, as in the
+ * trainer.
  */
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "kernels/device_stream.h"
 #include "tools/ccbench/step_internal.h"
 
-/* Marks: one of copies for each flight; begin and end of a step, which are asked for when the next
- * one is under way. */
+/* Marks: one for the copies of each flight; begin and end of a step, which are read while the next
+ * one runs. */
 enum { MARK_COPIED = 0, MARK_BEGUN = 2, MARK_DONE = 6, STEP_MARKS = 4 };
 
 static int32_t mark_of(int32_t first, uint64_t step) {
