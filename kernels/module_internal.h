@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Raised whenever this struct, struct ops or a parameter struct in ops.h changes its meaning. */
-enum { BACKEND_MODULE_ABI = 6 };
+enum { BACKEND_MODULE_ABI = 7 };
 
 struct backend_module {
     uint32_t abi;             /* BACKEND_MODULE_ABI */

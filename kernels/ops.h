@@ -1,23 +1,34 @@
 /*
- * ops: the one seam between models and machines: a flat table of operators, each backward pass next
- * to its forward. No graph, no autograd. `cpu-ref` is the specification, `cpu` its fast twin.
+ * ops: the one seam between models and devices: a flat table of operators, each backward pass next
+ * to its forward pass. No graph, no autograd. `cpu-ref` is the specification, `cpu` and `cuda` are
+ * the fast backends.
+ *
+ * An operator takes one struct of arguments, which has its name:
+ *
+ *     ops->linear(dev, &(struct linear){.out = out, .in = in, .weight = weight}, err)
+ *
+ * OPS_LIST names the operators; operands.h describes the tensors of each.
  *
  * Threading : a struct device has one owner; distinct devices are independent.
- * Ownership : tensors are views. Memory comes from alloc and goes back through free.
+ * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
+ *             struct is read during the call alone.
  * Order     : calls on one device run in order; only download and sync wait.
- * Layout    : dense row-major. Images are (N, H, W, C); convolution weights (O, KH, KW, I); linear
- *             weights (OUT, IN).
+ * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
+ *             weights (OUT,IN).
+ * Optional  : an operand that a comment calls optional may be omitted: a zero field.
  * Types     : One real type per call, that of its main input: F32, BF16, or F64 (cpu-ref alone,
  *             which makes finite differences sharp). In a BF16 call activations and their gradients
  *             (in, out, pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so
- * are weight, table and positions, which are working copies; vectors of parameters and statistics
- * (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of parameters are F32. Sums
- * are taken in f32 or wider; a result is rounded once, when it is stored, to nearest even; what a
- * later stage reads back (pre, sum, probs, dpre) it reads as stored. Ops that differ say so. A
- * table answers UNSUPPORTED to a type it lacks; `supports` says so beforehand. Shapes    : every
- * entry checks them and answers INVALID with both shapes in the message. Gradients : WRITE_SET
- * overwrites, WRITE_ADD adds to what is there; always said at the call. Reductions have a fixed
- * order: the same call gives the same bits.
+ *             are weight, table and positions, which are working copies; vectors of parameters and
+ *             statistics (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of
+ *             parameters are F32. Sums are taken in f32 or wider; a result is rounded once, when it
+ *             is stored, to nearest even; what a later stage reads back (pre, sum, probs, dpre) it
+ *             reads as stored. Operators that differ say so. A table answers UNSUPPORTED to a type
+ *             it lacks; `supports` says so beforehand.
+ * Checks    : every operator checks types, shapes and numbers first and answers INVALID with a
+ *             message that names the operand and both shapes. A refused call has written nothing.
+ * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there. Reductions have a fixed order:
+ *             the same call gives the same bits.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -32,6 +43,9 @@ enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF1
 
 size_t dtype_size_bytes(enum dtype t);
 const char *dtype_name(enum dtype t);
+/* Of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else the same. */
+enum dtype param_dtype(enum dtype real);
+
 enum write_mode { WRITE_SET, WRITE_ADD };
 
 enum activation {
@@ -42,7 +56,7 @@ enum activation {
 
 enum { TENSOR_MAX_DIMS = 4 };
 
-/* A view: shape and place. data == NULL with ndim == 0 means "not wanted" where an op says so. */
+/* A view: shape and place. data == NULL: omitted. */
 struct tensor {
     void *data;
     enum dtype dtype;
@@ -50,6 +64,7 @@ struct tensor {
     int64_t shape[TENSOR_MAX_DIMS]; /* counts of elements */
 };
 
+bool tensor_wanted(const struct tensor *t);   /* not omitted */
 int64_t tensor_count(const struct tensor *t); /* product of the shape; 1 for ndim 0 */
 size_t tensor_size_bytes(const struct tensor *t);
 struct tensor tensor_view(void *data, enum dtype dtype, int32_t ndim, const int64_t *shape);
@@ -58,33 +73,16 @@ struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
 
+/* ---- parts that several operators share ---- */
+
 /* Captions in a flat list of R token rows: caption n holds rows [starts[n], starts[n] +
  * lengths[n]), and a row's position is its distance from starts[n]. Padded: starts[n] = n T, R = N
  * T. Packed: each caption starts where the last one ends. starts ascend, captions do not overlap,
- * lengths are at least 1. Rows of no caption are not read; where an op writes such rows it writes
- * zeros. So packed and padded captions give the same numbers. Values are checked where the device's
- * memory is the host's; elsewhere an op stays within bounds.
- */
+ * lengths are at least 1. Rows of no caption are not read; where an operator writes such rows it
+ * writes zeros. So packed and padded captions give the same numbers. Values are checked where the
+ * device's memory is the host's; elsewhere an operator stays within bounds. */
 struct segments {
-    const struct tensor *starts, *lengths; /* (N) i32, on the device */
-};
-
-struct conv_bn_params {
-    int32_t stride;      /* >= 1, both directions */
-    int32_t pad;         /* zeros on every side */
-    enum activation act; /* NONE or RELU, after the residual */
-    bool training;  /* true: batch statistics, running ones updated; false: running ones used */
-    float eps;      /* 1e-5 */
-    float momentum; /* weight of the NEW value in the running statistics, 0.1 */
-};
-
-struct pool_params {
-    int32_t kernel, stride, pad;
-};
-
-struct attention_params {
-    int32_t heads;
-    const struct dropout_params *dropout; /* on the probabilities; NULL: none */
+    struct tensor starts, lengths; /* (N) i32 */
 };
 
 /* What changes from one training step to the next, in device memory: a step is a function of it and
@@ -114,28 +112,340 @@ struct step_values {
  */
 struct dropout_params {
     float p; /* [0, 1) */
-    uint64_t seed;
     uint32_t layer;
+    uint64_t seed;
     const struct step_values *values; /* on the device; `step` is read */
     const uint64_t *sample_ids;       /* (N), on the device */
 };
 
-/* lr, grad_scale and the step of the values are rounded to f32 where they meet f32. Bias correction
+struct conv_params {
+    int32_t stride;      /* >= 1, both directions */
+    int32_t pad;         /* >= 0, zeros on every side */
+    enum activation act; /* NONE or RELU, after the residual */
+};
+
+struct pool_params {
+    int32_t kernel, stride, pad;
+};
+
+/* ---- operators: their arguments, outputs first ---- */
+
+/* out = value, of any shape */
+struct fill {
+    struct tensor out;
+    double value;
+};
+
+/* out = in, of any shape, rounded to nearest even: from F32 to BF16 or back, also on a device that
+ * does not compute in BF16. */
+struct cast {
+    struct tensor out, in;
+};
+
+struct image_norm; /* formats/base/image_norm.h */
+
+/* out = (in / 255 - mean[c]) / deviation[c] */
+struct normalize_u8 {
+    struct tensor out;             /* (N,H,W,3) */
+    struct tensor in;              /* like out, u8 */
+    const struct image_norm *norm; /* in host memory */
+};
+
+/* Convolution, batch norm, residual and activation:
+ *
+ *     pre = conv(in, weight)
+ *     out = act((pre - mean) rstd gamma + beta + residual)
+ *
+ * OH = (H + 2 pad - KH)/stride + 1. pre, mean and rstd are kept for the backward pass. In training
+ * mean and rstd are over (N,OH,OW) of pre as stored, with the biased variance, and running =
+ * (1 - momentum) running + momentum batch (running_var takes the unbiased variance, as PyTorch).
+ * Without training they are the running ones. */
+struct conv_bn {
+    struct tensor out, pre;                  /* (N,OH,OW,O) */
+    struct tensor mean, rstd;                /* (O) */
+    struct tensor running_mean, running_var; /* (O); in training optional, both or none: no running
+                                                statistics move, as in a second pass over a batch */
+    struct tensor in;                        /* (N,H,W,I) */
+    struct tensor weight;                    /* (O,KH,KW,I) */
+    struct tensor gamma, beta;               /* (O) */
+    struct tensor residual;                  /* like out; optional */
+    struct conv_params conv;
+    bool training;
+    float eps;      /* > 0; 1e-5 */
+    float momentum; /* weight of the new value in the running statistics, 0.1 */
+};
+
+/* Of the training form. `out` carries the mask of the ReLU. */
+struct conv_bn_bwd {
+    struct tensor din;            /* like in; optional */
+    struct tensor dresidual;      /* like out; optional; may alias dout where it is set */
+    struct tensor dweight;        /* like weight */
+    struct tensor dgamma, dbeta;  /* (O) */
+    struct tensor dpre;           /* scratch, like pre */
+    struct tensor dout, out, pre; /* (N,OH,OW,O) */
+    struct tensor mean, rstd;     /* (O) */
+    struct tensor in, weight, gamma;
+    enum write_mode din_mode, dresidual_mode;
+    enum write_mode param_mode; /* of dweight, dgamma, dbeta */
+    struct conv_params conv;
+};
+
+/* argmax: offset ky kernel + kx inside the window, the first maximum wins. Windows lie inside the
+ * padded plane: OH = (H + 2 pad - kernel)/stride + 1. */
+struct maxpool {
+    struct tensor out;    /* (N,OH,OW,C) */
+    struct tensor argmax; /* like out, i32 */
+    struct tensor in;     /* (N,H,W,C) */
+    struct pool_params pool;
+};
+
+struct maxpool_bwd {
+    struct tensor din, dout, argmax;
+    enum write_mode mode;
+    struct pool_params pool;
+};
+
+/* Windows are cut at the border and divided by the elements inside: OH = ceil((H + 2 pad -
+ * kernel)/stride) + 1, the last window starts inside. */
+struct avgpool {
+    struct tensor out; /* (N,OH,OW,C) */
+    struct tensor in;  /* (N,H,W,C) */
+    struct pool_params pool;
+};
+
+struct avgpool_bwd {
+    struct tensor din, dout;
+    enum write_mode mode;
+    struct pool_params pool;
+};
+
+/* out (N,C) = mean over H, W of in (N,H,W,C) */
+struct global_avgpool {
+    struct tensor out, in;
+};
+
+struct global_avgpool_bwd {
+    struct tensor din, dout;
+    enum write_mode mode;
+};
+
+/* pre = in weight^T + bias; out = act(pre) */
+struct linear {
+    struct tensor out;    /* (M,OUT) */
+    struct tensor pre;    /* like out; kept for the backward pass of GELU, omitted with NONE */
+    struct tensor in;     /* (M,IN) */
+    struct tensor weight; /* (OUT,IN) */
+    struct tensor bias;   /* (OUT); optional */
+    enum activation act;  /* NONE or GELU */
+};
+
+struct linear_bwd {
+    struct tensor din;     /* like in; optional */
+    struct tensor dweight; /* like weight */
+    struct tensor dbias;   /* (OUT); optional */
+    struct tensor dpre;    /* scratch, like pre, with GELU alone */
+    struct tensor dout;    /* (M,OUT) */
+    struct tensor in, weight, pre;
+    enum write_mode din_mode;
+    enum write_mode param_mode; /* of dweight, dbias */
+    enum activation act;
+};
+
+/* out = alpha op(a) op(b) (+ out with ADD); op transposes where asked. */
+struct matmul {
+    struct tensor out;  /* (M,N); in a BF16 call it may be F32 too */
+    struct tensor a, b; /* after op (M,K), (K,N) */
+    enum write_mode mode;
+    bool transpose_a, transpose_b;
+    float alpha; /* not 0 */
+};
+
+/* out = table[tokens] + positions[position of the row] */
+struct embedding {
+    struct tensor out;    /* (R,D) */
+    struct tensor tokens; /* (R) i32, in [0, V) */
+    struct segments segments;
+    struct tensor table;     /* (V,D) */
+    struct tensor positions; /* (P,D); no caption is longer than P */
+};
+
+/* Contributions of equal tokens are added in order of their rows. */
+struct embedding_bwd {
+    struct tensor dtable, dpositions; /* (V,D), (P,D), as gradients of parameters */
+    struct tensor dout, tokens;
+    struct segments segments;
+    enum write_mode mode;
+};
+
+/* sum = a + b; out = (sum - mean) rstd gamma + beta, statistics along a row, biased variance */
+struct layernorm {
+    struct tensor out;         /* (M,D) */
+    struct tensor sum;         /* like out; may alias a */
+    struct tensor mean, rstd;  /* (M) */
+    struct tensor a;           /* (M,D) */
+    struct tensor b;           /* (M,D); optional: sum is then a copy of a */
+    struct tensor gamma, beta; /* (D) */
+    float eps;                 /* > 0 */
+};
+
+struct layernorm_bwd {
+    struct tensor dsum;          /* (M,D) */
+    struct tensor dgamma, dbeta; /* (D) */
+    struct tensor dout, sum;     /* (M,D) */
+    struct tensor mean, rstd;    /* (M) */
+    struct tensor gamma;         /* (D) */
+    enum write_mode dsum_mode;
+    enum write_mode param_mode; /* of dgamma, dbeta */
+};
+
+/* Multi-head attention within each caption: out = dropout(softmax(q k^T / sqrt Dh)) v, with q, k
+ * and v of D = heads Dh side by side in qkv. */
+struct attention {
+    struct tensor out;   /* (R,D) */
+    struct tensor probs; /* (N,heads,T,T), after softmax and before dropout, kept; zero beyond a
+                            caption's length. T: the longest caption, at most DROPOUT_MAX_TOKENS */
+    struct tensor qkv;   /* (R,3 D) */
+    struct segments segments;
+    int32_t heads;
+    struct dropout_params dropout; /* on the probabilities; p 0: none */
+};
+
+struct attention_bwd {
+    struct tensor dqkv, dout, probs, qkv;
+    struct segments segments;
+    int32_t heads;
+    struct dropout_params dropout;
+};
+
+/* out = mask(in); the element number is position of the row * D + column. Applied to a gradient it
+ * is its own backward pass. */
+struct dropout {
+    struct tensor out;        /* (R,D); may alias in */
+    struct tensor in;         /* (R,D) */
+    struct segments segments; /* optional: row n is position 0 of sample n (N = R) */
+    struct dropout_params dropout;
+};
+
+/* out (N,D) = mean of the rows of caption n of in (R,D) */
+struct segment_mean {
+    struct tensor out, in;
+    struct segments segments;
+};
+
+struct segment_mean_bwd {
+    struct tensor din, dout;
+    struct segments segments;
+    enum write_mode mode;
+};
+
+/* out (N,D) = in (M,D)[rows] */
+struct gather_rows {
+    struct tensor out, in;
+    struct tensor rows; /* (N) i32, in [0, M) */
+};
+
+/* out (M,D)[rows] = or += in (N,D). Other rows keep what they had. */
+struct scatter_rows {
+    struct tensor out, in;
+    struct tensor rows; /* (N) i32, in [0, M), distinct */
+    enum write_mode mode;
+};
+
+/* out = in / max(|in|_2, 1e-12), row by row */
+struct l2_normalize {
+    struct tensor out;  /* (N,D); F32 in a BF16 call: the loss reads it */
+    struct tensor norm; /* (N), kept */
+    struct tensor in;   /* (N,D) */
+};
+
+/* din = (dout - <dout,out> out) / max(norm, 1e-12); in a BF16 call din alone is BF16. */
+struct l2_normalize_bwd {
+    struct tensor din, dout, out; /* (N,D) */
+    struct tensor norm;           /* (N) */
+};
+
+/* out += alpha in, of any shape */
+struct add {
+    struct tensor out, in;
+    float alpha; /* not 0 */
+};
+
+/* sum = sum of the squares of in, of any shape, accumulated in double */
+struct sum_squares {
+    struct tensor sum; /* (1) f64 */
+    struct tensor in;
+};
+
+/* grad_norm = sqrt of the sum of the first `count` squares of values; grad_scale = clip_norm /
+ * grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where grad_norm is not
+ * finite. */
+struct grad_scale {
+    struct step_values *values; /* on the device */
+    int32_t count;              /* 1 or 2 */
+    double clip_norm;           /* >= 0 */
+};
+
+/* Optimisers, over ranges of equal shape. Nothing is changed where sound is 0. lr, grad_scale and
+ * the step of the values are rounded to f32 where they meet f32.
+ *
+ * AdamW (Loshchilov and Hutter): value *= 1 - lr weight_decay, then the Adam step; bias correction
  * is that of step + 1. */
-struct adamw_params {
-    float beta1, beta2, eps;
-    float weight_decay; /* decoupled: value *= 1 - lr * weight_decay, before the Adam step */
-    const struct step_values *values; /* on the device; nothing is changed where sound is 0 */
+struct adamw {
+    struct tensor value;
+    struct tensor working; /* BF16, optional: receives the new value, rounded: bf16 calls read it */
+    struct tensor grad, m, v;
+    float beta1, beta2, eps, weight_decay;
+    const struct step_values *values; /* on the device */
 };
 
 /* PyTorch's SGD without dampening: g = grad_scale grad + weight_decay value; m = momentum m + g;
  * value -= lr (nesterov ? g + momentum m : m). m starts at zero. */
-struct sgdm_params {
+struct sgdm {
+    struct tensor value;
+    struct tensor working; /* as adamw's */
+    struct tensor grad, m;
     float momentum;
     float weight_decay; /* L2: added to the gradient */
     bool nesterov;
-    const struct step_values *values; /* as adamw's */
+    const struct step_values *values; /* on the device */
 };
+
+/* ---- the table ---- */
+
+/* Every operator, for what is made for each: X(name). */
+#define OPS_LIST(X)                                                                                \
+    X(fill)                                                                                        \
+    X(cast)                                                                                        \
+    X(normalize_u8)                                                                                \
+    X(conv_bn)                                                                                     \
+    X(conv_bn_bwd)                                                                                 \
+    X(maxpool)                                                                                     \
+    X(maxpool_bwd)                                                                                 \
+    X(avgpool)                                                                                     \
+    X(avgpool_bwd)                                                                                 \
+    X(global_avgpool)                                                                              \
+    X(global_avgpool_bwd)                                                                          \
+    X(linear)                                                                                      \
+    X(linear_bwd)                                                                                  \
+    X(matmul)                                                                                      \
+    X(embedding)                                                                                   \
+    X(embedding_bwd)                                                                               \
+    X(layernorm)                                                                                   \
+    X(layernorm_bwd)                                                                               \
+    X(attention)                                                                                   \
+    X(attention_bwd)                                                                               \
+    X(dropout)                                                                                     \
+    X(segment_mean)                                                                                \
+    X(segment_mean_bwd)                                                                            \
+    X(gather_rows)                                                                                 \
+    X(scatter_rows)                                                                                \
+    X(l2_normalize)                                                                                \
+    X(l2_normalize_bwd)                                                                            \
+    X(add)                                                                                         \
+    X(sum_squares)                                                                                 \
+    X(grad_scale)                                                                                  \
+    X(adamw)                                                                                       \
+    X(sgdm)
 
 struct device;
 
@@ -156,299 +466,11 @@ struct ops {
     /* Whether the device computes in a real type. Returns OK or UNSUPPORTED with the reason in one
      * line, such as what the processor lacks. */
     enum status (*supports)(struct device *, enum dtype, struct error *);
-    enum status (*fill)(struct device *, const struct tensor *out, double value, struct error *);
-    /* out = in, rounded to nearest even: from F32 to BF16 or back. */
-    enum status (*cast)(struct device *,
-                        const struct tensor *out,
-                        const struct tensor *in,
-                        struct error *);
 
-    /* ---- input: out (N,H,W,3) = (in (N,H,W,3) u8 / 255 - mean[c]) / std[c] ---- */
-    enum status (*normalize_u8)(struct device *,
-                                const struct tensor *out,
-                                const struct tensor *in,
-                                const float mean[3],
-                                const float std[3],
-                                struct error *);
-
-    /* ---- convolution + batch norm + residual + activation, one op ----
-     * pre = conv(in, weight)                                       (N,OH,OW,O)
-     * out = act((pre - mean) rstd gamma + beta + residual)       (N,OH,OW,O)
-     * in (N,H,W,I), weight (O,KH,KW,I); gamma, beta, mean, rstd, running_* (O); residual like out
-     * or not wanted. OH = (H + 2 pad - KH)/stride + 1. pre, mean, rstd are kept for the backward
-     * pass. training: mean, rstd over (N,OH,OW) of pre as stored, biased variance; running = (1-m)
-     * running
-     * + m batch (running variance takes the unbiased one, as PyTorch). Both running_* not wanted:
-     * no running statistics move, as in a second pass over the same batch. else: mean, rstd from
-     * the running ones. */
-    enum status (*conv_bn)(struct device *,
-                           const struct tensor *out,
-                           const struct tensor *pre,
-                           const struct tensor *mean,
-                           const struct tensor *rstd,
-                           const struct tensor *running_mean,
-                           const struct tensor *running_var,
-                           const struct tensor *in,
-                           const struct tensor *weight,
-                           const struct tensor *gamma,
-                           const struct tensor *beta,
-                           const struct tensor *residual,
-                           const struct conv_bn_params *,
-                           struct error *);
-    /* Training form only. `out` is the forward result (it carries the ReLU mask). `dpre` is scratch
-     * like pre. din and dresidual may be not wanted; din_mode and dresidual_mode are theirs,
-     * param_mode is that of dweight, dgamma, dbeta. dresidual must not alias dout unless SET. */
-    enum status (*conv_bn_bwd)(struct device *,
-                               const struct tensor *din,
-                               enum write_mode din_mode,
-                               const struct tensor *dresidual,
-                               enum write_mode dresidual_mode,
-                               const struct tensor *dweight,
-                               const struct tensor *dgamma,
-                               const struct tensor *dbeta,
-                               enum write_mode param_mode,
-                               const struct tensor *dpre,
-                               const struct tensor *dout,
-                               const struct tensor *out,
-                               const struct tensor *pre,
-                               const struct tensor *mean,
-                               const struct tensor *rstd,
-                               const struct tensor *in,
-                               const struct tensor *weight,
-                               const struct tensor *gamma,
-                               const struct conv_bn_params *,
-                               struct error *);
-
-    /* ---- pools: in (N,H,W,C) -> out (N,OH,OW,C) ----
-     * maxpool: argmax (N,OH,OW,C) i32 = offset ky*kernel+kx inside the window (first maximum wins).
-     * avgpool: windows are cut at the border and divided by the elements inside; OH = ceil form
-     * (ceil((H + 2 pad - kernel)/stride) + 1, last window starting inside); maxpool: floor form. */
-    enum status (*maxpool)(struct device *,
-                           const struct tensor *out,
-                           const struct tensor *argmax,
-                           const struct tensor *in,
-                           const struct pool_params *,
-                           struct error *);
-    enum status (*maxpool_bwd)(struct device *,
-                               const struct tensor *din,
-                               enum write_mode,
-                               const struct tensor *dout,
-                               const struct tensor *argmax,
-                               const struct pool_params *,
-                               struct error *);
-    enum status (*avgpool)(struct device *,
-                           const struct tensor *out,
-                           const struct tensor *in,
-                           const struct pool_params *,
-                           struct error *);
-    enum status (*avgpool_bwd)(struct device *,
-                               const struct tensor *din,
-                               enum write_mode,
-                               const struct tensor *dout,
-                               const struct pool_params *,
-                               struct error *);
-    /* out (N,C) = mean over H,W of in (N,H,W,C) */
-    enum status (*global_avgpool)(struct device *,
-                                  const struct tensor *out,
-                                  const struct tensor *in,
-                                  struct error *);
-    enum status (*global_avgpool_bwd)(struct device *,
-                                      const struct tensor *din,
-                                      enum write_mode,
-                                      const struct tensor *dout,
-                                      struct error *);
-
-    /* ---- linear: pre (M,OUT) = in (M,IN) weight^T + bias; out = act(pre) ----
-     * bias may be not wanted. pre is kept for the backward pass when act is GELU; with NONE it must
-     * be not wanted. act: NONE or GELU. */
-    enum status (*linear)(struct device *,
-                          const struct tensor *out,
-                          const struct tensor *pre,
-                          const struct tensor *in,
-                          const struct tensor *weight,
-                          const struct tensor *bias,
-                          enum activation act,
-                          struct error *);
-    /* `dpre` is scratch (M,OUT), used (and wanted) only with GELU. din, dbias may be not wanted. */
-    enum status (*linear_bwd)(struct device *,
-                              const struct tensor *din,
-                              enum write_mode din_mode,
-                              const struct tensor *dweight,
-                              const struct tensor *dbias,
-                              enum write_mode param_mode,
-                              const struct tensor *dpre,
-                              const struct tensor *dout,
-                              const struct tensor *in,
-                              const struct tensor *weight,
-                              const struct tensor *pre,
-                              enum activation act,
-                              struct error *);
-
-    /* out (M,N) = alpha op(a) op(b) (+ out with ADD); op transposes when asked. In a
-     * BF16 call out may be F32 too. */
-    enum status (*matmul)(struct device *,
-                          const struct tensor *out,
-                          enum write_mode,
-                          const struct tensor *a,
-                          bool transpose_a,
-                          const struct tensor *b,
-                          bool transpose_b,
-                          float alpha,
-                          struct error *);
-
-    /* ---- text ----
-     * embedding: out (R,D) = table[tokens] + positions[position of the row]; tokens (R) i32 in
-     * [0, V) (outside: INVALID); table (V,D); positions (P,D), no caption longer than P. */
-    enum status (*embedding)(struct device *,
-                             const struct tensor *out,
-                             const struct tensor *tokens,
-                             const struct segments *,
-                             const struct tensor *table,
-                             const struct tensor *positions,
-                             struct error *);
-    /* Contributions of equal tokens are added in order of their rows. dtable and dpositions are F32
-     * in a BF16 call. */
-    enum status (*embedding_bwd)(struct device *,
-                                 const struct tensor *dtable,
-                                 const struct tensor *dpositions,
-                                 enum write_mode,
-                                 const struct tensor *dout,
-                                 const struct tensor *tokens,
-                                 const struct segments *,
-                                 struct error *);
-    /* sum = a + b (b may be not wanted: sum is then a copy of a; sum may alias a);
-     * out (M,D) = (sum - mean) rstd gamma + beta; mean, rstd (M); biased variance. */
-    enum status (*layernorm)(struct device *,
-                             const struct tensor *out,
-                             const struct tensor *sum,
-                             const struct tensor *mean,
-                             const struct tensor *rstd,
-                             const struct tensor *a,
-                             const struct tensor *b,
-                             const struct tensor *gamma,
-                             const struct tensor *beta,
-                             float eps,
-                             struct error *);
-    enum status (*layernorm_bwd)(struct device *,
-                                 const struct tensor *dsum,
-                                 enum write_mode dsum_mode,
-                                 const struct tensor *dgamma,
-                                 const struct tensor *dbeta,
-                                 enum write_mode param_mode,
-                                 const struct tensor *dout,
-                                 const struct tensor *sum,
-                                 const struct tensor *mean,
-                                 const struct tensor *rstd,
-                                 const struct tensor *gamma,
-                                 struct error *);
-    /* Multi-head attention within each caption: qkv (R,3 D) holds q, k, v of D = heads * Dh side by
-     * side. probs (N,heads,T,T), after softmax and BEFORE dropout, is kept; zero beyond a caption's
-     * length. T is the longest caption allowed, at most 512 (DROPOUT_MAX_TOKENS).
-     * out (R,D) = dropout(softmax(q k^T / sqrt Dh)) v. */
-    enum status (*attention)(struct device *,
-                             const struct tensor *out,
-                             const struct tensor *probs,
-                             const struct tensor *qkv,
-                             const struct segments *,
-                             const struct attention_params *,
-                             struct error *);
-    enum status (*attention_bwd)(struct device *,
-                                 const struct tensor *dqkv,
-                                 const struct tensor *dout,
-                                 const struct tensor *probs,
-                                 const struct tensor *qkv,
-                                 const struct segments *,
-                                 const struct attention_params *,
-                                 struct error *);
-    /* out (R,D) = mask(in), element number = position of the row * D + column; in place allowed.
-     * Segments NULL: row n is position 0 of sample n (N = R). Applied to a gradient it is its own
-     * backward pass. */
-    enum status (*dropout)(struct device *,
-                           const struct tensor *out,
-                           const struct tensor *in,
-                           const struct segments *,
-                           const struct dropout_params *,
-                           struct error *);
-
-    /* out (N,D) = mean of the rows of caption n of in (R,D) */
-    enum status (*segment_mean)(struct device *,
-                                const struct tensor *out,
-                                const struct tensor *in,
-                                const struct segments *,
-                                struct error *);
-    enum status (*segment_mean_bwd)(struct device *,
-                                    const struct tensor *din,
-                                    enum write_mode,
-                                    const struct tensor *dout,
-                                    const struct segments *,
-                                    struct error *);
-
-    /* ---- rows and vectors ---- */
-    /* out (N,D) = in (M,D)[rows]; rows (N) i32 */
-    enum status (*gather_rows)(struct device *,
-                               const struct tensor *out,
-                               const struct tensor *in,
-                               const struct tensor *rows,
-                               struct error *);
-    /* out (M,D)[rows] = or += in (N,D); rows distinct. Other rows keep what they had. */
-    enum status (*scatter_rows)(struct device *,
-                                const struct tensor *out,
-                                enum write_mode,
-                                const struct tensor *in,
-                                const struct tensor *rows,
-                                struct error *);
-    /* out (N,D) = in / max(|in|_2, 1e-12); norm (N) is kept. out is F32 in a BF16 call: the loss
-     * reads it. */
-    enum status (*l2_normalize)(struct device *,
-                                const struct tensor *out,
-                                const struct tensor *norm,
-                                const struct tensor *in,
-                                struct error *);
-    /* din = (dout - <dout,out> out) / max(norm, 1e-12); din may be BF16, the rest is F32. */
-    enum status (*l2_normalize_bwd)(struct device *,
-                                    const struct tensor *din,
-                                    const struct tensor *dout,
-                                    const struct tensor *out,
-                                    const struct tensor *norm,
-                                    struct error *);
-    /* out += alpha in */
-    enum status (*add)(struct device *,
-                       const struct tensor *out,
-                       const struct tensor *in,
-                       float alpha,
-                       struct error *);
-    /* *out (on the device) = sum of squares of in, accumulated in double. */
-    enum status (*sum_squares)(struct device *,
-                               double *out,
-                               const struct tensor *in,
-                               struct error *);
-    /* grad_norm = sqrt of the sum of the first `count` (1 or 2) squares of values; grad_scale =
-     * clip_norm / grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where
-     * grad_norm is not finite. values: on the device. */
-    enum status (*grad_scale)(struct device *,
-                              struct step_values *values,
-                              int32_t count,
-                              double clip_norm,
-                              struct error *);
-
-    /* ---- optimiser, over flat ranges of equal count ----
-     * working (BF16, or not wanted) receives the new value, rounded: the copy that bf16 calls read.
-     */
-    enum status (*adamw)(struct device *,
-                         const struct tensor *value,
-                         const struct tensor *working,
-                         const struct tensor *grad,
-                         const struct tensor *m,
-                         const struct tensor *v,
-                         const struct adamw_params *,
-                         struct error *);
-    enum status (*sgdm)(struct device *,
-                        const struct tensor *value,
-                        const struct tensor *working,
-                        const struct tensor *grad,
-                        const struct tensor *m,
-                        const struct sgdm_params *,
-                        struct error *);
+/* ---- operators ---- */
+#define OPS_MEMBER(name) enum status (*name)(struct device *, const struct name *, struct error *);
+    OPS_LIST(OPS_MEMBER)
+#undef OPS_MEMBER
 };
 
 struct device_losses; /* device_loss.h */

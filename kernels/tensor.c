@@ -37,6 +37,14 @@ const char *dtype_name(enum dtype t) {
     return "unknown type";
 }
 
+enum dtype param_dtype(enum dtype real) {
+    return real == DTYPE_BF16 ? DTYPE_F32 : real;
+}
+
+bool tensor_wanted(const struct tensor *t) {
+    return t->data != NULL;
+}
+
 int64_t tensor_count(const struct tensor *t) {
     int64_t count = 1;
     for (int32_t i = 0; i < t->ndim; i++) {

@@ -359,48 +359,35 @@ static void head_backward(const struct heads *h,
     }
 }
 
-static struct heads heads_of(const struct tensor *qkv,
-                             const struct tensor *probs,
-                             const struct segments *seg,
-                             const struct attention_params *p) {
-    struct heads h = {.qkv = qkv,
-                      .probs = probs,
-                      .count = p->heads,
-                      .tokens = probs->shape[2],
-                      .width = qkv->shape[1] / 3,
-                      .head_width = qkv->shape[1] / 3 / p->heads,
-                      .starts = seg->starts->data,
-                      .lengths = seg->lengths->data};
+static struct heads heads_of(const struct attention *op) {
+    struct heads h = {.qkv = &op->qkv,
+                      .probs = &op->probs,
+                      .count = op->heads,
+                      .tokens = op->probs.shape[2],
+                      .width = op->out.shape[1],
+                      .head_width = op->out.shape[1] / op->heads,
+                      .starts = op->segments.starts.data,
+                      .lengths = op->segments.lengths.data};
     h.scale = (float)(1.0 / sqrt((double)h.head_width));
-    h.dropping = p->dropout != NULL && p->dropout->p > 0.0f;
+    h.dropping = op->dropout.p > 0.0f;
     if (h.dropping) {
-        h.sample_ids = p->dropout->sample_ids;
-        h.threshold = dropout_threshold(p->dropout->p);
-        h.kept_scale = (float)(1.0 / (1.0 - (double)p->dropout->p));
-        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->values->step,
-                            p->dropout->layer);
+        h.sample_ids = op->dropout.sample_ids;
+        h.threshold = dropout_threshold(op->dropout.p);
+        h.kept_scale = (float)(1.0 / (1.0 - (double)op->dropout.p));
+        dropout_stream_init(&h.stream, op->dropout.seed, op->dropout.values->step,
+                            op->dropout.layer);
     }
     return h;
 }
 
-/* `out` is dout when there is a dqkv. */
+/* Backward, with a dqkv, `out` is dout. */
 static enum status attention_walk(struct device *dev,
-                                  const struct tensor *out,
+                                  const struct attention *op,
                                   const struct tensor *dqkv,
-                                  const struct tensor *probs,
-                                  const struct tensor *qkv,
-                                  const struct segments *seg,
-                                  const struct attention_params *p,
                                   struct error *err) {
-    TRY(cpu_real("attention", qkv, err));
-    TRY(check_attention(out, probs, qkv, seg, p, err));
-    TRY(check_segment_values("attention", seg, out->shape[0], probs->shape[2], err));
-    if (dqkv != NULL) {
-        TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-    }
-    const struct heads h = heads_of(qkv, probs, seg, p);
+    const struct heads h = heads_of(op);
     const size_t floats = buffers_floats(&h);
-    const int64_t tasks = probs->shape[0] * h.count;
+    const int64_t tasks = op->probs.shape[0] * h.count;
     void *space = NULL;
     TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
 #pragma omp parallel
@@ -410,33 +397,27 @@ static enum status attention_walk(struct device *dev,
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < tasks; i++) {
             if (dqkv == NULL) {
-                head_forward(&h, &b, out, i / h.count, i % h.count);
+                head_forward(&h, &b, &op->out, i / h.count, i % h.count);
             } else {
-                head_backward(&h, &b, dqkv, out, i / h.count, i % h.count);
+                head_backward(&h, &b, dqkv, &op->out, i / h.count, i % h.count);
             }
         }
     }
-    cpu_clear_other_rows(dqkv != NULL ? dqkv : out, seg);
+    cpu_clear_other_rows(dqkv != NULL ? dqkv : &op->out, &op->segments);
     return STATUS_OK;
 }
 
-enum status cpu_attention(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *probs,
-                          const struct tensor *qkv,
-                          const struct segments *seg,
-                          const struct attention_params *p,
-                          struct error *err) {
-    return attention_walk(dev, out, NULL, probs, qkv, seg, p, err);
+enum status cpu_attention(struct device *dev, const struct attention *op, struct error *err) {
+    return attention_walk(dev, op, NULL, err);
 }
 
-enum status cpu_attention_bwd(struct device *dev,
-                              const struct tensor *dqkv,
-                              const struct tensor *dout,
-                              const struct tensor *probs,
-                              const struct tensor *qkv,
-                              const struct segments *seg,
-                              const struct attention_params *p,
-                              struct error *err) {
-    return attention_walk(dev, dout, dqkv, probs, qkv, seg, p, err);
+enum status
+cpu_attention_bwd(struct device *dev, const struct attention_bwd *op, struct error *err) {
+    const struct attention forward = {.out = op->dout,
+                                      .probs = op->probs,
+                                      .qkv = op->qkv,
+                                      .segments = op->segments,
+                                      .heads = op->heads,
+                                      .dropout = op->dropout};
+    return attention_walk(dev, &forward, &op->dqkv, err);
 }

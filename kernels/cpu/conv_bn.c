@@ -254,7 +254,7 @@ CPU_CLONES static void added_residual_bf16(const struct rows *rows) {
 static struct conv_shape shape_of(const struct tensor *pre,
                                   const struct tensor *in,
                                   const struct tensor *weight,
-                                  const struct conv_bn_params *p) {
+                                  const struct conv_params *p) {
     struct conv_shape s;
     memset(&s, 0, sizeof s); /* compared as bytes */
     s.n = in->shape[0];
@@ -296,25 +296,19 @@ static void add_blocks(double *sums, int64_t c) {
 }
 
 /* mean, rstd and the running statistics from the sums of pre - pivot and its squares. */
-static void set_statistics(const double *sums,
-                           const float *pivot,
-                           int64_t m,
-                           int64_t c,
-                           const struct tensor *mean,
-                           const struct tensor *rstd,
-                           const struct tensor *running_mean,
-                           const struct tensor *running_var,
-                           const struct conv_bn_params *p) {
-    const double fresh = (double)p->momentum;
-    float *rm = tensor_wanted(running_mean) ? running_mean->data : NULL;
-    float *rv = tensor_wanted(running_var) ? running_var->data : NULL;
+static void set_statistics(const struct conv_bn *op, const double *sums, const float *pivot) {
+    const int64_t c = op->pre.shape[3];
+    const int64_t m = tensor_count(&op->pre) / c;
+    const double fresh = (double)op->momentum;
+    float *rm = op->running_mean.data; /* both NULL: none */
+    float *rv = op->running_var.data;
     for (int64_t i = 0; i < c; i++) {
         const double shift = sums[i] / (double)m;
         const double mu = (double)pivot[i] + shift;
         const double variance = fmax(sums[c + i] / (double)m - shift * shift, 0.0);
         const double unbiased = m > 1 ? variance * (double)m / (double)(m - 1) : variance;
-        ((float *)mean->data)[i] = (float)mu;
-        ((float *)rstd->data)[i] = (float)(1.0 / sqrt(variance + (double)p->eps));
+        ((float *)op->mean.data)[i] = (float)mu;
+        ((float *)op->rstd.data)[i] = (float)(1.0 / sqrt(variance + (double)op->eps));
         if (rm != NULL) {
             rm[i] = (float)((1.0 - fresh) * (double)rm[i] + fresh * mu);
             rv[i] = (float)((1.0 - fresh) * (double)rv[i] + fresh * unbiased);
@@ -339,102 +333,77 @@ static void sum_moments(double *sums, const float *pivot, const struct tensor *p
 }
 
 /* `how` holds what all blocks share. */
-static void normalise(const struct rows *how,
-                      const struct tensor *out,
-                      const struct tensor *pre,
-                      const struct tensor *residual) {
-    rows_function *const run = pre->dtype == DTYPE_F32 ? apply_f32 : apply_bf16;
+static void normalise(const struct conv_bn *op, const struct rows *how) {
+    rows_function *const run = op->pre.dtype == DTYPE_F32 ? apply_f32 : apply_bf16;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
         struct rows w = *how;
-        w.count = block_rows(tensor_count(pre) / w.c, b, &from);
-        w.x = row_of(pre, from, w.c);
-        w.residual = row_of(residual, from, w.c);
-        w.to = row_of(out, from, w.c);
+        w.count = block_rows(tensor_count(&op->pre) / w.c, b, &from);
+        w.x = row_of(&op->pre, from, w.c);
+        w.residual = row_of(&op->residual, from, w.c);
+        w.to = row_of(&op->out, from, w.c);
         run(&w);
     }
 }
 
-enum status cpu_conv_bn(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *pre,
-                        const struct tensor *mean,
-                        const struct tensor *rstd,
-                        const struct tensor *running_mean,
-                        const struct tensor *running_var,
-                        const struct tensor *in,
-                        const struct tensor *weight,
-                        const struct tensor *gamma,
-                        const struct tensor *beta,
-                        const struct tensor *residual,
-                        const struct conv_bn_params *p,
-                        struct error *err) {
-    TRY(cpu_real("conv_bn", in, err));
-    TRY(check_conv_bn(out, pre, mean, rstd, running_mean, running_var, in, weight, gamma, beta,
-                      residual, p, err));
-    const struct conv_shape shape = shape_of(pre, in, weight, p);
+enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct error *err) {
+    const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
     if (im2col_pays(&shape, CONV_FORWARD)) {
-        TRY(im2col_forward(dev, &shape, pre->data, in->data, weight->data, err));
+        TRY(im2col_forward(dev, &shape, op->pre.data, op->in.data, op->weight.data, err));
     } else {
-        TRY(convolve_forward(cpu_device_of(dev)->onednn, &shape, pre->data, in->data, weight->data,
-                             err));
+        TRY(convolve_forward(cpu_device_of(dev)->onednn, &shape, op->pre.data, op->in.data,
+                             op->weight.data, err));
     }
-    const int64_t c = pre->shape[3];
+    const int64_t c = op->pre.shape[3];
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)c * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
     float *pivot = (float *)(sums + BLOCKS * 2 * c);
-    if (p->training) {
-        const float *first = cpu_read(pre, 0, c, pivot);
+    if (op->training) {
+        const float *first = cpu_read(&op->pre, 0, c, pivot);
         memmove(pivot, first, (size_t)c * sizeof *pivot);
-        sum_moments(sums, pivot, pre);
-        set_statistics(sums, pivot, tensor_count(pre) / c, c, mean, rstd, running_mean, running_var,
-                       p);
+        sum_moments(sums, pivot, &op->pre);
+        set_statistics(op, sums, pivot);
     } else {
-        memcpy(mean->data, running_mean->data, (size_t)c * sizeof(float));
+        memcpy(op->mean.data, op->running_mean.data, (size_t)c * sizeof(float));
         for (int64_t i = 0; i < c; i++) {
-            const double variance = (double)((const float *)running_var->data)[i];
-            ((float *)rstd->data)[i] = (float)(1.0 / sqrt(variance + (double)p->eps));
+            const double variance = (double)((const float *)op->running_var.data)[i];
+            ((float *)op->rstd.data)[i] = (float)(1.0 / sqrt(variance + (double)op->eps));
         }
     }
     float *scale = scratch;
     for (int64_t i = 0; i < c; i++) {
-        scale[i] = ((const float *)gamma->data)[i] * ((const float *)rstd->data)[i];
+        scale[i] = ((const float *)op->gamma.data)[i] * ((const float *)op->rstd.data)[i];
     }
-    const struct rows how = {.mean = mean->data,
+    const struct rows how = {.mean = op->mean.data,
                              .scale = scale,
-                             .beta = beta->data,
+                             .beta = op->beta.data,
                              .c = c,
-                             .floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY};
-    normalise(&how, out, pre, residual);
+                             .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
+    normalise(op, &how);
     return STATUS_OK;
 }
 
 /* dgamma and dbeta from the sums, and the factors of dx = a dy + b (x - mean) + k. */
-static void set_factors(double *sums,
-                        float *factors,
-                        int64_t m,
-                        int64_t c,
-                        const struct tensor *dgamma,
-                        const struct tensor *dbeta,
-                        enum write_mode mode,
-                        const struct tensor *rstd,
-                        const struct tensor *gamma) {
-    float *dg = dgamma->data;
-    float *db = dbeta->data;
+static void set_factors(const struct conv_bn_bwd *op, const double *sums, float *factors) {
+    const int64_t c = op->pre.shape[3];
+    const double m = (double)(tensor_count(&op->pre) / c);
+    const bool add = op->param_mode == WRITE_ADD;
+    float *dg = op->dgamma.data;
+    float *db = op->dbeta.data;
     for (int64_t i = 0; i < c; i++) {
-        const double r = (double)((const float *)rstd->data)[i];
-        const double g = (double)((const float *)gamma->data)[i];
+        const double r = (double)((const float *)op->rstd.data)[i];
+        const double g = (double)((const float *)op->gamma.data)[i];
         const double sum_dy = sums[i];
         const double sum_dy_xhat = sums[c + i] * r;
-        dg[i] = (float)(sum_dy_xhat + (mode == WRITE_ADD ? (double)dg[i] : 0.0));
-        db[i] = (float)(sum_dy + (mode == WRITE_ADD ? (double)db[i] : 0.0));
+        dg[i] = (float)(sum_dy_xhat + (add ? (double)dg[i] : 0.0));
+        db[i] = (float)(sum_dy + (add ? (double)db[i] : 0.0));
         /* dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m) */
         factors[i] = (float)(g * r);
-        factors[c + i] = (float)(-g * r * r * sum_dy_xhat / (double)m);
-        factors[2 * c + i] = (float)(-g * r * sum_dy / (double)m);
+        factors[c + i] = (float)(-g * r * r * sum_dy_xhat / m);
+        factors[2 * c + i] = (float)(-g * r * sum_dy / m);
     }
 }
 
@@ -521,75 +490,42 @@ static void spread_gradient(const struct rows *how,
 
 /* Both passes over dout. Each tensor is read no more often than it must be: without an activation
  * pre, which is needed anyway, stands for out; and dy, once stored as dresidual, for both. */
-static void backward_batch_norm(double *sums,
-                                float *factors,
+static void backward_batch_norm(const struct conv_bn_bwd *op,
                                 const struct rows *how,
-                                const struct tensor *dresidual,
-                                enum write_mode dresidual_mode,
-                                const struct tensor *dgamma,
-                                const struct tensor *dbeta,
-                                enum write_mode param_mode,
-                                const struct tensor *dpre,
-                                const struct tensor *dout,
-                                const struct tensor *out,
-                                const struct tensor *pre,
-                                const struct tensor *rstd,
-                                const struct tensor *gamma) {
+                                double *sums,
+                                float *factors) {
     const struct tensor none = {.ndim = 0};
-    const bool stored = tensor_wanted(dresidual) && dresidual_mode == WRITE_SET;
-    const struct tensor *mask = how->floor < 0.0f ? pre : out;
-    sum_gradient_moments(sums, how, stored ? dresidual : &none, dout, mask, pre);
-    set_factors(sums, factors, tensor_count(pre) / how->c, how->c, dgamma, dbeta, param_mode, rstd,
-                gamma);
+    const bool stored = tensor_wanted(&op->dresidual) && op->dresidual_mode == WRITE_SET;
+    const struct tensor *mask = how->floor < 0.0f ? &op->pre : &op->out;
+    sum_gradient_moments(sums, how, stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
+    set_factors(op, sums, factors);
     if (stored) {
         struct rows plain = *how;
         plain.floor = -INFINITY;
-        spread_gradient(&plain, dpre, &none, dresidual, pre, pre);
+        spread_gradient(&plain, &op->dpre, &none, &op->dresidual, &op->pre, &op->pre);
     } else {
-        spread_gradient(how, dpre, dresidual, dout, mask, pre);
+        spread_gradient(how, &op->dpre, &op->dresidual, &op->dout, mask, &op->pre);
     }
 }
 
-enum status cpu_conv_bn_bwd(struct device *dev,
-                            const struct tensor *din,
-                            enum write_mode din_mode,
-                            const struct tensor *dresidual,
-                            enum write_mode dresidual_mode,
-                            const struct tensor *dweight,
-                            const struct tensor *dgamma,
-                            const struct tensor *dbeta,
-                            enum write_mode param_mode,
-                            const struct tensor *dpre,
-                            const struct tensor *dout,
-                            const struct tensor *out,
-                            const struct tensor *pre,
-                            const struct tensor *mean,
-                            const struct tensor *rstd,
-                            const struct tensor *in,
-                            const struct tensor *weight,
-                            const struct tensor *gamma,
-                            const struct conv_bn_params *p,
-                            struct error *err) {
-    TRY(cpu_real("conv_bn_bwd", in, err));
-    TRY(check_conv_bn_bwd(din, dresidual, dweight, dgamma, dbeta, dpre, dout, out, pre, mean, rstd,
-                          in, weight, gamma, p, err));
-    const int64_t c = pre->shape[3];
+enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, struct error *err) {
+    const int64_t c = op->pre.shape[3];
     void *scratch;
     TRY(cpu_scratch(dev,
                     (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)(3 * c) * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
     float *factors = (float *)(sums + BLOCKS * 2 * c);
-    const struct rows how = {.mean = mean->data,
+    const struct rows how = {.mean = op->mean.data,
                              .a = factors,
                              .b = factors + c,
                              .k = factors + 2 * c,
                              .c = c,
-                             .floor = p->act == ACTIVATION_RELU ? 0.0f : -INFINITY};
-    backward_batch_norm(sums, factors, &how, dresidual, dresidual_mode, dgamma, dbeta, param_mode,
-                        dpre, dout, out, pre, rstd, gamma);
-    const struct conv_shape shape = shape_of(pre, in, weight, p);
-    TRY(conv_weight_gradient(dev, &shape, dweight, param_mode, dpre, in, err));
-    return tensor_wanted(din) ? conv_input_gradient(dev, &shape, din, din_mode, dpre, weight, err)
-                              : STATUS_OK;
+                             .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
+    backward_batch_norm(op, &how, sums, factors);
+    const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
+    TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
+    return tensor_wanted(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
+                                                         &op->dpre, &op->weight, err)
+                                   : STATUS_OK;
 }

@@ -198,5 +198,5 @@ enum status conv_input_gradient(struct device *dev,
     struct tensor added = *din;
     TRY(cpu_scratch(dev, tensor_size_bytes(din), &added.data, err));
     TRY(convolve_backward_data(onednn, shape, added.data, dpre->data, weight->data, err));
-    return cpu_add(dev, din, &added, 1.0f, err);
+    return cpu_add(dev, &(struct add){.out = *din, .in = added, .alpha = 1.0f}, err);
 }

@@ -15,46 +15,25 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/onednn.h"
 
+#define CHECKED(name) OPS_CHECKED(cpu, name, true)
+OPS_LIST(CHECKED)
+
 const struct ops *ops_cpu(void) {
     static struct ops table;
     if (table.name == NULL) {
         struct ops t = *ops_cpu_ref(); /* memory and order */
         t.supports = cpu_supports;
-        t.fill = cpu_fill;
-        t.cast = cpu_cast;
-        t.normalize_u8 = cpu_normalize_u8;
-        t.conv_bn = cpu_conv_bn;
-        t.conv_bn_bwd = cpu_conv_bn_bwd;
-        t.maxpool = cpu_maxpool;
-        t.maxpool_bwd = cpu_maxpool_bwd;
-        t.avgpool = cpu_avgpool;
-        t.avgpool_bwd = cpu_avgpool_bwd;
-        t.global_avgpool = cpu_global_avgpool;
-        t.global_avgpool_bwd = cpu_global_avgpool_bwd;
-        t.linear = cpu_linear;
-        t.linear_bwd = cpu_linear_bwd;
-        t.matmul = cpu_matmul;
-        t.embedding = cpu_embedding;
-        t.embedding_bwd = cpu_embedding_bwd;
-        t.layernorm = cpu_layernorm;
-        t.layernorm_bwd = cpu_layernorm_bwd;
-        t.attention = cpu_attention;
-        t.attention_bwd = cpu_attention_bwd;
-        t.dropout = cpu_dropout;
-        t.segment_mean = cpu_segment_mean;
-        t.segment_mean_bwd = cpu_segment_mean_bwd;
-        t.gather_rows = cpu_gather_rows;
-        t.scatter_rows = cpu_scatter_rows;
-        t.l2_normalize = cpu_l2_normalize;
-        t.l2_normalize_bwd = cpu_l2_normalize_bwd;
-        t.add = cpu_add;
-        t.sum_squares = cpu_sum_squares;
-        t.adamw = cpu_adamw;
-        t.sgdm = cpu_sgdm;
+#define PUT(name) t.name = checked_##name;
+        OPS_LIST(PUT)
         t.name = "cpu";
         table = t;
     }
     return &table;
+}
+
+/* A step has one: the reference is fast enough. */
+enum status cpu_grad_scale(struct device *dev, const struct grad_scale *op, struct error *err) {
+    return ops_cpu_ref()->grad_scale(dev, op, err);
 }
 
 static bool has_bf16(void) {
@@ -66,7 +45,6 @@ static bool has_bf16(void) {
 }
 
 enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err) {
-    (void)dev;
     if (dtype == DTYPE_F32 || (dtype == DTYPE_BF16 && has_bf16())) {
         return STATUS_OK;
     }
@@ -74,19 +52,6 @@ enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err
                              ? "this processor has no bf16 instructions (avx512_bf16)"
                              : "computes in f32 and bf16";
     return error_set(err, STATUS_UNSUPPORTED, "device cpu: %s", reason);
-}
-
-enum status cpu_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || (t->dtype != DTYPE_F32 && !(t->dtype == DTYPE_BF16 && has_bf16()))) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: device cpu computes in f32, and in bf16 where the processor has "
-                         "avx512_bf16",
-                         op);
-    }
-    if (t->data == NULL) {
-        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
-    }
-    return STATUS_OK;
 }
 
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err) {

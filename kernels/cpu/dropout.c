@@ -101,32 +101,23 @@ static void mask_sample(const struct tensor *out,
     }
 }
 
-enum status cpu_dropout(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *in,
-                        const struct segments *seg,
-                        const struct dropout_params *p,
-                        struct error *err) {
-    (void)dev;
-    TRY(cpu_real("dropout", in, err));
-    TRY(check_dropout(out, in, seg, p, err));
-    if (seg != NULL) {
-        TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
-    }
+enum status cpu_dropout(struct device *dev, const struct dropout *op, struct error *err) {
+    const bool captions = tensor_wanted(&op->segments.starts);
     struct dropout_stream stream;
-    dropout_stream_init(&stream, p->seed, p->values->step, p->layer);
-    const int64_t width = in->shape[1];
-    const int64_t samples = seg != NULL ? seg->starts->shape[0] : in->shape[0];
-    const int32_t *starts = seg != NULL ? seg->starts->data : NULL;
-    const int32_t *lengths = seg != NULL ? seg->lengths->data : NULL;
+    dropout_stream_init(&stream, op->dropout.seed, op->dropout.values->step, op->dropout.layer);
+    const int64_t width = op->in.shape[1];
+    const int64_t samples = captions ? op->segments.starts.shape[0] : op->in.shape[0];
+    const int32_t *starts = op->segments.starts.data;
+    const int32_t *lengths = op->segments.lengths.data;
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < samples; n++) {
-        const int64_t at = (starts != NULL ? starts[n] : n) * width;
-        const int64_t rows = lengths != NULL ? lengths[n] : 1;
-        mask_sample(out, in, at, rows * width, &stream, p->sample_ids[n], p);
+        const int64_t at = (captions ? starts[n] : n) * width;
+        const int64_t rows = captions ? lengths[n] : 1;
+        mask_sample(&op->out, &op->in, at, rows * width, &stream, op->dropout.sample_ids[n],
+                    &op->dropout);
     }
-    if (seg != NULL) {
-        cpu_clear_other_rows(out, seg);
+    if (captions) {
+        cpu_clear_other_rows(&op->out, &op->segments);
     }
     return STATUS_OK;
 }

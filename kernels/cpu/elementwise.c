@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "formats/base/image_norm.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/cpu_internal.h"
 
@@ -20,34 +21,24 @@ CPU_CLONES static void normalize(float *restrict out,
     }
 }
 
-enum status cpu_normalize_u8(struct device *dev,
-                             const struct tensor *out,
-                             const struct tensor *in,
-                             const float mean[3],
-                             const float std[3],
-                             struct error *err) {
-    (void)dev;
-    TRY(cpu_real("normalize_u8", out, err));
-    TRY(check_tensor("normalize_u8", "in", in, DTYPE_U8, 4, ANY_SIZE, ANY_SIZE, ANY_SIZE, 3, err));
-    TRY(check_tensor("normalize_u8", "out", out, out->dtype, 4, in->shape[0], in->shape[1],
-                     in->shape[2], 3, err));
+enum status cpu_normalize_u8(struct device *dev, const struct normalize_u8 *op, struct error *err) {
     float scale[3];
     float shift[3];
     for (int c = 0; c < 3; c++) {
-        scale[c] = 1.0f / (255.0f * std[c]);
-        shift[c] = -mean[c] / std[c];
+        scale[c] = 1.0f / (255.0f * op->norm->deviation[c]);
+        shift[c] = -op->norm->mean[c] / op->norm->deviation[c];
     }
-    const int64_t pixels = in->shape[1] * in->shape[2];
-    const int64_t step = cpu_stretch(out, 3 * pixels) / 3;
+    const int64_t pixels = op->in.shape[1] * op->in.shape[2];
+    const int64_t step = cpu_stretch(&op->out, 3 * pixels) / 3;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < in->shape[0]; n++) {
+    for (int64_t n = 0; n < op->in.shape[0]; n++) {
         float buffer[CPU_STRETCH];
         for (int64_t i = 0; i < pixels; i += step) {
             const int64_t at = 3 * (n * pixels + i);
             const int64_t size = pixels - i < step ? pixels - i : step;
-            float *to = cpu_target(out, at, buffer);
-            normalize(to, (const uint8_t *)in->data + at, size, scale, shift);
-            cpu_store(out, at, 3 * size, to);
+            float *to = cpu_target(&op->out, at, buffer);
+            normalize(to, (const uint8_t *)op->in.data + at, size, scale, shift);
+            cpu_store(&op->out, at, 3 * size, to);
         }
     }
     return STATUS_OK;
@@ -75,39 +66,33 @@ CPU_CLONES static void set_halves(uint16_t *out, uint16_t value, int64_t count) 
     }
 }
 
-enum status
-cpu_fill(struct device *dev, const struct tensor *out, double value, struct error *err) {
-    (void)dev;
-    TRY(cpu_real("fill", out, err));
-    const int64_t count = tensor_count(out);
+enum status cpu_fill(struct device *dev, const struct fill *op, struct error *err) {
+    const int64_t count = tensor_count(&op->out);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t from;
         const int64_t size = piece(p, count, &from);
-        if (out->dtype == DTYPE_F32) {
-            set_floats((float *)out->data + from, (float)value, size);
+        if (op->out.dtype == DTYPE_F32) {
+            set_floats((float *)op->out.data + from, (float)op->value, size);
         } else {
-            set_halves((uint16_t *)out->data + from, bf16_from_f32((float)value), size);
+            set_halves((uint16_t *)op->out.data + from, bf16_from_f32((float)op->value), size);
         }
     }
     return STATUS_OK;
 }
 
-enum status
-cpu_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
-    (void)dev;
-    TRY(check_cast(out, in, err));
-    const int64_t count = tensor_count(in);
+enum status cpu_cast(struct device *dev, const struct cast *op, struct error *err) {
+    const int64_t count = tensor_count(&op->in);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t from;
         const int64_t size = piece(p, count, &from);
-        if (in->dtype == DTYPE_F32) {
-            cpu_narrow((uint16_t *)out->data + from, (const float *)in->data + from, size);
+        if (op->in.dtype == DTYPE_F32) {
+            cpu_narrow((uint16_t *)op->out.data + from, (const float *)op->in.data + from, size);
         } else {
-            cpu_widen((float *)out->data + from, (const uint16_t *)in->data + from, size);
+            cpu_widen((float *)op->out.data + from, (const uint16_t *)op->in.data + from, size);
         }
     }
     return STATUS_OK;
@@ -175,21 +160,14 @@ void cpu_scale_into(const struct tensor *out,
     }
 }
 
-enum status cpu_add(struct device *dev,
-                    const struct tensor *out,
-                    const struct tensor *in,
-                    float alpha,
-                    struct error *err) {
-    (void)dev;
-    TRY(cpu_real("add", in, err));
-    TRY(check_like("add", "out", out, in, err));
-    const int64_t count = tensor_count(in);
+enum status cpu_add(struct device *dev, const struct add *op, struct error *err) {
+    const int64_t count = tensor_count(&op->in);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static) if (pieces > 1)
     for (int64_t p = 0; p < pieces; p++) {
         int64_t from;
         const int64_t size = piece(p, count, &from);
-        add_stretches(out, from, in, from, size, alpha);
+        add_stretches(&op->out, from, &op->in, from, size, op->alpha);
     }
     return STATUS_OK;
 }
@@ -215,10 +193,8 @@ static double squares(const struct tensor *in, int64_t from, int64_t count) {
 }
 
 /* Pieces of one size whatever the number of threads, added in order: the same bits always. */
-enum status
-cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct error *err) {
-    TRY(cpu_real("sum_squares", in, err));
-    const int64_t count = tensor_count(in);
+enum status cpu_sum_squares(struct device *dev, const struct sum_squares *op, struct error *err) {
+    const int64_t count = tensor_count(&op->in);
     const int64_t pieces = pieces_of(count);
     void *scratch;
     TRY(cpu_scratch(dev, (size_t)pieces * sizeof(double), &scratch, err));
@@ -227,13 +203,13 @@ cpu_sum_squares(struct device *dev, double *out, const struct tensor *in, struct
     for (int64_t p = 0; p < pieces; p++) {
         int64_t from;
         const int64_t size = piece(p, count, &from);
-        sums[p] = squares(in, from, size);
+        sums[p] = squares(&op->in, from, size);
     }
     double total = 0.0;
     for (int64_t p = 0; p < pieces; p++) {
         total += sums[p];
     }
-    *out = total;
+    *(double *)op->sum.data = total;
     return STATUS_OK;
 }
 
@@ -243,42 +219,27 @@ static void *row_bytes(const struct tensor *t, int64_t r, size_t *size) {
     return (unsigned char *)t->data + (size_t)r * *size;
 }
 
-enum status cpu_gather_rows(struct device *dev,
-                            const struct tensor *out,
-                            const struct tensor *in,
-                            const struct tensor *rows,
-                            struct error *err) {
-    (void)dev;
-    TRY(cpu_real("gather_rows", in, err));
-    TRY(check_rows("gather_rows", out, in, rows, err));
-    const int32_t *index = rows->data;
-#pragma omp parallel for schedule(static) if (tensor_count(out) > PARALLEL_MIN_COUNT)
-    for (int64_t i = 0; i < out->shape[0]; i++) {
+enum status cpu_gather_rows(struct device *dev, const struct gather_rows *op, struct error *err) {
+    const int32_t *index = op->rows.data;
+#pragma omp parallel for schedule(static) if (tensor_count(&op->out) > PARALLEL_MIN_COUNT)
+    for (int64_t i = 0; i < op->out.shape[0]; i++) {
         size_t size;
-        void *to = row_bytes(out, i, &size);
-        memcpy(to, row_bytes(in, index[i], &size), size);
+        void *to = row_bytes(&op->out, i, &size);
+        memcpy(to, row_bytes(&op->in, index[i], &size), size);
     }
     return STATUS_OK;
 }
 
-enum status cpu_scatter_rows(struct device *dev,
-                             const struct tensor *out,
-                             enum write_mode mode,
-                             const struct tensor *in,
-                             const struct tensor *rows,
-                             struct error *err) {
-    (void)dev;
-    TRY(cpu_real("scatter_rows", in, err));
-    TRY(check_rows("scatter_rows", in, out, rows, err));
-    const int64_t width = in->shape[1];
-    const int32_t *index = rows->data;
-    for (int64_t i = 0; i < in->shape[0]; i++) {
-        if (mode == WRITE_ADD) {
-            add_stretches(out, index[i] * width, in, i * width, width, 1.0f);
+enum status cpu_scatter_rows(struct device *dev, const struct scatter_rows *op, struct error *err) {
+    const int64_t width = op->in.shape[1];
+    const int32_t *index = op->rows.data;
+    for (int64_t i = 0; i < op->in.shape[0]; i++) {
+        if (op->mode == WRITE_ADD) {
+            add_stretches(&op->out, index[i] * width, &op->in, i * width, width, 1.0f);
         } else {
             size_t size;
-            void *to = row_bytes(out, index[i], &size);
-            memcpy(to, row_bytes(in, i, &size), size);
+            void *to = row_bytes(&op->out, index[i], &size);
+            memcpy(to, row_bytes(&op->in, i, &size), size);
         }
     }
     return STATUS_OK;
@@ -286,26 +247,19 @@ enum status cpu_scatter_rows(struct device *dev,
 
 static const double smallest_norm = 1e-12;
 
-enum status cpu_l2_normalize(struct device *dev,
-                             const struct tensor *out,
-                             const struct tensor *norm,
-                             const struct tensor *in,
-                             struct error *err) {
-    (void)dev;
-    TRY(cpu_real("l2_normalize", in, err));
-    TRY(check_l2_normalize(out, norm, in, err));
-    const int64_t width = in->shape[1];
-    const int64_t step = cpu_stretch(in, width);
+enum status cpu_l2_normalize(struct device *dev, const struct l2_normalize *op, struct error *err) {
+    const int64_t width = op->in.shape[1];
+    const int64_t step = cpu_stretch(&op->in, width);
 #pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < in->shape[0]; r++) {
-        const double length = sqrt(squares(in, r * width, width));
+    for (int64_t r = 0; r < op->in.shape[0]; r++) {
+        const double length = sqrt(squares(&op->in, r * width, width));
         const float scale = (float)(1.0 / fmax(length, smallest_norm));
-        ((float *)norm->data)[r] = (float)length;
+        ((float *)op->norm.data)[r] = (float)length;
         float buffer[CPU_STRETCH];
         for (int64_t e = 0; e < width; e += step) {
             const int64_t size = width - e < step ? width - e : step;
-            const float *from = cpu_read(in, r * width + e, size, buffer);
-            float *to = (float *)out->data + r * width + e;
+            const float *from = cpu_read(&op->in, r * width + e, size, buffer);
+            float *to = (float *)op->out.data + r * width + e;
             for (int64_t d = 0; d < size; d++) {
                 to[d] = from[d] * scale;
             }
@@ -314,34 +268,27 @@ enum status cpu_l2_normalize(struct device *dev,
     return STATUS_OK;
 }
 
-enum status cpu_l2_normalize_bwd(struct device *dev,
-                                 const struct tensor *din,
-                                 const struct tensor *dout,
-                                 const struct tensor *out,
-                                 const struct tensor *norm,
-                                 struct error *err) {
-    (void)dev;
-    TRY(cpu_real("l2_normalize_bwd", din, err));
-    TRY(check_l2_normalize_bwd(din, dout, out, norm, err));
-    const int64_t width = out->shape[1];
-    const int64_t step = cpu_stretch(din, width);
+enum status
+cpu_l2_normalize_bwd(struct device *dev, const struct l2_normalize_bwd *op, struct error *err) {
+    const int64_t width = op->out.shape[1];
+    const int64_t step = cpu_stretch(&op->din, width);
 #pragma omp parallel for schedule(static)
-    for (int64_t r = 0; r < out->shape[0]; r++) {
-        const float *y = (const float *)out->data + r * width;
-        const float *dy = (const float *)dout->data + r * width;
+    for (int64_t r = 0; r < op->out.shape[0]; r++) {
+        const float *y = (const float *)op->out.data + r * width;
+        const float *dy = (const float *)op->dout.data + r * width;
         double along = 0.0;
         for (int64_t d = 0; d < width; d++) {
             along += (double)dy[d] * (double)y[d];
         }
-        const double scale = 1.0 / fmax((double)((const float *)norm->data)[r], smallest_norm);
+        const double scale = 1.0 / fmax((double)((const float *)op->norm.data)[r], smallest_norm);
         float buffer[CPU_STRETCH];
         for (int64_t e = 0; e < width; e += step) {
             const int64_t size = width - e < step ? width - e : step;
-            float *dx = cpu_target(din, r * width + e, buffer);
+            float *dx = cpu_target(&op->din, r * width + e, buffer);
             for (int64_t d = 0; d < size; d++) {
                 dx[d] = (float)(((double)dy[e + d] - along * (double)y[e + d]) * scale);
             }
-            cpu_store(din, r * width + e, size, dx);
+            cpu_store(&op->din, r * width + e, size, dx);
         }
     }
     return STATUS_OK;
@@ -368,44 +315,35 @@ CPU_CLONES static void adamw_piece(float *restrict value,
 
 /* rate = lr / (1 - beta1^t), root2 = 1 / sqrt(1 - beta2^t): bias correction without a division
  * more. */
-enum status cpu_adamw(struct device *dev,
-                      const struct tensor *value,
-                      const struct tensor *working,
-                      const struct tensor *grad,
-                      const struct tensor *m,
-                      const struct tensor *v,
-                      const struct adamw_params *p,
-                      struct error *err) {
-    (void)dev;
-    TRY(cpu_real("adamw", value, err));
-    TRY(check_adamw(value, working, grad, m, v, p, err));
-    const struct step_values *now = p->values;
+enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *err) {
+    const struct step_values *now = op->values;
     if (now->sound == 0) {
         return STATUS_OK;
     }
     const double lr = (double)(float)now->lr;
     const double update = (double)(now->step + 1);
-    const double correction1 = 1.0 - pow((double)p->beta1, update);
-    const double correction2 = 1.0 - pow((double)p->beta2, update);
-    const struct adamw_factors f = {.beta1 = p->beta1,
-                                    .beta2 = p->beta2,
-                                    .rest1 = (float)(1.0 - (double)p->beta1),
-                                    .rest2 = (float)(1.0 - (double)p->beta2),
-                                    .eps = p->eps,
+    const double correction1 = 1.0 - pow((double)op->beta1, update);
+    const double correction2 = 1.0 - pow((double)op->beta2, update);
+    const struct adamw_factors f = {.beta1 = op->beta1,
+                                    .beta2 = op->beta2,
+                                    .rest1 = (float)(1.0 - (double)op->beta1),
+                                    .rest2 = (float)(1.0 - (double)op->beta2),
+                                    .eps = op->eps,
                                     .grad_scale = (float)now->grad_scale,
-                                    .keep = (float)(1.0 - lr * (double)p->weight_decay),
+                                    .keep = (float)(1.0 - lr * (double)op->weight_decay),
                                     .rate = (float)(lr / correction1),
                                     .root2 = (float)(1.0 / sqrt(correction2))};
-    const int64_t count = tensor_count(value);
+    const int64_t count = tensor_count(&op->value);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
         int64_t from;
         const int64_t size = piece(i, count, &from);
-        adamw_piece((float *)value->data + from, (const float *)grad->data + from,
-                    (float *)m->data + from, (float *)v->data + from, size, &f);
-        if (tensor_wanted(working)) {
-            cpu_narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+        adamw_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
+                    (float *)op->m.data + from, (float *)op->v.data + from, size, &f);
+        if (tensor_wanted(&op->working)) {
+            cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
+                       size);
         }
     }
     return STATUS_OK;
@@ -415,42 +353,35 @@ CPU_CLONES static void sgdm_piece(float *restrict value,
                                   const float *restrict grad,
                                   float *restrict m,
                                   int64_t count,
-                                  const struct sgdm_params *p) {
-    const struct sgdm_params k = *p;
-    const float lr = (float)p->values->lr;
-    const float scale = (float)p->values->grad_scale;
-    const float fresh = k.nesterov ? 1.0f : 0.0f; /* value -= lr (fresh g + along m) */
-    const float along = k.nesterov ? k.momentum : 1.0f;
+                                  const struct sgdm *op) {
+    const float lr = (float)op->values->lr;
+    const float scale = (float)op->values->grad_scale;
+    const float decay = op->weight_decay;
+    const float momentum = op->momentum;
+    const float fresh = op->nesterov ? 1.0f : 0.0f; /* value -= lr (fresh g + along m) */
+    const float along = op->nesterov ? momentum : 1.0f;
     for (int64_t i = 0; i < count; i++) {
-        const float g = grad[i] * scale + k.weight_decay * value[i];
-        m[i] = k.momentum * m[i] + g;
+        const float g = grad[i] * scale + decay * value[i];
+        m[i] = momentum * m[i] + g;
         value[i] -= lr * (fresh * g + along * m[i]);
     }
 }
 
-enum status cpu_sgdm(struct device *dev,
-                     const struct tensor *value,
-                     const struct tensor *working,
-                     const struct tensor *grad,
-                     const struct tensor *m,
-                     const struct sgdm_params *p,
-                     struct error *err) {
-    (void)dev;
-    TRY(cpu_real("sgdm", value, err));
-    TRY(check_sgdm(value, working, grad, m, p, err));
-    if (p->values->sound == 0) {
+enum status cpu_sgdm(struct device *dev, const struct sgdm *op, struct error *err) {
+    if (op->values->sound == 0) {
         return STATUS_OK;
     }
-    const int64_t count = tensor_count(value);
+    const int64_t count = tensor_count(&op->value);
     const int64_t pieces = pieces_of(count);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pieces; i++) {
         int64_t from;
         const int64_t size = piece(i, count, &from);
-        sgdm_piece((float *)value->data + from, (const float *)grad->data + from,
-                   (float *)m->data + from, size, p);
-        if (tensor_wanted(working)) {
-            cpu_narrow((uint16_t *)working->data + from, (const float *)value->data + from, size);
+        sgdm_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
+                   (float *)op->m.data + from, size, op);
+        if (tensor_wanted(&op->working)) {
+            cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
+                       size);
         }
     }
     return STATUS_OK;

@@ -96,36 +96,26 @@ enum status cpu_column_sums(struct device *dev,
     return STATUS_OK;
 }
 
-enum status cpu_matmul(struct device *dev,
-                       const struct tensor *out,
-                       enum write_mode mode,
-                       const struct tensor *a,
-                       bool transpose_a,
-                       const struct tensor *b,
-                       bool transpose_b,
-                       float alpha,
-                       struct error *err) {
-    TRY(cpu_real("matmul", a, err));
-    TRY(check_matmul(out, a, transpose_a, b, transpose_b, err));
-    struct product_shape p = {.m = out->shape[0],
-                              .n = out->shape[1],
-                              .k = a->shape[transpose_a ? 0 : 1],
-                              .transpose_a = transpose_a ? 1 : 0,
-                              .transpose_b = transpose_b ? 1 : 0,
-                              .dtype = a->dtype,
-                              .out_dtype = out->dtype,
-                              .add = mode == WRITE_ADD ? 1 : 0};
+enum status cpu_matmul(struct device *dev, const struct matmul *op, struct error *err) {
+    struct product_shape p = {.m = op->out.shape[0],
+                              .n = op->out.shape[1],
+                              .k = op->a.shape[op->transpose_a ? 0 : 1],
+                              .transpose_a = op->transpose_a ? 1 : 0,
+                              .transpose_b = op->transpose_b ? 1 : 0,
+                              .dtype = op->a.dtype,
+                              .out_dtype = op->out.dtype,
+                              .add = op->mode == WRITE_ADD ? 1 : 0};
     struct onednn *onednn = cpu_device_of(dev)->onednn;
-    if (alpha == 1.0f) {
-        return matrix_product(onednn, &p, out->data, a->data, b->data, NULL, err);
+    if (op->alpha == 1.0f) {
+        return matrix_product(onednn, &p, op->out.data, op->a.data, op->b.data, NULL, err);
     }
     void *product;
     p.add = 0;
     p.out_dtype = DTYPE_F32;
     TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &product, err));
-    TRY(matrix_product(onednn, &p, product, a->data, b->data, NULL, err));
+    TRY(matrix_product(onednn, &p, product, op->a.data, op->b.data, NULL, err));
     const struct tensor plain = tensor_2d(product, DTYPE_F32, p.m, p.n);
-    cpu_scale_into(out, mode, &plain, alpha);
+    cpu_scale_into(&op->out, op->mode, &plain, op->alpha);
     return STATUS_OK;
 }
 
@@ -154,83 +144,60 @@ gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tenso
     }
 }
 
-enum status cpu_linear(struct device *dev,
-                       const struct tensor *out,
-                       const struct tensor *pre,
-                       const struct tensor *in,
-                       const struct tensor *weight,
-                       const struct tensor *bias,
-                       enum activation act,
-                       struct error *err) {
-    TRY(cpu_real("linear", in, err));
-    TRY(check_linear(out, pre, in, weight, bias, act, err));
-    const struct tensor *sum = act == ACTIVATION_GELU ? pre : out;
-    const bool biased = tensor_wanted(bias);
-    const bool narrow = in->dtype == DTYPE_BF16;
-    const int64_t columns = out->shape[1];
+enum status cpu_linear(struct device *dev, const struct linear *op, struct error *err) {
+    const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
+    const bool biased = tensor_wanted(&op->bias);
+    const bool narrow = op->in.dtype == DTYPE_BF16;
+    const int64_t columns = op->out.shape[1];
     if (biased && !narrow) {
         float *rows = sum->data;
 #pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < out->shape[0]; r++) {
-            memcpy(rows + r * columns, bias->data, (size_t)columns * sizeof *rows);
+        for (int64_t r = 0; r < op->out.shape[0]; r++) {
+            memcpy(rows + r * columns, op->bias.data, (size_t)columns * sizeof *rows);
         }
     }
-    const struct product_shape p = {.m = out->shape[0],
+    const struct product_shape p = {.m = op->out.shape[0],
                                     .n = columns,
-                                    .k = in->shape[1],
+                                    .k = op->in.shape[1],
                                     .transpose_b = 1,
-                                    .dtype = in->dtype,
-                                    .out_dtype = in->dtype,
+                                    .dtype = op->in.dtype,
+                                    .out_dtype = op->in.dtype,
                                     .add = biased && !narrow ? 1 : 0,
                                     .biased = biased && narrow ? 1 : 0};
-    TRY(matrix_product(cpu_device_of(dev)->onednn, &p, sum->data, in->data, weight->data,
-                       p.biased != 0 ? bias->data : NULL, err));
-    if (act == ACTIVATION_GELU) {
-        gelu_walk(out, pre, NULL);
+    TRY(matrix_product(cpu_device_of(dev)->onednn, &p, sum->data, op->in.data, op->weight.data,
+                       p.biased != 0 ? op->bias.data : NULL, err));
+    if (op->act == ACTIVATION_GELU) {
+        gelu_walk(&op->out, &op->pre, NULL);
     }
     return STATUS_OK;
 }
 
-enum status cpu_linear_bwd(struct device *dev,
-                           const struct tensor *din,
-                           enum write_mode din_mode,
-                           const struct tensor *dweight,
-                           const struct tensor *dbias,
-                           enum write_mode param_mode,
-                           const struct tensor *dpre,
-                           const struct tensor *dout,
-                           const struct tensor *in,
-                           const struct tensor *weight,
-                           const struct tensor *pre,
-                           enum activation act,
-                           struct error *err) {
-    TRY(cpu_real("linear_bwd", in, err));
-    TRY(check_linear_bwd(din, dweight, dbias, dpre, dout, in, weight, pre, act, err));
+enum status cpu_linear_bwd(struct device *dev, const struct linear_bwd *op, struct error *err) {
     struct onednn *onednn = cpu_device_of(dev)->onednn;
-    const struct tensor *d = dout;
-    if (act == ACTIVATION_GELU) {
-        gelu_walk(dpre, pre, dout);
-        d = dpre;
+    const struct tensor *d = &op->dout;
+    if (op->act == ACTIVATION_GELU) {
+        gelu_walk(&op->dpre, &op->pre, &op->dout);
+        d = &op->dpre;
     }
-    const struct product_shape weights = {.m = dout->shape[1],
-                                          .n = in->shape[1],
-                                          .k = dout->shape[0],
+    const struct product_shape weights = {.m = op->dout.shape[1],
+                                          .n = op->in.shape[1],
+                                          .k = op->dout.shape[0],
                                           .transpose_a = 1,
-                                          .dtype = in->dtype,
+                                          .dtype = op->in.dtype,
                                           .out_dtype = DTYPE_F32,
-                                          .add = param_mode == WRITE_ADD ? 1 : 0};
-    TRY(matrix_product(onednn, &weights, dweight->data, d->data, in->data, NULL, err));
-    if (tensor_wanted(dbias)) {
-        TRY(cpu_column_sums(dev, dbias->data, param_mode, d, err));
+                                          .add = op->param_mode == WRITE_ADD ? 1 : 0};
+    TRY(matrix_product(onednn, &weights, op->dweight.data, d->data, op->in.data, NULL, err));
+    if (tensor_wanted(&op->dbias)) {
+        TRY(cpu_column_sums(dev, op->dbias.data, op->param_mode, d, err));
     }
-    if (!tensor_wanted(din)) {
+    if (!tensor_wanted(&op->din)) {
         return STATUS_OK;
     }
-    const struct product_shape inputs = {.m = dout->shape[0],
-                                         .n = in->shape[1],
-                                         .k = dout->shape[1],
-                                         .dtype = in->dtype,
-                                         .out_dtype = in->dtype,
-                                         .add = din_mode == WRITE_ADD ? 1 : 0};
-    return matrix_product(onednn, &inputs, din->data, d->data, weight->data, NULL, err);
+    const struct product_shape inputs = {.m = op->dout.shape[0],
+                                         .n = op->in.shape[1],
+                                         .k = op->dout.shape[1],
+                                         .dtype = op->in.dtype,
+                                         .out_dtype = op->in.dtype,
+                                         .add = op->din_mode == WRITE_ADD ? 1 : 0};
+    return matrix_product(onednn, &inputs, op->din.data, d->data, op->weight.data, NULL, err);
 }

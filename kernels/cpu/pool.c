@@ -68,20 +68,12 @@ static void maxpool_pixel(const struct tensor *out,
     }
 }
 
-enum status cpu_maxpool(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *argmax,
-                        const struct tensor *in,
-                        const struct pool_params *p,
-                        struct error *err) {
-    (void)dev;
-    TRY(cpu_real("maxpool", in, err));
-    TRY(check_pool("maxpool", out, argmax, in, p, false, err));
+enum status cpu_maxpool(struct device *dev, const struct maxpool *op, struct error *err) {
 #pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < out->shape[0]; n++) {
-        for (int64_t oy = 0; oy < out->shape[1]; oy++) {
-            for (int64_t ox = 0; ox < out->shape[2]; ox++) {
-                maxpool_pixel(out, argmax, in, p, n, oy, ox);
+    for (int64_t n = 0; n < op->out.shape[0]; n++) {
+        for (int64_t oy = 0; oy < op->out.shape[1]; oy++) {
+            for (int64_t ox = 0; ox < op->out.shape[2]; ox++) {
+                maxpool_pixel(&op->out, &op->argmax, &op->in, &op->pool, n, oy, ox);
             }
         }
     }
@@ -169,28 +161,19 @@ static void maxpool_collect(float *sum,
     }
 }
 
-enum status cpu_maxpool_bwd(struct device *dev,
-                            const struct tensor *din,
-                            enum write_mode mode,
-                            const struct tensor *dout,
-                            const struct tensor *argmax,
-                            const struct pool_params *p,
-                            struct error *err) {
-    (void)dev;
-    TRY(cpu_real("maxpool_bwd", dout, err));
-    TRY(check_pool("maxpool_bwd", dout, argmax, din, p, false, err));
-    const int64_t width = din->shape[3];
+enum status cpu_maxpool_bwd(struct device *dev, const struct maxpool_bwd *op, struct error *err) {
+    const int64_t width = op->din.shape[3];
 #pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < din->shape[0]; n++) {
-        for (int64_t y = 0; y < din->shape[1]; y++) {
+    for (int64_t n = 0; n < op->din.shape[0]; n++) {
+        for (int64_t y = 0; y < op->din.shape[1]; y++) {
             float buffer[CPU_STRETCH];
-            for (int64_t x = 0; x < din->shape[2]; x++) {
+            for (int64_t x = 0; x < op->din.shape[2]; x++) {
                 for (int64_t i = 0; i < width; i += CPU_STRETCH) {
                     const int64_t c = channels_at(i, width);
-                    const int64_t at = pixel(din, n, y, x) + i;
-                    float *sum = begin_sum(din, at, c, mode, buffer);
-                    maxpool_collect(sum, dout, argmax, p, n, y, x, i, c);
-                    cpu_store(din, at, c, sum);
+                    const int64_t at = pixel(&op->din, n, y, x) + i;
+                    float *sum = begin_sum(&op->din, at, c, op->mode, buffer);
+                    maxpool_collect(sum, &op->dout, &op->argmax, &op->pool, n, y, x, i, c);
+                    cpu_store(&op->din, at, c, sum);
                 }
             }
         }
@@ -243,19 +226,12 @@ static void avgpool_pixel(const struct tensor *out,
     }
 }
 
-enum status cpu_avgpool(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *in,
-                        const struct pool_params *p,
-                        struct error *err) {
-    (void)dev;
-    TRY(cpu_real("avgpool", in, err));
-    TRY(check_pool("avgpool", out, NULL, in, p, true, err));
+enum status cpu_avgpool(struct device *dev, const struct avgpool *op, struct error *err) {
 #pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < out->shape[0]; n++) {
-        for (int64_t oy = 0; oy < out->shape[1]; oy++) {
-            for (int64_t ox = 0; ox < out->shape[2]; ox++) {
-                avgpool_pixel(out, in, p, n, oy, ox);
+    for (int64_t n = 0; n < op->out.shape[0]; n++) {
+        for (int64_t oy = 0; oy < op->out.shape[1]; oy++) {
+            for (int64_t ox = 0; ox < op->out.shape[2]; ox++) {
+                avgpool_pixel(&op->out, &op->in, &op->pool, n, oy, ox);
             }
         }
     }
@@ -291,74 +267,55 @@ static void avgpool_collect(const struct tensor *din,
     }
 }
 
-enum status cpu_avgpool_bwd(struct device *dev,
-                            const struct tensor *din,
-                            enum write_mode mode,
-                            const struct tensor *dout,
-                            const struct pool_params *p,
-                            struct error *err) {
-    (void)dev;
-    TRY(cpu_real("avgpool_bwd", dout, err));
-    TRY(check_pool("avgpool_bwd", dout, NULL, din, p, true, err));
+enum status cpu_avgpool_bwd(struct device *dev, const struct avgpool_bwd *op, struct error *err) {
 #pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t n = 0; n < din->shape[0]; n++) {
-        for (int64_t y = 0; y < din->shape[1]; y++) {
-            for (int64_t x = 0; x < din->shape[2]; x++) {
-                avgpool_collect(din, mode, dout, p, n, y, x);
+    for (int64_t n = 0; n < op->din.shape[0]; n++) {
+        for (int64_t y = 0; y < op->din.shape[1]; y++) {
+            for (int64_t x = 0; x < op->din.shape[2]; x++) {
+                avgpool_collect(&op->din, op->mode, &op->dout, &op->pool, n, y, x);
             }
         }
     }
     return STATUS_OK;
 }
 
-enum status cpu_global_avgpool(struct device *dev,
-                               const struct tensor *out,
-                               const struct tensor *in,
-                               struct error *err) {
-    (void)dev;
-    TRY(cpu_real("global_avgpool", in, err));
-    TRY(check_global_avgpool(out, in, err));
-    const int64_t pixels = in->shape[1] * in->shape[2];
-    const int64_t width = in->shape[3];
+enum status
+cpu_global_avgpool(struct device *dev, const struct global_avgpool *op, struct error *err) {
+    const int64_t pixels = op->in.shape[1] * op->in.shape[2];
+    const int64_t width = op->in.shape[3];
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < in->shape[0]; n++) {
+    for (int64_t n = 0; n < op->in.shape[0]; n++) {
         for (int64_t i = 0; i < width; i += CPU_STRETCH) {
             const int64_t c = channels_at(i, width);
             float values[CPU_STRETCH];
             float buffer[CPU_STRETCH];
-            float *sum = begin_sum(out, n * width + i, c, WRITE_SET, buffer);
+            float *sum = begin_sum(&op->out, n * width + i, c, WRITE_SET, buffer);
             for (int64_t q = 0; q < pixels; q++) {
-                add_scaled(sum, cpu_read(in, (n * pixels + q) * width + i, c, values),
+                add_scaled(sum, cpu_read(&op->in, (n * pixels + q) * width + i, c, values),
                            1.0f / (float)pixels, c);
             }
-            cpu_store(out, n * width + i, c, sum);
+            cpu_store(&op->out, n * width + i, c, sum);
         }
     }
     return STATUS_OK;
 }
 
-enum status cpu_global_avgpool_bwd(struct device *dev,
-                                   const struct tensor *din,
-                                   enum write_mode mode,
-                                   const struct tensor *dout,
-                                   struct error *err) {
-    (void)dev;
-    TRY(cpu_real("global_avgpool_bwd", dout, err));
-    TRY(check_global_avgpool(dout, din, err));
-    const int64_t pixels = din->shape[1] * din->shape[2];
-    const int64_t width = din->shape[3];
+enum status
+cpu_global_avgpool_bwd(struct device *dev, const struct global_avgpool_bwd *op, struct error *err) {
+    const int64_t pixels = op->din.shape[1] * op->din.shape[2];
+    const int64_t width = op->din.shape[3];
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < din->shape[0]; n++) {
+    for (int64_t n = 0; n < op->din.shape[0]; n++) {
         for (int64_t i = 0; i < width; i += CPU_STRETCH) {
             const int64_t c = channels_at(i, width);
             float values[CPU_STRETCH];
             float buffer[CPU_STRETCH];
-            const float *from = cpu_read(dout, n * width + i, c, values);
+            const float *from = cpu_read(&op->dout, n * width + i, c, values);
             for (int64_t q = 0; q < pixels; q++) {
                 const int64_t at = (n * pixels + q) * width + i;
-                float *sum = begin_sum(din, at, c, mode, buffer);
+                float *sum = begin_sum(&op->din, at, c, op->mode, buffer);
                 add_scaled(sum, from, 1.0f / (float)pixels, c);
-                cpu_store(din, at, c, sum);
+                cpu_store(&op->din, at, c, sum);
             }
         }
     }

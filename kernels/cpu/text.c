@@ -11,15 +11,15 @@
 #include "kernels/cpu/cpu_internal.h"
 
 void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg) {
-    const int32_t *starts = seg->starts->data;
-    const int32_t *lengths = seg->lengths->data;
+    const int32_t *starts = seg->starts.data;
+    const int32_t *lengths = seg->lengths.data;
     const size_t row_bytes = tensor_size_bytes(t) / (size_t)t->shape[0];
     unsigned char *data = t->data;
     int64_t end = 0;
-    for (int64_t n = 0; n <= seg->starts->shape[0]; n++) {
-        const int64_t next = n < seg->starts->shape[0] ? starts[n] : t->shape[0];
+    for (int64_t n = 0; n <= seg->starts.shape[0]; n++) {
+        const int64_t next = n < seg->starts.shape[0] ? starts[n] : t->shape[0];
         memset(data + (size_t)end * row_bytes, 0, (size_t)(next - end) * row_bytes);
-        end = n < seg->starts->shape[0] ? next + lengths[n] : next;
+        end = n < seg->starts.shape[0] ? next + lengths[n] : next;
     }
 }
 
@@ -60,62 +60,42 @@ static void sum_rows(const struct tensor *out,
     }
 }
 
-enum status cpu_embedding(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *tokens,
-                          const struct segments *seg,
-                          const struct tensor *table,
-                          const struct tensor *positions,
-                          struct error *err) {
-    (void)dev;
-    TRY(cpu_real("embedding", table, err));
-    TRY(check_embedding(out, tokens, seg, table, positions, err));
-    TRY(check_token_values("embedding", tokens, seg, table->shape[0], positions->shape[0], err));
-    const int32_t *ids = tokens->data;
-    const int32_t *starts = seg->starts->data;
-    const int32_t *lengths = seg->lengths->data;
+enum status cpu_embedding(struct device *dev, const struct embedding *op, struct error *err) {
+    const int32_t *ids = op->tokens.data;
+    const int32_t *starts = op->segments.starts.data;
+    const int32_t *lengths = op->segments.lengths.data;
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+    for (int64_t n = 0; n < op->segments.starts.shape[0]; n++) {
         for (int64_t t = 0; t < lengths[n]; t++) {
             const int64_t r = starts[n] + t;
-            sum_rows(out, r, table, ids[r], positions, t);
+            sum_rows(&op->out, r, &op->table, ids[r], &op->positions, t);
         }
     }
-    cpu_clear_other_rows(out, seg);
+    cpu_clear_other_rows(&op->out, &op->segments);
     return STATUS_OK;
 }
 
-enum status cpu_embedding_bwd(struct device *dev,
-                              const struct tensor *dtable,
-                              const struct tensor *dpositions,
-                              enum write_mode mode,
-                              const struct tensor *dout,
-                              const struct tensor *tokens,
-                              const struct segments *seg,
-                              struct error *err) {
+enum status
+cpu_embedding_bwd(struct device *dev, const struct embedding_bwd *op, struct error *err) {
     enum { CHUNK = 32 }; /* columns: whole cache lines of either type */
-    TRY(cpu_real("embedding_bwd", dout, err));
-    TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
-    TRY(check_token_values("embedding_bwd", tokens, seg, dtable->shape[0], dpositions->shape[0],
-                           err));
-    if (mode == WRITE_SET) {
-        TRY(cpu_fill(dev, dtable, 0.0, err));
-        TRY(cpu_fill(dev, dpositions, 0.0, err));
+    if (op->mode == WRITE_SET) {
+        TRY(cpu_fill(dev, &(struct fill){.out = op->dtable}, err));
+        TRY(cpu_fill(dev, &(struct fill){.out = op->dpositions}, err));
     }
-    const int32_t *ids = tokens->data;
-    const int32_t *starts = seg->starts->data;
-    const int32_t *lengths = seg->lengths->data;
-    const int64_t width = dtable->shape[1];
+    const int32_t *ids = op->tokens.data;
+    const int32_t *starts = op->segments.starts.data;
+    const int32_t *lengths = op->segments.lengths.data;
+    const int64_t width = op->dtable.shape[1];
 #pragma omp parallel for schedule(static)
     for (int64_t d0 = 0; d0 < width; d0 += CHUNK) {
         const int64_t d1 = d0 + CHUNK < width ? d0 + CHUNK : width;
-        for (int64_t n = 0; n < seg->starts->shape[0]; n++) {
+        for (int64_t n = 0; n < op->segments.starts.shape[0]; n++) {
             for (int64_t t = 0; t < lengths[n]; t++) {
                 const int64_t r = starts[n] + t;
                 float buffer[CHUNK];
-                const float *from = cpu_read(dout, r * width + d0, d1 - d0, buffer);
-                float *word = (float *)dtable->data + ids[r] * width + d0;
-                float *place = (float *)dpositions->data + t * width + d0;
+                const float *from = cpu_read(&op->dout, r * width + d0, d1 - d0, buffer);
+                float *word = (float *)op->dtable.data + ids[r] * width + d0;
+                float *place = (float *)op->dpositions.data + t * width + d0;
                 for (int64_t d = 0; d < d1 - d0; d++) {
                     word[d] += from[d];
                     place[d] += from[d];
@@ -139,72 +119,56 @@ scale_row(float *restrict to, const float *restrict from, float scale, int64_t c
     }
 }
 
-enum status cpu_segment_mean(struct device *dev,
-                             const struct tensor *out,
-                             const struct tensor *in,
-                             const struct segments *seg,
-                             struct error *err) {
-    (void)dev;
-    TRY(cpu_real("segment_mean", in, err));
-    TRY(check_segment_mean(out, in, seg, err));
-    TRY(check_segment_values("segment_mean", seg, in->shape[0], in->shape[0], err));
-    const int32_t *starts = seg->starts->data;
-    const int32_t *lengths = seg->lengths->data;
-    const int64_t width = in->shape[1];
+enum status cpu_segment_mean(struct device *dev, const struct segment_mean *op, struct error *err) {
+    const int32_t *starts = op->segments.starts.data;
+    const int32_t *lengths = op->segments.lengths.data;
+    const int64_t width = op->in.shape[1];
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < out->shape[0]; n++) {
+    for (int64_t n = 0; n < op->out.shape[0]; n++) {
         for (int64_t e = 0; e < width; e += CPU_STRETCH) {
             const int64_t size = width - e < CPU_STRETCH ? width - e : CPU_STRETCH;
             float sum[CPU_STRETCH];
             float row[CPU_STRETCH];
             memset(sum, 0, (size_t)size * sizeof *sum);
             for (int64_t t = 0; t < lengths[n]; t++) {
-                add_row(sum, cpu_read(in, (starts[n] + t) * width + e, size, row), size);
+                add_row(sum, cpu_read(&op->in, (starts[n] + t) * width + e, size, row), size);
             }
-            float *to = cpu_target(out, n * width + e, row);
+            float *to = cpu_target(&op->out, n * width + e, row);
             scale_row(to, sum, 1.0f / (float)lengths[n], size);
-            cpu_store(out, n * width + e, size, to);
+            cpu_store(&op->out, n * width + e, size, to);
         }
     }
     return STATUS_OK;
 }
 
-enum status cpu_segment_mean_bwd(struct device *dev,
-                                 const struct tensor *din,
-                                 enum write_mode mode,
-                                 const struct tensor *dout,
-                                 const struct segments *seg,
-                                 struct error *err) {
-    (void)dev;
-    TRY(cpu_real("segment_mean_bwd", dout, err));
-    TRY(check_segment_mean(dout, din, seg, err));
-    TRY(check_segment_values("segment_mean_bwd", seg, din->shape[0], din->shape[0], err));
-    const int32_t *starts = seg->starts->data;
-    const int32_t *lengths = seg->lengths->data;
-    const int64_t width = din->shape[1];
+enum status
+cpu_segment_mean_bwd(struct device *dev, const struct segment_mean_bwd *op, struct error *err) {
+    const int32_t *starts = op->segments.starts.data;
+    const int32_t *lengths = op->segments.lengths.data;
+    const int64_t width = op->din.shape[1];
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < dout->shape[0]; n++) {
+    for (int64_t n = 0; n < op->dout.shape[0]; n++) {
         for (int64_t e = 0; e < width; e += CPU_STRETCH) {
             const int64_t size = width - e < CPU_STRETCH ? width - e : CPU_STRETCH;
             float share[CPU_STRETCH];
             float row[CPU_STRETCH];
-            scale_row(share, cpu_read(dout, n * width + e, size, row), 1.0f / (float)lengths[n],
-                      size);
+            scale_row(share, cpu_read(&op->dout, n * width + e, size, row),
+                      1.0f / (float)lengths[n], size);
             for (int64_t t = 0; t < lengths[n]; t++) {
                 const int64_t at = (starts[n] + t) * width + e;
-                float *to = cpu_target(din, at, row);
-                if (mode == WRITE_ADD) {
-                    (void)cpu_read(din, at, size, row);
+                float *to = cpu_target(&op->din, at, row);
+                if (op->mode == WRITE_ADD) {
+                    (void)cpu_read(&op->din, at, size, row);
                 } else {
                     memset(to, 0, (size_t)size * sizeof *to);
                 }
                 add_row(to, share, size);
-                cpu_store(din, at, size, to);
+                cpu_store(&op->din, at, size, to);
             }
         }
     }
-    if (mode == WRITE_SET) {
-        cpu_clear_other_rows(din, seg);
+    if (op->mode == WRITE_SET) {
+        cpu_clear_other_rows(&op->din, &op->segments);
     }
     return STATUS_OK;
 }
@@ -247,20 +211,8 @@ static size_t row_floats(int64_t width) {
     return ((size_t)width + 15) / 16 * 16;
 }
 
-enum status cpu_layernorm(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *sum,
-                          const struct tensor *mean,
-                          const struct tensor *rstd,
-                          const struct tensor *a,
-                          const struct tensor *b,
-                          const struct tensor *gamma,
-                          const struct tensor *beta,
-                          float eps,
-                          struct error *err) {
-    TRY(cpu_real("layernorm", a, err));
-    TRY(check_layernorm(out, sum, mean, rstd, a, b, gamma, beta, err));
-    const int64_t width = a->shape[1];
+enum status cpu_layernorm(struct device *dev, const struct layernorm *op, struct error *err) {
+    const int64_t width = op->a.shape[1];
     const size_t floats = row_floats(width);
     void *space;
     TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * 2 * floats * sizeof(float), &space, err));
@@ -269,19 +221,20 @@ enum status cpu_layernorm(struct device *dev,
         float *left = (float *)space + (size_t)omp_get_thread_num() * 2 * floats;
         float *right = left + floats;
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < a->shape[0]; r++) {
+        for (int64_t r = 0; r < op->a.shape[0]; r++) {
             const int64_t at = r * width;
-            float *m = (float *)mean->data + r;
-            float *s = (float *)rstd->data + r;
-            const float *x = cpu_read(a, at, width, left);
-            float *total = cpu_target(sum, at, left);
-            sum_row(total, x, tensor_wanted(b) ? cpu_read(b, at, width, right) : NULL, width);
-            cpu_store(sum, at, width, total);
-            const float *stored = cpu_read(sum, at, width, left);
-            row_statistics(stored, width, eps, m, s);
-            float *to = cpu_target(out, at, right);
-            norm_row(to, stored, gamma->data, beta->data, width, *m, *s);
-            cpu_store(out, at, width, to);
+            float *m = (float *)op->mean.data + r;
+            float *s = (float *)op->rstd.data + r;
+            const float *x = cpu_read(&op->a, at, width, left);
+            float *total = cpu_target(&op->sum, at, left);
+            sum_row(total, x, tensor_wanted(&op->b) ? cpu_read(&op->b, at, width, right) : NULL,
+                    width);
+            cpu_store(&op->sum, at, width, total);
+            const float *stored = cpu_read(&op->sum, at, width, left);
+            row_statistics(stored, width, op->eps, m, s);
+            float *to = cpu_target(&op->out, at, right);
+            norm_row(to, stored, op->gamma.data, op->beta.data, width, *m, *s);
+            cpu_store(&op->out, at, width, to);
         }
     }
     return STATUS_OK;
@@ -323,23 +276,11 @@ CPU_CLONES static void norm_row_gradient(float *restrict dsum,
     }
 }
 
-enum status cpu_layernorm_bwd(struct device *dev,
-                              const struct tensor *dsum,
-                              enum write_mode dsum_mode,
-                              const struct tensor *dgamma,
-                              const struct tensor *dbeta,
-                              enum write_mode param_mode,
-                              const struct tensor *dout,
-                              const struct tensor *sum,
-                              const struct tensor *mean,
-                              const struct tensor *rstd,
-                              const struct tensor *gamma,
-                              struct error *err) {
+enum status
+cpu_layernorm_bwd(struct device *dev, const struct layernorm_bwd *op, struct error *err) {
     enum { BLOCK_ROWS = 64 };
-    TRY(cpu_real("layernorm_bwd", sum, err));
-    TRY(check_layernorm_bwd(dsum, dgamma, dbeta, dout, sum, mean, rstd, gamma, err));
-    const int64_t width = sum->shape[1];
-    const int64_t rows = sum->shape[0];
+    const int64_t width = op->sum.shape[1];
+    const int64_t rows = op->sum.shape[0];
     const int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     const size_t floats = row_floats(width);
     const size_t sums_floats = (size_t)blocks * 2 * floats;
@@ -347,8 +288,8 @@ enum status cpu_layernorm_bwd(struct device *dev,
     TRY(cpu_scratch(dev, (sums_floats + (size_t)omp_get_max_threads() * 3 * floats) * sizeof(float),
                     &scratch, err));
     float *sums = scratch;
-    const float *mu = mean->data;
-    const float *s = rstd->data;
+    const float *mu = op->mean.data;
+    const float *s = op->rstd.data;
 #pragma omp parallel
     {
         float *buffer = sums + sums_floats + (size_t)omp_get_thread_num() * 3 * floats;
@@ -358,22 +299,22 @@ enum status cpu_layernorm_bwd(struct device *dev,
             memset(mine, 0, 2 * floats * sizeof *mine);
             for (int64_t r = b * BLOCK_ROWS; r < rows && r < (b + 1) * BLOCK_ROWS; r++) {
                 const int64_t at = r * width;
-                const float *dy = cpu_read(dout, at, width, buffer);
-                const float *x = cpu_read(sum, at, width, buffer + floats);
-                float *dx = cpu_target(dsum, at, buffer + 2 * floats);
-                if (dsum_mode == WRITE_ADD) {
-                    (void)cpu_read(dsum, at, width, dx);
+                const float *dy = cpu_read(&op->dout, at, width, buffer);
+                const float *x = cpu_read(&op->sum, at, width, buffer + floats);
+                float *dx = cpu_target(&op->dsum, at, buffer + 2 * floats);
+                if (op->dsum_mode == WRITE_ADD) {
+                    (void)cpu_read(&op->dsum, at, width, dx);
                 }
-                norm_row_gradient(dx, dsum_mode == WRITE_ADD, mine, mine + floats, dy, x,
-                                  gamma->data, width, mu[r], s[r]);
-                cpu_store(dsum, at, width, dx);
+                norm_row_gradient(dx, op->dsum_mode == WRITE_ADD, mine, mine + floats, dy, x,
+                                  op->gamma.data, width, mu[r], s[r]);
+                cpu_store(&op->dsum, at, width, dx);
             }
         }
     }
-    float *parts[] = {dgamma->data, dbeta->data};
+    float *parts[] = {op->dgamma.data, op->dbeta.data};
     for (int part = 0; part < 2; part++) {
         for (int64_t d = 0; d < width; d++) {
-            double total = param_mode == WRITE_ADD ? (double)parts[part][d] : 0.0;
+            double total = op->param_mode == WRITE_ADD ? (double)parts[part][d] : 0.0;
             for (int64_t b = 0; b < blocks; b++) {
                 total += (double)sums[(size_t)(2 * b + part) * floats + (size_t)d];
             }

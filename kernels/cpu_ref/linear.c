@@ -45,78 +45,44 @@ static void product(const struct tensor *out,
     }
 }
 
-enum status ref_matmul(struct device *dev,
-                       const struct tensor *out,
-                       enum write_mode mode,
-                       const struct tensor *a,
-                       bool transpose_a,
-                       const struct tensor *b,
-                       bool transpose_b,
-                       float alpha,
-                       struct error *err) {
-    (void)dev;
-    TRY(ref_real("matmul", a, err));
-    TRY(check_matmul(out, a, transpose_a, b, transpose_b, err));
-    product(out, mode, a, transpose_a, b, transpose_b, (double)alpha, NULL);
+enum status ref_matmul(struct device *dev, const struct matmul *op, struct error *err) {
+    product(&op->out, op->mode, &op->a, op->transpose_a, &op->b, op->transpose_b, (double)op->alpha,
+            NULL);
     return STATUS_OK;
 }
 
-enum status ref_linear(struct device *dev,
-                       const struct tensor *out,
-                       const struct tensor *pre,
-                       const struct tensor *in,
-                       const struct tensor *weight,
-                       const struct tensor *bias,
-                       enum activation act,
-                       struct error *err) {
-    (void)dev;
-    TRY(ref_real("linear", in, err));
-    TRY(check_linear(out, pre, in, weight, bias, act, err));
-    const struct tensor *sum = act == ACTIVATION_GELU ? pre : out;
-    product(sum, WRITE_SET, in, false, weight, true, 1.0, tensor_wanted(bias) ? bias : NULL);
-    const int64_t count = act == ACTIVATION_GELU ? tensor_count(out) : 0;
+enum status ref_linear(struct device *dev, const struct linear *op, struct error *err) {
+    const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
+    product(sum, WRITE_SET, &op->in, false, &op->weight, true, 1.0,
+            tensor_wanted(&op->bias) ? &op->bias : NULL);
+    const int64_t count = op->act == ACTIVATION_GELU ? tensor_count(&op->out) : 0;
     for (int64_t e = 0; e < count; e++) {
-        put(out, e, gelu(get(pre, e)));
+        put(&op->out, e, gelu(get(&op->pre, e)));
     }
     return STATUS_OK;
 }
 
-enum status ref_linear_bwd(struct device *dev,
-                           const struct tensor *din,
-                           enum write_mode din_mode,
-                           const struct tensor *dweight,
-                           const struct tensor *dbias,
-                           enum write_mode param_mode,
-                           const struct tensor *dpre,
-                           const struct tensor *dout,
-                           const struct tensor *in,
-                           const struct tensor *weight,
-                           const struct tensor *pre,
-                           enum activation act,
-                           struct error *err) {
-    (void)dev;
-    TRY(ref_real("linear_bwd", in, err));
-    TRY(check_linear_bwd(din, dweight, dbias, dpre, dout, in, weight, pre, act, err));
-    const struct tensor *d = dout;
-    if (act == ACTIVATION_GELU) {
-        const int64_t count = tensor_count(dout);
+enum status ref_linear_bwd(struct device *dev, const struct linear_bwd *op, struct error *err) {
+    const struct tensor *d = &op->dout;
+    if (op->act == ACTIVATION_GELU) {
+        const int64_t count = tensor_count(&op->dout);
         for (int64_t e = 0; e < count; e++) {
-            put(dpre, e, get(dout, e) * gelu_slope(get(pre, e)));
+            put(&op->dpre, e, get(&op->dout, e) * gelu_slope(get(&op->pre, e)));
         }
-        d = dpre;
+        d = &op->dpre;
     }
-    product(dweight, param_mode, d, true, in, false, 1.0, NULL);
-    if (tensor_wanted(dbias)) {
+    product(&op->dweight, op->param_mode, d, true, &op->in, false, 1.0, NULL);
+    if (tensor_wanted(&op->dbias)) {
         for (int64_t j = 0; j < d->shape[1]; j++) {
             double sum = 0.0;
             for (int64_t i = 0; i < d->shape[0]; i++) {
                 sum += get(d, i * d->shape[1] + j);
             }
-            put_mode(dbias, j, sum, param_mode);
+            put_mode(&op->dbias, j, sum, op->param_mode);
         }
     }
-    if (tensor_wanted(din)) {
-        product(din, din_mode, d, false, weight, false, 1.0, NULL);
+    if (tensor_wanted(&op->din)) {
+        product(&op->din, op->din_mode, d, false, &op->weight, false, 1.0, NULL);
     }
     return STATUS_OK;
 }

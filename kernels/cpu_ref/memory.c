@@ -8,29 +8,13 @@
 
 enum { ALIGNMENT_BYTES = 64 };
 
-static bool is_real(enum dtype t) {
-    return t == DTYPE_F32 || t == DTYPE_F64 || t == DTYPE_BF16;
-}
-
 enum status ref_supports(struct device *dev, enum dtype dtype, struct error *err) {
-    (void)dev;
-    return is_real(dtype)
+    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_BF16
                ? STATUS_OK
                : error_set(err, STATUS_UNSUPPORTED, "device cpu-ref computes in f32, f64 and bf16");
 }
 
-enum status ref_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || !is_real(t->dtype)) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: cpu-ref computes in f32, f64 and bf16", op);
-    }
-    if (t->data == NULL) {
-        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
-    }
-    return STATUS_OK;
-}
-
 enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err) {
-    (void)dev;
     *out = NULL;
     if (size_bytes > SIZE_MAX - ALIGNMENT_BYTES) {
         return error_set(err, STATUS_LIMIT, "device memory: %zu bytes cannot be addressed",
@@ -48,14 +32,11 @@ enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct 
 }
 
 void ref_free(struct device *dev, void *data) {
-    (void)dev;
     free(data);
 }
 
 enum status
 ref_upload(struct device *dev, void *dst, const void *host, size_t size_bytes, struct error *err) {
-    (void)dev;
-    (void)err;
     if (size_bytes > 0 && dst != host) {
         memcpy(dst, host, size_bytes);
     }
@@ -71,30 +52,21 @@ enum status ref_download(struct device *dev,
 }
 
 enum status ref_sync(struct device *dev, struct error *err) {
-    (void)dev;
-    (void)err;
     return STATUS_OK;
 }
 
-enum status
-ref_fill(struct device *dev, const struct tensor *out, double value, struct error *err) {
-    (void)dev;
-    TRY(ref_real("fill", out, err));
-    const int64_t count = tensor_count(out);
+enum status ref_fill(struct device *dev, const struct fill *op, struct error *err) {
+    const int64_t count = tensor_count(&op->out);
     for (int64_t i = 0; i < count; i++) {
-        put(out, i, value);
+        put(&op->out, i, op->value);
     }
     return STATUS_OK;
 }
 
-enum status
-ref_cast(struct device *dev, const struct tensor *out, const struct tensor *in, struct error *err) {
-    (void)dev;
-    TRY(ref_real("cast", in, err));
-    TRY(check_cast(out, in, err));
-    const int64_t count = tensor_count(in);
+enum status ref_cast(struct device *dev, const struct cast *op, struct error *err) {
+    const int64_t count = tensor_count(&op->in);
     for (int64_t i = 0; i < count; i++) {
-        put(out, i, get(in, i));
+        put(&op->out, i, get(&op->in, i));
     }
     return STATUS_OK;
 }

@@ -9,15 +9,15 @@
 #include "kernels/dropout_mask.h"
 
 static int64_t captions(const struct segments *seg) {
-    return seg->starts->shape[0];
+    return seg->starts.shape[0];
 }
 
 static int64_t start_of(const struct segments *seg, int64_t n) {
-    return ((const int32_t *)seg->starts->data)[n];
+    return ((const int32_t *)seg->starts.data)[n];
 }
 
 static int64_t length_of(const struct segments *seg, int64_t n) {
-    return ((const int32_t *)seg->lengths->data)[n];
+    return ((const int32_t *)seg->lengths.data)[n];
 }
 
 /* The caption that row r belongs to, or -1. */
@@ -40,58 +40,37 @@ static void clear_other_rows(const struct tensor *t, const struct segments *seg)
 }
 
 /* out (R,D) = table[tokens] + positions[position] */
-enum status ref_embedding(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *tokens,
-                          const struct segments *seg,
-                          const struct tensor *table,
-                          const struct tensor *positions,
-                          struct error *err) {
-    (void)dev;
-    TRY(ref_real("embedding", table, err));
-    TRY(check_embedding(out, tokens, seg, table, positions, err));
-    TRY(check_token_values("embedding", tokens, seg, table->shape[0], positions->shape[0], err));
-    const int32_t *ids = tokens->data;
-    const int64_t width = table->shape[1];
-    for (int64_t n = 0; n < captions(seg); n++) {
-        for (int64_t t = 0; t < length_of(seg, n); t++) {
-            const int64_t r = start_of(seg, n) + t;
+enum status ref_embedding(struct device *dev, const struct embedding *op, struct error *err) {
+    const int32_t *ids = op->tokens.data;
+    const int64_t width = op->table.shape[1];
+    for (int64_t n = 0; n < captions(&op->segments); n++) {
+        for (int64_t t = 0; t < length_of(&op->segments, n); t++) {
+            const int64_t r = start_of(&op->segments, n) + t;
             for (int64_t d = 0; d < width; d++) {
-                put(out, r * width + d,
-                    get(table, ids[r] * width + d) + get(positions, t * width + d));
+                put(&op->out, r * width + d,
+                    get(&op->table, ids[r] * width + d) + get(&op->positions, t * width + d));
             }
         }
     }
-    clear_other_rows(out, seg);
+    clear_other_rows(&op->out, &op->segments);
     return STATUS_OK;
 }
 
-enum status ref_embedding_bwd(struct device *dev,
-                              const struct tensor *dtable,
-                              const struct tensor *dpositions,
-                              enum write_mode mode,
-                              const struct tensor *dout,
-                              const struct tensor *tokens,
-                              const struct segments *seg,
-                              struct error *err) {
-    (void)dev;
-    TRY(ref_real("embedding_bwd", dout, err));
-    TRY(check_embedding_bwd(dtable, dpositions, dout, tokens, seg, err));
-    TRY(check_token_values("embedding_bwd", tokens, seg, dtable->shape[0], dpositions->shape[0],
-                           err));
-    if (mode == WRITE_SET) {
-        TRY(ref_fill(dev, dtable, 0.0, err));
-        TRY(ref_fill(dev, dpositions, 0.0, err));
+enum status
+ref_embedding_bwd(struct device *dev, const struct embedding_bwd *op, struct error *err) {
+    if (op->mode == WRITE_SET) {
+        TRY(ref_fill(dev, &(struct fill){.out = op->dtable}, err));
+        TRY(ref_fill(dev, &(struct fill){.out = op->dpositions}, err));
     }
-    const int32_t *ids = tokens->data;
-    const int64_t width = dtable->shape[1];
-    for (int64_t n = 0; n < captions(seg); n++) {
-        for (int64_t t = 0; t < length_of(seg, n); t++) {
-            const int64_t r = start_of(seg, n) + t;
+    const int32_t *ids = op->tokens.data;
+    const int64_t width = op->dtable.shape[1];
+    for (int64_t n = 0; n < captions(&op->segments); n++) {
+        for (int64_t t = 0; t < length_of(&op->segments, n); t++) {
+            const int64_t r = start_of(&op->segments, n) + t;
             for (int64_t d = 0; d < width; d++) {
-                const double g = get(dout, r * width + d);
-                put_mode(dtable, ids[r] * width + d, g, WRITE_ADD);
-                put_mode(dpositions, t * width + d, g, WRITE_ADD);
+                const double g = get(&op->dout, r * width + d);
+                put_mode(&op->dtable, ids[r] * width + d, g, WRITE_ADD);
+                put_mode(&op->dpositions, t * width + d, g, WRITE_ADD);
             }
         }
     }
@@ -99,89 +78,65 @@ enum status ref_embedding_bwd(struct device *dev,
 }
 
 /* sum = a + b; out = (sum - mean) rstd gamma + beta, statistics along a row. */
-enum status ref_layernorm(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *sum,
-                          const struct tensor *mean,
-                          const struct tensor *rstd,
-                          const struct tensor *a,
-                          const struct tensor *b,
-                          const struct tensor *gamma,
-                          const struct tensor *beta,
-                          float eps,
-                          struct error *err) {
-    (void)dev;
-    TRY(ref_real("layernorm", a, err));
-    TRY(check_layernorm(out, sum, mean, rstd, a, b, gamma, beta, err));
-    const int64_t width = a->shape[1];
-    for (int64_t r = 0; r < a->shape[0]; r++) {
+enum status ref_layernorm(struct device *dev, const struct layernorm *op, struct error *err) {
+    const int64_t width = op->a.shape[1];
+    for (int64_t r = 0; r < op->a.shape[0]; r++) {
         double total = 0.0;
         for (int64_t d = 0; d < width; d++) {
             const int64_t e = r * width + d;
-            put(sum, e, get(a, e) + (tensor_wanted(b) ? get(b, e) : 0.0));
-            total += get(sum, e);
+            put(&op->sum, e, get(&op->a, e) + (tensor_wanted(&op->b) ? get(&op->b, e) : 0.0));
+            total += get(&op->sum, e);
         }
         const double m = total / (double)width;
         double squares = 0.0;
         for (int64_t d = 0; d < width; d++) {
-            const double centred = get(sum, r * width + d) - m;
+            const double centred = get(&op->sum, r * width + d) - m;
             squares += centred * centred;
         }
-        const double s = 1.0 / sqrt(squares / (double)width + (double)eps);
+        const double s = 1.0 / sqrt(squares / (double)width + (double)op->eps);
         for (int64_t d = 0; d < width; d++) {
             const int64_t e = r * width + d;
-            put(out, e, (get(sum, e) - m) * s * get(gamma, d) + get(beta, d));
+            put(&op->out, e, (get(&op->sum, e) - m) * s * get(&op->gamma, d) + get(&op->beta, d));
         }
-        put(mean, r, m);
-        put(rstd, r, s);
+        put(&op->mean, r, m);
+        put(&op->rstd, r, s);
     }
     return STATUS_OK;
 }
 
 /* With xhat = (sum - mean) rstd and g = dout gamma: dsum = rstd (g - mean(g) - xhat mean(g xhat)).
  */
-enum status ref_layernorm_bwd(struct device *dev,
-                              const struct tensor *dsum,
-                              enum write_mode dsum_mode,
-                              const struct tensor *dgamma,
-                              const struct tensor *dbeta,
-                              enum write_mode param_mode,
-                              const struct tensor *dout,
-                              const struct tensor *sum,
-                              const struct tensor *mean,
-                              const struct tensor *rstd,
-                              const struct tensor *gamma,
-                              struct error *err) {
-    (void)dev;
-    TRY(ref_real("layernorm_bwd", sum, err));
-    TRY(check_layernorm_bwd(dsum, dgamma, dbeta, dout, sum, mean, rstd, gamma, err));
-    const int64_t width = sum->shape[1];
-    const int64_t rows = sum->shape[0];
+enum status
+ref_layernorm_bwd(struct device *dev, const struct layernorm_bwd *op, struct error *err) {
+    const int64_t width = op->sum.shape[1];
+    const int64_t rows = op->sum.shape[0];
     for (int64_t d = 0; d < width; d++) {
         double dg = 0.0;
         double db = 0.0;
         for (int64_t r = 0; r < rows; r++) {
             const int64_t e = r * width + d;
-            dg += get(dout, e) * (get(sum, e) - get(mean, r)) * get(rstd, r);
-            db += get(dout, e);
+            dg += get(&op->dout, e) * (get(&op->sum, e) - get(&op->mean, r)) * get(&op->rstd, r);
+            db += get(&op->dout, e);
         }
-        put_mode(dgamma, d, dg, param_mode);
-        put_mode(dbeta, d, db, param_mode);
+        put_mode(&op->dgamma, d, dg, op->param_mode);
+        put_mode(&op->dbeta, d, db, op->param_mode);
     }
     for (int64_t r = 0; r < rows; r++) {
         double mean_g = 0.0;
         double mean_g_xhat = 0.0;
         for (int64_t d = 0; d < width; d++) {
             const int64_t e = r * width + d;
-            const double g = get(dout, e) * get(gamma, d);
+            const double g = get(&op->dout, e) * get(&op->gamma, d);
             mean_g += g / (double)width;
-            mean_g_xhat += g * (get(sum, e) - get(mean, r)) * get(rstd, r) / (double)width;
+            mean_g_xhat +=
+                g * (get(&op->sum, e) - get(&op->mean, r)) * get(&op->rstd, r) / (double)width;
         }
         for (int64_t d = 0; d < width; d++) {
             const int64_t e = r * width + d;
-            const double xhat = (get(sum, e) - get(mean, r)) * get(rstd, r);
-            const double g = get(dout, e) * get(gamma, d);
-            put_mode(dsum, e, get(rstd, r) * (g - mean_g - xhat * mean_g_xhat), dsum_mode);
+            const double xhat = (get(&op->sum, e) - get(&op->mean, r)) * get(&op->rstd, r);
+            const double g = get(&op->dout, e) * get(&op->gamma, d);
+            put_mode(&op->dsum, e, get(&op->rstd, r) * (g - mean_g - xhat * mean_g_xhat),
+                     op->dsum_mode);
         }
     }
     return STATUS_OK;
@@ -193,7 +148,7 @@ struct head {
     int64_t width, head_width; /* D, Dh */
     int64_t sample, index;
     int64_t start, length;
-    const struct dropout_params *dropout; /* NULL: none */
+    const struct dropout_params *dropout;
     struct dropout_stream stream;
     double scale;
     double *gradient; /* (length, 3, Dh), sums of the backward pass */
@@ -216,7 +171,7 @@ static int64_t prob_place(const struct head *h, int64_t query, int64_t key) {
 
 /* 0 for a dropped probability, 1/(1-p) for a kept one, 1 without dropout. */
 static double kept(const struct head *h, int64_t query, int64_t key) {
-    if (h->dropout == NULL || h->dropout->p == 0.0f) {
+    if (h->dropout->p == 0.0f) {
         return 1.0;
     }
     uint32_t draws[4];
@@ -312,148 +267,105 @@ head_backward(const struct head *h, const struct tensor *dqkv, const struct tens
     }
 }
 
-/* `out` is dout when there is a dqkv. */
-static enum status attention_walk(const struct tensor *out,
-                                  const struct tensor *dqkv,
-                                  const struct tensor *probs,
-                                  const struct tensor *qkv,
-                                  const struct segments *seg,
-                                  const struct attention_params *p,
-                                  struct error *err) {
-    TRY(ref_real("attention", qkv, err));
-    TRY(check_attention(out, probs, qkv, seg, p, err));
-    TRY(check_segment_values("attention", seg, out->shape[0], probs->shape[2], err));
-    if (dqkv != NULL) {
-        TRY(check_like("attention_bwd", "dqkv", dqkv, qkv, err));
-    }
-    struct head h = {.qkv = qkv,
-                     .probs = probs,
-                     .width = out->shape[1],
-                     .head_width = out->shape[1] / p->heads,
-                     .dropout = p->dropout};
+/* Backward, with a dqkv, `out` is dout. */
+static enum status
+attention_walk(const struct attention *op, const struct tensor *dqkv, struct error *err) {
+    struct head h = {.qkv = &op->qkv,
+                     .probs = &op->probs,
+                     .width = op->out.shape[1],
+                     .head_width = op->out.shape[1] / op->heads,
+                     .dropout = &op->dropout};
     h.scale = 1.0 / sqrt((double)h.head_width);
-    if (p->dropout != NULL) {
-        dropout_stream_init(&h.stream, p->dropout->seed, p->dropout->values->step,
-                            p->dropout->layer);
+    if (op->dropout.p > 0.0f) {
+        dropout_stream_init(&h.stream, op->dropout.seed, op->dropout.values->step,
+                            op->dropout.layer);
     }
-    h.gradient = calloc((size_t)(probs->shape[2] * 3 * h.head_width), sizeof *h.gradient);
+    h.gradient = calloc((size_t)(op->probs.shape[2] * 3 * h.head_width), sizeof *h.gradient);
     if (h.gradient == NULL) {
         return error_set(err, STATUS_NOMEM, "attention: no memory for one head");
     }
-    for (h.sample = 0; h.sample < captions(seg); h.sample++) {
-        h.start = start_of(seg, h.sample);
-        h.length = length_of(seg, h.sample);
-        for (h.index = 0; h.index < p->heads; h.index++) {
+    for (h.sample = 0; h.sample < captions(&op->segments); h.sample++) {
+        h.start = start_of(&op->segments, h.sample);
+        h.length = length_of(&op->segments, h.sample);
+        for (h.index = 0; h.index < op->heads; h.index++) {
             if (dqkv != NULL) {
-                head_backward(&h, dqkv, out);
+                head_backward(&h, dqkv, &op->out);
             } else {
-                head_forward(&h, out);
+                head_forward(&h, &op->out);
             }
         }
     }
     free(h.gradient);
-    clear_other_rows(dqkv != NULL ? dqkv : out, seg);
+    clear_other_rows(dqkv != NULL ? dqkv : &op->out, &op->segments);
     return STATUS_OK;
 }
 
-enum status ref_attention(struct device *dev,
-                          const struct tensor *out,
-                          const struct tensor *probs,
-                          const struct tensor *qkv,
-                          const struct segments *seg,
-                          const struct attention_params *p,
-                          struct error *err) {
-    (void)dev;
-    return attention_walk(out, NULL, probs, qkv, seg, p, err);
+enum status ref_attention(struct device *dev, const struct attention *op, struct error *err) {
+    return attention_walk(op, NULL, err);
 }
 
-enum status ref_attention_bwd(struct device *dev,
-                              const struct tensor *dqkv,
-                              const struct tensor *dout,
-                              const struct tensor *probs,
-                              const struct tensor *qkv,
-                              const struct segments *seg,
-                              const struct attention_params *p,
-                              struct error *err) {
-    (void)dev;
-    return attention_walk(dout, dqkv, probs, qkv, seg, p, err);
+enum status
+ref_attention_bwd(struct device *dev, const struct attention_bwd *op, struct error *err) {
+    const struct attention forward = {.out = op->dout,
+                                      .probs = op->probs,
+                                      .qkv = op->qkv,
+                                      .segments = op->segments,
+                                      .heads = op->heads,
+                                      .dropout = op->dropout};
+    return attention_walk(&forward, &op->dqkv, err);
 }
 
-enum status ref_dropout(struct device *dev,
-                        const struct tensor *out,
-                        const struct tensor *in,
-                        const struct segments *seg,
-                        const struct dropout_params *p,
-                        struct error *err) {
-    (void)dev;
-    TRY(ref_real("dropout", in, err));
-    TRY(check_dropout(out, in, seg, p, err));
-    if (seg != NULL) {
-        TRY(check_segment_values("dropout", seg, in->shape[0], in->shape[0], err));
-    }
+enum status ref_dropout(struct device *dev, const struct dropout *op, struct error *err) {
+    const struct segments *seg = tensor_wanted(&op->segments.starts) ? &op->segments : NULL;
     struct dropout_stream stream;
-    dropout_stream_init(&stream, p->seed, p->values->step, p->layer);
-    const uint32_t threshold = dropout_threshold(p->p);
-    const int64_t width = in->shape[1];
-    for (int64_t r = 0; r < in->shape[0]; r++) {
+    dropout_stream_init(&stream, op->dropout.seed, op->dropout.values->step, op->dropout.layer);
+    const uint32_t threshold = dropout_threshold(op->dropout.p);
+    const int64_t width = op->in.shape[1];
+    for (int64_t r = 0; r < op->in.shape[0]; r++) {
         const int64_t n = seg != NULL ? caption_of(seg, r) : r;
         for (int64_t d = 0; d < width && n >= 0; d++) {
             const int64_t e = (seg != NULL ? r - start_of(seg, n) : 0) * width + d;
             const int64_t i = r * width + d;
             uint32_t draws[4];
-            dropout_draw(draws, &stream, p->sample_ids[n], (uint32_t)(e / 4));
-            put(out, i, draws[e % 4] < threshold ? 0.0 : get(in, i) / (1.0 - (double)p->p));
+            dropout_draw(draws, &stream, op->dropout.sample_ids[n], (uint32_t)(e / 4));
+            put(&op->out, i,
+                draws[e % 4] < threshold ? 0.0 : get(&op->in, i) / (1.0 - (double)op->dropout.p));
         }
     }
     if (seg != NULL) {
-        clear_other_rows(out, seg);
+        clear_other_rows(&op->out, seg);
     }
     return STATUS_OK;
 }
 
-enum status ref_segment_mean(struct device *dev,
-                             const struct tensor *out,
-                             const struct tensor *in,
-                             const struct segments *seg,
-                             struct error *err) {
-    (void)dev;
-    TRY(ref_real("segment_mean", in, err));
-    TRY(check_segment_mean(out, in, seg, err));
-    TRY(check_segment_values("segment_mean", seg, in->shape[0], in->shape[0], err));
-    const int64_t width = in->shape[1];
-    for (int64_t n = 0; n < captions(seg); n++) {
+enum status ref_segment_mean(struct device *dev, const struct segment_mean *op, struct error *err) {
+    const int64_t width = op->in.shape[1];
+    for (int64_t n = 0; n < captions(&op->segments); n++) {
         for (int64_t d = 0; d < width; d++) {
             double sum = 0.0;
-            for (int64_t t = 0; t < length_of(seg, n); t++) {
-                sum += get(in, (start_of(seg, n) + t) * width + d);
+            for (int64_t t = 0; t < length_of(&op->segments, n); t++) {
+                sum += get(&op->in, (start_of(&op->segments, n) + t) * width + d);
             }
-            put(out, n * width + d, sum / (double)length_of(seg, n));
+            put(&op->out, n * width + d, sum / (double)length_of(&op->segments, n));
         }
     }
     return STATUS_OK;
 }
 
-enum status ref_segment_mean_bwd(struct device *dev,
-                                 const struct tensor *din,
-                                 enum write_mode mode,
-                                 const struct tensor *dout,
-                                 const struct segments *seg,
-                                 struct error *err) {
-    (void)dev;
-    TRY(ref_real("segment_mean_bwd", dout, err));
-    TRY(check_segment_mean(dout, din, seg, err));
-    TRY(check_segment_values("segment_mean_bwd", seg, din->shape[0], din->shape[0], err));
-    const int64_t width = din->shape[1];
-    for (int64_t n = 0; n < captions(seg); n++) {
-        for (int64_t t = 0; t < length_of(seg, n); t++) {
+enum status
+ref_segment_mean_bwd(struct device *dev, const struct segment_mean_bwd *op, struct error *err) {
+    const int64_t width = op->din.shape[1];
+    for (int64_t n = 0; n < captions(&op->segments); n++) {
+        for (int64_t t = 0; t < length_of(&op->segments, n); t++) {
             for (int64_t d = 0; d < width; d++) {
-                put_mode(din, (start_of(seg, n) + t) * width + d,
-                         get(dout, n * width + d) / (double)length_of(seg, n), mode);
+                put_mode(&op->din, (start_of(&op->segments, n) + t) * width + d,
+                         get(&op->dout, n * width + d) / (double)length_of(&op->segments, n),
+                         op->mode);
             }
         }
     }
-    if (mode == WRITE_SET) {
-        clear_other_rows(din, seg);
+    if (op->mode == WRITE_SET) {
+        clear_other_rows(&op->din, &op->segments);
     }
     return STATUS_OK;
 }

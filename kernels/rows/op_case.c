@@ -31,6 +31,84 @@ double op_rounding_step(enum dtype t) {
     return t == DTYPE_BF16 ? 0x1p-7 : 0.0;
 }
 
+static struct tensor shape_of(const struct op_case *c, const struct operand *o) {
+    struct tensor t = {.dtype = operand_dtype(o, c->real)};
+    const char *shape = o->shape;
+    int64_t factor;
+    char letter;
+    if (o->shape[0] == '*') {
+        return tensor_1d(NULL, t.dtype, c->sizes['F']);
+    }
+    while (operand_next_dimension(&shape, &factor, &letter)) {
+        t.shape[t.ndim++] = factor * (letter != 0 ? c->sizes[(unsigned char)letter] : 1);
+    }
+    return t;
+}
+
+static bool is_alone(const struct op_info *info, const struct operand *o) {
+    for (int32_t i = 0; i < info->operands_count; i++) {
+        const struct operand *other = &info->operands[i];
+        if (other != o && operand_is_tensor(other) && other->shape[0] == '*') {
+            return false;
+        }
+    }
+    return o->shape[0] == '*';
+}
+
+/* Step values and sample ids: numbers in memory of their own. */
+static void add_numbers(struct op_operand *o) {
+    const int64_t count = (int64_t)(sizeof(struct step_values) / sizeof(double));
+    const bool values = o->of->type == TYPE_VALUES;
+    o->plain = true;
+    o->content = values ? CONTENT_VALUES : CONTENT_IDS;
+    o->shape =
+        values ? tensor_1d(NULL, DTYPE_F64, count) : tensor_1d(NULL, DTYPE_U64, OP_MAX_SAMPLES);
+}
+
+static void add_tensor(const struct op_case *c, struct op_operand *o, bool captions) {
+    o->shape = shape_of(c, o->of);
+    o->free_shape = is_alone(&op_infos[c->row->op], o->of);
+    o->by_caption =
+        captions && o->role == ROLE_IN && o->of->shape[0] == 'R' && o->of->type == TYPE_REAL;
+    if (strcmp(o->name, "starts") == 0 || strcmp(o->name, "lengths") == 0) {
+        o->content = o->name[0] == 's' ? CONTENT_START : CONTENT_LENGTH;
+        o->limit = (int32_t)c->sizes['T'];
+    } else if (o->of->type == TYPE_I32) {
+        o->content = CONTENT_INDEX;
+        o->limit = (int32_t)c->sizes[(unsigned char)o->of->below];
+    } else if (o->of->type == TYPE_U8) {
+        o->content = CONTENT_BYTE;
+    }
+}
+
+void op_add_operands(struct op_case *c) {
+    const struct op_info *info = &op_infos[c->row->op];
+    const enum write_mode mode = (c->flags & OP_ADD) != 0 ? WRITE_ADD : WRITE_SET;
+    bool captions = false;
+    for (int32_t i = 0; i < info->operands_count; i++) {
+        captions = captions || strcmp(info->operands[i].name, "starts") == 0;
+    }
+    for (int32_t i = 0; i < info->operands_count; i++) {
+        const struct operand *of = &info->operands[i];
+        struct op_operand *o = &c->operands[c->count++];
+        *o = (struct op_operand){
+            .of = of, .name = of->name, .role = of->role, .optional = of->optional, .alias = -1};
+        if (c->row->forward != NULL && of->role == ROLE_OUT) {
+            o->gradient_of = of->name + 1; /* behind the d */
+        }
+        if (of->mode_offset != 0) {
+            memcpy((char *)&c->args + of->mode_offset, &mode, sizeof mode);
+            o->role = mode == WRITE_ADD ? ROLE_BOTH : o->role;
+            o->added = mode == WRITE_ADD && o->gradient_of != NULL;
+        }
+        if (operand_is_tensor(of)) {
+            add_tensor(c, o, captions);
+        } else {
+            add_numbers(o);
+        }
+    }
+}
+
 void op_describe(struct op_case *c,
                  const struct op_row *row,
                  const struct op_size *size,
@@ -41,26 +119,27 @@ void op_describe(struct op_case *c,
     c->size = *size;
     c->flags = flags;
     c->real = real;
-    c->mode = (flags & OP_ADD) != 0 ? WRITE_ADD : WRITE_SET;
-    c->act = (flags & OP_ACT) != 0 ? ACTIVATION_GELU : ACTIVATION_NONE;
-    for (uint64_t i = 0; i < OP_MAX_SAMPLES; i++) {
-        c->sample_ids[i] = 1000003 * i + (i << 33);
-    }
     c->values = (struct step_values){.step = 77, .lr = 1e-3, .grad_scale = 0.5, .sound = 1};
-    c->dropout = (struct dropout_params){
-        .p = 0.3f, .seed = 5, .layer = 2, .values = &c->values, .sample_ids = c->sample_ids};
-    row->describe(c, c->size.v);
+    for (size_t i = 0; row->letters[i] != '\0'; i++) {
+        c->sizes[(unsigned char)row->letters[i]] = size->v[i];
+    }
+    if (row->describe != NULL) {
+        row->describe(c, c->size.v);
+    } else {
+        op_add_operands(c);
+    }
 }
 
-double op_case_bytes(const struct op_case *c) {
-    double bytes = 0.0;
+void op_case_args(union op_args *out, const struct op_case *c, const struct tensor *t) {
+    *out = c->args;
     for (int i = 0; i < c->count; i++) {
-        const struct op_operand *o = &c->operands[i];
-        if (o->shape.ndim > 0 && o->alias < 0) {
-            bytes += (o->role == ROLE_BOTH ? 2.0 : 1.0) * (double)tensor_size_bytes(&o->shape);
+        char *to = (char *)out + c->operands[i].of->offset;
+        if (c->operands[i].plain) {
+            memcpy(to, &t[i].data, sizeof t[i].data);
+        } else {
+            memcpy(to, &t[i], sizeof t[i]);
         }
     }
-    return bytes;
 }
 
 int op_operand_find(const struct op_case *c, const char *name) {
@@ -143,8 +222,15 @@ static void fill_indices(int32_t *out, int64_t count, const struct op_operand *o
     }
 }
 
-static void fill_operand(const struct tensor *t, const struct op_operand *o, uint64_t *state) {
+static void fill_operand(const struct tensor *t,
+                         const struct op_operand *o,
+                         const struct op_case *c,
+                         uint64_t *state) {
     const int64_t count = tensor_count(t);
+    if (o->content == CONTENT_VALUES) {
+        memcpy(t->data, &c->values, sizeof c->values);
+        return;
+    }
     if (t->dtype == DTYPE_I32) {
         struct op_operand known = *o;
         known.limit = o->limit > 0 ? o->limit : 1;
@@ -157,6 +243,8 @@ static void fill_operand(const struct tensor *t, const struct op_operand *o, uin
         const double value = shift + width * uniform(state);
         if (t->dtype == DTYPE_U8) {
             ((uint8_t *)t->data)[i] = (uint8_t)draw(state);
+        } else if (t->dtype == DTYPE_U64) {
+            ((uint64_t *)t->data)[i] = 1000003 * (uint64_t)i + ((uint64_t)i << 33);
         } else if (t->dtype == DTYPE_F64) {
             ((double *)t->data)[i] = value;
         } else if (t->dtype == DTYPE_BF16) {
@@ -239,7 +327,7 @@ enum status op_data_fill(struct op_data *d,
     uint64_t state = seed * 7919 + (c->row->forward != NULL ? 104729 : 0);
     for (int i = 0; i < c->count; i++) {
         if (d->raw[i] != NULL) {
-            fill_operand(&d->t[i], &c->operands[i], &state);
+            fill_operand(&d->t[i], &c->operands[i], c, &state);
         }
     }
     if (c->row->forward != NULL) {
@@ -253,7 +341,7 @@ enum status op_data_fill(struct op_data *d,
 
 void op_data_copy(struct op_data *to, const struct op_data *from, const struct op_case *c) {
     for (int i = 0; i < c->count; i++) {
-        if (to->raw[i] != NULL) {
+        if (to->raw[i] != NULL && from->t[i].data != NULL) {
             memcpy(to->t[i].data, from->t[i].data, tensor_size_bytes(&to->t[i]));
         }
     }
@@ -298,36 +386,12 @@ double op_value(const struct tensor *t, int64_t index) {
 
 /* ---- on a device ---- */
 
-/* The parameters' memory: step values, then sample ids. What a case lacks stays lacking. */
-static enum status place_parameters(struct op_placed *p,
-                                    struct device *dev,
-                                    const struct op_case *c,
-                                    struct error *err) {
-    struct op_case *to = &p->on_device;
-    *to = *c;
-    TRY(dev->ops->alloc(dev, sizeof c->values + sizeof c->sample_ids, &p->values, err));
-    uint64_t *ids = (uint64_t *)((char *)p->values + sizeof c->values);
-    TRY(dev->ops->upload(dev, p->values, &c->values, sizeof c->values, err));
-    TRY(dev->ops->upload(dev, ids, c->sample_ids, sizeof c->sample_ids, err));
-    to->dropout.values = c->dropout.values != NULL ? p->values : NULL;
-    to->dropout.sample_ids = c->dropout.sample_ids != NULL ? ids : NULL;
-    to->attention.dropout = c->attention.dropout != NULL ? &to->dropout : NULL;
-    to->adamw.values = c->adamw.values != NULL ? p->values : NULL;
-    to->sgdm.values = c->sgdm.values != NULL ? p->values : NULL;
-    return STATUS_OK;
-}
-
 enum status op_place(struct op_placed *p,
                      struct device *dev,
                      const struct op_case *c,
                      const struct op_data *d,
                      struct error *err) {
     memset(p, 0, sizeof *p);
-    const enum status placed = place_parameters(p, dev, c, err);
-    if (placed != STATUS_OK) {
-        op_placed_free(p, dev);
-        return placed;
-    }
     for (int i = 0; i < c->count; i++) {
         p->t[i] = d->t[i];
         if (d->raw[i] == NULL) {
@@ -371,18 +435,20 @@ void op_placed_free(struct op_placed *p, struct device *dev) {
             dev->ops->free(dev, p->raw[i]);
         }
     }
-    dev->ops->free(dev, p->values);
     memset(p, 0, sizeof *p);
 }
 
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err) {
+    union op_args args;
     if (dev->ops->alloc == ops_cpu_ref()->alloc) { /* the host's memory */
-        return c->row->call(dev->ops, dev, d->t, c, err);
+        op_case_args(&args, c, d->t);
+        return op_call(dev, c->row->op, &args, err);
     }
     struct op_placed p;
     TRY(op_place(&p, dev, c, d, err));
-    enum status s = c->row->call(dev->ops, dev, p.t, &p.on_device, err);
+    op_case_args(&args, c, p.t);
+    enum status s = op_call(dev, c->row->op, &args, err);
     if (s == STATUS_OK || s == STATUS_INVALID || s == STATUS_UNSUPPORTED) {
         struct error lost = {0};
         const enum status back = op_fetch(&p, dev, c, d, s == STATUS_OK ? err : &lost);

@@ -2,14 +2,259 @@
  * op_rows: the table. Sizes hold edge cases: one, odd numbers, and numbers beside the vector
  * widths.
  */
-#include "kernels/rows/rows_internal.h"
+#include "kernels/rows/op_rows.h"
+
+#include <string.h>
+
+#include "formats/base/image_norm.h"
+
+/* ---- what is special about a row's operands ---- */
+
+static struct op_operand *find(struct op_case *c, const char *name) {
+    return &c->operands[op_operand_find(c, name)];
+}
+
+static bool has(const struct op_case *c, unsigned flags) {
+    return (c->flags & flags) != 0;
+}
+
+static void omit(struct op_case *c, unsigned flags, const char *name) {
+    if (has(c, flags)) {
+        find(c, name)->shape.ndim = 0;
+    }
+}
+
+/* It shares the memory of another, which is then written. */
+static void alias(struct op_case *c, const char *name, const char *other) {
+    if (has(c, OP_ALIAS)) {
+        find(c, name)->alias = op_operand_find(c, other);
+        find(c, name)->role = ROLE_BOTH;
+        find(c, other)->role = ROLE_BOTH;
+        find(c, other)->by_caption = false;
+    }
+}
+
+static struct dropout_params dropout_of(const struct op_case *c) {
+    return (struct dropout_params){.p = 0.3f, .seed = 5, .layer = 2};
+}
+
+static void describe_fill(struct op_case *c, const int64_t *s) {
+    c->args.fill.value = 1.25;
+    op_add_operands(c);
+}
+
+static void describe_cast(struct op_case *c, const int64_t *s) {
+    op_add_operands(c);
+    find(c, "out")->shape.dtype = has(c, OP_ALT) ? DTYPE_F32 : DTYPE_BF16;
+    find(c, "in")->shape.dtype = has(c, OP_ALT) ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static void describe_normalize_u8(struct op_case *c, const int64_t *s) {
+    c->args.normalize_u8.norm = &IMAGE_NORMS[IMAGE_NORM_IMAGENET];
+    op_add_operands(c);
+}
+
+/* ---- sizes n, h, w, in, out, kernel, stride, pad ---- */
+
+static struct conv_params conv_of(struct op_case *c, const int64_t *s) {
+    c->sizes['L'] = s[5];
+    c->sizes['P'] = conv_out_size(s[1], s[5], s[6], s[7]);
+    c->sizes['Q'] = conv_out_size(s[2], s[5], s[6], s[7]);
+    return (struct conv_params){.stride = (int32_t)s[6],
+                                .pad = (int32_t)s[7],
+                                .act = has(c, OP_ACT) ? ACTIVATION_RELU : ACTIVATION_NONE};
+}
+
+static void describe_conv_bn(struct op_case *c, const int64_t *s) {
+    static const char *const running[] = {"running_mean", "running_var"};
+    c->args.conv_bn = (struct conv_bn){
+        .conv = conv_of(c, s), .training = !has(c, OP_EVAL), .eps = 1e-5f, .momentum = 0.1f};
+    op_add_operands(c);
+    for (int i = 0; i < 2; i++) {
+        find(c, running[i])->role = has(c, OP_EVAL) ? ROLE_IN : ROLE_BOTH;
+        find(c, running[i])->optional = false; /* only together */
+        omit(c, OP_UNWANTED, running[i]);
+    }
+    find(c, "running_var")->content = CONTENT_POSITIVE;
+    omit(c, OP_PLAIN, "residual");
+}
+
+static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
+    c->args.conv_bn_bwd.conv = conv_of(c, s);
+    op_add_operands(c);
+    omit(c, OP_UNWANTED, "din");
+    omit(c, OP_UNWANTED | OP_PLAIN, "dresidual");
+    alias(c, "dresidual", "dout");
+}
+
+/* ---- sizes n, h, w, c, kernel, stride, pad ---- */
+
+static struct pool_params pool_of(struct op_case *c, const int64_t *s, bool is_maxpool) {
+    int64_t (*size_of)(int64_t, int64_t, int64_t, int64_t) =
+        is_maxpool ? conv_out_size : avgpool_out_size;
+    c->sizes['P'] = size_of(s[1], s[4], s[5], s[6]);
+    c->sizes['Q'] = size_of(s[2], s[4], s[5], s[6]);
+    return (struct pool_params){(int32_t)s[4], (int32_t)s[5], (int32_t)s[6]};
+}
+
+#define DESCRIBE_POOL(op, is_maxpool)                                                              \
+    static void describe_##op(struct op_case *c, const int64_t *s) {                               \
+        c->args.op.pool = pool_of(c, s, is_maxpool);                                               \
+        op_add_operands(c);                                                                        \
+    }
+DESCRIBE_POOL(maxpool, true)
+DESCRIBE_POOL(maxpool_bwd, true)
+DESCRIBE_POOL(avgpool, false)
+DESCRIBE_POOL(avgpool_bwd, false)
+
+/* ---- linear: sizes m, in, out; matmul: m, n, k ---- */
+
+static enum activation act_of(const struct op_case *c) {
+    return has(c, OP_ACT) ? ACTIVATION_GELU : ACTIVATION_NONE;
+}
+
+/* There with GELU, and then needed. */
+static void with_gelu(struct op_case *c, const char *name) {
+    find(c, name)->optional = false;
+    if (!has(c, OP_ACT)) {
+        find(c, name)->shape.ndim = 0;
+    }
+}
+
+static void describe_linear(struct op_case *c, const int64_t *s) {
+    c->args.linear.act = act_of(c);
+    op_add_operands(c);
+    with_gelu(c, "pre");
+    omit(c, OP_PLAIN, "bias");
+}
+
+static void describe_linear_bwd(struct op_case *c, const int64_t *s) {
+    c->args.linear_bwd.act = act_of(c);
+    op_add_operands(c);
+    with_gelu(c, "pre");
+    with_gelu(c, "dpre");
+    omit(c, OP_UNWANTED, "din");
+    omit(c, OP_UNWANTED | OP_PLAIN, "dbias");
+}
+
+static void describe_matmul(struct op_case *c, const int64_t *s) {
+    const bool ta = has(c, OP_TRANSPOSE_A);
+    const bool tb = has(c, OP_TRANSPOSE_B);
+    c->sizes['A'] = ta ? s[2] : s[0];
+    c->sizes['B'] = ta ? s[0] : s[2];
+    c->sizes['C'] = tb ? s[1] : s[2];
+    c->sizes['D'] = tb ? s[2] : s[1];
+    c->args.matmul = (struct matmul){.transpose_a = ta, .transpose_b = tb, .alpha = 0.75f};
+    op_add_operands(c);
+    find(c, "out")->shape.dtype = has(c, OP_ALT) ? c->real : param_dtype(c->real);
+}
+
+/* ---- text: n captions in n t rows ---- */
+
+static void describe_captions(struct op_case *c, const int64_t *s) {
+    c->sizes['R'] = s[0] * s[1];
+    op_add_operands(c);
+}
+
+static void describe_layernorm(struct op_case *c, const int64_t *s) {
+    c->args.layernorm.eps = 1e-5f;
+    op_add_operands(c);
+    omit(c, OP_PLAIN, "b");
+    alias(c, "sum", "a");
+}
+
+static void describe_layernorm_bwd(struct op_case *c, const int64_t *s) {
+    op_add_operands(c);
+    find(c, "dsum")->gradient_of = "a";
+}
+
+/* Sizes n, t, heads, width of a head. */
+static void add_attention_operands(struct op_case *c, const int64_t *s) {
+    c->sizes['R'] = s[0] * s[1];
+    c->sizes['D'] = s[2] * s[3];
+    op_add_operands(c);
+    if (!has(c, OP_DROP)) {
+        find(c, "values")->shape.ndim = 0;
+        find(c, "sample_ids")->shape.ndim = 0;
+    }
+}
+
+static void describe_attention(struct op_case *c, const int64_t *s) {
+    c->args.attention.heads = (int32_t)s[2];
+    c->args.attention.dropout = has(c, OP_DROP) ? dropout_of(c) : (struct dropout_params){.p = 0};
+    add_attention_operands(c, s);
+}
+
+static void describe_attention_bwd(struct op_case *c, const int64_t *s) {
+    c->args.attention_bwd.heads = (int32_t)s[2];
+    c->args.attention_bwd.dropout =
+        has(c, OP_DROP) ? dropout_of(c) : (struct dropout_params){.p = 0};
+    add_attention_operands(c, s);
+}
+
+static void describe_dropout(struct op_case *c, const int64_t *s) {
+    c->sizes['R'] = s[0] * s[1];
+    c->args.dropout.dropout = dropout_of(c);
+    op_add_operands(c);
+    find(c, "starts")->optional = false; /* only together */
+    find(c, "lengths")->optional = false;
+    find(c, "values")->optional = false;
+    find(c, "sample_ids")->optional = false;
+    alias(c, "out", "in");
+}
+
+/* The same operator, seen as the backward pass of itself. */
+static void describe_dropout_gradient(struct op_case *c, const int64_t *s) {
+    describe_dropout(c, s);
+    struct op_operand *din = find(c, "out");
+    find(c, "in")->name = "dout";
+    din->name = "din";
+    din->gradient_of = "in";
+}
+
+/* ---- rows and vectors ---- */
+
+static void describe_scatter_rows(struct op_case *c, const int64_t *s) {
+    op_add_operands(c);
+    find(c, "out")->role = ROLE_BOTH; /* other rows stay */
+    find(c, "rows")->content = CONTENT_DISTINCT;
+}
+
+static void describe_add(struct op_case *c, const int64_t *s) {
+    c->args.add.alpha = -0.3f;
+    op_add_operands(c);
+}
+
+/* Sums, and a hundredth of the norm to clip to. The values as numbers, whatever they mean. */
+static void describe_grad_scale(struct op_case *c, const int64_t *s) {
+    c->args.grad_scale =
+        (struct grad_scale){.count = (int32_t)s[0], .clip_norm = (double)s[1] * 0.01};
+    op_add_operands(c);
+    find(c, "values")->content = CONTENT_POSITIVE;
+}
+
+static void describe_adamw(struct op_case *c, const int64_t *s) {
+    c->values.step = (uint64_t)s[1] - 1;
+    c->args.adamw =
+        (struct adamw){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f};
+    op_add_operands(c);
+    omit(c, OP_UNWANTED, "working");
+    find(c, "v")->content = CONTENT_POSITIVE;
+}
+
+static void describe_sgdm(struct op_case *c, const int64_t *s) {
+    c->values.lr = 0.1;
+    c->args.sgdm =
+        (struct sgdm){.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = has(c, OP_ALT)};
+    op_add_operands(c);
+    omit(c, OP_UNWANTED, "working");
+}
 
 /* ---- the table ---- */
 
-#define ROW(op)                                                                                    \
-    .name = #op, .member = offsetof(struct ops, op), .describe = describe_##op, .call = call_##op
-#define SIZES(n, ...)    .sizes_count = (n), .sizes = {__VA_ARGS__}
-#define VARIANTS(n, ...) .variants_count = (n), .variants = {__VA_ARGS__}
+#define ROW(op_, letters_) .name = #op_, .op = OP_##op_, .letters = letters_
+#define SIZES(n, ...)      .sizes_count = (n), .sizes = {__VA_ARGS__}
+#define VARIANTS(n, ...)   .variants_count = (n), .variants = {__VA_ARGS__}
 
 #define CONV_SIZES                                                                                 \
     SIZES(12, {{2, 4, 5, 65, 9, 1, 1, 0}}, {{2, 2, 2, 64, 17, 3, 1, 1}},                           \
@@ -37,11 +282,14 @@
 #define FLAT_SIZES    SIZES(5, {{1, 1}}, {{7, 2}}, {{16, 10}}, {{1001, 1000}}, {{40007, 3}})
 
 const struct op_row op_rows[] = {
-    {ROW(fill), .tolerance_f32 = 0, .tolerance_bf16 = 0, .any_shape = true, FLAT_SIZES,
+    {ROW(fill, "F"), .describe = describe_fill, .tolerance_f32 = 0, .tolerance_bf16 = 0, FLAT_SIZES,
      VARIANTS(1, 0)},
-    {ROW(cast), .tolerance_f32 = 0, .tolerance_bf16 = 0, FLAT_SIZES, VARIANTS(2, 0, OP_ALT)},
-    {ROW(normalize_u8), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, PLANE_SIZES, VARIANTS(1, 0)},
-    {ROW(conv_bn), .tolerance_f32 = 1e-5, .tolerance_bf16 = 4e-3, CONV_SIZES,
+    {ROW(cast, "F"), .describe = describe_cast, .tolerance_f32 = 0, .tolerance_bf16 = 0, FLAT_SIZES,
+     VARIANTS(2, 0, OP_ALT)},
+    {ROW(normalize_u8, "NHW"), .describe = describe_normalize_u8, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, PLANE_SIZES, VARIANTS(1, 0)},
+    {ROW(conv_bn, "NHWIOK"), .describe = describe_conv_bn, .tolerance_f32 = 1e-5,
+     .tolerance_bf16 = 4e-3, CONV_SIZES,
      VARIANTS(7,
               0,
               OP_ACT,
@@ -50,8 +298,8 @@ const struct op_row op_rows[] = {
               OP_EVAL | OP_ACT,
               OP_EVAL | OP_PLAIN,
               OP_UNWANTED | OP_ACT)},
-    {ROW(conv_bn_bwd), .forward = "conv_bn", .tolerance_f32 = 2e-5, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, CONV_SIZES,
+    {ROW(conv_bn_bwd, "NHWIOK"), .describe = describe_conv_bn_bwd, .forward = "conv_bn",
+     .tolerance_f32 = 2e-5, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, CONV_SIZES,
      VARIANTS(8,
               0,
               OP_ACT,
@@ -61,20 +309,24 @@ const struct op_row op_rows[] = {
               OP_ALIAS | OP_ACT,
               OP_UNWANTED | OP_ACT,
               OP_UNWANTED | OP_ACT | OP_ADD)},
-    {ROW(maxpool), .tolerance_f32 = 0, .tolerance_bf16 = 0, MAXPOOL_SIZES, VARIANTS(1, 0)},
-    {ROW(maxpool_bwd), .forward = "maxpool", .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, MAXPOOL_SIZES, VARIANTS(2, 0, OP_ADD)},
-    {ROW(avgpool), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, AVGPOOL_SIZES, VARIANTS(1, 0)},
-    {ROW(avgpool_bwd), .forward = "avgpool", .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, AVGPOOL_SIZES, VARIANTS(2, 0, OP_ADD)},
-    {ROW(global_avgpool), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, PLANE_SIZES,
+    {ROW(maxpool, "NHWC"), .describe = describe_maxpool, .tolerance_f32 = 0, .tolerance_bf16 = 0,
+     MAXPOOL_SIZES, VARIANTS(1, 0)},
+    {ROW(maxpool_bwd, "NHWC"), .describe = describe_maxpool_bwd, .forward = "maxpool",
+     .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, MAXPOOL_SIZES,
+     VARIANTS(2, 0, OP_ADD)},
+    {ROW(avgpool, "NHWC"), .describe = describe_avgpool, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, AVGPOOL_SIZES, VARIANTS(1, 0)},
+    {ROW(avgpool_bwd, "NHWC"), .describe = describe_avgpool_bwd, .forward = "avgpool",
+     .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, AVGPOOL_SIZES,
+     VARIANTS(2, 0, OP_ADD)},
+    {ROW(global_avgpool, "NHWC"), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, PLANE_SIZES,
      VARIANTS(1, 0)},
-    {ROW(global_avgpool_bwd), .forward = "global_avgpool", .tolerance_f32 = 1e-6,
+    {ROW(global_avgpool_bwd, "NHWC"), .forward = "global_avgpool", .tolerance_f32 = 1e-6,
      .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, PLANE_SIZES, VARIANTS(2, 0, OP_ADD)},
-    {ROW(linear), .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3, PRODUCT_SIZES,
-     VARIANTS(4, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN)},
-    {ROW(linear_bwd), .forward = "linear", .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, PRODUCT_SIZES,
+    {ROW(linear, "MIO"), .describe = describe_linear, .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
+     PRODUCT_SIZES, VARIANTS(4, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN)},
+    {ROW(linear_bwd, "MIO"), .describe = describe_linear_bwd, .forward = "linear",
+     .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, PRODUCT_SIZES,
      VARIANTS(8,
               0,
               OP_ADD,
@@ -84,7 +336,8 @@ const struct op_row op_rows[] = {
               OP_ACT | OP_PLAIN | OP_ADD,
               OP_UNWANTED,
               OP_UNWANTED | OP_ACT | OP_ADD)},
-    {ROW(matmul), .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3, PRODUCT_SIZES,
+    {ROW(matmul, "MN"), .describe = describe_matmul, .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
+     PRODUCT_SIZES,
      VARIANTS(6,
               0,
               OP_ADD,
@@ -92,50 +345,58 @@ const struct op_row op_rows[] = {
               OP_TRANSPOSE_B | OP_ADD,
               OP_TRANSPOSE_A | OP_TRANSPOSE_B,
               OP_ALT | OP_TRANSPOSE_B)},
-    {ROW(embedding), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, EMBEDDING_SIZES,
-     VARIANTS(2, 0, OP_PACKED)},
-    {ROW(embedding_bwd), .forward = "embedding", .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, EMBEDDING_SIZES, VARIANTS(3, 0, OP_ADD, OP_PACKED)},
-    {ROW(layernorm), .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3, LAYERNORM_SIZES,
+    {ROW(embedding, "NTDVP"), .describe = describe_captions, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, EMBEDDING_SIZES, VARIANTS(2, 0, OP_PACKED)},
+    {ROW(embedding_bwd, "NTDVP"), .describe = describe_captions, .forward = "embedding",
+     .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, EMBEDDING_SIZES,
+     VARIANTS(3, 0, OP_ADD, OP_PACKED)},
+    {ROW(layernorm, "MD"), .describe = describe_layernorm, .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3, LAYERNORM_SIZES,
      VARIANTS(4, 0, OP_PLAIN, OP_ALIAS, OP_ALIAS | OP_PLAIN)},
-    {ROW(layernorm_bwd), .forward = "layernorm", .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, LAYERNORM_SIZES, VARIANTS(3, 0, OP_ADD, OP_PLAIN)},
-    {ROW(attention), .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3, ATTENTION_SIZES,
+    {ROW(layernorm_bwd, "MD"), .describe = describe_layernorm_bwd, .forward = "layernorm",
+     .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, LAYERNORM_SIZES,
+     VARIANTS(3, 0, OP_ADD, OP_PLAIN)},
+    {ROW(attention, "NTH"), .describe = describe_attention, .tolerance_f32 = 5e-6,
+     .tolerance_bf16 = 4e-3, ATTENTION_SIZES, VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
+    {ROW(attention_bwd, "NTH"), .describe = describe_attention_bwd, .forward = "attention",
+     .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, ATTENTION_SIZES,
      VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
-    {ROW(attention_bwd), .forward = "attention", .tolerance_f32 = 5e-6, .tolerance_bf16 = 4e-3,
-     .tolerance_f64 = 1e-6, ATTENTION_SIZES, VARIANTS(3, 0, OP_DROP, OP_DROP | OP_PACKED)},
-    {ROW(dropout), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, DROPOUT_SIZES,
-     VARIANTS(3, 0, OP_ALIAS, OP_PACKED)},
+    {ROW(dropout, "NTD"), .describe = describe_dropout, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, DROPOUT_SIZES, VARIANTS(3, 0, OP_ALIAS, OP_PACKED)},
     {.name = "dropout (gradient)",
-     .member = offsetof(struct ops, dropout),
+     .op = OP_dropout,
+     .letters = "NTD",
      .forward = "dropout",
      .describe = describe_dropout_gradient,
-     .call = call_dropout,
      .tolerance_f32 = 1e-6,
      .tolerance_bf16 = 4e-3,
      .tolerance_f64 = 1e-6,
      DROPOUT_SIZES,
      VARIANTS(2, 0, OP_PACKED)},
-    {ROW(segment_mean), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, DROPOUT_SIZES,
-     VARIANTS(2, 0, OP_PACKED)},
-    {ROW(segment_mean_bwd), .forward = "segment_mean", .tolerance_f32 = 1e-6,
-     .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, DROPOUT_SIZES,
+    {ROW(segment_mean, "NTD"), .describe = describe_captions, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, DROPOUT_SIZES, VARIANTS(2, 0, OP_PACKED)},
+    {ROW(segment_mean_bwd, "NTD"), .describe = describe_captions, .forward = "segment_mean",
+     .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, DROPOUT_SIZES,
      VARIANTS(3, 0, OP_ADD, OP_PACKED)},
-    {ROW(gather_rows), .tolerance_f32 = 0, .tolerance_bf16 = 0,
+    {ROW(gather_rows, "NMD"), .tolerance_f32 = 0, .tolerance_bf16 = 0,
      SIZES(4, {{1, 1, 1}}, {{5, 3, 7}}, {{9, 31, 33}}, {{16, 16, 16}}), VARIANTS(1, 0)},
-    {ROW(scatter_rows), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3,
-     SIZES(4, {{1, 1, 1}}, {{3, 5, 7}}, {{9, 31, 33}}, {{16, 16, 16}}), VARIANTS(2, 0, OP_ADD)},
-    {ROW(l2_normalize), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, L2_SIZES, VARIANTS(1, 0)},
-    {ROW(l2_normalize_bwd), .forward = "l2_normalize", .tolerance_f32 = 2e-6,
+    {ROW(scatter_rows, "NMD"), .describe = describe_scatter_rows, .tolerance_f32 = 1e-6,
+     .tolerance_bf16 = 4e-3, SIZES(4, {{1, 1, 1}}, {{3, 5, 7}}, {{9, 31, 33}}, {{16, 16, 16}}),
+     VARIANTS(2, 0, OP_ADD)},
+    {ROW(l2_normalize, "ND"), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, L2_SIZES,
+     VARIANTS(1, 0)},
+    {ROW(l2_normalize_bwd, "ND"), .forward = "l2_normalize", .tolerance_f32 = 2e-6,
      .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, L2_SIZES, VARIANTS(1, 0)},
-    {ROW(add), .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3, FLAT_SIZES, VARIANTS(1, 0)},
-    {ROW(sum_squares), .tolerance_f32 = 1e-12, .tolerance_bf16 = 1e-12, .any_shape = true,
+    {ROW(add, "F"), .describe = describe_add, .tolerance_f32 = 1e-6, .tolerance_bf16 = 4e-3,
      FLAT_SIZES, VARIANTS(1, 0)},
-    {ROW(grad_scale), .tolerance_f32 = 1e-12, .tolerance_bf16 = 1e-12,
-     SIZES(4, {{1, 0}}, {{2, 0}}, {{2, 1}}, {{1, 100000}}), VARIANTS(1, 0)},
-    {ROW(adamw), .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4, FLAT_SIZES,
-     VARIANTS(2, 0, OP_UNWANTED)},
-    {ROW(sgdm), .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4, FLAT_SIZES,
-     VARIANTS(3, 0, OP_UNWANTED, OP_ALT)},
+    {ROW(sum_squares, "F"), .tolerance_f32 = 1e-12, .tolerance_bf16 = 1e-12, FLAT_SIZES,
+     VARIANTS(1, 0)},
+    {ROW(grad_scale, ""), .describe = describe_grad_scale, .tolerance_f32 = 1e-12,
+     .tolerance_bf16 = 1e-12, SIZES(4, {{1, 0}}, {{2, 0}}, {{2, 1}}, {{1, 100000}}),
+     VARIANTS(1, 0)},
+    {ROW(adamw, "F"), .describe = describe_adamw, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
+     FLAT_SIZES, VARIANTS(2, 0, OP_UNWANTED)},
+    {ROW(sgdm, "F"), .describe = describe_sgdm, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
+     FLAT_SIZES, VARIANTS(3, 0, OP_UNWANTED, OP_ALT)},
 };
 const int op_rows_count = (int)(sizeof op_rows / sizeof op_rows[0]);

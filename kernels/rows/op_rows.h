@@ -1,7 +1,7 @@
 /*
- * op_rows: every operator of kernels/ops.h described once: its operands, the sizes and variants it
- * is tried at, how it is called, what it costs and how exact it must be. tests/ops turns the rows
- * into tests, tools/ccbench/ops.c into a benchmark.
+ * op_rows: how every operator is tried: sizes, variants, contents of its operands (which
+ * kernels/operands.h describes), and how exact it must be. tests/ops turns the rows into tests,
+ * tools/ccbench/ops.c into a benchmark.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/ops.h"
+#include "kernels/operands.h"
 
 enum {
     OP_MAX_OPERANDS = 20,
@@ -42,13 +42,6 @@ enum op_flag {
     OP_ALT = 1024      /* the op's other form: cast back, a product in its inputs' type, Nesterov */
 };
 
-enum op_role {
-    ROLE_IN,
-    ROLE_OUT,    /* overwritten */
-    ROLE_BOTH,   /* read and written */
-    ROLE_SCRATCH /* written, content says nothing */
-};
-
 enum op_content {
     CONTENT_REAL,     /* uniform in (-2, 2) */
     CONTENT_POSITIVE, /* uniform in (0.5, 2.5) */
@@ -56,21 +49,26 @@ enum op_content {
     CONTENT_LENGTH,   /* 1 to limit */
     CONTENT_DISTINCT, /* below limit, no two equal */
     CONTENT_START,    /* where captions of at most limit rows begin; its lengths come next */
-    CONTENT_BYTE
+    CONTENT_BYTE,
+    CONTENT_VALUES, /* the case's step values */
+    CONTENT_IDS     /* sample ids, all different */
 };
 
+/* An operand of a case. What is no tensor (step values, sample ids) is one of numbers here. */
 struct op_operand {
+    const struct operand *of;
     const char *name;
     enum op_role role;
     enum op_content content;
     int32_t limit;
-    bool optional;           /* may be not wanted */
+    bool optional;           /* may be omitted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
     bool plain;              /* the op takes its address alone: there is no wrong shape */
+    bool free_shape;         /* alone in being of any shape: there is no wrong one either */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
-    struct tensor shape;     /* without data; ndim 0: not wanted in this case */
+    struct tensor shape;     /* without data; ndim 0: omitted in this case */
 };
 
 struct op_size {
@@ -85,37 +83,26 @@ struct op_case {
     struct op_size size;
     unsigned flags;
     enum dtype real;
+    int64_t sizes[128]; /* by letter of the operands' shapes */
     int count;
     struct op_operand operands[OP_MAX_OPERANDS];
-    double flops; /* 0: only memory traffic counts */
-    enum write_mode mode;
-    enum activation act;
-    struct conv_bn_params conv;
-    struct pool_params pool;
-    struct dropout_params dropout;
-    struct attention_params attention;
-    struct adamw_params adamw;
-    struct sgdm_params sgdm;
-    struct step_values values; /* what the parameters above point to, */
-    uint64_t sample_ids[OP_MAX_SAMPLES];
+    union op_args args; /* numbers and modes; operands come with the call */
+    struct step_values values;
 };
 
 struct op_row {
     const char *name;
-    size_t member;       /* offset in struct ops */
+    enum op_id op;
+    const char *letters; /* what the first sizes are, by letter of the operands' shapes */
     const char *forward; /* row whose gradient this is; NULL: none */
+    /* Sets other letters and the numbers of the arguments, calls op_add_operands, and says what is
+     * special about them. NULL: nothing is. */
     void (*describe)(struct op_case *c, const int64_t *size);
-    enum status (*call)(const struct ops *ops,
-                        struct device *dev,
-                        const struct tensor *t,
-                        const struct op_case *c,
-                        struct error *err);
     double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
                              1 */
     double tolerance_bf16; /* the same in a BF16 call, normwise; one element: four times that, and a
                               step of rounding */
     double tolerance_f64;  /* of the gradient against finite differences, likewise */
-    bool any_shape;        /* a single operand of any shape: no wrong one exists */
     int sizes_count;
     struct op_size sizes[OP_MAX_SIZES];
     int variants_count;
@@ -134,7 +121,8 @@ void op_describe(struct op_case *c,
                  const struct op_size *size,
                  unsigned flags,
                  enum dtype real);
-double op_case_bytes(const struct op_case *c); /* each operand read once, written once */
+/* Operands as the operator's table has them, in the sizes and type of the case. */
+void op_add_operands(struct op_case *c);
 int op_operand_find(const struct op_case *c, const char *name); /* -1: none */
 
 struct op_data {
@@ -161,18 +149,18 @@ void op_data_copy(struct op_data *to, const struct op_data *from, const struct o
 const char *op_data_broken_guard(const struct op_data *d, const struct op_case *c);
 double op_value(const struct tensor *t, int64_t index);
 
+/* The arguments of the case with these operands. */
+void op_case_args(union op_args *out, const struct op_case *c, const struct tensor *t);
+
 /* Makes the call. Where the device has a memory of its own, operands go there and come back, guards
  * and all. */
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err);
 
-/* Operands in the memory of a device, whichever it is, for calls that are timed: those of
- * on_device. Not to be copied. */
+/* Operands in the memory of a device, whichever it is, for calls that are timed. */
 struct op_placed {
     struct tensor t[OP_MAX_OPERANDS];
     void *raw[OP_MAX_OPERANDS];
-    struct op_case on_device; /* the case whose parameters point to the device's memory */
-    void *values;             /* step values and sample ids there */
 };
 
 /* Copies the operands there. Returns OK, or what alloc and upload answer. */

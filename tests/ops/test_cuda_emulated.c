@@ -256,26 +256,35 @@ TEST(indices_out_of_range_are_reported_at_the_next_wait) {
     const struct tensor moved = tensor_2d(out, DTYPE_F32, 2, WIDTH);
     const struct tensor table = tensor_2d(in, DTYPE_F32, 3, WIDTH);
     const struct tensor rows = tensor_1d(bad_rows, DTYPE_I32, 2);
-    expect_fault(dev, ops->gather_rows(dev, &moved, &table, &rows, &err), &err);
-    expect_fault(dev, ops->scatter_rows(dev, &table, WRITE_SET, &moved, &rows, &err), &err);
+    const struct gather_rows gather = {.out = moved, .in = table, .rows = rows};
+    const struct scatter_rows scatter = {.out = table, .in = moved, .rows = rows};
+    expect_fault(dev, ops->gather_rows(dev, &gather, &err), &err);
+    expect_fault(dev, ops->scatter_rows(dev, &scatter, &err), &err);
 
     const struct tensor first = tensor_1d(starts, DTYPE_I32, CAPTIONS);
-    const struct tensor count = tensor_1d(lengths, DTYPE_I32, CAPTIONS);
-    const struct tensor past_the_rows = tensor_1d(long_lengths, DTYPE_I32, CAPTIONS);
-    const struct segments good = {&first, &count};
-    const struct segments bad = {&first, &past_the_rows};
+    const struct segments good = {first, tensor_1d(lengths, DTYPE_I32, CAPTIONS)};
+    const struct segments past_the_rows = {first, tensor_1d(long_lengths, DTYPE_I32, CAPTIONS)};
     const struct tensor states = tensor_2d(out, DTYPE_F32, ROWS, WIDTH);
     const struct tensor tokens = tensor_1d(bad_tokens, DTYPE_I32, ROWS);
-    expect_fault(dev, ops->embedding(dev, &states, &tokens, &good, &table, &table, &err), &err);
-    expect_fault(dev,
-                 ops->embedding_bwd(dev, &table, &table, WRITE_ADD, &states, &tokens, &good, &err),
-                 &err);
-    const struct tensor qkv = tensor_2d(in, DTYPE_F32, ROWS, 3 * WIDTH);
-    const struct tensor weights = tensor_4d(probs, DTYPE_F32, CAPTIONS, 1, 2, 2);
-    const struct attention_params one_head = {.heads = 1};
-    expect_fault(dev, ops->attention(dev, &states, &weights, &qkv, &bad, &one_head, &err), &err);
-    const struct tensor means = tensor_2d(in, DTYPE_F32, CAPTIONS, WIDTH);
-    expect_fault(dev, ops->segment_mean(dev, &means, &states, &bad, &err), &err);
+    const struct embedding embedding = {
+        .out = states, .tokens = tokens, .segments = good, .table = table, .positions = table};
+    const struct embedding_bwd embedding_bwd = {.dtable = table,
+                                                .dpositions = table,
+                                                .dout = states,
+                                                .tokens = tokens,
+                                                .segments = good,
+                                                .mode = WRITE_ADD};
+    expect_fault(dev, ops->embedding(dev, &embedding, &err), &err);
+    expect_fault(dev, ops->embedding_bwd(dev, &embedding_bwd, &err), &err);
+    const struct attention attention = {.out = states,
+                                        .probs = tensor_4d(probs, DTYPE_F32, CAPTIONS, 1, 2, 2),
+                                        .qkv = tensor_2d(in, DTYPE_F32, ROWS, 3 * WIDTH),
+                                        .segments = past_the_rows,
+                                        .heads = 1};
+    expect_fault(dev, ops->attention(dev, &attention, &err), &err);
+    const struct segment_mean mean = {
+        .out = tensor_2d(in, DTYPE_F32, CAPTIONS, WIDTH), .in = states, .segments = past_the_rows};
+    expect_fault(dev, ops->segment_mean(dev, &mean, &err), &err);
     device_close(dev);
 }
 
@@ -291,12 +300,13 @@ TEST(statistics_survive_a_mean_of_a_hundred_deviations) {
         x[i] = 100.0f * (float)(1 + i % CHANNELS) + (float)(draw >> 8) * 0x1p-24f * 3.46f;
     }
     device_close(open_emulated()); /* or skip */
-    void *workspace = malloc(launch_batch_norm_statistics_workspace_bytes(ROWS, CHANNELS));
-    assert_non_null(workspace);
-    assert_int_equal(launch_batch_norm_statistics(NULL, DTYPE_F32, mean, rstd, NULL, NULL, x, ROWS,
-                                                  CHANNELS, 0.0f, 0.1f, workspace),
-                     cudaSuccess);
-    free(workspace);
+    const struct conv_bn op = {.pre = tensor_4d(x, DTYPE_F32, 1, ROWS, 1, CHANNELS),
+                               .mean = tensor_1d(mean, DTYPE_F32, CHANNELS),
+                               .rstd = tensor_1d(rstd, DTYPE_F32, CHANNELS)};
+    const struct launch_on on = {.workspace = malloc(batch_norm_statistics_workspace_bytes(&op))};
+    assert_non_null(on.workspace);
+    assert_int_equal(launch_batch_norm_statistics(&on, &op), cudaSuccess);
+    free(on.workspace);
     for (int c = 0; c < CHANNELS; c++) {
         double sum = 0.0;
         double squares = 0.0;

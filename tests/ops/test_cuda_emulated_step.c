@@ -65,20 +65,39 @@ static void close_side(struct side *s) {
 
 /* grad += dropout(grad) + a product's trace of it; then clipping and AdamW. */
 static enum status compute(struct side *s, struct error *err) {
-    static const struct tensor no_copy = {.ndim = 0};
     const struct ops *ops = s->dev->ops;
-    const struct dropout_params drop = {
-        .p = 0.3f, .seed = 3, .layer = 1, .values = s->values, .sample_ids = s->ids};
-    const struct adamw_params adamw = {0.9f, 0.999f, 1e-8f, 0.1f, s->values};
-    TRY(ops->dropout(s->dev, &s->matrix[DROPPED], &s->matrix[GRAD], NULL, &drop, err));
-    TRY(ops->matmul(s->dev, &s->matrix[PRODUCT], WRITE_SET, &s->matrix[DROPPED], false,
-                    &s->matrix[GRAD], true, 0.5f, err));
-    TRY(ops->matmul(s->dev, &s->matrix[GRAD], WRITE_ADD, &s->matrix[PRODUCT], false,
-                    &s->matrix[DROPPED], false, 1.0f, err));
-    TRY(ops->sum_squares(s->dev, &s->values->squares[0], &s->flat[GRAD], err));
-    TRY(ops->grad_scale(s->dev, s->values, 1, 2.0, err));
-    return ops->adamw(s->dev, &s->flat[VALUE], &no_copy, &s->flat[GRAD], &s->flat[M], &s->flat[V],
-                      &adamw, err);
+    const struct dropout drop = {
+        .out = s->matrix[DROPPED],
+        .in = s->matrix[GRAD],
+        .dropout = {.p = 0.3f, .seed = 3, .layer = 1, .values = s->values, .sample_ids = s->ids}};
+    const struct matmul product = {.out = s->matrix[PRODUCT],
+                                   .a = s->matrix[DROPPED],
+                                   .b = s->matrix[GRAD],
+                                   .transpose_b = true,
+                                   .alpha = 0.5f};
+    const struct matmul trace = {.out = s->matrix[GRAD],
+                                 .a = s->matrix[PRODUCT],
+                                 .b = s->matrix[DROPPED],
+                                 .mode = WRITE_ADD,
+                                 .alpha = 1.0f};
+    const struct sum_squares squares = {.sum = tensor_1d(&s->values->squares[0], DTYPE_F64, 1),
+                                        .in = s->flat[GRAD]};
+    const struct grad_scale clip = {.values = s->values, .count = 1, .clip_norm = 2.0};
+    const struct adamw adamw = {.value = s->flat[VALUE],
+                                .grad = s->flat[GRAD],
+                                .m = s->flat[M],
+                                .v = s->flat[V],
+                                .beta1 = 0.9f,
+                                .beta2 = 0.999f,
+                                .eps = 1e-8f,
+                                .weight_decay = 0.1f,
+                                .values = s->values};
+    TRY(ops->dropout(s->dev, &drop, err));
+    TRY(ops->matmul(s->dev, &product, err));
+    TRY(ops->matmul(s->dev, &trace, err));
+    TRY(ops->sum_squares(s->dev, &squares, err));
+    TRY(ops->grad_scale(s->dev, &clip, err));
+    return ops->adamw(s->dev, &adamw, err);
 }
 
 enum { NOT_FINITE = 1 << 8 }; /* of a step: one of its gradients */

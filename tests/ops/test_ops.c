@@ -178,7 +178,7 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     struct op_data half;
     struct op_data wide;
     struct error err = {0};
-    const bool differences = c->row->member == offsetof(struct ops, conv_bn_bwd);
+    const bool differences = c->row->op == OP_conv_bn_bwd;
     const double bar = (differences ? 16.0 : 1.0) * op_rounding_step(c->real);
     op_describe(&in_doubles, c->row, &c->size, c->flags, DTYPE_F64);
     op_cases_make(&half, c, 0, ref);
@@ -436,14 +436,13 @@ TEST(no_member_of_a_table_is_missing) {
 }
 
 TEST(every_op_has_a_row) {
-    /* name and memory come first and have tests of their own */
-    for (size_t at = offsetof(struct ops, fill); at < sizeof(struct ops); at += sizeof(void *)) {
+    for (int op = 0; op < OPS_COUNT; op++) {
         bool found = false;
         for (int r = 0; r < op_rows_count; r++) {
-            found = found || op_rows[r].member == at;
+            found = found || (int)op_rows[r].op == op;
         }
         if (!found) {
-            fail_msg("member %zu of struct ops has no row in op_rows.c", at / sizeof(void *));
+            fail_msg("%s has no row in op_rows.c", op_infos[op].name);
         }
     }
     /* and every op that has a gradient has one tested */

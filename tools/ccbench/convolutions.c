@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "kernels/check.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/operands.h"
 #include "tools/ccbench/ccbench_internal.h"
 
 enum { MAX_CONVOLUTIONS = 64, STEM_PX = 7 };

@@ -324,13 +324,13 @@ static int by_size(const void *a, const void *b) {
 /* Calls one after the other, then a wait. */
 static enum status call_in_a_row(double *seconds,
                                  struct device *dev,
-                                 const struct op_case *c,
-                                 const struct op_placed *p,
+                                 enum op_id id,
+                                 const union op_args *args,
                                  int calls,
                                  struct error *err) {
     const int64_t start = clock_now_ns();
     for (int i = 0; i < calls; i++) {
-        TRY(c->row->call(dev->ops, dev, p->t, &p->on_device, err));
+        TRY(op_call(dev, id, args, err));
     }
     TRY(dev->ops->sync(dev, err));
     *seconds = (double)(clock_now_ns() - start) * 1e-9;
@@ -339,17 +339,17 @@ static enum status call_in_a_row(double *seconds,
 
 static enum status time_calls(struct result *out,
                               struct device *dev,
-                              const struct op_case *c,
-                              const struct op_placed *p,
+                              enum op_id id,
+                              const union op_args *args,
                               const struct timing *how,
                               struct error *err) {
     static double times[MAX_RUNS];
     int runs = 0;
     int calls = 1;
     double took = 0.0;
-    TRY(call_in_a_row(&took, dev, c, p, 1, err)); /* makes what is made once */
+    TRY(call_in_a_row(&took, dev, id, args, 1, err)); /* makes what is made once */
     while (how->pipelined && calls < MAX_CALLS) {
-        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        TRY(call_in_a_row(&took, dev, id, args, calls, err));
         if (took >= LEAST_S) {
             break;
         }
@@ -358,14 +358,14 @@ static enum status time_calls(struct result *out,
     const int64_t begin = clock_now_ns();
     while (runs < MAX_RUNS &&
            (runs < MIN_RUNS || (double)(clock_now_ns() - begin) * 1e-9 < how->seconds)) {
-        TRY(call_in_a_row(&took, dev, c, p, calls, err));
+        TRY(call_in_a_row(&took, dev, id, args, calls, err));
         times[runs++] = took / calls;
         if (cli_interrupted()) {
             return error_set(err, STATUS_INTERRUPTED, "interrupted");
         }
     }
     qsort(times, (size_t)runs, sizeof times[0], by_size);
-    *out = (struct result){times[runs / 2], times[0], c->flops, op_case_bytes(c)};
+    *out = (struct result){times[runs / 2], times[0], op_flops(id, args), op_bytes(id, args)};
     return STATUS_OK;
 }
 
@@ -378,12 +378,14 @@ static enum status measure(struct result *out,
     static struct op_case c;
     struct op_data d = {0};
     struct op_placed placed = {0};
+    union op_args args;
     op_describe(&c, op_row_find(shape->row), &shape->size, shape->flags, type);
     enum status s = STATUS_OK;
     TRY_OR_FAIL(s, op_data_create(&d, &c, 0, err));
     TRY_OR_FAIL(s, op_data_fill(&d, &c, 1, dev, err));
     TRY_OR_FAIL(s, op_place(&placed, dev, &c, &d, err));
-    TRY_OR_FAIL(s, time_calls(out, dev, &c, &placed, how, err));
+    op_case_args(&args, &c, placed.t);
+    TRY_OR_FAIL(s, time_calls(out, dev, c.row->op, &args, how, err));
 fail:
     op_placed_free(&placed, dev);
     op_data_destroy(&d);

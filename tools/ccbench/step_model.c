@@ -193,11 +193,16 @@ step_both(struct bench_step *b, const struct dual_encoder_batch *batch, struct e
         b->loss_device != NULL ? loss_device_matrix(b->loss_device, LOSS_DEVICE_CROSS) : &here;
     struct tensor x, t;
     TRY(dual_encoder_forward(b->both, &x, &t, batch, true, err));
-    TRY(ops->matmul(b->dev, &m->similarity, WRITE_SET, &x, false, &t, true, 1.0f, err));
+    const struct matmul multiply = {
+        .out = m->similarity, .a = x, .b = t, .transpose_b = true, .alpha = 1.0f};
+    TRY(ops->matmul(b->dev, &multiply, err));
     TRY(b->loss_device != NULL ? loss_device_step(b->loss_device, err)
                                : loss_on_host(b, batch, err));
-    TRY(ops->matmul(b->dev, &b->dx, WRITE_SET, &m->gradient, false, &t, false, 1.0f, err));
-    TRY(ops->matmul(b->dev, &b->dt, WRITE_SET, &m->gradient, true, &x, false, 1.0f, err));
+    const struct matmul dx = {.out = b->dx, .a = m->gradient, .b = t, .alpha = 1.0f};
+    const struct matmul dt = {
+        .out = b->dt, .a = m->gradient, .b = x, .transpose_a = true, .alpha = 1.0f};
+    TRY(ops->matmul(b->dev, &dx, err));
+    TRY(ops->matmul(b->dev, &dt, err));
     return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, err);
 }
 
@@ -261,7 +266,8 @@ static enum status open_tower(struct bench_step *b, struct error *err) {
     void *data;
     TRY(take(b, (size_t)(n * f) * dtype_size_bytes(dtype), &data, err));
     b->dfeatures = tensor_2d(data, dtype, n, f);
-    TRY(b->dev->ops->fill(b->dev, &b->dfeatures, 1.0 / (double)(n * f), err));
+    const struct fill fill = {.out = b->dfeatures, .value = 1.0 / (double)(n * f)};
+    TRY(b->dev->ops->fill(b->dev, &fill, err));
     if (image) {
         resnet_attach(b->image, b->dev, dtype, b->kept, b->scratch);
     } else {

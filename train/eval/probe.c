@@ -80,8 +80,8 @@ static enum status take_memory(struct probe *p, float *weight, struct error *err
     }
     struct tensor all = tensor_2d(p->weight, DTYPE_F32, BLOCKS * p->class_count, dim);
     struct tensor all_bias = tensor_2d(p->bias, DTYPE_F32, BLOCKS, p->class_count);
-    TRY(ops->fill(p->dev, &all, 0.0, err));
-    TRY(ops->fill(p->dev, &all_bias, 0.0, err));
+    TRY(ops->fill(p->dev, &(struct fill){.out = all}, err));
+    TRY(ops->fill(p->dev, &(struct fill){.out = all_bias}, err));
     struct rng r;
     rng_init(&r, p->opt->seed, RNG_INIT, 0, 0);
     const double bound = 1.0 / sqrt((double)dim);
@@ -129,17 +129,17 @@ static enum status step_parameter(struct probe *p,
                                   int64_t width,
                                   double decay,
                                   struct error *err) {
-    const struct adamw_params how = {.beta1 = 0.9f,
-                                     .beta2 = 0.999f,
-                                     .eps = 1e-8f,
-                                     .weight_decay = (float)decay,
-                                     .values = p->values};
-    const struct tensor value = block(base, 0, rows, width);
-    const struct tensor grad = block(base, 1, rows, width);
-    const struct tensor m = block(base, 2, rows, width);
-    const struct tensor v = block(base, 3, rows, width);
-    const struct tensor no_copy = {.ndim = 0};
-    return p->dev->ops->adamw(p->dev, &value, &no_copy, &grad, &m, &v, &how, err);
+    return p->dev->ops->adamw(p->dev,
+                              &(struct adamw){.value = block(base, 0, rows, width),
+                                              .grad = block(base, 1, rows, width),
+                                              .m = block(base, 2, rows, width),
+                                              .v = block(base, 3, rows, width),
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.999f,
+                                              .eps = 1e-8f,
+                                              .weight_decay = (float)decay,
+                                              .values = p->values},
+                              err);
 }
 
 /* The rows at places [first, first + rows) of the epoch's order. */
@@ -149,7 +149,6 @@ static enum status one_batch(struct probe *p,
                              int64_t rows,
                              double *loss,
                              struct error *err) {
-    static const struct tensor not_wanted = {0};
     const struct ops *ops = p->dev->ops;
     const int64_t dim = p->set->dim;
     for (int64_t r = 0; r < rows; r++) {
@@ -166,12 +165,14 @@ static enum status one_batch(struct probe *p,
     bias = tensor_1d(bias.data, DTYPE_F32, p->class_count);
     dbias = tensor_1d(dbias.data, DTYPE_F32, p->class_count);
     TRY(ops->upload(p->dev, p->x, p->host_x, tensor_size_bytes(&x), err));
-    TRY(ops->linear(p->dev, &z, &not_wanted, &x, &weight, &bias, ACTIVATION_NONE, err));
+    const struct linear forward = {.out = z, .in = x, .weight = weight, .bias = bias};
+    TRY(ops->linear(p->dev, &forward, err));
     TRY(ops->download(p->dev, p->host_z, p->z, tensor_size_bytes(&z), err));
     *loss += cross_entropy(p->host_z, p->host_labels, rows, p->class_count);
     TRY(ops->upload(p->dev, p->z, p->host_z, tensor_size_bytes(&z), err));
-    TRY(ops->linear_bwd(p->dev, &not_wanted, WRITE_SET, &dweight, &dbias, WRITE_SET, &not_wanted,
-                        &z, &x, &weight, &not_wanted, ACTIVATION_NONE, err));
+    const struct linear_bwd backward = {
+        .dweight = dweight, .dbias = dbias, .dout = z, .in = x, .weight = weight};
+    TRY(ops->linear_bwd(p->dev, &backward, err));
     TRY(put_values(p, err));
     p->steps++;
     TRY(step_parameter(p, p->weight, p->class_count, dim, p->opt->weight_decay, err));

@@ -51,7 +51,8 @@ enum status scores_visit(struct device *dev,
         const struct tensor p = tensor_2d(w.products, DTYPE_F32, rows, candidate_count);
         TRY_OR_FAIL(s,
                     ops->upload(dev, w.queries, queries + first * dim, tensor_size_bytes(&q), err));
-        TRY_OR_FAIL(s, ops->matmul(dev, &p, WRITE_SET, &q, false, &c, true, 1.0f, err));
+        const struct matmul op = {.out = p, .a = q, .b = c, .transpose_b = true, .alpha = 1.0f};
+        TRY_OR_FAIL(s, ops->matmul(dev, &op, err));
         TRY_OR_FAIL(s, ops->download(dev, w.scores, w.products, tensor_size_bytes(&p), err));
         for (int64_t r = 0; r < rows; r++) {
             TRY_OR_FAIL(s, visit(cookie, first + r, w.scores + r * candidate_count, err));

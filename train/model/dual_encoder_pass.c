@@ -55,14 +55,15 @@ static struct tensor part_rows(const struct part *p, const struct tensor *whole)
 static enum status
 head_forward(struct dual_encoder *m, struct head *h, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
-    int64_t n = h->features.shape[0];
-    struct tensor weight = params_tensor(m->params, h->weight); /* (E, F) */
-    struct tensor bias = params_tensor(m->params, h->bias);     /* (E) */
-    struct tensor z = first_rows(m->z, n);                      /* (N, E) */
-    struct tensor norm = first_rows(h->norm, n);                /* (N) */
-    struct tensor out = part_rows(p, &h->out);
-    TRY(ops->linear(m->dev, &z, &NOT_WANTED, &h->features, &weight, &bias, ACTIVATION_NONE, err));
-    return ops->l2_normalize(m->dev, &out, &norm, &z, err);
+    const int64_t n = h->features.shape[0];
+    const struct linear project = {.out = first_rows(m->z, n), /* (N, E) */
+                                   .in = h->features,
+                                   .weight = params_tensor(m->params, h->weight), /* (E, F) */
+                                   .bias = params_tensor(m->params, h->bias)};    /* (E) */
+    const struct l2_normalize normalize = {
+        .out = part_rows(p, &h->out), .norm = first_rows(h->norm, n), .in = project.out};
+    TRY(ops->linear(m->dev, &project, err));
+    return ops->l2_normalize(m->dev, &normalize, err);
 }
 
 /* dout, of the whole batch -> *dfeatures (N, F) of the part, set */
@@ -74,18 +75,21 @@ static enum status head_backward(struct dual_encoder *m,
                                  enum write_mode mode,
                                  struct error *err) {
     const struct ops *ops = m->dev->ops;
-    int64_t n = p->batch.count;
-    struct tensor weight = params_tensor(m->params, h->weight);
-    struct tensor dweight = params_grad(m->params, h->weight);
-    struct tensor dbias = params_grad(m->params, h->bias);
-    struct tensor dout_part = part_rows(p, dout);
-    struct tensor out = part_rows(p, &h->out);
-    struct tensor norm = first_rows(h->norm, n);
-    struct tensor dz = first_rows(m->z, n); /* (N, E) */
+    const int64_t n = p->batch.count;
     *dfeatures = tensor_2d(m->dfeatures.data, m->opt.dtype, n, h->feature_count);
-    TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout_part, &out, &norm, err));
-    return ops->linear_bwd(m->dev, dfeatures, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
-                           &h->features, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+    const struct l2_normalize_bwd normalize = {.din = first_rows(m->z, n), /* (N, E) */
+                                               .dout = part_rows(p, dout),
+                                               .out = part_rows(p, &h->out),
+                                               .norm = first_rows(h->norm, n)};
+    const struct linear_bwd project = {.din = *dfeatures,
+                                       .dweight = params_grad(m->params, h->weight),
+                                       .dbias = params_grad(m->params, h->bias),
+                                       .dout = normalize.din,
+                                       .in = h->features,
+                                       .weight = params_tensor(m->params, h->weight),
+                                       .param_mode = mode};
+    TRY(ops->l2_normalize_bwd(m->dev, &normalize, err));
+    return ops->linear_bwd(m->dev, &project, err);
 }
 
 /* ---- sides ---- */

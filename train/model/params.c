@@ -316,9 +316,9 @@ static enum status renew_working(struct params *p, const struct entry *e, struct
     if (!has_working(p, e)) {
         return STATUS_OK;
     }
-    const struct tensor out = tensor_1d(working_data(p, e), p->working_dtype, e->count);
-    const struct tensor in = tensor_1d(entry_data(p, e, PARAM_VALUE), DTYPE_F32, e->count);
-    return p->dev->ops->cast(p->dev, &out, &in, err);
+    const struct cast cast = {.out = tensor_1d(working_data(p, e), p->working_dtype, e->count),
+                              .in = tensor_1d(entry_data(p, e, PARAM_VALUE), DTYPE_F32, e->count)};
+    return p->dev->ops->cast(p->dev, &cast, err);
 }
 
 /* ---- initial values ---- */
@@ -383,7 +383,7 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
         for (int32_t decayed = 0; decayed < 2 && s == STATUS_OK; decayed++) {
             struct tensor range = params_range(p, (enum param_slot)slot, decayed != 0);
             if (range.shape[0] > 0) {
-                s = ops->fill(p->dev, &range, 0.0, err);
+                s = ops->fill(p->dev, &(struct fill){.out = range}, err);
             }
         }
     }

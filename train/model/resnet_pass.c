@@ -11,37 +11,36 @@
 
 /* ---- forward ---- */
 
-static struct conv_bn_params unit_params(const struct unit *u, enum resnet_pass pass) {
-    return (struct conv_bn_params){.stride = u->stride,
-                                   .pad = u->pad,
-                                   .act = u->act,
-                                   .training = pass != RESNET_INFERENCE,
-                                   .eps = 1e-5f,
-                                   .momentum = 0.1f};
+static struct conv_params conv_of(const struct unit *u) {
+    return (struct conv_params){.stride = u->stride, .pad = u->pad, .act = u->act};
 }
 
-/* in (N, P, P, I) -> u->out (N, P', P', O) */
+/* in (N, P, P, I) -> u->out (N, P', P', O); residual may be omitted */
 static enum status unit_forward(const struct resnet *r,
                                 const struct unit *u,
-                                const struct tensor *in,
-                                const struct tensor *residual,
+                                struct tensor in,
+                                struct tensor residual,
                                 enum resnet_pass pass,
                                 struct error *err) {
-    int64_t n = in->shape[0];
-    struct tensor out = first_rows(u->out, n);
-    struct tensor pre = first_rows(u->pre, n);
-    struct tensor weight = params_tensor(r->params, u->weight);
-    struct tensor gamma = params_tensor(r->params, u->gamma);
-    struct tensor beta = params_tensor(r->params, u->beta);
-    struct tensor running_mean = NOT_WANTED; /* a replay leaves them */
-    struct tensor running_var = NOT_WANTED;
-    if (pass != RESNET_REPLAY) {
-        running_mean = params_tensor(r->params, u->running_mean);
-        running_var = params_tensor(r->params, u->running_var);
+    const int64_t n = in.shape[0];
+    struct conv_bn op = {.out = first_rows(u->out, n),
+                         .pre = first_rows(u->pre, n),
+                         .mean = u->mean,
+                         .rstd = u->rstd,
+                         .in = in,
+                         .weight = params_tensor(r->params, u->weight),
+                         .gamma = params_tensor(r->params, u->gamma),
+                         .beta = params_tensor(r->params, u->beta),
+                         .residual = residual,
+                         .conv = conv_of(u),
+                         .training = pass != RESNET_INFERENCE,
+                         .eps = 1e-5f,
+                         .momentum = 0.1f};
+    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
+        op.running_mean = params_tensor(r->params, u->running_mean);
+        op.running_var = params_tensor(r->params, u->running_var);
     }
-    struct conv_bn_params p = unit_params(u, pass);
-    return r->dev->ops->conv_bn(r->dev, &out, &pre, &u->mean, &u->rstd, &running_mean, &running_var,
-                                in, &weight, &gamma, &beta, residual, &p, err);
+    return r->dev->ops->conv_bn(r->dev, &op, err);
 }
 
 /* *x: in, the block's input (N, P, P, I); out, its output (N, P', P', O) */
@@ -56,14 +55,15 @@ static enum status block_forward(const struct resnet *r,
         struct tensor in = *x;
         if (b->has_average) {
             in = first_rows(b->averaged, n);
-            TRY(r->dev->ops->avgpool(r->dev, &in, x, &AVERAGE_POOL, err));
+            const struct avgpool average = {.out = in, .in = *x, .pool = AVERAGE_POOL};
+            TRY(r->dev->ops->avgpool(r->dev, &average, err));
         }
-        TRY(unit_forward(r, &b->shortcut, &in, &NOT_WANTED, pass, err));
+        TRY(unit_forward(r, &b->shortcut, in, NOT_WANTED, pass, err));
         residual = first_rows(b->shortcut.out, n);
     }
     for (int32_t i = 0; i < b->unit_count; i++) {
         bool last = i + 1 == b->unit_count;
-        TRY(unit_forward(r, &b->units[i], x, last ? &residual : &NOT_WANTED, pass, err));
+        TRY(unit_forward(r, &b->units[i], *x, last ? residual : NOT_WANTED, pass, err));
         *x = first_rows(b->units[i].out, n);
     }
     return STATUS_OK;
@@ -79,70 +79,83 @@ enum status resnet_forward(struct resnet *r,
     const struct ops *ops = r->dev->ops;
     int64_t n = images->shape[0];
     struct tensor x = first_rows(r->input, n); /* (N, S, S, 3) */
-    const struct image_norm *norm = &IMAGE_NORMS[r->opt.norm];
-    TRY(ops->normalize_u8(r->dev, &x, images, norm->mean, norm->deviation, err));
+    const struct normalize_u8 normalize = {
+        .out = x, .in = *images, .norm = &IMAGE_NORMS[r->opt.norm]};
+    TRY(ops->normalize_u8(r->dev, &normalize, err));
     for (int32_t i = 0; i < r->stem_count; i++) {
-        TRY(unit_forward(r, &r->stem[i], &x, &NOT_WANTED, pass, err));
+        TRY(unit_forward(r, &r->stem[i], x, NOT_WANTED, pass, err));
         x = first_rows(r->stem[i].out, n); /* (N, S/2, S/2, width) after the last */
     }
     if (r->has_pool) {
-        struct tensor pooled = first_rows(r->pooled, n); /* (N, S/4, S/4, width) */
-        struct tensor places = first_rows(r->pool_places, n);
-        TRY(ops->maxpool(r->dev, &pooled, &places, &x, &MAX_POOL, err));
-        x = pooled;
+        const struct maxpool op = {.out = first_rows(r->pooled, n), /* (N, S/4, S/4, width) */
+                                   .argmax = first_rows(r->pool_places, n),
+                                   .in = x,
+                                   .pool = MAX_POOL};
+        TRY(ops->maxpool(r->dev, &op, err));
+        x = op.out;
     }
     for (int32_t k = 0; k < r->block_count; k++) {
         TRY(block_forward(r, &r->blocks[k], &x, pass, err));
     }
     *features = first_rows(r->features, n);
-    return ops->global_avgpool(r->dev, features, &x, err); /* (N, S/32, S/32, F) -> (N, F) */
+    const struct global_avgpool op = {.out = *features, .in = x}; /* (N, S/32, S/32, F) -> (N, F) */
+    return ops->global_avgpool(r->dev, &op, err);
 }
 
 /* ---- backward ---- */
 
-/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be not wanted. */
+/* dout (N, P', P', O) -> din (N, P, P, I), dresidual like dout; each may be omitted. */
 static enum status unit_backward(const struct resnet *r,
                                  const struct unit *u,
-                                 const struct tensor *in,
-                                 const struct tensor *din,
+                                 struct tensor in,
+                                 struct tensor din,
                                  enum write_mode din_mode,
-                                 const struct tensor *dresidual,
-                                 const struct tensor *dout,
+                                 struct tensor dresidual,
+                                 struct tensor dout,
                                  enum write_mode mode,
                                  struct error *err) {
-    int64_t n = dout->shape[0];
-    struct tensor out = first_rows(u->out, n);
-    struct tensor pre = first_rows(u->pre, n);
-    struct tensor dpre = shaped(&r->dpre, n, u->out_px, u->out_channels);
-    struct tensor weight = params_tensor(r->params, u->weight);
-    struct tensor gamma = params_tensor(r->params, u->gamma);
-    struct tensor dweight = params_grad(r->params, u->weight);
-    struct tensor dgamma = params_grad(r->params, u->gamma);
-    struct tensor dbeta = params_grad(r->params, u->beta);
-    struct conv_bn_params p = unit_params(u, RESNET_TRAINING);
-    return r->dev->ops->conv_bn_bwd(r->dev, din, din_mode, dresidual, WRITE_SET, &dweight, &dgamma,
-                                    &dbeta, mode, &dpre, dout, &out, &pre, &u->mean, &u->rstd, in,
-                                    &weight, &gamma, &p, err);
+    const int64_t n = dout.shape[0];
+    return r->dev->ops->conv_bn_bwd(
+        r->dev,
+        &(struct conv_bn_bwd){.din = din,
+                              .dresidual = dresidual,
+                              .dweight = params_grad(r->params, u->weight),
+                              .dgamma = params_grad(r->params, u->gamma),
+                              .dbeta = params_grad(r->params, u->beta),
+                              .dpre = shaped(&r->dpre, n, u->out_px, u->out_channels),
+                              .dout = dout,
+                              .out = first_rows(u->out, n),
+                              .pre = first_rows(u->pre, n),
+                              .mean = u->mean,
+                              .rstd = u->rstd,
+                              .in = in,
+                              .weight = params_tensor(r->params, u->weight),
+                              .gamma = params_tensor(r->params, u->gamma),
+                              .din_mode = din_mode,
+                              .param_mode = mode,
+                              .conv = conv_of(u)},
+        err);
 }
 
 /* dshortcut (N, P', P', O) -> dx (N, P, P, I), set. `spare` is free memory. */
 static enum status shortcut_backward(struct resnet *r,
                                      const struct block *b,
-                                     const struct tensor *x,
-                                     const struct tensor *dx,
-                                     const struct tensor *dshortcut,
+                                     struct tensor x,
+                                     struct tensor dx,
+                                     struct tensor dshortcut,
                                      const struct tensor *spare,
                                      enum write_mode mode,
                                      struct error *err) {
     if (!b->has_average) {
-        return unit_backward(r, &b->shortcut, x, dx, WRITE_SET, &NOT_WANTED, dshortcut, mode, err);
+        return unit_backward(r, &b->shortcut, x, dx, WRITE_SET, NOT_WANTED, dshortcut, mode, err);
     }
-    int64_t n = x->shape[0];
+    int64_t n = x.shape[0];
     struct tensor averaged = first_rows(b->averaged, n);
     struct tensor daveraged = shaped(spare, n, b->shortcut.in_px, b->shortcut.in_channels);
-    TRY(unit_backward(r, &b->shortcut, &averaged, &daveraged, WRITE_SET, &NOT_WANTED, dshortcut,
-                      mode, err));
-    return r->dev->ops->avgpool_bwd(r->dev, dx, WRITE_SET, &daveraged, &AVERAGE_POOL, err);
+    TRY(unit_backward(r, &b->shortcut, averaged, daveraged, WRITE_SET, NOT_WANTED, dshortcut, mode,
+                      err));
+    const struct avgpool_bwd average = {.din = dx, .dout = daveraged, .pool = AVERAGE_POOL};
+    return r->dev->ops->avgpool_bwd(r->dev, &average, err);
 }
 
 /* x is the block's input. *at: in, the slot of dL/d(output); out, that of dL/dx. */
@@ -165,20 +178,20 @@ static enum status block_backward(struct resnet *r,
 
     /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
     struct tensor in = first_rows(last[-1].out, n);
-    TRY(unit_backward(r, last, &in, &inner, WRITE_SET, b->has_shortcut ? &dshortcut : &dx, &dout,
-                      mode, err));
+    TRY(unit_backward(r, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout, mode,
+                      err));
     if (b->has_shortcut) {
-        TRY(shortcut_backward(r, b, x, &dx, &dshortcut, free_slot, mode, err));
+        TRY(shortcut_backward(r, b, *x, dx, dshortcut, free_slot, mode, err));
     }
     if (b->unit_count == 3) {
         const struct unit *middle = &b->units[1];
         struct tensor din = shaped(free_slot, n, middle->in_px, middle->in_channels);
         in = first_rows(b->units[0].out, n);
-        TRY(unit_backward(r, middle, &in, &din, WRITE_SET, &NOT_WANTED, &inner, mode, err));
+        TRY(unit_backward(r, middle, in, din, WRITE_SET, NOT_WANTED, inner, mode, err));
         inner = din;
     }
     *at = x_at;
-    return unit_backward(r, &b->units[0], x, &dx, WRITE_ADD, &NOT_WANTED, &inner, mode, err);
+    return unit_backward(r, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, mode, err);
 }
 
 /* Backward through pool and stem from the slot of dL/d(first block's input). */
@@ -187,23 +200,24 @@ stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, str
     const struct unit *last = &r->stem[r->stem_count - 1];
     struct tensor dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
     if (r->has_pool) {
-        struct tensor dpooled = shaped(&r->slots[at], n, r->pool_px, r->opt.width);
-        struct tensor places = first_rows(r->pool_places, n);
+        struct maxpool_bwd op = {.dout = shaped(&r->slots[at], n, r->pool_px, r->opt.width),
+                                 .argmax = first_rows(r->pool_places, n),
+                                 .pool = MAX_POOL};
         at = (at + 1) % SLOT_COUNT;
         dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);
-        TRY(r->dev->ops->maxpool_bwd(r->dev, &dout, WRITE_SET, &dpooled, &places, &MAX_POOL, err));
+        op.din = dout;
+        TRY(r->dev->ops->maxpool_bwd(r->dev, &op, err));
     }
     for (int32_t i = r->stem_count - 1; i > 0; i--) {
         const struct unit *u = &r->stem[i];
         struct tensor in = first_rows(r->stem[i - 1].out, n);
         at = (at + 1) % SLOT_COUNT;
         struct tensor din = shaped(&r->slots[at], n, u->in_px, u->in_channels);
-        TRY(unit_backward(r, u, &in, &din, WRITE_SET, &NOT_WANTED, &dout, mode, err));
+        TRY(unit_backward(r, u, in, din, WRITE_SET, NOT_WANTED, dout, mode, err));
         dout = din;
     }
     struct tensor input = first_rows(r->input, n);
-    return unit_backward(r, &r->stem[0], &input, &NOT_WANTED, WRITE_SET, &NOT_WANTED, &dout, mode,
-                         err);
+    return unit_backward(r, &r->stem[0], input, NOT_WANTED, WRITE_SET, NOT_WANTED, dout, mode, err);
 }
 
 enum status resnet_backward(struct resnet *r,
@@ -217,7 +231,8 @@ enum status resnet_backward(struct resnet *r,
     const struct unit *end = &b->units[b->unit_count - 1];
     int32_t at = 0;
     struct tensor dx = shaped(&r->slots[at], n, end->out_px, end->out_channels);
-    TRY(r->dev->ops->global_avgpool_bwd(r->dev, &dx, WRITE_SET, dfeatures, err));
+    TRY(r->dev->ops->global_avgpool_bwd(
+        r->dev, &(struct global_avgpool_bwd){.din = dx, .dout = *dfeatures}, err));
     for (int32_t k = r->block_count - 1; k >= 0; k--) {
         struct tensor x; /* the block's input */
         if (k > 0) {

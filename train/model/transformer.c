@@ -110,7 +110,7 @@ static enum status add_vector(struct transformer *t,
 }
 
 static enum status add_linear(struct transformer *t,
-                              struct linear *l,
+                              struct affine *l,
                               int32_t layer,
                               const char *name,
                               int64_t out,

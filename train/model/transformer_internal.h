@@ -11,7 +11,7 @@
 #include "train/model/carve_internal.h"
 #include "train/model/transformer.h"
 
-struct linear {
+struct affine {
     int32_t weight, bias; /* indices in the table */
 };
 
@@ -22,8 +22,8 @@ struct norm {
 };
 
 struct layer {
-    struct linear q, k, v; /* side by side: one (3D, D) weight, one (3D) bias */
-    struct linear out, lin1, lin2;
+    struct affine q, k, v; /* side by side: one (3D, D) weight, one (3D) bias */
+    struct affine out, lin1, lin2;
     struct norm attention_norm, output_norm;
 
     struct tensor qkv;     /* (M, 3D) */

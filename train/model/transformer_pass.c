@@ -45,7 +45,7 @@ static int64_t rows_after(const struct pass *p, int32_t i) {
 }
 
 static struct segments captions(const struct pass *p) {
-    return (struct segments){.starts = &p->batch->starts, .lengths = &p->batch->lengths};
+    return (struct segments){.starts = p->batch->starts, .lengths = p->batch->lengths};
 }
 
 /* Streams of masks: 0 embeddings, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
@@ -64,22 +64,28 @@ static bool drops(const struct pass *p) {
 /* out (R, D) = mask(in), in place allowed. Called where drops(p) says so. */
 static enum status
 drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, struct error *err) {
-    struct dropout_params m = mask(p, layer);
-    struct segments all = captions(p);
-    bool first_only = out.shape[0] == p->n; /* the last block: one row per caption, its first */
-    return p->ops->dropout(p->dev, &out, &in, first_only ? NULL : &all, &m, err);
+    struct dropout op = {.out = out, .in = in, .dropout = mask(p, layer)};
+    if (out.shape[0] != p->n) { /* the last block has the first row of each caption alone */
+        op.segments = captions(p);
+    }
+    return p->ops->dropout(p->dev, &op, err);
 }
 
 static enum status linear_forward(const struct pass *p,
-                                  const struct linear *l,
+                                  const struct affine *l,
                                   struct tensor out,
                                   struct tensor pre,
                                   struct tensor in,
                                   enum activation act,
                                   struct error *err) {
-    struct tensor weight = params_tensor(p->t->params, l->weight);
-    struct tensor bias = params_tensor(p->t->params, l->bias);
-    return p->ops->linear(p->dev, &out, &pre, &in, &weight, &bias, act, err);
+    return p->ops->linear(p->dev,
+                          &(struct linear){.out = out,
+                                           .pre = pre,
+                                           .in = in,
+                                           .weight = params_tensor(p->t->params, l->weight),
+                                           .bias = params_tensor(p->t->params, l->bias),
+                                           .act = act},
+                          err);
 }
 
 /* out (R, D) = LN(a + b); `a` is the memory of n->sum, so that the sum is made in place. */
@@ -88,13 +94,18 @@ static enum status norm_forward(const struct pass *p,
                                 struct tensor out,
                                 struct tensor b,
                                 struct error *err) {
-    int64_t rows = out.shape[0];
-    struct tensor sum = first_rows(n->sum, rows);
-    struct tensor mean = first_rows(n->mean, rows);
-    struct tensor rstd = first_rows(n->rstd, rows);
-    struct tensor gamma = params_tensor(p->t->params, n->gamma);
-    struct tensor beta = params_tensor(p->t->params, n->beta);
-    return p->ops->layernorm(p->dev, &out, &sum, &mean, &rstd, &sum, &b, &gamma, &beta, NORM_EPS,
+    const int64_t rows = out.shape[0];
+    const struct tensor sum = first_rows(n->sum, rows);
+    return p->ops->layernorm(p->dev,
+                             &(struct layernorm){.out = out,
+                                                 .sum = sum,
+                                                 .mean = first_rows(n->mean, rows),
+                                                 .rstd = first_rows(n->rstd, rows),
+                                                 .a = sum,
+                                                 .b = b,
+                                                 .gamma = params_tensor(p->t->params, n->gamma),
+                                                 .beta = params_tensor(p->t->params, n->beta),
+                                                 .eps = NORM_EPS},
                              err);
 }
 
@@ -109,6 +120,11 @@ static struct fused fuse(struct tensor q_weight, struct tensor q_bias) {
                           .bias = tensor_1d(q_bias.data, q_bias.dtype, 3 * d)};
 }
 
+/* (N, H, T, T) */
+static struct tensor probs_of(const struct pass *p, const struct layer *l) {
+    return tensor_4d(l->probs.data, l->probs.dtype, p->n, p->t->opt.heads, p->tokens, p->tokens);
+}
+
 /* x (M, D) -> l->context (M, D) */
 static enum status
 attention_forward(const struct pass *p, int32_t i, struct tensor x, struct error *err) {
@@ -116,15 +132,17 @@ attention_forward(const struct pass *p, int32_t i, struct tensor x, struct error
     const struct layer *l = &t->layers[i];
     struct fused f =
         fuse(params_tensor(t->params, l->q.weight), params_tensor(t->params, l->q.bias));
-    struct tensor qkv = first_rows(l->qkv, p->rows); /* (M, 3D) */
-    TRY(p->ops->linear(p->dev, &qkv, &NOT_WANTED, &x, &f.weight, &f.bias, ACTIVATION_NONE, err));
-    struct dropout_params m = mask(p, 2 * i + 1);
-    struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
-    struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
-                                    p->tokens);              /* (N, H, T, T) */
-    struct tensor context = first_rows(l->context, p->rows); /* (M, D) */
-    struct segments all = captions(p);
-    return p->ops->attention(p->dev, &context, &probs, &qkv, &all, &a, err);
+    const struct linear linear = {
+        .out = first_rows(l->qkv, p->rows), .in = x, .weight = f.weight, .bias = f.bias};
+    TRY(p->ops->linear(p->dev, &linear, err));
+    return p->ops->attention(p->dev,
+                             &(struct attention){.out = first_rows(l->context, p->rows),
+                                                 .probs = probs_of(p, l),
+                                                 .qkv = linear.out,
+                                                 .segments = captions(p),
+                                                 .heads = t->opt.heads,
+                                                 .dropout = mask(p, 2 * i + 1)},
+                             err);
 }
 
 /* x (M, D) -> l->x (R, D) */
@@ -136,13 +154,14 @@ layer_forward(const struct pass *p, int32_t i, struct tensor x, struct error *er
     TRY(attention_forward(p, i, x, err));
     struct tensor context = first_rows(l->context, p->rows); /* (M, D) */
     if (is_narrow(p, i)) {
-        struct tensor rows = p->batch->starts;
-        struct tensor picked = first_rows(l->picked, r); /* (N, D) */
-        struct tensor skipped = first_rows(l->skipped, r);
-        TRY(p->ops->gather_rows(p->dev, &picked, &context, &rows, err));
-        TRY(p->ops->gather_rows(p->dev, &skipped, &x, &rows, err));
-        context = picked;
-        x = skipped;
+        const struct gather_rows picked = {
+            .out = first_rows(l->picked, r), .in = context, .rows = p->batch->starts}; /* (N, D) */
+        const struct gather_rows skipped = {
+            .out = first_rows(l->skipped, r), .in = x, .rows = p->batch->starts};
+        TRY(p->ops->gather_rows(p->dev, &picked, err));
+        TRY(p->ops->gather_rows(p->dev, &skipped, err));
+        context = picked.out;
+        x = skipped.out;
     }
     struct tensor sum = first_rows(l->attention_norm.sum, r); /* (R, D) */
     TRY(linear_forward(p, &l->out, sum, NOT_WANTED, context, ACTIVATION_NONE, err));
@@ -175,11 +194,14 @@ enum status transformer_forward(struct transformer *t,
                                 struct error *err) {
     REQUIRE(t->dev != NULL && (!training || t->opt.training) && batch_fits(t, batch));
     struct pass p = begin(t, batch, training);
-    struct tensor words = params_tensor(t->params, t->words);         /* (V, D) */
-    struct tensor positions = params_tensor(t->params, t->positions); /* (P, D) */
-    struct tensor sum = first_rows(t->embedding_norm.sum, p.rows);    /* (M, D) */
-    struct segments all = captions(&p);
-    TRY(p.ops->embedding(p.dev, &sum, &batch->tokens, &all, &words, &positions, err));
+    TRY(p.ops->embedding(
+        p.dev,
+        &(struct embedding){.out = first_rows(t->embedding_norm.sum, p.rows), /* (M, D) */
+                            .tokens = batch->tokens,
+                            .segments = captions(&p),
+                            .table = params_tensor(t->params, t->words),          /* (V, D) */
+                            .positions = params_tensor(t->params, t->positions)}, /* (P, D) */
+        err));
     struct tensor x = first_rows(t->x, p.rows); /* (M, D) */
     TRY(norm_forward(&p, &t->embedding_norm, x, NOT_WANTED, err));
     if (drops(&p)) {
@@ -194,13 +216,14 @@ enum status transformer_forward(struct transformer *t,
         return STATUS_OK;
     }
     *features = first_rows(t->pooled, p.n); /* (N, D) */
-    return p.ops->segment_mean(p.dev, features, &x, &all, err);
+    const struct segment_mean mean = {.out = *features, .in = x, .segments = captions(&p)};
+    return p.ops->segment_mean(p.dev, &mean, err);
 }
 
 /* ---- backward ---- */
 
 static enum status linear_backward(const struct pass *p,
-                                   const struct linear *l,
+                                   const struct affine *l,
                                    struct tensor din,
                                    enum write_mode din_mode,
                                    enum write_mode mode,
@@ -210,11 +233,19 @@ static enum status linear_backward(const struct pass *p,
                                    struct tensor pre,
                                    enum activation act,
                                    struct error *err) {
-    struct tensor weight = params_tensor(p->t->params, l->weight);
-    struct tensor dweight = params_grad(p->t->params, l->weight);
-    struct tensor dbias = params_grad(p->t->params, l->bias);
-    return p->ops->linear_bwd(p->dev, &din, din_mode, &dweight, &dbias, mode, &dpre, &dout, &in,
-                              &weight, &pre, act, err);
+    return p->ops->linear_bwd(p->dev,
+                              &(struct linear_bwd){.din = din,
+                                                   .dweight = params_grad(p->t->params, l->weight),
+                                                   .dbias = params_grad(p->t->params, l->bias),
+                                                   .dpre = dpre,
+                                                   .dout = dout,
+                                                   .in = in,
+                                                   .weight = params_tensor(p->t->params, l->weight),
+                                                   .pre = pre,
+                                                   .din_mode = din_mode,
+                                                   .param_mode = mode,
+                                                   .act = act},
+                              err);
 }
 
 /* dsum (R, D) is set. */
@@ -224,15 +255,19 @@ static enum status norm_backward(const struct pass *p,
                                  struct tensor dout,
                                  enum write_mode mode,
                                  struct error *err) {
-    int64_t rows = dout.shape[0];
-    struct tensor sum = first_rows(n->sum, rows);
-    struct tensor mean = first_rows(n->mean, rows);
-    struct tensor rstd = first_rows(n->rstd, rows);
-    struct tensor gamma = params_tensor(p->t->params, n->gamma);
-    struct tensor dgamma = params_grad(p->t->params, n->gamma);
-    struct tensor dbeta = params_grad(p->t->params, n->beta);
-    return p->ops->layernorm_bwd(p->dev, &dsum, WRITE_SET, &dgamma, &dbeta, mode, &dout, &sum,
-                                 &mean, &rstd, &gamma, err);
+    const int64_t rows = dout.shape[0];
+    return p->ops->layernorm_bwd(
+        p->dev,
+        &(struct layernorm_bwd){.dsum = dsum,
+                                .dgamma = params_grad(p->t->params, n->gamma),
+                                .dbeta = params_grad(p->t->params, n->beta),
+                                .dout = dout,
+                                .sum = first_rows(n->sum, rows),
+                                .mean = first_rows(n->mean, rows),
+                                .rstd = first_rows(n->rstd, rows),
+                                .gamma = params_tensor(p->t->params, n->gamma),
+                                .param_mode = mode},
+        err);
 }
 
 /* FFN and its norm. dout (R, D) = dL/dx -> dh (R, D), set; spare (R, D) is scratch. */
@@ -270,19 +305,28 @@ static enum status attention_backward(const struct pass *p,
                                       struct error *err) {
     const struct transformer *t = p->t;
     const struct layer *l = &t->layers[i];
-    struct dropout_params m = mask(p, 2 * i + 1);
-    struct attention_params a = {.heads = t->opt.heads, .dropout = drops(p) ? &m : NULL};
-    struct tensor probs = tensor_4d(l->probs.data, l->probs.dtype, p->n, t->opt.heads, p->tokens,
-                                    p->tokens);        /* (N, H, T, T) */
-    struct tensor qkv = first_rows(l->qkv, p->rows);   /* (M, 3D) */
-    struct tensor dqkv = first_rows(t->dqkv, p->rows); /* (M, 3D) */
-    struct segments all = captions(p);
-    TRY(p->ops->attention_bwd(p->dev, &dqkv, &dcontext, &probs, &qkv, &all, &a, err));
-    struct fused f =
+    const struct attention_bwd attention = {.dqkv = first_rows(t->dqkv, p->rows), /* (M, 3D) */
+                                            .dout = dcontext,
+                                            .probs = probs_of(p, l),
+                                            .qkv = first_rows(l->qkv, p->rows),
+                                            .segments = captions(p),
+                                            .heads = t->opt.heads,
+                                            .dropout = mask(p, 2 * i + 1)};
+    TRY(p->ops->attention_bwd(p->dev, &attention, err));
+    const struct fused f =
         fuse(params_tensor(t->params, l->q.weight), params_tensor(t->params, l->q.bias));
-    struct fused df = fuse(params_grad(t->params, l->q.weight), params_grad(t->params, l->q.bias));
-    return p->ops->linear_bwd(p->dev, &dx, dx_mode, &df.weight, &df.bias, mode, &NOT_WANTED, &dqkv,
-                              &x, &f.weight, &NOT_WANTED, ACTIVATION_NONE, err);
+    const struct fused df =
+        fuse(params_grad(t->params, l->q.weight), params_grad(t->params, l->q.bias));
+    return p->ops->linear_bwd(p->dev,
+                              &(struct linear_bwd){.din = dx,
+                                                   .dweight = df.weight,
+                                                   .dbias = df.bias,
+                                                   .dout = attention.dqkv,
+                                                   .in = x,
+                                                   .weight = f.weight,
+                                                   .din_mode = dx_mode,
+                                                   .param_mode = mode},
+                              err);
 }
 
 /* x (M, D) is the block's input, dout (R, D) = dL/d(its output). The three scratch buffers take
@@ -314,13 +358,15 @@ static enum status layer_backward(const struct pass *p,
     }
     /* Only the first rows came this way: widen dcontext, and add the skip to these rows at the end.
      * The third buffer is free, because the last block's dout comes from outside. */
-    struct tensor rows = p->batch->starts;
-    struct tensor wide = first_rows(t->grad[2], p->rows);
-    TRY(p->ops->fill(p->dev, &wide, 0.0, err));
-    TRY(p->ops->scatter_rows(p->dev, &wide, WRITE_SET, &dcontext, &rows, err));
+    const struct scatter_rows widen = {
+        .out = first_rows(t->grad[2], p->rows), .in = dcontext, .rows = p->batch->starts};
+    TRY(p->ops->fill(p->dev, &(struct fill){.out = widen.out}, err));
+    TRY(p->ops->scatter_rows(p->dev, &widen, err));
     *dx = first_rows(*a, p->rows);
-    TRY(attention_backward(p, i, x, *dx, WRITE_SET, wide, mode, err));
-    return p->ops->scatter_rows(p->dev, dx, WRITE_ADD, &dsum, &rows, err);
+    TRY(attention_backward(p, i, x, *dx, WRITE_SET, widen.out, mode, err));
+    const struct scatter_rows skip = {
+        .out = *dx, .in = dsum, .rows = p->batch->starts, .mode = WRITE_ADD};
+    return p->ops->scatter_rows(p->dev, &skip, err);
 }
 
 enum status transformer_backward(struct transformer *t,
@@ -330,11 +376,12 @@ enum status transformer_backward(struct transformer *t,
                                  struct error *err) {
     REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
     struct pass p = begin(t, batch, true);
-    struct segments all = captions(&p);
     struct tensor dx = *dfeatures; /* (N, D) */
     if (t->opt.pool == TRANSFORMER_POOL_MEAN) {
         dx = first_rows(t->grad[0], p.rows);
-        TRY(p.ops->segment_mean_bwd(p.dev, &dx, WRITE_SET, dfeatures, &all, err));
+        const struct segment_mean_bwd mean = {
+            .din = dx, .dout = *dfeatures, .segments = captions(&p)};
+        TRY(p.ops->segment_mean_bwd(p.dev, &mean, err));
     }
     for (int32_t i = t->opt.layers - 1; i >= 0; i--) {
         struct tensor x = first_rows(i > 0 ? t->layers[i - 1].x : t->x, p.rows);
@@ -349,8 +396,13 @@ enum status transformer_backward(struct transformer *t,
     }
     struct tensor dsum = first_rows(dx.data == t->grad[0].data ? t->grad[1] : t->grad[0], p.rows);
     TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
-    struct tensor dwords = params_grad(t->params, t->words);
-    struct tensor dpositions = params_grad(t->params, t->positions);
-    return p.ops->embedding_bwd(p.dev, &dwords, &dpositions, mode, &dsum, &batch->tokens, &all,
-                                err);
+    return p.ops->embedding_bwd(
+        p.dev,
+        &(struct embedding_bwd){.dtable = params_grad(t->params, t->words),
+                                .dpositions = params_grad(t->params, t->positions),
+                                .dout = dsum,
+                                .tokens = batch->tokens,
+                                .segments = captions(&p),
+                                .mode = mode},
+        err);
 }

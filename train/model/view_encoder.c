@@ -36,15 +36,17 @@ struct view_encoder {
     struct tensor images;                              /* (H, S, S, 3) u8 */
     struct tensor slot_images[DUAL_ENCODER_MAX_SLOTS]; /* (max_batch, S, S, 3) u8, see put */
     int32_t slot_count[DUAL_ENCODER_MAX_SLOTS];        /* images of the batch that was put there */
-    struct tensor features;          /* (n, F) of the last forward, in the tower's memory */
-    struct tensor pre, hidden;       /* (H, 1, 1, D) */
-    struct tensor mean, rstd;        /* (D) */
-    struct tensor z, norm;           /* (H, E), (H) */
-    struct tensor out;               /* (max_batch, E) */
-    struct tensor dpre, dhidden;     /* as pre and hidden */
-    struct tensor dfeatures;         /* (H, F) */
-    struct conv_bn_params hidden_op; /* .training is set by each pass */
+    struct tensor features;      /* (n, F) of the last forward, in the tower's memory */
+    struct tensor pre, hidden;   /* (H, 1, 1, D) */
+    struct tensor mean, rstd;    /* (D) */
+    struct tensor z, norm;       /* (H, E), (H) */
+    struct tensor out;           /* (max_batch, E) */
+    struct tensor dpre, dhidden; /* as pre and hidden */
+    struct tensor dfeatures;     /* (H, F) */
 };
+
+/* The head's first linear layer, as a convolution of 1 x 1 pixels. */
+static const struct conv_params HIDDEN_CONV = {.stride = 1, .act = ACTIVATION_RELU};
 
 /* ---- description and plan ---- */
 
@@ -151,8 +153,6 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
     m->held_count = opt->micro_batch == 0 ? opt->max_batch : 2 * opt->micro_batch;
     m->opt.image.max_batch = m->held_count;
     m->opt.image.training = opt->training;
-    m->hidden_op = (struct conv_bn_params){
-        .stride = 1, .act = ACTIVATION_RELU, .eps = 1e-5f, .momentum = 0.1f};
     TRY_OR_FAIL(s, params_create(&m->params, err));
     params_set_moments(m->params, opt->moments);
     TRY_OR_FAIL(s, params_set_prefix(m->params, "image.", err));
@@ -240,12 +240,12 @@ struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m
 /* ---- passes ---- */
 
 /* A matrix (N, C) as images of one pixel (N, 1, 1, C), or a weight likewise. */
-static struct tensor as_pixels(const struct tensor *t) {
-    return tensor_4d(t->data, t->dtype, t->shape[0], 1, 1, t->shape[1]);
+static struct tensor as_pixels(struct tensor t) {
+    return tensor_4d(t.data, t.dtype, t.shape[0], 1, 1, t.shape[1]);
 }
 
-static struct tensor as_rows(const struct tensor *t) {
-    return tensor_2d(t->data, t->dtype, t->shape[0], t->shape[3]);
+static struct tensor as_rows(struct tensor t) {
+    return tensor_2d(t.data, t.dtype, t.shape[0], t.shape[3]);
 }
 
 /* One micro-batch of a batch. */
@@ -290,31 +290,33 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
     const int32_t n = p->count * p->view_count;
     const struct tensor images = views_of(m, p);
     TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
-    const struct tensor flat = params_tensor(m->params, m->hidden_weight);
-    const struct tensor hidden_weight = as_pixels(&flat);
-    const struct tensor gamma = params_tensor(m->params, m->gamma);
-    const struct tensor beta = params_tensor(m->params, m->beta);
-    const bool replay = p->pass == RESNET_REPLAY; /* it leaves the running statistics */
-    const struct tensor running_mean =
-        replay ? NOT_WANTED : params_tensor(m->params, m->running_mean);
-    const struct tensor running_var =
-        replay ? NOT_WANTED : params_tensor(m->params, m->running_var);
-    const struct tensor in = as_pixels(&m->features);
-    const struct tensor pre = first_rows(m->pre, n);
-    const struct tensor hidden = first_rows(m->hidden, n);
-    m->hidden_op.training = p->pass != RESNET_INFERENCE;
-    TRY(ops->conv_bn(m->dev, &hidden, &pre, &m->mean, &m->rstd, &running_mean, &running_var, &in,
-                     &hidden_weight, &gamma, &beta, &NOT_WANTED, &m->hidden_op, err));
-    const struct tensor rows = as_rows(&hidden);
-    const struct tensor weight = params_tensor(m->params, m->weight);
-    const struct tensor bias = params_tensor(m->params, m->bias);
-    const struct tensor z = first_rows(m->z, n);
-    TRY(ops->linear(m->dev, &z, &NOT_WANTED, &rows, &weight, &bias, ACTIVATION_NONE, err));
+    struct conv_bn hidden = {.out = first_rows(m->hidden, n),
+                             .pre = first_rows(m->pre, n),
+                             .mean = m->mean,
+                             .rstd = m->rstd,
+                             .in = as_pixels(m->features),
+                             .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
+                             .gamma = params_tensor(m->params, m->gamma),
+                             .beta = params_tensor(m->params, m->beta),
+                             .conv = HIDDEN_CONV,
+                             .training = p->pass != RESNET_INFERENCE,
+                             .eps = 1e-5f,
+                             .momentum = 0.1f};
+    if (p->pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
+        hidden.running_mean = params_tensor(m->params, m->running_mean);
+        hidden.running_var = params_tensor(m->params, m->running_var);
+    }
+    TRY(ops->conv_bn(m->dev, &hidden, err));
+    const struct linear project = {.out = first_rows(m->z, n),
+                                   .in = as_rows(hidden.out),
+                                   .weight = params_tensor(m->params, m->weight),
+                                   .bias = params_tensor(m->params, m->bias)};
+    TRY(ops->linear(m->dev, &project, err));
     for (int32_t v = 0; v < p->view_count; v++) {
-        const struct tensor out = view_rows(p, &m->out, v);
-        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
-        const struct tensor z_view = rows_from(m->z, v * p->count, p->count);
-        TRY(ops->l2_normalize(m->dev, &out, &norm, &z_view, err));
+        const struct l2_normalize normalize = {.out = view_rows(p, &m->out, v),
+                                               .norm = rows_from(m->norm, v * p->count, p->count),
+                                               .in = rows_from(m->z, v * p->count, p->count)};
+        TRY(ops->l2_normalize(m->dev, &normalize, err));
     }
     return STATUS_OK;
 }
@@ -401,24 +403,23 @@ static enum status output_backward(struct view_encoder *m,
                                    struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int64_t n = 2 * p->count;
-    for (int32_t v = 0; v < 2; v++) {
-        const struct tensor out = view_rows(p, &m->out, v);
-        const struct tensor dout = view_rows(p, dx, v);
-        const struct tensor norm = rows_from(m->norm, v * p->count, p->count);
-        /* z is not needed any more */
-        const struct tensor dz = rows_from(m->z, v * p->count, p->count);
-        TRY(ops->l2_normalize_bwd(m->dev, &dz, &dout, &out, &norm, err));
+    for (int32_t v = 0; v < 2; v++) { /* over z, which is not needed any more */
+        const struct l2_normalize_bwd normalize = {.din = rows_from(m->z, v * p->count, p->count),
+                                                   .dout = view_rows(p, dx, v),
+                                                   .out = view_rows(p, &m->out, v),
+                                                   .norm =
+                                                       rows_from(m->norm, v * p->count, p->count)};
+        TRY(ops->l2_normalize_bwd(m->dev, &normalize, err));
     }
-    const struct tensor dz = first_rows(m->z, n);
-    const struct tensor hidden = first_rows(m->hidden, n);
-    const struct tensor dhidden = first_rows(m->dhidden, n);
-    const struct tensor rows = as_rows(&hidden);
-    const struct tensor drows = as_rows(&dhidden);
-    const struct tensor weight = params_tensor(m->params, m->weight);
-    const struct tensor dweight = params_grad(m->params, m->weight);
-    const struct tensor dbias = params_grad(m->params, m->bias);
-    return ops->linear_bwd(m->dev, &drows, WRITE_SET, &dweight, &dbias, mode, &NOT_WANTED, &dz,
-                           &rows, &weight, &NOT_WANTED, ACTIVATION_NONE, err);
+    return ops->linear_bwd(m->dev,
+                           &(struct linear_bwd){.din = as_rows(first_rows(m->dhidden, n)),
+                                                .dweight = params_grad(m->params, m->weight),
+                                                .dbias = params_grad(m->params, m->bias),
+                                                .dout = first_rows(m->z, n),
+                                                .in = as_rows(first_rows(m->hidden, n)),
+                                                .weight = params_tensor(m->params, m->weight),
+                                                .param_mode = mode},
+                           err);
 }
 
 /* Backward of the part whose forward was the last one. */
@@ -429,24 +430,24 @@ static enum status part_backward(struct view_encoder *m,
                                  struct error *err) {
     const int64_t n = 2 * p->count;
     TRY(output_backward(m, dx, p, mode, err));
-    const struct tensor flat = params_tensor(m->params, m->hidden_weight);
-    const struct tensor dflat = params_grad(m->params, m->hidden_weight);
-    const struct tensor hidden_weight = as_pixels(&flat);
-    const struct tensor dhidden_weight = as_pixels(&dflat);
-    const struct tensor gamma = params_tensor(m->params, m->gamma);
-    const struct tensor dgamma = params_grad(m->params, m->gamma);
-    const struct tensor dbeta = params_grad(m->params, m->beta);
-    const struct tensor in = as_pixels(&m->features);
     const struct tensor dfeatures = first_rows(m->dfeatures, n);
-    const struct tensor din = as_pixels(&dfeatures);
-    const struct tensor hidden = first_rows(m->hidden, n);
-    const struct tensor dhidden = first_rows(m->dhidden, n);
-    const struct tensor pre = first_rows(m->pre, n);
-    const struct tensor dpre = first_rows(m->dpre, n);
-    m->hidden_op.training = true;
-    TRY(m->dev->ops->conv_bn_bwd(m->dev, &din, WRITE_SET, &NOT_WANTED, WRITE_SET, &dhidden_weight,
-                                 &dgamma, &dbeta, mode, &dpre, &dhidden, &hidden, &pre, &m->mean,
-                                 &m->rstd, &in, &hidden_weight, &gamma, &m->hidden_op, err));
+    const struct conv_bn_bwd hidden = {
+        .din = as_pixels(dfeatures),
+        .dweight = as_pixels(params_grad(m->params, m->hidden_weight)),
+        .dgamma = params_grad(m->params, m->gamma),
+        .dbeta = params_grad(m->params, m->beta),
+        .dpre = first_rows(m->dpre, n),
+        .dout = first_rows(m->dhidden, n),
+        .out = first_rows(m->hidden, n),
+        .pre = first_rows(m->pre, n),
+        .mean = m->mean,
+        .rstd = m->rstd,
+        .in = as_pixels(m->features),
+        .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
+        .gamma = params_tensor(m->params, m->gamma),
+        .param_mode = mode,
+        .conv = HIDDEN_CONV};
+    TRY(m->dev->ops->conv_bn_bwd(m->dev, &hidden, err));
     return resnet_backward(m->image, &dfeatures, mode, err);
 }
 

@@ -19,10 +19,12 @@ static enum status global_norm(const struct params *p,
                                double clip_norm,
                                struct error *err) {
     for (int decayed = 0; decayed < 2; decayed++) { /* an empty range adds 0 */
-        const struct tensor grad = params_range(p, PARAM_GRAD, decayed == 1);
-        TRY(dev->ops->sum_squares(dev, &values->squares[decayed], &grad, err));
+        const struct sum_squares op = {.sum = tensor_1d(&values->squares[decayed], DTYPE_F64, 1),
+                                       .in = params_range(p, PARAM_GRAD, decayed == 1)};
+        TRY(dev->ops->sum_squares(dev, &op, err));
     }
-    return dev->ops->grad_scale(dev, values, 2, clip_norm, err);
+    return dev->ops->grad_scale(
+        dev, &(struct grad_scale){.values = values, .count = 2, .clip_norm = clip_norm}, err);
 }
 
 /* All decayed tensors, or all others. */
@@ -32,23 +34,30 @@ static enum status step_range(struct params *p,
                               const struct optimizer_options *opt,
                               bool decayed,
                               struct error *err) {
-    const struct tensor value = params_range(p, PARAM_VALUE, decayed);
-    const struct tensor working = params_working(p, decayed);
-    const struct tensor grad = params_range(p, PARAM_GRAD, decayed);
-    const struct tensor m = params_range(p, PARAM_M, decayed);
     const float weight_decay = decayed ? (float)opt->weight_decay : 0.0f;
     if (opt->kind == OPTIMIZER_SGDM) {
-        const struct sgdm_params sgdm = {
-            .momentum = (float)opt->momentum, .weight_decay = weight_decay, .values = values};
-        return dev->ops->sgdm(dev, &value, &working, &grad, &m, &sgdm, err);
+        return dev->ops->sgdm(dev,
+                              &(struct sgdm){.value = params_range(p, PARAM_VALUE, decayed),
+                                             .working = params_working(p, decayed),
+                                             .grad = params_range(p, PARAM_GRAD, decayed),
+                                             .m = params_range(p, PARAM_M, decayed),
+                                             .momentum = (float)opt->momentum,
+                                             .weight_decay = weight_decay,
+                                             .values = values},
+                              err);
     }
-    const struct tensor v = params_range(p, PARAM_V, decayed);
-    const struct adamw_params adamw = {.beta1 = (float)opt->beta1,
-                                       .beta2 = (float)opt->beta2,
-                                       .eps = (float)opt->eps,
-                                       .weight_decay = weight_decay,
-                                       .values = values};
-    return dev->ops->adamw(dev, &value, &working, &grad, &m, &v, &adamw, err);
+    return dev->ops->adamw(dev,
+                           &(struct adamw){.value = params_range(p, PARAM_VALUE, decayed),
+                                           .working = params_working(p, decayed),
+                                           .grad = params_range(p, PARAM_GRAD, decayed),
+                                           .m = params_range(p, PARAM_M, decayed),
+                                           .v = params_range(p, PARAM_V, decayed),
+                                           .beta1 = (float)opt->beta1,
+                                           .beta2 = (float)opt->beta2,
+                                           .eps = (float)opt->eps,
+                                           .weight_decay = weight_decay,
+                                           .values = values},
+                           err);
 }
 
 enum status optimizer_step(struct params *p,

@@ -104,7 +104,9 @@ static enum status multiply(struct trainer *t,
                             struct error *err) {
     const struct ops *ops = t->dev->ops;
     const struct tensor *s = similarity_of(t, kind);
-    TRY(ops->matmul(t->dev, s, WRITE_SET, a, false, b, true, 1.0f, err));
+    TRY(ops->matmul(
+        t->dev, &(struct matmul){.out = *s, .a = *a, .b = *b, .transpose_b = true, .alpha = 1.0f},
+        err));
     return t->loss_device != NULL ? STATUS_OK
                                   : ops->download(t->dev, t->pairs[kind].similarity, s->data,
                                                   tensor_size_bytes(s), err);
@@ -157,8 +159,11 @@ static enum status add_self(struct trainer *t,
                             const struct tensor *x,
                             struct error *err) {
     TRY(take_gradient(t, kind, err));
-    return t->dev->ops->matmul(t->dev, dx, WRITE_ADD, gradient_of(t, kind), false, x, false, 2.0f,
-                               err);
+    return t->dev->ops->matmul(
+        t->dev,
+        &(struct matmul){
+            .out = *dx, .a = *gradient_of(t, kind), .b = *x, .mode = WRITE_ADD, .alpha = 2.0f},
+        err);
 }
 
 enum status trainer_contrast_pairs(struct trainer *t,
@@ -177,8 +182,10 @@ enum status trainer_contrast_pairs(struct trainer *t,
     }
     TRY(step_loss(t, r, batch, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
-    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, g, false, text, false, 1.0f, err));
-    TRY(ops->matmul(t->dev, &t->dt, WRITE_SET, g, true, x, false, 1.0f, err));
+    const struct matmul dx = {.out = t->dx, .a = *g, .b = *text, .alpha = 1.0f};
+    const struct matmul dt = {.out = t->dt, .a = *g, .b = *x, .transpose_a = true, .alpha = 1.0f};
+    TRY(ops->matmul(t->dev, &dx, err));
+    TRY(ops->matmul(t->dev, &dt, err));
     if (self) {
         TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
         TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
@@ -196,8 +203,11 @@ enum status trainer_contrast_views(struct trainer *t,
     TRY(multiply(t, PAIR_CROSS, x, x, err));
     TRY(step_loss(t, r, batch, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
-    TRY(ops->matmul(t->dev, &t->dx, WRITE_SET, g, false, x, false, 1.0f, err));
-    return ops->matmul(t->dev, &t->dx, WRITE_ADD, g, true, x, false, 1.0f, err);
+    struct matmul dx = {.out = t->dx, .a = *g, .b = *x, .alpha = 1.0f};
+    TRY(ops->matmul(t->dev, &dx, err));
+    dx.transpose_a = true;
+    dx.mode = WRITE_ADD;
+    return ops->matmul(t->dev, &dx, err);
 }
 
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err) {

@@ -70,47 +70,38 @@ statistics_merge(struct statistics_results r, const float *partials, const T *pr
     }
 }
 
-size_t launch_batch_norm_statistics_workspace_bytes(int64_t rows, int64_t channels) {
-    return walk_partials_bytes(rows, channels, PASS_PARTIALS);
+static int64_t rows_of(const struct tensor &pre) {
+    return tensor_count(&pre) / pre.shape[3];
+}
+
+size_t batch_norm_statistics_workspace_bytes(const struct conv_bn *op) {
+    return walk_partials_bytes(rows_of(op->pre), op->pre.shape[3], PASS_PARTIALS);
 }
 
 template <typename T, int V>
-static cudaError_t run_statistics(cudaStream_t stream,
-                                  float *mean,
-                                  float *rstd,
-                                  struct running running,
-                                  const void *pre,
-                                  int64_t rows,
-                                  int64_t channels,
-                                  float eps,
-                                  void *workspace) {
+static cudaError_t run_statistics(const struct launch_on &on, const struct conv_bn &op) {
+    const int64_t rows = rows_of(op.pre);
+    const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
-    float *partials = (float *)workspace;
-    TRY_LAUNCH(
-        launch(stream, walk_blocks(w), statistics_partials<T, V>, partials, (const T *)pre, w));
-    const struct statistics_results r = {mean, rstd, running, rows, channels, eps};
-    return launch(stream, merge_blocks(channels), statistics_merge<T>, r, (const float *)partials,
-                  (const T *)pre, w.chunks);
+    float *partials = (float *)on.workspace;
+    const T *pre = (const T *)op.pre.data;
+    TRY_LAUNCH(launch(on.stream, walk_blocks(w), statistics_partials<T, V>, partials, pre, w));
+    const struct statistics_results r = {
+        (float *)op.mean.data,
+        (float *)op.rstd.data,
+        {(float *)op.running_mean.data, (float *)op.running_var.data, op.momentum},
+        rows,
+        channels,
+        op.eps,
+    };
+    return launch(on.stream, merge_blocks(channels), statistics_merge<T>, r,
+                  (const float *)partials, pre, w.chunks);
 }
 
-cudaError_t launch_batch_norm_statistics(cudaStream_t stream,
-                                         enum dtype real,
-                                         float *mean,
-                                         float *rstd,
-                                         float *running_mean,
-                                         float *running_var,
-                                         const void *pre,
-                                         int64_t rows,
-                                         int64_t channels,
-                                         float eps,
-                                         float momentum,
-                                         void *workspace) {
-    if (rows == 0 || channels == 0) {
-        return cudaSuccess;
-    }
-    const struct running running = {running_mean, running_var, momentum};
-    return BY_TYPE(real, wide(real, channels, pre, workspace), run_statistics, stream, mean, rstd,
-                   running, pre, rows, channels, eps, workspace);
+cudaError_t launch_batch_norm_statistics(const struct launch_on *on, const struct conv_bn *op) {
+    const enum dtype real = op->pre.dtype;
+    return BY_TYPE(real, wide(real, op->pre.shape[3], op->pre.data, on->workspace), run_statistics,
+                   *on, *op);
 }
 
 static __global__ void running_statistics(float *mean,
@@ -126,18 +117,12 @@ static __global__ void running_statistics(float *mean,
     }
 }
 
-cudaError_t launch_batch_norm_running(cudaStream_t stream,
-                                      float *mean,
-                                      float *rstd,
-                                      const float *running_mean,
-                                      const float *running_var,
-                                      int64_t channels,
-                                      float eps) {
-    if (channels == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, dim3((unsigned)ceil_div(channels, THREADS)), running_statistics, mean,
-                  rstd, running_mean, running_var, channels, eps);
+cudaError_t launch_batch_norm_running(const struct launch_on *on, const struct conv_bn *op) {
+    const int64_t channels = op->mean.shape[0];
+    return launch(on->stream, dim3((unsigned)ceil_div(channels, THREADS)), running_statistics,
+                  (float *)op->mean.data, (float *)op->rstd.data,
+                  (const float *)op->running_mean.data, (const float *)op->running_var.data,
+                  channels, op->eps);
 }
 
 /* ---- application ---- */
@@ -188,39 +173,21 @@ static __global__ void apply(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_apply(cudaStream_t stream,
-                             void *out,
-                             const void *pre,
-                             const void *residual,
-                             const struct norm &norm,
-                             bool relu,
-                             int64_t rows,
-                             int64_t channels) {
-    const struct walk w = walk_of(rows, channels, V);
-    return launch(stream, walk_blocks(w), apply<T, V>, (T *)out, (const T *)pre,
-                  (const T *)residual, norm, relu, w);
+static cudaError_t run_apply(const struct launch_on &on, const struct conv_bn &op) {
+    const struct walk w = walk_of(rows_of(op.pre), op.pre.shape[3], V);
+    const struct norm norm = {(const float *)op.mean.data, (const float *)op.rstd.data,
+                              (const float *)op.gamma.data, (const float *)op.beta.data};
+    return launch(on.stream, walk_blocks(w), apply<T, V>, (T *)op.out.data, (const T *)op.pre.data,
+                  (const T *)op.residual.data, norm, op.conv.act == ACTIVATION_RELU, w);
 }
 
-cudaError_t launch_batch_norm_apply(cudaStream_t stream,
-                                    enum dtype real,
-                                    void *out,
-                                    const void *pre,
-                                    const float *mean,
-                                    const float *rstd,
-                                    const float *gamma,
-                                    const float *beta,
-                                    const void *residual,
-                                    enum activation act,
-                                    int64_t rows,
-                                    int64_t channels) {
-    if (rows == 0 || channels == 0) {
-        return cudaSuccess;
-    }
-    const struct norm norm = {mean, rstd, gamma, beta};
+cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct conv_bn *op) {
+    const enum dtype real = op->pre.dtype;
     const bool vectors =
-        is_aligned(mean) && is_aligned(rstd) && is_aligned(gamma) && is_aligned(beta);
-    return BY_TYPE(real, vectors && wide(real, channels, out, pre, residual), run_apply, stream,
-                   out, pre, residual, norm, act == ACTIVATION_RELU, rows, channels);
+        is_aligned(op->mean.data) && is_aligned(op->rstd.data) && is_aligned(op->gamma.data) &&
+        is_aligned(op->beta.data) &&
+        wide(real, op->pre.shape[3], op->out.data, op->pre.data, op->residual.data);
+    return BY_TYPE(real, vectors, run_apply, *on, *op);
 }
 
 /* ---- backward: dy = dout through the activation, xhat = (pre - mean) rstd ---- */
@@ -338,65 +305,36 @@ static size_t means_bytes(int64_t channels) { /* of backward_operands, then the 
     return (size_t)ceil_div(2 * channels * (int64_t)sizeof(float), 16) * 16;
 }
 
-size_t launch_batch_norm_bwd_workspace_bytes(int64_t rows, int64_t channels) {
-    return means_bytes(channels) + walk_partials_bytes(rows, channels, PASS_PARTIALS);
+size_t batch_norm_bwd_workspace_bytes(const struct conv_bn_bwd *op) {
+    const int64_t channels = op->pre.shape[3];
+    return means_bytes(channels) + walk_partials_bytes(rows_of(op->pre), channels, PASS_PARTIALS);
 }
 
 template <typename T, int V>
-static cudaError_t run_backward(cudaStream_t stream,
-                                void *dpre,
-                                void *dresidual,
-                                bool add_residual,
-                                float *dgamma,
-                                float *dbeta,
-                                bool add,
-                                const void *dout,
-                                const void *out,
-                                const void *pre,
-                                const float *mean,
-                                const float *rstd,
-                                const float *gamma,
-                                int64_t rows,
-                                int64_t channels,
-                                void *workspace) {
+static cudaError_t run_backward(const struct launch_on &on, const struct conv_bn_bwd &op) {
+    const int64_t rows = rows_of(op.pre);
+    const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
-    float *means = (float *)workspace;
-    float *partials = (float *)((char *)workspace + means_bytes(channels));
+    float *means = (float *)on.workspace;
+    float *partials = (float *)((char *)on.workspace + means_bytes(channels));
     const struct backward_operands<T> b = {
-        (T *)dpre, (T *)dresidual, add_residual, (const T *)dout, (const T *)out,
-            (const T *)pre, mean, rstd, gamma, partials, means
+        (T *)op.dpre.data, (T *)op.dresidual.data, op.dresidual_mode == WRITE_ADD,
+            (const T *)op.dout.data, op.conv.act == ACTIVATION_RELU ? (const T *)op.out.data : NULL,
+            (const T *)op.pre.data, (const float *)op.mean.data, (const float *)op.rstd.data,
+            (const float *)op.gamma.data, partials, means,
     };
-    TRY_LAUNCH(launch(stream, walk_blocks(w), backward_partials<T, V>, b, w));
-    TRY_LAUNCH(launch(stream, merge_blocks(channels), backward_merge, dgamma, dbeta, add, means,
+    TRY_LAUNCH(launch(on.stream, walk_blocks(w), backward_partials<T, V>, b, w));
+    TRY_LAUNCH(launch(on.stream, merge_blocks(channels), backward_merge, (float *)op.dgamma.data,
+                      (float *)op.dbeta.data, op.param_mode == WRITE_ADD, means,
                       (const float *)partials, rows, channels, w.chunks));
-    return launch(stream, walk_blocks(w), backward_apply<T, V>, b, w);
+    return launch(on.stream, walk_blocks(w), backward_apply<T, V>, b, w);
 }
 
-cudaError_t launch_batch_norm_bwd(cudaStream_t stream,
-                                  enum dtype real,
-                                  void *dpre,
-                                  void *dresidual,
-                                  enum write_mode dresidual_mode,
-                                  float *dgamma,
-                                  float *dbeta,
-                                  enum write_mode param_mode,
-                                  const void *dout,
-                                  const void *out,
-                                  const void *pre,
-                                  const float *mean,
-                                  const float *rstd,
-                                  const float *gamma,
-                                  enum activation act,
-                                  int64_t rows,
-                                  int64_t channels,
-                                  void *workspace) {
-    if (rows == 0 || channels == 0) {
-        return cudaSuccess;
-    }
-    const bool vectors =
-        is_aligned(mean) && is_aligned(rstd) && is_aligned(gamma) && is_aligned(workspace);
-    return BY_TYPE(real, vectors && wide(real, channels, dpre, dresidual, dout, out, pre),
-                   run_backward, stream, dpre, dresidual, dresidual_mode == WRITE_ADD, dgamma,
-                   dbeta, param_mode == WRITE_ADD, dout, act == ACTIVATION_RELU ? out : NULL, pre,
-                   mean, rstd, gamma, rows, channels, workspace);
+cudaError_t launch_batch_norm_bwd(const struct launch_on *on, const struct conv_bn_bwd *op) {
+    const enum dtype real = op->pre.dtype;
+    const bool vectors = is_aligned(op->mean.data) && is_aligned(op->rstd.data) &&
+                         is_aligned(op->gamma.data) && is_aligned(on->workspace) &&
+                         wide(real, op->pre.shape[3], op->dpre.data, op->dresidual.data,
+                              op->dout.data, op->out.data, op->pre.data);
+    return BY_TYPE(real, vectors, run_backward, *on, *op);
 }

@@ -3,6 +3,7 @@
  *
  * One thread takes V neighbours at a time; the last piece of a range goes element by element.
  */
+#include "formats/base/image_norm.h"
 #include "kernels/cuda/device/common.cuh"
 
 /* Begin of this thread's first piece of V elements, and the distance to its next. */
@@ -30,16 +31,17 @@ template <typename T, int V> static __global__ void fill(T *out, int64_t count, 
 }
 
 template <typename T, int V>
-static cudaError_t run_fill(cudaStream_t stream, void *out, int64_t count, float value) {
-    return launch(stream, blocks_for(ceil_div(count, V)), fill<T, V>, (T *)out, count, value);
+static cudaError_t run_fill(const struct launch_on &on, const struct fill &op) {
+    const int64_t count = tensor_count(&op.out);
+    return launch(on.stream, blocks_for(ceil_div(count, V)), fill<T, V>, (T *)op.out.data, count,
+                  (float)op.value);
 }
 
-cudaError_t
-launch_fill(cudaStream_t stream, enum dtype real, void *out, int64_t count, float value) {
-    if (count == 0) {
+cudaError_t launch_fill(const struct launch_on *on, const struct fill *op) {
+    if (tensor_count(&op->out) == 0) {
         return cudaSuccess;
     }
-    return BY_TYPE(real, is_aligned(out), run_fill, stream, out, count, value);
+    return BY_TYPE(op->out.dtype, is_aligned(op->out.data), run_fill, *on, *op);
 }
 
 /* out = in, or out += alpha in. V: 4 elements are 16 bytes of F32 and half of that of BF16.
@@ -69,75 +71,63 @@ static __global__ void combine(TO *out, const FROM *in, int64_t count, float alp
 }
 
 template <typename TO, typename FROM>
-static cudaError_t
-run_combine(cudaStream_t stream, void *out, const void *in, int64_t count, float alpha, bool add) {
-    if (is_aligned(out) && is_aligned(in)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), combine<TO, FROM, 4>, (TO *)out,
-                      (const FROM *)in, count, alpha, add);
+static cudaError_t run_combine(const struct launch_on &on,
+                               const struct tensor &out,
+                               const struct tensor &in,
+                               float alpha,
+                               bool add) {
+    const int64_t count = tensor_count(&in);
+    if (is_aligned(out.data) && is_aligned(in.data)) {
+        return launch(on.stream, blocks_for(ceil_div(count, 4)), combine<TO, FROM, 4>,
+                      (TO *)out.data, (const FROM *)in.data, count, alpha, add);
     }
-    return launch(stream, blocks_for(count), combine<TO, FROM, 1>, (TO *)out, (const FROM *)in,
-                  count, alpha, add);
+    return launch(on.stream, blocks_for(count), combine<TO, FROM, 1>, (TO *)out.data,
+                  (const FROM *)in.data, count, alpha, add);
 }
 
-static cudaError_t combine_types(cudaStream_t stream,
-                                 enum dtype to,
-                                 void *out,
-                                 enum dtype from,
-                                 const void *in,
-                                 int64_t count,
+static cudaError_t combine_types(const struct launch_on &on,
+                                 const struct tensor &out,
+                                 const struct tensor &in,
                                  float alpha,
                                  bool add) {
-    if (count == 0) {
+    if (tensor_count(&in) == 0) {
         return cudaSuccess;
     }
-    if (to == DTYPE_F32 && from == DTYPE_F32) {
-        return run_combine<float, float>(stream, out, in, count, alpha, add);
+    if (out.dtype == DTYPE_F32 && in.dtype == DTYPE_F32) {
+        return run_combine<float, float>(on, out, in, alpha, add);
     }
-    if (to == DTYPE_F32 && from == DTYPE_BF16) {
-        return run_combine<float, bf16>(stream, out, in, count, alpha, add);
+    if (out.dtype == DTYPE_F32 && in.dtype == DTYPE_BF16) {
+        return run_combine<float, bf16>(on, out, in, alpha, add);
     }
-    if (to == DTYPE_BF16 && from == DTYPE_F32) {
-        return run_combine<bf16, float>(stream, out, in, count, alpha, add);
+    if (out.dtype == DTYPE_BF16 && in.dtype == DTYPE_F32) {
+        return run_combine<bf16, float>(on, out, in, alpha, add);
     }
-    if (to == DTYPE_BF16 && from == DTYPE_BF16) {
-        return run_combine<bf16, bf16>(stream, out, in, count, alpha, add);
+    if (out.dtype == DTYPE_BF16 && in.dtype == DTYPE_BF16) {
+        return run_combine<bf16, bf16>(on, out, in, alpha, add);
     }
     return cudaErrorInvalidValue;
 }
 
-cudaError_t launch_cast(cudaStream_t stream,
-                        enum dtype to,
-                        void *out,
-                        enum dtype from,
-                        const void *in,
-                        int64_t count) {
-    return combine_types(stream, to, out, from, in, count, 1.0f, false);
+cudaError_t launch_cast(const struct launch_on *on, const struct cast *op) {
+    return combine_types(*on, op->out, op->in, 1.0f, false);
 }
 
-cudaError_t launch_add(cudaStream_t stream,
-                       enum dtype to,
-                       void *out,
-                       enum dtype from,
-                       const void *in,
-                       int64_t count,
-                       float alpha) {
-    return combine_types(stream, to, out, from, in, count, alpha, true);
+cudaError_t launch_add(const struct launch_on *on, const struct add *op) {
+    return combine_types(*on, op->out, op->in, op->alpha, true);
 }
-
-struct channel_scale {
-    float mean[3], std[3];
-};
 
 static __device__ __forceinline__ float
-normalised(uint8_t pixel, const struct channel_scale &s, int channel) {
+normalised(uint8_t pixel, const struct image_norm &s, int channel) {
     const float mean = channel == 0 ? s.mean[0] : channel == 1 ? s.mean[1] : s.mean[2];
-    const float std = channel == 0 ? s.std[0] : channel == 1 ? s.std[1] : s.std[2];
+    const float std = channel == 0   ? s.deviation[0]
+                      : channel == 1 ? s.deviation[1]
+                                     : s.deviation[2];
     return ((float)pixel * (1.0f / 255.0f) - mean) / std;
 }
 
 template <typename T, int V>
 static __global__ void
-normalize_u8(T *out, const uint8_t *in, int64_t count, struct channel_scale scale) {
+normalize_u8(T *out, const uint8_t *in, int64_t count, struct image_norm norm) {
     int64_t step;
     for (int64_t i = first_piece<V>(&step); i < count; i += step) {
         const int channel = (int)(i % 3);
@@ -146,44 +136,30 @@ normalize_u8(T *out, const uint8_t *in, int64_t count, struct channel_scale scal
             float x[V];
 #pragma unroll
             for (int k = 0; k < V; k++) {
-                x[k] = normalised(pixels.at[k], scale, (channel + k) % 3);
+                x[k] = normalised(pixels.at[k], norm, (channel + k) % 3);
             }
             store(out + i, x);
             continue;
         }
         for (int64_t e = i; e < count; e++) {
-            put(out + e, normalised(in[e], scale, (int)(e % 3)));
+            put(out + e, normalised(in[e], norm, (int)(e % 3)));
         }
     }
 }
 
 template <typename T, int V>
-static cudaError_t run_normalize_u8(cudaStream_t stream,
-                                    void *out,
-                                    const uint8_t *in,
-                                    int64_t count,
-                                    struct channel_scale scale) {
-    return launch(stream, blocks_for(ceil_div(count, V)), normalize_u8<T, V>, (T *)out, in, count,
-                  scale);
+static cudaError_t run_normalize_u8(const struct launch_on &on, const struct normalize_u8 &op) {
+    const int64_t count = tensor_count(&op.in);
+    return launch(on.stream, blocks_for(ceil_div(count, V)), normalize_u8<T, V>, (T *)op.out.data,
+                  (const uint8_t *)op.in.data, count, *op.norm);
 }
 
-cudaError_t launch_normalize_u8(cudaStream_t stream,
-                                enum dtype real,
-                                void *out,
-                                const uint8_t *in,
-                                int64_t count,
-                                const float mean[3],
-                                const float std[3]) {
-    if (count == 0) {
+cudaError_t launch_normalize_u8(const struct launch_on *on, const struct normalize_u8 *op) {
+    if (tensor_count(&op->in) == 0) {
         return cudaSuccess;
     }
-    struct channel_scale scale;
-    for (int c = 0; c < 3; c++) {
-        scale.mean[c] = mean[c];
-        scale.std[c] = std[c];
-    }
-    return BY_TYPE(real, is_aligned(out) && is_aligned(in), run_normalize_u8, stream, out, in,
-                   count, scale);
+    return BY_TYPE(op->out.dtype, is_aligned(op->out.data) && is_aligned(op->in.data),
+                   run_normalize_u8, *on, *op);
 }
 
 /* Keeps the stream busy for that many clock cycles. */

@@ -5,6 +5,11 @@
  */
 #include "kernels/cuda/device/common.cuh"
 
+struct plane {
+    int64_t n, h, w, c, oh, ow;
+    struct pool_params pool;
+};
+
 struct plane_place {
     int64_t n, y, x, c;
 };
@@ -50,9 +55,22 @@ static __device__ __forceinline__ int64_t first_piece(int64_t *step) {
     return (int64_t)blockIdx.x * THREADS + threadIdx.x;
 }
 
+/* in (N,H,W,C), out (N,OH,OW,C) or, of a whole plane, (N,C) */
+static struct plane
+plane_of(const struct tensor &in, const struct tensor &out, const struct pool_params &pool) {
+    const bool whole = out.ndim == 2;
+    return {in.shape[0],
+            in.shape[1],
+            in.shape[2],
+            in.shape[3],
+            whole ? 1 : out.shape[1],
+            whole ? 1 : out.shape[2],
+            pool};
+}
+
 template <typename T, int V>
 static __global__ void
-maxpool(T *out, int32_t *argmax, const T *in, struct launch_plane s, int64_t pieces) {
+maxpool(T *out, int32_t *argmax, const T *in, struct plane s, int64_t pieces) {
     int64_t step;
     for (int64_t i = first_piece(&step); i < pieces; i += step) {
         const struct plane_place p = place_of<V>(i, s.oh, s.ow, s.c);
@@ -88,27 +106,17 @@ maxpool(T *out, int32_t *argmax, const T *in, struct launch_plane s, int64_t pie
 }
 
 template <typename T, int V>
-static cudaError_t run_maxpool(cudaStream_t stream,
-                               void *out,
-                               int32_t *argmax,
-                               const void *in,
-                               const struct launch_plane &s) {
+static cudaError_t run_maxpool(const struct launch_on &on, const struct maxpool &op) {
+    const struct plane s = plane_of(op.in, op.out, op.pool);
     const int64_t pieces = s.n * s.oh * s.ow * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), maxpool<T, V>, (T *)out, argmax, (const T *)in, s,
-                  pieces);
+    return launch(on.stream, blocks_for(pieces), maxpool<T, V>, (T *)op.out.data,
+                  (int32_t *)op.argmax.data, (const T *)op.in.data, s, pieces);
 }
 
-cudaError_t launch_maxpool(cudaStream_t stream,
-                           enum dtype real,
-                           void *out,
-                           int32_t *argmax,
-                           const void *in,
-                           const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, out, in), run_maxpool, stream, out, argmax, in,
-                   *plane);
+cudaError_t launch_maxpool(const struct launch_on *on, const struct maxpool *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data), run_maxpool, *on,
+                   *op);
 }
 
 template <typename T, int V>
@@ -116,7 +124,7 @@ static __global__ void maxpool_bwd(T *din,
                                    bool add,
                                    const T *dout,
                                    const int32_t *argmax,
-                                   struct launch_plane s,
+                                   struct plane s,
                                    int64_t pieces) {
     int64_t step;
     for (int64_t i = first_piece(&step); i < pieces; i += step) {
@@ -142,35 +150,24 @@ static __global__ void maxpool_bwd(T *din,
 }
 
 template <typename T, int V>
-static cudaError_t run_maxpool_bwd(cudaStream_t stream,
-                                   void *din,
-                                   bool add,
-                                   const void *dout,
-                                   const int32_t *argmax,
-                                   const struct launch_plane &s) {
+static cudaError_t run_maxpool_bwd(const struct launch_on &on, const struct maxpool_bwd &op) {
+    const struct plane s = plane_of(op.din, op.dout, op.pool);
     const int64_t pieces = s.n * s.h * s.w * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), maxpool_bwd<T, V>, (T *)din, add, (const T *)dout,
-                  argmax, s, pieces);
+    return launch(on.stream, blocks_for(pieces), maxpool_bwd<T, V>, (T *)op.din.data,
+                  op.mode == WRITE_ADD, (const T *)op.dout.data, (const int32_t *)op.argmax.data, s,
+                  pieces);
 }
 
-cudaError_t launch_maxpool_bwd(cudaStream_t stream,
-                               enum dtype real,
-                               void *din,
-                               enum write_mode mode,
-                               const void *dout,
-                               const int32_t *argmax,
-                               const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, din, dout), run_maxpool_bwd, stream, din,
-                   mode == WRITE_ADD, dout, argmax, *plane);
+cudaError_t launch_maxpool_bwd(const struct launch_on *on, const struct maxpool_bwd *op) {
+    const enum dtype real = op->din.dtype;
+    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data), run_maxpool_bwd,
+                   *on, *op);
 }
 
 /* ---- average ---- */
 
 template <typename T, int V>
-static __global__ void avgpool(T *out, const T *in, struct launch_plane s, int64_t pieces) {
+static __global__ void avgpool(T *out, const T *in, struct plane s, int64_t pieces) {
     int64_t step;
     for (int64_t i = first_piece(&step); i < pieces; i += step) {
         const struct plane_place p = place_of<V>(i, s.oh, s.ow, s.c);
@@ -197,26 +194,22 @@ static __global__ void avgpool(T *out, const T *in, struct launch_plane s, int64
 }
 
 template <typename T, int V>
-static cudaError_t
-run_avgpool(cudaStream_t stream, void *out, const void *in, const struct launch_plane &s) {
+static cudaError_t run_avgpool(const struct launch_on &on, const struct avgpool &op) {
+    const struct plane s = plane_of(op.in, op.out, op.pool);
     const int64_t pieces = s.n * s.oh * s.ow * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), avgpool<T, V>, (T *)out, (const T *)in, s, pieces);
+    return launch(on.stream, blocks_for(pieces), avgpool<T, V>, (T *)op.out.data,
+                  (const T *)op.in.data, s, pieces);
 }
 
-cudaError_t launch_avgpool(cudaStream_t stream,
-                           enum dtype real,
-                           void *out,
-                           const void *in,
-                           const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, out, in), run_avgpool, stream, out, in, *plane);
+cudaError_t launch_avgpool(const struct launch_on *on, const struct avgpool *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data), run_avgpool, *on,
+                   *op);
 }
 
 template <typename T, int V>
 static __global__ void
-avgpool_bwd(T *din, bool add, const T *dout, struct launch_plane s, int64_t pieces) {
+avgpool_bwd(T *din, bool add, const T *dout, struct plane s, int64_t pieces) {
     int64_t step;
     for (int64_t i = first_piece(&step); i < pieces; i += step) {
         const struct plane_place p = place_of<V>(i, s.h, s.w, s.c);
@@ -241,27 +234,17 @@ avgpool_bwd(T *din, bool add, const T *dout, struct launch_plane s, int64_t piec
 }
 
 template <typename T, int V>
-static cudaError_t run_avgpool_bwd(cudaStream_t stream,
-                                   void *din,
-                                   bool add,
-                                   const void *dout,
-                                   const struct launch_plane &s) {
+static cudaError_t run_avgpool_bwd(const struct launch_on &on, const struct avgpool_bwd &op) {
+    const struct plane s = plane_of(op.din, op.dout, op.pool);
     const int64_t pieces = s.n * s.h * s.w * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), avgpool_bwd<T, V>, (T *)din, add, (const T *)dout, s,
-                  pieces);
+    return launch(on.stream, blocks_for(pieces), avgpool_bwd<T, V>, (T *)op.din.data,
+                  op.mode == WRITE_ADD, (const T *)op.dout.data, s, pieces);
 }
 
-cudaError_t launch_avgpool_bwd(cudaStream_t stream,
-                               enum dtype real,
-                               void *din,
-                               enum write_mode mode,
-                               const void *dout,
-                               const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, din, dout), run_avgpool_bwd, stream, din,
-                   mode == WRITE_ADD, dout, *plane);
+cudaError_t launch_avgpool_bwd(const struct launch_on *on, const struct avgpool_bwd *op) {
+    const enum dtype real = op->din.dtype;
+    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data), run_avgpool_bwd,
+                   *on, *op);
 }
 
 /* ---- the whole plane: one thread per V channels of an image ---- */
@@ -292,23 +275,17 @@ global_avgpool(T *out, const T *in, int64_t pixels, int64_t channels, int64_t pi
 }
 
 template <typename T, int V>
-static cudaError_t
-run_global_avgpool(cudaStream_t stream, void *out, const void *in, const struct launch_plane &s) {
+static cudaError_t run_global_avgpool(const struct launch_on &on, const struct global_avgpool &op) {
+    const struct plane s = plane_of(op.in, op.out, {});
     const int64_t pieces = s.n * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), global_avgpool<T, V>, (T *)out, (const T *)in,
-                  s.h * s.w, s.c, pieces);
+    return launch(on.stream, blocks_for(pieces), global_avgpool<T, V>, (T *)op.out.data,
+                  (const T *)op.in.data, s.h * s.w, s.c, pieces);
 }
 
-cudaError_t launch_global_avgpool(cudaStream_t stream,
-                                  enum dtype real,
-                                  void *out,
-                                  const void *in,
-                                  const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, out, in), run_global_avgpool, stream, out, in,
-                   *plane);
+cudaError_t launch_global_avgpool(const struct launch_on *on, const struct global_avgpool *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[3], op->in.data, op->out.data), run_global_avgpool,
+                   *on, *op);
 }
 
 template <typename T, int V>
@@ -333,25 +310,17 @@ static __global__ void global_avgpool_bwd(T *din,
 }
 
 template <typename T, int V>
-static cudaError_t run_global_avgpool_bwd(cudaStream_t stream,
-                                          void *din,
-                                          bool add,
-                                          const void *dout,
-                                          const struct launch_plane &s) {
+static cudaError_t run_global_avgpool_bwd(const struct launch_on &on,
+                                          const struct global_avgpool_bwd &op) {
+    const struct plane s = plane_of(op.din, op.dout, {});
     const int64_t pieces = s.n * s.h * s.w * s.c / V;
-    if (pieces == 0) {
-        return cudaSuccess;
-    }
-    return launch(stream, blocks_for(pieces), global_avgpool_bwd<T, V>, (T *)din, add,
-                  (const T *)dout, s.h * s.w, s.c, pieces);
+    return launch(on.stream, blocks_for(pieces), global_avgpool_bwd<T, V>, (T *)op.din.data,
+                  op.mode == WRITE_ADD, (const T *)op.dout.data, s.h * s.w, s.c, pieces);
 }
 
-cudaError_t launch_global_avgpool_bwd(cudaStream_t stream,
-                                      enum dtype real,
-                                      void *din,
-                                      enum write_mode mode,
-                                      const void *dout,
-                                      const struct launch_plane *plane) {
-    return BY_TYPE(real, wide(real, plane->c, din, dout), run_global_avgpool_bwd, stream, din,
-                   mode == WRITE_ADD, dout, *plane);
+cudaError_t launch_global_avgpool_bwd(const struct launch_on *on,
+                                      const struct global_avgpool_bwd *op) {
+    const enum dtype real = op->din.dtype;
+    return BY_TYPE(real, wide(real, op->din.shape[3], op->din.data, op->dout.data),
+                   run_global_avgpool_bwd, *on, *op);
 }

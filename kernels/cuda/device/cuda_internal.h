@@ -20,10 +20,9 @@
 extern "C" {
 #endif
 
-#include "kernels/check.h"
 #include "kernels/cuda/device/kernels_internal.h"
 #include "kernels/device_stream.h"
-#include "kernels/ops.h"
+#include "kernels/operands.h"
 
 /* The oldest cuDNN whose graphs have all that is used here, as cudnnGetVersion counts; CMake reads
  * it from this line. */
@@ -142,6 +141,12 @@ enum status cuda_scratch(struct cuda_device *dev,
                          void **out,
                          struct error *err);
 
+/* Where launchers run on the device, with a workspace of that size. Returns as cuda_scratch. */
+enum status cuda_launch_on(struct cuda_device *dev,
+                           size_t workspace_bytes,
+                           struct launch_on *out,
+                           struct error *err);
+
 /* All scratch and workspaces, what was grown out of included. */
 size_t cuda_scratch_bytes(const struct cuda_device *dev);
 
@@ -158,33 +163,28 @@ enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, s
 /* What kernels found wrong with indices since the last look: OK, INVALID or DEVICE. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
 
-/* The workspace of a launcher. */
-static inline enum status
-cuda_workspace(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err) {
-    return cuda_scratch(dev, SCRATCH_WORK, size_bytes, out, err);
-}
-
-/* Dropout as launchers want it: `room`, filled, or NULL where p is NULL. */
-const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
-                                                const struct dropout_params *p);
-
-struct launch_segments
-cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows);
-
-/* F32 and BF16 are computed in; UNSUPPORTED with the reason for anything else. */
-enum status cuda_real(const char *op, const struct tensor *t, struct error *err);
 /* What cuDNN reads lies at multiples of 16 bytes; `data` that does not is INVALID. */
 enum status cuda_aligned(const char *op, const void *data, struct error *err);
 
-/* ---- the table: each file puts its own operators in ---- */
+/* ---- what the table consists of, see ops.h ---- */
+
+enum status cuda_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err);
+void cuda_free(struct device *dev, void *data);
+enum status
+cuda_upload(struct device *dev, void *dst, const void *host, size_t size_bytes, struct error *err);
+enum status cuda_download(struct device *dev,
+                          void *host,
+                          const void *src,
+                          size_t size_bytes,
+                          struct error *err);
+enum status cuda_sync(struct device *dev, struct error *err);
+enum status cuda_supports(struct device *dev, enum dtype dtype, struct error *err);
+
+#define CUDA_DECLARE(name) OPS_DECLARE(cuda, name)
+OPS_LIST(CUDA_DECLARE)
+#undef CUDA_DECLARE
 
 const struct ops *ops_cuda(void);
-void cuda_put_memory(struct ops *t);
-void cuda_put_image(struct ops *t);
-void cuda_put_conv(struct ops *t);
-void cuda_put_linear(struct ops *t);
-void cuda_put_text(struct ops *t);
-void cuda_put_rows(struct ops *t);
 
 /* Opens the libraries of a device whose stream exists; closes them, half-made ones too. */
 enum status cuda_libraries_open(struct cuda_device *dev, struct error *err);

@@ -119,9 +119,9 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     TRY(cuda_stream_open(dev, err));
     TRY(open_memory(dev, err));
     TRY(cuda_libraries_open(dev, err));
-    /* The first kernel says whether this module holds code for this chip at all. */
-    const struct tensor probe = tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1);
-    TRY(ops_cuda()->fill(&dev->base, &probe, 0.0, err));
+    /* The first kernel says whether this module holds code for this GPU at all. */
+    const struct fill probe = {tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1), 0.0};
+    TRY(ops_cuda()->fill(&dev->base, &probe, err));
     return ops_cuda()->sync(&dev->base, err);
 }
 

@@ -53,16 +53,6 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
     return code == cudaSuccess ? STATUS_OK : cuda_failed(code, op, err);
 }
 
-enum status cuda_real(const char *op, const struct tensor *t, struct error *err) {
-    if (t == NULL || (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)) {
-        return error_set(err, STATUS_UNSUPPORTED, "%s: cuda computes in f32 and bf16", op);
-    }
-    if (t->data == NULL) {
-        return error_set(err, STATUS_INVALID, "%s: a tensor without data", op);
-    }
-    return STATUS_OK;
-}
-
 enum status cuda_aligned(const char *op, const void *data, struct error *err) {
     if ((uintptr_t)data % ALIGNMENT_BYTES != 0) {
         return error_set(err, STATUS_INVALID,

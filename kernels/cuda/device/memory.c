@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "kernels/cuda/device/cuda_internal.h"
-#include "kernels/dropout_mask.h"
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -35,8 +34,7 @@ enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, 
     return code == cudaSuccess ? STATUS_OK : cuda_failed(code, "cudaMalloc", err);
 }
 
-static enum status
-cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *err) {
+enum status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     *out = NULL;
     TRY(cuda_not_recorded(dev, "allocate", err));
@@ -54,7 +52,7 @@ cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *e
     return STATUS_OK;
 }
 
-static void cuda_free(struct device *device, void *data) {
+void cuda_free(struct device *device, void *data) {
     (void)device;
     (void)cudaFree(data); /* waits for the device; accepts NULL */
 }
@@ -129,11 +127,11 @@ upload_part(struct cuda_device *dev, void *dst, const void *host, size_t size, s
     return STATUS_OK;
 }
 
-static enum status cuda_upload(struct device *device,
-                               void *dst,
-                               const void *host,
-                               size_t size_bytes,
-                               struct error *err) {
+enum status cuda_upload(struct device *device,
+                        void *dst,
+                        const void *host,
+                        size_t size_bytes,
+                        struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY(cuda_not_recorded(dev, "copy from the host", err));
     if (size_bytes == 0) {
@@ -173,18 +171,18 @@ enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
     return error_set(err, STATUS_DEVICE, "a kernel reported fault %d", fault);
 }
 
-static enum status cuda_sync(struct device *device, struct error *err) {
+enum status cuda_sync(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY(cuda_not_recorded(dev, "wait for the device", err));
     TRY_CUDA(cudaStreamSynchronize(dev->stream));
     return cuda_check_fault(dev, err);
 }
 
-static enum status cuda_download(struct device *device,
-                                 void *host,
-                                 const void *src,
-                                 size_t size_bytes,
-                                 struct error *err) {
+enum status cuda_download(struct device *device,
+                          void *host,
+                          const void *src,
+                          size_t size_bytes,
+                          struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY(cuda_not_recorded(dev, "copy to the host", err));
     if (size_bytes > 0) {
@@ -194,52 +192,20 @@ static enum status cuda_download(struct device *device,
     return cuda_sync(device, err);
 }
 
-const struct launch_dropout *cuda_dropout_ready(struct launch_dropout *room,
-                                                const struct dropout_params *p) {
-    if (p == NULL) {
-        return NULL;
-    }
-    *room = (struct launch_dropout){.seed = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)},
-                                    .layer = p->layer,
-                                    .threshold = dropout_threshold(p->p),
-                                    .scale = 1.0f / (1.0f - p->p),
-                                    .step = &p->values->step,
-                                    .sample_ids = p->sample_ids};
-    return room;
+enum status cuda_launch_on(struct cuda_device *dev,
+                           size_t workspace_bytes,
+                           struct launch_on *out,
+                           struct error *err) {
+    *out = (struct launch_on){.stream = dev->stream, .fault = dev->fault_on_device};
+    return workspace_bytes == 0
+               ? STATUS_OK
+               : cuda_scratch(dev, SCRATCH_WORK, workspace_bytes, &out->workspace, err);
 }
 
-struct launch_segments
-cuda_segments(const struct cuda_device *dev, const struct segments *seg, int64_t rows) {
-    return (struct launch_segments){.starts = seg->starts->data,
-                                    .lengths = seg->lengths->data,
-                                    .count = seg->starts->shape[0],
-                                    .rows = rows,
-                                    .fault = dev->fault_on_device};
-}
-
-static enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {
+enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {
     (void)device; /* every GPU that open accepts has bf16 */
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16) {
         return error_set(err, STATUS_UNSUPPORTED, "cuda computes in f32 and bf16");
     }
     return STATUS_OK;
-}
-
-static enum status
-cuda_fill(struct device *device, const struct tensor *out, double value, struct error *err) {
-    struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_real("fill", out, err));
-    return launched(
-        dev, launch_fill(dev->stream, out->dtype, out->data, tensor_count(out), (float)value),
-        "fill", err);
-}
-
-void cuda_put_memory(struct ops *t) {
-    t->alloc = cuda_alloc;
-    t->free = cuda_free;
-    t->upload = cuda_upload;
-    t->download = cuda_download;
-    t->sync = cuda_sync;
-    t->supports = cuda_supports;
-    t->fill = cuda_fill;
 }

@@ -1,25 +1,36 @@
 /*
- * table: the CUDA backend's operators, put together once. Operators are checked and started in
- * ops_*.c; what they launch lies in the .cu files, in cuDNN (conv_*.c) and in cuBLASLt (matmul.c).
+ * table: the CUDA backend's operators. Most are one launcher; those that cuDNN and cuBLASLt take
+ * part in are written in ops_conv.c and ops_linear.c. Token ids, rows and captions are in device
+ * memory: the kernels check their values, and the next sync or download reports what they found.
  */
-#include <pthread.h>
-
 #include "kernels/cuda/device/cuda_internal.h"
 
-static struct ops table;
+#define PLAIN(name)                                                                                \
+    enum status cuda_##name(struct device *dev, const struct name *op, struct error *err) {        \
+        struct launch_on on;                                                                       \
+        TRY(cuda_launch_on(cuda_of(dev), 0, &on, err));                                            \
+        return launched(cuda_of(dev), launch_##name(&on, op), #name, err);                         \
+    }
+#define WITH_WORKSPACE(name)                                                                       \
+    enum status cuda_##name(struct device *dev, const struct name *op, struct error *err) {        \
+        struct launch_on on;                                                                       \
+        TRY(cuda_launch_on(cuda_of(dev), name##_workspace_bytes(op), &on, err));                   \
+        return launched(cuda_of(dev), launch_##name(&on, op), #name, err);                         \
+    }
+PLAIN_LAUNCHERS(PLAIN)
+WORKSPACE_LAUNCHERS(WITH_WORKSPACE)
 
-static void make_table(void) {
-    table.name = "cuda";
-    cuda_put_memory(&table);
-    cuda_put_image(&table);
-    cuda_put_conv(&table);
-    cuda_put_linear(&table);
-    cuda_put_text(&table);
-    cuda_put_rows(&table);
-}
+#define CHECKED(name) OPS_CHECKED(cuda, name, false)
+OPS_LIST(CHECKED)
 
 const struct ops *ops_cuda(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, make_table);
+    static const struct ops table = {.name = "cuda",
+                                     .alloc = cuda_alloc,
+                                     .free = cuda_free,
+                                     .upload = cuda_upload,
+                                     .download = cuda_download,
+                                     .sync = cuda_sync,
+                                     .supports = cuda_supports,
+                                     OPS_LIST(OPS_ENTRY)};
     return &table;
 }

@@ -5,8 +5,8 @@
  * time all threads compute scores and draws, then one thread walks over them in shared memory.
  */
 #include "formats/base/rng.h"
-#include "kernels/cuda/text/captions.cuh"
 #include "kernels/cuda/loss/loss.cuh"
+#include "kernels/cuda/text/captions.cuh"
 
 struct chain {
     int64_t state;   /* place in [0, N); -1: a sample of an earlier batch */

@@ -320,136 +320,69 @@ static __global__ void short_backward(struct attention_operands<T> a) {
 
 enum { SHORT_TOKENS = 64 };
 
+/* What both directions have. `out`: the (R,D) tensor of either. */
 template <typename T>
-static cudaError_t
-run_attention(cudaStream_t stream, const struct attention_operands<T> &a, bool is_short) {
-    const dim3 blocks((unsigned)(a.segments.count * a.heads));
-    if (!is_short) {
-        return run_long_attention(stream, a);
-    }
-    return a.tokens <= SHORT_TOKENS / 2 ? launch(stream, blocks, short_forward<T, 32>, a)
-                                        : launch(stream, blocks, short_forward<T, 64>, a);
-}
-
-template <typename T>
-static cudaError_t
-run_attention_bwd(cudaStream_t stream, const struct attention_operands<T> &a, bool is_short) {
-    const dim3 blocks((unsigned)(a.segments.count * a.heads));
-    if (!is_short) {
-        return run_long_attention_bwd(stream, a);
-    }
-    return a.tokens <= SHORT_TOKENS / 2 ? launch(stream, blocks, short_backward<T, 32>, a)
-                                        : launch(stream, blocks, short_backward<T, 64>, a);
-}
-
-/* What both directions say in the same words. */
-template <typename T>
-static struct attention_operands<T> operands_of(const void *probs,
-                                                const void *qkv,
-                                                int64_t tokens,
-                                                int64_t heads,
-                                                int64_t head_width,
-                                                const struct launch_segments *segments,
-                                                const struct launch_dropout *dropout) {
+static struct attention_operands<T> operands_of(const struct launch_on &on,
+                                                const struct tensor &probs,
+                                                const struct tensor &qkv,
+                                                const struct tensor &out,
+                                                const struct segments &segments,
+                                                const struct dropout_params &dropout) {
     struct attention_operands<T> a = {};
-    a.probs = (T *)const_cast<void *>(probs);
-    a.qkv = (const T *)qkv;
-    a.tokens = tokens;
-    a.heads = heads;
-    a.head_width = head_width;
-    a.scale = (float)(1.0 / sqrt((double)head_width));
-    a.segments = *segments;
-    a.drop = dropout != NULL && dropout->threshold > 0;
-    if (a.drop) {
-        a.dropout = *dropout;
-    }
+    a.probs = (T *)probs.data;
+    a.qkv = (const T *)qkv.data;
+    a.tokens = probs.shape[2];
+    a.heads = probs.shape[1];
+    a.head_width = out.shape[1] / a.heads;
+    a.scale = (float)(1.0 / sqrt((double)a.head_width));
+    a.segments = captions_of(on, segments, out.shape[0]);
+    a.dropout = mask_of(dropout);
+    a.drop = a.dropout.threshold > 0;
+    a.weighted = (float *)on.workspace;
     return a;
 }
 
-static bool
-is_short(int64_t tokens, int64_t head_width, const void *a, const void *b, const void *c) {
-    return tokens <= SHORT_TOKENS && head_width == HEAD_WIDTH && is_aligned(a) && is_aligned(b) &&
-           is_aligned(c);
-}
-
 template <typename T>
-static cudaError_t forward(cudaStream_t stream, struct attention_operands<T> a, void *out) {
-    a.out = (T *)out;
-    return run_attention(stream, a, is_short(a.tokens, a.head_width, out, a.probs, a.qkv));
+static bool is_short(const struct attention_operands<T> &a, const void *b, const void *c) {
+    return a.tokens <= SHORT_TOKENS && a.head_width == HEAD_WIDTH && is_aligned(a.qkv) &&
+           is_aligned(b) && is_aligned(c);
 }
 
-cudaError_t launch_attention(cudaStream_t stream,
-                             enum dtype real,
-                             void *out,
-                             void *probs,
-                             const void *qkv,
-                             int64_t tokens,
-                             int64_t heads,
-                             int64_t head_width,
-                             const struct launch_segments *segments,
-                             const struct launch_dropout *dropout) {
-    if (segments->count == 0 || tokens > DROPOUT_MAX_TOKENS) {
-        return segments->count == 0 ? cudaSuccess : cudaErrorInvalidValue;
+template <typename T, int V>
+static cudaError_t run_attention(const struct launch_on &on, const struct attention &op) {
+    struct attention_operands<T> a =
+        operands_of<T>(on, op.probs, op.qkv, op.out, op.segments, op.dropout);
+    const dim3 blocks((unsigned)(a.segments.count * a.heads));
+    a.out = (T *)op.out.data;
+    if (!is_short(a, a.out, a.probs)) {
+        return run_long_attention(on.stream, a);
     }
-    switch (real) {
-    case DTYPE_F32:
-        return forward(stream,
-                       operands_of<float>(probs, qkv, tokens, heads, head_width, segments, dropout),
-                       out);
-    case DTYPE_BF16:
-        return forward(stream,
-                       operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
-                       out);
-    default:
-        return cudaErrorInvalidValue;
-    }
+    return a.tokens <= SHORT_TOKENS / 2 ? launch(on.stream, blocks, short_forward<T, 32>, a)
+                                        : launch(on.stream, blocks, short_forward<T, 64>, a);
 }
 
-size_t launch_attention_bwd_workspace_bytes(int64_t captions,
-                                            int64_t tokens,
-                                            int64_t heads,
-                                            int64_t head_width) {
-    (void)head_width;
-    return (size_t)(captions * tokens * heads) * sizeof(float);
+cudaError_t launch_attention(const struct launch_on *on, const struct attention *op) {
+    return BY_TYPE(op->qkv.dtype, false, run_attention, *on, *op);
 }
 
-template <typename T>
-static cudaError_t backward(cudaStream_t stream,
-                            struct attention_operands<T> a,
-                            void *dqkv,
-                            const void *dout,
-                            void *workspace) {
-    a.dqkv = (T *)dqkv;
-    a.dout = (const T *)dout;
-    a.weighted = (float *)workspace;
-    return run_attention_bwd(stream, a, is_short(a.tokens, a.head_width, dqkv, dout, a.qkv));
+size_t attention_bwd_workspace_bytes(const struct attention_bwd *op) {
+    return (size_t)(op->probs.shape[0] * op->probs.shape[1] * op->probs.shape[2]) * sizeof(float);
 }
 
-cudaError_t launch_attention_bwd(cudaStream_t stream,
-                                 enum dtype real,
-                                 void *dqkv,
-                                 const void *dout,
-                                 const void *probs,
-                                 const void *qkv,
-                                 int64_t tokens,
-                                 int64_t heads,
-                                 int64_t head_width,
-                                 const struct launch_segments *segments,
-                                 const struct launch_dropout *dropout,
-                                 void *workspace) {
-    if (segments->count == 0 || tokens > DROPOUT_MAX_TOKENS) {
-        return segments->count == 0 ? cudaSuccess : cudaErrorInvalidValue;
+template <typename T, int V>
+static cudaError_t run_attention_bwd(const struct launch_on &on, const struct attention_bwd &op) {
+    struct attention_operands<T> a =
+        operands_of<T>(on, op.probs, op.qkv, op.dout, op.segments, op.dropout);
+    const dim3 blocks((unsigned)(a.segments.count * a.heads));
+    a.dqkv = (T *)op.dqkv.data;
+    a.dout = (const T *)op.dout.data;
+    if (!is_short(a, a.dqkv, a.dout)) {
+        return run_long_attention_bwd(on.stream, a);
     }
-    switch (real) {
-    case DTYPE_F32:
-        return backward(
-            stream, operands_of<float>(probs, qkv, tokens, heads, head_width, segments, dropout),
-            dqkv, dout, workspace);
-    case DTYPE_BF16:
-        return backward(stream,
-                        operands_of<bf16>(probs, qkv, tokens, heads, head_width, segments, dropout),
-                        dqkv, dout, workspace);
-    default:
-        return cudaErrorInvalidValue;
-    }
+    return a.tokens <= SHORT_TOKENS / 2 ? launch(on.stream, blocks, short_backward<T, 32>, a)
+                                        : launch(on.stream, blocks, short_backward<T, 64>, a);
+}
+
+cudaError_t launch_attention_bwd(const struct launch_on *on, const struct attention_bwd *op) {
+    return BY_TYPE(op->qkv.dtype, false, run_attention_bwd, *on, *op);
 }

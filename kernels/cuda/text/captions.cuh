@@ -7,7 +7,27 @@
 
 #include "formats/base/rng.h"
 #include "kernels/cuda/device/common.cuh"
+extern "C" {
 #include "kernels/dropout_mask.h"
+}
+
+/* struct segments on the device: captions in a list of `rows` rows. */
+struct launch_segments {
+    const int32_t *starts, *lengths; /* (count); NULL: row n is sample n */
+    int64_t count, rows;
+    int32_t *fault; /* FAULT_SEGMENT when a caption leaves the rows or is longer than allowed */
+};
+
+/* struct dropout_params made ready. Kernels make key and tweak of dropout_stream_init themselves,
+ * once in each thread (dropout_begin): the step is in device memory. */
+struct launch_dropout {
+    uint32_t seed[2], layer;
+    uint32_t threshold; /* dropout_threshold; 0: nothing is dropped */
+    float scale;        /* 1 / (1 - p) */
+    uint32_t key[2], tweak;
+    const uint64_t *step;       /* on the device */
+    const uint64_t *sample_ids; /* (N), on the device */
+};
 
 struct caption {
     int64_t start, length; /* length 0: not a caption that can be used */
@@ -97,6 +117,28 @@ static __device__ __forceinline__ void dropout_factors(float (&out)[4],
     for (int i = 0; i < 4; i++) {
         out[i] = draws[i] >> 8 < d.threshold ? 0.0f : d.scale;
     }
+}
+
+/* ---- host side ---- */
+
+static inline struct launch_segments
+captions_of(const struct launch_on &on, const struct segments &s, int64_t rows) {
+    return {(const int32_t *)s.starts.data, (const int32_t *)s.lengths.data,
+            tensor_wanted(&s.starts) ? s.starts.shape[0] : 0, rows, on.fault};
+}
+
+static inline struct launch_dropout mask_of(const struct dropout_params &p) {
+    struct launch_dropout d = {};
+    if (p.p > 0.0f) {
+        d.step = &p.values->step;
+    }
+    d.seed[0] = (uint32_t)p.seed;
+    d.seed[1] = (uint32_t)(p.seed >> 32);
+    d.layer = p.layer;
+    d.threshold = dropout_threshold(p.p);
+    d.scale = 1.0f / (1.0f - p.p);
+    d.sample_ids = p.sample_ids;
+    return d;
 }
 
 #endif

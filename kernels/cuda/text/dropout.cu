@@ -55,29 +55,15 @@ static __global__ void dropout(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_dropout(cudaStream_t stream,
-                               void *out,
-                               const void *in,
-                               int64_t rows,
-                               int64_t width,
-                               const struct launch_segments &segments,
-                               const struct launch_dropout &mask) {
-    return launch(stream, blocks_for(rows * WARP), dropout<T, V>, (T *)out, (const T *)in, rows,
-                  width, segments, mask);
+static cudaError_t run_dropout(const struct launch_on &on, const struct dropout &op) {
+    const int64_t rows = op.in.shape[0];
+    return launch(on.stream, blocks_for(rows * WARP), dropout<T, V>, (T *)op.out.data,
+                  (const T *)op.in.data, rows, op.in.shape[1], captions_of(on, op.segments, rows),
+                  mask_of(op.dropout));
 }
 
-cudaError_t launch_dropout(cudaStream_t stream,
-                           enum dtype real,
-                           void *out,
-                           const void *in,
-                           int64_t rows,
-                           int64_t width,
-                           const struct launch_segments *segments,
-                           const struct launch_dropout *dropout) {
-    if (rows == 0) {
-        return cudaSuccess;
-    }
-    const struct launch_segments none = {};
-    return BY_TYPE(real, wide(real, width, out, in), run_dropout, stream, out, in, rows, width,
-                   segments != NULL ? *segments : none, *dropout);
+cudaError_t launch_dropout(const struct launch_on *on, const struct dropout *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_dropout, *on,
+                   *op);
 }

@@ -47,35 +47,19 @@ static __global__ void embedding(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_embedding(cudaStream_t stream,
-                                 void *out,
-                                 const int32_t *tokens,
-                                 const void *table,
-                                 const void *positions,
-                                 int64_t width,
-                                 int64_t vocab_count,
-                                 int64_t position_count,
-                                 const struct launch_segments &segments) {
-    return launch(stream, blocks_for(segments.rows * WARP), embedding<T, V>, (T *)out, tokens,
-                  (const T *)table, (const T *)positions, width, vocab_count, position_count,
-                  segments);
+static cudaError_t run_embedding(const struct launch_on &on, const struct embedding &op) {
+    const int64_t rows = op.out.shape[0];
+    return launch(on.stream, blocks_for(rows * WARP), embedding<T, V>, (T *)op.out.data,
+                  (const int32_t *)op.tokens.data, (const T *)op.table.data,
+                  (const T *)op.positions.data, op.table.shape[1], op.table.shape[0],
+                  op.positions.shape[0], captions_of(on, op.segments, rows));
 }
 
-cudaError_t launch_embedding(cudaStream_t stream,
-                             enum dtype real,
-                             void *out,
-                             const int32_t *tokens,
-                             const void *table,
-                             const void *positions,
-                             int64_t width,
-                             int64_t vocab_count,
-                             int64_t position_count,
-                             const struct launch_segments *segments) {
-    if (segments->rows == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, table, positions), run_embedding, stream, out,
-                   tokens, table, positions, width, vocab_count, position_count, *segments);
+cudaError_t launch_embedding(const struct launch_on *on, const struct embedding *op) {
+    const enum dtype real = op->table.dtype;
+    const bool vectors =
+        wide(real, op->table.shape[1], op->out.data, op->table.data, op->positions.data);
+    return BY_TYPE(real, vectors, run_embedding, *on, *op);
 }
 
 /* ---- order of tokens ---- */
@@ -204,61 +188,49 @@ static __global__ void add_positions(float *dpositions,
     }
 }
 
-size_t launch_embedding_bwd_workspace_bytes(int64_t rows) {
-    return (size_t)rows * 3 * sizeof(int32_t); /* keys, then rows and keys in order */
+size_t embedding_bwd_workspace_bytes(const struct embedding_bwd *op) {
+    return (size_t)op->dout.shape[0] * 3 * sizeof(int32_t); /* keys, then rows and keys in order */
 }
 
 template <typename T, int V>
-static cudaError_t run_embedding_bwd(cudaStream_t stream,
-                                     float *dtable,
-                                     float *dpositions,
-                                     const void *dout,
+static cudaError_t run_embedding_bwd(const struct launch_on &on,
+                                     const struct embedding_bwd &op,
                                      const int32_t *sorted_rows,
-                                     const int32_t *sorted_keys,
-                                     int64_t width,
-                                     int64_t position_count,
-                                     const struct launch_segments &segments) {
-    TRY_LAUNCH(launch(stream, dim3((unsigned)segments.rows), add_runs<T, V>, dtable,
-                      (const T *)dout, sorted_rows, sorted_keys, segments.rows, width));
-    return launch(stream, dim3((unsigned)position_count), add_positions<T, V>, dpositions,
-                  (const T *)dout, width, position_count, segments);
+                                     const int32_t *sorted_keys) {
+    const int64_t rows = op.dout.shape[0];
+    const int64_t width = op.dout.shape[1];
+    const int64_t positions = op.dpositions.shape[0];
+    TRY_LAUNCH(launch(on.stream, dim3((unsigned)rows), add_runs<T, V>, (float *)op.dtable.data,
+                      (const T *)op.dout.data, sorted_rows, sorted_keys, rows, width));
+    return launch(on.stream, dim3((unsigned)positions), add_positions<T, V>,
+                  (float *)op.dpositions.data, (const T *)op.dout.data, width, positions,
+                  captions_of(on, op.segments, rows));
 }
 
-cudaError_t launch_embedding_bwd(cudaStream_t stream,
-                                 enum dtype real,
-                                 float *dtable,
-                                 float *dpositions,
-                                 enum write_mode mode,
-                                 const void *dout,
-                                 const int32_t *tokens,
-                                 int64_t width,
-                                 int64_t vocab_count,
-                                 int64_t position_count,
-                                 const struct launch_segments *segments,
-                                 void *workspace) {
-    if (mode == WRITE_SET) {
-        TRY_LAUNCH(
-            cudaMemsetAsync(dtable, 0, (size_t)(vocab_count * width) * sizeof(float), stream));
-        TRY_LAUNCH(cudaMemsetAsync(dpositions, 0, (size_t)(position_count * width) * sizeof(float),
-                                   stream));
-        cuda_count_launch();
-        cuda_count_launch();
+static cudaError_t clear(const struct launch_on *on, const struct tensor *t) {
+    cuda_count_launch();
+    return cudaMemsetAsync(t->data, 0, tensor_size_bytes(t), on->stream);
+}
+
+cudaError_t launch_embedding_bwd(const struct launch_on *on, const struct embedding_bwd *op) {
+    if (op->mode == WRITE_SET) {
+        TRY_LAUNCH(clear(on, &op->dtable));
+        TRY_LAUNCH(clear(on, &op->dpositions));
     }
-    const int64_t rows = segments->rows;
-    if (rows == 0 || segments->count == 0 || width == 0) {
-        return cudaSuccess;
-    }
+    const int64_t rows = op->dout.shape[0];
+    const enum dtype real = op->dout.dtype;
     if (rows > INT32_MAX) {
         return cudaErrorInvalidValue;
     }
-    int32_t *keys = (int32_t *)workspace;
+    int32_t *keys = (int32_t *)on->workspace;
     int32_t *sorted_rows = keys + rows;
     int32_t *sorted_keys = sorted_rows + rows;
     const dim3 blocks((unsigned)ceil_div(rows, THREADS));
-    TRY_LAUNCH(
-        launch(stream, blocks, token_keys, keys, tokens, vocab_count, position_count, *segments));
-    TRY_LAUNCH(launch(stream, blocks, order_rows, sorted_rows, sorted_keys, keys, rows));
-    return BY_TYPE(real, wide(real, width, dtable, dpositions, dout), run_embedding_bwd, stream,
-                   dtable, dpositions, dout, sorted_rows, sorted_keys, width, position_count,
-                   *segments);
+    TRY_LAUNCH(launch(on->stream, blocks, token_keys, keys, (const int32_t *)op->tokens.data,
+                      op->dtable.shape[0], op->dpositions.shape[0],
+                      captions_of(*on, op->segments, rows)));
+    TRY_LAUNCH(launch(on->stream, blocks, order_rows, sorted_rows, sorted_keys, keys, rows));
+    const bool vectors =
+        wide(real, op->dout.shape[1], op->dtable.data, op->dpositions.data, op->dout.data);
+    return BY_TYPE(real, vectors, run_embedding_bwd, *on, *op, sorted_rows, sorted_keys);
 }

@@ -114,45 +114,25 @@ static __global__ void layernorm(struct forward_operands<T> f) {
 }
 
 template <typename T, int V>
-static cudaError_t run_layernorm(cudaStream_t stream,
-                                 void *out,
-                                 void *sum,
-                                 float *mean,
-                                 float *rstd,
-                                 const void *a,
-                                 const void *b,
-                                 const float *gamma,
-                                 const float *beta,
-                                 int64_t rows,
-                                 int64_t width,
-                                 float eps) {
+static cudaError_t run_layernorm(const struct launch_on &on, const struct layernorm &op) {
+    const int64_t rows = op.a.shape[0];
+    const int64_t width = op.a.shape[1];
     const struct forward_operands<T> f = {
-        (T *)out, (T *)sum, mean, rstd, (const T *)a, (const T *)b, gamma, beta, rows, width, eps
+        (T *)op.out.data, (T *)op.sum.data, (float *)op.mean.data, (float *)op.rstd.data,
+            (const T *)op.a.data, (const T *)op.b.data, (const float *)op.gamma.data,
+            (const float *)op.beta.data, rows, width, op.eps
     };
     if (width <= HELD_ELEMENTS * WARP) {
-        return launch(stream, blocks_for(rows * WARP), layernorm<T, V, HELD_ELEMENTS / V>, f);
+        return launch(on.stream, blocks_for(rows * WARP), layernorm<T, V, HELD_ELEMENTS / V>, f);
     }
-    return launch(stream, blocks_for(rows * WARP), layernorm<T, V, 0>, f);
+    return launch(on.stream, blocks_for(rows * WARP), layernorm<T, V, 0>, f);
 }
 
-cudaError_t launch_layernorm(cudaStream_t stream,
-                             enum dtype real,
-                             void *out,
-                             void *sum,
-                             float *mean,
-                             float *rstd,
-                             const void *a,
-                             const void *b,
-                             const float *gamma,
-                             const float *beta,
-                             int64_t rows,
-                             int64_t width,
-                             float eps) {
-    if (rows == 0 || width == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, sum, a, b, gamma, beta), run_layernorm, stream, out,
-                   sum, mean, rstd, a, b, gamma, beta, rows, width, eps);
+cudaError_t launch_layernorm(const struct launch_on *on, const struct layernorm *op) {
+    const enum dtype real = op->a.dtype;
+    const bool vectors = wide(real, op->a.shape[1], op->out.data, op->sum.data, op->a.data,
+                              op->b.data, op->gamma.data, op->beta.data);
+    return BY_TYPE(real, vectors, run_layernorm, *on, *op);
 }
 
 /* ---- backward: g = dout gamma, xhat = (sum - mean) rstd;
@@ -246,55 +226,31 @@ parameter_partials(float *partials, struct backward_operands<T> b, struct walk w
     store_partials(partials, w, p, dbeta, 1, PARAMETER_PARTIALS);
 }
 
-size_t launch_layernorm_bwd_workspace_bytes(int64_t rows, int64_t width) {
-    return walk_partials_bytes(rows, width, PARAMETER_PARTIALS);
+size_t layernorm_bwd_workspace_bytes(const struct layernorm_bwd *op) {
+    return walk_partials_bytes(op->sum.shape[0], op->sum.shape[1], PARAMETER_PARTIALS);
 }
 
 template <typename T, int V>
-static cudaError_t run_layernorm_bwd(cudaStream_t stream,
-                                     void *dsum,
-                                     bool add,
-                                     float *dgamma,
-                                     float *dbeta,
-                                     bool add_parameters,
-                                     const void *dout,
-                                     const void *sum,
-                                     const float *mean,
-                                     const float *rstd,
-                                     const float *gamma,
-                                     int64_t rows,
-                                     int64_t width,
-                                     void *workspace) {
+static cudaError_t run_layernorm_bwd(const struct launch_on &on, const struct layernorm_bwd &op) {
+    const int64_t rows = op.sum.shape[0];
+    const int64_t width = op.sum.shape[1];
     const struct backward_operands<T> b = {
-        (T *)dsum, add, (const T *)dout, (const T *)sum, mean, rstd, gamma, rows, width
+        (T *)op.dsum.data, op.dsum_mode == WRITE_ADD, (const T *)op.dout.data,
+            (const T *)op.sum.data, (const float *)op.mean.data, (const float *)op.rstd.data,
+            (const float *)op.gamma.data, rows, width
     };
     const struct walk w = walk_of(rows, width, V);
-    float *partials = (float *)workspace;
+    float *partials = (float *)on.workspace;
     /* Parameters first: dsum may be what dout was. */
-    TRY_LAUNCH(launch(stream, walk_blocks(w), parameter_partials<T, V>, partials, b, w));
-    TRY_LAUNCH(launch_merge_two(stream, dgamma, dbeta, add_parameters, partials, width, w.chunks));
-    return launch(stream, blocks_for(rows * WARP), layernorm_bwd<T, V>, b);
+    TRY_LAUNCH(launch(on.stream, walk_blocks(w), parameter_partials<T, V>, partials, b, w));
+    TRY_LAUNCH(launch_merge_two(on.stream, (float *)op.dgamma.data, (float *)op.dbeta.data,
+                                op.param_mode == WRITE_ADD, partials, width, w.chunks));
+    return launch(on.stream, blocks_for(rows * WARP), layernorm_bwd<T, V>, b);
 }
 
-cudaError_t launch_layernorm_bwd(cudaStream_t stream,
-                                 enum dtype real,
-                                 void *dsum,
-                                 enum write_mode dsum_mode,
-                                 float *dgamma,
-                                 float *dbeta,
-                                 enum write_mode param_mode,
-                                 const void *dout,
-                                 const void *sum,
-                                 const float *mean,
-                                 const float *rstd,
-                                 const float *gamma,
-                                 int64_t rows,
-                                 int64_t width,
-                                 void *workspace) {
-    if (rows == 0 || width == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, dsum, dout, sum, gamma, workspace), run_layernorm_bwd,
-                   stream, dsum, dsum_mode == WRITE_ADD, dgamma, dbeta, param_mode == WRITE_ADD,
-                   dout, sum, mean, rstd, gamma, rows, width, workspace);
+cudaError_t launch_layernorm_bwd(const struct launch_on *on, const struct layernorm_bwd *op) {
+    const enum dtype real = op->sum.dtype;
+    const bool vectors = wide(real, op->sum.shape[1], op->dsum.data, op->dout.data, op->sum.data,
+                              op->gamma.data, on->workspace);
+    return BY_TYPE(real, vectors, run_layernorm_bwd, *on, *op);
 }

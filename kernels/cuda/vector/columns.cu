@@ -65,35 +65,23 @@ static __global__ void column_sums(float *partials, const T *in, struct walk w) 
     store_partials(partials, w, p, sum, 0, 1);
 }
 
-size_t launch_column_sums_workspace_bytes(int64_t rows, int64_t width) {
-    return walk_partials_bytes(rows, width, 1);
+size_t bias_bwd_workspace_bytes(const struct linear_bwd *op) {
+    return walk_partials_bytes(op->dout.shape[0], op->dout.shape[1], 1);
 }
 
 template <typename T, int V>
-static cudaError_t run_column_sums(cudaStream_t stream,
-                                   float *out,
-                                   bool add,
-                                   const void *in,
-                                   int64_t rows,
-                                   int64_t width,
-                                   void *workspace) {
-    const struct walk w = walk_of(rows, width, V);
-    float *partials = (float *)workspace;
-    TRY_LAUNCH(launch(stream, walk_blocks(w), column_sums<T, V>, partials, (const T *)in, w));
-    return launch_merge_one(stream, out, add, partials, width, w.chunks);
+static cudaError_t run_bias_bwd(const struct launch_on &on, const struct linear_bwd &op) {
+    const int64_t width = op.dout.shape[1];
+    const struct walk w = walk_of(op.dout.shape[0], width, V);
+    float *partials = (float *)on.workspace;
+    TRY_LAUNCH(
+        launch(on.stream, walk_blocks(w), column_sums<T, V>, partials, (const T *)op.dout.data, w));
+    return launch_merge_one(on.stream, (float *)op.dbias.data, op.param_mode == WRITE_ADD, partials,
+                            width, w.chunks);
 }
 
-cudaError_t launch_column_sums(cudaStream_t stream,
-                               enum dtype real,
-                               float *out,
-                               enum write_mode mode,
-                               const void *in,
-                               int64_t rows,
-                               int64_t width,
-                               void *workspace) {
-    if (rows == 0 || width == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, in, workspace), run_column_sums, stream, out,
-                   mode == WRITE_ADD, in, rows, width, workspace);
+cudaError_t launch_bias_bwd(const struct launch_on *on, const struct linear_bwd *op) {
+    const enum dtype real = op->dout.dtype;
+    return BY_TYPE(real, wide(real, op->dout.shape[1], op->dout.data, on->workspace), run_bias_bwd,
+                   *on, *op);
 }

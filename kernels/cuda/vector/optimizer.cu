@@ -14,8 +14,7 @@ struct adamw_scales {
 };
 
 /* What the step asks for: worked out by one thread of each block and read by the others. */
-static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s,
-                                                   const struct adamw_params &p) {
+static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s, const struct adamw &p) {
     if (threadIdx.x == 0) {
         const double update = (double)(p.values->step + 1);
         const double lr = (double)(float)p.values->lr;
@@ -76,7 +75,7 @@ static __global__ void adamw(float *value,
                              float *m,
                              float *v,
                              int64_t count,
-                             struct adamw_params p) {
+                             struct adamw p) {
     __shared__ struct adamw_scales shared;
     adamw_begin(shared, p);
     const struct adamw_scales s = shared;
@@ -95,23 +94,20 @@ static __global__ void adamw(float *value,
     }
 }
 
-cudaError_t launch_adamw(cudaStream_t stream,
-                         float *value,
-                         void *working,
-                         const float *grad,
-                         float *m,
-                         float *v,
-                         int64_t count,
-                         const struct adamw_params *p) {
+cudaError_t launch_adamw(const struct launch_on *on, const struct adamw *op) {
+    const int64_t count = tensor_count(&op->value);
     if (count == 0) {
         return cudaSuccess;
     }
-    bf16 *copy = (bf16 *)working;
-    if (wide(DTYPE_F32, 0, value, working, grad, m, v)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), adamw<4>, value, copy, grad, m, v,
-                      count, *p);
+    if (wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data,
+             op->v.data)) {
+        return launch(on->stream, blocks_for(ceil_div(count, 4)), adamw<4>, (float *)op->value.data,
+                      (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                      (float *)op->v.data, count, *op);
     }
-    return launch(stream, blocks_for(count), adamw<1>, value, copy, grad, m, v, count, *p);
+    return launch(on->stream, blocks_for(count), adamw<1>, (float *)op->value.data,
+                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                  (float *)op->v.data, count, *op);
 }
 
 template <int V>
@@ -122,7 +118,7 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
                                                   int64_t i,
                                                   float lr,
                                                   float scale,
-                                                  const struct sgdm_params &p) {
+                                                  const struct sgdm &p) {
     float x[V];
     float g[V];
     float momentum[V];
@@ -143,12 +139,8 @@ static __device__ __forceinline__ void sgdm_piece(float *value,
 }
 
 template <int V>
-static __global__ void sgdm(float *value,
-                            bf16 *working,
-                            const float *grad,
-                            float *m,
-                            int64_t count,
-                            struct sgdm_params p) {
+static __global__ void
+sgdm(float *value, bf16 *working, const float *grad, float *m, int64_t count, struct sgdm p) {
     if (p.values->sound == 0) {
         return;
     }
@@ -166,22 +158,19 @@ static __global__ void sgdm(float *value,
     }
 }
 
-cudaError_t launch_sgdm(cudaStream_t stream,
-                        float *value,
-                        void *working,
-                        const float *grad,
-                        float *m,
-                        int64_t count,
-                        const struct sgdm_params *p) {
+cudaError_t launch_sgdm(const struct launch_on *on, const struct sgdm *op) {
+    const int64_t count = tensor_count(&op->value);
     if (count == 0) {
         return cudaSuccess;
     }
-    bf16 *copy = (bf16 *)working;
-    if (wide(DTYPE_F32, 0, value, working, grad, m)) {
-        return launch(stream, blocks_for(ceil_div(count, 4)), sgdm<4>, value, copy, grad, m, count,
-                      *p);
+    if (wide(DTYPE_F32, 0, op->value.data, op->working.data, op->grad.data, op->m.data)) {
+        return launch(on->stream, blocks_for(ceil_div(count, 4)), sgdm<4>, (float *)op->value.data,
+                      (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                      count, *op);
     }
-    return launch(stream, blocks_for(count), sgdm<1>, value, copy, grad, m, count, *p);
+    return launch(on->stream, blocks_for(count), sgdm<1>, (float *)op->value.data,
+                  (bf16 *)op->working.data, (const float *)op->grad.data, (float *)op->m.data,
+                  count, *op);
 }
 
 /* ---- sum of squares ---- */
@@ -231,29 +220,25 @@ static __global__ void squares_merge(double *out, const double *partials, int32_
     }
 }
 
-size_t launch_sum_squares_workspace_bytes(int64_t count) {
-    return (size_t)squares_blocks(count) * sizeof(double);
+size_t sum_squares_workspace_bytes(const struct sum_squares *op) {
+    return (size_t)squares_blocks(tensor_count(&op->in)) * sizeof(double);
 }
 
 template <typename T, int V>
-static cudaError_t
-run_sum_squares(cudaStream_t stream, double *out, const void *in, int64_t count, void *workspace) {
+static cudaError_t run_sum_squares(const struct launch_on &on, const struct sum_squares &op) {
+    const int64_t count = tensor_count(&op.in);
     const int64_t blocks = squares_blocks(count);
-    double *partials = (double *)workspace;
+    double *partials = (double *)on.workspace;
     if (count > 0) {
-        TRY_LAUNCH(launch(stream, dim3((unsigned)blocks), squares_partials<T, V>, partials,
-                          (const T *)in, count));
+        TRY_LAUNCH(launch(on.stream, dim3((unsigned)blocks), squares_partials<T, V>, partials,
+                          (const T *)op.in.data, count));
     }
-    return launch(stream, dim3(1), squares_merge, out, partials, (int32_t)blocks);
+    return launch(on.stream, dim3(1), squares_merge, (double *)op.sum.data, partials,
+                  (int32_t)blocks);
 }
 
-cudaError_t launch_sum_squares(cudaStream_t stream,
-                               enum dtype real,
-                               double *out,
-                               const void *in,
-                               int64_t count,
-                               void *workspace) {
-    return BY_TYPE(real, is_aligned(in), run_sum_squares, stream, out, in, count, workspace);
+cudaError_t launch_sum_squares(const struct launch_on *on, const struct sum_squares *op) {
+    return BY_TYPE(op->in.dtype, is_aligned(op->in.data), run_sum_squares, *on, *op);
 }
 
 /* ---- from sums to the factor of the gradients ---- */
@@ -270,9 +255,6 @@ static __global__ void grad_scale(struct step_values *values, int32_t count, dou
     }
 }
 
-cudaError_t launch_grad_scale(cudaStream_t stream,
-                              struct step_values *values,
-                              int32_t count,
-                              double clip_norm) {
-    return launch(stream, dim3(1), grad_scale, values, count, clip_norm);
+cudaError_t launch_grad_scale(const struct launch_on *on, const struct grad_scale *op) {
+    return launch(on->stream, dim3(1), grad_scale, op->values, op->count, op->clip_norm);
 }

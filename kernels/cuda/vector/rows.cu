@@ -41,32 +41,16 @@ static __global__ void gather_rows(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_gather_rows(cudaStream_t stream,
-                                   void *out,
-                                   const void *in,
-                                   const int32_t *rows,
-                                   int64_t count,
-                                   int64_t width,
-                                   int64_t in_rows,
-                                   int32_t *fault) {
-    return launch(stream, blocks_for(count * WARP), gather_rows<T, V>, (T *)out, (const T *)in,
-                  rows, count, width, in_rows, fault);
+static cudaError_t run_gather_rows(const struct launch_on &on, const struct gather_rows &op) {
+    return launch(on.stream, blocks_for(op.out.shape[0] * WARP), gather_rows<T, V>,
+                  (T *)op.out.data, (const T *)op.in.data, (const int32_t *)op.rows.data,
+                  op.out.shape[0], op.in.shape[1], op.in.shape[0], on.fault);
 }
 
-cudaError_t launch_gather_rows(cudaStream_t stream,
-                               enum dtype real,
-                               void *out,
-                               const void *in,
-                               const int32_t *rows,
-                               int64_t count,
-                               int64_t width,
-                               int64_t in_rows,
-                               int32_t *fault) {
-    if (count == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, in), run_gather_rows, stream, out, in, rows, count,
-                   width, in_rows, fault);
+cudaError_t launch_gather_rows(const struct launch_on *on, const struct gather_rows *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_gather_rows,
+                   *on, *op);
 }
 
 template <typename T, int V>
@@ -94,34 +78,17 @@ static __global__ void scatter_rows(T *out,
 }
 
 template <typename T, int V>
-static cudaError_t run_scatter_rows(cudaStream_t stream,
-                                    void *out,
-                                    bool add,
-                                    const void *in,
-                                    const int32_t *rows,
-                                    int64_t count,
-                                    int64_t width,
-                                    int64_t out_rows,
-                                    int32_t *fault) {
-    return launch(stream, blocks_for(count * WARP), scatter_rows<T, V>, (T *)out, add,
-                  (const T *)in, rows, count, width, out_rows, fault);
+static cudaError_t run_scatter_rows(const struct launch_on &on, const struct scatter_rows &op) {
+    return launch(on.stream, blocks_for(op.in.shape[0] * WARP), scatter_rows<T, V>,
+                  (T *)op.out.data, op.mode == WRITE_ADD, (const T *)op.in.data,
+                  (const int32_t *)op.rows.data, op.in.shape[0], op.in.shape[1], op.out.shape[0],
+                  on.fault);
 }
 
-cudaError_t launch_scatter_rows(cudaStream_t stream,
-                                enum dtype real,
-                                void *out,
-                                enum write_mode mode,
-                                const void *in,
-                                const int32_t *rows,
-                                int64_t count,
-                                int64_t width,
-                                int64_t out_rows,
-                                int32_t *fault) {
-    if (count == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, in), run_scatter_rows, stream, out,
-                   mode == WRITE_ADD, in, rows, count, width, out_rows, fault);
+cudaError_t launch_scatter_rows(const struct launch_on *on, const struct scatter_rows *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_scatter_rows,
+                   *on, *op);
 }
 
 /* ---- L2 normalisation ---- */
@@ -160,28 +127,16 @@ l2_normalize(float *out, float *norm, const T *in, int64_t rows, int64_t width) 
 }
 
 template <typename T, int V>
-static cudaError_t run_l2_normalize(cudaStream_t stream,
-                                    float *out,
-                                    float *norm,
-                                    const void *in,
-                                    int64_t rows,
-                                    int64_t width) {
-    return launch(stream, blocks_for(rows * WARP), l2_normalize<T, V>, out, norm, (const T *)in,
-                  rows, width);
+static cudaError_t run_l2_normalize(const struct launch_on &on, const struct l2_normalize &op) {
+    return launch(on.stream, blocks_for(op.in.shape[0] * WARP), l2_normalize<T, V>,
+                  (float *)op.out.data, (float *)op.norm.data, (const T *)op.in.data,
+                  op.in.shape[0], op.in.shape[1]);
 }
 
-cudaError_t launch_l2_normalize(cudaStream_t stream,
-                                enum dtype real,
-                                float *out,
-                                float *norm,
-                                const void *in,
-                                int64_t rows,
-                                int64_t width) {
-    if (rows == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, in), run_l2_normalize, stream, out, norm, in, rows,
-                   width);
+cudaError_t launch_l2_normalize(const struct launch_on *on, const struct l2_normalize *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_l2_normalize,
+                   *on, *op);
 }
 
 template <typename T, int V>
@@ -221,30 +176,17 @@ static __global__ void l2_normalize_bwd(T *din,
 }
 
 template <typename T, int V>
-static cudaError_t run_l2_normalize_bwd(cudaStream_t stream,
-                                        void *din,
-                                        const float *dout,
-                                        const float *out,
-                                        const float *norm,
-                                        int64_t rows,
-                                        int64_t width) {
-    return launch(stream, blocks_for(rows * WARP), l2_normalize_bwd<T, V>, (T *)din, dout, out,
-                  norm, rows, width);
+static cudaError_t run_l2_normalize_bwd(const struct launch_on &on,
+                                        const struct l2_normalize_bwd &op) {
+    return launch(on.stream, blocks_for(op.din.shape[0] * WARP), l2_normalize_bwd<T, V>,
+                  (T *)op.din.data, (const float *)op.dout.data, (const float *)op.out.data,
+                  (const float *)op.norm.data, op.din.shape[0], op.din.shape[1]);
 }
 
-cudaError_t launch_l2_normalize_bwd(cudaStream_t stream,
-                                    enum dtype real,
-                                    void *din,
-                                    const float *dout,
-                                    const float *out,
-                                    const float *norm,
-                                    int64_t rows,
-                                    int64_t width) {
-    if (rows == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, din, dout, out), run_l2_normalize_bwd, stream, din, dout,
-                   out, norm, rows, width);
+cudaError_t launch_l2_normalize_bwd(const struct launch_on *on, const struct l2_normalize_bwd *op) {
+    const enum dtype real = op->din.dtype;
+    const bool vectors = wide(real, op->din.shape[1], op->din.data, op->dout.data, op->out.data);
+    return BY_TYPE(real, vectors, run_l2_normalize_bwd, *on, *op);
 }
 
 /* ---- means over captions: one warp per caption forward, one per row backward ---- */
@@ -275,26 +217,16 @@ segment_mean(T *out, const T *in, int64_t width, struct launch_segments segments
 }
 
 template <typename T, int V>
-static cudaError_t run_segment_mean(cudaStream_t stream,
-                                    void *out,
-                                    const void *in,
-                                    int64_t width,
-                                    const struct launch_segments &segments) {
-    return launch(stream, blocks_for(segments.count * WARP), segment_mean<T, V>, (T *)out,
-                  (const T *)in, width, segments);
+static cudaError_t run_segment_mean(const struct launch_on &on, const struct segment_mean &op) {
+    return launch(on.stream, blocks_for(op.out.shape[0] * WARP), segment_mean<T, V>,
+                  (T *)op.out.data, (const T *)op.in.data, op.in.shape[1],
+                  captions_of(on, op.segments, op.in.shape[0]));
 }
 
-cudaError_t launch_segment_mean(cudaStream_t stream,
-                                enum dtype real,
-                                void *out,
-                                const void *in,
-                                int64_t width,
-                                const struct launch_segments *segments) {
-    if (segments->count == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, out, in), run_segment_mean, stream, out, in, width,
-                   *segments);
+cudaError_t launch_segment_mean(const struct launch_on *on, const struct segment_mean *op) {
+    const enum dtype real = op->in.dtype;
+    return BY_TYPE(real, wide(real, op->in.shape[1], op->out.data, op->in.data), run_segment_mean,
+                   *on, *op);
 }
 
 template <typename T, int V>
@@ -321,26 +253,15 @@ segment_mean_bwd(T *din, bool add, const T *dout, int64_t width, struct launch_s
 }
 
 template <typename T, int V>
-static cudaError_t run_segment_mean_bwd(cudaStream_t stream,
-                                        void *din,
-                                        bool add,
-                                        const void *dout,
-                                        int64_t width,
-                                        const struct launch_segments &segments) {
-    return launch(stream, blocks_for(segments.rows * WARP), segment_mean_bwd<T, V>, (T *)din, add,
-                  (const T *)dout, width, segments);
+static cudaError_t run_segment_mean_bwd(const struct launch_on &on,
+                                        const struct segment_mean_bwd &op) {
+    return launch(on.stream, blocks_for(op.din.shape[0] * WARP), segment_mean_bwd<T, V>,
+                  (T *)op.din.data, op.mode == WRITE_ADD, (const T *)op.dout.data, op.din.shape[1],
+                  captions_of(on, op.segments, op.din.shape[0]));
 }
 
-cudaError_t launch_segment_mean_bwd(cudaStream_t stream,
-                                    enum dtype real,
-                                    void *din,
-                                    enum write_mode mode,
-                                    const void *dout,
-                                    int64_t width,
-                                    const struct launch_segments *segments) {
-    if (segments->rows == 0) {
-        return cudaSuccess;
-    }
-    return BY_TYPE(real, wide(real, width, din, dout), run_segment_mean_bwd, stream, din,
-                   mode == WRITE_ADD, dout, width, *segments);
+cudaError_t launch_segment_mean_bwd(const struct launch_on *on, const struct segment_mean_bwd *op) {
+    const enum dtype real = op->din.dtype;
+    return BY_TYPE(real, wide(real, op->din.shape[1], op->din.data, op->dout.data),
+                   run_segment_mean_bwd, *on, *op);
 }

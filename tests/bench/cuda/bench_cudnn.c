@@ -24,7 +24,7 @@
 #include "tests/bench/cuda/dnn_graph_internal.h"
 #include "tests/support/h200.h"
 
-enum { SKIP = 77, USAGE = 64, MAX_BATCH = 1024, OWN_TENSORS = 8 };
+enum { SKIP = 77, USAGE = 64, MAX_BATCH = 1024 };
 static const size_t ARENA_BYTES_PER_PICTURE = (size_t)12 << 20;
 static const size_t WORKSPACE_BYTES = (size_t)1 << 30;
 
@@ -248,47 +248,64 @@ static void make_norm(struct dnn_graph *g, const struct plane *p, bool backward)
 
 /* Our own kernels on the same plane; operands 0..4 as large as it, 5..7 small. */
 struct own {
-    const struct plane *plane;
-    char *at[OWN_TENSORS];
-    float *workspace;
+    struct launch_on on;
+    struct conv_bn forward;
+    struct conv_bn_bwd backward;
 };
 
 static bool own_forward(void *cookie) {
     const struct own *o = cookie;
-    const int64_t rows = opt.batch * o->plane->px * o->plane->px;
-    float *mean = (float *)(void *)o->at[5];
-    float *rstd = (float *)(void *)o->at[6];
-    float *gamma = (float *)(void *)o->at[7];
-    return launch_batch_norm_statistics(chip.stream, DTYPE_BF16, mean, rstd, NULL, NULL, o->at[0],
-                                        rows, o->plane->c, 1e-5f, 0.1f,
-                                        o->workspace) == cudaSuccess &&
-           launch_batch_norm_apply(chip.stream, DTYPE_BF16, o->at[1], o->at[0], mean, rstd, gamma,
-                                   gamma, o->plane->residual ? o->at[2] : NULL, ACTIVATION_RELU,
-                                   rows, o->plane->c) == cudaSuccess;
+    return launch_batch_norm_statistics(&o->on, &o->forward) == cudaSuccess &&
+           launch_batch_norm_apply(&o->on, &o->forward) == cudaSuccess;
 }
 
 static bool own_backward(void *cookie) {
     const struct own *o = cookie;
-    const int64_t rows = opt.batch * o->plane->px * o->plane->px;
-    const float *mean = (const float *)(const void *)o->at[5];
-    const float *rstd = (const float *)(const void *)o->at[6];
-    float *gamma = (float *)(void *)o->at[7];
-    return launch_batch_norm_bwd(
-               chip.stream, DTYPE_BF16, o->at[3], o->plane->residual ? o->at[4] : NULL, WRITE_SET,
-               gamma, gamma + o->plane->c, WRITE_SET, o->at[2], o->at[1], o->at[0], mean, rstd,
-               gamma, ACTIVATION_RELU, rows, o->plane->c, o->workspace) == cudaSuccess;
+    return launch_batch_norm_bwd(&o->on, &o->backward) == cudaSuccess;
+}
+
+static struct own make_own(const struct plane *p) {
+    struct tensor plane[5];
+    struct tensor vector[4];
+    char *at = chip.arena;
+    for (int i = 0; i < 5; i++) {
+        plane[i] = tensor_4d(at, DTYPE_BF16, opt.batch, p->px, p->px, p->c);
+        at += (tensor_size_bytes(&plane[i]) + 255) / 256 * 256;
+    }
+    for (int i = 0; i < 4; i++) {
+        vector[i] = tensor_1d(at, DTYPE_F32, p->c);
+        at += 65536;
+    }
+    const struct conv_params relu = {.stride = 1, .act = ACTIVATION_RELU};
+    struct own o = {.on = {.stream = chip.stream, .workspace = at},
+                    .forward = {.out = plane[1],
+                                .pre = plane[0],
+                                .mean = vector[0],
+                                .rstd = vector[1],
+                                .gamma = vector[2],
+                                .beta = vector[3],
+                                .conv = relu,
+                                .training = true,
+                                .eps = 1e-5f},
+                    .backward = {.dpre = plane[3],
+                                 .dgamma = vector[2],
+                                 .dbeta = vector[3],
+                                 .dout = plane[2],
+                                 .out = plane[1],
+                                 .pre = plane[0],
+                                 .mean = vector[0],
+                                 .rstd = vector[1],
+                                 .gamma = vector[2],
+                                 .conv = relu}};
+    if (p->residual) {
+        o.forward.residual = plane[2];
+        o.backward.dresidual = plane[4];
+    }
+    return o;
 }
 
 static void own_norm(const struct plane *p, bool backward, double gb) {
-    struct own o = {.plane = p};
-    const size_t large =
-        ((size_t)(opt.batch * p->px * p->px * p->c) * sizeof(uint16_t) + 255) / 256 * 256;
-    char *at = chip.arena;
-    for (int i = 0; i < OWN_TENSORS; i++) {
-        o.at[i] = at;
-        at += i < 5 ? large : 65536;
-    }
-    o.workspace = (float *)(void *)at;
+    struct own o = make_own(p);
     const double ms = dnn_time_ms(&chip, backward ? own_backward : own_forward, &o);
     printf("{\"what\":\"own %s\",\"type\":\"bf16\",\"shape\":\"%lld, %lld px\",\"count\":%d,"
            "\"gb\":%.4f,\"best_ms\":%.5f,\"gb_per_s\":%.1f}\n",
@@ -325,29 +342,27 @@ static int norm(void) {
 /* ---- attention ---- */
 
 enum { HEADS = 12, HEAD_WIDTH = 64 };
-struct attention {
-    int64_t tokens;
-    struct launch_segments segments;
-    char *qkv, *out, *probs, *dout, *dqkv, *workspace;
+struct own_attention {
+    struct launch_on on;
+    struct attention forward;
+    struct attention_bwd backward;
 };
 
 static bool attend(void *cookie) {
-    const struct attention *a = cookie;
-    return launch_attention(chip.stream, DTYPE_BF16, a->out, a->probs, a->qkv, a->tokens, HEADS,
-                            HEAD_WIDTH, &a->segments, NULL) == cudaSuccess;
+    const struct own_attention *a = cookie;
+    return launch_attention(&a->on, &a->forward) == cudaSuccess;
 }
 
 static bool attend_backward(void *cookie) {
-    const struct attention *a = cookie;
-    return launch_attention_bwd(chip.stream, DTYPE_BF16, a->dqkv, a->dout, a->probs, a->qkv,
-                                a->tokens, HEADS, HEAD_WIDTH, &a->segments, NULL,
-                                a->workspace) == cudaSuccess;
+    const struct own_attention *a = cookie;
+    return launch_attention_bwd(&a->on, &a->backward) == cudaSuccess;
 }
 
-static bool make_attention(struct attention *a, int64_t tokens) {
+static bool make_attention(struct own_attention *a, int64_t tokens) {
     int32_t starts[2 * MAX_BATCH + 1] = {0}; /* starts, lengths, fault */
     const int64_t rows = opt.batch * tokens;
-    const size_t row = (size_t)rows * HEADS * HEAD_WIDTH * sizeof(uint16_t);
+    const int64_t width = HEADS * HEAD_WIDTH;
+    const size_t row = (size_t)(rows * width) * sizeof(uint16_t);
     for (int64_t i = 0; i < opt.batch; i++) {
         starts[i] = (int32_t)(i * tokens);
         starts[opt.batch + i] = (int32_t)tokens;
@@ -355,18 +370,26 @@ static bool make_attention(struct attention *a, int64_t tokens) {
     char *at = chip.arena;
     int32_t *list = (int32_t *)(void *)at;
     at += 65536;
-    *a = (struct attention){.tokens = tokens,
-                            .segments = {.starts = list,
-                                         .lengths = list + opt.batch,
-                                         .count = opt.batch,
-                                         .rows = rows,
-                                         .fault = list + 2 * opt.batch},
-                            .qkv = at,
-                            .out = at + 3 * row,
-                            .dout = at + 4 * row,
-                            .dqkv = at + 5 * row,
-                            .probs = at + 8 * row};
-    a->workspace = a->probs + (size_t)(opt.batch * HEADS * tokens * tokens) * sizeof(uint16_t);
+    const struct tensor qkv = tensor_2d(at, DTYPE_BF16, rows, 3 * width);
+    const struct tensor probs =
+        tensor_4d(at + 8 * row, DTYPE_BF16, opt.batch, HEADS, tokens, tokens);
+    const struct segments captions = {tensor_1d(list, DTYPE_I32, opt.batch),
+                                      tensor_1d(list + opt.batch, DTYPE_I32, opt.batch)};
+    *a = (struct own_attention){
+        .on = {.stream = chip.stream,
+               .fault = list + 2 * opt.batch,
+               .workspace = (char *)probs.data + tensor_size_bytes(&probs)},
+        .forward = {.out = tensor_2d(at + 3 * row, DTYPE_BF16, rows, width),
+                    .probs = probs,
+                    .qkv = qkv,
+                    .segments = captions,
+                    .heads = HEADS},
+        .backward = {.dqkv = tensor_2d(at + 5 * row, DTYPE_BF16, rows, 3 * width),
+                     .dout = tensor_2d(at + 4 * row, DTYPE_BF16, rows, width),
+                     .probs = probs,
+                     .qkv = qkv,
+                     .segments = captions,
+                     .heads = HEADS}};
     return cudaMemcpy(list, starts, sizeof starts, cudaMemcpyHostToDevice) == cudaSuccess;
 }
 
@@ -377,7 +400,7 @@ static int attention(void) {
         return SKIP;
     }
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        struct attention a;
+        struct own_attention a;
         if (!make_attention(&a, lengths[i])) {
             return 1;
         }

@@ -99,18 +99,23 @@ static enum status multiply(const struct emulated_product *e) {
     const struct ops *ref = ops_cpu_ref();
     const struct product *p = &e->p;
     struct device *dev = &e->dev->base;
-    const struct tensor to = tensor_2d(e->out, p->out, p->m, p->n);
-    const struct tensor left = tensor_2d(
-        (void *)(uintptr_t)e->a, p->in, p->transpose_a ? p->k : p->m, p->transpose_a ? p->m : p->k);
-    const struct tensor right = tensor_2d(
-        (void *)(uintptr_t)e->b, p->in, p->transpose_b ? p->n : p->k, p->transpose_b ? p->k : p->n);
-    TRY(ref->matmul(dev, &to, p->add ? WRITE_ADD : WRITE_SET, &left, p->transpose_a, &right,
-                    p->transpose_b, e->alpha, err));
+    const struct matmul product = {
+        .out = tensor_2d(e->out, p->out, p->m, p->n),
+        .a = tensor_2d((void *)(uintptr_t)e->a, p->in, p->transpose_a ? p->k : p->m,
+                       p->transpose_a ? p->m : p->k),
+        .b = tensor_2d((void *)(uintptr_t)e->b, p->in, p->transpose_b ? p->n : p->k,
+                       p->transpose_b ? p->k : p->n),
+        .mode = p->add ? WRITE_ADD : WRITE_SET,
+        .transpose_a = p->transpose_a,
+        .transpose_b = p->transpose_b,
+        .alpha = e->alpha};
+    TRY(ref->matmul(dev, &product, err));
     for (int64_t row = 0; p->bias && row < p->m; row++) {
         char *begin = (char *)e->out + (size_t)(row * p->n) * dtype_size_bytes(p->out);
-        const struct tensor line = tensor_1d(begin, p->out, p->n);
-        const struct tensor addend = tensor_1d((void *)(uintptr_t)e->bias, p->out, p->n);
-        TRY(ref->add(dev, &line, &addend, 1.0f, err));
+        const struct add line = {.out = tensor_1d(begin, p->out, p->n),
+                                 .in = tensor_1d((void *)(uintptr_t)e->bias, p->out, p->n),
+                                 .alpha = 1.0f};
+        TRY(ref->add(dev, &line, err));
     }
     return STATUS_OK;
 }

@@ -31,22 +31,23 @@ static void normalise(struct result *r, const char *name, bool running) {
     for (int c = 0; c < C; c++) {
         weight[c * C + c] = ones[c] = 1.0f;
     }
-    const struct tensor none = {.ndim = 0};
-    const struct tensor x = tensor_4d(in, DTYPE_F32, N, SIDE, SIDE, C);
-    const struct tensor w = tensor_4d(weight, DTYPE_F32, C, 1, 1, C);
-    const struct tensor out = tensor_4d(r->out, DTYPE_F32, N, SIDE, SIDE, C);
-    const struct tensor pre = tensor_4d(r->pre, DTYPE_F32, N, SIDE, SIDE, C);
-    const struct tensor mean = tensor_1d(r->mean, DTYPE_F32, C);
-    const struct tensor rstd = tensor_1d(r->rstd, DTYPE_F32, C);
-    const struct tensor rm = running ? tensor_1d(r->running_mean, DTYPE_F32, C) : none;
-    const struct tensor rv = running ? tensor_1d(r->running_var, DTYPE_F32, C) : none;
-    const struct tensor gamma = tensor_1d(ones, DTYPE_F32, C);
-    const struct tensor beta = tensor_1d(zeros, DTYPE_F32, C);
-    const struct conv_bn_params p = {
-        .stride = 1, .act = ACTIVATION_NONE, .training = true, .eps = 1e-5f, .momentum = 0.1f};
-    assert_ok(dev->ops->conv_bn(dev, &out, &pre, &mean, &rstd, &rm, &rv, &x, &w, &gamma, &beta,
-                                &none, &p, &err),
-              err);
+    struct conv_bn op = {.out = tensor_4d(r->out, DTYPE_F32, N, SIDE, SIDE, C),
+                         .pre = tensor_4d(r->pre, DTYPE_F32, N, SIDE, SIDE, C),
+                         .mean = tensor_1d(r->mean, DTYPE_F32, C),
+                         .rstd = tensor_1d(r->rstd, DTYPE_F32, C),
+                         .in = tensor_4d(in, DTYPE_F32, N, SIDE, SIDE, C),
+                         .weight = tensor_4d(weight, DTYPE_F32, C, 1, 1, C),
+                         .gamma = tensor_1d(ones, DTYPE_F32, C),
+                         .beta = tensor_1d(zeros, DTYPE_F32, C),
+                         .conv = {.stride = 1},
+                         .training = true,
+                         .eps = 1e-5f,
+                         .momentum = 0.1f};
+    if (running) {
+        op.running_mean = tensor_1d(r->running_mean, DTYPE_F32, C);
+        op.running_var = tensor_1d(r->running_var, DTYPE_F32, C);
+    }
+    assert_ok(dev->ops->conv_bn(dev, &op, &err), err);
     device_close(dev);
 }
 

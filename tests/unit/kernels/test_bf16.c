@@ -61,15 +61,16 @@ TEST(devices_cast_as_the_header_does) {
         const struct tensor wide = tensor_1d(values, DTYPE_F32, COUNT);
         const struct tensor narrow = tensor_1d(halves, DTYPE_BF16, COUNT);
         const struct tensor again = tensor_1d(back, DTYPE_F32, COUNT);
-        assert_ok(dev->ops->cast(dev, &narrow, &wide, &err), err);
-        assert_ok(dev->ops->cast(dev, &again, &narrow, &err), err);
+        assert_ok(dev->ops->cast(dev, &(struct cast){.out = narrow, .in = wide}, &err), err);
+        assert_ok(dev->ops->cast(dev, &(struct cast){.out = again, .in = narrow}, &err), err);
         for (int i = 0; i < COUNT; i++) {
             assert_int_equal(halves[i], bf16_from_f32(values[i]));
             assert_true(back[i] == bf16_to_f32(halves[i]));
         }
-        assert_status(dev->ops->cast(dev, &wide, &wide, &err), STATUS_INVALID, err);
-        const struct tensor integers = tensor_1d(values, DTYPE_I32, COUNT);
-        assert_status(dev->ops->cast(dev, &narrow, &integers, &err), STATUS_UNSUPPORTED, err);
+        const struct cast to_itself = {.out = wide, .in = wide};
+        assert_status(dev->ops->cast(dev, &to_itself, &err), STATUS_INVALID, err);
+        const struct cast integers = {.out = narrow, .in = tensor_1d(values, DTYPE_I32, COUNT)};
+        assert_status(dev->ops->cast(dev, &integers, &err), STATUS_INVALID, err);
         device_close(dev);
     }
 }
@@ -92,20 +93,37 @@ TEST(working_copies_are_the_new_values_rounded) {
         }
         const struct tensor working = tensor_1d(copy, DTYPE_BF16, N);
         struct step_values values = {.lr = 1e-2, .grad_scale = 1.0, .sound = 1};
-        const struct adamw_params adamw = {0.9f, 0.999f, 1e-8f, 0.1f, &values};
-        assert_ok(dev->ops->adamw(dev, &t[0], &working, &t[1], &t[2], &t[3], &adamw, &err), err);
+        const struct adamw adamw = {.value = t[0],
+                                    .working = working,
+                                    .grad = t[1],
+                                    .m = t[2],
+                                    .v = t[3],
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .eps = 1e-8f,
+                                    .weight_decay = 0.1f,
+                                    .values = &values};
+        assert_ok(dev->ops->adamw(dev, &adamw, &err), err);
         for (int i = 0; i < N; i++) {
             assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
         }
         values.lr = 0.1;
-        const struct sgdm_params sgdm = {0.9f, 0.01f, true, &values};
-        assert_ok(dev->ops->sgdm(dev, &t[0], &working, &t[1], &t[2], &sgdm, &err), err);
+        struct sgdm sgdm = {.value = t[0],
+                            .working = working,
+                            .grad = t[1],
+                            .m = t[2],
+                            .momentum = 0.9f,
+                            .weight_decay = 0.01f,
+                            .nesterov = true,
+                            .values = &values};
+        assert_ok(dev->ops->sgdm(dev, &sgdm, &err), err);
         for (int i = 0; i < N; i++) {
             assert_int_equal(copy[i], bf16_from_f32(data[0][i]));
         }
         /* the master copy is never bf16; a device without bf16 refuses for that reason first */
         const bool computes = dev->ops->supports(dev, DTYPE_BF16, NULL) == STATUS_OK;
-        assert_status(dev->ops->sgdm(dev, &working, &working, &working, &working, &sgdm, &err),
+        sgdm.value = sgdm.grad = sgdm.m = working;
+        assert_status(dev->ops->sgdm(dev, &sgdm, &err),
                       computes ? STATUS_INVALID : STATUS_UNSUPPORTED, err);
         device_close(dev);
     }
@@ -125,9 +143,9 @@ TEST(devices_say_which_types_they_compute_in) {
     const enum status s = cpu->ops->supports(cpu, DTYPE_BF16, &err);
     if (s != STATUS_OK) { /* then every op says so too */
         static uint16_t x[4];
-        const struct tensor t = tensor_1d(x, DTYPE_BF16, 4);
+        const struct fill op = {.out = tensor_1d(x, DTYPE_BF16, 4), .value = 1.0};
         assert_non_null(strstr(err.text, "avx512_bf16"));
-        assert_status(cpu->ops->fill(cpu, &t, 1.0, &err), STATUS_UNSUPPORTED, err);
+        assert_status(cpu->ops->fill(cpu, &op, &err), STATUS_UNSUPPORTED, err);
     }
     device_close(ref);
     device_close(cpu);

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/bf16.h"
 #include "kernels/ops.h"
@@ -13,11 +14,6 @@
 struct size {
     int64_t n, side, in, out, kernel, stride, pad;
     bool data; /* the gradient of the input too */
-};
-
-/* What conv_bn_bwd reads and writes; each device gets the same numbers. */
-struct call {
-    struct tensor din, dweight, dgamma, dbeta, dpre, dout, out, pre, mean, rstd, in, weight, gamma;
 };
 
 static void *numbers(enum dtype dtype, int64_t count, uint32_t seed) {
@@ -44,10 +40,15 @@ static struct tensor vector(int64_t count, uint32_t seed) {
     return tensor_1d(numbers(DTYPE_F32, count, seed), DTYPE_F32, count);
 }
 
-static void open_call(struct call *c, const struct size *s) {
+/* Each device gets the same numbers. */
+static void open_call(struct conv_bn_bwd *c, const struct size *s) {
     const int64_t side = (s->side + 2 * s->pad - s->kernel) / s->stride + 1;
     const int64_t weights = s->out * s->kernel * s->kernel * s->in;
-    c->din = s->data ? plane(s->n, s->side, s->in, 1) : (struct tensor){.ndim = 0};
+    memset(c, 0, sizeof *c);
+    c->conv = (struct conv_params){(int32_t)s->stride, (int32_t)s->pad, ACTIVATION_RELU};
+    if (s->data) {
+        c->din = plane(s->n, s->side, s->in, 1);
+    }
     c->dweight =
         tensor_4d(numbers(DTYPE_F32, weights, 2), DTYPE_F32, s->out, s->kernel, s->kernel, s->in);
     c->weight =
@@ -64,7 +65,7 @@ static void open_call(struct call *c, const struct size *s) {
     c->in = plane(s->n, s->side, s->in, 13);
 }
 
-static void close_call(struct call *c) {
+static void close_call(struct conv_bn_bwd *c) {
     const struct tensor *all[] = {&c->din,  &c->dweight, &c->dgamma, &c->dbeta, &c->dpre,
                                   &c->dout, &c->out,     &c->pre,    &c->mean,  &c->rstd,
                                   &c->in,   &c->weight,  &c->gamma};
@@ -73,19 +74,10 @@ static void close_call(struct call *c) {
     }
 }
 
-static void run(struct device *dev, struct call *c, const struct size *s, enum write_mode mode) {
-    const struct tensor none = {.ndim = 0};
-    const struct conv_bn_params p = {.stride = (int32_t)s->stride,
-                                     .pad = (int32_t)s->pad,
-                                     .act = ACTIVATION_RELU,
-                                     .training = true,
-                                     .eps = 1e-5f,
-                                     .momentum = 0.1f};
+static void run(struct device *dev, struct conv_bn_bwd *c, enum write_mode mode) {
     struct error err = {0};
-    assert_ok(dev->ops->conv_bn_bwd(dev, &c->din, mode, &none, WRITE_SET, &c->dweight, &c->dgamma,
-                                    &c->dbeta, mode, &c->dpre, &c->dout, &c->out, &c->pre, &c->mean,
-                                    &c->rstd, &c->in, &c->weight, &c->gamma, &p, &err),
-              err);
+    c->din_mode = c->param_mode = mode;
+    assert_ok(dev->ops->conv_bn_bwd(dev, c, &err), err);
 }
 
 static double value_at(const struct tensor *t, int64_t i) {
@@ -126,13 +118,13 @@ TEST(gradients_in_bf16_agree_with_the_reference_at_every_way) {
         test_skip("this processor has no bf16 instructions");
     }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct call want;
-        struct call got;
+        struct conv_bn_bwd want;
+        struct conv_bn_bwd got;
         open_call(&want, &sizes[i]);
         open_call(&got, &sizes[i]);
-        run(devices[0], &want, &sizes[i], WRITE_SET);
+        run(devices[0], &want, WRITE_SET);
         for (int times = 1; times <= 2; times++) {
-            run(devices[1], &got, &sizes[i], times == 1 ? WRITE_SET : WRITE_ADD);
+            run(devices[1], &got, times == 1 ? WRITE_SET : WRITE_ADD);
             check_near(&got.dweight, &want.dweight, times);
             if (sizes[i].data) {
                 check_near(&got.din, &want.din, times);

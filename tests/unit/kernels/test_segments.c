@@ -84,28 +84,42 @@ static void compute(struct run *r, struct device *dev, enum dtype type) {
     const struct ops *ops = dev->ops;
     int32_t length[N];
     memcpy(length, lengths, sizeof length);
-    const struct tensor starts_t = tensor_1d(r->starts, DTYPE_I32, N);
-    const struct tensor lengths_t = tensor_1d(length, DTYPE_I32, N);
-    const struct tensor tokens = tensor_1d(r->tokens, DTYPE_I32, r->rows);
-    const struct segments seg = {&starts_t, &lengths_t};
-    const struct tensor table = tensor_2d(r->data[TABLE], type, VOCAB, WIDTH);
-    const struct tensor positions = tensor_2d(r->data[POSITIONS], type, T, WIDTH);
+    const struct segments seg = {tensor_1d(r->starts, DTYPE_I32, N),
+                                 tensor_1d(length, DTYPE_I32, N)};
     const struct tensor embedded = tensor_2d(r->data[EMBEDDED], type, r->rows, WIDTH);
     const struct tensor qkv = tensor_2d(r->data[QKV], type, r->rows, 3 * WIDTH);
-    const struct tensor dqkv = tensor_2d(r->data[DQKV], type, r->rows, 3 * WIDTH);
     const struct tensor out = tensor_2d(r->data[OUT], type, r->rows, WIDTH);
-    const struct tensor dout = tensor_2d(r->data[DOUT], type, r->rows, WIDTH);
     const struct tensor probs = tensor_4d(r->data[PROBS], type, N, HEADS, T, T);
-    const struct tensor mean = tensor_2d(r->data[MEAN], type, N, WIDTH);
     const struct step_values values = {.step = 9};
     const struct dropout_params drop = {
         .p = 0.2f, .seed = 3, .layer = 1, .values = &values, .sample_ids = sample_ids};
-    const struct attention_params attention = {.heads = HEADS, .dropout = &drop};
-    assert_ok(ops->embedding(dev, &embedded, &tokens, &seg, &table, &positions, &err), err);
-    assert_ok(ops->dropout(dev, &embedded, &embedded, &seg, &drop, &err), err);
-    assert_ok(ops->attention(dev, &out, &probs, &qkv, &seg, &attention, &err), err);
-    assert_ok(ops->attention_bwd(dev, &dqkv, &dout, &probs, &qkv, &seg, &attention, &err), err);
-    assert_ok(ops->segment_mean(dev, &mean, &out, &seg, &err), err);
+    const struct embedding embedding = {
+        .out = embedded,
+        .tokens = tensor_1d(r->tokens, DTYPE_I32, r->rows),
+        .segments = seg,
+        .table = tensor_2d(r->data[TABLE], type, VOCAB, WIDTH),
+        .positions = tensor_2d(r->data[POSITIONS], type, T, WIDTH),
+    };
+    const struct dropout dropout = {
+        .out = embedded, .in = embedded, .segments = seg, .dropout = drop};
+    const struct attention attention = {
+        .out = out, .probs = probs, .qkv = qkv, .segments = seg, .heads = HEADS, .dropout = drop};
+    const struct attention_bwd attention_bwd = {
+        .dqkv = tensor_2d(r->data[DQKV], type, r->rows, 3 * WIDTH),
+        .dout = tensor_2d(r->data[DOUT], type, r->rows, WIDTH),
+        .probs = probs,
+        .qkv = qkv,
+        .segments = seg,
+        .heads = HEADS,
+        .dropout = drop,
+    };
+    const struct segment_mean mean = {
+        .out = tensor_2d(r->data[MEAN], type, N, WIDTH), .in = out, .segments = seg};
+    assert_ok(ops->embedding(dev, &embedding, &err), err);
+    assert_ok(ops->dropout(dev, &dropout, &err), err);
+    assert_ok(ops->attention(dev, &attention, &err), err);
+    assert_ok(ops->attention_bwd(dev, &attention_bwd, &err), err);
+    assert_ok(ops->segment_mean(dev, &mean, &err), err);
 }
 
 /* Rows of captions agree; other rows are zeros. */
@@ -179,17 +193,17 @@ TEST(without_segments_each_row_is_the_first_of_its_sample) {
             starts[n] = n;
             ones[n] = 1;
         }
-        const struct tensor starts_t = tensor_1d(starts, DTYPE_I32, N);
-        const struct tensor ones_t = tensor_1d(ones, DTYPE_I32, N);
-        const struct segments seg = {&starts_t, &ones_t};
-        const struct tensor x = tensor_2d(in, DTYPE_F32, N, WIDTH);
-        const struct tensor a = tensor_2d(alone, DTYPE_F32, N, WIDTH);
-        const struct tensor b = tensor_2d(first, DTYPE_F32, N, WIDTH);
         const struct step_values values = {.step = 2};
-        const struct dropout_params p = {
-            .p = 0.5f, .seed = 1, .layer = 3, .values = &values, .sample_ids = sample_ids};
-        assert_ok(dev->ops->dropout(dev, &a, &x, NULL, &p, &err), err);
-        assert_ok(dev->ops->dropout(dev, &b, &x, &seg, &p, &err), err);
+        struct dropout op = {
+            .out = tensor_2d(alone, DTYPE_F32, N, WIDTH),
+            .in = tensor_2d(in, DTYPE_F32, N, WIDTH),
+            .dropout = {
+                .p = 0.5f, .seed = 1, .layer = 3, .values = &values, .sample_ids = sample_ids}};
+        assert_ok(dev->ops->dropout(dev, &op, &err), err);
+        op.out.data = first;
+        op.segments =
+            (struct segments){tensor_1d(starts, DTYPE_I32, N), tensor_1d(ones, DTYPE_I32, N)};
+        assert_ok(dev->ops->dropout(dev, &op, &err), err);
         assert_memory_equal(alone, first, sizeof alone);
         assert_memory_not_equal(alone, in, sizeof alone);
         device_close(dev);

@@ -26,16 +26,37 @@ static void fill(struct update *u) {
 
 static void run(struct device *dev, struct update *u, bool sgd, const struct step_values *values) {
     struct error err = {0};
-    const struct tensor value = tensor_1d(u->value, DTYPE_F32, N);
-    const struct tensor working = tensor_1d(u->working, DTYPE_BF16, N);
-    const struct tensor grad = tensor_1d(u->grad, DTYPE_F32, N);
-    const struct tensor m = tensor_1d(u->m, DTYPE_F32, N);
-    const struct tensor v = tensor_1d(u->v, DTYPE_F32, N);
-    const struct adamw_params adamw = {0.9f, 0.999f, 1e-8f, 0.1f, values};
-    const struct sgdm_params sgdm = {0.9f, 0.01f, false, values};
-    assert_ok(sgd ? dev->ops->sgdm(dev, &value, &working, &grad, &m, &sgdm, &err)
-                  : dev->ops->adamw(dev, &value, &working, &grad, &m, &v, &adamw, &err),
-              err);
+    const struct adamw adamw = {.value = tensor_1d(u->value, DTYPE_F32, N),
+                                .working = tensor_1d(u->working, DTYPE_BF16, N),
+                                .grad = tensor_1d(u->grad, DTYPE_F32, N),
+                                .m = tensor_1d(u->m, DTYPE_F32, N),
+                                .v = tensor_1d(u->v, DTYPE_F32, N),
+                                .beta1 = 0.9f,
+                                .beta2 = 0.999f,
+                                .eps = 1e-8f,
+                                .weight_decay = 0.1f,
+                                .values = values};
+    const struct sgdm sgdm = {.value = adamw.value,
+                              .working = adamw.working,
+                              .grad = adamw.grad,
+                              .m = adamw.m,
+                              .momentum = 0.9f,
+                              .weight_decay = 0.01f,
+                              .values = values};
+    assert_ok(sgd ? dev->ops->sgdm(dev, &sgdm, &err) : dev->ops->adamw(dev, &adamw, &err), err);
+}
+
+static void sum_squares(struct device *dev, double *sum, float *grad, int64_t count) {
+    struct error err = {0};
+    const struct sum_squares op = {tensor_1d(sum, DTYPE_F64, 1), tensor_1d(grad, DTYPE_F32, count)};
+    assert_ok(dev->ops->sum_squares(dev, &op, &err), err);
+}
+
+static void
+grad_scale(struct device *dev, struct step_values *values, int32_t count, double clip_norm) {
+    struct error err = {0};
+    const struct grad_scale op = {.values = values, .count = count, .clip_norm = clip_norm};
+    assert_ok(dev->ops->grad_scale(dev, &op, &err), err);
 }
 
 TEST(an_unsound_step_changes_nothing) {
@@ -90,15 +111,14 @@ TEST(gradients_are_clipped_to_the_norm) {
         struct step_values v = {.step = 7, .lr = 0.5, .sound = 1};
         assert_ok(device_open(&dev, names[d], 2, &err), err);
         for (int k = 0; k < 2; k++) {
-            const struct tensor grad = tensor_1d(grads[k], DTYPE_F32, 2);
-            assert_ok(dev->ops->sum_squares(dev, &v.squares[k], &grad, &err), err);
+            sum_squares(dev, &v.squares[k], grads[k], 2);
         }
-        assert_ok(dev->ops->grad_scale(dev, &v, 2, 1.0, &err), err);
+        grad_scale(dev, &v, 2, 1.0);
         assert_true(v.grad_norm == 5.0 && v.grad_scale == 0.2 && v.sound == 1);
         assert_true(v.step == 7 && v.lr == 0.5);
-        assert_ok(dev->ops->grad_scale(dev, &v, 2, 6.0, &err), err);
+        grad_scale(dev, &v, 2, 6.0);
         assert_true(v.grad_norm == 5.0 && v.grad_scale == 1.0);
-        assert_ok(dev->ops->grad_scale(dev, &v, 1, 0.0, &err), err);
+        grad_scale(dev, &v, 1, 0.0);
         assert_true(v.grad_norm == 3.0 && v.grad_scale == 1.0 && v.sound == 1);
         device_close(dev);
     }
@@ -113,13 +133,12 @@ TEST(a_norm_that_is_not_finite_makes_all_later_steps_unsound) {
         for (int k = 0; k < 3; k++) {
             float g[3] = {1.0f, bad[k], 1.0f};
             const bool finite = isfinite(g[1]); /* its square is, in double */
-            const struct tensor grad = tensor_1d(g, DTYPE_F32, 3);
             struct step_values v = {.sound = 1};
-            assert_ok(dev->ops->sum_squares(dev, &v.squares[0], &grad, &err), err);
-            assert_ok(dev->ops->grad_scale(dev, &v, 1, 1.0, &err), err);
+            sum_squares(dev, &v.squares[0], g, 3);
+            grad_scale(dev, &v, 1, 1.0);
             assert_int_equal(v.sound, finite ? 1 : 0);
             v.squares[0] = 4.0;
-            assert_ok(dev->ops->grad_scale(dev, &v, 1, 1.0, &err), err);
+            grad_scale(dev, &v, 1, 1.0);
             assert_int_equal(v.sound, finite ? 1 : 0);
             assert_true(v.grad_norm == 2.0);
         }

@@ -5,8 +5,8 @@
  */
 #include <string.h>
 
-#include "kernels/check.h"
 #include "kernels/cuda/conv/conv_plan_internal.h"
+#include "kernels/operands.h"
 #include "tests/support/h200.h"
 #include "tests/support/test.h"
 

@@ -607,15 +607,16 @@ static double train_step(struct fixture *f, int64_t step) {
         for (int slot = 0; slot < 4; slot++) {
             range[slot] = params_range(f->params, (enum param_slot)slot, decayed != 0);
         }
-        struct adamw_params p = {.values = &f->values,
-                                 .beta1 = 0.9f,
-                                 .beta2 = 0.999f,
-                                 .eps = 1e-8f,
-                                 .weight_decay = decayed != 0 ? 0.02f : 0.0f};
-        struct tensor no_copy = {.ndim = 0};
-        assert_ok(
-            ops->adamw(f->dev, &range[0], &no_copy, &range[1], &range[2], &range[3], &p, &err),
-            err);
+        const struct adamw update = {.value = range[0],
+                                     .grad = range[1],
+                                     .m = range[2],
+                                     .v = range[3],
+                                     .beta1 = 0.9f,
+                                     .beta2 = 0.999f,
+                                     .eps = 1e-8f,
+                                     .weight_decay = decayed != 0 ? 0.02f : 0.0f,
+                                     .values = &f->values};
+        assert_ok(ops->adamw(f->dev, &update, &err), err);
     }
     return value;
 }

@@ -1,0 +1,128 @@
+/*
+ * operands: every operator of ops.h described once: its operands, their roles, types and shapes,
+ * what its numbers must fulfil, and what it costs. From this come the checks of all backends, the
+ * memory of tests and measurements (rows/), and the bytes and FLOPs that ccbench reports.
+ *
+ * Threading : pure functions over constant tables.
+ */
+#ifndef KERNELS_OPERANDS_H
+#define KERNELS_OPERANDS_H
+
+#include "kernels/ops.h"
+
+#define OPERANDS_ID(name) OP_##name,
+enum op_id { OPS_LIST(OPERANDS_ID) OPS_COUNT };
+#undef OPERANDS_ID
+
+/* Room for the arguments of any operator. */
+#define OPERANDS_MEMBER(name) struct name name;
+union op_args {
+    OPS_LIST(OPERANDS_MEMBER)
+};
+#undef OPERANDS_MEMBER
+
+enum op_role {
+    ROLE_IN,
+    ROLE_OUT,    /* overwritten, or added to where it has a write_mode that says so */
+    ROLE_BOTH,   /* read and written */
+    ROLE_SCRATCH /* written, content says nothing */
+};
+
+enum operand_type {
+    TYPE_REAL,          /* the real type of the call */
+    TYPE_PARAM,         /* param_dtype of it */
+    TYPE_REAL_OR_PARAM, /* either */
+    TYPE_CAST,          /* F32 or BF16, whatever the device computes in */
+    TYPE_BF16,
+    TYPE_F64,
+    TYPE_I32,
+    TYPE_U8,
+    TYPE_VALUES, /* not a tensor but a struct step_values * */
+    TYPE_IDS     /* not a tensor but a const uint64_t *: sample ids */
+};
+
+/* A shape is a letter for each dimension, and equal letters of one operator are equal sizes: "NHWI"
+ * and "OKLI". A digit before a letter multiplies it, a digit at the end is a size: "R3D", "NHW3".
+ * "*" is any shape, the same for all operands that have it. */
+struct operand {
+    const char *name;
+    size_t offset; /* in the argument struct */
+    enum op_role role;
+    enum operand_type type;
+    const char *shape;
+    bool optional;
+    char below; /* i32: values lie in [0, size of that letter), lengths in [1, size]; 0: any */
+    size_t mode_offset; /* of its enum write_mode; 0: it has none */
+    bool is_sparse;     /* only rows that an index names are read or written */
+};
+
+struct op_info {
+    const char *name;
+    size_t args_bytes;
+    const struct operand *operands;
+    int32_t operands_count;
+};
+
+extern const struct op_info op_infos[OPS_COUNT];
+
+/* What types and shapes leave open; sizes: by letter. NULL: nothing. */
+typedef enum status op_rules_function(const void *args, const int64_t *sizes, struct error *err);
+extern op_rules_function *const op_rules[OPS_COUNT];
+
+static inline bool operand_is_tensor(const struct operand *o) {
+    return o->type != TYPE_VALUES && o->type != TYPE_IDS;
+}
+
+static inline const struct tensor *operand_tensor(const struct operand *o, const void *args) {
+    return (const struct tensor *)(const void *)((const char *)args + o->offset);
+}
+
+static inline enum write_mode operand_mode(const struct operand *o, const void *args) {
+    return o->mode_offset == 0
+               ? WRITE_SET
+               : *(const enum write_mode *)(const void *)((const char *)args + o->mode_offset);
+}
+
+/* Of an operand of a tensor type in a call of type `real`. */
+enum dtype operand_dtype(const struct operand *o, enum dtype real);
+
+/* The next dimension of a shape, which is moved past: *factor times the size of *letter (0: of 1).
+ * False at the end. */
+bool operand_next_dimension(const char **shape, int64_t *factor, char *letter);
+
+/* The arguments of a call on the device: whether it computes in the type, then all operands and
+ * numbers; with `indices` also the values of indices and captions, which lie in host memory then.
+ * Returns OK, UNSUPPORTED, or INVALID with a message that names operator, operand, found and
+ * expected. */
+enum status
+op_check(struct device *dev, enum op_id id, const void *args, bool indices, struct error *err);
+
+/* One call of an operator by its number. */
+enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err);
+
+/* Bytes of operands, each read once and written once. */
+double op_bytes(enum op_id id, const void *args);
+/* Additions and multiplications; 0 where only memory traffic counts. */
+double op_flops(enum op_id id, const void *args);
+
+int64_t conv_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad);    /* floor form */
+int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad); /* ceil form */
+
+/* A backend writes each operator as BACKEND_NAME(dev, op, err) and gives it to its table behind a
+ * function that checks the arguments first, so that the operators themselves check nothing:
+ *
+ *     OPS_DECLARE   the prototype
+ *     OPS_CHECKED   the function for the table; indices: as op_check's
+ *     OPS_ENTRY     its place in the initialiser of the table
+ */
+#define OPS_DECLARE(backend, name)                                                                 \
+    enum status backend##_##name(struct device *dev, const struct name *op, struct error *err);
+#define OPS_CHECKED(backend, name, indices)                                                        \
+    static enum status checked_##name(struct device *dev, const struct name *op,                   \
+                                      struct error *err) {                                         \
+        TRY(op_check(dev, OP_##name, op, indices, err));                                           \
+        return backend##_##name(dev, op, err);                                                     \
+    }
+#define OPS_ENTRY(name) .name = checked_##name,
+
+#endif
