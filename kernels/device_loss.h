@@ -1,7 +1,7 @@
 /*
  * device_loss: contrastive losses as kernels, for devices that have them (`device.losses`). The
- * specification is train/loss_*.c, which runs on the host; here the same step runs where the
- * similarities are: values, gradients, the state of samples and the learned scalars, in double
+ * specification is the code in train/loss, which runs on the host; here the same step runs where
+ * the similarities are: values, gradients, the state of samples and the learned scalars, in double
  * where the host computes in double, and with a fixed order of additions.
  *
  * Everything that a step reads or writes lies where the device sees it, so nothing comes back to
@@ -26,6 +26,7 @@ extern "C" {
 #endif
 
 enum device_loss_kind {
+    DEVICE_LOSS_NONE, /* no kernels: the host computes it */
     DEVICE_LOSS_CLIP, /* of two views: simclr */
     DEVICE_LOSS_SIGLIP,
     DEVICE_LOSS_CYCLIP,
@@ -38,7 +39,7 @@ enum device_loss_kind {
     DEVICE_LOSS_EMC2
 };
 
-/* The f32 columns that losses keep, by anchor side: see struct loss. */
+/* The f32 columns that losses keep, by anchor side. */
 enum device_loss_column {
     DEVICE_LOSS_LOG_U,
     DEVICE_LOSS_ZETA,

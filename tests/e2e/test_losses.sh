@@ -17,8 +17,8 @@ options="--data data --augment crop --image-tower resnet10t --text-tower tiny --
 run() { # run NAME OPTIONS...
     local name=$1
     shift
-    "$BIN/ccstream-train" -q $options "$@" --out "$name-whole"
-    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 3
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-whole" 2>"$name.err" || fail "$name: $(cat "$name.err")"
+    "$BIN/ccstream-train" -q $options "$@" --out "$name-parts" --steps 3 2>>"$name.err"
     "$BIN/ccstream-train" -q --resume "$name-parts"
     cmp "$name-whole/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
     if grep -Eq 'nan|inf|null' "$name-whole/metrics.jsonl"; then
@@ -29,13 +29,16 @@ run() { # run NAME OPTIONS...
     rm -rf "$name-parts"
 }
 
-for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr emc2 nuclr-frozen nuclr-noxi; do
-    tau=0.05
-    [ "$loss" = siglip ] && tau=0.1
-    run "$loss" --loss "$loss" --tau "$tau"
-done
-for version in v0 v2 v3; do
-    run "fastclip-$version" --loss "fastclip-$version" --tau 0.05 --gamma-epochs 1
+# All that --help lists, but those of two views alone (test_simclr.sh).
+losses=$("$BIN/ccstream-train" --help | sed -n '/^Losses:/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p' | grep -vx simclr)
+[ "$(echo "$losses" | wc -l)" -ge 16 ] || fail "--help lists too few losses: $losses"
+for loss in $losses; do
+    options_of_loss="--tau 0.05"
+    case $loss in
+    siglip) options_of_loss="--tau 0.1" ;;
+    fastclip-*) options_of_loss="--tau 0.05 --gamma-epochs 1" ;;
+    esac
+    run "$loss" --loss "$loss" $options_of_loss
 done
 run sogclr-cosine --loss sogclr --tau 0.05 --gamma-schedule cosine --gamma-epochs 2
 run clip-global --loss clip --tau 0.07 --temperature global --tau-lr 0.01

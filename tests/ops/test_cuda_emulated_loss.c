@@ -16,6 +16,7 @@
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/test.h"
 #include "train/loss/loss_device.h"
+#include "train/loss/loss_row.h"
 
 enum { STEPS = 5, SAMPLES = 150, MAX_B = 130, MAX_ROWS = 2 * MAX_B };
 
@@ -98,7 +99,7 @@ struct scenario {
 };
 
 static void by_steps(struct loss_options *o) {
-    o->zeta_unbiased = true;
+    o->zeta_gradient = LOSS_ZETA_UNBIASED;
     o->gamma = 0.3;
 }
 
@@ -578,6 +579,19 @@ TEST(what_is_not_finite_changes_nothing) {
     survive(&(struct scenario){"emc2", .tau = 0.1}, 0.5f, true, "id is outside");
     /* Finite, but not the gradient of exp(q S / tau). */
     survive(&(struct scenario){"rince", .tau = 0.01}, 1e4f, false, "gradient is not finite");
+}
+
+TEST(every_loss_with_kernels_has_a_scenario) {
+    for (const struct loss_row *const *row = loss_rows(); *row != NULL; row++) {
+        bool found = (*row)->device == DEVICE_LOSS_NONE;
+        for (int i = 0; i < SCENARIO_COUNT && !found; i++) {
+            found =
+                strcmp(scenarios[i].name, (*row)->name) == 0 && scenarios[i].views == (*row)->views;
+        }
+        if (!found) {
+            fail_msg("no scenario of %s%s", (*row)->name, (*row)->views ? " of two views" : "");
+        }
+    }
 }
 
 /* A batch of one sample has no contrasts: it is a visit and nothing more. */

@@ -285,7 +285,7 @@ static enum status train_on(struct data_list *data,
                             struct error *err) {
     struct live live = {.quiet = o->quiet, .started_ns = clock_now_ns()};
     live.logged_ns = live.started_ns;
-    live.log = log_stderr(train_program.name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    live.log = log_stderr(train_program()->name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     struct trainer_options t;
     TRY(train_options_apply(&t, data, o, run, err));
     if (o->dry_run) {
@@ -313,7 +313,7 @@ static enum status train_on(struct data_list *data,
     enum status s = trainer_create(&trainer, &t, err);
     if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
         const struct train_options kept = train_options_kept(o);
-        s = run_config_write(&train_program, &kept, run, err);
+        s = run_config_write(train_program(), &kept, run, err);
     }
     if (s != STATUS_OK) {
         if (made) {
@@ -368,6 +368,7 @@ static enum status start_new(const struct train_options *o, struct error *err) {
 /* Runs `job` on the options of all the words: a run's configuration, or a preset and a file, and
  * behind them the command line. */
 static enum status with_words(const struct train_options *given,
+                              const struct cli_arguments *typed,
                               int argc,
                               char **argv,
                               enum status (*job)(const struct train_options *o, struct error *err),
@@ -395,9 +396,11 @@ static enum status with_words(const struct train_options *given,
         s = run_config_add_words(&line, argc - 1, words + 1, err);
     }
     if (s == STATUS_OK) {
-        s = cli_parse(&train_program, &o, &all, line.count, line.words, err);
+        s = cli_parse(train_program(), &o, &all, line.count, line.words, err);
     }
     if (s == STATUS_OK) {
+        const struct log_sink log = log_stderr(train_program()->name, LOG_LEVEL_WARN);
+        train_options_name_unread(typed, &o, &log);
         s = job(&o, err);
     }
     cli_arguments_fini(&all);
@@ -423,18 +426,18 @@ int main(int argc, char **argv) {
     struct train_options o;
     struct cli_arguments args = {0};
     struct error err = {0};
-    enum status s = cli_parse(&train_program, &o, &args, argc, argv, &err);
+    enum status s = cli_parse(train_program(), &o, &args, argc, argv, &err);
     if (s == STATUS_OK && o.list_devices) {
         device_list(print_device, NULL);
         cli_arguments_fini(&args);
-        return cli_exit(&train_program, s, &err);
+        return cli_exit(train_program(), s, &err);
     }
     if (s == STATUS_OK && o.resume != NULL) {
         s = train_options_check_resumed(&args, &err);
     }
     if (s == STATUS_OK) {
-        s = with_words(&o, argc, argv, o.resume != NULL ? go_on : start_new, &err);
+        s = with_words(&o, &args, argc, argv, o.resume != NULL ? go_on : start_new, &err);
     }
     cli_arguments_fini(&args);
-    return cli_exit(&train_program, s, &err);
+    return cli_exit(train_program(), s, &err);
 }

@@ -6,13 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Those of loss_names; a test compares. */
-static const char *const loss_choices[] = {
-    "clip",   "siglip",      "cyclip",      "dcl",         "hcl",          "rince",
-    "sogclr", "isogclr",     "nuclr",       "emc2",        "nuclr-frozen", "nuclr-noxi",
-    "simclr", "fastclip-v0", "fastclip-v1", "fastclip-v2", "fastclip-v3",  NULL};
-static const char *const temperature_choices[] = {"own", "constant", "global", "individual", NULL};
-static const char *const schedule_choices[] = {"own", "constant", "cosine", NULL};
+#include "tools/ccstream_train/loss_help.h"
+#include "train/loss/loss_row.h"
+
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const task_choices[] = {"pair", "simclr", NULL};
@@ -31,7 +27,6 @@ static const char *const precision_choices[] = {"f32", "bf16", NULL};
 static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
 static const char *const optimizer_choices[] = {"adamw", "sgdm", NULL};
-static const char *const gradient_choices[] = {"paper", "unbiased", NULL};
 
 #define FIELD(name) CLI_FIELD(struct train_options, name)
 
@@ -132,120 +127,6 @@ static const struct cli_option rows[] = {
     {"normalize", 0, CLI_ENUM, FIELD(normalize), .default_text = "clip", .choices = norm_choices,
      .metavar = "NAME", .group = "Model",
      .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
-
-    {"loss", 'l', CLI_ENUM, FIELD(loss), .default_text = "nuclr", .choices = loss_choices,
-     .metavar = "NAME", .group = "Loss",
-     .help =
-         "clip, siglip, cyclip, dcl, hcl, rince: of the batch; sogclr, isogclr, nuclr "
-         "(Algorithm 1), emc2, fastclip-v0 (one learned temperature), -v1 (a constant one), -v2 "
-         "(one for each sample), -v3 (one, with a price): of the whole dataset; nuclr-frozen (zeta "
-         "stays), "
-         "nuclr-noxi (each sample's own zeta for xi): ablations; simclr: InfoNCE of "
-         "--task simclr. Their papers are named below"},
-    {"parity", 0, CLI_ENUM, FIELD(parity), .default_text = "algorithm", .choices = parity_choices,
-     .metavar = "KIND", .group = "Loss",
-     .help = "sogclr, isogclr, nuclr: the published algorithm, or what Wang's published "
-             "code computes (reference), its learning rates included"},
-    {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help =
-         "temperature, or where a learned one begins; 0: 0.01 (Wang's comparison on "
-         "CC3M), siglip 0.1 (Zhai), emc2 0.07 (Yau), fastclip 0.07, -v2 0.03 (Wei); with --task "
-         "simclr 0.5 (Chuang 2020), rince, sogclr and isogclr 0.1, emc2 0.07"},
-    {"temperature", 0, CLI_ENUM, FIELD(temperature), .default_text = "own",
-     .choices = temperature_choices, .metavar = "KIND", .group = "Loss",
-     .help = "own: as published; constant; global: learned, for clip, cyclip, siglip, sogclr (on "
-             "the objective of FastCLIP v3), fastclip-v0 and -v3; individual: learned for every "
-             "sample, that is isogclr and fastclip-v2"},
-    {"tau-min", 0, CLI_DOUBLE, FIELD(tau_min), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help = "least learned temperature; 0: 0.01 (OpenCLIP, FastCLIP), isogclr 0.005 "
-             "(Wang's comparison), with --task simclr 0.05 (Qiu)"},
-    {"tau-max", 0, CLI_DOUBLE, FIELD(tau_max), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help = "largest learned temperature; 0: 1 (OpenCLIP, FastCLIP), isogclr 0.05 "
-             "(Wang's comparison), with --task simclr 1 (Qiu)"},
-    {"tau-lr", 0, CLI_DOUBLE, FIELD(tau_lr), .min = "0", .max = "100", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help =
-         "its step size; 0: the model's learning rate, fastclip-v2 0.0133, -v3 0.0002 and a third "
-         "of that where tau is 0.03 or less (Wei on CC3M; 0.0001 on CC12M), isogclr 0.001 (Wang's "
-         "comparison), with --task simclr 0.03 (Qiu)"},
-    {"tau-momentum", 0, CLI_DOUBLE, FIELD(tau_momentum), .min = "0.000001", .max = "1",
-     .default_text = "0.9", .metavar = "X", .group = "Loss",
-     .help = "isogclr: weight of the new gradient of a temperature (Qiu: 0.9 for pairs, "
-             "0.5 for two views)"},
-    {"rho", 0, CLI_DOUBLE, FIELD(rho), .min = "0", .max = "1000", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help = "weight of the temperature itself; 0: isogclr 8 (Wang's comparison; Qiu: 6), "
-             "with --task simclr 0.4 (Qiu); fastclip-v2 7, -v3 and sogclr with "
-             "--temperature global 6.5 (Wei on CC3M; 8.5 on CC12M)"},
-    {"gamma", 0, CLI_DOUBLE, FIELD(gamma), .min = "0", .max = "1", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help = "sogclr, isogclr, nuclr, fastclip: weight of the new value in the running sums u; 0: "
-             "0.8 (Wang, Qiu), fastclip 0.2 (Wei)"},
-    {"gamma-schedule", 0, CLI_ENUM, FIELD(gamma_schedule), .default_text = "own",
-     .choices = schedule_choices, .metavar = "KIND", .group = "Loss",
-     .help =
-         "how gamma goes: constant; cosine: 1 in the first epoch, then down to --gamma along "
-         "half a cosine, by epochs; own: as published, cosine for fastclip (Wei), else constant"},
-    {"gamma-epochs", 0, CLI_U64, FIELD(gamma_epochs), .min = "0", .max = "1000000",
-     .default_text = "0", .metavar = "N", .group = "Loss",
-     .help = "cosine: gamma is --gamma from epoch N on, the first being 0; 0: half of --epochs "
-             "(Wei)"},
-    {"zeta0", 0, CLI_DOUBLE, FIELD(zeta0), .min = "-10", .max = "10", .default_text = "-0.05",
-     .metavar = "X", .group = "Loss",
-     .help = "nuclr: first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
-    {"xi0", 0, CLI_DOUBLE, FIELD(xi0), .min = "-10", .max = "10", .default_text = "0",
-     .metavar = "X", .group = "Loss",
-     .help = "nuclr: first xi; --zeta0 where that is larger (Wang: 0)"},
-    {"zeta-lr", 0, CLI_DOUBLE, FIELD(zeta_lr), .min = "0", .max = "100", .default_text = "0.000005",
-     .metavar = "X", .group = "Loss",
-     .help = "nuclr: peak step size of zeta of texts, for n-scaled gradients (Wang: 5e-6 "
-             "with 2.8 million samples)"},
-    {"zeta-lr-image-ratio", 0, CLI_DOUBLE, FIELD(zeta_lr_image_ratio), .min = "0", .max = "1000",
-     .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "nuclr: that of images relative to it (Wang's code: 0.1)"},
-    {"zeta-momentum", 0, CLI_DOUBLE, FIELD(zeta_momentum), .min = "0.000001", .max = "1",
-     .default_text = "0.9", .metavar = "X", .group = "Loss",
-     .help = "nuclr: weight of the new gradient in zeta's momentum (Wang's code: 0.9)"},
-    {"zeta-freeze-epochs", 0, CLI_U64, FIELD(zeta_freeze_epochs), .min = "0", .max = "1000000",
-     .default_text = "5", .metavar = "N", .group = "Loss",
-     .help = "nuclr: zeta stays at --zeta0 in the first N epochs (Wang: 5; the ablation "
-             "without: 0)"},
-    {"zeta-gradient", 0, CLI_ENUM, FIELD(zeta_gradient), .default_text = "paper",
-     .choices = gradient_choices, .metavar = "KIND", .group = "Loss",
-     .help = "nuclr: as published (paper), or unbiased given that the sample is in the "
-             "batch"},
-
-    {"tau-plus", 0, CLI_DOUBLE, FIELD(tau_plus), .min = "0", .max = "0.999", .default_text = "0.1",
-     .metavar = "X", .group = "Loss",
-     .help = "dcl, hcl: share of negatives that are positives (Chuang 2020, Robinson: "
-             "0.1; 0.01 and less with many classes)"},
-    {"beta", 0, CLI_DOUBLE, FIELD(beta), .min = "0", .max = "100", .default_text = "0.5",
-     .metavar = "X", .group = "Loss",
-     .help = "hcl: how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
-             "comparison on pairs: 0.5)"},
-    {"q", 0, CLI_DOUBLE, FIELD(q), .min = "0.0000001", .max = "1", .default_text = "0.1",
-     .metavar = "X", .group = "Loss",
-     .help = "rince: 1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 "
-             "to 0.5 elsewhere, with --tau 0.1)"},
-    {"lambda", 0, CLI_DOUBLE, FIELD(lambda), .min = "0.0000001", .max = "1", .default_text = "0.01",
-     .metavar = "X", .group = "Loss",
-     .help = "rince: weight of the sum over all pairs (Chuang 2022: 0.01)"},
-    {"cyclic-self", 0, CLI_DOUBLE, FIELD(cyclic_self), .min = "0", .max = "1000",
-     .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "cyclip: weight of images' similarities against texts' (Goel: 0.25; Wang's "
-             "comparison: 0.1)"},
-    {"cyclic-cross", 0, CLI_DOUBLE, FIELD(cyclic_cross), .min = "0", .max = "1000",
-     .default_text = "0.1", .metavar = "X", .group = "Loss",
-     .help = "cyclip: weight of the similarity matrix against its transpose (Goel: 0.25; "
-             "Wang's comparison: 0.1)"},
-    {"bias0", 0, CLI_DOUBLE, FIELD(bias0), .min = "-100", .max = "100", .default_text = "-10",
-     .metavar = "X", .group = "Loss", .help = "siglip: where its learned bias begins (Zhai: -10)"},
-    {"burn-in", 0, CLI_DOUBLE, FIELD(burn_in), .min = "0", .max = "0.999", .default_text = "0.5",
-     .metavar = "X", .group = "Loss",
-     .help = "emc2: share of a step's proposals that are not recorded (Yau: half)"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
      .metavar = "N", .group = "Optimiser", .help = "global batch"},
@@ -361,7 +242,7 @@ static const char *const changeable[] = {"data",
                                          "autotune",
                                          "plan-cache"};
 
-const struct cli_program train_program = {
+static const struct cli_program fixed = {
     .name = "ccstream-train",
     .purpose = "trains an image and a text tower with a global contrastive loss",
     .usage = (const char *const[]){"--data DIR --out RUN [options]",
@@ -391,18 +272,33 @@ const struct cli_program train_program = {
             "(Wang's appendix G and script). nuclr-cc12m: zeta from 0. Wang began "
             "with towers trained before: --init-image, --init-text. cpu-demo: "
             "resnet10t at 64 px and tiny, batch 64, 20 epochs, tau 0.05.",
-            "Losses, and whom defaults are by: clip (Radford, ICML 2021), siglip "
-            "(Zhai, ICCV 2023), cyclip (Goel, NeurIPS 2022), dcl (Chuang, NeurIPS "
-            "2020), hcl (Robinson, ICLR 2021), rince (Chuang, CVPR 2022), sogclr "
-            "(Yuan, ICML 2022), isogclr (Qiu, ICML 2023), nuclr (Wang, ICLR 2025, "
-            "whose comparison set the others' on pairs), emc2 (Yau, ICML 2024), "
-            "simclr (Chen, ICML 2020), fastclip-v0 to -v3 and a global temperature "
-            "of sogclr (FastCLIP: Wei, 2024; OpenCLIP for clip). --steps shorter "
-            "than --epochs leaves every schedule as --epochs has it.",
+            "Defaults of losses on pairs are those of Wang's comparison on CC3M, of "
+            "fastclip Wei's on CC3M, with --task simclr each paper's own. --steps "
+            "shorter than --epochs leaves every schedule as --epochs has it.",
             NULL},
     .options = rows,
     .option_count = CLI_COUNT(rows),
 };
+
+const struct cli_program *train_program(void) {
+    static struct cli_option loss_rows[] = {
+        {"loss", 'l', CLI_ENUM, FIELD(loss_index), .default_text = "nuclr", .metavar = "NAME",
+         .group = "Loss", .help = "see Losses below"},
+        {"parity", 0, CLI_ENUM, FIELD(loss.parity), .default_text = "algorithm",
+         .choices = parity_choices, .metavar = "KIND", .group = "Loss",
+         .help = "the published algorithm, or for some losses what the published code computes "
+                 "(reference), its learning rates included"},
+    };
+    static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
+    static struct cli_program program;
+    loss_rows[0].choices = loss_names();
+    shared[1].rows = loss_help_options(offsetof(struct train_options, loss), &shared[1].count);
+    program = fixed;
+    program.shared = shared;
+    program.list_heading = "Losses";
+    program.list = loss_help_losses();
+    return &program;
+}
 
 /* ---- options of a run, from text ---- */
 
@@ -417,34 +313,9 @@ enum status train_options_apply(struct trainer_options *t,
     t->source_count = data->count;
     t->val = o->val;
     t->run = run;
-    t->loss = (struct loss_options){.name = loss_choices[o->loss],
-                                    .tau = o->tau,
-                                    .temperature = (enum loss_temperature)o->temperature,
-                                    .parity = (enum loss_parity)o->parity,
-                                    .gamma = o->gamma,
-                                    .gamma_schedule = (enum loss_gamma_schedule)o->gamma_schedule,
-                                    .gamma_epochs = o->gamma_epochs,
-                                    .zeta0 = o->zeta0,
-                                    .xi0 = o->xi0,
-                                    .zeta_momentum = o->zeta_momentum,
-                                    .zeta_unbiased = o->zeta_gradient == 1,
-                                    .tau_min = o->tau_min,
-                                    .tau_max = o->tau_max,
-                                    .tau_lr = o->tau_lr,
-                                    .tau_momentum = o->tau_momentum,
-                                    .rho = o->rho,
-                                    .tau_plus = o->tau_plus,
-                                    .beta = o->beta,
-                                    .q = o->q,
-                                    .lambda = o->lambda,
-                                    .cyclic_self = o->cyclic_self,
-                                    .cyclic_cross = o->cyclic_cross,
-                                    .bias0 = o->bias0,
-                                    .burn_in = o->burn_in,
-                                    .seed = o->seed};
-    t->zeta_lr = o->zeta_lr;
-    t->zeta_lr_image_ratio = o->zeta_lr_image_ratio;
-    t->zeta_freeze_epochs = (uint32_t)o->zeta_freeze_epochs;
+    t->loss = o->loss;
+    t->loss.name = loss_names()[o->loss_index];
+    t->loss.seed = o->seed;
     t->image_tower = o->image_tower;
     t->text_tower = o->text_tower;
     t->init_image = o->init_image;
@@ -509,19 +380,42 @@ enum status train_options_apply(struct trainer_options *t,
     return STATUS_OK;
 }
 
+/* ---- options without effect ---- */
+
+void train_options_name_unread(const struct cli_arguments *given,
+                               const struct train_options *o,
+                               const struct log_sink *log) {
+    struct loss_options loss = o->loss;
+    const struct loss_row *row;
+    loss.name = loss_names()[o->loss_index];
+    loss.views = o->task == 1;
+    if (loss_find_row(&row, &loss, NULL) != STATUS_OK) {
+        return; /* the trainer refuses it */
+    }
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        const char *name = loss_option_rows[i].name;
+        if (cli_given(train_program(), given, name) &&
+            !loss_reads(row, &loss, (enum loss_option)i)) {
+            log_write(log, LOG_LEVEL_WARN, "--%s has no effect: loss %s does not read it here",
+                      name, row->name);
+        }
+    }
+}
+
 /* ---- resuming ---- */
 
 enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err) {
-    for (size_t i = 0; i < CLI_COUNT(rows); i++) {
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL; i++) {
         bool allowed = !given->given[i];
         for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
-            allowed = strcmp(rows[i].name, changeable[k]) == 0;
+            allowed = strcmp(row->name, changeable[k]) == 0;
         }
         if (!allowed) {
             return error_set(err, STATUS_USAGE,
                              "--%s cannot be given with --resume: it is part of the run; start a "
                              "new one with --out",
-                             rows[i].name);
+                             row->name);
         }
     }
     return STATUS_OK;

@@ -27,14 +27,8 @@ struct train_options {
     bool no_clean;
     int augment, normalize;
 
-    int loss;
-    int temperature, parity, zeta_gradient;
-    double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
-    int gamma_schedule;
-    uint64_t gamma_epochs;
-    double gamma, zeta0, xi0, zeta_lr, zeta_lr_image_ratio, zeta_momentum;
-    double tau_plus, beta, q, lambda, cyclic_self, cyclic_cross, bias0, burn_in;
-    uint64_t zeta_freeze_epochs;
+    int loss_index; /* into loss_names */
+    struct loss_options loss;
 
     uint64_t batch, micro_batch, epochs, steps;
     double lr, min_lr;
@@ -54,7 +48,8 @@ struct train_options {
     const char *plan_cache;
 };
 
-extern const struct cli_program train_program;
+/* The options as a table; those of losses are made from theirs. */
+const struct cli_program *train_program(void);
 
 /* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
  * must live as long as `out`. Returns OK or USAGE. */
@@ -66,6 +61,11 @@ enum status train_options_apply(struct trainer_options *out,
 
 /* The words of the preset that o->preset names, for run_config_add_words; *count 0 for none. */
 const char *const *train_options_preset(const struct train_options *o, int *count);
+
+/* Warns of options on the command line that the chosen loss does not read. */
+void train_options_name_unread(const struct cli_arguments *given,
+                               const struct train_options *o,
+                               const struct log_sink *log);
 
 /* Whether all that was given beside --resume may be: nothing that has a say in the numbers. Returns
  * OK or USAGE. */

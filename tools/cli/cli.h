@@ -101,17 +101,39 @@ struct cli_rows {
 #define CLI_ROWS(array)                                                                            \
     { array, CLI_COUNT(array) }
 
+/* One line of a list in --help. */
+struct cli_entry {
+    const char *name, *text;
+};
+
 struct cli_program {
-    const char *name;            /* "ccpack", "ccpack tokenizer" */
-    const char *purpose;         /* one line */
-    const char *const *usage;    /* NULL-ended: what follows the name, one per line */
-    const char *const *examples; /* NULL-ended whole command lines, or NULL */
-    const char *const *notes;    /* NULL-ended paragraphs after the options, or NULL */
+    const char *name;             /* "ccpack", "ccpack tokenizer" */
+    const char *purpose;          /* one line */
+    const char *const *usage;     /* NULL-ended: what follows the name, one per line */
+    const char *const *examples;  /* NULL-ended whole command lines, or NULL */
+    const char *const *notes;     /* NULL-ended paragraphs after the options, or NULL */
+    const char *list_heading;     /* of `list` */
+    const struct cli_entry *list; /* after the options, until one without a name; NULL: none */
     const struct cli_option *options;
     size_t option_count;
     const struct cli_rows *shared;       /* more tables, until one without rows; NULL: none */
     size_t min_arguments, max_arguments; /* positional */
 };
+
+/* Row i of a program: its own rows come first, then the shared ones. NULL after the last. */
+static inline const struct cli_option *cli_row(const struct cli_program *p, size_t i) {
+    if (i < p->option_count) {
+        return &p->options[i];
+    }
+    i -= p->option_count;
+    for (const struct cli_rows *t = p->shared; t != NULL && t->rows != NULL; t++) {
+        if (i < t->count) {
+            return &t->rows[i];
+        }
+        i -= t->count;
+    }
+    return NULL;
+}
 
 struct cli_arguments {
     const char **items; /* in order of appearance */

@@ -9,7 +9,7 @@
 #include "tools/cli/cli_internal.h"
 #include "tools/cli/cli_text.h"
 
-enum { HELP_WIDTH = 100, HELP_COLUMN_MAX = 34 };
+enum { HELP_WIDTH = 100, HELP_COLUMN_MAX = 34, LIST_COLUMN = 16 };
 
 /* "-o, --out DIR" */
 static size_t option_left(const struct cli_option *row, char *out, size_t size) {
@@ -153,6 +153,14 @@ void cli_print_help(const struct cli_program *p, FILE *out) {
         fprintf(out, "%s %s %s\n", i == 0 ? "usage:" : "      ", p->name, p->usage[i]);
     }
     print_options(p, out);
+    if (p->list != NULL) {
+        fprintf(out, "\n%s:\n", p->list_heading);
+    }
+    for (size_t i = 0; p->list != NULL && p->list[i].name != NULL; i++) {
+        char left[64];
+        snprintf(left, sizeof(left), "  %s", p->list[i].name);
+        print_row(out, left, p->list[i].text, LIST_COLUMN);
+    }
     for (size_t i = 0; p->notes != NULL && p->notes[i] != NULL; i++) {
         fputc('\n', out);
         cli_text_wrap(out, p->notes[i], strlen(p->notes[i]), 0, HELP_WIDTH);

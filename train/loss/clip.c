@@ -6,32 +6,56 @@
  *   dL/dS_ij = (P_row_ij + P_col_ij - 2 [i = j]) / (2 B tau)
  *   dL/dlog(1/tau) = sum_ij dL/dS_ij S_ij
  *
- * It keeps no state of samples.
+ * simclr: the same over two views of every image (Chen et al., "A simple framework for contrastive
+ * learning of visual representations", ICML 2020). Every one of the 2B views is an anchor a, the
+ * other view of its image the positive p:
+ *
+ *   L = mean over anchors of -log( exp(S_ap / tau) / sum_{c != a} exp(S_ac / tau) )
+ *
+ * They keep no state of samples.
  */
 #include "train/loss/loss_internal.h"
 
-static enum status clip_create(struct loss *l, struct error *err) {
-    (void)err;
-    loss_add_scale(l);
-    return STATUS_OK;
-}
-
-static void clip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+double
+loss_clip_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const double tau = loss_tau(l);
-    const double share = 0.5 / (double)in->batch_count;
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        for (int64_t a = 0; a < s.count; a++) {
-            out->value += share * side_add_softmax(&s, a, tau, share);
+    /* log sum_c exp(Delta_c / tau), the anchor's own pair being exp(0). */
+    const double log_others = side_log_mean(s, anchor, tau, NULL) + log((double)(s->count - 1));
+    const double log_sum = log_add(0.0, log_others);
+    for (int64_t c = 0; c < s->count; c++) {
+        if (c != anchor) {
+            side_add(s, anchor, c,
+                     exp(side_exponent(s, anchor, c, tau, NULL) - log_sum) * share / tau);
         }
     }
-    out->objective = out->value;
-    loss_learn_scale(l, in, loss_scale_gradient(l, in, out));
+    /* P_aa - 1 = -exp(log_others - log_sum), without cancellation. */
+    side_add(s, anchor, anchor, -exp(log_others - log_sum) * share / tau);
+    return share * log_sum;
 }
 
-const struct loss_method loss_method_clip = {.name = "clip",
-                                             .tau = 0.01,
-                                             .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                             .may_learn_tau = true,
-                                             .create = clip_create,
-                                             .step = clip_step};
+const struct loss_row loss_clip = {
+    .name = "clip",
+    .paper = "Radford, ICML 2021",
+    .what = "InfoNCE in both directions",
+    .reads = LOSS_READS_TAU,
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.01},
+    .step = loss_step_anchors,
+    .anchor = loss_clip_anchor,
+    .device = DEVICE_LOSS_CLIP,
+};
+
+const struct loss_row loss_simclr = {
+    .name = "simclr",
+    .views = true,
+    .paper = "Chen, ICML 2020",
+    .what = "InfoNCE of two views of every image",
+    .reads = LOSS_READS_TAU,
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.5},
+    .step = loss_step_anchors,
+    .anchor = loss_clip_anchor,
+    .device = DEVICE_LOSS_CLIP,
+};

@@ -13,7 +13,7 @@ static void cyclip_step(struct loss *l, const struct loss_input *in, struct loss
     const int64_t b = in->batch_count;
     const double self = l->options.cyclic_self / (double)b;
     const double cross = l->options.cyclic_cross / (double)b;
-    loss_method_clip.step(l, in, out);
+    loss_step_anchors(l, in, out);
     for (int64_t i = 0; i < b; i++) {
         for (int64_t j = 0; j < b; j++) {
             const int64_t at = i * b + j;
@@ -28,14 +28,16 @@ static void cyclip_step(struct loss *l, const struct loss_input *in, struct loss
     out->objective = out->value;
 }
 
-static enum status cyclip_create(struct loss *l, struct error *err) {
-    return loss_method_clip.create(l, err);
-}
-
-const struct loss_method loss_method_cyclip = {.name = "cyclip",
-                                               .tau = 0.01,
-                                               .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                               .may_learn_tau = true,
-                                               .uses_self = true,
-                                               .create = cyclip_create,
-                                               .step = cyclip_step};
+const struct loss_row loss_cyclip = {
+    .name = "cyclip",
+    .paper = "Goel, NeurIPS 2022",
+    .what = "clip with two terms of consistency",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CYCLIC_SELF) | LOSS_BIT(LOSS_CYCLIC_CROSS),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.01},
+    .uses_self = true,
+    .step = cyclip_step,
+    .anchor = loss_clip_anchor,
+    .device = DEVICE_LOSS_CYCLIP,
+};

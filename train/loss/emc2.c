@@ -20,14 +20,11 @@
 #include "formats/base/rng.h"
 #include "train/loss/loss_internal.h"
 
-static enum status emc2_create(struct loss *l, struct error *err) {
-    static const char *const names[] = {"image.chain_id", "text.chain_id"};
-    TRY(loss_add_columns(l, "chain_log_score", SAMPLE_STATE_UNVISITED, l->chain, err));
-    for (int side = 0; side < loss_side_count(l); side++) {
-        TRY(sample_state_add_u64(l->state, names[side], SAMPLE_STATE_ID, &l->chain_id[side], err));
-    }
-    return STATUS_OK;
-}
+enum { CHAIN_SCORE, CHAIN_ID };
+static const struct loss_column emc2_columns[] = {
+    {"chain_log_score", .first = SAMPLE_STATE_UNVISITED},
+    {"chain_id", .kind = SAMPLE_STATE_ID},
+    {0}};
 
 /* One anchor's similarities and what its chain may not stand on. */
 struct walk {
@@ -79,16 +76,15 @@ struct chains {
 };
 
 static struct chains take_chains(struct loss *l, const struct loss_input *in, int side) {
-    const struct chains c = {l->gathered[0], l->gathered_ids};
-    sample_state_gather(l->state, l->chain[side], c.log_score, in->sample_ids, in->batch_count);
-    sample_state_gather_u64(l->state, l->chain_id[side], c.ids, in->sample_ids, in->batch_count);
-    return c;
+    sample_state_gather_u64(l->state, l->columns[CHAIN_ID][side], l->gathered_ids, in->sample_ids,
+                            in->batch_count);
+    return (struct chains){loss_gather(l, in, CHAIN_SCORE, side), l->gathered_ids};
 }
 
-static void
-put_chains(struct loss *l, const struct loss_input *in, const struct chains *c, int side) {
-    sample_state_scatter(l->state, l->chain[side], c->log_score, in->sample_ids, in->batch_count);
-    sample_state_scatter_u64(l->state, l->chain_id[side], c->ids, in->sample_ids, in->batch_count);
+static void put_chains(struct loss *l, const struct loss_input *in, int side) {
+    loss_scatter(l, in, CHAIN_SCORE, side);
+    sample_state_scatter_u64(l->state, l->columns[CHAIN_ID][side], l->gathered_ids, in->sample_ids,
+                             in->batch_count);
 }
 
 static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
@@ -119,7 +115,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
             const double log_others = side_log_mean(&s, a, tau, NULL) + log((double)(b - 1));
             out->objective += 0.5 * log_add(0.0, log_others) / (double)b;
         }
-        put_chains(l, in, &chains, side);
+        put_chains(l, in, side);
     }
 }
 
@@ -155,13 +151,26 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
         }
         chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
     }
-    put_chains(l, in, &chains, SIDE_IMAGE);
+    put_chains(l, in, SIDE_IMAGE);
 }
 
-const struct loss_method loss_method_emc2 = {.name = "emc2",
-                                             .tau = 0.07,
-                                             .views_tau = 0.07,
-                                             .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                             .create = emc2_create,
-                                             .step = emc2_step,
-                                             .step_views = emc2_step_views};
+const struct loss_row loss_emc2 = {
+    .name = "emc2",
+    .paper = "Yau, ICML 2024",
+    .what = "negatives drawn by a Markov chain of every sample",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN),
+    .own = {.tau = 0.07},
+    .columns = emc2_columns,
+    .step = emc2_step,
+    .device = DEVICE_LOSS_EMC2,
+};
+
+const struct loss_row loss_emc2_views = {
+    .name = "emc2",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN),
+    .own = {.tau = 0.07},
+    .columns = emc2_columns,
+    .step = emc2_step_views,
+    .device = DEVICE_LOSS_EMC2,
+};

@@ -26,16 +26,13 @@
 
 static const double largest_gradient = 5.0;
 
-static enum status fastclip_create(struct loss *l, struct error *err) {
-    loss_add_scale(l);
-    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
-    if (l->options.temperature != LOSS_TEMPERATURE_INDIVIDUAL) {
-        return STATUS_OK;
-    }
-    TRY(loss_add_columns(l, "tau", (float)l->options.tau, l->tau, err));
-    TRY(loss_add_columns(l, "tau_gradient", 0.0f, l->tau_gradient, err));
-    return loss_add_columns(l, "tau_square", 0.0f, l->tau_square, err);
-}
+enum { LOG_U, TAU, TAU_GRADIENT, TAU_SQUARE };
+static const struct loss_column u_column[] = {{"log_u", .first = SAMPLE_STATE_UNVISITED}, {0}};
+static const struct loss_column v2_columns[] = {{"log_u", .first = SAMPLE_STATE_UNVISITED},
+                                                {"tau", .first_option = LOSS_TAU},
+                                                {"tau_gradient", .first = 0.0f},
+                                                {"tau_square", .first = 0.0f},
+                                                {0}};
 
 /* The temperatures of a side's samples, and what Adam keeps of their gradients. */
 struct side_taus {
@@ -43,22 +40,18 @@ struct side_taus {
     const uint64_t *visits; /* this one included */
 };
 
-static void
-gather_taus(struct loss *l, const struct loss_input *in, int side, struct side_taus *t) {
-    const int64_t b = in->batch_count;
-    *t = (struct side_taus){l->gathered[1], l->gathered[2], l->gathered[3], l->gathered_ids};
-    sample_state_gather(l->state, l->tau[side], t->tau, in->sample_ids, b);
-    sample_state_gather(l->state, l->tau_gradient[side], t->m, in->sample_ids, b);
-    sample_state_gather(l->state, l->tau_square[side], t->v, in->sample_ids, b);
-    sample_state_gather_u64(l->state, l->visits, l->gathered_ids, in->sample_ids, b);
+static struct side_taus gather_taus(struct loss *l, const struct loss_input *in, int side) {
+    sample_state_gather_u64(l->state, l->visits, l->gathered_ids, in->sample_ids, in->batch_count);
+    return (struct side_taus){.tau = loss_gather(l, in, TAU, side),
+                              .m = loss_gather(l, in, TAU_GRADIENT, side),
+                              .v = loss_gather(l, in, TAU_SQUARE, side),
+                              .visits = l->gathered_ids};
 }
 
-static void
-scatter_taus(struct loss *l, const struct loss_input *in, int side, const struct side_taus *t) {
-    const int64_t b = in->batch_count;
-    sample_state_scatter(l->state, l->tau[side], t->tau, in->sample_ids, b);
-    sample_state_scatter(l->state, l->tau_gradient[side], t->m, in->sample_ids, b);
-    sample_state_scatter(l->state, l->tau_square[side], t->v, in->sample_ids, b);
+static void scatter_taus(struct loss *l, const struct loss_input *in, int side) {
+    loss_scatter(l, in, TAU, side);
+    loss_scatter(l, in, TAU_GRADIENT, side);
+    loss_scatter(l, in, TAU_SQUARE, side);
 }
 
 static void step_tau(const struct loss_options *o, const struct side_taus *t, int64_t a, double h) {
@@ -73,7 +66,7 @@ static void step_tau(const struct loss_options *o, const struct side_taus *t, in
 static void fastclip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const struct loss_options *o = &l->options;
     const bool individual = o->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
-    const bool times_tau = l->method == &loss_method_fastclip_v3;
+    const bool times_tau = l->row->times_tau;
     const bool robust = times_tau || individual; /* tau has a price */
     const double gamma = loss_gamma(l, in->epoch);
     const double global = loss_tau(l);
@@ -84,10 +77,9 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
         struct side_taus taus = {0};
-        float *log_u = l->gathered[0];
-        sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        float *log_u = loss_gather(l, in, LOG_U, side);
         if (individual) {
-            gather_taus(l, in, side, &taus);
+            taus = gather_taus(l, in, side);
         }
         for (int64_t a = 0; a < b; a++) {
             const double tau = individual ? (double)taus.tau[a] : global;
@@ -107,51 +99,79 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
                 step_tau(o, &taus, a, updated + o->rho - mean);
             }
         }
-        sample_state_scatter(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        loss_scatter(l, in, LOG_U, side);
         if (individual) {
-            scatter_taus(l, in, side, &taus);
+            scatter_taus(l, in, side);
         }
     }
     out->tau = individual ? tau_sum : global;
     loss_learn_scale(l, in, times_tau ? -global * tau_gradient : out->value);
 }
 
-const struct loss_method loss_method_fastclip_v0 = {.name = "fastclip-v0",
-                                                    .tau = 0.07,
-                                                    .temperature = LOSS_TEMPERATURE_GLOBAL,
-                                                    .may_learn_tau = true,
-                                                    .gamma = 0.2,
-                                                    .gamma_cosine = true,
-                                                    .create = fastclip_create,
-                                                    .step = fastclip_step};
+const struct loss_row loss_fastclip_v0 = {
+    .name = "fastclip-v0",
+    .paper = "Wei, 2024",
+    .what = "sogclr with one learned temperature",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.07,
+            .temperature = LOSS_TEMPERATURE_GLOBAL,
+            .gamma = 0.2,
+            .gamma_schedule = LOSS_GAMMA_COSINE},
+    .columns = u_column,
+    .surrogate = true,
+    .step = fastclip_step,
+    .device = DEVICE_LOSS_FASTCLIP,
+};
 
-const struct loss_method loss_method_fastclip_v1 = {.name = "fastclip-v1",
-                                                    .tau = 0.07,
-                                                    .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                                    .gamma = 0.2,
-                                                    .gamma_cosine = true,
-                                                    .create = fastclip_create,
-                                                    .step = fastclip_step};
+const struct loss_row loss_fastclip_v1 = {
+    .name = "fastclip-v1",
+    .paper = "Wei, 2024",
+    .what = "sogclr with a constant temperature",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .own = {.tau = 0.07, .gamma = 0.2, .gamma_schedule = LOSS_GAMMA_COSINE},
+    .columns = u_column,
+    .surrogate = true,
+    .step = fastclip_step,
+    .device = DEVICE_LOSS_FASTCLIP,
+};
 
-const struct loss_method loss_method_fastclip_v2 = {.name = "fastclip-v2",
-                                                    .tau = 0.03,
-                                                    .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
-                                                    .tau_min = 0.01,
-                                                    .tau_max = 1.0,
-                                                    .tau_lr = 0.0133,
-                                                    .rho = 7.0,
-                                                    .gamma = 0.2,
-                                                    .gamma_cosine = true,
-                                                    .create = fastclip_create,
-                                                    .step = fastclip_step};
+const struct loss_row loss_fastclip_v2 = {
+    .name = "fastclip-v2",
+    .paper = "Wei, 2024",
+    .what = "sogclr with a temperature for every sample and side, learned by Adam",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_INDIVIDUAL,
+    .own = {.tau = 0.03,
+            .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+            .tau_lr = 0.0133,
+            .rho = 7.0,
+            .gamma = 0.2,
+            .gamma_schedule = LOSS_GAMMA_COSINE},
+    .columns = v2_columns,
+    .surrogate = true,
+    .step = fastclip_step,
+    .device = DEVICE_LOSS_FASTCLIP,
+};
 
-const struct loss_method loss_method_fastclip_v3 = {.name = "fastclip-v3",
-                                                    .tau = 0.07,
-                                                    .temperature = LOSS_TEMPERATURE_GLOBAL,
-                                                    .may_learn_tau = true,
-                                                    .tau_lr = 2e-4,
-                                                    .slow_tau = 0.03,
-                                                    .gamma = 0.2,
-                                                    .gamma_cosine = true,
-                                                    .create = fastclip_create,
-                                                    .step = fastclip_step};
+const struct loss_row loss_fastclip_v3 = {
+    .name = "fastclip-v3",
+    .paper = "Wei, 2024",
+    .what = "sogclr with one learned temperature that has a price",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.07,
+            .temperature = LOSS_TEMPERATURE_GLOBAL,
+            .tau_lr = 2e-4,
+            .gamma = 0.2,
+            .gamma_schedule = LOSS_GAMMA_COSINE},
+    .columns = u_column,
+    .surrogate = true,
+    .step = fastclip_step,
+    .times_tau = true,
+    .slow_tau = 0.03,
+    .device = DEVICE_LOSS_FASTCLIP,
+};

@@ -14,7 +14,13 @@
  *
  *   dl/dS_j = N a_j ((1 + beta) e^{d_j} - beta m) / ((1 - tau_plus) (1 + G) tau)
  *
- * at the floor only dl/dS_aa = -G / ((1 + G) tau) is left. It keeps no state of samples.
+ * at the floor only dl/dS_aa = -G / ((1 + G) tau) is left.
+ *
+ * dcl: the debiased contrastive loss (Chuang et al., "Debiased contrastive learning", NeurIPS
+ * 2020): hcl with beta = 0, which dcl does not read. The sum over negatives less the share tau_plus
+ * of it that are positives unknown to us.
+ *
+ * They keep no state of samples.
  */
 #include "train/loss/loss_internal.h"
 
@@ -25,12 +31,11 @@ static double log_sum(const struct loss_side *s, int64_t anchor, double tau, dou
                : side_log_mean(s, anchor, tau / factor, NULL) + log((double)(s->count - 1));
 }
 
-double side_add_debiased(const struct loss_side *s,
-                         int64_t anchor,
-                         double tau,
-                         double tau_plus,
-                         double beta,
-                         double share) {
+static double
+debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
+    const double tau = l->options.tau;
+    const double tau_plus = l->options.tau_plus;
+    const double beta = l->options.beta; /* dcl: 0 */
     const double log_n = log((double)(s->count - 1));
     const double own = (double)s->similarity[side_place(s, anchor, anchor)];
     const double log_importance = log_sum(s, anchor, tau, beta);
@@ -64,34 +69,44 @@ double side_add_debiased(const struct loss_side *s,
     return share * value;
 }
 
-static double
-hcl_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
-    const struct loss_options *o = &l->options;
-    return side_add_debiased(s, anchor, o->tau, o->tau_plus, o->beta, share);
-}
+const struct loss_row loss_dcl = {
+    .name = "dcl",
+    .paper = "Chuang, NeurIPS 2020",
+    .what = "clip without the share of negatives that are positives",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
+    .own = {.tau = 0.01},
+    .step = loss_step_anchors,
+    .anchor = debiased_anchor,
+    .device = DEVICE_LOSS_DEBIASED,
+};
 
-static void hcl_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    loss_step_views(l, in, out, hcl_anchor);
-}
+const struct loss_row loss_dcl_views = {
+    .name = "dcl",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
+    .own = {.tau = 0.5},
+    .step = loss_step_anchors,
+    .anchor = debiased_anchor,
+    .device = DEVICE_LOSS_DEBIASED,
+};
 
-static void hcl_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        for (int64_t a = 0; a < s.count; a++) {
-            out->value += hcl_anchor(l, &s, a, 0.5 / (double)s.count);
-        }
-    }
-    out->objective = out->value;
-}
+const struct loss_row loss_hcl = {
+    .name = "hcl",
+    .paper = "Robinson, ICLR 2021",
+    .what = "dcl with harder negatives weighing more",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_BETA),
+    .own = {.tau = 0.01},
+    .step = loss_step_anchors,
+    .anchor = debiased_anchor,
+    .device = DEVICE_LOSS_DEBIASED,
+};
 
-static enum status hcl_create(struct loss *l, struct error *err) {
-    return loss_method_dcl.create(l, err);
-}
-
-const struct loss_method loss_method_hcl = {.name = "hcl",
-                                            .tau = 0.01,
-                                            .views_tau = 0.5,
-                                            .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                            .create = hcl_create,
-                                            .step = hcl_step,
-                                            .step_views = hcl_step_views};
+const struct loss_row loss_hcl_views = {
+    .name = "hcl",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_BETA),
+    .own = {.tau = 0.5},
+    .step = loss_step_anchors,
+    .anchor = debiased_anchor,
+    .device = DEVICE_LOSS_DEBIASED,
+};

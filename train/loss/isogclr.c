@@ -19,11 +19,11 @@
 static const double largest_gradient = 5.0;
 static const double largest_view_gradient = 3.0;
 
-static enum status isogclr_create(struct loss *l, struct error *err) {
-    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
-    TRY(loss_add_columns(l, "tau", (float)l->options.tau, l->tau, err));
-    return loss_add_columns(l, "tau_gradient", 0.0f, l->tau_gradient, err);
-}
+enum { LOG_U, TAU, TAU_GRADIENT };
+static const struct loss_column isogclr_columns[] = {{"log_u", .first = SAMPLE_STATE_UNVISITED},
+                                                     {"tau", .first_option = LOSS_TAU},
+                                                     {"tau_gradient", .first = 0.0f},
+                                                     {0}};
 
 static void isogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const struct loss_options *o = &l->options;
@@ -32,12 +32,9 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        float *log_u = l->gathered[0];
-        float *taus = l->gathered[1];
-        float *gradients = l->gathered[2];
-        sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
-        sample_state_gather(l->state, l->tau[side], taus, in->sample_ids, b);
-        sample_state_gather(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+        float *log_u = loss_gather(l, in, LOG_U, side);
+        float *taus = loss_gather(l, in, TAU, side);
+        float *gradients = loss_gather(l, in, TAU_GRADIENT, side);
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
             const double log_g = side_log_mean(&s, a, tau, NULL);
@@ -55,9 +52,9 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             gradients[a] = (float)v;
             taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         }
-        sample_state_scatter(l->state, l->log_u[side], log_u, in->sample_ids, b);
-        sample_state_scatter(l->state, l->tau[side], taus, in->sample_ids, b);
-        sample_state_scatter(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+        loss_scatter(l, in, LOG_U, side);
+        loss_scatter(l, in, TAU, side);
+        loss_scatter(l, in, TAU_GRADIENT, side);
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
 }
@@ -68,12 +65,9 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
     const int64_t b = in->batch_count;
     const double log_count = log((double)(2 * b - 2));
     const double share = 0.5 / (double)b;
-    float *log_u = l->gathered[0];
-    float *taus = l->gathered[1];
-    float *gradients = l->gathered[2];
-    sample_state_gather(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
-    sample_state_gather(l->state, l->tau[SIDE_IMAGE], taus, in->sample_ids, b);
-    sample_state_gather(l->state, l->tau_gradient[SIDE_IMAGE], gradients, in->sample_ids, b);
+    float *log_u = loss_gather(l, in, LOG_U, SIDE_IMAGE);
+    float *taus = loss_gather(l, in, TAU, SIDE_IMAGE);
+    float *gradients = loss_gather(l, in, TAU_GRADIENT, SIDE_IMAGE);
     out->tau = 0.0;
     for (int64_t i = 0; i < b; i++) {
         const double tau = (double)taus[i];
@@ -97,15 +91,43 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
         taus[i] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         out->tau += tau / (double)b;
     }
-    sample_state_scatter(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
-    sample_state_scatter(l->state, l->tau[SIDE_IMAGE], taus, in->sample_ids, b);
-    sample_state_scatter(l->state, l->tau_gradient[SIDE_IMAGE], gradients, in->sample_ids, b);
+    loss_scatter(l, in, LOG_U, SIDE_IMAGE);
+    loss_scatter(l, in, TAU, SIDE_IMAGE);
+    loss_scatter(l, in, TAU_GRADIENT, SIDE_IMAGE);
 }
 
-const struct loss_method loss_method_isogclr = {.name = "isogclr",
-                                                .tau = 0.01,
-                                                .views_tau = 0.1,
-                                                .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
-                                                .create = isogclr_create,
-                                                .step = isogclr_step,
-                                                .step_views = isogclr_step_views};
+const struct loss_row loss_isogclr = {
+    .name = "isogclr",
+    .paper = "Qiu, ICML 2023",
+    .what = "sogclr with a learned temperature for every sample and side",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_TAU_MOMENTUM) | LOSS_BIT(LOSS_RHO),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_INDIVIDUAL,
+    .own = {.tau = 0.01,
+            .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+            .tau_min = 0.005,
+            .tau_max = 0.05,
+            .tau_lr = 1e-3,
+            .rho = 8.0},
+    .columns = isogclr_columns,
+    .surrogate = true,
+    .step = isogclr_step,
+    .device = DEVICE_LOSS_ISOGCLR,
+};
+
+const struct loss_row loss_isogclr_views = {
+    .name = "isogclr",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_TAU_MOMENTUM) | LOSS_BIT(LOSS_RHO),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_INDIVIDUAL,
+    .own = {.tau = 0.1,
+            .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+            .tau_min = 0.05,
+            .tau_lr = 0.03,
+            .rho = 0.4},
+    .columns = isogclr_columns,
+    .surrogate = true,
+    .step = isogclr_step_views,
+    .device = DEVICE_LOSS_ISOGCLR,
+};

@@ -24,62 +24,60 @@
 
 enum { LOSS_MAX_BATCH = 32768 };
 
-/* Who has a temperature of its own. */
+/* How the temperature tau is chosen. */
 enum loss_temperature {
     LOSS_TEMPERATURE_OWN,        /* as the loss was published */
     LOSS_TEMPERATURE_CONSTANT,   /* tau stays */
-    LOSS_TEMPERATURE_GLOBAL,     /* one tau, learned: clip, cyclip, siglip, sogclr, fastclip-v0
-                                    and -v3 */
-    LOSS_TEMPERATURE_INDIVIDUAL, /* one per sample and side, learned: isogclr, fastclip-v2 */
+    LOSS_TEMPERATURE_GLOBAL,     /* one tau, learned */
+    LOSS_TEMPERATURE_INDIVIDUAL, /* one per sample and side, learned */
 };
 
-/* How gamma goes over the run. */
+/* How gamma changes over the run. */
 enum loss_gamma_schedule {
-    LOSS_GAMMA_OWN,      /* as the loss was published: constant, fastclip's cosine */
+    LOSS_GAMMA_OWN,      /* as the loss was published */
     LOSS_GAMMA_CONSTANT, /* gamma stays */
     LOSS_GAMMA_COSINE,   /* from 1 down to gamma, see schedule_gamma */
 };
 
+enum loss_zeta_gradient {
+    LOSS_ZETA_PAPER,    /* as published */
+    LOSS_ZETA_UNBIASED, /* unbiased given that the sample is in the batch */
+};
+
 enum loss_parity {
     LOSS_PARITY_ALGORITHM, /* the published algorithm */
-    LOSS_PARITY_REFERENCE, /* the published code, quirks included: sogclr, isogclr, nuclr */
+    LOSS_PARITY_REFERENCE, /* the published code, quirks included */
 };
 
-/* What a loss does not use is ignored. A temperature, bias, rho or rate of 0 where 0 makes no sense
- * is the default of the loss itself. */
+/* What a user chooses. Names, ranges, defaults and meanings are the table loss_option_rows; which
+ * of them a loss reads, and its own values, are its row (loss_row.h). A loss sees 0 in place of
+ * what it does not read. A field that is 0 takes the loss's own value, where the loss has one. */
 struct loss_options {
-    const char *name; /* see loss_names */
-    bool views;       /* two views of images instead of pairs: simclr, dcl, hcl, rince, sogclr,
-                         isogclr, emc2; false */
-    double tau;       /* temperature, above 0; 0: 0.01, siglip 0.1, emc2 0.07, fastclip 0.07, its
-                         v2 0.03; with two views 0.5, rince, sogclr and isogclr 0.1, emc2 0.07 */
+    const char *name;        /* see loss_names */
+    bool views;              /* two views of images instead of images with texts */
+    enum loss_parity parity; /* LOSS_PARITY_ALGORITHM */
+
+    double tau;
     enum loss_temperature temperature;
-    enum loss_parity parity;
-    double gamma; /* weight of the new value in the running sums u, (0, 1]; 0: 0.8, fastclip 0.2 */
-    enum loss_gamma_schedule gamma_schedule; /* LOSS_GAMMA_OWN */
-    uint64_t gamma_epochs;                   /* in which the cosine falls; 0 is 1 */
-    double zeta0;                            /* nuclr: first zeta of every sample; -0.05 */
-    double xi0;                              /* nuclr: first xi; 0 */
-    double zeta_momentum;    /* nuclr: weight of the NEW gradient in zeta's momentum, (0, 1]; 0.9 */
-    bool zeta_unbiased;      /* nuclr: unbiased zeta gradient instead of the paper's; false */
-    double tau_min, tau_max; /* bounds of a learned temperature; 0: 0.01 and 1, isogclr 0.005 and
-                                0.05, with two views 0.05 and 1 */
-    double tau_lr; /* its step size; 0: global the model's, fastclip-v2 0.0133, -v3 2e-4, isogclr
-                      0.001, with two views 0.03 */
-    double tau_momentum; /* isogclr: weight of the NEW gradient, (0, 1]; 0.9 */
-    double rho; /* sogclr with learned tau, fastclip-v3, isogclr, fastclip-v2: weight of tau itself;
-                   0: 6.5, 6.5, 8 and 7, with two views 0.4 */
-    double tau_plus;     /* dcl, hcl: share of false negatives, [0, 1); 0.1 */
-    double beta;         /* hcl: how much harder negatives weigh, >= 0; 0.5 */
-    double q;            /* rince: (0, 1]; 0.1 */
-    double lambda;       /* rince: weight of the sum, (0, 1]; 0.01 */
-    double cyclic_self;  /* cyclip: weight of image-image against text-text; 0.1 */
-    double cyclic_cross; /* cyclip: weight of S against its transpose; 0.1 */
-    double bias0;        /* siglip: first bias; -10 */
-    double burn_in;      /* emc2: share of the proposals that are not recorded, [0, 1); 0.5 */
-    uint64_t seed;       /* emc2: of its draws */
+    double tau_min, tau_max, tau_lr, tau_momentum, rho;
+    double gamma;
+    enum loss_gamma_schedule gamma_schedule;
+    uint64_t gamma_epochs; /* 0 is 1 */
+    double zeta0, xi0;
+    double zeta_lr,
+        zeta_lr_image_ratio;     /* the trainer makes loss_input.zeta_lr_text and ..._image */
+    uint64_t zeta_freeze_epochs; /* of these three */
+    double zeta_momentum;
+    enum loss_zeta_gradient zeta_gradient;
+    double tau_plus, beta;
+    double q, lambda;
+    double cyclic_self, cyclic_cross;
+    double bias0;
+    double burn_in;
+    uint64_t seed; /* of what a loss draws */
 };
 
+/* Defaults of the table, for loss nuclr. */
 void loss_options_default(struct loss_options *opt);
 
 struct loss_input {
@@ -110,9 +108,8 @@ struct loss_output {
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
      * is 2 G X. The caller's storage, written where loss_uses_self says so. */
     float *image_gradient, *text_gradient;
-    double value; /* what `gradient` is the gradient of. For sogclr, isogclr, fastclip, nuclr and
-                     emc2 a surrogate whose weights are constants: normally slightly negative, no
-                     test of convergence */
+    double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
+                         weights are constants: normally slightly negative, no test of convergence */
     double objective; /* an estimate of the loss over the whole dataset, from the running sums; for
                          losses without them the value itself, for emc2 that of the batch */
     double tau;       /* temperature in this step; individual: the mean over the batch */
@@ -121,12 +118,13 @@ struct loss_output {
 
 struct loss;
 
-/* Names of the losses, NULL at the end. */
+/* Names of the losses, each once, NULL at the end. */
 const char *const *loss_names(void);
 
 /* `state` (borrowed for the life of the loss) gets the loss's columns, and "visits": in how many
  * steps a sample took part. samples_count: live samples
- * n of the dataset, at least 2. Returns OK, NOMEM, USAGE (unknown name, value out of range). */
+ * n of the dataset, at least 2. Returns OK, NOMEM, USAGE (unknown name, value out of range, a
+ * choice that the loss does not have). */
 enum status loss_create(struct loss **out,
                         const struct loss_options *opt,
                         struct sample_state *state,

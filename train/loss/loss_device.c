@@ -18,38 +18,30 @@ struct loss_device {
     uint64_t *sample_ids;
 };
 
-static const struct {
-    const struct loss_method *method;
-    enum device_loss_kind kind;
-} known[] = {
-    {&loss_method_clip, DEVICE_LOSS_CLIP},
-    {&loss_method_simclr, DEVICE_LOSS_CLIP},
-    {&loss_method_siglip, DEVICE_LOSS_SIGLIP},
-    {&loss_method_cyclip, DEVICE_LOSS_CYCLIP},
-    {&loss_method_dcl, DEVICE_LOSS_DEBIASED},
-    {&loss_method_hcl, DEVICE_LOSS_DEBIASED},
-    {&loss_method_rince, DEVICE_LOSS_RINCE},
-    {&loss_method_sogclr, DEVICE_LOSS_SOGCLR},
-    {&loss_method_isogclr, DEVICE_LOSS_ISOGCLR},
-    {&loss_method_nuclr, DEVICE_LOSS_NUCLR},
-    {&loss_method_nuclr_frozen, DEVICE_LOSS_NUCLR},
-    {&loss_method_nuclr_noxi, DEVICE_LOSS_NUCLR},
-    {&loss_method_emc2, DEVICE_LOSS_EMC2},
-    {&loss_method_fastclip_v0, DEVICE_LOSS_FASTCLIP},
-    {&loss_method_fastclip_v1, DEVICE_LOSS_FASTCLIP},
-    {&loss_method_fastclip_v2, DEVICE_LOSS_FASTCLIP},
-    {&loss_method_fastclip_v3, DEVICE_LOSS_FASTCLIP},
+/* What the device calls the f32 columns, and the scalars. */
+static const char *const device_columns[DEVICE_LOSS_COLUMN_COUNT] = {
+    [DEVICE_LOSS_LOG_U] = "log_u",
+    [DEVICE_LOSS_ZETA] = "zeta",
+    [DEVICE_LOSS_ZETA_MOMENTUM] = "zeta_momentum",
+    [DEVICE_LOSS_TAU] = "tau",
+    [DEVICE_LOSS_TAU_GRADIENT] = "tau_gradient",
+    [DEVICE_LOSS_TAU_SQUARE] = "tau_square",
+    [DEVICE_LOSS_CHAIN] = "chain_log_score",
 };
-enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
-
-/* Index into `known`; KNOWN_COUNT: the loss runs on the host alone. */
-static int find_kind(const struct loss *l) {
-    int i = 0;
-    while (i < KNOWN_COUNT && known[i].method != l->method) {
-        i++;
-    }
-    return i;
-}
+static const struct {
+    const char *name;
+    size_t offset; /* of a double in struct device_loss_scalars */
+} device_scalars[] = {
+    {"log_scale", offsetof(struct device_loss_scalars, scale.value)},
+    {"log_scale.m", offsetof(struct device_loss_scalars, scale.m)},
+    {"log_scale.v", offsetof(struct device_loss_scalars, scale.v)},
+    {"learned_steps", offsetof(struct device_loss_scalars, learned_steps)},
+    {"bias", offsetof(struct device_loss_scalars, bias.value)},
+    {"bias.m", offsetof(struct device_loss_scalars, bias.m)},
+    {"bias.v", offsetof(struct device_loss_scalars, bias.v)},
+    {"image.xi", offsetof(struct device_loss_scalars, xi[DEVICE_LOSS_IMAGE])},
+    {"text.xi", offsetof(struct device_loss_scalars, xi[DEVICE_LOSS_TEXT])},
+};
 
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why) {
     if (dev->losses == NULL) {
@@ -57,7 +49,7 @@ bool loss_device_offered(const struct loss *l, const struct device *dev, struct 
                         dev->ops->name);
         return false;
     }
-    if (find_kind(l) == KNOWN_COUNT) {
+    if (l->row->device == DEVICE_LOSS_NONE) {
         (void)error_set(why, STATUS_UNSUPPORTED,
                         "the published code of loss %s (--parity reference) runs on the host alone",
                         l->options.name);
@@ -80,12 +72,13 @@ static struct device_loss_constants constants_of(const struct loss *l) {
         .gamma_epochs = o->gamma_schedule != LOSS_GAMMA_COSINE ? 0
                         : o->gamma_epochs > 0                  ? o->gamma_epochs
                                                                : 1,
-        .slow_tau = l->method->slow_tau,
-        .own_tau = l->method == &loss_method_fastclip_v2,
-        .times_tau = l->method == &loss_method_fastclip_v3,
+        .slow_tau = l->row->slow_tau,
+        .own_tau =
+            l->row->device == DEVICE_LOSS_FASTCLIP && o->temperature == LOSS_TEMPERATURE_INDIVIDUAL,
+        .times_tau = l->row->times_tau,
         .zeta_momentum = o->zeta_momentum,
         .tau_plus = o->tau_plus,
-        .beta = l->method == &loss_method_dcl ? 0.0 : o->beta,
+        .beta = o->beta,
         .q = o->q,
         .lambda = o->lambda,
         .cyclic_self = o->cyclic_self,
@@ -93,44 +86,30 @@ static struct device_loss_constants constants_of(const struct loss *l) {
         .burn_in = o->burn_in,
         .seed = o->seed,
         .global_tau = o->temperature == LOSS_TEMPERATURE_GLOBAL,
-        .zeta_unbiased = o->zeta_unbiased,
-        .zeta_frozen = l->method == &loss_method_nuclr_frozen,
-        .own_xi = l->method == &loss_method_nuclr_noxi,
+        .zeta_unbiased = o->zeta_gradient == LOSS_ZETA_UNBIASED,
+        .zeta_frozen = l->row->zeta_frozen,
+        .own_xi = l->row->own_xi,
     };
 }
 
-/* Which columns the kind keeps, and the loss's own numbers of them. */
+/* Every column of the row to the place that has its name. */
 static void put_columns(struct loss_device *d) {
     const struct loss *l = d->loss;
-    const struct sample_state *s = d->state;
-    struct device_loss *step = &d->step;
-    const bool estimates = step->kind == DEVICE_LOSS_SOGCLR || step->kind == DEVICE_LOSS_ISOGCLR ||
-                           step->kind == DEVICE_LOSS_NUCLR || step->kind == DEVICE_LOSS_FASTCLIP;
-    const bool own_tau = step->kind == DEVICE_LOSS_ISOGCLR || step->constants.own_tau;
-    for (int side = 0; side < loss_side_count(l); side++) {
-        if (estimates) {
-            step->columns[DEVICE_LOSS_LOG_U][side] = sample_state_on_device(s, l->log_u[side]);
-        }
-        if (own_tau) {
-            step->columns[DEVICE_LOSS_TAU][side] = sample_state_on_device(s, l->tau[side]);
-            step->columns[DEVICE_LOSS_TAU_GRADIENT][side] =
-                sample_state_on_device(s, l->tau_gradient[side]);
-        }
-        if (step->constants.own_tau) {
-            step->columns[DEVICE_LOSS_TAU_SQUARE][side] =
-                sample_state_on_device(s, l->tau_square[side]);
-        }
-        if (step->kind == DEVICE_LOSS_NUCLR) {
-            step->columns[DEVICE_LOSS_ZETA][side] = sample_state_on_device(s, l->zeta[side]);
-            step->columns[DEVICE_LOSS_ZETA_MOMENTUM][side] =
-                sample_state_on_device(s, l->zeta_momentum[side]);
-        }
-        if (step->kind == DEVICE_LOSS_EMC2) {
-            step->columns[DEVICE_LOSS_CHAIN][side] = sample_state_on_device(s, l->chain[side]);
-            step->chain_id[side] = sample_state_on_device(s, l->chain_id[side]);
+    const struct loss_column *c = l->row->columns;
+    for (int k = 0; c != NULL && c[k].name != NULL; k++) {
+        for (int side = 0; side < loss_side_count(l); side++) {
+            void *at = sample_state_on_device(d->state, l->columns[k][side]);
+            if (c[k].kind == SAMPLE_STATE_ID) {
+                d->step.chain_id[side] = at;
+            }
+            for (int i = 0; i < DEVICE_LOSS_COLUMN_COUNT; i++) {
+                if (strcmp(device_columns[i], c[k].name) == 0) {
+                    d->step.columns[i][side] = at;
+                }
+            }
         }
     }
-    step->visits = sample_state_on_device(s, l->visits);
+    d->step.visits = sample_state_on_device(d->state, l->visits);
 }
 
 static int matrix_count(const struct loss *l) {
@@ -207,7 +186,7 @@ enum status loss_device_create(struct loss_device **out,
     d->loss = l;
     d->state = state;
     d->dev = dev;
-    d->step = (struct device_loss){.kind = known[find_kind(l)].kind,
+    d->step = (struct device_loss){.kind = l->row->device,
                                    .views = l->options.views,
                                    .batch_count = batch_count,
                                    .id_space = sample_state_id_space(state),
@@ -275,33 +254,36 @@ enum status loss_device_fault(struct loss_device *d, struct error *err) {
 
 /* ---- state and scalars ---- */
 
-static void learned_to_device(struct device_loss_learned *out, const struct loss_learned *in) {
-    *out = (struct device_loss_learned){in->value, in->m, in->v};
-}
-
-static void learned_to_host(struct loss_learned *out, const struct device_loss_learned *in) {
-    *out = (struct loss_learned){in->value, in->m, in->v};
+/* The device's copy of a scalar of the loss; NULL: it has none. */
+static double *device_scalar(struct device_loss_scalars *scalars, const char *name) {
+    for (size_t i = 0; i < sizeof device_scalars / sizeof device_scalars[0]; i++) {
+        if (strcmp(device_scalars[i].name, name) == 0) {
+            return (double *)(void *)((char *)scalars + device_scalars[i].offset);
+        }
+    }
+    return NULL;
 }
 
 enum status loss_device_send(struct loss_device *d, struct error *err) {
-    const struct loss *l = d->loss;
-    struct device_loss_scalars scalars = {.learned_steps = l->learned_steps,
-                                          .xi = {l->xi[SIDE_IMAGE], l->xi[SIDE_TEXT]}};
-    learned_to_device(&scalars.scale, &l->scale);
-    learned_to_device(&scalars.bias, &l->bias);
+    struct device_loss_scalars scalars = {0};
+    const struct loss_scalar *own;
+    const int32_t count = loss_scalars(d->loss, &own);
+    for (int32_t i = 0; i < count; i++) {
+        double *place = device_scalar(&scalars, own[i].name);
+        REQUIRE(place != NULL);
+        *place = *own[i].value;
+    }
     TRY(d->dev->ops->upload(d->dev, d->step.scalars, &scalars, sizeof scalars, err));
     return sample_state_send(d->state, err);
 }
 
 enum status loss_device_fetch(struct loss_device *d, struct error *err) {
-    struct loss *l = d->loss;
     struct device_loss_scalars scalars;
+    const struct loss_scalar *own;
+    const int32_t count = loss_scalars(d->loss, &own);
     TRY(d->dev->ops->download(d->dev, &scalars, d->step.scalars, sizeof scalars, err));
-    learned_to_host(&l->scale, &scalars.scale);
-    learned_to_host(&l->bias, &scalars.bias);
-    l->learned_steps = scalars.learned_steps;
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        l->xi[side] = scalars.xi[side];
+    for (int32_t i = 0; i < count; i++) {
+        *own[i].value = *device_scalar(&scalars, own[i].name);
     }
     return sample_state_fetch(d->state, err);
 }

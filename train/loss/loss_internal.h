@@ -1,14 +1,14 @@
 /*
- * loss_internal: what the loss files share: the method table and one side of the similarity matrix.
+ * loss_internal: what the loss files share: struct loss, the state of a batch, a learned
+ * temperature, and one side of the similarity matrix.
  */
 #ifndef TRAIN_LOSS_LOSS_INTERNAL_H
 #define TRAIN_LOSS_LOSS_INTERNAL_H
 
 #include <math.h>
 
-#include "train/loss/loss.h"
+#include "train/loss/loss_row.h"
 
-/* What a loss keeps on each side, and the columns it uses. */
 enum loss_side_index { SIDE_IMAGE, SIDE_TEXT, SIDE_COUNT };
 
 /* One scalar that Adam learns; all of it is saved. */
@@ -16,84 +16,31 @@ struct loss_learned {
     double value, m, v;
 };
 
-struct loss_method {
-    const char *name;
-    double tau;       /* default, for pairs */
-    double views_tau; /* default, for two views */
-    enum loss_temperature temperature;
-    bool may_learn_tau; /* LOSS_TEMPERATURE_GLOBAL is allowed beside the default and constant */
-    double tau_min, tau_max, tau_lr, rho, gamma; /* defaults; 0: those of complete_options */
-    bool gamma_cosine;                           /* what LOSS_GAMMA_OWN means */
-    double slow_tau; /* where tau is no more, it is learned at a third of its rate */
-    bool uses_self;
-    /* Adds columns and scalars. */
-    enum status (*create)(struct loss *l, struct error *err);
-    /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct. */
-    void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);
-    /* The same for two views of images. NULL, as may be step: not defined for them. */
-    void (*step_views)(struct loss *l, const struct loss_input *in, struct loss_output *out);
-};
-
-extern const struct loss_method loss_method_clip;
-extern const struct loss_method loss_method_siglip;
-extern const struct loss_method loss_method_cyclip;
-extern const struct loss_method loss_method_dcl;
-extern const struct loss_method loss_method_hcl;
-extern const struct loss_method loss_method_rince;
-extern const struct loss_method loss_method_sogclr;
-extern const struct loss_method loss_method_isogclr;
-extern const struct loss_method loss_method_fastclip_v0;
-extern const struct loss_method loss_method_fastclip_v1;
-extern const struct loss_method loss_method_fastclip_v2;
-extern const struct loss_method loss_method_fastclip_v3;
-extern const struct loss_method loss_method_nuclr;
-extern const struct loss_method loss_method_nuclr_frozen;
-extern const struct loss_method loss_method_nuclr_noxi;
-extern const struct loss_method loss_method_emc2;
-extern const struct loss_method loss_method_simclr;
-/* The published code of three of them. */
-extern const struct loss_method loss_reference_sogclr;
-extern const struct loss_method loss_reference_isogclr;
-extern const struct loss_method loss_reference_nuclr;
-
-enum { LOSS_MAX_SCALARS = 8 };
-
 struct loss_order {
     uint64_t id;
     int64_t place;
 };
 
 struct loss {
-    const struct loss_method *method;
-    struct loss_options options;
+    const struct loss_row *row;
+    struct loss_options options; /* completed: 0 where the row does not read one */
     struct sample_state *state;
     uint64_t samples_count;
     int64_t max_batch_count;
 
-    /* Columns by anchor side; what a method does not add is 0, of the first two -1. */
-    int32_t log_u[SIDE_COUNT]; /* log of the running mean */
-    int32_t zeta[SIDE_COUNT];  /* zeta of the samples of a side */
-    int32_t zeta_momentum[SIDE_COUNT];
-    int32_t tau[SIDE_COUNT];                    /* temperature of the samples of a side */
-    int32_t tau_gradient[SIDE_COUNT];           /* running mean of its gradient */
-    int32_t tau_square[SIDE_COUNT];             /* fastclip-v2: of the gradient's square */
-    int32_t visits;                             /* steps that a sample took part in */
-    int32_t chain[SIDE_COUNT];                  /* emc2: log score of the chain's state */
-    int32_t chain_id[SIDE_COUNT];               /* emc2: the sample that the chain stands on */
-    int32_t sum[SIDE_COUNT], shift[SIDE_COUNT]; /* reference code: s and b */
-    double xi[SIDE_COUNT];
-    double epoch;              /* reference nuclr: the last one it has seen */
-    struct loss_learned scale; /* log(1/tau) */
-    struct loss_learned bias;  /* siglip */
-    double learned_steps;      /* of Adam */
+    void *own;                                     /* row->private_bytes */
+    int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT]; /* in the order of row->columns */
+    int32_t visits;                                /* steps that a sample took part in */
+    struct loss_learned scale;                     /* log(1/tau), where the temperature is global */
+    double learned_steps;                          /* of Adam */
     struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
     /* R below: rows of similarities, max batch, or twice that with two views. */
-    float *gathered[4];       /* (max batch) each: state of the batch's samples */
-    uint64_t *gathered_ids;   /* (max batch) */
-    double *sums;             /* (R) */
-    struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
+    float *gathered[LOSS_MAX_COLUMNS]; /* (max batch) each, see loss_gather */
+    uint64_t *gathered_ids;            /* (max batch) */
+    double *sums;                      /* (R) */
+    struct loss_order *order;          /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
     bool *is_first;     /* (max batch): whether a place of the batch is its id's first */
     int64_t *places;    /* (R): batch positions of the distinct ids, then of second views */
@@ -169,43 +116,39 @@ static inline int loss_side_count(const struct loss *l) {
 /* The place of a sample among the `count` distinct ones of this step; -1: it is not there. */
 int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id);
 
-/* With two views: the row of one of the 2B anchors in the form that the functions of one side want,
- * as anchor 0: its other view first, then the 2B - 2 views of other samples, in order; count is 2B
- * -
- * 1. loss_put_view adds what they left in its gradient to the anchor's row. */
+/* ---- state ---- */
+
+/* The batch's entries of an f32 column (its index in row->columns) and side: gathered into memory
+ * of the loss that is valid until the next call for that column; and back from there. */
+float *loss_gather(struct loss *l, const struct loss_input *in, int column, int side);
+void loss_scatter(struct loss *l, const struct loss_input *in, int column, int side);
+
+/* ---- two views ---- */
+
+/* The row of one of the 2B anchors in the form that the functions of one side expect, as anchor 0:
+ * its other view first, then the 2B - 2 views of other samples, in order; count is 2B - 1.
+ * loss_put_view adds what they left in its gradient to the anchor's row. */
 struct loss_side loss_take_view(struct loss *l, const struct loss_input *in, int64_t anchor);
 void loss_put_view(const struct loss_side *row,
                    const struct loss_input *in,
                    struct loss_output *out,
                    int64_t anchor);
 
-/* Two views: the mean of `anchor_loss`, which adds its gradient times share, over all anchors. */
-void loss_step_views(struct loss *l,
-                     const struct loss_input *in,
-                     struct loss_output *out,
-                     double (*anchor_loss)(const struct loss *l,
-                                           const struct loss_side *s,
-                                           int64_t anchor,
-                                           double share));
+/* ---- steps ---- */
 
-/* gamma in an epoch. */
-double loss_gamma(const struct loss *l, uint64_t epoch);
+/* A step of losses that are a mean over anchors: row->anchor of every anchor of both sides, or of
+ * every view; then the temperature, where it is learned. */
+void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_output *out);
 
-/* Adds columns "image.NAME" and "text.NAME"; with two views the first alone. */
-enum status loss_add_columns(struct loss *l,
-                             const char *name,
-                             float initial,
-                             int32_t columns[SIDE_COUNT],
-                             struct error *err);
-
-/* A scalar to be saved; the name is borrowed. */
-void loss_add_scalar(struct loss *l, const char *name, double *value);
-
-/* Makes log(1/tau) a learned scalar where the temperature is global. */
-void loss_add_scale(struct loss *l);
+/* row->anchor of clip, for losses that add to it. */
+double
+loss_clip_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share);
 
 /* The temperature that holds for all samples in this step. */
 double loss_tau(const struct loss *l);
+
+/* gamma in an epoch. */
+double loss_gamma(const struct loss *l, uint64_t epoch);
 
 /* dL/dlog(1/tau) of a loss that depends on tau only as S / tau: sum of dL/dS_ij S_ij. */
 double loss_scale_gradient(const struct loss *l,
@@ -222,6 +165,11 @@ void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradie
 /* The same for any learned scalar, without bounds; `steps` counts from 1. */
 void loss_adam(struct loss_learned *s, double gradient, double lr, double steps);
 
+/* ---- one anchor ---- */
+
+/* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
+double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
+
 /* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
  * `share` and returns its value times share. log_norm: weight w_c = exp(exponent(c) - log_norm),
  * where exponent is Delta/tau less zeta/tau of the contrast (zeta may be NULL). */
@@ -231,20 +179,5 @@ double side_add_surrogate(const struct loss_side *s,
                           const float *zeta,
                           double log_norm,
                           double share);
-
-/* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
-double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
-
-/* Adds one anchor's gradient of -log softmax of its own pair, times `share`: what clip is made of.
- * Returns the value without the share. */
-double side_add_softmax(const struct loss_side *s, int64_t anchor, double tau, double share);
-
-/* One anchor of a debiased loss (dcl, hcl), see loss/hcl.c; beta 0 is dcl. Value times share. */
-double side_add_debiased(const struct loss_side *s,
-                         int64_t anchor,
-                         double tau,
-                         double tau_plus,
-                         double beta,
-                         double share);
 
 #endif

@@ -16,14 +16,18 @@
  */
 #include "train/loss/loss_internal.h"
 
+/* gamma is constant in the published code. */
+enum { READS_GAMMA = LOSS_BIT(LOSS_GAMMA) | LOSS_BIT(LOSS_GAMMA_SCHEDULE) };
+
 static const double added_to_sum = 1e-10;
 static const double smallest_denominator = 1e-16;
 static const double largest_tau_gradient = 5.0;
 
-static enum status sums_create(struct loss *l, struct error *err) {
-    TRY(loss_add_columns(l, "s", 0.0f, l->sum, err));
-    return loss_add_columns(l, "b", 0.0f, l->shift, err);
-}
+/* Every row's columns begin with these two. */
+enum { SUM, SHIFT };
+static const struct loss_column sogclr_columns[] = {{"s", .first = 0.0f},
+                                                    {"b", .first = 0.0f},
+                                                    {0}};
 
 /* The largest Delta of the anchor, its own 0 included. */
 static double largest_delta(const struct loss_side *s, int64_t anchor) {
@@ -55,8 +59,8 @@ static double step_sum(const struct loss *l,
                        int64_t a,
                        double tau,
                        uint64_t epoch) {
-    float *s = &l->gathered[0][a];
-    float *b = &l->gathered[1][a];
+    float *s = &l->gathered[SUM][a];
+    float *b = &l->gathered[SHIFT][a];
     const double gamma = l->options.gamma;
     const double shift = fmax((double)*b, largest_delta(side, a) / tau);
     const double g = shifted_sum(side, a, tau, NULL, shift);
@@ -67,20 +71,21 @@ static double step_sum(const struct loss *l,
 }
 
 static void gather_sums(struct loss *l, const struct loss_input *in, int side) {
-    sample_state_gather(l->state, l->sum[side], l->gathered[0], in->sample_ids, in->batch_count);
-    sample_state_gather(l->state, l->shift[side], l->gathered[1], in->sample_ids, in->batch_count);
+    (void)loss_gather(l, in, SUM, side);
+    (void)loss_gather(l, in, SHIFT, side);
 }
 
 static void scatter_sums(struct loss *l, const struct loss_input *in, int side) {
-    sample_state_scatter(l->state, l->sum[side], l->gathered[0], in->sample_ids, in->batch_count);
-    sample_state_scatter(l->state, l->shift[side], l->gathered[1], in->sample_ids, in->batch_count);
+    loss_scatter(l, in, SUM, side);
+    loss_scatter(l, in, SHIFT, side);
 }
 
 /* tau (log mean of the others' exponentials) of one anchor, from its sums. */
 static double
 sums_objective(const struct loss *l, const struct loss_side *s, int64_t a, double tau) {
-    const double sum = fmax((double)l->gathered[0][a], smallest_denominator);
-    return tau * (log(sum / (double)(s->count - 1)) + (double)l->gathered[1][a]) / (double)s->count;
+    const double sum = fmax((double)l->gathered[SUM][a], smallest_denominator);
+    return tau * (log(sum / (double)(s->count - 1)) + (double)l->gathered[SHIFT][a]) /
+           (double)s->count;
 }
 
 static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
@@ -98,17 +103,22 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
     }
 }
 
-const struct loss_method loss_reference_sogclr = {.name = "sogclr",
-                                                  .tau = 0.01,
-                                                  .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                                  .create = sums_create,
-                                                  .step = sogclr_step};
+const struct loss_row loss_sogclr_reference = {
+    .name = "sogclr",
+    .parity = LOSS_PARITY_REFERENCE,
+    .reads = LOSS_READS_TAU | READS_GAMMA,
+    .own = {.tau = 0.01},
+    .columns = sogclr_columns,
+    .surrogate = true,
+    .step = sogclr_step,
+};
 
-static enum status isogclr_create(struct loss *l, struct error *err) {
-    TRY(sums_create(l, err));
-    TRY(loss_add_columns(l, "tau", (float)l->options.tau, l->tau, err));
-    return loss_add_columns(l, "tau_gradient", 0.0f, l->tau_gradient, err);
-}
+enum { TAU = SHIFT + 1, TAU_GRADIENT };
+static const struct loss_column isogclr_columns[] = {{"s", .first = 0.0f},
+                                                     {"b", .first = 0.0f},
+                                                     {"tau", .first_option = LOSS_TAU},
+                                                     {"tau_gradient", .first = 0.0f},
+                                                     {0}};
 
 static void isogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const struct loss_options *o = &l->options;
@@ -116,17 +126,15 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        float *taus = l->gathered[2];
-        float *gradients = l->gathered[3];
         gather_sums(l, in, side);
-        sample_state_gather(l->state, l->tau[side], taus, in->sample_ids, b);
-        sample_state_gather(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+        float *taus = loss_gather(l, in, TAU, side);
+        float *gradients = loss_gather(l, in, TAU_GRADIENT, side);
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
             const double log_norm = step_sum(l, &s, a, tau, in->epoch);
             const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
             const double log_mean =
-                log((double)l->gathered[0][a] / (double)(b - 1)) + (double)l->gathered[1][a];
+                log((double)l->gathered[SUM][a] / (double)(b - 1)) + (double)l->gathered[SHIFT][a];
             const double h = log_mean + o->rho - value * (double)b / tau;
             const double bounded = fmax(-largest_tau_gradient, fmin(largest_tau_gradient, h));
             const double v =
@@ -138,44 +146,67 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         }
         scatter_sums(l, in, side);
-        sample_state_scatter(l->state, l->tau[side], taus, in->sample_ids, b);
-        sample_state_scatter(l->state, l->tau_gradient[side], gradients, in->sample_ids, b);
+        loss_scatter(l, in, TAU, side);
+        loss_scatter(l, in, TAU_GRADIENT, side);
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
 }
 
-const struct loss_method loss_reference_isogclr = {.name = "isogclr",
-                                                   .tau = 0.01,
-                                                   .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
-                                                   .create = isogclr_create,
-                                                   .step = isogclr_step};
+const struct loss_row loss_isogclr_reference = {
+    .name = "isogclr",
+    .parity = LOSS_PARITY_REFERENCE,
+    .reads = LOSS_READS_TAU | READS_GAMMA | LOSS_BIT(LOSS_TAU_MOMENTUM) | LOSS_BIT(LOSS_RHO),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_INDIVIDUAL,
+    .own = {.tau = 0.01,
+            .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+            .tau_min = 0.005,
+            .tau_max = 0.05,
+            .tau_lr = 1e-3,
+            .rho = 8.0},
+    .columns = isogclr_columns,
+    .surrogate = true,
+    .step = isogclr_step,
+};
 
 /* ---- nuclr ---- */
 
-static enum status nuclr_create(struct loss *l, struct error *err) {
-    static const char *const xi[] = {"image.xi", "text.xi"};
-    TRY(sums_create(l, err));
-    TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
-    TRY(loss_add_columns(l, "zeta_momentum", 0.0f, l->zeta_momentum, err));
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        l->xi[side] = l->options.xi0;
-        loss_add_scalar(l, xi[side], &l->xi[side]);
-    }
-    loss_add_scalar(l, "xi_epoch", &l->epoch);
-    return STATUS_OK;
+enum { ZETA = SHIFT + 1, ZETA_MOMENTUM };
+static const struct loss_column nuclr_columns[] = {{"s", .first = 0.0f},
+                                                   {"b", .first = 0.0f},
+                                                   {"zeta", .first_option = LOSS_ZETA0},
+                                                   {"zeta_momentum", .first = 0.0f},
+                                                   {0}};
+
+struct nuclr {
+    double xi[SIDE_COUNT];
+    double epoch; /* the last one that it has seen */
+};
+
+static const struct loss_private_scalar nuclr_scalars[] = {
+    {"image.xi", offsetof(struct nuclr, xi[SIDE_IMAGE])},
+    {"text.xi", offsetof(struct nuclr, xi[SIDE_TEXT])},
+    {"xi_epoch", offsetof(struct nuclr, epoch)},
+    {0}};
+
+static void nuclr_begin(struct loss *l) {
+    struct nuclr *state = l->own;
+    state->xi[SIDE_IMAGE] = l->options.xi0;
+    state->xi[SIDE_TEXT] = l->options.xi0;
 }
 
 /* At the first step of an epoch: the largest zeta that the epoch before it has left. */
 static void refresh_xi(struct loss *l, uint64_t epoch) {
-    if ((double)epoch <= l->epoch) {
+    struct nuclr *state = l->own;
+    if ((double)epoch <= state->epoch) {
         return;
     }
-    l->epoch = (double)epoch;
+    state->epoch = (double)epoch;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const float *zeta = sample_state_column(l->state, l->zeta[side]);
-        l->xi[side] = l->options.xi0;
+        const float *zeta = sample_state_column(l->state, l->columns[ZETA][side]);
+        state->xi[side] = l->options.xi0;
         for (uint64_t id = 0; id < sample_state_id_space(l->state); id++) {
-            l->xi[side] = fmax(l->xi[side], (double)zeta[id]);
+            state->xi[side] = fmax(state->xi[side], (double)zeta[id]);
         }
     }
 }
@@ -183,8 +214,8 @@ static void refresh_xi(struct loss *l, uint64_t epoch) {
 /* s and b of one anchor, b a cosine. */
 static void
 step_cosine_sum(struct loss *l, const struct loss_side *side, int64_t a, const float *zeta) {
-    float *s = &l->gathered[0][a];
-    float *b = &l->gathered[1][a];
+    float *s = &l->gathered[SUM][a];
+    float *b = &l->gathered[SHIFT][a];
     const double tau = l->options.tau;
     const double gamma = l->options.gamma;
     const double shift = fmax((double)*b, largest_delta(side, a));
@@ -201,8 +232,8 @@ add_popularity(struct loss *l, const struct loss_side *side, int64_t a, const fl
     const double n = (double)l->samples_count;
     const double b = (double)side->count;
     const double tau = l->options.tau;
-    const double s = (double)l->gathered[0][a];
-    const double shift = (double)l->gathered[1][a];
+    const double s = (double)l->gathered[SUM][a];
+    const double shift = (double)l->gathered[SHIFT][a];
     const double own = exp(-((double)zeta[a] + shift) / tau) / (n - 1.0);
     const double denominator = fmax(s / (b - 1.0) + own, smallest_denominator);
     for (int64_t c = 0; c < side->count; c++) {
@@ -215,19 +246,19 @@ static void
 step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
     const double theta = l->options.zeta_momentum;
     const int64_t b = in->batch_count;
-    float *z = l->gathered[3];
-    sample_state_gather(l->state, l->zeta_momentum[contrasts], z, in->sample_ids, b);
+    float *z = loss_gather(l, in, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
         const double q = 1.0 - l->sums[c];
         const double old = z[c] == 0.0f ? q : (double)z[c];
         z[c] = (float)((1.0 - theta) * old + theta * q);
         zeta[c] = (float)((double)zeta[c] - rate * (double)z[c]);
     }
-    sample_state_scatter(l->state, l->zeta_momentum[contrasts], z, in->sample_ids, b);
-    sample_state_scatter(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+    loss_scatter(l, in, ZETA_MOMENTUM, contrasts);
+    loss_scatter(l, in, ZETA, contrasts);
 }
 
 static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const struct nuclr *state = l->own;
     const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
     const double n = (double)l->samples_count;
     const double b = (double)in->batch_count;
@@ -236,17 +267,17 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side side = loss_side(in, out, (enum loss_side_index)anchors);
-        float *zeta = l->gathered[2];
         gather_sums(l, in, anchors);
-        sample_state_gather(l->state, l->zeta[contrasts], zeta, in->sample_ids, in->batch_count);
+        float *zeta = loss_gather(l, in, ZETA, contrasts);
         for (int64_t c = 0; c < side.count; c++) {
             l->sums[c] = 0.0;
         }
         for (int64_t a = 0; a < side.count; a++) {
             step_cosine_sum(l, &side, a, zeta);
-            const double s = (double)l->gathered[0][a];
-            const double shift = (double)l->gathered[1][a];
-            const double offset = (b - 1.0) / (n - 1.0) * exp(-(l->xi[contrasts] + shift) / tau);
+            const double s = (double)l->gathered[SUM][a];
+            const double shift = (double)l->gathered[SHIFT][a];
+            const double offset =
+                (b - 1.0) / (n - 1.0) * exp(-(state->xi[contrasts] + shift) / tau);
             const double log_norm = shift / tau + log(fmax(s + offset, smallest_denominator));
             out->value +=
                 side_add_surrogate(&side, a, tau, zeta, log_norm, 1.0 / (double)side.count);
@@ -262,8 +293,17 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     }
 }
 
-const struct loss_method loss_reference_nuclr = {.name = "nuclr",
-                                                 .tau = 0.01,
-                                                 .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                                 .create = nuclr_create,
-                                                 .step = nuclr_step};
+const struct loss_row loss_nuclr_reference = {
+    .name = "nuclr",
+    .parity = LOSS_PARITY_REFERENCE,
+    .reads = LOSS_READS_TAU | READS_GAMMA | LOSS_BIT(LOSS_ZETA0) | LOSS_BIT(LOSS_XI0) |
+             LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
+             LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS),
+    .own = {.tau = 0.01},
+    .columns = nuclr_columns,
+    .private_bytes = sizeof(struct nuclr),
+    .scalars = nuclr_scalars,
+    .begin = nuclr_begin,
+    .surrogate = true,
+    .step = nuclr_step,
+};

@@ -1,6 +1,6 @@
 /*
  * loss_views: the (2B, 2B) similarities of two views, one anchor at a time, in the form that the
- * functions of one side of pairs want: own pair first, then the views of other samples.
+ * functions of one side of pairs expect: own pair first, then the views of other samples.
  */
 #include "train/loss/loss_internal.h"
 
@@ -43,20 +43,4 @@ void loss_put_view(const struct loss_side *row,
             to[c] += row->gradient[k++];
         }
     }
-}
-
-void loss_step_views(struct loss *l,
-                     const struct loss_input *in,
-                     struct loss_output *out,
-                     double (*anchor_loss)(const struct loss *l,
-                                           const struct loss_side *s,
-                                           int64_t anchor,
-                                           double share)) {
-    const int64_t n = 2 * in->batch_count;
-    for (int64_t a = 0; a < n; a++) {
-        const struct loss_side row = loss_take_view(l, in, a);
-        out->value += anchor_loss(l, &row, 0, 1.0 / (double)n);
-        loss_put_view(&row, in, out, a);
-    }
-    out->objective = out->value;
 }

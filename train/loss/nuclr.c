@@ -24,16 +24,27 @@
  */
 #include "train/loss/loss_internal.h"
 
-static enum status nuclr_create(struct loss *l, struct error *err) {
-    static const char *const xi[] = {"image.xi", "text.xi"};
-    TRY(loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err));
-    TRY(loss_add_columns(l, "zeta", (float)l->options.zeta0, l->zeta, err));
-    TRY(loss_add_columns(l, "zeta_momentum", SAMPLE_STATE_UNVISITED, l->zeta_momentum, err));
+enum { LOG_U, ZETA, ZETA_MOMENTUM };
+static const struct loss_column nuclr_columns[] = {
+    {"log_u", .first = SAMPLE_STATE_UNVISITED},
+    {"zeta", .first_option = LOSS_ZETA0},
+    {"zeta_momentum", .first = SAMPLE_STATE_UNVISITED},
+    {0}};
+
+struct nuclr {
+    double xi[SIDE_COUNT];
+};
+
+static const struct loss_private_scalar nuclr_scalars[] = {
+    {"image.xi", offsetof(struct nuclr, xi[SIDE_IMAGE])},
+    {"text.xi", offsetof(struct nuclr, xi[SIDE_TEXT])},
+    {0}};
+
+static void nuclr_begin(struct loss *l) {
+    struct nuclr *state = l->own;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        l->xi[side] = fmax(l->options.xi0, l->options.zeta0);
-        loss_add_scalar(l, xi[side], &l->xi[side]);
+        state->xi[side] = fmax(l->options.xi0, l->options.zeta0);
     }
-    return STATUS_OK;
 }
 
 /* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
@@ -50,7 +61,7 @@ static void add_popularity(const struct loss *l,
     const double log_norm = log_add(log(n - 1.0) + log_u, -own_zeta / tau);
     for (int64_t c = 0; c < s->count; c++) {
         const double p = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm);
-        if (!l->options.zeta_unbiased) {
+        if (l->options.zeta_gradient == LOSS_ZETA_PAPER) {
             sums[c] += p * n / b;
         } else {
             sums[c] += c == anchor ? p : p * (n - 1.0) / (b - 1.0);
@@ -59,41 +70,36 @@ static void add_popularity(const struct loss *l,
 }
 
 /* zeta of the contrasts of one side, stepped along 1 - sums; xi follows its maximum. */
-static void step_zeta(struct loss *l,
-                      const struct loss_input *in,
-                      int contrasts,
-                      const float *zeta_old,
-                      const double *sums,
-                      double rate) {
+static void
+step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
+    struct nuclr *state = l->own;
     const int64_t b = in->batch_count;
     const double theta = l->options.zeta_momentum;
-    float *zeta = l->gathered[2];
-    float *momentum = l->gathered[3];
-    sample_state_gather(l->state, l->zeta_momentum[contrasts], momentum, in->sample_ids, b);
+    float *momentum = loss_gather(l, in, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
-        const double q = 1.0 - sums[c];
+        const double q = 1.0 - l->sums[c];
         const double z =
             sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
         momentum[c] = (float)z;
-        zeta[c] = (float)((double)zeta_old[c] - rate * z);
-        l->xi[contrasts] = fmax(l->xi[contrasts], (double)zeta[c]);
+        zeta[c] = (float)((double)zeta[c] - rate * z);
+        state->xi[contrasts] = fmax(state->xi[contrasts], (double)zeta[c]);
     }
-    sample_state_scatter(l->state, l->zeta_momentum[contrasts], momentum, in->sample_ids, b);
-    sample_state_scatter(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+    loss_scatter(l, in, ZETA_MOMENTUM, contrasts);
+    loss_scatter(l, in, ZETA, contrasts);
 }
 
 static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const double tau = l->options.tau;
     const double n = (double)l->samples_count;
     const int64_t b = in->batch_count;
+    const struct nuclr *state = l->own;
     const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)anchors);
-        float *log_u = l->gathered[0];
-        float *zeta = l->gathered[1];
-        sample_state_gather(l->state, l->log_u[anchors], log_u, in->sample_ids, b);
-        sample_state_gather(l->state, l->zeta[contrasts], zeta, in->sample_ids, b);
+        const bool moves = rates[contrasts] > 0.0 && !l->row->zeta_frozen; /* zeta, that is */
+        float *log_u = loss_gather(l, in, LOG_U, anchors);
+        float *zeta = loss_gather(l, in, ZETA, contrasts);
         for (int64_t c = 0; c < b; c++) {
             l->sums[c] = 0.0;
         }
@@ -101,35 +107,55 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double log_g = side_log_mean(&s, a, tau, zeta);
             const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double own = (double)zeta[a];
-            const double xi = l->method == &loss_method_nuclr_noxi ? own : l->xi[contrasts];
+            const double xi = l->row->own_xi ? own : state->xi[contrasts];
             const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));
             out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)),
                                              1.0 / (double)b);
             out->objective += (tau * log_add(log(n - 1.0) + updated, -own / tau) + own) / (double)b;
-            add_popularity(l, &s, a, zeta, own, updated, l->sums);
+            if (moves) {
+                add_popularity(l, &s, a, zeta, own, updated, l->sums);
+            }
             log_u[a] = (float)updated;
         }
-        sample_state_scatter(l->state, l->log_u[anchors], log_u, in->sample_ids, b);
-        if (rates[contrasts] > 0.0 && l->method != &loss_method_nuclr_frozen) {
-            step_zeta(l, in, contrasts, zeta, l->sums, rates[contrasts]);
+        loss_scatter(l, in, LOG_U, anchors);
+        if (moves) {
+            step_zeta(l, in, contrasts, zeta, rates[contrasts]);
         }
     }
 }
 
-const struct loss_method loss_method_nuclr = {.name = "nuclr",
-                                              .tau = 0.01,
-                                              .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                              .create = nuclr_create,
-                                              .step = nuclr_step};
+enum {
+    READS = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0),
+    READS_XI = LOSS_BIT(LOSS_XI0),
+    READS_RATES = LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
+                  LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) |
+                  LOSS_BIT(LOSS_ZETA_GRADIENT),
+};
 
-const struct loss_method loss_method_nuclr_frozen = {.name = "nuclr-frozen",
-                                                     .tau = 0.01,
-                                                     .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                                     .create = nuclr_create,
-                                                     .step = nuclr_step};
+#define NUCLR_ROW                                                                                  \
+    .paper = "Wang, ICLR 2025", .own = {.tau = 0.01}, .columns = nuclr_columns,                    \
+    .private_bytes = sizeof(struct nuclr), .scalars = nuclr_scalars, .begin = nuclr_begin,         \
+    .surrogate = true, .step = nuclr_step, .device = DEVICE_LOSS_NUCLR
 
-const struct loss_method loss_method_nuclr_noxi = {.name = "nuclr-noxi",
-                                                   .tau = 0.01,
-                                                   .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                                   .create = nuclr_create,
-                                                   .step = nuclr_step};
+const struct loss_row loss_nuclr = {
+    .name = "nuclr",
+    .what = "sogclr with a learned popularity zeta of every sample (Algorithm 1)",
+    .reads = READS | READS_XI | READS_RATES,
+    NUCLR_ROW,
+};
+
+const struct loss_row loss_nuclr_frozen = {
+    .name = "nuclr-frozen",
+    .what = "ablation: zeta stays",
+    .reads = READS | READS_XI,
+    .zeta_frozen = true,
+    NUCLR_ROW,
+};
+
+const struct loss_row loss_nuclr_noxi = {
+    .name = "nuclr-noxi",
+    .what = "ablation: each sample's own zeta in the place of xi",
+    .reads = READS | READS_RATES,
+    .own_xi = true,
+    NUCLR_ROW,
+};

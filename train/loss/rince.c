@@ -13,8 +13,7 @@
 
 enum { MAX_EXPONENT = 80 }; /* q / tau: e^80 is 5e34 */
 
-static enum status rince_create(struct loss *l, struct error *err) {
-    const struct loss_options *o = &l->options;
+static enum status rince_check(const struct loss_options *o, struct error *err) {
     return o->q / o->tau <= MAX_EXPONENT
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
@@ -38,24 +37,25 @@ rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, do
     return share * (exp(o->q * (log(o->lambda) + log_d)) - exp(o->q * own)) / o->q;
 }
 
-static void rince_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        for (int64_t a = 0; a < s.count; a++) {
-            out->value += rince_anchor(l, &s, a, 0.5 / (double)s.count);
-        }
-    }
-    out->objective = out->value;
-}
+const struct loss_row loss_rince = {
+    .name = "rince",
+    .paper = "Chuang, CVPR 2022",
+    .what = "robust to pairs that do not match",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_Q) | LOSS_BIT(LOSS_LAMBDA),
+    .own = {.tau = 0.01},
+    .check = rince_check,
+    .step = loss_step_anchors,
+    .anchor = rince_anchor,
+    .device = DEVICE_LOSS_RINCE,
+};
 
-static void rince_step_views(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    loss_step_views(l, in, out, rince_anchor);
-}
-
-const struct loss_method loss_method_rince = {.name = "rince",
-                                              .tau = 0.01,
-                                              .views_tau = 0.1,
-                                              .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                              .create = rince_create,
-                                              .step = rince_step,
-                                              .step_views = rince_step_views};
+const struct loss_row loss_rince_views = {
+    .name = "rince",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_Q) | LOSS_BIT(LOSS_LAMBDA),
+    .own = {.tau = 0.1},
+    .check = rince_check,
+    .step = loss_step_anchors,
+    .anchor = rince_anchor,
+    .device = DEVICE_LOSS_RINCE,
+};

@@ -10,26 +10,31 @@
  */
 #include "train/loss/loss_internal.h"
 
-static enum status siglip_create(struct loss *l, struct error *err) {
-    (void)err;
-    static const char *const names[] = {"bias", "bias.m", "bias.v"};
-    l->bias.value = l->options.bias0;
-    loss_add_scale(l);
-    loss_add_scalar(l, names[0], &l->bias.value);
-    loss_add_scalar(l, names[1], &l->bias.m);
-    loss_add_scalar(l, names[2], &l->bias.v);
-    return STATUS_OK;
+struct siglip {
+    struct loss_learned bias;
+};
+
+static const struct loss_private_scalar siglip_scalars[] = {
+    {"bias", offsetof(struct siglip, bias.value)},
+    {"bias.m", offsetof(struct siglip, bias.m)},
+    {"bias.v", offsetof(struct siglip, bias.v)},
+    {0}};
+
+static void siglip_begin(struct loss *l) {
+    struct siglip *own = l->own;
+    own->bias.value = l->options.bias0;
 }
 
 static void siglip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const int64_t b = in->batch_count;
     const double tau = loss_tau(l);
+    struct siglip *own = l->own;
     double bias_gradient = 0.0;
     for (int64_t i = 0; i < b; i++) {
         for (int64_t j = 0; j < b; j++) {
             const int64_t at = i * b + j;
             const double z = i == j ? 1.0 : -1.0;
-            const double t = -z * ((double)in->similarity[at] / tau + l->bias.value);
+            const double t = -z * ((double)in->similarity[at] / tau + own->bias.value);
             const double softplus = log_add(0.0, t);
             const double g = -z * exp(t - softplus) / (double)b;
             out->value += softplus / (double)b;
@@ -40,13 +45,21 @@ static void siglip_step(struct loss *l, const struct loss_input *in, struct loss
     out->objective = out->value;
     if (l->options.temperature == LOSS_TEMPERATURE_GLOBAL) {
         loss_learn_scale(l, in, loss_scale_gradient(l, in, out));
-        loss_adam(&l->bias, bias_gradient, loss_scalar_lr(l, in), l->learned_steps);
+        loss_adam(&own->bias, bias_gradient, loss_scalar_lr(l, in), l->learned_steps);
     }
 }
 
-const struct loss_method loss_method_siglip = {.name = "siglip",
-                                               .tau = 0.1,
-                                               .temperature = LOSS_TEMPERATURE_GLOBAL,
-                                               .may_learn_tau = true,
-                                               .create = siglip_create,
-                                               .step = siglip_step};
+const struct loss_row loss_siglip = {
+    .name = "siglip",
+    .paper = "Zhai, ICCV 2023",
+    .what = "a sigmoid of every pair alone, with a learned bias",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BIAS0),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.1, .temperature = LOSS_TEMPERATURE_GLOBAL},
+    .private_bytes = sizeof(struct siglip),
+    .scalars = siglip_scalars,
+    .begin = siglip_begin,
+    .step = siglip_step,
+    .device = DEVICE_LOSS_SIGLIP,
+};

@@ -21,10 +21,9 @@
  */
 #include "train/loss/loss_internal.h"
 
-static enum status sogclr_create(struct loss *l, struct error *err) {
-    loss_add_scale(l);
-    return loss_add_columns(l, "log_u", SAMPLE_STATE_UNVISITED, l->log_u, err);
-}
+enum { LOG_U };
+static const struct loss_column sogclr_columns[] = {{"log_u", .first = SAMPLE_STATE_UNVISITED},
+                                                    {0}};
 
 static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const double tau = loss_tau(l);
@@ -33,8 +32,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
     double tau_gradient = 2.0 * l->options.rho;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        float *log_u = l->gathered[0];
-        sample_state_gather(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        float *log_u = loss_gather(l, in, LOG_U, side);
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, NULL);
             const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
@@ -45,7 +43,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
             tau_gradient += updated / (double)b - value / tau;
             log_u[a] = (float)updated;
         }
-        sample_state_scatter(l->state, l->log_u[side], log_u, in->sample_ids, b);
+        loss_scatter(l, in, LOG_U, side);
     }
     loss_learn_scale(l, in, -tau * tau_gradient);
 }
@@ -56,8 +54,7 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
     const int64_t b = in->batch_count;
     const double log_count = log((double)(2 * b - 2));
     const double share = 0.5 / (double)b;
-    float *log_u = l->gathered[0];
-    sample_state_gather(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+    float *log_u = loss_gather(l, in, LOG_U, SIDE_IMAGE);
     for (int64_t i = 0; i < b; i++) {
         double mean_u = log(0.5);
         double updated[2];
@@ -79,14 +76,30 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
         mean_u += log_add(updated[0], updated[1]);
         log_u[i] = (float)mean_u;
     }
-    sample_state_scatter(l->state, l->log_u[SIDE_IMAGE], log_u, in->sample_ids, b);
+    loss_scatter(l, in, LOG_U, SIDE_IMAGE);
 }
 
-const struct loss_method loss_method_sogclr = {.name = "sogclr",
-                                               .tau = 0.01,
-                                               .views_tau = 0.1,
-                                               .temperature = LOSS_TEMPERATURE_CONSTANT,
-                                               .may_learn_tau = true,
-                                               .create = sogclr_create,
-                                               .step = sogclr_step,
-                                               .step_views = sogclr_step_views};
+const struct loss_row loss_sogclr = {
+    .name = "sogclr",
+    .paper = "Yuan, ICML 2022",
+    .what = "a running mean of every anchor's denominator over the whole dataset",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .reads_learned = LOSS_READS_LEARNED_TAU | LOSS_BIT(LOSS_RHO),
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.01},
+    .columns = sogclr_columns,
+    .surrogate = true,
+    .step = sogclr_step,
+    .device = DEVICE_LOSS_SOGCLR,
+};
+
+const struct loss_row loss_sogclr_views = {
+    .name = "sogclr",
+    .views = true,
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA,
+    .own = {.tau = 0.1},
+    .columns = sogclr_columns,
+    .surrogate = true,
+    .step = sogclr_step_views,
+    .device = DEVICE_LOSS_SOGCLR,
+};

@@ -11,10 +11,7 @@
 static const uint64_t nothing_saved = UINT64_MAX;
 
 void trainer_options_default(struct trainer_options *opt) {
-    *opt = (struct trainer_options){.zeta_lr = 5e-6,
-                                    .zeta_lr_image_ratio = 0.1,
-                                    .zeta_freeze_epochs = 5,
-                                    .image_tower = "resnet50",
+    *opt = (struct trainer_options){.image_tower = "resnet50",
                                     .text_tower = "distil",
                                     .image_size_px = 256,
                                     .max_tokens = 30,

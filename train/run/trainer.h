@@ -54,10 +54,7 @@ struct trainer_options {
     const char *const *remap_state;
     uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
-    struct loss_options loss;    /* gamma_epochs 0: half of the epochs */
-    double zeta_lr;              /* peak step size of zeta of texts; 5e-6 */
-    double zeta_lr_image_ratio;  /* that of images relative to it; 0.1 */
-    uint32_t zeta_freeze_epochs; /* zeta stays at zeta0 in the first ones; 5 */
+    struct loss_options loss; /* views follows `task`; gamma_epochs 0: half of the epochs */
 
     const char *image_tower, *text_tower; /* presets */
     const char *init_image, *init_text;   /* safetensors files that a new run's towers begin with;

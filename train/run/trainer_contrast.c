@@ -130,7 +130,7 @@ input_of(const struct trainer *t, const struct step_report *r, const struct load
                                .epoch = batch->epoch,
                                .lr = r->lr,
                                .zeta_lr_text = r->zeta_lr,
-                               .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio};
+                               .zeta_lr_image = r->zeta_lr * t->options.loss.zeta_lr_image_ratio};
 }
 
 static enum status step_loss(struct trainer *t,

@@ -19,13 +19,14 @@ void trainer_rates(const struct trainer *t,
     const struct trainer_options *o = &t->options;
     if (o->loss.parity == LOSS_PARITY_REFERENCE) {
         r->lr = schedule_reference_lr(&t->schedule, o->epochs, batch->epoch, batch->step);
-        r->zeta_lr =
-            schedule_reference_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs, o->epochs, batch->epoch);
+        r->zeta_lr = schedule_reference_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs,
+                                                o->epochs, batch->epoch);
         return;
     }
     r->lr = schedule_lr(&t->schedule, t->step);
-    r->zeta_lr = schedule_zeta_lr(o->zeta_lr, o->zeta_freeze_epochs * t->data.steps_per_epoch,
-                                  t->schedule.total_steps, t->step);
+    r->zeta_lr =
+        schedule_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs * t->data.steps_per_epoch,
+                         t->schedule.total_steps, t->step);
 }
 
 struct dual_encoder_batch
@@ -69,7 +70,7 @@ struct step_values trainer_values(const struct trainer *t,
     return (struct step_values){.step = t->step,
                                 .epoch = batch->epoch,
                                 .lr = r->lr,
-                                .zeta_lr_image = r->zeta_lr * t->options.zeta_lr_image_ratio,
+                                .zeta_lr_image = r->zeta_lr * t->options.loss.zeta_lr_image_ratio,
                                 .zeta_lr_text = r->zeta_lr};
 }
 

@@ -2,10 +2,13 @@
 """Writes losses.txt: every loss over a few steps, computed in float64 by PyTorch.
 
     pip install torch numpy && python3 make_losses.py >losses.txt
+    python3 make_losses.py NAME >>losses.txt     # a new loss, whose cases come last
 
 An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
 autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the
-test makes the same f32 numbers. tests/unit/train/test_loss_golden.c reads the file.
+test makes the same f32 numbers. A line "case KEY=VALUE ..." names what a case sets: loss, b (batch),
+extreme, views, parity, and options of ccstream-train; anything else is its default.
+tests/unit/train/test_loss_golden.c reads the file.
 """
 import math
 import sys
@@ -88,6 +91,7 @@ def self_matrix(draws, b):
 class Case:
     def __init__(self, name, b, tau, **options):
         self.name, self.b, self.tau = name, b, tau
+        self.given = options.copy()
         self.n = 1000
         self.parity = options.pop("parity", False)
         self.extreme = options.pop("extreme", False)
@@ -530,11 +534,27 @@ def print_gradient(what, g, draws):
         print("elements", *map(number, g.flatten().tolist()))
 
 
+TEMPERATURES = ("own", "constant", "global")
+
+
+def print_case(case):
+    """What the case gives, under the names of the options; what it does not name is the default."""
+    words = ["loss=" + case.name, "b=%d" % case.b, "tau=%r" % case.tau]
+    for key, value in case.given.items():
+        if key == "temperature":
+            value = TEMPERATURES[value]
+        elif key == "parity":
+            value = "reference"
+        elif key == "unbiased":
+            key, value = "zeta_gradient", "unbiased"
+        elif value is False:
+            continue
+        words.append("%s=%s" % (key.replace("_", "-"), 1 if value is True else value))
+    print("case", *words)
+
+
 def run(index, case):
-    o = case.o
-    print("case", case.name, int(case.parity), case.temperature, int(case.extreme), case.b, number(case.tau),
-          int(o["unbiased"]), number(o["zeta_lr"]), number(o["tau_lr"] or 1e-3), number(o["tau_plus"]), number(o["beta"]),
-          number(o["q"]), number(o["lam"]), int(case.views))
+    print_case(case)
     draws = Draws(index)
     for k in range(3):
         rows = 2 * case.b if case.views else case.b
@@ -561,18 +581,30 @@ def run(index, case):
         print("scalar", name, number(value))
 
 
+def own_options(name, b, tau, views=False):
+    """What only some losses read, or must ignore."""
+    if name in ("dcl", "hcl"):
+        options = dict(tau_plus=0.05 if b == 17 else 0.1)
+        return dict(options, beta=0.7 if b == 5 else 1.0 if views else 0.5) if name == "hcl" else options
+    if name == "rince":
+        return dict(q=0.4 if tau >= 0.1 else 0.1)
+    if name in ("nuclr", "nuclr-noxi", "nuclr-frozen"):
+        return dict(zeta_lr=1e-4)
+    if name == "isogclr":
+        return dict(tau_lr=1e-3)
+    return {}
+
+
 def main():
     cases = []
     for name in ("clip", "siglip", "cyclip", "dcl", "hcl", "rince", "sogclr", "isogclr", "nuclr", "nuclr-frozen",
                  "nuclr-noxi"):
-        temperature = 2 if name == "siglip" else 0
+        options = dict(temperature=2) if name == "siglip" else {}
         for b, tau in ((2, 0.1), (5, 0.3), (5, 0.01), (17, 0.05), (64, 0.01), (64, 0.005), (8, 1.0)):
             for extreme in (False, True):
                 if name == "isogclr" and tau > 0.05 or name == "siglip" and tau < 0.01:
                     continue
-                q = 0.4 if tau >= 0.1 else 0.1
-                cases.append(Case(name, b, tau, extreme=extreme, temperature=temperature, q=q, zeta_lr=1e-4,
-                                  tau_plus=0.05 if b == 17 else 0.1, beta=0.7 if b == 5 else 0.5))
+                cases.append(Case(name, b, tau, extreme=extreme, **options, **own_options(name, b, tau)))
     for name in ("clip", "cyclip", "sogclr"):
         cases.append(Case(name, 6, 0.07, temperature=2, tau_lr=0.01))
     cases.append(Case("siglip", 6, 0.1, temperature=1))
@@ -580,25 +612,26 @@ def main():
     for name in ("sogclr", "isogclr", "nuclr"):
         for b, tau in ((5, 0.05), (16, 0.01), (64, 0.01)):
             for extreme in (False, True):
-                cases.append(Case(name, b, tau, parity=True, extreme=extreme, zeta_lr=1e-4))
+                cases.append(Case(name, b, tau, parity=True, extreme=extreme, **own_options(name, b, tau)))
     for name in ("simclr", "dcl", "hcl", "rince", "sogclr", "isogclr"):
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0)):
             for extreme in (False, True):
-                cases.append(Case(name, b, tau, views=True, extreme=extreme, q=0.4 if tau >= 0.1 else 0.1,
-                                  tau_plus=0.05 if b == 17 else 0.1, beta=0.7 if b == 5 else 1.0))
+                cases.append(Case(name, b, tau, views=True, extreme=extreme, **own_options(name, b, tau, True)))
     cases.append(Case("simclr", 6, 0.07, views=True, temperature=2, tau_lr=0.01))
     for views in (False, True):
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0), (16, 0.005)):
             for extreme in (False, True):
                 cases.append(Case("emc2", b, tau, views=views, extreme=extreme))
     for version in range(4):
-        name = "fastclip-v%d" % version
+        options = dict(temperature=2) if version in (0, 3) else {}
+        if version != 1:
+            options["tau_lr"] = 0.01
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
             for extreme in (False, True):
-                cases.append(Case(name, b, tau, temperature=2 if version in (0, 3) else 0, extreme=extreme, tau_lr=0.01,
-                                  gamma=0.2, gamma_epochs=2))
+                cases.append(Case("fastclip-v%d" % version, b, tau, extreme=extreme, gamma=0.2, gamma_epochs=2, **options))
     for index, case in enumerate(cases):
-        run(index, case)
+        if case.name in (sys.argv[1:] or [case.name]):
+            run(index, case)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@
 #include "tools/ccstream_train/train_options.h"
 
 static const struct cli_option *row(const char *name) {
-    for (size_t i = 0; i < train_program.option_count; i++) {
-        if (strcmp(train_program.options[i].name, name) == 0) {
-            return &train_program.options[i];
+    const struct cli_option *row;
+    for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL; i++) {
+        if (strcmp(row->name, name) == 0) {
+            return row;
         }
     }
     fail_msg("no option --%s", name);
@@ -42,7 +43,7 @@ static struct train_options preset(const char *name, char **text, struct run_con
     struct train_options given = {0};
     struct train_options o;
     struct cli_arguments args = {0};
-    const char *const program[] = {train_program.name};
+    const char *const program[] = {train_program()->name};
     const char *const *const choices = row("preset")->choices;
     while (strcmp(choices[given.preset], name) != 0) {
         assert_non_null(choices[++given.preset]);
@@ -51,8 +52,8 @@ static struct train_options preset(const char *name, char **text, struct run_con
     const char *const *list = train_options_preset(&given, &count);
     assert_ok(run_config_add_words(words, 1, program, &err), err);
     assert_ok(run_config_add_words(words, count, list, &err), err);
-    assert_ok(cli_parse(&train_program, &o, &args, words->count, words->words, &err), err);
-    assert_ok(run_config_write(&train_program, &o, test_temp_dir(), &err), err);
+    assert_ok(cli_parse(train_program(), &o, &args, words->count, words->words, &err), err);
+    assert_ok(run_config_write(train_program(), &o, test_temp_dir(), &err), err);
     size_t size = 0;
     *text = (char *)test_read_file(test_temp_path("config.json"), &size);
     *text = realloc(*text, size + 1);
@@ -168,8 +169,10 @@ TEST(presets_reach_the_trainer) {
     assert_ok(train_options_apply(&t, data, &o, "run", &err), err);
     assert_string_equal(t.loss.name, "nuclr");
     assert_true(t.loss.tau == 0.01 && t.loss.gamma == 0.8 && t.loss.zeta0 == -0.05);
-    assert_true(t.loss.xi0 == 0.0 && t.loss.zeta_momentum == 0.9 && !t.loss.zeta_unbiased);
-    assert_true(t.zeta_lr == 5e-6 && t.zeta_lr_image_ratio == 0.1 && t.zeta_freeze_epochs == 5);
+    assert_true(t.loss.xi0 == 0.0 && t.loss.zeta_momentum == 0.9 &&
+                t.loss.zeta_gradient == LOSS_ZETA_PAPER);
+    assert_true(t.loss.zeta_lr == 5e-6 && t.loss.zeta_lr_image_ratio == 0.1 &&
+                t.loss.zeta_freeze_epochs == 5);
     assert_true(t.lr == 2e-4 && t.min_lr == 1e-6 && t.optimizer.weight_decay == 0.02);
     assert_true(t.warmup_plateau && t.warmup_steps == 500);
     assert_int_equal(t.batch_count, 512);

@@ -1,14 +1,14 @@
 /*
- * What must hold of the losses whatever the numbers: finite differences of values and of learned
- * temperatures, sides that change places with the transpose, losses that are others at their
- * limits, bounds of weights and of zeta's gradient.
+ * Identities of single losses: finite differences of learned temperatures, sides that change places
+ * with the transpose, losses that equal others at their limits, bounds of weights and of zeta's
+ * gradient. What every loss must satisfy is in test_loss_rows.c.
  */
 #include <math.h>
 #include <string.h>
 
 #include "formats/base/rng.h"
 #include "tests/support/test.h"
-#include "train/loss/loss.h"
+#include "train/loss/loss_row.h"
 
 enum { MAX_B = 9, SAMPLES = 64 };
 
@@ -136,68 +136,7 @@ static void assert_same_gradient(const struct fixture *a, const struct fixture *
     }
 }
 
-/* ---- finite differences ---- */
-
-/* dvalue/dm[i] by four points, h exact in f32. */
-static double slope(struct fixture *f, float *m, int i, double h) {
-    const float keep = m[i];
-    double at[4];
-    for (int k = 0; k < 4; k++) {
-        static const double steps[] = {1.0, -1.0, 2.0, -2.0};
-        m[i] = (float)((double)keep + steps[k] * h);
-        at[k] = first_step(f, 1000).value;
-    }
-    m[i] = keep;
-    return (8.0 * (at[0] - at[1]) - (at[2] - at[3])) / (12.0 * h);
-}
-
-static void assert_slopes(struct fixture *f, float *m, const float *gradient) {
-    const struct fixture before = *f;
-    const float *analytic =
-        (const float *)((const char *)&before + ((const char *)gradient - (const char *)f));
-    float numeric[MAX_B * MAX_B];
-    const double h = f->options.tau >= 0.5 ? 0x1p-7 : f->options.tau >= 0.1 ? 0x1p-9 : 0x1p-12;
-    for (int i = 0; i < f->b * f->b; i++) {
-        numeric[i] = (float)slope(f, m, i, h);
-    }
-    const double d = distance(analytic, numeric, f->b * f->b);
-    if (!(d < 1e-6)) {
-        fail_msg("%s, B %d, tau %g: finite differences differ by %g", f->options.name, f->b,
-                 f->options.tau, d);
-    }
-}
-
-/* Those that are values. The others are compared with their objectives in test_loss.c. */
-TEST(gradients_are_the_slopes_of_the_values) {
-    static const char *const names[] = {"clip", "siglip", "cyclip", "dcl", "hcl", "rince"};
-    static const double taus[] = {1.0, 0.3, 0.05};
-    static const int batches[] = {2, 5, MAX_B};
-    static struct fixture f;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        for (size_t t = 0; t < sizeof taus / sizeof taus[0]; t++) {
-            for (size_t k = 0; k < sizeof batches / sizeof batches[0]; k++) {
-                fixture_init(&f, names[n], taus[t], batches[k]);
-                f.options.beta = 0.7;
-                f.options.q = 0.4;
-                f.options.lambda = 0.05;
-                f.options.tau_plus = 0.02;
-                f.options.bias0 = -1.0;
-                first_step(&f, 1000);
-                assert_slopes(&f, f.similarity, f.gradient);
-            }
-        }
-    }
-}
-
-/* One of the pair of equal elements of a symmetric matrix moves: half of what both give. */
-TEST(cyclip_gradients_of_self_similarities) {
-    static struct fixture f;
-    fixture_init(&f, "cyclip", 0.3, 5);
-    first_step(&f, 1000);
-    assert_slopes(&f, f.self[0], f.self_gradient[0]);
-    first_step(&f, 1000);
-    assert_slopes(&f, f.self[1], f.self_gradient[1]);
-}
+/* ---- learned temperatures ---- */
 
 /* Adam's first moment after one step is a tenth of the gradient in log(1/tau). */
 static void assert_temperature_slope(struct fixture *f, double (*value)(struct fixture *f)) {
@@ -374,16 +313,17 @@ static void transpose(float *m, int b) {
     }
 }
 
-/* Images in the place of texts: the transposed gradient and the same value. emc2 draws other
- * numbers for the other side, so it is not among them. */
+/* Images in the place of texts: the transposed gradient and the same value, of every loss of pairs.
+ * emc2 draws other numbers for the other side, so it is skipped. */
 TEST(sides_change_places_with_the_transpose) {
-    static const char *const names[] = {"clip",  "siglip",       "cyclip",    "dcl",
-                                        "hcl",   "rince",        "sogclr",    "isogclr",
-                                        "nuclr", "nuclr-frozen", "nuclr-noxi"};
     static struct fixture a;
     static struct fixture b;
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        fixture_init(&a, names[n], 0.05, 6);
+    for (const struct loss_row *const *row = loss_rows(); *row != NULL; row++) {
+        if ((*row)->views || strcmp((*row)->name, "emc2") == 0) {
+            continue;
+        }
+        fixture_init(&a, (*row)->name, 0.05, 6);
+        a.options.parity = (*row)->parity;
         a.options.q = 0.4;
         b = a;
         fixture_open(&a, 1000);

@@ -1,0 +1,210 @@
+/*
+ * loss_options: what a user can choose of a loss, option by option, and how a row completes and
+ * checks it.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "train/loss/loss_internal.h"
+
+static const char *const temperatures[] = {"own", "constant", "global", "individual", NULL};
+static const char *const schedules[] = {"own", "constant", "cosine", NULL};
+static const char *const gradients[] = {"paper", "unbiased", NULL};
+
+#define NUMBER(field) .kind = LOSS_OPTION_NUMBER, .offset = offsetof(struct loss_options, field)
+#define WHOLE(field)  .kind = LOSS_OPTION_WHOLE, .offset = offsetof(struct loss_options, field)
+#define CHOICE(field, names)                                                                       \
+    .kind = LOSS_OPTION_CHOICE, .offset = offsetof(struct loss_options, field), .choices = (names)
+
+const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
+    [LOSS_TAU] = {"tau", NUMBER(tau), .max = 100,
+                  .help = "temperature, or the first value of a learned one"},
+    [LOSS_TEMPERATURE] = {"temperature", CHOICE(temperature, temperatures),
+                          .common = LOSS_TEMPERATURE_CONSTANT,
+                          .help = "own: as published; constant; global: one, learned; individual: "
+                                  "one for every sample and side, learned"},
+    [LOSS_TAU_MIN] = {"tau-min", NUMBER(tau_min), .max = 100, .common = 0.01,
+                      .help = "smallest learned temperature"},
+    [LOSS_TAU_MAX] = {"tau-max", NUMBER(tau_max), .max = 100, .common = 1,
+                      .help = "largest learned temperature"},
+    [LOSS_TAU_LR] = {"tau-lr", NUMBER(tau_lr), .max = 100,
+                     .help = "learning rate of the temperature (Wei: 0.0001 for fastclip-v3 on "
+                             "CC12M, and a third of it where tau is 0.03 or less)"},
+    [LOSS_TAU_MOMENTUM] = {"tau-momentum", NUMBER(tau_momentum), .min = 1e-6, .max = 1,
+                           .value = 0.9,
+                           .help = "weight of the new gradient of a temperature (Qiu: 0.9 for "
+                                   "pairs, 0.5 for two views)"},
+    [LOSS_RHO] = {"rho", NUMBER(rho), .max = 1000, .common = 6.5,
+                  .help = "weight of the temperature itself in its objective (Qiu: isogclr 6; Wei: "
+                          "8.5 for fastclip-v3 on CC12M)"},
+    [LOSS_GAMMA] = {"gamma", NUMBER(gamma), .max = 1, .common = 0.8,
+                    .help = "weight of the new value in the running means u"},
+    [LOSS_GAMMA_SCHEDULE] = {"gamma-schedule", CHOICE(gamma_schedule, schedules),
+                             .common = LOSS_GAMMA_CONSTANT,
+                             .help = "own: as published; constant; cosine: 1 in the first epoch, "
+                                     "then down to --gamma along half a cosine, by epochs"},
+    [LOSS_GAMMA_EPOCHS] = {"gamma-epochs", WHOLE(gamma_epochs), .max = 1e6,
+                           .help = "cosine: gamma is --gamma from epoch N on, the first being 0; "
+                                   "0: half of --epochs (Wei)"},
+    [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
+                    .help = "first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
+    [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,
+                  .help = "first xi, unless --zeta0 is larger (Wang: 0)"},
+    [LOSS_ZETA_LR] = {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = 5e-6,
+                      .help = "peak step size of zeta of texts, for gradients times the number of "
+                              "samples (Wang: 5e-6 with 2.8 million)"},
+    [LOSS_ZETA_LR_IMAGE_RATIO] = {"zeta-lr-image-ratio", NUMBER(zeta_lr_image_ratio), .max = 1000,
+                                  .value = 0.1,
+                                  .help = "step size of zeta of images relative to that of texts "
+                                          "(Wang's code: 0.1)"},
+    [LOSS_ZETA_MOMENTUM] = {"zeta-momentum", NUMBER(zeta_momentum), .min = 1e-6, .max = 1,
+                            .value = 0.9,
+                            .help = "weight of the new gradient in zeta's momentum (Wang's code: "
+                                    "0.9)"},
+    [LOSS_ZETA_FREEZE_EPOCHS] = {"zeta-freeze-epochs", WHOLE(zeta_freeze_epochs), .max = 1e6,
+                                 .value = 5,
+                                 .help = "zeta stays at --zeta0 in the first N epochs (Wang: 5; 0 "
+                                         "in the ablation without)"},
+    [LOSS_ZETA_GRADIENT] = {"zeta-gradient", CHOICE(zeta_gradient, gradients),
+                            .help = "paper: as published; unbiased: unbiased given that the sample "
+                                    "is in the batch"},
+    [LOSS_TAU_PLUS] = {"tau-plus", NUMBER(tau_plus), .max = 0.999, .value = 0.1,
+                       .help = "share of the negatives that are positives (Chuang 2020, Robinson: "
+                               "0.1; 0.01 and less with many classes)"},
+    [LOSS_BETA] = {"beta", NUMBER(beta), .max = 100, .value = 0.5,
+                   .help = "how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
+                           "comparison on pairs: 0.5)"},
+    [LOSS_Q] = {"q", NUMBER(q), .min = 1e-7, .max = 1, .value = 0.1,
+                .help = "1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 to 0.5 "
+                        "elsewhere, with --tau 0.1)"},
+    [LOSS_LAMBDA] = {"lambda", NUMBER(lambda), .min = 1e-7, .max = 1, .value = 0.01,
+                     .help = "weight of the sum over all pairs (Chuang 2022: 0.01)"},
+    [LOSS_CYCLIC_SELF] = {"cyclic-self", NUMBER(cyclic_self), .max = 1000, .value = 0.1,
+                          .help = "weight of image-image similarities against text-text ones "
+                                  "(Goel: 0.25; Wang's comparison: 0.1)"},
+    [LOSS_CYCLIC_CROSS] = {"cyclic-cross", NUMBER(cyclic_cross), .max = 1000, .value = 0.1,
+                           .help = "weight of the similarity matrix against its transpose (Goel: "
+                                   "0.25; Wang's comparison: 0.1)"},
+    [LOSS_BIAS0] = {"bias0", NUMBER(bias0), .min = -100, .max = 100, .value = -10,
+                    .help = "first value of the learned bias (Zhai: -10)"},
+    [LOSS_BURN_IN] = {"burn-in", NUMBER(burn_in), .max = 0.999, .value = 0.5,
+                      .help = "share of a step's proposals that are not recorded (Yau: half)"},
+};
+
+/* ---- fields by row ---- */
+
+double loss_option_value(const struct loss_options *o, const struct loss_option_row *row) {
+    const char *field = (const char *)o + row->offset;
+    double number;
+    uint64_t whole;
+    int choice;
+    switch (row->kind) {
+    case LOSS_OPTION_NUMBER:
+        memcpy(&number, field, sizeof number);
+        return number;
+    case LOSS_OPTION_WHOLE:
+        memcpy(&whole, field, sizeof whole);
+        return (double)whole;
+    default:
+        memcpy(&choice, field, sizeof choice);
+        return choice;
+    }
+}
+
+void loss_option_set(struct loss_options *o, const struct loss_option_row *row, double value) {
+    char *field = (char *)o + row->offset;
+    const uint64_t whole = value > 0.0 ? (uint64_t)value : 0;
+    const int choice = (int)value;
+    switch (row->kind) {
+    case LOSS_OPTION_NUMBER:
+        memcpy(field, &value, sizeof value);
+        break;
+    case LOSS_OPTION_WHOLE:
+        memcpy(field, &whole, sizeof whole);
+        break;
+    default:
+        memcpy(field, &choice, sizeof choice);
+        break;
+    }
+}
+
+void loss_options_default(struct loss_options *opt) {
+    *opt = (struct loss_options){.name = "nuclr"};
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
+        loss_option_set(opt, &loss_option_rows[i], loss_option_rows[i].value);
+    }
+}
+
+/* ---- a row's options ---- */
+
+/* The value in force, where the row reads the option. */
+static double value_of(const struct loss_row *row,
+                       const struct loss_options *opt,
+                       const struct loss_option_row *option) {
+    const double value = loss_option_value(opt, option);
+    const double own = loss_option_value(&row->own, option);
+    return value != 0.0 ? value : own != 0.0 ? own : option->common;
+}
+
+bool loss_may_read(const struct loss_row *row, enum loss_option option) {
+    return ((row->reads | row->reads_learned) & LOSS_BIT(option)) != 0;
+}
+
+bool loss_reads(const struct loss_row *row,
+                const struct loss_options *opt,
+                enum loss_option option) {
+    const double temperature = value_of(row, opt, &loss_option_rows[LOSS_TEMPERATURE]);
+    const double schedule = value_of(row, opt, &loss_option_rows[LOSS_GAMMA_SCHEDULE]);
+    if (temperature == LOSS_TEMPERATURE_CONSTANT && (row->reads & LOSS_BIT(option)) == 0) {
+        return false;
+    }
+    return loss_may_read(row, option) &&
+           (option != LOSS_GAMMA_EPOCHS || schedule == LOSS_GAMMA_COSINE);
+}
+
+/* Of a choice, the values that the row can have. */
+static uint32_t possible(const struct loss_row *row, const struct loss_option_row *o) {
+    if (o == &loss_option_rows[LOSS_TEMPERATURE]) {
+        return row->temperatures != 0 ? row->temperatures : LOSS_CONSTANT;
+    }
+    if (o == &loss_option_rows[LOSS_GAMMA_SCHEDULE] && row->parity == LOSS_PARITY_REFERENCE) {
+        return LOSS_BIT(LOSS_GAMMA_CONSTANT); /* that of all published code */
+    }
+    return UINT32_MAX;
+}
+
+static enum status check_value(const struct loss_row *row,
+                               const struct loss_option_row *o,
+                               double value,
+                               struct error *err) {
+    if (o->kind == LOSS_OPTION_CHOICE) {
+        return possible(row, o) & LOSS_BIT((unsigned)value)
+                   ? STATUS_OK
+                   : error_set(err, STATUS_USAGE, "loss %s%s has no --%s %s", row->name,
+                               row->parity == LOSS_PARITY_REFERENCE ? " (published code)" : "",
+                               o->name, o->choices[(int)value]);
+    }
+    return value >= o->min && value <= o->max
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE, "loss %s: --%s %g is not within %g and %g", row->name,
+                           o->name, value, o->min, o->max);
+}
+
+enum status
+loss_complete_options(struct loss_options *opt, const struct loss_row *row, struct error *err) {
+    opt->name = row->name;
+    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT;
+         i++) { /* choices before their users */
+        const struct loss_option_row *o = &loss_option_rows[i];
+        const bool reads = loss_reads(row, opt, (enum loss_option)i);
+        loss_option_set(opt, o, reads ? value_of(row, opt, o) : 0.0);
+        TRY(reads ? check_value(row, o, loss_option_value(opt, o), err) : STATUS_OK);
+    }
+    if (opt->temperature != LOSS_TEMPERATURE_CONSTANT &&
+        !(opt->tau_min > 0.0 && opt->tau_min <= opt->tau && opt->tau <= opt->tau_max)) {
+        return error_set(err, STATUS_USAGE,
+                         "loss %s: its temperature starts at %g, outside its bounds %g and %g",
+                         row->name, opt->tau, opt->tau_min, opt->tau_max);
+    }
+    return row->check == NULL ? STATUS_OK : row->check(opt, err);
+}

@@ -1,0 +1,163 @@
+/*
+ * loss_row: the table of losses. A row says everything about one loss in one form (pairs, two
+ * views, or the published code): where it comes from, which options it reads, its own defaults, the
+ * state that it keeps, and its step. From the rows follow the list of names, --help, the checks of
+ * options, the columns, what a device is given, and the tests that every loss must pass
+ * (tests/unit/train/test_loss_rows.c).
+ *
+ * Threading : constant data.
+ */
+#ifndef TRAIN_LOSS_LOSS_ROW_H
+#define TRAIN_LOSS_LOSS_ROW_H
+
+#include "kernels/device_loss.h"
+#include "train/loss/loss.h"
+
+/* Options of struct loss_options: row i of loss_option_rows is option i. */
+enum loss_option {
+    LOSS_OPTION_NONE,
+    LOSS_TAU,
+    LOSS_TEMPERATURE,
+    LOSS_TAU_MIN,
+    LOSS_TAU_MAX,
+    LOSS_TAU_LR,
+    LOSS_TAU_MOMENTUM,
+    LOSS_RHO,
+    LOSS_GAMMA,
+    LOSS_GAMMA_SCHEDULE,
+    LOSS_GAMMA_EPOCHS,
+    LOSS_ZETA0,
+    LOSS_XI0,
+    LOSS_ZETA_LR,
+    LOSS_ZETA_LR_IMAGE_RATIO,
+    LOSS_ZETA_MOMENTUM,
+    LOSS_ZETA_FREEZE_EPOCHS,
+    LOSS_ZETA_GRADIENT,
+    LOSS_TAU_PLUS,
+    LOSS_BETA,
+    LOSS_Q,
+    LOSS_LAMBDA,
+    LOSS_CYCLIC_SELF,
+    LOSS_CYCLIC_CROSS,
+    LOSS_BIAS0,
+    LOSS_BURN_IN,
+    LOSS_OPTION_COUNT
+};
+
+enum loss_option_kind {
+    LOSS_OPTION_NUMBER, /* double */
+    LOSS_OPTION_WHOLE,  /* uint64_t */
+    LOSS_OPTION_CHOICE, /* enum */
+};
+
+struct loss_option_row {
+    const char *name; /* on the command line, without dashes: "tau-plus" */
+    enum loss_option_kind kind;
+    size_t offset;   /* of its field in struct loss_options */
+    double min, max; /* of numbers */
+    double value;    /* default, or of a choice its index */
+    double common;   /* above 0: 0 stands for the loss's own value, or for this where it has none */
+    const char *const *choices; /* names, NULL at the end */
+    const char *help;           /* what it does; losses that read it, range and default are added */
+};
+
+extern const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT];
+
+/* The option's field; a choice as its index. */
+double loss_option_value(const struct loss_options *o, const struct loss_option_row *row);
+void loss_option_set(struct loss_options *o, const struct loss_option_row *row, double value);
+
+/* A column of the sample state: one for each side, "image.NAME" and "text.NAME"; with two views the
+ * first alone. */
+struct loss_column {
+    const char *name; /* NULL ends a list */
+    enum sample_state_kind kind;
+    float first;                   /* f32: what an entry holds before its first step, or */
+    enum loss_option first_option; /* where not NONE, the value of this option */
+};
+
+/* A scalar that is saved, in the loss's private state. */
+struct loss_private_scalar {
+    const char *name; /* NULL ends a list */
+    size_t offset;    /* of a double */
+};
+
+enum { LOSS_MAX_COLUMNS = 4, LOSS_MAX_SCALARS = 8 };
+
+#define LOSS_BIT(value) (1u << (value))
+
+/* What rows put together for `reads` and `reads_learned`. */
+#define LOSS_READS_TAU (LOSS_BIT(LOSS_TAU) | LOSS_BIT(LOSS_TEMPERATURE))
+#define LOSS_READS_GAMMA                                                                           \
+    (LOSS_BIT(LOSS_GAMMA) | LOSS_BIT(LOSS_GAMMA_SCHEDULE) | LOSS_BIT(LOSS_GAMMA_EPOCHS))
+#define LOSS_READS_LEARNED_TAU                                                                     \
+    (LOSS_BIT(LOSS_TAU_MIN) | LOSS_BIT(LOSS_TAU_MAX) | LOSS_BIT(LOSS_TAU_LR))
+
+/* The temperatures that a row can have. */
+#define LOSS_CONSTANT   LOSS_BIT(LOSS_TEMPERATURE_CONSTANT)
+#define LOSS_GLOBAL     LOSS_BIT(LOSS_TEMPERATURE_GLOBAL)
+#define LOSS_INDIVIDUAL LOSS_BIT(LOSS_TEMPERATURE_INDIVIDUAL)
+
+struct loss_side;
+
+struct loss_row {
+    const char *name;
+    bool views;
+    enum loss_parity parity;
+    const char
+        *paper;       /* "Radford, ICML 2021"; this and the next in the first row of a name alone */
+    const char *what; /* one line */
+
+    /* ---- options ---- */
+    uint32_t reads;          /* LOSS_BIT of enum loss_option */
+    uint32_t reads_learned;  /* those that it reads only while its temperature is learned */
+    uint32_t temperatures;   /* LOSS_BIT of enum loss_temperature: possible; 0: constant alone */
+    struct loss_options own; /* values in the place of 0 */
+    /* Refuses values that do not go together; NULL: nothing to refuse. */
+    enum status (*check)(const struct loss_options *o, struct error *err);
+
+    /* ---- state ---- */
+    const struct loss_column *columns; /* up to LOSS_MAX_COLUMNS; NULL: none but visits */
+    size_t private_bytes;
+    const struct loss_private_scalar *scalars; /* NULL: none but those of a learned temperature */
+    void (*begin)(struct loss *l);             /* first values of the private state; NULL: zeros */
+
+    /* ---- the step ---- */
+    bool surrogate; /* the gradient is that of `objective` at the first visit of all samples, not
+                       that of `value` */
+    bool uses_self;
+    /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct. */
+    void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);
+    /* For loss_step_anchors: adds one anchor's gradient times `share`, returns its value times
+     * share. */
+    double (*anchor)(const struct loss *l, const struct loss_side *s, int64_t anchor, double share);
+
+    /* ---- what rows that share a step differ in ---- */
+    bool zeta_frozen; /* nuclr: zeta never moves */
+    bool own_xi;      /* nuclr: the anchor's own zeta in the place of xi */
+    bool times_tau;   /* fastclip: the loss is multiplied by tau */
+    double slow_tau;  /* where tau is no more than this, it is learned at a third of its rate */
+
+    enum device_loss_kind device; /* DEVICE_LOSS_NONE: the host alone computes it */
+};
+
+/* All rows, NULL at the end. Rows of a name stand together, that of pairs first. */
+const struct loss_row *const *loss_rows(void);
+
+/* The row of a name, views and parity. Returns OK or USAGE. */
+enum status
+loss_find_row(const struct loss_row **out, const struct loss_options *opt, struct error *err);
+
+/* Whether the option, in one of the ways that the loss can be used, has an effect on this row; and
+ * whether it has one as `opt` is. */
+bool loss_may_read(const struct loss_row *row, enum loss_option option);
+bool loss_reads(const struct loss_row *row,
+                const struct loss_options *opt,
+                enum loss_option option);
+
+/* Fields that are 0 become the row's own values, and those that it does not read become 0. Returns
+ * OK or USAGE (out of range, or a choice that the row does not have). */
+enum status
+loss_complete_options(struct loss_options *opt, const struct loss_row *row, struct error *err);
+
+#endif
