@@ -54,13 +54,24 @@ static enum status print_json(const struct retrieval_result *r, struct error *er
 }
 
 static void print_text(const struct retrieval_result *r) {
+    static const char *const directions[RETRIEVAL_DIRECTION_COUNT] = {
+        "image to text (%)", "text to image (%)", "mean of both (%)"};
     char images[CLI_TEXT_BYTES];
     char texts[CLI_TEXT_BYTES];
-    printf("%s images, %s texts         R@1     R@5    R@10\n", cli_format_count(images, r->images),
-           cli_format_count(texts, r->texts));
-    printf("image to text (%%)      %8.2f%8.2f%8.2f\n", r->i2t_r1, r->i2t_r5, r->i2t_r10);
-    printf("text to image (%%)      %8.2f%8.2f%8.2f\n", r->t2i_r1, r->t2i_r5, r->t2i_r10);
-    printf("mean of both (%%)       %8.2f%8.2f%8.2f\n", r->mean_r1, r->mean_r5, r->mean_r10);
+    char head[2 * CLI_TEXT_BYTES + 20];
+    (void)snprintf(head, sizeof head, "%s images, %s texts", cli_format_count(images, r->images),
+                   cli_format_count(texts, r->texts));
+    printf("%-24s", head);
+    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+        printf("%8s", retrieval_metrics[k].title);
+    }
+    for (int d = 0; d < RETRIEVAL_DIRECTION_COUNT; d++) {
+        printf("\n%-24s", directions[d]);
+        for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+            printf("%8.2f", r->value[d][k]);
+        }
+    }
+    printf("\n");
 }
 
 static enum status

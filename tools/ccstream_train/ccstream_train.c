@@ -61,7 +61,8 @@ static void on_retrieval(void *cookie, uint64_t step, const struct retrieval_res
     log_write(&l->log, LOG_LEVEL_INFO,
               "step %" PRIu64 "  image to text R@1 %.2f %%, text to image R@1 %.2f %%, mean %.2f %%"
               " (%" PRIu64 " images, %" PRIu64 " texts)",
-              step, r->i2t_r1, r->t2i_r1, r->mean_r1, r->images, r->texts);
+              step, r->value[RETRIEVAL_I2T][RETRIEVAL_R1], r->value[RETRIEVAL_T2I][RETRIEVAL_R1],
+              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1], r->images, r->texts);
 }
 
 /* ---- jobs ---- */

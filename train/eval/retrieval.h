@@ -1,9 +1,10 @@
 /*
- * retrieval: recall at 1, 5 and 10 between all images and all captions of a dataset.
+ * retrieval: metrics of ranks between all images and all captions of a dataset: recall at 1, 5 and
+ * 10.
  *
  * Image to text: the rank of the best of an image's captions; text to image: the rank of the image
- * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). A tie with
- * something wrong counts as lost, so that a model that gives equal scores to all finds nothing.
+ * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). A tie with a
+ * wrong answer counts as lost, so that a model that gives equal scores to all finds nothing.
  *
  * Threading : as the model's device.
  */
@@ -20,10 +21,25 @@
 #include "train/eval/embed.h"
 #include "train/model/dual_encoder.h"
 
-struct retrieval_result { /* recalls in percent */
-    double i2t_r1, i2t_r5, i2t_r10;
-    double t2i_r1, t2i_r5, t2i_r10;
-    double mean_r1, mean_r5, mean_r10; /* of the two directions */
+enum retrieval_metric { RETRIEVAL_R1, RETRIEVAL_R5, RETRIEVAL_R10, RETRIEVAL_METRIC_COUNT };
+
+/* One metric: the mean over queries of a function of the rank. */
+struct retrieval_metric_row {
+    const char *name;                /* in JSON, after the direction: "r1" for i2t_r1 */
+    const char *title;               /* in text: "R@1" */
+    double (*of_rank)(int64_t rank); /* rank: wrong answers that score as high or higher */
+};
+extern const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT];
+
+enum retrieval_direction {
+    RETRIEVAL_I2T,
+    RETRIEVAL_T2I,
+    RETRIEVAL_MEAN,
+    RETRIEVAL_DIRECTION_COUNT
+};
+
+struct retrieval_result {
+    double value[RETRIEVAL_DIRECTION_COUNT][RETRIEVAL_METRIC_COUNT]; /* recalls in percent */
     uint64_t images, texts;
 };
 
@@ -48,8 +64,8 @@ enum status retrieval_ranks(struct retrieval_result *out,
                             int64_t embed_dim,
                             struct error *err);
 
-/* One object {"i2t_r1":..,"i2t_r5":..,...,"mean_r1":..,...,"images":..,"texts":..}; key as
- * json_writer's. */
+/* One object {"i2t_r1":..,"i2t_r5":..,...,"t2i_r1":..,...,"mean_r1":..,...,"images":..,"texts":..};
+ * key as json_writer's. */
 void retrieval_write_json(struct json_writer *w, const char *key, const struct retrieval_result *r);
 
 #endif

@@ -1,11 +1,30 @@
 /*
- * retrieval_ranks: hits counted query by query from the scores against everything.
+ * retrieval_ranks: the rank of every query from its scores against everything, and the metrics.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "train/eval/retrieval.h"
 #include "train/eval/scores.h"
+
+static double recall_at_1(int64_t rank) {
+    return rank < 1 ? 100.0 : 0.0;
+}
+
+static double recall_at_5(int64_t rank) {
+    return rank < 5 ? 100.0 : 0.0;
+}
+
+static double recall_at_10(int64_t rank) {
+    return rank < 10 ? 100.0 : 0.0;
+}
+
+const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT] = {
+    [RETRIEVAL_R1] = {"r1", "R@1", recall_at_1},
+    [RETRIEVAL_R5] = {"r5", "R@5", recall_at_5},
+    [RETRIEVAL_R10] = {"r10", "R@10", recall_at_10},
+};
 
 /* Best score among a query's own candidates, and how many of the others reach it. */
 static int64_t rank_of(const float *scores, const uint8_t *own, int64_t count) {
@@ -20,18 +39,16 @@ static int64_t rank_of(const float *scores, const uint8_t *own, int64_t count) {
     return rank;
 }
 
-/* Hits of one direction; hits[k]: queries whose rank is below 1, 5, 10. */
 struct direction {
     const int32_t *owner_of_text; /* what belongs together */
     bool texts_ask;
     int64_t candidate_count;
     uint8_t *own; /* (candidates) */
-    uint64_t hits[3];
+    double sums[RETRIEVAL_METRIC_COUNT];
     uint64_t asked;
 };
 
-static enum status count_hits(void *cookie, int64_t query, const float *scores, struct error *err) {
-    static const int64_t limits[3] = {1, 5, 10};
+static enum status add_query(void *cookie, int64_t query, const float *scores, struct error *err) {
     struct direction *d = cookie;
     bool any = false;
     (void)err;
@@ -43,15 +60,15 @@ static enum status count_hits(void *cookie, int64_t query, const float *scores, 
         return STATUS_OK; /* an image without caption asks nothing */
     }
     const int64_t rank = rank_of(scores, d->own, d->candidate_count);
-    for (int k = 0; k < 3; k++) {
-        d->hits[k] += rank < limits[k] ? 1 : 0;
+    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+        d->sums[k] += retrieval_metrics[k].of_rank(rank);
     }
     d->asked++;
     return STATUS_OK;
 }
 
-static double percent(uint64_t part, uint64_t whole) {
-    return whole > 0 ? 100.0 * (double)part / (double)whole : 0.0;
+static double mean_of(const struct direction *d, int metric) {
+    return d->asked > 0 ? d->sums[metric] / (double)d->asked : 0.0;
 }
 
 enum status retrieval_ranks(struct retrieval_result *out,
@@ -75,22 +92,20 @@ enum status retrieval_ranks(struct retrieval_result *out,
                         ? STATUS_OK
                         : error_set(err, STATUS_NOMEM, "retrieval: out of memory");
     if (s == STATUS_OK) {
-        s = scores_visit(dev, images, images_count, texts, texts_count, embed_dim, count_hits, &i2t,
+        s = scores_visit(dev, images, images_count, texts, texts_count, embed_dim, add_query, &i2t,
                          err);
     }
     if (s == STATUS_OK) {
-        s = scores_visit(dev, texts, texts_count, images, images_count, embed_dim, count_hits, &t2i,
+        s = scores_visit(dev, texts, texts_count, images, images_count, embed_dim, add_query, &t2i,
                          err);
     }
-    out->i2t_r1 = percent(i2t.hits[0], i2t.asked);
-    out->i2t_r5 = percent(i2t.hits[1], i2t.asked);
-    out->i2t_r10 = percent(i2t.hits[2], i2t.asked);
-    out->t2i_r1 = percent(t2i.hits[0], t2i.asked);
-    out->t2i_r5 = percent(t2i.hits[1], t2i.asked);
-    out->t2i_r10 = percent(t2i.hits[2], t2i.asked);
-    out->mean_r1 = 0.5 * (out->i2t_r1 + out->t2i_r1);
-    out->mean_r5 = 0.5 * (out->i2t_r5 + out->t2i_r5);
-    out->mean_r10 = 0.5 * (out->i2t_r10 + out->t2i_r10);
+    for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+        const double by_image = mean_of(&i2t, k);
+        const double by_text = mean_of(&t2i, k);
+        out->value[RETRIEVAL_I2T][k] = by_image;
+        out->value[RETRIEVAL_T2I][k] = by_text;
+        out->value[RETRIEVAL_MEAN][k] = 0.5 * (by_image + by_text);
+    }
     free(i2t.own);
     free(t2i.own);
     return s;
@@ -99,16 +114,16 @@ enum status retrieval_ranks(struct retrieval_result *out,
 void retrieval_write_json(struct json_writer *w,
                           const char *key,
                           const struct retrieval_result *r) {
+    static const char *const directions[RETRIEVAL_DIRECTION_COUNT] = {
+        [RETRIEVAL_I2T] = "i2t", [RETRIEVAL_T2I] = "t2i", [RETRIEVAL_MEAN] = "mean"};
     json_open_object(w, key);
-    json_double(w, "i2t_r1", r->i2t_r1);
-    json_double(w, "i2t_r5", r->i2t_r5);
-    json_double(w, "i2t_r10", r->i2t_r10);
-    json_double(w, "t2i_r1", r->t2i_r1);
-    json_double(w, "t2i_r5", r->t2i_r5);
-    json_double(w, "t2i_r10", r->t2i_r10);
-    json_double(w, "mean_r1", r->mean_r1);
-    json_double(w, "mean_r5", r->mean_r5);
-    json_double(w, "mean_r10", r->mean_r10);
+    for (int d = 0; d < RETRIEVAL_DIRECTION_COUNT; d++) {
+        for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "%s_%s", directions[d], retrieval_metrics[k].name);
+            json_double(w, name, r->value[d][k]);
+        }
+    }
     json_u64(w, "images", r->images);
     json_u64(w, "texts", r->texts);
     json_close_object(w);

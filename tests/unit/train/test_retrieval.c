@@ -37,11 +37,12 @@ TEST(the_best_of_several_captions_counts) {
     };
     const struct retrieval_result r = ranks(images, 3, texts, 6, owner, 2);
     /* Image 0 prefers text 4 (image 2's); image 1 and 2 find their own. */
-    assert_true(fabs(r.i2t_r1 - 200.0 / 3.0) < 1e-9);
-    assert_true(r.i2t_r5 == 100.0 && r.i2t_r10 == 100.0);
-    assert_true(fabs(r.t2i_r1 - 400.0 / 6.0) < 1e-9);
-    assert_true(r.t2i_r5 == 100.0);
-    assert_true(fabs(r.mean_r1 - 200.0 / 3.0) < 1e-9);
+    assert_true(fabs(r.value[RETRIEVAL_I2T][RETRIEVAL_R1] - 200.0 / 3.0) < 1e-9);
+    assert_true(r.value[RETRIEVAL_I2T][RETRIEVAL_R5] == 100.0 &&
+                r.value[RETRIEVAL_I2T][RETRIEVAL_R10] == 100.0);
+    assert_true(fabs(r.value[RETRIEVAL_T2I][RETRIEVAL_R1] - 400.0 / 6.0) < 1e-9);
+    assert_true(r.value[RETRIEVAL_T2I][RETRIEVAL_R5] == 100.0);
+    assert_true(fabs(r.value[RETRIEVAL_MEAN][RETRIEVAL_R1] - 200.0 / 3.0) < 1e-9);
     assert_int_equal(r.images, 3);
     assert_int_equal(r.texts, 6);
 }
@@ -56,7 +57,9 @@ TEST(equal_scores_find_nothing) {
         owner[i] = i;
     }
     const struct retrieval_result r = ranks(images, 20, texts, 20, owner, 2);
-    assert_true(r.i2t_r10 == 0.0 && r.t2i_r10 == 0.0 && r.mean_r1 == 0.0);
+    assert_true(r.value[RETRIEVAL_I2T][RETRIEVAL_R10] == 0.0 &&
+                r.value[RETRIEVAL_T2I][RETRIEVAL_R10] == 0.0 &&
+                r.value[RETRIEVAL_MEAN][RETRIEVAL_R1] == 0.0);
 }
 
 TEST(an_image_without_captions_does_not_ask) {
@@ -64,7 +67,8 @@ TEST(an_image_without_captions_does_not_ask) {
     const float texts[] = {0.0f, 1.0f};
     const int32_t owner[] = {1};
     const struct retrieval_result r = ranks(images, 2, texts, 1, owner, 2);
-    assert_true(r.i2t_r1 == 100.0 && r.t2i_r1 == 100.0);
+    assert_true(r.value[RETRIEVAL_I2T][RETRIEVAL_R1] == 100.0 &&
+                r.value[RETRIEVAL_T2I][RETRIEVAL_R1] == 100.0);
 }
 
 /* More rows than one block of scores. */
@@ -79,10 +83,13 @@ TEST(many_rows_go_through_several_blocks) {
         owner[i] = i;
     }
     const struct retrieval_result same = ranks(points, N, points, N, owner, 2);
-    assert_true(same.i2t_r1 == 100.0 && same.t2i_r1 == 100.0);
+    assert_true(same.value[RETRIEVAL_I2T][RETRIEVAL_R1] == 100.0 &&
+                same.value[RETRIEVAL_T2I][RETRIEVAL_R1] == 100.0);
     for (int i = 0; i < N; i++) {
         owner[i] = (i + 3) % N; /* three steps off: six neighbours lie closer or as close */
     }
     const struct retrieval_result off = ranks(points, N, points, N, owner, 2);
-    assert_true(off.i2t_r5 == 0.0 && off.i2t_r10 == 100.0 && off.t2i_r10 == 100.0);
+    assert_true(off.value[RETRIEVAL_I2T][RETRIEVAL_R5] == 0.0 &&
+                off.value[RETRIEVAL_I2T][RETRIEVAL_R10] == 100.0 &&
+                off.value[RETRIEVAL_T2I][RETRIEVAL_R10] == 100.0);
 }
