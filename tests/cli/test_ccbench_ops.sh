@@ -43,7 +43,7 @@ code=0
 [ $code = 0 ] || { [ $code = 69 ] && has err.txt bf16; } || fail "bf16: exit code $code"
 
 expect 64 "$BIN/ccbench" ops --only nonsense
-has err.txt "no op's name"
+has err.txt "no op has a name"
 expect 64 "$BIN/ccbench" ops --convolutions resnet51
 has err.txt resnet50
 expect 64 "$BIN/ccbench" ops --convolutions resnet50 --device cpu-ref
