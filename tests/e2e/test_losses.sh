@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every loss trains and learns a little, and an interrupted run ends with the same bytes. test-timeout: 300
+# Every loss trains and learns a little, and an interrupted run ends with the same bytes. test-timeout: 900
 set -eu
 
 fail() {

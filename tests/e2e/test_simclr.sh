@@ -115,7 +115,7 @@ train="$BIN/ccstream-train -q"
 refused 'of images with texts' $train $options --loss nuclr --out refused
 refused 'has no tokenizer' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
 refused 'micro-batch of 65 images' $train $options --loss simclr --micro-batch 65 --out refused
-refused 'no reference code' $train $options --loss sogclr --parity reference --out refused
+refused 'has no --parity reference for two views' $train $options --loss sogclr --parity reference --out refused
 refused 'no captions to validate' $train $options --loss simclr --val test --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test
 refused 'need a tokenizer' "$BIN/ccstream-eval" embed trained --data test --texts -o x
