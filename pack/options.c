@@ -1,6 +1,6 @@
 /*
- * The options of a run: what they are without being given, how they are written as text, and the
- * list of those that shape the bytes, by which a run that goes on is compared with the one before.
+ * The options of a run: their defaults, parsing of those that are text, and the list of those that
+ * shape the bytes.
  */
 #include "pack/options_internal.h"
 
@@ -47,11 +47,11 @@ enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struc
         }
     }
     return error_set(err, STATUS_USAGE,
-                     "--max-bad %.40s: a count such as 20 or a share from 0%% to 100%% is wanted",
+                     "--max-bad %.40s: must be a count such as 20 or a share from 0%% to 100%%",
                      text);
 }
 
-/* Digits and what ends them. False for none, more than nine, or a value out of range. */
+/* Parses digits followed by `end`. False for none, more than nine, or a value out of range. */
 static bool parse_number(uint32_t *out, const char **text, char end, uint32_t min, uint32_t max) {
     size_t digits = strspn(*text, "0123456789");
     if (digits == 0 || digits > 9 || (*text)[digits] != end) {
@@ -90,8 +90,8 @@ enum status pack_parse_resize(struct pack_resize *out, const char *text, struct 
     }
     if (!good) {
         return error_set(err, STATUS_USAGE,
-                         "--resize %.40s: 'none', 'short:N', 'long:N' or 'exact:WxH' is wanted, "
-                         "with sides from %d to %d",
+                         "--resize %.40s: must be 'none', 'short:N', 'long:N' or 'exact:WxH', with "
+                         "sides from %d to %d",
                          text, PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX);
     }
     return STATUS_OK;
@@ -104,7 +104,7 @@ enum status pack_parse_part(struct pack_part *out, const char *text, struct erro
     if (!parse_number(&out->number, &rest, '/', 1, PACK_MAX_PARTS) ||
         !parse_number(&out->count, &rest, '\0', 1, PACK_MAX_PARTS) || out->number > out->count) {
         return error_set(err, STATUS_USAGE,
-                         "--part %.40s: K/N is wanted, with K from 1 to N and N up to %d", text,
+                         "--part %.40s: must be K/N with K from 1 to N and N up to %d", text,
                          PACK_MAX_PARTS);
     }
     return STATUS_OK;

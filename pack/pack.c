@@ -1,5 +1,5 @@
 /*
- * A run of the packer: the plan, then the rows, then the end, whichever it is.
+ * A run of the packer: make the plan, pack the rows, finish the dataset or keep what can be kept.
  */
 #include "pack/pack.h"
 
@@ -9,9 +9,8 @@
 #include "pack/run/directory_internal.h"
 #include "pack/run/ring_internal.h"
 
-/* Whether what came before the end of the run is kept, as a dataset where there are samples, and as
- * the list of rejects: it was the input that failed, or somebody who stopped it. An append leaves
- * the dataset as it is. */
+/* Whether the rows before a failure become a partial dataset: when the input failed or the run was
+ * interrupted. A failed append leaves the dataset as it was. */
 static bool keeps_rows(enum status s, const struct pack_commit *c) {
     return !c->opt->append && c->summary->rows > 0 &&
            (s == STATUS_CORRUPT || s == STATUS_NOTFOUND || s == STATUS_LIMIT ||
@@ -82,14 +81,15 @@ static enum status check_options(const struct pack_options *o, struct error *err
     if (o->dedup != PACK_DEDUP_NONE && o->part.count > 0) {
         return error_set(err, STATUS_USAGE,
                          "--dedup and --part exclude each other: a part does not know the "
-                         "pictures of the others");
+                         "pictures of the other parts");
     }
     if (!o->check && o->resize.kind != PACK_RESIZE_NONE) {
-        return error_set(err, STATUS_USAGE,
-                         "--no-check and --resize exclude each other: what is resized is decoded");
+        return error_set(
+            err, STATUS_USAGE,
+            "--no-check and --resize exclude each other: resizing decodes every picture");
     }
     if (o->filter.max_aspect != 0 && o->filter.max_aspect < 1) {
-        return error_set(err, STATUS_USAGE, "--max-aspect %g: at least 1 is wanted",
+        return error_set(err, STATUS_USAGE, "--max-aspect %g: must be at least 1",
                          o->filter.max_aspect);
     }
     return STATUS_OK;

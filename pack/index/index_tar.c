@@ -1,13 +1,13 @@
 /*
- * Tars to a dataset in place: which thread does which tar, and the ordered end. Each thread takes
- * the next tar and reads all of it, so nothing is handed over but whole indexes; ids by row are
- * known only when all tars before are done, so they are added at the end:
+ * Indexing tars in place: the threads, and the results in order. Each thread takes the next tar and
+ * reads all of it. Ids by row depend on the rows of all tars before, so they are added when a
+ * result is committed:
  *
  *     committed <= taken <= committed + 4 for each job
  *
- * Everything is written under temporary names first, and named when all of it is on the disk.
+ * All files are written under temporary names, and renamed when all of them are on the disk.
  *
- * Shutdown: `stop` is set and everybody woken; threads leave at their next row and are joined.
+ * Shutdown: `stop` is set and all threads woken; they leave at their next row and are joined.
  */
 #include "pack/index/index_tar.h"
 
@@ -33,15 +33,15 @@ struct run {
     struct manifest manifest;
     struct pack_rejects rejects;
     struct file *lock; /* of the tars' folder; NULL: it cannot be locked */
-    size_t written;    /* tars of which there may be a temporary index */
+    size_t written;    /* tars that may have a temporary index */
     uint64_t total_bytes;
     struct pack_budget budget;
     struct index_tar_counts counts;
-    atomic_bool stop; /* alone, so any order will do */
+    atomic_bool stop; /* no other data depends on it, so relaxed */
 
     pthread_mutex_t mutex;
     pthread_cond_t done, room;        /* what the caller and the threads wait for */
-    struct index_tar_result *results; /* (source_count), each its thread's until it is done */
+    struct index_tar_result *results; /* (source_count), each owned by its thread until done */
     size_t taken, committed;          /* guarded by mutex */
 };
 
@@ -62,7 +62,7 @@ enum status index_tar_folder(char *out,
     char folder[PATH_MAX_BYTES];
     TRY(path_directory(out, out_size_bytes, tars[0], err));
     if (stat(out, &first) != 0) {
-        return error_set_errno(err, "%s: cannot look into it", out);
+        return error_set_errno(err, "%s: cannot read it", out);
     }
     for (size_t i = 1; i < tar_count; i++) {
         TRY(path_directory(folder, sizeof(folder), tars[i], err));
@@ -70,25 +70,26 @@ enum status index_tar_folder(char *out,
             continue;
         }
         if (stat(folder, &other) != 0) {
-            return error_set_errno(err, "%s: cannot look into it", folder);
+            return error_set_errno(err, "%s: cannot read it", folder);
         }
         if (other.st_dev != first.st_dev || other.st_ino != first.st_ino) {
-            return error_set(err, STATUS_USAGE,
-                             "%s is in another folder than %s: tars that become one dataset must "
-                             "all be in one folder, where its dataset.json will be",
-                             tars[i], tars[0]);
+            return error_set(
+                err, STATUS_USAGE,
+                "%s is in another folder than %s: the tars of a dataset must all be in "
+                "one folder, which gets its dataset.json",
+                tars[i], tars[0]);
         }
     }
     return STATUS_OK;
 }
 
-/* ---- what is there before ---------------------------------------------------------------------
+/* ---- checks before the run --------------------------------------------------------------------
  */
 
 /* Two tars whose indexes would have one name: the same tar twice, or a and a.tar. */
 static enum status check_names(const struct pack_options *o, struct error *err) {
     char name[SHARD_MAX_NAME_BYTES + sizeof(SHARD_INDEX_EXTENSION)];
-    struct pack_map *seen = NULL; /* by hash: of 2^64, so that none are taken for one by chance */
+    struct pack_map *seen = NULL; /* by 64-bit hash of the name */
     enum status s = pack_map_create(&seen, err);
     for (size_t i = 0; s == STATUS_OK && i < o->source_count; i++) {
         s = shard_index_name(name, sizeof(name), index_tar_name(o->sources[i]), err);
@@ -104,7 +105,7 @@ static enum status check_names(const struct pack_options *o, struct error *err) 
     return s;
 }
 
-/* DIRECTORY/NAME.cci, and under its temporary name. */
+/* DIRECTORY/NAME.cci, with `ending` appended. */
 static enum status index_path(char out[PATH_MAX_BYTES],
                               const struct pack_options *o,
                               size_t tar,
@@ -124,17 +125,17 @@ static enum status check_tar(const struct pack_options *o, size_t i, struct erro
     TRY(index_path(path, o, i, "", err));
     TRY(o->fs->exists(o->fs->context, path, &exists, err));
     if (exists && !o->overwrite) {
-        return error_set(err, STATUS_EXISTS, "%s: is there already; --overwrite replaces it", path);
+        return error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
     }
     if (exists) {
         TRY(shard_reader_recognise(&is_shard, file_posix(), o->sources[i], err));
     }
     return !is_shard ? STATUS_OK
                      : error_set(err, STATUS_EXISTS,
-                                 "%s: is a shard that ccpack made, and has its index", path);
+                                 "%s: is a shard that ccpack made, and has an index", path);
 }
 
-/* A dataset that was packed is not overwritten: its shards would be nobody's. */
+/* Never replaces a packed dataset: its shards would be left without one. */
 static enum status check_directory(const struct pack_options *o, struct error *err) {
     char path[PATH_MAX_BYTES];
     struct manifest m;
@@ -152,12 +153,12 @@ static enum status check_directory(const struct pack_options *o, struct error *e
     }
     if (!foreign) {
         return error_set(err, STATUS_EXISTS,
-                         "%s: is of another dataset, which is not replaced by an index of tars%s%s",
+                         "%s: is of another dataset, which an index of tars does not replace%s%s",
                          path, why.text[0] != '\0' ? ": " : "", why.text);
     }
-    return o->overwrite ? STATUS_OK
-                        : error_set(err, STATUS_EXISTS,
-                                    "%s: is there already; --overwrite replaces it", path);
+    return o->overwrite
+               ? STATUS_OK
+               : error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
 }
 
 static enum status prepare(struct run *r, struct error *err) {
@@ -187,7 +188,7 @@ static bool must_stop(void *cookie) {
            (r->opt.interrupted && r->opt.interrupted(r->opt.cookie));
 }
 
-/* The next tar; source_count when there is none, or the run ends. */
+/* The next tar; source_count when there is none or the run ends. */
 static size_t take_tar(struct run *r) {
     size_t count = r->opt.source_count;
     pthread_mutex_lock(&r->mutex);
@@ -295,7 +296,7 @@ write_index(struct run *r, size_t tar, const struct byte_buffer *index, struct e
     return s;
 }
 
-/* The samples of a tar that has any. */
+/* Writes the index of a tar that has samples. */
 static enum status
 commit_index(struct run *r, size_t tar, struct index_tar_result *result, struct error *err) {
     struct pack_summary *sum = r->summary;
@@ -365,8 +366,7 @@ static enum status commit_tars(struct run *r, struct error *err) {
     }
     if (r->summary->samples == 0) {
         return error_set(err, STATUS_CORRUPT,
-                         "not one of %" PRIu64 " rows can be used; %s/%s says what is wrong with "
-                         "each",
+                         "not one of %" PRIu64 " rows can be used; %s/%s lists them with reasons",
                          r->summary->rows, r->opt.directory, PACK_REJECTS_NAME);
     }
     return STATUS_OK;
@@ -391,7 +391,7 @@ static enum status run_threads(struct run *r, struct error *err) {
     return s;
 }
 
-/* ---- names ------------------------------------------------------------------------------------
+/* ---- publishing -------------------------------------------------------------------------------
  */
 
 static enum status describe(struct run *r, struct error *err) {
@@ -417,9 +417,9 @@ static void remove_indexes(struct run *r, const char *ending) {
     }
 }
 
-/* dataset.json may have its name although only its last sync failed. False: it could not be taken
- * away, so that what it names must stay. */
-static bool unname_manifest(struct run *r) {
+/* Removes dataset.json, which may exist when only its last fsync failed. False: it could not be
+ * removed, so the indexes must stay. */
+static bool remove_manifest(struct run *r) {
     const struct file_system *fs = r->opt.fs;
     char path[PATH_MAX_BYTES];
     bool exists = true;
@@ -430,7 +430,7 @@ static bool unname_manifest(struct run *r) {
     return !exists || fs->remove(fs->context, path, NULL) == STATUS_OK;
 }
 
-/* An earlier dataset.json goes first, so that it is never beside another one's indexes. */
+/* Removes an earlier dataset.json first, so that it never refers to new indexes. */
 static enum status name_indexes(struct run *r, struct error *err) {
     const struct file_system *fs = r->opt.fs;
     char temporary[PATH_MAX_BYTES];
@@ -446,7 +446,7 @@ static enum status name_indexes(struct run *r, struct error *err) {
         TRY(index_path(temporary, &r->opt, i, ".tmp", err));
         TRY(index_path(path, &r->opt, i, "", err));
         TRY(fs->exists(fs->context, temporary, &exists, err));
-        if (exists) { /* else it has no sample */
+        if (exists) { /* else the tar has no sample */
             TRY(fs->rename(fs->context, temporary, path, err));
         }
     }
@@ -460,7 +460,7 @@ static enum status publish(struct run *r, struct error *err) {
     TRY(name_indexes(r, err));
     enum status s =
         dataset_fingerprint_of(&sum->fingerprint, &r->manifest, r->opt.directory, r->opt.fs, &why);
-    if (s == STATUS_EXISTS) { /* a key that is an id, in two tars */
+    if (s == STATUS_EXISTS) { /* the same id in two tars */
         s = error_set(err, STATUS_CORRUPT, "%.300s; --ids row numbers rows instead", why.text);
     } else if (s != STATUS_OK && err) {
         *err = why;
@@ -473,7 +473,7 @@ static enum status publish(struct run *r, struct error *err) {
     return STATUS_OK;
 }
 
-/* After a failure: nothing but the list that the message names. */
+/* After a failure only the list that the message names is kept. */
 static void withdraw(struct run *r, enum status s) {
     const struct file_system *fs = r->opt.fs;
     char path[PATH_MAX_BYTES];
@@ -498,7 +498,7 @@ static enum status run(struct run *r, struct error *err) {
     }
     if (s == STATUS_OK) {
         s = publish(r, err);
-        if (s != STATUS_OK && unname_manifest(r)) {
+        if (s != STATUS_OK && remove_manifest(r)) {
             remove_indexes(r, "");
         }
     }
@@ -515,7 +515,7 @@ index_tar_run(const struct pack_options *opt, struct pack_summary *out, struct e
     REQUIRE(opt->level >= SHARD_LEVEL_MIN && opt->level <= SHARD_LEVEL_MAX);
     memset(out, 0, sizeof(*out));
     struct run r = {.opt = *opt, .summary = out};
-    r.opt.container = SHARD_CONTAINER_TAR; /* of frames that only serve to be looked at */
+    r.opt.container = SHARD_CONTAINER_TAR; /* frames are only compared with the tar */
     pthread_mutex_init(&r.mutex, NULL);
     pthread_cond_init(&r.done, NULL);
     pthread_cond_init(&r.room, NULL);

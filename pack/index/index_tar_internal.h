@@ -1,5 +1,5 @@
 /*
- * index_tar_internal: one tar, which a thread does alone, and what all threads share.
+ * index_tar_internal: one tar, which one thread indexes, and what all threads share.
  */
 #ifndef PACK_INDEX_INDEX_TAR_INTERNAL_H
 #define PACK_INDEX_INDEX_TAR_INTERNAL_H
@@ -11,14 +11,14 @@
 #include "pack/index/index_tar.h"
 #include "pack/run/worker_internal.h"
 
-enum { INDEX_TAR_MAX_REJECTS_BYTES = 256 << 20 }; /* of the lines of one tar */
+enum { INDEX_TAR_MAX_REJECTS_BYTES = 256 << 20 }; /* of one tar */
 
-/* Counts for the line of progress; nothing hangs on their order, so they are relaxed. */
+/* Counts for the line of progress; no other data depends on them, so relaxed. */
 struct index_tar_counts {
     atomic_uint_fast64_t bytes, rows, samples, rejected;
 };
 
-/* What has been made of a tar. All zero: nothing yet. */
+/* The result for a tar. All zero: none yet. */
 struct index_tar_result {
     struct shard_foreign *index;
     uint64_t file_bytes, file_hash;
@@ -32,7 +32,7 @@ struct index_tar_result {
 
 void index_tar_result_fini(struct index_tar_result *r);
 
-/* What one thread needs. */
+/* The state of one thread. */
 struct index_tar_worker {
     const struct pack_options *opt;
     struct index_tar_counts *counts;
@@ -40,7 +40,7 @@ struct index_tar_worker {
     void *stop_cookie;
     struct pack_worker *packer;
     struct pack_item item;
-    struct byte_buffer members; /* of one row, as they are in the tar */
+    struct byte_buffer members; /* of one row, as the tar has them */
     struct json_writer line;
 };
 
@@ -54,12 +54,12 @@ void index_tar_worker_fini(struct index_tar_worker *w);
 /* The file name in a path. */
 const char *index_tar_name(const char *path);
 
-/* Opens the tar and says whether it can be indexed at all. Returns OK, USAGE (its name), CORRUPT
+/* Opens the tar and checks whether it can be indexed. Returns OK, USAGE (its name), CORRUPT
  * (compressed, or no tar), or as source_open. */
 enum status index_tar_look(const struct pack_options *opt, const char *path, struct error *err);
 
-/* Reads all of a tar: fills everything of `out` but status, error and done. Ids are rows of this
- * tar alone, or keys. Returns OK or a failure of the run. */
+/* Indexes a tar: fills all of `out` but status, error and done. Ids are rows of this tar, or keys.
+ * Returns OK or a failure that ends the run. */
 enum status index_tar_one(struct index_tar_worker *w,
                           struct index_tar_result *out,
                           const char *path,

@@ -1,6 +1,6 @@
 /*
- * One tar to its index. It is read once from front to back, and hashed on the way; only the bytes
- * of each row are looked at once more, in place, because readers will find a sample by these alone.
+ * Indexing one tar. It is read and hashed once from front to back. The bytes of each row are then
+ * read again in place, because readers will find a sample by these alone.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ struct reading {
     struct index_tar_worker *w;
     struct index_tar_result *out;
     const char *path;
-    struct file *file; /* beside the source's own */
+    struct file *file; /* in addition to the source's own */
     struct source *source;
     struct hasher *hasher;
     uint64_t hashed_bytes;
@@ -56,23 +56,24 @@ enum status index_tar_look(const struct pack_options *opt, const char *path, str
     struct source *source = NULL;
     const char *name = index_tar_name(path);
     if (strcmp(path, "-") == 0) {
-        return error_set(err, STATUS_USAGE, "a tar on standard input has no place to be read from");
+        return error_set(err, STATUS_USAGE, "a tar on standard input cannot be indexed");
     }
     if (!shard_name_is_valid(name)) {
         return error_set(
             err, STATUS_USAGE,
-            "%s: a tar that is indexed has a name of at most %d letters, digits, _ - + "
+            "%s: the name of a tar to be indexed has at most %d letters, digits, _ - + "
             "and dots: rename it, or pack it: ccpack -o DIR FILE",
             path, SHARD_MAX_NAME_BYTES);
     }
     TRY(source_open(&source, path, &how, err));
     bool plain = source_is_plain_tar(source);
     source_close(source);
-    return plain ? STATUS_OK
-                 : error_set(err, STATUS_CORRUPT,
-                             "%s: is compressed, or no tar, so that its pictures cannot be read in "
-                             "place; pack it: ccpack -o DIR FILE",
-                             path);
+    return plain
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT,
+                           "%s: is compressed or no tar, so its pictures cannot be read in place; "
+                           "pack it: ccpack -o DIR FILE",
+                           path);
 }
 
 static void take_bytes(void *cookie, const void *data, size_t size_bytes) {
@@ -90,13 +91,12 @@ static enum status read_bytes(struct reading *r, size_t want, uint64_t offset, s
     return file_posix()->pread(r->file, b->data, &b->size_bytes, want, offset, err);
 }
 
-/* A good row into the index. One that readers would not find in place becomes a bad one. */
+/* Adds a row to the index, or rejects it when readers would not find it in place. */
 static enum status add_sample(struct reading *r, struct error *err) {
     struct pack_item *item = &r->w->item;
     struct source_row *row = &item->row;
     if (row->end_bytes - row->offset_bytes > SHARD_MAX_FRAME_BYTES) {
-        source_row_reject(row, REASON_ROW_BAD,
-                          "its members take more than %d MiB from the first to the last",
+        source_row_reject(row, REASON_ROW_BAD, "more than %d MiB from its first member to its last",
                           SHARD_MAX_FRAME_BYTES >> 20);
         return STATUS_OK;
     }
@@ -187,12 +187,12 @@ static enum status hash_rest(struct reading *r, struct error *err) {
     return STATUS_OK;
 }
 
-/* A tar that is written to meanwhile would have an index of nothing. */
+/* The index of a tar that is changed while it is read would be wrong. */
 static enum status
 check_unchanged(struct reading *r, const struct stat *before, struct error *err) {
     struct stat now;
     if (stat(r->path, &now) != 0) {
-        return error_set_errno(err, "%s: cannot look at it", r->path);
+        return error_set_errno(err, "%s: cannot read it", r->path);
     }
     if (now.st_ino != before->st_ino || now.st_size != before->st_size ||
         (uint64_t)now.st_size != r->out->file_bytes ||

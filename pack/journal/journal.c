@@ -1,14 +1,6 @@
 /*
- * What a run that died leaves for --resume: pack.journal, a line of JSON for each step, and every
- * line with its hash, so that a line which a kill or a power cut tore is told from a whole one.
- *
- *     head     everything that decides the bytes: options, sources, the dataset before
- *     begin    how long rejects.jsonl was; the sources' rows, where they were counted
- *     shard    what dataset.json will say about it, and the point behind it: the next row, counts
- *     shard    ...
- *
- * Head and begin are written atomically. A shard's line is on the disk after the shard and the
- * rejects before it, so what a line speaks of is there.
+ * Writing pack.journal. Head and begin are written atomically. A shard's line is written after the
+ * shard and the rejects before it are on the disk, so everything that a line names exists.
  */
 #include "pack/journal/journal_internal.h"
 
@@ -97,7 +89,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
         }
         json_close_array(&w);
     }
-    /* Those of sources that this part does not read, or the dataset has already. */
+    /* Classes of sources that this part does not read, or of the old dataset. */
     json_open_array(&w, "classes");
     for (size_t i = 0; i < p->manifest.class_count; i++) {
         json_string(&w, NULL, p->manifest.classes[i]);

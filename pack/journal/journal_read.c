@@ -1,7 +1,6 @@
 /*
- * pack.journal back into a plan. Lines are whole or they are not there: what is behind the last
- * whole line is the rest of one that was being written. A damaged line before whole ones is no
- * accident of a kill, and ends the attempt.
+ * Reading pack.journal into a plan. A kill can only damage the last line; it is dropped. Damage
+ * before a valid line has another cause, and the journal is refused.
  */
 #include "pack/journal/journal_internal.h"
 
@@ -27,12 +26,12 @@ struct reading {
 
 static enum status damaged(const struct reading *r, const char *what) {
     return error_set(r->err, STATUS_CORRUPT,
-                     "%s: line %zu: %s is missing or wrong; nobody can go on from it, the run has "
-                     "to begin again",
+                     "%s: line %zu: %s is missing or wrong; the run cannot be resumed, --overwrite "
+                     "starts again",
                      r->name, r->line, what);
 }
 
-/* The JSON inside of a whole line of `size_bytes` without its line feed. */
+/* Finds the JSON in a line of `size_bytes` without its line feed. False: the line is damaged. */
 static bool
 unwrap(const uint8_t **json, size_t *json_bytes, const uint8_t *line, size_t size_bytes) {
     static const char front[] = "{\"xxh64\":\"";
@@ -48,7 +47,7 @@ unwrap(const uint8_t **json, size_t *json_bytes, const uint8_t *line, size_t siz
     return memcmp(line + sizeof(front) - 1, want, 16) == 0;
 }
 
-/* ---- what a line says -------------------------------------------------------------------------
+/* ---- fields of a line -------------------------------------------------------------------------
  */
 
 static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) {
@@ -121,7 +120,7 @@ static bool take_rejected(struct pack_point *point, const struct json_value *v) 
     return json_value_is_object(v);
 }
 
-/* Rows of the sources that have ended since the line before, and of the one that has not. */
+/* Rows of the sources that ended since the line before, and of the current one. */
 static bool take_rows(struct pack_plan *p, const struct json_value *list, size_t from) {
     const struct pack_point *at = &p->point;
     if (json_value_count(list) != at->source - from) {
@@ -149,7 +148,7 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
     if (!get_u64(v, "source", &source) || !get_u64(v, "row", &point.row) ||
         source < p->point.source || source > p->opt->source_count ||
         (source == p->point.source && point.row < p->point.row)) {
-        return damaged(r, "the row to go on at");
+        return damaged(r, "the next row");
     }
     if (!get_u64(v, "rejects_bytes", &point.rejects_bytes) ||
         point.rejects_bytes < p->point.rejects_bytes ||
@@ -188,7 +187,7 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
         }
         pack_part_locate(p);
     }
-    if (!p->opt->append) { /* the dataset itself names them */
+    if (!p->opt->append) { /* the dataset has them */
         TRY(take_classes(r, json_value_get(root, "classes")));
     }
     return STATUS_OK;
@@ -221,17 +220,17 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
     return s;
 }
 
-/* ---- what differs -----------------------------------------------------------------------------
+/* ---- differences ------------------------------------------------------------------------------
  */
 
 static enum status differs(struct error *err, const char *what, const char *was, const char *is) {
     return error_set(err, STATUS_MISMATCH,
-                     "--resume wants the options and sources of the run that it goes on with: "
+                     "--resume requires the options and sources of the run that it resumes: "
                      "%.60s was %.120s, is %.120s",
                      what, was ? was : "not given", is ? is : "not given");
 }
 
-/* Members of an object of strings, each against the other's. */
+/* Compares the members of two objects of strings. */
 static enum status compare_settings(const struct json_value *was,
                                     const struct json_value *is,
                                     bool turned,
@@ -297,8 +296,8 @@ compare_roots(const struct json_value *was, const struct json_value *is, struct 
     TRY(compare_settings(b, a, true, err));
     TRY(compare_sources(json_value_get(was, "sources"), json_value_get(is, "sources"), err));
     return error_set(err, STATUS_MISMATCH,
-                     "the dataset is not the one that the append before was begun on; --append "
-                     "without --resume begins again");
+                     "the append to be resumed was begun on another dataset; --append without "
+                     "--resume begins again");
 }
 
 static enum status compare_heads(const struct reading *r, const uint8_t *json, size_t json_bytes) {
@@ -372,7 +371,7 @@ enum status pack_journal_read(struct pack_plan *p, struct error *err) {
     return s;
 }
 
-/* The first line's JSON, in `text`, which is the caller's to free. */
+/* The first line's JSON, in `text`, which the caller frees. */
 static enum status read_head(struct byte_buffer *text,
                              const uint8_t **json,
                              size_t *json_bytes,

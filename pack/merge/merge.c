@@ -1,13 +1,13 @@
 /*
- * Parts to one dataset.
+ * Merging parts into one dataset.
  *
  *     part-2/shard-000000  --.
- *     part-1/shard-000000  --+--> OUT/shard-000000 (of part 1)   a second name of the same file,
- *     part-1/shard-000001  --'        shard-000001 (of part 1)   or a copy
+ *     part-1/shard-000000  --+--> OUT/shard-000000 (of part 1)   hard links, or copies
+ *     part-1/shard-000001  --'        shard-000001 (of part 1)
  *                                     shard-000002 (of part 2)
  *
- * The journal's head names the parts by what they hold. Whatever has its final name is whole, so a
- * merge that goes on keeps the shards that are there and makes the rest.
+ * The journal's head identifies the parts by their content. A file with its final name is complete,
+ * so a resumed merge keeps the shards that exist and makes the rest.
  */
 #include "pack/merge/merge.h"
 
@@ -38,7 +38,7 @@ static bool interrupted(const struct merge *m) {
 /* ---- the directory ----------------------------------------------------------------------------
  */
 
-/* One number for the shards of a part. */
+/* A hash over the shards of a part. */
 static uint64_t shards_hash(const struct manifest *m) {
     uint64_t sum = m->shard_count;
     for (size_t i = 0; i < m->shard_count; i++) {
@@ -50,7 +50,7 @@ static uint64_t shards_hash(const struct manifest *m) {
     return sum;
 }
 
-/* What the merge is of, so that another one is not gone on with. */
+/* Identifies the parts, so that only a merge of the same parts is resumed. */
 static enum status make_head(struct merge *m, struct error *err) {
     struct json_writer *w = &m->head;
     json_open_object(w, NULL);
@@ -76,7 +76,7 @@ static enum status refuse(const struct merge *m, const char *what, struct error 
                      what);
 }
 
-/* Whether the directory holds the beginning of this very merge. */
+/* Whether the directory holds the beginning of this merge. */
 static enum status look(struct merge *m, const struct pack_contents *c, struct error *err) {
     const char *directory = m->opt->directory;
     struct pack_journal_kind kind = {.name = ""};
@@ -91,8 +91,8 @@ static enum status look(struct merge *m, const struct pack_contents *c, struct e
             return refuse(m, "holds the beginning of a merge of other parts", err);
         }
     }
-    m->goes_on = equal && !m->opt->overwrite;
-    m->finished = m->goes_on && c->dataset;
+    m->resumes = equal && !m->opt->overwrite;
+    m->finished = m->resumes && c->dataset;
     return STATUS_OK;
 }
 
@@ -114,7 +114,7 @@ static enum status check_directory(struct merge *m, struct error *err) {
         }
     }
     TRY(look(m, &c, err));
-    if (m->goes_on) {
+    if (m->resumes) {
         return STATUS_OK;
     }
     pack_directory_look(&c, &m->names, m->tars);
@@ -124,7 +124,7 @@ static enum status check_directory(struct merge *m, struct error *err) {
     }
     if (c.tar && m->parts[0].manifest.container == SHARD_CONTAINER_TAR) {
         return error_set(err, STATUS_EXISTS,
-                         "%s/%.80s: has the name of a shard, and is of no dataset that ccpack "
+                         "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
                          "made; move it away, or merge into another directory",
                          o->directory, c.tar);
     }
@@ -133,7 +133,7 @@ static enum status check_directory(struct merge *m, struct error *err) {
 
 static enum status prepare_directory(struct merge *m, struct error *err) {
     const char *directory = m->opt->directory;
-    if (m->goes_on) {
+    if (m->resumes) {
         return STATUS_OK;
     }
     if (!m->existed) {
@@ -146,7 +146,7 @@ static enum status prepare_directory(struct merge *m, struct error *err) {
 /* ---- files ------------------------------------------------------------------------------------
  */
 
-/* What a copy of m->from has to observe. */
+/* Called for each piece of a copy. */
 static enum status
 watch_copy(void *cookie, const void *data, size_t size_bytes, struct error *err) {
     struct merge *m = cookie;
@@ -155,7 +155,7 @@ watch_copy(void *cookie, const void *data, size_t size_bytes, struct error *err)
     return interrupted(m) ? error_set(err, STATUS_INTERRUPTED, "stopped on request") : STATUS_OK;
 }
 
-/* m->from to m->to. `hash` NULL: it is not known. */
+/* Copies m->from to m->to. `hash` NULL: not known. */
 static enum status
 copy_file(struct merge *m, uint64_t size_bytes, const uint64_t *hash, struct error *err) {
     struct file_draft draft;
@@ -164,15 +164,13 @@ copy_file(struct merge *m, uint64_t size_bytes, const uint64_t *hash, struct err
     enum status s = file_append(m->fs, draft.file, m->from, size_bytes, watch_copy, m, err);
     if (s == STATUS_OK && hash && hasher_value(m->hasher) != *hash) {
         s = error_set(err, STATUS_CORRUPT,
-                      "%s: its bytes are not those that dataset.json beside it records; ccdump "
-                      "verify reports more",
+                      "%s: its hash is not the one in dataset.json; ccdump verify reports more",
                       m->from);
     }
     return file_draft_close(&draft, s, err);
 }
 
-/* A second name for the part's file at m->from, or else a copy of it. What is there already is
- * whole. */
+/* Links or copies the part's file at m->from. A file that exists is complete. */
 static enum status take_file(struct merge *m,
                              const char *name,
                              uint64_t size_bytes,
@@ -207,7 +205,7 @@ static enum status take_index(struct merge *m,
     TRY(path_join(m->from, sizeof(m->from), part->directory, index, err));
     TRY(m->fs->exists(m->fs->context, m->from, &exists, err));
     if (!exists) {
-        return STATUS_OK; /* the shard has its own */
+        return STATUS_OK; /* the shard holds its index too */
     }
     TRY(file_size(m->fs, &size_bytes, m->from, err));
     TRY(shard_index_name(index, sizeof(index), name, err));
@@ -226,7 +224,7 @@ static enum status take_shard(struct merge *m,
     TRY(file_size(m->fs, &size_bytes, m->from, err));
     if (size_bytes != shard->size_bytes) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: has %" PRIu64 " bytes, dataset.json beside it says %" PRIu64, m->from,
+                         "%s: has %" PRIu64 " bytes, dataset.json says %" PRIu64, m->from,
                          size_bytes, shard->size_bytes);
     }
     TRY(take_file(m, summary.name, size_bytes, &shard->hash, err));
@@ -306,7 +304,7 @@ static enum status write_manifest(struct merge *m, struct error *err) {
         if (err) {
             size_t end = strlen(err->text);
             snprintf(err->text + end, sizeof(err->text) - end,
-                     "; the parts are not of one run, or --ids key met an id twice");
+                     "; the parts are not of one run, or --ids key met a repeated id");
             err->status = STATUS_MISMATCH;
         }
         return STATUS_MISMATCH;

@@ -1,5 +1,5 @@
 /*
- * merge_internal: the two halves of a merge.
+ * merge_internal: what the two files of a merge share.
  */
 #ifndef PACK_MERGE_MERGE_INTERNAL_H
 #define PACK_MERGE_MERGE_INTERNAL_H
@@ -24,15 +24,15 @@ struct merge {
     struct file *lock;        /* of it; NULL: not there yet, or it cannot be locked */
     struct byte_buffer names; /* in the directory */
     bool tars;                /* shard-NNNNNN.tar there is the packer's */
-    bool finished;            /* only the journal is left to be removed */
-    bool goes_on;
+    bool finished;            /* only the journal has to be removed */
+    bool resumes;             /* a merge of these parts */
     struct json_writer head;
     struct hasher *hasher;     /* of the file that is copied */
     char from[PATH_MAX_BYTES]; /* and from where to where */
     char to[PATH_MAX_BYTES];
 };
 
-/* Reads the parts' manifests into m->parts, by number, and makes sure that they are all of one run.
+/* Reads the parts' manifests into m->parts, by number, and checks that they are all of one run.
  * Returns OK, or as pack_merge. */
 enum status merge_read_parts(struct merge *m, struct error *err);
 

@@ -1,5 +1,5 @@
 /*
- * Which parts there are, and that they belong together: of one run, each once, none missing.
+ * Reads the parts and checks that they are those of one run, each once, none missing.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,13 +14,13 @@ static enum status read_part(struct merge *m, struct merge_part *part, struct er
     const char *text = pack_manifest_option(&part->manifest, PACK_SETTING_PART);
     if (!text || pack_parse_part(&part->number, text, &ignored) != STATUS_OK) {
         return error_set(err, STATUS_MISMATCH,
-                         "%s: is no part of a dataset; parts are made with ccpack --part K/N",
+                         "%s: is no part of a dataset; ccpack --part K/N makes parts",
                          part->directory);
     }
     if (pack_manifest_option(&part->manifest, PACK_SETTING_PARTIAL)) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: part %s is partial: its run ended too early; ccpack --resume, with "
-                         "its options, ends it",
+                         "%s: part %s is partial: its run ended early; ccpack --resume with its "
+                         "options completes it",
                          part->directory, text);
     }
     return STATUS_OK;
@@ -32,7 +32,7 @@ static int by_number(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Each of 1 to N once. Requires parts by number. */
+/* Checks that each of 1 to N is there once. Requires parts sorted by number. */
 static enum status check_numbers(const struct merge *m, struct error *err) {
     const uint32_t count = m->parts[0].number.count;
     size_t given = m->opt->part_count;
@@ -116,7 +116,7 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
     return STATUS_OK;
 }
 
-/* Whether two names lead to one folder. */
+/* Whether two paths name the same folder. */
 static bool is_same_folder(const char *a, const char *b) {
     char *x = realpath(a, NULL);
     char *y = realpath(b, NULL);
@@ -135,7 +135,7 @@ enum status merge_read_parts(struct merge *m, struct error *err) {
     for (size_t i = 0; i < count; i++) {
         m->parts[i].directory = m->opt->parts[i];
         if (is_same_folder(m->opt->parts[i], m->opt->directory)) {
-            return error_set(err, STATUS_USAGE, "%s: is a part and cannot be the result as well",
+            return error_set(err, STATUS_USAGE, "%s: is a part and cannot be the result too",
                              m->opt->directory);
         }
         TRY(read_part(m, &m->parts[i], err));

@@ -1,7 +1,7 @@
 /*
- * The names of classes over all sources. A sample's label counts in the dataset's own list: the
- * names that it has already, then those of the sources in the order in which they come; a name that
- * two sources share is one class.
+ * The names of classes over all sources. A sample's label is an index in the dataset's list of
+ * classes: those it had before the run, then those of the sources in their order. A name that two
+ * sources share is one class.
  */
 #include "pack/run/classes_internal.h"
 
@@ -29,13 +29,13 @@ void pack_classes_fini(struct pack_classes *c) {
     pthread_mutex_destroy(&c->mutex);
 }
 
-/* Two names of one hash, of 2^64, would make one of them a class of its own each time it comes. */
+/* If two names had the same 64-bit hash, one of them would be added again each time. */
 static bool find(const struct pack_classes *c, const char *name, uint64_t hash, uint64_t *place) {
     *place = pack_map_get(c->places, hash);
     return *place != PACK_MAP_NONE && strcmp(c->names[*place], name) == 0;
 }
 
-/* The reader alone adds, so it may look without the mutex. */
+/* Only the reader adds, so it may read without the mutex. */
 enum status
 pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
     if (!c->places) {

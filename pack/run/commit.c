@@ -1,6 +1,6 @@
 /*
- * The ordered end of the packer: frames into shards, bad rows into rejects.jsonl, a line of the
- * journal for each shard, and dataset.json when everything else is on the disk.
+ * Rows in order: frames go to shards, rejected rows to rejects.jsonl, a line to the journal for
+ * each shard, and dataset.json is written when everything else is on the disk.
  */
 #include "pack/run/commit_internal.h"
 
@@ -14,10 +14,10 @@
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
 
-/* Captions of a shard are in memory until its end. */
+/* Of a shard's captions, which stay in memory until it is finished. */
 enum { MAX_CAPTION_BYTES = 16 << 20 };
 
-/* What a map says of ids that were in the dataset before this run. */
+/* The value of ids that were in the dataset before this process. */
 static const uint64_t SEEN_BEFORE = UINT64_MAX - 1;
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ static enum status remember_shard(struct pack_commit *c, const char *name, struc
     return s;
 }
 
-/* What the samples that are there already rule out. */
+/* Ids and pictures of the samples that the dataset has already. */
 static enum status open_maps(struct pack_commit *c, struct error *err) {
     if (c->opt->dedup == PACK_DEDUP_EXACT) {
         TRY(pack_map_create(&c->pictures, err));
@@ -58,7 +58,7 @@ static enum status open_maps(struct pack_commit *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* The counts of the rows before the point. */
+/* The counts of the rows before the point where this process begins. */
 static void take_counts(struct pack_commit *c) {
     const struct pack_plan *p = c->plan;
     struct pack_summary *sum = c->summary;
@@ -113,7 +113,7 @@ enum status pack_commit_open(struct pack_commit *c,
 /* ---- rejects ----------------------------------------------------------------------------------
  */
 
-/* The commonest fault, so that the message alone tells what to look for. */
+/* The most frequent fault, so that the message alone suggests a cause. */
 static const char *commonest(const struct pack_summary *s) {
     int most = REASON_NONE;
     for (int i = 0; i < REASON_COUNT; i++) {
@@ -137,7 +137,7 @@ bool pack_summary_looks_like_folders(const struct pack_summary *s) {
 
 static const char *folders_hint(const struct pack_summary *s) {
     return pack_summary_looks_like_folders(s)
-               ? "; where the folders in a tar are classes, --from folders makes labels of them"
+               ? "; if the folders in a tar are classes, --from folders makes them labels"
                : "";
 }
 
@@ -152,8 +152,7 @@ too_many(const struct pack_options *o, const struct pack_summary *s, struct erro
     return error_set(err, STATUS_CORRUPT,
                      "%" PRIu64 " of %" PRIu64
                      " rows are bad, more than --max-bad %s allows (most of "
-                     "them %s); "
-                     "%s/%s says what is wrong with each%s",
+                     "them %s); %s/%s lists them with reasons%s",
                      bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME,
                      folders_hint(s));
 }
@@ -181,8 +180,8 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     }
     if (c->opt->on_bad == PACK_ON_BAD_FAIL) {
         return error_set(err, STATUS_CORRUPT,
-                         "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip goes on "
-                         "without it",
+                         "%.100s: row %" PRIu64 ", key '%.80s': %s%s%.200s; --on-bad skip omits "
+                         "such rows",
                          source, row->row, row->key, source_reason_name(row->reason),
                          row->detail[0] != '\0' ? ": " : "", row->detail);
     }
@@ -195,7 +194,7 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
 /* ---- shards -----------------------------------------------------------------------------------
  */
 
-/* A shard has its name: into the manifest and the summary. */
+/* Adds a finished shard to the manifest and the summary. */
 static enum status
 count_shard(struct pack_commit *c, const struct shard_summary *shard, struct error *err) {
     TRY(manifest_add_shard(&c->plan->manifest, shard, err));
@@ -206,7 +205,7 @@ count_shard(struct pack_commit *c, const struct shard_summary *shard, struct err
     return STATUS_OK;
 }
 
-/* Takes the shard that the finisher has made, if there is one. */
+/* Waits for the shard that the finisher has, if there is one. */
 static enum status take_finished(struct pack_commit *c, struct error *err) {
     struct shard_summary shard;
     enum status s = pack_finisher_take(&c->finisher, &shard, err);
@@ -218,13 +217,13 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
     return count_shard(c, &shard, err);
 }
 
-/* Gives the shard away to be finished. The journal's line speaks of the point before the row that
- * did not fit. */
+/* Hands the shard to the finisher. The point in its journal line is before the row that did not
+ * fit. */
 static enum status finish_shard(struct pack_commit *c, struct error *err) {
     TRY(take_finished(c, err));
     TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
                            c->plan->rows, err));
-    c->summary->has_journal = true; /* from here on there may be a shard, and so it is needed */
+    c->summary->has_journal = true; /* there may be a shard now, so the journal is needed */
     c->pending_bytes = shard_writer_data_bytes(c->writer);
     pack_finisher_give(&c->finisher, c->writer);
     c->writer = NULL;
@@ -232,7 +231,7 @@ static enum status finish_shard(struct pack_commit *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* All that there is, to the disk. */
+/* Finishes the shard at hand, or writes the point alone when there is none. */
 static enum status finish_all(struct pack_commit *c, bool partial, struct error *err) {
     struct shard_summary shard;
     if (c->writer && !partial) {
@@ -240,7 +239,7 @@ static enum status finish_all(struct pack_commit *c, bool partial, struct error 
         return take_finished(c, err);
     }
     TRY(take_finished(c, err));
-    if (!partial) { /* rejects alone */
+    if (!partial) { /* only rejects since the last shard */
         TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
                                c->plan->rows, err));
         TRY(pack_rejects_sync(&c->rejects, err));
@@ -250,7 +249,7 @@ static enum status finish_all(struct pack_commit *c, bool partial, struct error 
     if (!c->writer) {
         return STATUS_OK;
     }
-    /* Cut short: no line speaks of it, and a run that goes on makes it anew. */
+    /* An incomplete shard gets no line in the journal; a resumed run makes it again. */
     c->summary->has_journal = true;
     TRY(shard_writer_finish(c->writer, &shard, err));
     return count_shard(c, &shard, err);
@@ -265,7 +264,7 @@ static bool takes(const struct pack_commit *c, const struct shard_frame *f) {
            shard_writer_fits(c->writer, f);
 }
 
-/* Builds the frame again where the worker's choice of a key does not hold. */
+/* Decides on the key, and builds the frame again where the worker chose another one. */
 static enum status choose_key(struct pack_commit *c, struct pack_item *item, struct error *err) {
     return pack_keys_choose(&c->keys, item)
                ? shard_frame_build(c->builder, &item->frame, &item->sample, err)
@@ -283,7 +282,7 @@ static void count_dropped_json(struct pack_commit *c, const struct pack_item *it
     }
 }
 
-/* An id that comes twice ends the run, and the message says where both are. */
+/* A repeated id ends the run with a message that names both rows. */
 static enum status
 check_id(struct pack_commit *c, const struct pack_item *item, struct error *err) {
     enum { ROW_BITS = 40 };
@@ -295,7 +294,7 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
         uint64_t row = item->row.row & ((UINT64_C(1) << ROW_BITS) - 1);
         return pack_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
     }
-    char place[200] = "a sample that was packed before has it";
+    char place[200] = "a sample packed before has it";
     if (first != SEEN_BEFORE) {
         snprintf(place, sizeof(place), "%.120s: row %" PRIu64 " has it",
                  c->opt->sources[first >> ROW_BITS], first & ((UINT64_C(1) << ROW_BITS) - 1));
@@ -333,7 +332,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
                               c->plan->next_number, c->opt->container, c->opt->level, err));
     }
     enum status s = shard_writer_add(c->writer, &item->frame, err);
-    if (s != STATUS_OK) { /* EXISTS: rows have all the keys that this one could get */
+    if (s != STATUS_OK) { /* EXISTS: all keys that the row could get are taken */
         return s == STATUS_EXISTS ? STATUS_CORRUPT : s;
     }
     TRY(pack_keys_add(&c->keys, &item->frame, err));
@@ -347,7 +346,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
     return STATUS_OK;
 }
 
-/* Moves the point behind the row. */
+/* Moves the point past the row. */
 static void move_on(struct pack_commit *c, const struct pack_item *item) {
     const struct pack_summary *sum = c->summary;
     struct pack_point *p = &c->point;
@@ -396,7 +395,7 @@ static enum status add_sources(struct pack_commit *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* Options of an append that the dataset has not got like this are told with its generation. */
+/* Options of an append that differ from the dataset's are recorded as NAME@GENERATION. */
 static enum status add_options(struct pack_commit *c, struct error *err) {
     struct manifest *m = &c->plan->manifest;
     struct pack_settings l;
@@ -448,8 +447,7 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
     return error_set(err, STATUS_CORRUPT,
-                     "not one of %" PRIu64
-                     " rows can be used; %s/%s%s says what is wrong with each%s",
+                     "not one of %" PRIu64 " rows can be used; %s/%s%s lists them with reasons%s",
                      c->summary->rows, c->opt->directory, PACK_REJECTS_NAME,
                      c->opt->append ? ".tmp" : "", folders_hint(c->summary));
 }
@@ -464,7 +462,7 @@ enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error
     }
     TRY(finish_all(c, partial, err));
     if (c->summary->samples == 0 && !is_part) {
-        if (!c->opt->append) { /* an append leaves the dataset's own list as it is */
+        if (!c->opt->append) { /* an append keeps the dataset's own list */
             TRY(pack_rejects_publish(&c->rejects, err));
             c->summary->has_journal = false;
         }
@@ -476,7 +474,7 @@ enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error
     return partial ? STATUS_OK : remove_journal(c, err);
 }
 
-/* Where nothing was finished there is nothing to go on with. */
+/* Without a finished shard there is nothing to resume. */
 static void discard(struct pack_commit *c) {
     const struct file_system *fs = c->fs;
     const char *directory = c->opt->directory;

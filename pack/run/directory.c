@@ -1,11 +1,10 @@
 /*
- * The directory before the run. Whatever is in it belongs to somebody: only names that the packer
- * itself gives are ever removed:
+ * The directory before the run. Only files with the packer's own names are ever removed:
  *
  *     dataset.json  rejects.jsonl  tokenizer.model  tokens.cct  pack.journal
  *     shard-NNNNNN.tar.zst  shard-NNNNNN.cci             each also with .tmp
- *     shard-NNNNNN.tar      where dataset.json or the journal says that it is the packer's:
- *                           other people call their own tars so
+ *     shard-NNNNNN.tar      only if dataset.json or the journal says that the shards are .tar,
+ *                           because tars of other programs have such names too
  */
 #include "pack/run/directory_internal.h"
 
@@ -34,7 +33,7 @@ bool pack_shard_number(uint32_t *out, const char *name, bool tars) {
            (tars && strcmp(ending, ".tar") == 0);
 }
 
-/* The name without ".tmp"; whether it had one. */
+/* Copies the name without ".tmp". Returns whether it ended so. */
 static bool strip_temporary(char *plain, size_t plain_bytes, const char *name) {
     size_t size_bytes = strlen(name);
     size_t ending_bytes = sizeof(TEMPORARY) - 1;
@@ -96,7 +95,7 @@ enum status pack_directory_list(struct byte_buffer *names,
     return exists ? fs->list(fs->context, directory, names, err) : STATUS_OK;
 }
 
-/* Whether a source is a file that this run would remove or write. */
+/* Whether a source is a file that this run would remove or overwrite. */
 static bool is_own_file(const char *source, const char *directory) {
     char folder[PATH_MAX_BYTES];
     const char *slash = strrchr(source, '/');
@@ -112,7 +111,7 @@ static bool is_own_file(const char *source, const char *directory) {
     return same;
 }
 
-/* A dataset's own shards are tars, and so may be sources; not of the run that writes there. */
+/* Shards are tars and may be sources, but not of a run into their own directory. */
 enum status pack_directory_check_sources(const struct pack_options *opt, struct error *err) {
     for (size_t i = 0; i < opt->source_count; i++) {
         if (is_own_file(opt->sources[i], opt->directory)) {
@@ -144,8 +143,8 @@ static bool is_listed(const struct byte_buffer *names, const char *wanted) {
     return false;
 }
 
-/* The manifest goes first: from then on the directory does not say that it is a dataset. The
- * journal, which says whose the shards are, goes last. */
+/* The manifest goes first: without it the directory is no dataset. The journal, which identifies
+ * the shards, goes last. */
 enum status pack_directory_clear(const struct file_system *fs,
                                  const char *directory,
                                  const struct byte_buffer *names,
@@ -169,9 +168,9 @@ enum status pack_directory_clear(const struct file_system *fs,
     return STATUS_OK;
 }
 
-/* What a run left that is not in its journal: shards that nobody has counted, and temporary files;
- * the list of rejects is cut elsewhere. */
-static enum status remove_behind(const struct pack_plan *p, struct error *err) {
+/* Removes what a run wrote after its journal's last line: shards and temporary files. The list of
+ * rejects is truncated when it is opened. */
+static enum status remove_uncommitted(const struct pack_plan *p, struct error *err) {
     const struct file_system *fs = p->opt->fs;
     const char *name = (const char *)p->names.data;
     for (size_t at = 0; at < p->names.size_bytes; at += strlen(name + at) + 1) {
@@ -189,7 +188,7 @@ static enum status remove_behind(const struct pack_plan *p, struct error *err) {
     return STATUS_OK;
 }
 
-/* Begins an append: what another one left goes. */
+/* Begins an append: removes what an earlier one left. */
 static enum status prepare_append(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
     if (is_listed(&p->names, PACK_JOURNAL_NAME)) {
@@ -199,7 +198,7 @@ static enum status prepare_append(struct pack_plan *p, struct error *err) {
     if (is_listed(&p->names, PACK_REJECTS_TEMPORARY)) {
         TRY(pack_remove(o->fs, o->directory, PACK_REJECTS_TEMPORARY, err));
     }
-    return remove_behind(p, err);
+    return remove_uncommitted(p, err);
 }
 
 static enum status
@@ -210,7 +209,7 @@ make_directory(const struct file_system *fs, const char *directory, struct error
     size_t end = strlen(directory);
     TRY(fs->exists(fs->context, directory, &exists, err));
     if (exists) {
-        return fs->make_directory(fs->context, directory, err); /* says when it is none */
+        return fs->make_directory(fs->context, directory, err); /* fails when it is no directory */
     }
     while (end > 1 && directory[end - 1] == '/') {
         end--;
@@ -235,7 +234,7 @@ enum status pack_directory_make_locked(struct file **lock,
     byte_buffer_init(&names, 0);
     enum status s = fs->list(fs->context, directory, &names, err);
     if (s == STATUS_OK && names.size_bytes > 0) {
-        s = error_set(err, STATUS_EXISTS, "%s: another run has just begun or ended in it",
+        s = error_set(err, STATUS_EXISTS, "%s: another run has just started or ended in it",
                       directory);
     }
     byte_buffer_fini(&names);
@@ -245,11 +244,11 @@ enum status pack_directory_make_locked(struct file **lock,
 enum status pack_directory_prepare(struct pack_plan *p, struct error *err) {
     const struct pack_options *o = p->opt;
     if (p->start == PACK_START_RESUME) {
-        if (!o->append && is_listed(&p->names, MANIFEST_NAME)) { /* the partial one */
+        if (!o->append && is_listed(&p->names, MANIFEST_NAME)) { /* of a partial dataset */
             TRY(pack_remove(o->fs, o->directory, MANIFEST_NAME, err));
             TRY(o->fs->sync_directory(o->fs->context, o->directory, err));
         }
-        return remove_behind(p, err);
+        return remove_uncommitted(p, err);
     }
     if (o->append) {
         return prepare_append(p, err);

@@ -1,5 +1,5 @@
 /*
- * What the options ask of a picture and its captions, and the size that a picture is brought to.
+ * Rows that the options exclude, and the size of a picture after the resize.
  */
 #include "pack/run/filter_internal.h"
 
@@ -39,7 +39,7 @@ void pack_filter_image(struct source_row *row,
     }
 }
 
-/* The shorter side in proportion to a longer one that is brought down to `long_px`. */
+/* Reduces the longer side to `long_px` and the shorter one in proportion. */
 static void long_size(int32_t *longer, int32_t *shorter, int32_t long_px) {
     if (*longer <= long_px) {
         return;

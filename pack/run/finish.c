@@ -1,13 +1,13 @@
 /*
- * Shards to the disk, behind the back of the committing thread: an fsync of a gigabyte takes
- * seconds, in which the next shard can be filled. One shard at a time, in order, so that what the
- * journal speaks of is there, and no more than two shards' indexes are in memory.
+ * Makes shards durable while the committing thread fills the next one: an fsync of a gigabyte takes
+ * seconds. One shard at a time and in order, so that every shard in the journal is on the disk, and
+ * at most two shards' indexes are in memory.
  */
 #include "pack/run/finish_internal.h"
 
 #include <string.h>
 
-/* The shard, the rejects before it, and then the line that speaks of both. */
+/* The shard, the rejects before it, then the journal's line about both. */
 static enum status finish(struct pack_finisher *f, struct error *err) {
     TRY(shard_writer_finish(f->writer, &f->shard, err));
     TRY(pack_rejects_sync(f->rejects, err));

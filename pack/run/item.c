@@ -1,5 +1,5 @@
 /*
- * The buffers of a row on its way.
+ * The buffers of a row that is being packed.
  */
 #include "pack/run/item_internal.h"
 

@@ -1,5 +1,5 @@
 /*
- * item: a row on its way through the run.
+ * item: a row that is being packed.
  *
  * Threading : one owner at a time: the reader fills `row`, a worker builds the frame, the
  *             committing thread stores it.

@@ -1,7 +1,7 @@
 /*
- * The keys of the shard that is being filled, as hashes: two keys with one hash, of 2^64, count as
- * one, so that the second gets its id. Workers choose keys as well, because building frames a
- * second time on the committing thread would take longer than all else that it does.
+ * The keys of the current shard are kept as 64-bit hashes. If two keys had the same hash, the
+ * second one would get its id without need. Workers choose keys too, because building frames again
+ * is the most expensive thing that the committing thread could have to do.
  */
 #include "pack/run/keys_internal.h"
 

@@ -1,7 +1,7 @@
 /*
- * A map from u64 to u64 that may hold a number for each sample of a large dataset. Open addressing
- * in SEGMENTS tables that grow by a quarter each on its own, so that an entry takes 16 bytes and
- * the free places beside it 3 to 8, and growing never copies more than one of the tables.
+ * A map from u64 to u64 for a number per sample of a large dataset. Open addressing in SEGMENTS
+ * tables, each of which grows by a quarter when it is full. So an entry takes 16 bytes plus 3 to 8
+ * for free slots, and growing copies only one of the tables.
  */
 #include "pack/run/map_internal.h"
 
@@ -12,7 +12,7 @@ enum { SEGMENTS = 256, FIRST_CAPACITY = 16 };
 
 struct entry {
     uint64_t key;
-    uint64_t value; /* PACK_MAP_NONE: the place is free */
+    uint64_t value; /* PACK_MAP_NONE: the slot is free */
 };
 
 struct segment {
@@ -27,7 +27,8 @@ struct pack_map {
 
 enum status pack_map_create(struct pack_map **out, struct error *err) {
     *out = calloc(1, sizeof(**out));
-    return *out ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for what has been seen");
+    return *out ? STATUS_OK
+                : error_set(err, STATUS_NOMEM, "out of memory for ids and hashes of samples");
 }
 
 void pack_map_destroy(struct pack_map *m) {
@@ -37,14 +38,14 @@ void pack_map_destroy(struct pack_map *m) {
     free(m);
 }
 
-/* Spreads keys that follow each other (splitmix64's last step). */
+/* Spreads consecutive keys (the last step of splitmix64). */
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
     x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
     return x ^ (x >> 31);
 }
 
-/* Where the key is, or the free place where it would be. Requires a free place. */
+/* The slot of the key, or the free slot where it would be. Requires a free slot. */
 static struct entry *find(const struct segment *s, uint64_t key, uint64_t mixed) {
     size_t at = (size_t)(((mixed & UINT32_MAX) * s->capacity) >> 32);
     while (s->entries[at].value != PACK_MAP_NONE && s->entries[at].key != key) {
@@ -59,11 +60,11 @@ static enum status grow(struct segment *s, struct error *err) {
         larger.capacity = FIRST_CAPACITY;
     }
     if (larger.capacity > UINT32_MAX) {
-        return error_set(err, STATUS_LIMIT, "more samples than can be kept track of");
+        return error_set(err, STATUS_LIMIT, "more samples than a map can hold");
     }
     larger.entries = malloc(larger.capacity * sizeof(*larger.entries));
     if (!larger.entries) {
-        return error_set(err, STATUS_NOMEM, "out of memory for what has been seen");
+        return error_set(err, STATUS_NOMEM, "out of memory for ids and hashes of samples");
     }
     memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));
     for (size_t i = 0; i < s->capacity; i++) {

@@ -1,7 +1,7 @@
 /*
- * --part K/N: all rows of all sources as one sequence, of which part K has those from
- * total * (K - 1) / N up to total * K / N. Every part counts all sources first, and knows all
- * classes, so that ids and labels are those of a run over everything.
+ * --part K/N: of all rows of all sources as one sequence, part K has those from
+ * total * (K - 1) / N up to total * K / N. Every part first counts the rows of all sources and
+ * reads their classes, so ids and labels are those of a run over everything.
  */
 #include "pack/run/plan_internal.h"
 
@@ -14,8 +14,7 @@ static uint64_t share(uint64_t total, uint32_t k, uint32_t n) {
     return total / n * k + total % n * k / n;
 }
 
-/* The source and row that stand behind `count` rows; an empty source is never named, but the end
- * of all. */
+/* The source and row after `count` rows; never an empty source, rather the end of all. */
 static void locate(struct pack_point *out, const struct pack_plan *p, uint64_t count) {
     size_t i = 0;
     while (i < p->opt->source_count && count >= p->totals[i]) {

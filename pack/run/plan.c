@@ -1,14 +1,14 @@
 /*
- * Where a run begins, by what is in its directory:
+ * Where a run begins, depending on what its directory holds:
  *
- *                     nothing     a whole dataset    a partial one, or shards, with a journal
- *     (no option)     new         refused            refused
- *     --overwrite     new         new                new
- *     --resume        new         finished           from the journal's end
- *     --append        refused     new rows           refused
- *     with --resume   refused     new rows, or from the end of an append's journal, or finished
+ *                        nothing   a complete dataset   a partial one, or shards, with a journal
+ *     (no option)        new       refused              refused
+ *     --overwrite        new       new                  new
+ *     --resume           new       finished             from the journal's end
+ *     --append           refused   new rows             refused
+ *     --append --resume  refused   new rows, from the end of an append's journal, or finished
  *
- * Nothing is changed here, so that a run that is refused leaves everything as it is.
+ * Nothing is changed here, so a run that is refused leaves everything as it is.
  */
 #include "pack/run/plan_internal.h"
 
@@ -63,8 +63,8 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
         struct pack_journal_kind kind;
         TRY(pack_journal_kind(&kind, p->opt->fs, directory, err));
         return error_set(err, STATUS_EXISTS,
-                         "%s: holds %s a run that did not end; %s goes on with it, --overwrite "
-                         "replaces it",
+                         "%s: holds %s a run that did not end; %s resumes it, --overwrite replaces "
+                         "it",
                          directory, c->dataset ? "a dataset already, of" : "shards of",
                          strcmp(kind.name, "merge") == 0    ? "ccpack merge"
                          : strcmp(kind.name, "append") == 0 ? "--append --resume"
@@ -78,24 +78,24 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     }
     if (c->shards) {
         return error_set(err, STATUS_EXISTS,
-                         "%s: holds shards of a run that did not end, and no journal to go on "
+                         "%s: holds shards of a run that did not end, without a journal to resume "
                          "from; --overwrite replaces them",
                          directory);
     }
     return error_set(err, STATUS_EXISTS,
-                     "%s: is not empty, it holds '%.80s'; --overwrite packs into it, and removes "
-                     "nothing that ccpack has not made",
+                     "%s: is not empty, it holds '%.80s'; --overwrite packs into it and removes "
+                     "only files that ccpack made",
                      directory, c->foreign ? c->foreign : (const char *)p->names.data);
 }
 
-/* A tar of the name that a shard would get, and nothing says that it is the packer's. */
+/* A tar with the name that a shard would get, which may be anybody's. */
 static enum status
 check_tars(const struct pack_plan *p, const struct pack_contents *c, struct error *err) {
     if (!c->tar || p->opt->container != SHARD_CONTAINER_TAR) {
         return STATUS_OK;
     }
     return error_set(err, STATUS_EXISTS,
-                     "%s/%.80s: has the name of a shard, and is of no dataset that ccpack made; "
+                     "%s/%.80s: has the name of a shard, but is of no dataset that ccpack made; "
                      "move it away, or pack into another directory",
                      p->opt->directory, c->tar);
 }
@@ -134,7 +134,7 @@ static enum status other_options(const struct pack_plan *p,
                      p->opt->directory, name, was ? was : "not given", is ? is : "not given");
 }
 
-/* Settings of the given trait against what dataset.json says. */
+/* Compares the settings that have one of the traits with those in dataset.json. */
 static enum status compare_stored(const struct pack_plan *p,
                                   const struct manifest *m,
                                   unsigned traits,
@@ -160,7 +160,7 @@ static enum status compare_stored(const struct pack_plan *p,
     return STATUS_OK;
 }
 
-/* Whether the last of the dataset's sources are those of the run, by their names. */
+/* Whether the dataset's last sources are those of the run, by their names. */
 static bool
 ends_with_sources(const struct pack_plan *p, const struct manifest *m, size_t *differs) {
     size_t count = p->opt->source_count;
@@ -176,7 +176,7 @@ ends_with_sources(const struct pack_plan *p, const struct manifest *m, size_t *d
     return count <= m->source_count;
 }
 
-/* The dataset is as the run would make it. */
+/* The dataset is what the run would make. */
 static void take_whole(struct pack_plan *p, struct manifest *old) {
     manifest_fini(&p->manifest);
     p->manifest = *old;
@@ -189,7 +189,7 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
     size_t differs = 0;
     if (is_partial(old)) {
         return error_set(err, STATUS_EXISTS,
-                         "%s: is a partial dataset without a journal to go on from; --overwrite "
+                         "%s: is a partial dataset without a journal to resume from; --overwrite "
                          "starts again",
                          p->opt->directory);
     }
@@ -205,7 +205,7 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
     return STATUS_OK;
 }
 
-/* That the shards of the journal are there with their sizes. */
+/* Checks that the shards of the journal exist with their sizes. */
 static enum status check_shards(const struct pack_plan *p, struct error *err) {
     for (size_t i = p->old_shards; i < p->manifest.shard_count; i++) {
         const struct shard_summary *shard = &p->manifest.shards[i];
@@ -216,14 +216,14 @@ static enum status check_shards(const struct pack_plan *p, struct error *err) {
         if (size_bytes != shard->size_bytes) {
             return error_set(err, STATUS_CORRUPT,
                              "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
-                             "; the run has to begin again",
+                             "; it cannot be resumed, --overwrite starts again",
                              path, size_bytes, shard->size_bytes);
         }
     }
     return STATUS_OK;
 }
 
-static enum status go_on(struct pack_plan *p, struct error *err) {
+static enum status continue_run(struct pack_plan *p, struct error *err) {
     p->start = PACK_START_RESUME;
     TRY(pack_journal_read(p, err));
     return check_shards(p, err);
@@ -246,14 +246,14 @@ static enum status plan_resume(struct pack_plan *p,
     struct pack_journal_kind kind;
     TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
     if (strcmp(kind.name, "pack") != 0) {
-        return error_set(err, STATUS_MISMATCH, "%s: holds %s that did not end; %s goes on with it",
+        return error_set(err, STATUS_MISMATCH, "%s: holds %s that did not end; %s resumes it",
                          o->directory, strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
                          strcmp(kind.name, "merge") == 0 ? "ccpack merge" : "--append --resume");
     }
     TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
     TRY(pack_journal_head(&p->head, o, NULL, 0, err));
-    TRY(go_on(p, err));
-    if (c->dataset && !is_partial(old)) { /* it died with nothing left to do but remove this */
+    TRY(continue_run(p, err));
+    if (c->dataset && !is_partial(old)) { /* only the journal was left to be removed */
         take_whole(p, old);
     }
     return STATUS_OK;
@@ -262,7 +262,7 @@ static enum status plan_resume(struct pack_plan *p,
 /* ---- --append ---------------------------------------------------------------------------------
  */
 
-/* The old dataset becomes what the new one begins with. */
+/* The old dataset becomes the beginning of the new one. */
 static enum status take_old(struct pack_plan *p, struct manifest *old, struct error *err) {
     char *created_by = strdup(p->opt->created_by);
     if (!created_by) {
@@ -287,7 +287,7 @@ static enum status take_old(struct pack_plan *p, struct manifest *old, struct er
     return STATUS_OK;
 }
 
-/* Where the list of rejects ends, of the dataset as it is. */
+/* The size of the dataset's list of rejects. */
 static enum status measure_rejects(struct pack_plan *p, struct error *err) {
     char path[PATH_MAX_BYTES];
     const struct file_system *fs = p->opt->fs;
@@ -304,17 +304,18 @@ static enum status check_appendable(const struct pack_plan *p,
     const char *directory = p->opt->directory;
     if (!c->dataset) {
         return error_set(err, STATUS_NOTFOUND, "%s: holds no dataset to append to%s", directory,
-                         c->journal ? "; --resume alone goes on with the run that began one" : "");
+                         c->journal ? "; --resume alone continues the run that began one" : "");
     }
     if (is_partial(old)) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s: is a partial dataset; --resume, with the options of the run that "
-                         "made it, has to end it first",
-                         directory);
+        return error_set(
+            err, STATUS_MISMATCH,
+            "%s: is a partial dataset; complete it first: --resume with the options of "
+            "the run that made it",
+            directory);
     }
     if (pack_manifest_option(old, PACK_SETTING_PART)) {
         return error_set(err, STATUS_MISMATCH,
-                         "%s: is a part of a dataset; ccpack merge has to make it whole first",
+                         "%s: is a part of a dataset; ccpack merge must complete it first",
                          directory);
     }
     TRY(check_tars(p, c, err));
@@ -333,22 +334,22 @@ static enum status plan_append(struct pack_plan *p,
         TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
     }
     size_t generations = old->generation_count;
-    bool goes_on = o->resume && strcmp(kind.name, "append") == 0;
-    if (goes_on && kind.generations > 0 && kind.generations < generations) {
+    bool resumes = o->resume && strcmp(kind.name, "append") == 0;
+    if (resumes && kind.generations > 0 && kind.generations < generations) {
         p->start = PACK_START_FINISHED;
         TRY(take_old(p, old, err));
         TRY(pack_journal_head(&p->head, o, &p->manifest, (size_t)kind.generations, err));
         return pack_journal_compare(p, err);
     }
     size_t differs = 0;
-    if (o->resume && !goes_on && generations > 1 && ends_with_sources(p, old, &differs)) {
+    if (o->resume && !resumes && generations > 1 && ends_with_sources(p, old, &differs)) {
         p->start = PACK_START_FINISHED;
         return take_old(p, old, err);
     }
     TRY(take_old(p, old, err));
     TRY(pack_journal_head(&p->head, o, &p->manifest, generations, err));
-    if (goes_on) {
-        return go_on(p, err);
+    if (resumes) {
+        return continue_run(p, err);
     }
     p->start = PACK_START_NEW;
     return measure_rejects(p, err);
@@ -357,7 +358,7 @@ static enum status plan_append(struct pack_plan *p,
 /* ---- the whole --------------------------------------------------------------------------------
  */
 
-/* The manifest in the directory, where there is one; and whose the tars there are. */
+/* Reads the manifest, where there is one, and finds out whether shards there are .tar. */
 static enum status look_inside(struct pack_plan *p,
                                const struct pack_contents *c,
                                struct manifest *old,
@@ -375,7 +376,7 @@ static enum status look_inside(struct pack_plan *p,
     }
     bool needed = o->resume || o->append;
     bool content = s == STATUS_CORRUPT || s == STATUS_VERSION || s == STATUS_LIMIT;
-    if (content && !needed) { /* nobody will read it: it is replaced, or the run refused */
+    if (content && !needed) { /* not needed: it is replaced, or the run is refused */
         if (err) {
             memset(err, 0, sizeof(*err));
         }
@@ -395,8 +396,8 @@ static enum status decide(struct pack_plan *p, struct manifest *old, struct erro
     return p->opt->resume ? plan_resume(p, &c, old, err) : plan_new(p, &c, err);
 }
 
-/* What the reader and the committing thread begin with. */
-static enum status take_stand(struct pack_plan *p, struct error *err) {
+/* Prepares what the reader and the committing thread begin with. */
+static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     for (size_t i = 0; i < p->manifest.class_count; i++) {
         uint64_t place = 0;
         TRY(pack_classes_add(&p->classes, p->manifest.classes[i], &place, err));
@@ -446,7 +447,7 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
     TRY(pack_directory_list(&p->names, opt->fs, opt->directory, err));
     enum status s = decide(p, &old, err);
     if (s == STATUS_OK && p->start != PACK_START_FINISHED) {
-        s = take_stand(p, err);
+        s = prepare_reading(p, err);
     }
     manifest_fini(&old);
     return s;

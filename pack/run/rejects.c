@@ -1,6 +1,6 @@
 /*
- * rejects.jsonl: one JSON object a line for each row that could not be used. While the run goes on
- * it is rejects.jsonl.tmp; under its name it is whole.
+ * rejects.jsonl: one JSON object a line for each row that was rejected. It is rejects.jsonl.tmp
+ * until the run ends; under its final name it is complete.
  */
 #include "pack/run/rejects_internal.h"
 
@@ -38,7 +38,7 @@ enum status pack_rejects_open(struct pack_rejects *r,
     TRY(path_join(temporary, sizeof(temporary), directory, PACK_REJECTS_TEMPORARY, err));
     TRY(fs->exists(fs->context, temporary, &begun, err));
     if (!begun && size_bytes > 0) {
-        if (keep) { /* the dataset there is still the old one */
+        if (keep) { /* the old dataset stays valid until the end */
             TRY(copy_list(fs, path, temporary, size_bytes, err));
         } else {
             TRY(fs->rename(fs->context, path, temporary, err));

@@ -67,7 +67,7 @@ struct worker_thread {
     struct pack_worker *worker;
 };
 
-/* How many rows from the first uncommitted one on are built. */
+/* The number of built rows from the first uncommitted one on. */
 static uint64_t count_built(const struct ring *r) {
     uint64_t row = r->committed;
     while (row < r->read && r->slots[row % r->slot_count].built) {
@@ -107,7 +107,7 @@ static void take_memory(struct ring *r, uint64_t row, uint64_t bytes) {
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
-/* The rows that are filled may be built. */
+/* Hands the rows of the batch to the workers. */
 static void hand_over(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
     while (r->read < r->filled) {
@@ -124,7 +124,7 @@ static void hand_over(struct ring *r) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* The slot of the next row, or NULL when the run ends. */
+/* The slot for the next row; NULL when the run ends. */
 static struct slot *wait_for_slot(struct ring *r) {
     if (r->filled == r->free_end) {
         hand_over(r);
@@ -144,7 +144,7 @@ static struct slot *wait_for_slot(struct ring *r) {
     return &r->slots[r->filled % r->slot_count];
 }
 
-/* The row that has just been read joins the batch. */
+/* Adds the row that was just read to the batch. */
 static void add_to_batch(struct ring *r, struct slot *slot) {
     const struct source_row *row = &slot->item.row;
     uint64_t bytes = (uint64_t)row->image.size_bytes + row->text.size_bytes + row->json.size_bytes;
@@ -166,7 +166,7 @@ static void fill_item(struct ring *r, struct pack_item *item, struct source *s, 
     source_position(s, &item->position_bytes, &size_bytes);
     item->id = r->opt->ids == PACK_IDS_KEY ? item->row.number : base + item->row.row;
     item->label = pack_classes_label(classes, item->row.class_index);
-    item->class_count = classes->count; /* this thread alone changes it */
+    item->class_count = classes->count; /* only this thread changes it */
     item->ignored = r->ignored;         /* likewise */
 }
 
@@ -179,8 +179,8 @@ skip_rows(struct ring *r, struct source *s, size_t index, uint64_t count, struct
         enum status status = source_skip(s, piece, &skipped, err);
         if (status == STATUS_END) {
             return error_set(err, STATUS_CORRUPT,
-                             "%s: has %llu rows, there were more when they were packed: it is not "
-                             "the same source",
+                             "%s: has %llu rows, fewer than when they were packed: it is not the "
+                             "same source",
                              r->opt->sources[index], (unsigned long long)source_rows_read(s));
         }
         TRY(status);
@@ -215,7 +215,7 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
     return status == STATUS_END ? STATUS_OK : status;
 }
 
-/* Anything but a file or folder, such as standard input. */
+/* Not a file or folder, such as standard input. */
 static bool is_live(const char *path) {
     struct stat info;
     return strcmp(path, "-") == 0 || stat(path, &info) != 0 ||
@@ -269,7 +269,7 @@ static void *reader_main(void *cookie) {
 /* ---- building ---------------------------------------------------------------------------------
  */
 
-/* A picture that is still in its file counts before it is loaded. */
+/* The size of a picture that will be loaded from its own file. */
 static uint64_t file_bytes(const struct source_row *row) {
     struct stat info;
     if (row->path[0] == '\0' || row->reason != REASON_NONE || stat(row->path, &info) != 0 ||
@@ -279,9 +279,9 @@ static uint64_t file_bytes(const struct source_row *row) {
     return (uint64_t)info.st_size;
 }
 
-/* How many rows from `claimed` on one worker takes at once: a batch, or its share of what there
- * is. A row that is still in its file is taken alone, because while it waits for memory no other
- * that is built may wait with it. Requires the mutex and a row. */
+/* How many rows from `claimed` on one worker takes at once: a batch, or its share of the rows. A
+ * row with a file of its own is taken alone, because a row may have to wait for memory, and no row
+ * that is built must wait with it. Requires the mutex and a row. */
 static uint64_t count_batch(const struct ring *r) {
     uint64_t share = (r->read - r->claimed + r->opt->jobs - 1) / r->opt->jobs;
     uint64_t limit = share < BATCH_ROWS ? share : BATCH_ROWS;
@@ -347,9 +347,9 @@ static bool interrupted(const struct ring *r) {
     return r->opt->interrupted && r->opt->interrupted(r->opt->cookie);
 }
 
-/* The number of rows to commit next, in order; 0 behind the last, or when the run is interrupted.
- * Looks up every WAIT_MS, because a signal wakes nobody, and takes what there is then, because a
- * slow source may leave the ring nearly empty. */
+/* The number of rows to commit next, in order; 0 after the last, or when the run is interrupted.
+ * Checks every WAIT_MS, because a signal wakes no thread, and then takes the rows there are,
+ * because a slow source may leave the ring nearly empty. */
 static uint64_t wait_for_built(struct ring *r) {
     pthread_mutex_lock(&r->mutex);
     uint64_t count = count_built(r);
@@ -363,7 +363,7 @@ static uint64_t wait_for_built(struct ring *r) {
     return count;
 }
 
-/* Share of all the sources' bytes up to this row; negative when it is not known. */
+/* The share of all sources' bytes up to this row; negative when it is not known. */
 static double share_done(const struct ring *r, const struct pack_item *item, uint64_t rows) {
     if (r->plan->totals) {
         return r->plan->part_rows > 0 ? (double)rows / (double)r->plan->part_rows : 1;
@@ -488,7 +488,7 @@ static enum status run_threads(struct ring *r, struct pack_commit *c, struct err
     return s;
 }
 
-/* Where each source begins among the bytes of all; nothing when one is no file. */
+/* Where each source begins among the bytes of all; not when one of them is no file. */
 static enum status measure_sources(struct ring *r, struct error *err) {
     size_t count = r->opt->source_count;
     r->starts = calloc(count + 1, sizeof(*r->starts));

@@ -1,6 +1,6 @@
 /*
- * What is done with one row, on any thread: read its file, decode the picture, make it smaller
- * where that is asked for, and build the frame.
+ * One row on any thread: load its file, decode the picture, resize it if the options say so, and
+ * build the frame.
  */
 #include "pack/run/worker_internal.h"
 
@@ -12,10 +12,10 @@
 #include "formats/image/image_codec.h"
 #include "pack/run/filter_internal.h"
 
-/* What a worker keeps of buffers that one large picture has grown. */
+/* Capacity that a worker keeps of its buffers after a large picture. */
 enum { KEEP_DECODER_BYTES = 8 << 20, KEEP_PIXELS_BYTES = 2 << 20 };
 
-/* Work on a picture that takes less than this goes unlimited: there are as many as jobs. */
+/* Work that takes less than this needs no budget: each job has one such picture at most. */
 enum { SMALL_BYTES = 1 << 20 };
 
 struct pack_worker {
@@ -68,7 +68,7 @@ void pack_worker_destroy(struct pack_worker *w) {
     }
 }
 
-/* A picture's failure becomes the row's reason; only a lack of memory ends the run. */
+/* A picture's failure rejects the row; only a lack of memory ends the run. */
 static enum status judge(struct source_row *row, enum status s, struct error *err) {
     switch (s) {
     case STATUS_UNSUPPORTED:
@@ -100,8 +100,8 @@ static enum status make_room(struct pack_worker *w, size_t size_bytes, struct er
     return STATUS_OK;
 }
 
-/* The decoded picture as a new JPEG. Every picture goes through it, also one that is small enough,
- * so that a resized dataset holds baseline JPEGs without metadata and nothing else. */
+/* Encodes the decoded picture as a new JPEG. Pictures that are small enough are encoded too, so
+ * that a resized dataset holds only baseline JPEGs without metadata. */
 static enum status make_jpeg(struct pack_worker *w,
                              struct pack_item *item,
                              const struct image_view *view,
@@ -130,7 +130,7 @@ static enum status make_jpeg(struct pack_worker *w,
     return STATUS_OK;
 }
 
-/* The picture's own bytes as they are. */
+/* Stores the picture's own bytes. */
 static void take_bytes(struct pack_item *item, const struct image_info *info, uint32_t flags) {
     item->sample.image = item->row.image.data;
     item->sample.image_bytes = item->row.image.size_bytes;
@@ -153,13 +153,13 @@ static enum status resize(struct pack_worker *w,
     return make_jpeg(w, item, &view, &box, width_px, height_px, err);
 }
 
-/* Pixels between decoding and the new JPEG, at most: a picture as wide as the new one and as high
- * as the decoded one, the new one, and what its encoder keeps. */
+/* An upper bound on decoding and resizing: in addition to decoding a picture as wide as the new one
+ * and as high as the decoded one, the new one, and the encoder's memory. */
 static uint64_t resize_memory_bytes(uint64_t decode_bytes, int32_t width_px, int32_t height_px) {
     return decode_bytes + 2 * 3 * (uint64_t)width_px * (uint64_t)height_px;
 }
 
-/* What one large picture has grown goes before the next comes in. */
+/* Frees what a large picture needed before its work is given back. */
 static void trim_worker(struct pack_worker *w) {
     image_decoder_trim(w->decoder, KEEP_DECODER_BYTES);
     if (w->scratch.capacity_bytes > KEEP_PIXELS_BYTES) {
@@ -173,7 +173,7 @@ static void trim_worker(struct pack_worker *w) {
     }
 }
 
-/* Decodes it, which finds every kind of damage, and fills the picture's part of the sample. */
+/* Decodes the picture, which finds any damage, and fills its part of the sample. */
 static enum status decode(struct pack_worker *w,
                           struct pack_item *item,
                           const struct image_info *info,

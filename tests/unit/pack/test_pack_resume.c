@@ -400,7 +400,7 @@ TEST(a_missing_shard_is_named) {
     struct pack_options o = pack_case_options(fs, "out", tars, 2);
     o.resume = true;
     assert_ok(file_write_atomic(fs, "out/shard-000001.tar.zst", "short", 5, &err), err);
-    refused(&o, STATUS_CORRUPT, "shard-000001.tar.zst: has 5 bytes", "begin again");
+    refused(&o, STATUS_CORRUPT, "shard-000001.tar.zst: has 5 bytes", "cannot be resumed");
     assert_ok(fs->remove(fs->context, "out/shard-000001.tar.zst", &err), err);
     refused(&o, STATUS_NOTFOUND, "shard-000001.tar.zst", "");
     file_memory_destroy(fs);
