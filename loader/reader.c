@@ -110,14 +110,10 @@ static void back_off(uint32_t tries) {
 
 static enum status
 read_error(struct error *err, const struct pipeline *p, const struct group *g, int e) {
-    enum status s = error_set(err, STATUS_IO,
-                              "%s: cannot read %zu bytes at offset %" PRIu64 " after %d tries: %s",
-                              sources_shard_path(p->sources, g->shard), g->need_bytes, g->offset,
-                              READ_TRIES, strerror(e));
-    if (err != NULL) {
-        err->os_errno = e;
-    }
-    return s;
+    return error_set(err, STATUS_IO,
+                     "%s: cannot read %zu bytes at offset %" PRIu64 " after %d tries: %s",
+                     sources_shard_path(p->sources, g->shard), g->need_bytes, g->offset, READ_TRIES,
+                     strerror(e));
 }
 
 static enum status

@@ -37,11 +37,6 @@ const uint8_t *cursor_take(struct cursor *c, size_t size_bytes) {
     return p;
 }
 
-uint8_t cursor_u8(struct cursor *c) {
-    const uint8_t *p = cursor_take(c, 1);
-    return p ? p[0] : 0;
-}
-
 uint16_t cursor_u16(struct cursor *c) {
     const uint8_t *p = cursor_take(c, 2);
     return p ? (uint16_t)(p[0] | (unsigned)p[1] << 8) : 0;
@@ -132,11 +127,6 @@ byte_buffer_append(struct byte_buffer *b, const void *data, size_t size_bytes, s
 
 enum status byte_buffer_u8(struct byte_buffer *b, uint8_t v, struct error *err) {
     return byte_buffer_append(b, &v, 1, err);
-}
-
-enum status byte_buffer_u16(struct byte_buffer *b, uint16_t v, struct error *err) {
-    uint8_t p[2] = {(uint8_t)v, (uint8_t)(v >> 8)};
-    return byte_buffer_append(b, p, sizeof p, err);
 }
 
 enum status byte_buffer_u32(struct byte_buffer *b, uint32_t v, struct error *err) {

@@ -30,7 +30,6 @@ struct cursor {
 void cursor_init(struct cursor *c, const void *data, size_t size_bytes);
 bool cursor_ok(const struct cursor *c);
 size_t cursor_left(const struct cursor *c);
-uint8_t cursor_u8(struct cursor *c);
 uint16_t cursor_u16(struct cursor *c);
 uint32_t cursor_u32(struct cursor *c);
 uint64_t cursor_u64(struct cursor *c);
@@ -63,7 +62,6 @@ enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struc
 enum status
 byte_buffer_append(struct byte_buffer *b, const void *data, size_t size_bytes, struct error *err);
 enum status byte_buffer_u8(struct byte_buffer *b, uint8_t v, struct error *err);
-enum status byte_buffer_u16(struct byte_buffer *b, uint16_t v, struct error *err);
 enum status byte_buffer_u32(struct byte_buffer *b, uint32_t v, struct error *err);
 enum status byte_buffer_u64(struct byte_buffer *b, uint64_t v, struct error *err);
 

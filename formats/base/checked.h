@@ -29,15 +29,6 @@ static inline bool checked_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
     return true;
 }
 
-static inline bool checked_add_size(size_t a, size_t b, size_t *out) {
-    size_t r;
-    if (__builtin_add_overflow(a, b, &r)) {
-        return false;
-    }
-    *out = r;
-    return true;
-}
-
 static inline bool checked_mul_size(size_t a, size_t b, size_t *out) {
     size_t r;
     if (__builtin_mul_overflow(a, b, &r)) {
@@ -52,14 +43,6 @@ static inline bool checked_u32(uint64_t v, uint32_t *out) {
         return false;
     }
     *out = (uint32_t)v;
-    return true;
-}
-
-static inline bool checked_u16(uint64_t v, uint16_t *out) {
-    if (v > UINT16_MAX) {
-        return false;
-    }
-    *out = (uint16_t)v;
     return true;
 }
 

@@ -11,17 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *status_name(enum status s) {
-    switch (s) {
-#define X(name, value, text)                                                                       \
-    case STATUS_##name:                                                                            \
-        return #name;
-        STATUS_LIST(X)
-#undef X
-    }
-    return "UNKNOWN";
-}
-
 const char *status_text(enum status s) {
     switch (s) {
 #define X(name, value, text)                                                                       \
@@ -36,7 +25,6 @@ const char *status_text(enum status s) {
 enum status error_set(struct error *err, enum status s, const char *fmt, ...) {
     if (err) {
         err->status = s;
-        err->os_errno = 0;
         va_list args;
         va_start(args, fmt);
         if (vsnprintf(err->text, sizeof err->text, fmt, args) < 0) {
@@ -65,7 +53,6 @@ enum status error_set_errno(struct error *err, const char *fmt, ...) {
     enum status s = status_from_errno(code);
     if (err) {
         err->status = s;
-        err->os_errno = code;
         va_list args;
         va_start(args, fmt);
         int n = vsnprintf(err->text, sizeof err->text, fmt, args);

@@ -43,11 +43,8 @@ enum status {
  * wanted. Zero-initialise before use. */
 struct error {
     enum status status;
-    int os_errno; /* 0 if no system call was involved */
     char text[480];
 };
-
-const char *status_name(enum status s);
 
 /* One plain sentence for `s`. */
 const char *status_text(enum status s);

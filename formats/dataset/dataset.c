@@ -368,10 +368,6 @@ uint32_t dataset_shard_count(const struct dataset *d) {
     return d->shard_count;
 }
 
-uint32_t dataset_max_image_bytes(const struct dataset *d) {
-    return d->max_image_bytes;
-}
-
 uint32_t dataset_max_image_span_bytes(const struct dataset *d) {
     return shard_image_span_bytes(d->manifest.container, d->max_image_bytes);
 }
@@ -434,55 +430,6 @@ enum status dataset_sample_at(const struct dataset *d,
         .flags = r.flags,
         .label = r.label,
     };
-    return STATUS_OK;
-}
-
-/* Where no ids overlap: the shard whose range could hold the id. */
-static uint64_t position_in_ranks(const struct dataset *d, uint64_t sample_id) {
-    uint32_t low = 0;
-    uint32_t high = d->shard_count;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        if (d->shards[d->ranks[middle]].index.first_id <= sample_id) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    const struct dataset_shard *s = &d->shards[d->ranks[low]];
-    return s->first_position + shard_index_lower_bound(&s->index, sample_id);
-}
-
-static uint64_t position_in_places(const struct dataset *d, uint64_t sample_id) {
-    uint64_t low = 0;
-    uint64_t high = d->manifest.samples;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        const struct dataset_place *p = &d->places[middle];
-        if (shard_index_id(&d->shards[p->shard].index, p->index) < sample_id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-enum status
-dataset_find(const struct dataset *d, uint64_t sample_id, uint64_t *position, struct error *err) {
-    REQUIRE(d && position);
-    struct dataset_sample sample = {0};
-    uint64_t at = d->manifest.samples;
-    if (at > 0) {
-        at = d->places ? position_in_places(d, sample_id) : position_in_ranks(d, sample_id);
-    }
-    if (at < d->manifest.samples) {
-        TRY(dataset_sample_at(d, at, &sample, err));
-    }
-    if (at >= d->manifest.samples || sample.sample_id != sample_id) {
-        return error_set(err, STATUS_NOTFOUND, "the dataset has no sample %" PRIu64, sample_id);
-    }
-    *position = at;
     return STATUS_OK;
 }
 

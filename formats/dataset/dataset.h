@@ -42,7 +42,6 @@ uint64_t dataset_text_count(const struct dataset *d);
 uint64_t dataset_id_space(const struct dataset *d);
 uint64_t dataset_fingerprint(const struct dataset *d); /* as the manifest says */
 uint32_t dataset_shard_count(const struct dataset *d);
-uint32_t dataset_max_image_bytes(const struct dataset *d);
 uint32_t dataset_max_image_span_bytes(const struct dataset *d);
 const struct manifest *dataset_manifest(const struct dataset *d);
 
@@ -77,10 +76,6 @@ enum status dataset_sample_at(const struct dataset *d,
                               uint64_t position,
                               struct dataset_sample *out,
                               struct error *err);
-
-/* Position of a sample id. Returns OK, NOTFOUND or CORRUPT. */
-enum status
-dataset_find(const struct dataset *d, uint64_t sample_id, uint64_t *position, struct error *err);
 
 /* XXH64 over (id, image hash, caption hash) of all samples in id order: what a dataset is, whatever
  * its paths and shard boundaries. Reads every record. Returns OK, CORRUPT or NOMEM. */

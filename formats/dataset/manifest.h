@@ -122,13 +122,6 @@ enum status manifest_read(struct manifest *m,
                           const char *directory,
                           struct error *err);
 
-/* The same from memory; `name` is for messages. */
-enum status manifest_parse(struct manifest *m,
-                           const char *name,
-                           const void *text,
-                           size_t size_bytes,
-                           struct error *err);
-
 #ifdef __cplusplus
 }
 #endif

@@ -8,4 +8,11 @@
 
 #define MANIFEST_FORMAT "ccstream-dataset"
 
+/* manifest_read from memory; `name` is for messages. */
+enum status manifest_parse(struct manifest *m,
+                           const char *name,
+                           const void *text,
+                           size_t size_bytes,
+                           struct error *err);
+
 #endif

@@ -101,8 +101,6 @@ enum status shard_foreign_take(struct shard_reader *r,
     v->caption_count = record->text_count;
     v->image = image.body;
     v->image_bytes = image.size_bytes;
-    v->tar = r->content.data;
-    v->tar_bytes = r->content.size_bytes;
     return STATUS_OK;
 }
 

@@ -249,31 +249,6 @@ bool shard_index_has_bytes(const struct shard_index *x,
     return load_u32(x->checks + 4 * (size_t)i) == (uint32_t)hash64(data, size_bytes);
 }
 
-uint32_t shard_index_lower_bound(const struct shard_index *x, uint64_t sample_id) {
-    /* Ids mostly run without holes, so the place is known but for the holes. */
-    if (sample_id <= x->first_id) {
-        return 0;
-    }
-    if (sample_id > x->last_id) {
-        return x->sample_count;
-    }
-    uint64_t ahead = sample_id - x->first_id; /* at most this many ids are smaller */
-    uint32_t low = 0;
-    uint32_t high = ahead < x->sample_count ? (uint32_t)ahead : x->sample_count;
-    if (high < x->sample_count && shard_index_id(x, high) == sample_id) {
-        return high;
-    }
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (shard_index_id(x, middle) < sample_id) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* ---- captions ---------------------------------------------------------------------------------
  */
 

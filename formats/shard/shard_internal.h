@@ -62,7 +62,6 @@ enum {
     FRAME_WINDOW_128K = 0x38,
     FRAME_SINGLE_MAX_BYTES = 8 << 20, /* what every decoder must take without a window */
     FRAME_MAX_HEADER_BYTES = 10,
-    FRAME_CHECK_BYTES = 4,
     BLOCK_RAW = 0,
     BLOCK_RLE = 1,
     BLOCK_ZSTD = 2,
@@ -159,14 +158,6 @@ bool shard_index_has_bytes(const struct shard_index *x,
                            uint32_t i,
                            const void *data,
                            size_t size_bytes);
-
-/* The id at `i`, unchecked: for searching. */
-static inline uint64_t shard_index_id(const struct shard_index *x, uint32_t i) {
-    return load_u64(x->records + (size_t)i * INDEX_RECORD_BYTES);
-}
-
-/* Index of the first record whose id is not below sample_id; sample_count when there is none. */
-uint32_t shard_index_lower_bound(const struct shard_index *x, uint64_t sample_id);
 
 void shard_index_put_record(uint8_t out[INDEX_RECORD_BYTES], const struct shard_record *r);
 void shard_index_put_header(uint8_t out[INDEX_HEADER_BYTES], const struct shard_index *x);

@@ -144,16 +144,6 @@ enum status shard_reader_record(struct shard_reader *r,
     return shard_index_record(&r->index, index, out, err);
 }
 
-enum status
-shard_reader_find(struct shard_reader *r, uint64_t sample_id, uint32_t *index, struct error *err) {
-    REQUIRE(r && index);
-    *index = shard_index_lower_bound(&r->index, sample_id);
-    if (*index == r->index.sample_count || shard_index_id(&r->index, *index) != sample_id) {
-        return error_set(err, STATUS_NOTFOUND, "%s: has no sample %" PRIu64, r->path, sample_id);
-    }
-    return STATUS_OK;
-}
-
 enum status shard_reader_caption(struct shard_reader *r,
                                  uint32_t index,
                                  uint32_t k,

@@ -27,8 +27,6 @@ struct sample_view { /* borrowed, never freed */
     const struct shard_text *captions;
     size_t caption_count;
     struct shard_text json; /* data NULL: none */
-    const uint8_t *tar;     /* all of it as tar members, padded to 512 bytes */
-    size_t tar_bytes;
 };
 
 /* Reads the index inside the shard (never the sidecar). On failure *out is NULL. Returns OK, IO,
@@ -55,10 +53,6 @@ enum status shard_reader_record(struct shard_reader *r,
                                 uint32_t index,
                                 struct shard_record *out,
                                 struct error *err);
-
-/* OK and *index, or NOTFOUND. */
-enum status
-shard_reader_find(struct shard_reader *r, uint64_t sample_id, uint32_t *index, struct error *err);
 
 /* Reads, decompresses and checks one sample: the frame's checksum, the tar inside, the image's and
  * the captions' hashes, and that the image lies in the file where the record says. Requires index <

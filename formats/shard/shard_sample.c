@@ -161,8 +161,6 @@ static enum status take_members(struct shard_reader *r, struct sample_view *v, s
     v->caption_count = record->text_count;
     v->image = (const uint8_t *)image.data;
     v->image_bytes = image.size_bytes;
-    v->tar = r->content.data;
-    v->tar_bytes = r->content.size_bytes;
     return STATUS_OK;
 }
 

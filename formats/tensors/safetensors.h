@@ -143,17 +143,4 @@ enum status safetensors_read(const struct safetensors *r,
                              size_t size_bytes,
                              struct error *err);
 
-/* Reads [offset_bytes, offset_bytes + size_bytes) of one tensor, unverified. Returns OK, IO,
- * CORRUPT or INVALID (outside the tensor). */
-enum status safetensors_read_part(const struct safetensors *r,
-                                  const struct safetensors_info *tensor,
-                                  void *out,
-                                  uint64_t offset_bytes,
-                                  size_t size_bytes,
-                                  struct error *err);
-
-/* Reads every tensor and checks its hash, with a fixed amount of memory. OK without hashes too.
- * Returns OK, IO, NOMEM or CORRUPT. */
-enum status safetensors_verify(const struct safetensors *r, struct error *err);
-
 #endif

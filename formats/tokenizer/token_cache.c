@@ -26,7 +26,6 @@ struct token_cache {
     struct byte_buffer read;
     uint64_t size_bytes;
     uint64_t rows_bytes;
-    uint64_t token_count;
     const uint8_t *bases;
     const uint8_t *places;
     uint32_t id_bytes;
@@ -93,7 +92,7 @@ static enum status parse_trailer(struct token_cache *c, struct error *err) {
     c->id_bytes = cursor_u16(&at);
     uint32_t flags = cursor_u16(&at);
     c->key.text_count = cursor_u64(&at);
-    c->token_count = cursor_u64(&at);
+    (void)cursor_u64(&at); /* token_count, which no reader needs */
     c->rows_bytes = cursor_u64(&at);
     c->key.fingerprint = cursor_u64(&at);
     c->key.tokenizer_hash = cursor_u64(&at);
@@ -166,10 +165,6 @@ void token_cache_close(struct token_cache *c) {
 
 const struct token_cache_key *token_cache_key(const struct token_cache *c) {
     return &c->key;
-}
-
-uint64_t token_cache_token_count(const struct token_cache *c) {
-    return c->token_count;
 }
 
 enum status token_cache_fits(const struct token_cache *c,

@@ -49,7 +49,6 @@ enum status token_cache_open(struct token_cache **out,
 void token_cache_close(struct token_cache *c); /* accepts NULL */
 
 const struct token_cache_key *token_cache_key(const struct token_cache *c);
-uint64_t token_cache_token_count(const struct token_cache *c);
 
 /* OK when the rows are those that `wanted` asks for, else MISMATCH with what differs. */
 enum status token_cache_fits(const struct token_cache *c,

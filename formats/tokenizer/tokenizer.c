@@ -154,7 +154,3 @@ const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes) {
 uint64_t tokenizer_hash(const struct tokenizer *t) {
     return t->hash;
 }
-
-const char *tokenizer_piece(const struct tokenizer *t, int32_t id) {
-    return id < 0 || (uint32_t)id >= t->vocab_count ? NULL : t->engine->piece(t, id);
-}

@@ -121,9 +121,6 @@ const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes);
 /* XXH64 of the model's bytes: what a manifest records. */
 uint64_t tokenizer_hash(const struct tokenizer *t);
 
-/* The text of a piece, borrowed until close; NULL for an id outside the vocabulary. */
-const char *tokenizer_piece(const struct tokenizer *t, int32_t id);
-
 #ifdef __cplusplus
 }
 #endif

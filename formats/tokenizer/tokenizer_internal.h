@@ -29,9 +29,6 @@ struct tokenizer_engine {
                           size_t size_bytes,
                           uint32_t max_pieces,
                           struct error *err);
-
-    /* Requires 0 <= id < t->vocab_count. */
-    const char *(*piece)(const struct tokenizer *t, int32_t id);
 };
 
 struct tokenizer {

@@ -260,10 +260,6 @@ enum status encode_engine(const struct tokenizer *t,
     });
 }
 
-const char *piece_engine(const struct tokenizer *t, int32_t id) noexcept {
-    return static_cast<const processor *>(t->model)->IdToPiece(id).c_str();
-}
-
 /* ---- training ------------------------------------------------------------------------------ */
 
 class caption_iterator : public sentencepiece::SentenceIterator {
@@ -408,7 +404,10 @@ enum status train(struct byte_buffer *out,
 extern "C" {
 
 const struct tokenizer_engine tokenizer_sentencepiece = {
-    TOKENIZER_SENTENCEPIECE, open_engine, close_engine, encode_engine, piece_engine,
+    TOKENIZER_SENTENCEPIECE,
+    open_engine,
+    close_engine,
+    encode_engine,
 };
 
 void tokenizer_train_options_default(struct tokenizer_train_options *opt) {

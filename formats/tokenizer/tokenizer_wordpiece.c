@@ -29,63 +29,44 @@ struct wordpiece {
     int32_t unk_id;
     struct special_piece specials[WORDS_MAX_SPECIALS];
     size_t special_count;
-    char *lines; /* the vocabulary, each line ended by a NUL */
-    uint32_t *line_at;
     struct char_map map;
 };
 
 static void close_wordpiece(void *model) {
     struct wordpiece *w = model;
     trie_destroy(w->trie);
-    free(w->lines);
-    free(w->line_at);
     free(w);
 }
 
-/* Copies the lines; t->vocab_count gets their number. A line ends with LF or CR LF. */
-static enum status split_lines(struct wordpiece *w, struct tokenizer *t, struct error *err) {
+/* Takes one line from *p, which ends with LF or CR LF; returns its bytes without those. */
+static size_t take_line(const uint8_t **p, const uint8_t *end) {
+    const uint8_t *line = *p;
+    const uint8_t *feed = memchr(line, '\n', (size_t)(end - line));
+    const uint8_t *stop = feed ? feed : end;
+    *p = feed ? feed + 1 : end;
+    return (size_t)(stop - line) - (feed && stop > line && stop[-1] == '\r');
+}
+
+/* The lines as a tree; t->vocab_count gets their number. */
+static enum status make_trie(struct wordpiece *w, struct tokenizer *t, struct error *err) {
     const uint8_t *end = t->bytes + t->size_bytes;
     uint32_t count = 0;
     for (const uint8_t *p = t->bytes; p < end; count++) {
-        const uint8_t *line_end = memchr(p, '\n', (size_t)(end - p));
-        p = line_end ? line_end + 1 : end;
+        (void)take_line(&p, end);
     }
     if (count > TOKENIZER_MAX_VOCAB) {
         return error_set(err, STATUS_LIMIT, "tokenizer: vocabulary of %u pieces, the limit is %d",
                          count, TOKENIZER_MAX_VOCAB);
     }
-    w->lines = malloc(t->size_bytes + 1);
-    w->line_at = malloc(count * sizeof(*w->line_at));
-    if (!w->lines || !w->line_at) {
-        return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
-    }
-    memcpy(w->lines, t->bytes, t->size_bytes);
-    w->lines[t->size_bytes] = '\0';
-    char *p = w->lines;
-    for (uint32_t i = 0; i < count; i++) {
-        char *line_end = strchr(p, '\n');
-        w->line_at[i] = (uint32_t)(p - w->lines);
-        if (line_end) {
-            *line_end = '\0';
-            if (line_end > p && line_end[-1] == '\r') {
-                line_end[-1] = '\0';
-            }
-            p = line_end + 1;
-        }
-    }
-    t->vocab_count = count;
-    return STATUS_OK;
-}
-
-static enum status make_trie(struct wordpiece *w, uint32_t count, struct error *err) {
     struct trie_piece *pieces = malloc(count * sizeof(*pieces));
     if (!pieces) {
         return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
     }
     size_t used = 0;
+    const uint8_t *p = t->bytes;
     for (uint32_t i = 0; i < count; i++) {
-        const char *text = w->lines + w->line_at[i];
-        size_t n = strlen(text);
+        const char *text = (const char *)p;
+        size_t n = take_line(&p, end);
         if (n > 0 && n <= MAX_PIECE_BYTES) {
             pieces[used++] = (struct trie_piece){text, (uint32_t)n, (int32_t)i};
         }
@@ -94,6 +75,7 @@ static enum status make_trie(struct wordpiece *w, uint32_t count, struct error *
     free(pieces);
     if (s == STATUS_OK) {
         w->rest = trie_node(w->trie, "##", 2);
+        t->vocab_count = count;
     }
     return s;
 }
@@ -145,10 +127,7 @@ static enum status open_wordpiece(struct tokenizer *t, struct error *err) {
     if (!w) {
         return error_set(err, STATUS_NOMEM, "tokenizer: out of memory for the vocabulary");
     }
-    enum status s = split_lines(w, t, err);
-    if (s == STATUS_OK) {
-        s = make_trie(w, t->vocab_count, err);
-    }
+    enum status s = make_trie(w, t, err);
     if (s == STATUS_OK) {
         s = find_specials(w, t, err);
     }
@@ -210,15 +189,9 @@ static enum status encode_wordpiece(const struct tokenizer *t,
     return STATUS_OK;
 }
 
-static const char *piece_of_wordpiece(const struct tokenizer *t, int32_t id) {
-    const struct wordpiece *w = t->model;
-    return w->lines + w->line_at[id];
-}
-
 const struct tokenizer_engine tokenizer_wordpiece = {
     .kind = TOKENIZER_WORDPIECE,
     .open = open_wordpiece,
     .close = close_wordpiece,
     .encode = encode_wordpiece,
-    .piece = piece_of_wordpiece,
 };

@@ -208,12 +208,6 @@ static void measure(const char *dir) {
     }
     printf("sample        %.3f us at random\n", seconds_since(start) * 1e6 / LOOKUPS);
     start = clock_now_ns();
-    for (int i = 0; i < LOOKUPS; i++) {
-        uint64_t position = 0;
-        must(dataset_find(d, rng_u64(&r) % n, &position, &err));
-    }
-    printf("find          %.3f us at random\n", seconds_since(start) * 1e6 / LOOKUPS);
-    start = clock_now_ns();
     for (int i = 0; i < LOOKUPS / 10; i++) {
         struct dataset_sample s;
         struct shard_text text;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dataset/manifest.h"
+#include "formats/dataset/manifest_internal.h"
 #include "tests/support/file_memory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);

@@ -37,6 +37,16 @@ static uint8_t *load(const struct safetensors *r, const struct safetensors_info 
     return bytes;
 }
 
+static bool all_load(const struct safetensors *r) {
+    bool good = true;
+    for (size_t i = 0; i < safetensors_count(r) && good; i++) {
+        uint8_t *bytes = load(r, safetensors_at(r, i));
+        good = bytes != NULL;
+        free(bytes);
+    }
+    return good;
+}
+
 static void write_again(const struct file_system *fs, const struct safetensors *r) {
     struct safetensors_writer *w = NULL;
     demand(safetensors_writer_create(&w, fs, "out", NULL) == STATUS_OK);
@@ -64,7 +74,6 @@ static void write_again(const struct file_system *fs, const struct safetensors *
 
 static void compare(const struct safetensors *a, const struct safetensors *b) {
     demand(safetensors_count(a) == safetensors_count(b));
-    demand(safetensors_verify(b, NULL) == STATUS_OK);
     for (size_t i = 0; i < safetensors_count(a); i++) {
         const struct safetensors_info *x = safetensors_at(a, i);
         const struct safetensors_info *y = safetensors_find(b, x->name);
@@ -84,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     put_file(fs, data, size_bytes);
     struct safetensors *r = NULL;
     if (safetensors_open(&r, fs, "in", NULL) == STATUS_OK) {
-        if (safetensors_verify(r, NULL) == STATUS_OK) {
+        if (all_load(r)) {
             write_again(fs, r);
             struct safetensors *again = NULL;
             demand(safetensors_open(&again, fs, "out", NULL) == STATUS_OK);

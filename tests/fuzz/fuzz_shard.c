@@ -1,7 +1,7 @@
 /*
- * A file of any bytes as a shard, of whichever container its end says: what opens answers every
- * question about every sample with a value or a refusal; and where the check of everything finds no
- * fault, none is refused.
+ * Any bytes as a shard file, whose container its end declares. If it opens, every request about
+ * every sample returns a value or a refusal. If shard_verify finds no fault, no request is refused,
+ * ids ascend, and captions in the index equal those in the frames.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static bool same_text(const struct shard_text *a, const struct shard_text *b) {
            (a->size_bytes == 0 || memcmp(a->data, b->data, a->size_bytes) == 0);
 }
 
-/* Every caption from the column equals the one in the sample's own frame, in a sound shard. */
+/* In a sound shard every caption in the index equals the one in the sample's frame. */
 static void check_captions(struct shard_reader *r, uint32_t index, bool sound) {
     struct shard_record record;
     if (shard_reader_record(r, index, &record, NULL) != STATUS_OK) {
@@ -58,15 +58,15 @@ static void check_captions(struct shard_reader *r, uint32_t index, bool sound) {
 }
 
 static void read_all(struct shard_reader *r, bool sound) {
+    uint64_t last_id = 0;
     for (uint32_t i = 0; i < shard_reader_sample_count(r); i++) {
         struct sample_view view;
         enum status s = shard_reader_get(r, i, &view, NULL);
         demand(s == STATUS_OK || !sound);
         demand(s == STATUS_OK || (view.image == NULL && view.caption_count == 0));
-        uint32_t index = 0;
         if (s == STATUS_OK) {
-            enum status found = shard_reader_find(r, view.record.sample_id, &index, NULL);
-            demand((found == STATUS_OK && index == i) || !sound);
+            demand(i == 0 || view.record.sample_id > last_id || !sound);
+            last_id = view.record.sample_id;
         }
         check_captions(r, i, sound);
     }
@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     struct shard_reader *r = NULL;
     enum status opened = shard_reader_open(&r, fs, "a.shard", NULL);
     if (opened == STATUS_OK) {
-        /* The sidecar is missing here, which the check may call a fault: it alone says nothing. */
+        /* The sidecar is missing, which shard_verify may report; a reader does not need it. */
         read_all(r, verified == STATUS_OK);
         shard_reader_close(r);
     } else {

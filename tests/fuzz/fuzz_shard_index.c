@@ -165,13 +165,11 @@ static void read_dataset(const struct file_system *fs, uint64_t shard_bytes) {
     demand(caption_reader_create(&captions, d, NULL) == STATUS_OK);
     for (uint64_t i = 0; i < dataset_sample_count(d); i++) {
         struct dataset_sample s;
-        uint64_t position = 0;
         if (dataset_sample_at(d, i, &s, NULL) != STATUS_OK) {
             continue;
         }
-        demand(s.image_bytes <= dataset_max_image_bytes(d));
+        demand(s.image_span_bytes <= dataset_max_image_span_bytes(d));
         demand(s.image_offset + s.image_span_bytes <= shard_bytes);
-        (void)dataset_find(d, s.sample_id, &position, NULL);
         for (uint32_t k = 0; k < s.text_count; k++) {
             struct shard_text text;
             (void)caption_reader_get(captions, &s, k, &text, NULL);

@@ -25,10 +25,41 @@ static void demand(bool holds) {
     }
 }
 
-static int32_t last_line(const struct tokenizer *t, const char *text) {
+/* The vocabulary with a NUL after each line, in place of LF or CR LF. */
+struct lines {
+    char text[1 << 16];
+    const char *at[1 << 14];
+    uint32_t count;
+};
+
+/* False: it is too large for this search. */
+static bool split(struct lines *l, const void *vocabulary, size_t size_bytes) {
+    if (size_bytes >= sizeof(l->text)) {
+        return false;
+    }
+    memcpy(l->text, vocabulary, size_bytes);
+    l->text[size_bytes] = '\0';
+    l->count = 0;
+    for (char *p = l->text; *p != '\0';) {
+        if (l->count == sizeof(l->at) / sizeof(l->at[0])) {
+            return false;
+        }
+        l->at[l->count++] = p;
+        char *end = strchr(p, '\n');
+        if (!end) {
+            break;
+        }
+        end[end > p && end[-1] == '\r' ? -1 : 0] = '\0';
+        *end = '\0';
+        p = end + 1;
+    }
+    return true;
+}
+
+static int32_t last_line(const struct lines *l, const char *text) {
     int32_t found = -1;
-    for (uint32_t i = 0; i < tokenizer_vocab_count(t); i++) {
-        if (strcmp(tokenizer_piece(t, (int32_t)i), text) == 0) {
+    for (uint32_t i = 0; i < l->count; i++) {
+        if (strcmp(l->at[i], text) == 0) {
             found = (int32_t)i;
         }
     }
@@ -37,11 +68,11 @@ static int32_t last_line(const struct tokenizer *t, const char *text) {
 
 /* The longest line that the rest of the word begins with: its id, and its bytes without "##". */
 static int32_t
-longest(const struct tokenizer *t, const char *word, size_t left, bool first, size_t *bytes) {
+longest(const struct lines *l, const char *word, size_t left, bool first, size_t *bytes) {
     int32_t found = -1;
     *bytes = 0;
-    for (uint32_t i = 0; i < tokenizer_vocab_count(t); i++) {
-        const char *piece = tokenizer_piece(t, (int32_t)i);
+    for (uint32_t i = 0; i < l->count; i++) {
+        const char *piece = l->at[i];
         if (!first) {
             if (strncmp(piece, "##", 2) != 0) {
                 continue;
@@ -58,13 +89,13 @@ longest(const struct tokenizer *t, const char *word, size_t left, bool first, si
 }
 
 static uint32_t
-slow_word(const struct tokenizer *t, int32_t *out, uint32_t room, const struct word *w) {
+slow_word(const struct lines *l, int32_t *out, uint32_t room, const struct word *w) {
     uint32_t count = 0;
     size_t n = 0;
     for (size_t at = 0; at < w->size_bytes; at += n) {
-        int32_t id = longest(t, w->text + at, w->size_bytes - at, at == 0, &n);
+        int32_t id = longest(l, w->text + at, w->size_bytes - at, at == 0, &n);
         if (id < 0) {
-            out[0] = last_line(t, "[UNK]");
+            out[0] = last_line(l, "[UNK]");
             return 1;
         }
         if (count < room) {
@@ -74,7 +105,9 @@ slow_word(const struct tokenizer *t, int32_t *out, uint32_t room, const struct w
     return count;
 }
 
-static void check_text(const struct tokenizer *t, const char *text, size_t size_bytes) {
+static void
+check_text(const struct tokenizer *t, const struct lines *l, const char *text, size_t size_bytes) {
+    demand(tokenizer_vocab_count(t) == l->count);
     static struct char_map map;
     static const char *const names[] = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"};
     struct special_piece specials[WORDS_MAX_SPECIALS];
@@ -90,22 +123,22 @@ static void check_text(const struct tokenizer *t, const char *text, size_t size_
         char_map_init(&map);
     }
     for (size_t i = 0; i < WORDS_MAX_SPECIALS; i++) {
-        int32_t id = last_line(t, names[i]);
+        int32_t id = last_line(l, names[i]);
         if (id >= 0) {
             specials[special_count++] = (struct special_piece){names[i], strlen(names[i]), id};
         }
     }
     demand(tokenizer_encode(t, ids, &count, text, size_bytes, MAX_TOKENS, NULL) == STATUS_OK);
     word_reader_init(&r, &map, specials, special_count, text, size_bytes);
-    slow[0] = last_line(t, "[CLS]");
+    slow[0] = last_line(l, "[CLS]");
     while (slow_count < MAX_TOKENS - 1 && word_reader_next(&r, &w)) {
         if (w.special >= 0 || w.too_long) {
-            slow[slow_count++] = w.too_long ? last_line(t, "[UNK]") : w.special;
+            slow[slow_count++] = w.too_long ? last_line(l, "[UNK]") : w.special;
         } else {
-            slow_count += slow_word(t, slow + slow_count, MAX_TOKENS - 1 - slow_count, &w);
+            slow_count += slow_word(l, slow + slow_count, MAX_TOKENS - 1 - slow_count, &w);
         }
     }
-    slow[slow_count++] = last_line(t, "[SEP]");
+    slow[slow_count++] = last_line(l, "[SEP]");
     demand(count == slow_count && memcmp(ids, slow, count * sizeof(ids[0])) == 0);
     demand(tokenizer_encode(t, short_ids, &count, text, size_bytes, 4, NULL) == STATUS_OK);
     demand(count == (slow_count < 4 ? slow_count : 4));
@@ -115,16 +148,18 @@ static void check_text(const struct tokenizer *t, const char *text, size_t size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static struct tokenizer *fixed;
+    static struct lines fixed_lines, lines;
     struct tokenizer *t = NULL;
     if (!fixed) {
         demand(tokenizer_open(&fixed, small, sizeof(small) - 1, NULL) == STATUS_OK);
+        demand(split(&fixed_lines, small, sizeof(small) - 1));
     }
     const uint8_t *end = size_bytes > 0 ? memchr(data, '\0', size_bytes) : NULL;
     if (!end) {
-        check_text(fixed, (const char *)data, size_bytes);
+        check_text(fixed, &fixed_lines, (const char *)data, size_bytes);
     } else if (tokenizer_open(&t, data, (size_t)(end - data), NULL) == STATUS_OK) {
-        if (tokenizer_kind(t) == TOKENIZER_WORDPIECE) {
-            check_text(t, (const char *)end + 1, size_bytes - (size_t)(end - data) - 1);
+        if (tokenizer_kind(t) == TOKENIZER_WORDPIECE && split(&lines, data, (size_t)(end - data))) {
+            check_text(t, &lines, (const char *)end + 1, size_bytes - (size_t)(end - data) - 1);
         }
         tokenizer_close(t);
     }

@@ -194,11 +194,12 @@ void picture_dataset_damage(const char *directory, uint64_t sample_id) {
     struct dataset *d = NULL;
     struct dataset_sample sample;
     struct error err = {0};
-    uint64_t position = 0;
     static const uint8_t junk[16] = {0xff, 0x00, 0xff, 0xd9, 1, 2, 3};
     MUST(dataset_open(&d, directory, NULL, &err));
-    MUST(dataset_find(d, sample_id, &position, &err));
-    MUST(dataset_sample_at(d, position, &sample, &err));
+    uint64_t position = 0;
+    do {
+        MUST(dataset_sample_at(d, position++, &sample, &err));
+    } while (sample.sample_id != sample_id);
     int fd = open(dataset_shard_path(d, sample.shard), O_WRONLY);
     off_t at = (off_t)(sample.image_offset + sample.image_bytes / 2);
     bool written = fd >= 0 && pwrite(fd, junk, sizeof(junk), at) == (ssize_t)sizeof(junk);

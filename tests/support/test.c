@@ -197,6 +197,17 @@ void test_remove_tree(const char *path) {
     remove_at(AT_FDCWD, path);
 }
 
+const char *status_name(enum status s) {
+    switch (s) {
+#define X(name, value, text)                                                                       \
+    case STATUS_##name:                                                                            \
+        return #name;
+        STATUS_LIST(X)
+#undef X
+    }
+    return "UNKNOWN";
+}
+
 void test_check_status(enum status got,
                        enum status expected,
                        const struct error *err,

@@ -88,6 +88,9 @@ void test_write_file(const char *path, const void *data, size_t size_bytes);
 /* Removes a file or a folder with everything in it. */
 void test_remove_tree(const char *path);
 
+/* "OK", "NOTFOUND", ...; "UNKNOWN" */
+const char *status_name(enum status s);
+
 /* Runs `expr` and demands the given status; prints the error's text otherwise. `err` is a
  * struct error the expression fills. */
 #define assert_status(expr, expected, err)                                                         \

@@ -1,7 +1,7 @@
 /*
  * dataset.json: what is written is read, and what contradicts itself is refused.
  */
-#include "formats/dataset/manifest.h"
+#include "formats/dataset/manifest_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -65,6 +65,19 @@ static struct file_system *memory(void) {
     return fs;
 }
 
+/* Reads every tensor, which checks its hash. */
+static enum status read_all(const struct safetensors *r, struct error *err) {
+    enum status s = STATUS_OK;
+    for (size_t i = 0; i < safetensors_count(r) && s == STATUS_OK; i++) {
+        const struct safetensors_info *t = safetensors_at(r, i);
+        void *bytes = malloc((size_t)t->size_bytes + 1);
+        assert_non_null(bytes);
+        s = safetensors_read(r, t, bytes, (size_t)t->size_bytes, err);
+        free(bytes);
+    }
+    return s;
+}
+
 TEST(what_was_written_is_read) {
     struct error err = {0};
     struct file_system *fs = memory();
@@ -88,10 +101,6 @@ TEST(what_was_written_is_read) {
     assert_ok(safetensors_read(r, t, got, sizeof got, &err), err);
     assert_memory_equal(got, weight, sizeof weight);
     assert_status(safetensors_read(r, t, got, sizeof got - 4, &err), STATUS_INVALID, err);
-    float part = 0;
-    assert_ok(safetensors_read_part(r, t, &part, 8, sizeof part, &err), err);
-    assert_memory_equal(&part, &weight[2], sizeof part);
-    assert_status(safetensors_read_part(r, t, got, 22, 4, &err), STATUS_INVALID, err);
 
     const struct safetensors_info *step = safetensors_find(r, "step");
     uint64_t step_value = 0;
@@ -105,7 +114,7 @@ TEST(what_was_written_is_read) {
     assert_string_equal(safetensors_metadata(r, "format"), "sample");
     assert_string_equal(safetensors_metadata(r, "quote"), "a \"b\" \n \xc3\xa9");
     assert_null(safetensors_metadata(r, "missing"));
-    assert_ok(safetensors_verify(r, &err), err);
+    assert_ok(read_all(r, &err), err);
     safetensors_close(r);
     file_memory_destroy(fs);
 }
@@ -174,7 +183,7 @@ TEST(every_flipped_bit_is_found) {
         struct safetensors *r = NULL;
         enum status s = safetensors_open(&r, fs, "flipped", &err);
         if (s == STATUS_OK) {
-            s = safetensors_verify(r, &err);
+            s = read_all(r, &err);
         }
         safetensors_close(r);
         if (s == STATUS_OK) {
@@ -228,7 +237,7 @@ TEST(files_of_others_load_without_hashes) {
     assert_string_equal(safetensors_at(r, 0)->name, "a");
     uint8_t got[4];
     assert_ok(safetensors_read(r, safetensors_find(r, "b"), got, sizeof got, &err), err);
-    assert_ok(safetensors_verify(r, &err), err);
+    assert_ok(read_all(r, &err), err);
     assert_null(safetensors_metadata(r, "format"));
     safetensors_close(r);
     put_json(fs, "a", "{}", 0);
@@ -362,7 +371,7 @@ TEST(a_fault_anywhere_leaves_old_or_new) {
                 if (!old) {
                     struct safetensors *r = NULL;
                     assert_ok(safetensors_open(&r, fs, "a", &err), err);
-                    assert_ok(safetensors_verify(r, &err), err);
+                    assert_ok(read_all(r, &err), err);
                     safetensors_close(r);
                 }
                 assert_true(!old || s < STATUS_OK);

@@ -7,6 +7,7 @@
 
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
+#include "formats/shard/shard_reader_internal.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/make_shards.h"
 #include "tests/support/test.h"
@@ -194,8 +195,8 @@ TEST(json_that_is_not_utf8_is_found_by_reader_and_verify) {
     assert_ok(shard_reader_open(&r, fs, path, &err), err);
     assert_ok(shard_reader_get(r, 0, &v, &err), err);
     assert_non_null(v.json.data);
-    size_t json_at = (size_t)(v.json.data - (const char *)v.tar);
-    size_t members = v.tar_bytes;
+    size_t json_at = (size_t)(v.json.data - (const char *)r->content.data);
+    size_t members = r->content.size_bytes;
     shard_reader_close(r);
     assert_ok(file_read_all(fs, &shard, path, 1 << 24, &err), err);
     shard.data[json_at] = 0xFF;

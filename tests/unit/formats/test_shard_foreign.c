@@ -10,6 +10,7 @@
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
 #include "formats/shard/shard_reader.h"
+#include "formats/shard/shard_reader_internal.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/test.h"
 
@@ -140,8 +141,8 @@ TEST(samples_are_found_in_place) {
     assert_int_equal(v.caption_count, 2);
     assert_text(&v.captions[0], "one");
     assert_text(&v.captions[1], "and two");
-    assert_memory_equal(v.tar, "dir name/a.b.jpg", 17);
-    assert_int_equal(v.tar_bytes, 3 * 1024);
+    assert_memory_equal(r->content.data, "dir name/a.b.jpg", 17);
+    assert_int_equal(r->content.size_bytes, 3 * 1024);
     assert_ok(shard_reader_get(r, 2, &v, &err), err);
     assert_string_equal(v.key, "c");
     assert_null(v.json.data); /* empty */

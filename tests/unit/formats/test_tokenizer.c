@@ -196,10 +196,6 @@ TEST(encoding_has_the_promised_shape) {
     int32_t ids[64], cut[64];
     uint32_t count = 0;
     assert_int_equal(tokenizer_pad_id(t), TOKENIZER_PAD);
-    assert_string_equal(tokenizer_piece(t, TOKENIZER_CLS), "[CLS]");
-    assert_string_equal(tokenizer_piece(t, TOKENIZER_SEP), "[SEP]");
-    assert_null(tokenizer_piece(t, -1));
-    assert_null(tokenizer_piece(t, (int32_t)tokenizer_vocab_count(t)));
 
     assert_ok(tokenizer_encode(t, ids, &count, NULL, 0, 30, &err), err);
     assert_int_equal(count, 2);
@@ -355,8 +351,8 @@ TEST(a_model_of_others_opens) {
     int32_t ids[30];
     uint32_t count = 0;
     assert_ok(tokenizer_encode(t, ids, &count, "I saw a girl", 12, 30, &err), err);
-    assert_string_equal(tokenizer_piece(t, ids[0]), "<s>");
-    assert_string_equal(tokenizer_piece(t, ids[count - 1]), "</s>");
+    assert_int_equal(ids[0], 1);              /* <s> */
+    assert_int_equal(ids[count - 1], 2);      /* </s> */
     assert_int_equal(tokenizer_pad_id(t), 0); /* has no padding: its unknown piece */
     assert_int_equal(tokenizer_kind(t), TOKENIZER_SENTENCEPIECE);
     test_caption_rows(t, "tests/golden/tokenizer/sentencepiece.txt");

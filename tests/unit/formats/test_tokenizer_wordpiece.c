@@ -219,8 +219,6 @@ TEST(the_longest_pieces_from_the_left_are_taken) {
     assert_ids(t, "abcdx ab", "1 5"); /* one piece that does not fit makes the word unknown */
     assert_ids(t, "bcd", "1");        /* ##bc begins no word */
     assert_ids(t, "##b #", "11 11 1 11");
-    assert_string_equal(tokenizer_piece(t, 8), "##cd");
-    assert_null(tokenizer_piece(t, 12));
     tokenizer_close(t);
 }
 
@@ -231,7 +229,6 @@ TEST(lines_are_ids) {
     assert_int_equal(tokenizer_vocab_count(t), 6);
     assert_int_equal(tokenizer_pad_id(t), 3); /* no [PAD]: unknown */
     assert_ids(t, "a b", "4 3");
-    assert_string_equal(tokenizer_piece(t, 1), "");
     tokenizer_close(t);
     assert_status(open_text(&t, "[UNK]\n[CLS]\na\n"), STATUS_UNSUPPORTED, err);
     assert_non_null(strstr(err.text, "[SEP]"));
@@ -274,7 +271,7 @@ TEST(any_text_gives_ids_of_the_vocabulary) {
         assert_ok(tokenizer_encode(t, ids, &count, text, n, 48, &err), err);
         assert_true(count >= 2 && count <= 48);
         for (uint32_t k = 0; k < count; k++) {
-            assert_non_null(tokenizer_piece(t, ids[k]));
+            assert_in_range(ids[k], 0, tokenizer_vocab_count(t) - 1);
         }
         free(text);
     }

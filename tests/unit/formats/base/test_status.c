@@ -34,7 +34,6 @@ TEST(messages_are_recorded_and_truncated) {
     struct error err = {0};
     assert_int_equal(error_set(&err, STATUS_LIMIT, "row %d", 7), STATUS_LIMIT);
     assert_string_equal(err.text, "row 7");
-    assert_int_equal(err.os_errno, 0);
     assert_int_equal(error_set(NULL, STATUS_IO, "x"), STATUS_IO);
 
     char path[2000];
@@ -42,7 +41,6 @@ TEST(messages_are_recorded_and_truncated) {
     path[sizeof path - 1] = '\0';
     errno = ENOSPC;
     assert_int_equal(error_set_errno(&err, "%s", path), STATUS_IO);
-    assert_int_equal(err.os_errno, ENOSPC);
     assert_non_null(strstr(err.text, strerror(ENOSPC))); /* the reason survives a long path */
     errno = ENOENT;
     assert_int_equal(error_set_errno(&err, "a"), STATUS_NOTFOUND);
@@ -64,17 +62,12 @@ TEST(checked_arithmetic_refuses_what_wraps) {
     assert_false(checked_mul_u64((uint64_t)1 << 32, (uint64_t)1 << 32, &u));
     assert_true(u == (uint64_t)1 << 63);
     size_t z = 1;
-    assert_false(checked_add_size(SIZE_MAX, 1, &z));
     assert_false(checked_mul_size(SIZE_MAX, 2, &z));
     assert_int_equal(z, 1);
     uint32_t n = 3;
     assert_true(checked_u32(UINT32_MAX, &n));
     assert_false(checked_u32((uint64_t)UINT32_MAX + 1, &n));
     assert_true(n == UINT32_MAX);
-    uint16_t h = 3;
-    assert_true(checked_u16(UINT16_MAX, &h));
-    assert_false(checked_u16(UINT16_MAX + 1, &h));
-    assert_true(h == UINT16_MAX);
     assert_true(checked_size(SIZE_MAX, &z));
 }
 
