@@ -5,16 +5,16 @@
  *     source_next  ------> check, resize, frame  --------> shards, rejects.jsonl, dataset.json
  *                  ring of slots                 in order
  *
- * Every row gets its id where it is read and is committed in that order, so that the bytes are the
- * same for any number of jobs. What has been committed up to the end of each shard is in a journal,
- * from which a run that ended too early goes on.
+ * Every row gets its id when it is read, and rows are committed in that order, so the bytes are the
+ * same for any number of jobs. A journal records what is committed at the end of each shard, so
+ * that a run that ended early can be resumed.
  *
  * Threading : pack_run starts its threads and has joined them when it returns. The callbacks are
  *             called on the caller's thread, `interrupted` also on the one that reads.
  * Ownership : the options are borrowed for the call.
- * Memory    : 256 MiB and 64 MiB for each job, whatever pictures and captions come; beside it what
- *             a source of one JSON file takes, and 22 bytes a sample with dedup, the same with ids
- *             by key.
+ * Memory    : at most 256 MiB plus 64 MiB for each job, whatever the pictures and captions; in
+ *             addition a JSON file that is read whole, and 22 bytes a sample each with dedup and
+ *             with ids by key.
  */
 #ifndef PACK_PACK_H
 #define PACK_PACK_H
@@ -29,7 +29,7 @@ extern "C" {
 
 #define PACK_SHARD_NAME   "shard"
 #define PACK_REJECTS_NAME "rejects.jsonl"
-#define PACK_JOURNAL_NAME "pack.journal" /* there while a run has not ended whole */
+#define PACK_JOURNAL_NAME "pack.journal" /* exists until a run is complete */
 
 enum {
     PACK_MAX_JOBS = 256,
@@ -42,12 +42,12 @@ enum {
 
 enum pack_ids {
     PACK_IDS_ROW, /* rows of all sources before it + row: a bad row leaves a hole */
-    PACK_IDS_KEY, /* the number that the key is; one that comes twice ends the run */
+    PACK_IDS_KEY, /* the number in the key; a repeated one ends the run */
 };
 
 enum pack_dedup {
     PACK_DEDUP_NONE,
-    PACK_DEDUP_EXACT, /* of pictures that are stored as the same bytes, the first one stays */
+    PACK_DEDUP_EXACT, /* of pictures that would be stored as the same bytes, the first one */
 };
 
 enum pack_on_bad {
@@ -55,8 +55,8 @@ enum pack_on_bad {
     PACK_ON_BAD_FAIL, /* the first one ends the run */
 };
 
-/* How many bad rows a run may meet. Rows that the options leave out (pack_reason_is_choice) are not
- * among them. */
+/* The number of bad rows that a run accepts. Rows that the options exclude (pack_reason_is_choice)
+ * are not bad. */
 struct pack_max_bad {
     uint64_t rows;  /* where percent is negative */
     double percent; /* of all rows */
@@ -69,13 +69,13 @@ enum pack_resize_kind {
     PACK_RESIZE_EXACT, /* squashed to width_px by height_px */
 };
 
-/* No side is ever made larger than it is. */
+/* No side is ever enlarged. */
 struct pack_resize {
     enum pack_resize_kind kind;
     int32_t width_px, height_px; /* [PACK_MIN_RESIZE_PX, PACK_MAX_RESIZE_PX] */
 };
 
-/* Which rows are wanted, by what the source's picture and captions are. */
+/* Limits on the source's pictures and captions; other rows are rejected. */
 struct pack_filter {
     uint32_t min_side_px;       /* of the shorter side; 0 */
     double max_aspect;          /* longer side to shorter side, at least 1; 0: any */
@@ -83,8 +83,8 @@ struct pack_filter {
     uint32_t max_caption_bytes; /* of each caption; SOURCE_MAX_TEXT_BYTES */
 };
 
-/* Part `number` of `count`: the rows of all sources, as one sequence, cut into `count` pieces of
- * equal size. */
+/* Part `number` of `count`: the rows of all sources, as one sequence, are split into `count` parts
+ * of equal size. */
 struct pack_part {
     uint32_t number, count; /* from 1; count 0: everything */
 };
@@ -96,20 +96,20 @@ enum status pack_parse_resize(struct pack_resize *out, const char *text, struct 
 /* "3/8" */
 enum status pack_parse_part(struct pack_part *out, const char *text, struct error *err);
 
-/* Whether a row with this reason is a good one that an option leaves out. */
+/* Whether a row with this reason is a good one that an option excludes. */
 bool pack_reason_is_choice(enum source_reason r);
 
 struct pack_progress {
     uint64_t rows, samples, rejected;
-    uint64_t resumed; /* samples that were there when the run began */
+    uint64_t resumed; /* samples that existed when the run began */
     uint64_t bytes;   /* written to shards by this run */
-    double done;      /* share of the sources' bytes that is behind us; negative: not known */
+    double done;      /* share of the sources' bytes that was processed; negative: unknown */
 };
 
 struct pack_options {
-    const struct file_system *fs; /* all that is written goes there; file_posix(). Sources are the
-                                   * operating system's files in any case. */
-    const char *directory;        /* made when it is not there; its parent must be */
+    const struct file_system *fs; /* for everything written; file_posix(). Sources are always files
+                                   * of the operating system. */
+    const char *directory;        /* created if needed; its parent must exist */
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */
@@ -119,27 +119,27 @@ struct pack_options {
     const char *caption_column;
     const char *image_column;
     enum pack_ids ids;         /* PACK_IDS_ROW */
-    struct pack_part part;     /* everything; else every source must be a file or folder */
-    bool check;                /* every picture is decoded; true. False: only its headers are read,
-                                * and only without resize */
-    struct pack_filter filter; /* everything */
+    struct pack_part part;     /* all rows; else every source must be a file or folder */
+    bool check;                /* decode every picture; true. False: read only its headers; not with
+                                * resize */
+    struct pack_filter filter; /* none */
     enum pack_dedup dedup;     /* PACK_DEDUP_NONE; not with parts */
     struct pack_resize resize; /* PACK_RESIZE_NONE */
     int32_t quality;           /* of JPEGs made by a resize, [1, 100]; 90 */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
-    int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3: 9 gives 0.2 %
-                    * fewer bytes in 10 % more time */
+    int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
+                    * 0.2 % of the bytes and takes 10 % more time */
     uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; 1 */
     uint32_t shard_samples;      /* [1, SHARD_MAX_SAMPLES]; 10000 */
     uint64_t shard_size_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
-    bool overwrite;              /* an existing dataset is replaced; other files stay */
-    bool append;                 /* an existing dataset grows; not with overwrite or part */
-    bool resume;                 /* a run with these options that did not end is gone on with; one
-                                  * that has ended is left alone; not with overwrite */
+    bool overwrite;              /* replaces an existing dataset; other files stay */
+    bool append;                 /* adds to an existing dataset; not with overwrite or part */
+    bool resume;                 /* continues an unfinished run with these options, does nothing
+                                  * after a finished one; not with overwrite */
     enum pack_on_bad on_bad;     /* PACK_ON_BAD_SKIP */
     struct pack_max_bad max_bad; /* 10 % */
     const char *created_by;      /* for the manifest, "ccpack 0.1.0" */
-    bool (*interrupted)(void *cookie);                             /* asked often; NULL: never */
+    bool (*interrupted)(void *cookie);                             /* polled; NULL: never */
     void (*progress)(void *cookie, const struct pack_progress *p); /* NULL: none */
     void *cookie;                                                  /* of both */
 };
@@ -147,35 +147,34 @@ struct pack_options {
 void pack_options_default(struct pack_options *opt);
 
 struct pack_summary {
-    uint64_t rows, samples, rejected, texts; /* of this run and the one it goes on with */
+    uint64_t rows, samples, rejected, texts; /* of this run and the one that it resumes */
     uint64_t rejected_by[REASON_COUNT];
-    uint64_t missing_in_folders; /* of this run alone: of those rejected as caption-missing, the
-                                  * ones in a folder of their tar, which may be a class */
-    uint64_t json_dropped;       /* samples that are packed without their JSON, which is none */
+    uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose member is in
+                                  * a folder, which may be a class */
+    uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
     char json_example[240];      /* the first of them: source, row, what is wrong */
     uint64_t ignored;            /* members of tars that belong to no row, see source_ignored */
     uint64_t bytes;              /* of the shards */
-    uint64_t fingerprint;        /* of the dataset: with append, the old samples are in it */
+    uint64_t fingerprint;        /* of the dataset; with append it includes the old samples */
     uint32_t shards;
-    uint64_t resumed;       /* samples that a run before this one had packed */
+    uint64_t resumed;       /* samples that an earlier run had packed */
     uint64_t resumed_bytes; /* likewise, of shards */
-    bool is_dataset;   /* dataset.json was written: after a failure too, where that could be done */
-    bool was_finished; /* resume: there was nothing left to do; the counts are the dataset's */
-    bool has_journal;  /* after a failure: resume goes on from here */
-    bool keeps_dataset; /* after a failure of append: the dataset is as it was */
+    bool is_dataset;        /* dataset.json was written, perhaps after a failure */
+    bool was_finished;      /* resume: there was nothing left to do; the counts are the dataset's */
+    bool has_journal;       /* after a failure: the run can be resumed */
+    bool keeps_dataset;     /* after a failure of append: the dataset is as it was */
 };
 
-/* Whether most bad rows look like class folders that were taken for pictures with captions. */
+/* Whether most bad rows look like pictures in class folders, which have no captions. */
 bool pack_summary_looks_like_folders(const struct pack_summary *s);
 
-/* Packs. Rows that cannot be used are listed in rejects.jsonl and counted. When there are too many
- * of them, a source turns out to be damaged or unreadable, or the run is interrupted, the samples
- * before that are made a valid dataset, marked as partial, and the failure is returned; with append
- * the dataset stays as it was. Either can be gone on with. Returns OK; EXISTS (the directory is not
- * empty, or another process is at work in it); MISMATCH (append or resume with options or sources
- * that do not fit what is there); CORRUPT (too many bad rows, no good one, a damaged source or
- * journal, an id twice); INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is filled in any
- * case. */
+/* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. If there are too many of
+ * them, a source is damaged or unreadable, or the run is interrupted, the failure is returned. The
+ * samples before it become a valid dataset, marked as partial; with append the dataset stays as it
+ * was. Both can be resumed. Returns OK; EXISTS (the directory is not empty, or another process
+ * writes to it); MISMATCH (append or resume with options or sources that do not fit the directory);
+ * CORRUPT (too many bad rows, no good one, a damaged source or journal, a repeated id);
+ * INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #ifdef __cplusplus

@@ -106,7 +106,7 @@ static enum status order_records(struct index_builder *b, uint64_t add_to_ids, s
         struct shard_record *r = &b->pending[i].record;
         r->sample_id += add_to_ids;
         if (i > 0 && b->pending[i - 1].record.sample_id == r->sample_id) {
-            return error_set(err, STATUS_EXISTS, "%s: the id %" PRIu64 " comes twice", b->name,
+            return error_set(err, STATUS_EXISTS, "%s: the id %" PRIu64 " is repeated", b->name,
                              r->sample_id);
         }
         r->first_text = texts;

@@ -300,7 +300,7 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
                  c->opt->sources[first >> ROW_BITS], first & ((UINT64_C(1) << ROW_BITS) - 1));
     }
     return error_set(err, STATUS_CORRUPT,
-                     "%.120s: row %" PRIu64 ": the id %" PRIu64 " of key '%.80s' comes twice: %s; "
+                     "%.120s: row %" PRIu64 ": the id %" PRIu64 " of key '%.80s' is repeated: %s; "
                      "--ids row numbers rows instead",
                      c->opt->sources[item->source], item->row.row, item->id, item->row.key, place);
 }

@@ -1,12 +1,11 @@
 /*
- * libarchive behind a small face: tars and zips, also inside gzip and zstd, read once from front to
- * back. The only file that includes it. A plain tar begins with source_tar, which is faster, and
- * goes on with libarchive from the first header that is too much for it.
+ * Tars and zips, also inside gzip and zstd, are read once from front to back. This is the only file
+ * that includes libarchive. A plain tar is read by source_tar, which is faster, up to the first
+ * header that source_tar does not support, and by libarchive from there on.
  *
- * What is left of a tar's member when the next one is asked for is sought over, so that counting
- * the rows of large pictures reads little; but only from SEEK_BYTES on, because a disk reads that
- * much in the time that it takes to begin elsewhere. Behind a jump blocks begin small, as the next
- * may follow at once.
+ * In a plain tar, the rest of a member is skipped with a seek if it has SEEK_BYTES or more, so that
+ * counting the rows of large pictures reads little. A disk reads SEEK_BYTES in the time of a seek.
+ * After a seek blocks start small, because another seek may follow.
  */
 #include "pack/source/archive_internal.h"
 
@@ -26,7 +25,7 @@
 
 enum {
     READ_BYTES = 256 << 10,
-    FIRST_BYTES = 8 << 10, /* of a block behind a jump */
+    FIRST_BYTES = 8 << 10, /* of the block after a seek */
     SEEK_BYTES = 256 << 10,
     WAIT_MS = 100,
 };
@@ -34,9 +33,9 @@ enum {
 struct source_archive {
     char path[PATH_MAX_BYTES]; /* for messages */
     struct source_tar *tar;    /* NULL: libarchive reads */
-    struct archive *archive;   /* NULL: source_tar does */
-    bool primes;               /* its next block is a header of ours */
-    uint64_t before_bytes;     /* what libarchive's places lack, modulo 2^64 */
+    struct archive *archive;   /* NULL: source_tar reads */
+    bool primes;               /* the next block is a header that we made */
+    uint64_t before_bytes;     /* to be added to libarchive's offsets, modulo 2^64 */
     int fd;
     bool seekable;      /* a regular file, opened by us */
     size_t block_bytes; /* of the next block */
@@ -59,7 +58,7 @@ static bool must_stop(struct source_archive *a) {
     return a->stopped;
 }
 
-/* Waits in small steps, so that a run can be stopped while nothing comes through a pipe. */
+/* Waits in small steps, so that a run can be stopped while a pipe is idle. */
 static la_ssize_t read_block(struct archive *unused, void *context, const void **block) {
     (void)unused;
     struct source_archive *a = context;
@@ -73,7 +72,7 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
         struct pollfd p = {.fd = a->fd, .events = POLLIN};
         int ready = a->seekable ? 1 : poll(&p, 1, WAIT_MS);
         if (ready == 0 || (ready < 0 && errno == EINTR)) {
-            continue; /* a signal: perhaps the one that stops the run */
+            continue; /* a signal, which may be the one that stops the run */
         }
         ssize_t got = read(a->fd, a->block, a->block_bytes);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
@@ -95,8 +94,8 @@ static la_ssize_t read_block(struct archive *unused, void *context, const void *
     return -1;
 }
 
-/* Never beyond the end of the file, so that reading finds a cut one; never where somebody wants
- * every byte. */
+/* Never beyond the end of the file, so that reading finds a truncated one; never if the caller
+ * receives every byte. */
 static la_int64_t skip_bytes(struct archive *unused, void *context, la_int64_t request) {
     (void)unused;
     struct source_archive *a = context;
@@ -151,7 +150,7 @@ static enum status open_file(struct source_archive *a, const char *path, struct 
     return STATUS_OK;
 }
 
-/* Where the file stands. `plain`: nothing but a tar may come. */
+/* Reads from the file's current offset. `plain`: as an uncompressed tar only. */
 static enum status open_libarchive(struct source_archive *a, bool plain, struct error *err) {
     a->block = malloc(READ_BYTES);
     a->archive = archive_read_new();
@@ -170,8 +169,8 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
     return STATUS_OK;
 }
 
-/* libarchive goes on at a header. Where an archive begins it is choosier than behind a member, so
- * it first gets one of ours. */
+/* Libarchive continues at the header. It accepts fewer headers at the start of an archive than
+ * after a member, so it first gets a header that we made. */
 static enum status change_reader(struct source_archive *a, struct error *err) {
     struct archive_entry *e = NULL;
     uint64_t offset = source_tar_offset(a->tar);
@@ -192,7 +191,7 @@ static enum status change_reader(struct source_archive *a, struct error *err) {
 }
 
 static enum status open_archive(struct source_archive *a, struct error *err) {
-    if (a->seekable && !a->bytes) { /* who wants every byte gets what libarchive reads */
+    if (a->seekable && !a->bytes) { /* `bytes` receives what libarchive reads */
         struct error why = {0};
         enum status s = source_tar_open(&a->tar, a->fd, a->size_bytes, a->path, &why);
         if (s == STATUS_OK) {
@@ -262,8 +261,8 @@ static const char *name_of(struct archive_entry *e) {
     return strncmp(name, "./", 2) == 0 ? name + 2 : name;
 }
 
-/* What is left of a zip's member is read rather than passed over: where its sizes contradict each
- * other, libarchive would find another end of it, and so other members, than reading finds. */
+/* Reads the rest of a zip's member instead of skipping it. If the member's sizes contradict each
+ * other, libarchive would skip to another place than reading ends at, and find other members. */
 static enum status drain(struct source_archive *a, struct error *err) {
     bool zip = (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
     int code = a->at_member && zip ? ARCHIVE_OK : ARCHIVE_EOF;
@@ -276,7 +275,7 @@ static enum status drain(struct source_archive *a, struct error *err) {
     return code == ARCHIVE_EOF ? STATUS_OK : broken(a, err);
 }
 
-/* The same by source_tar; UNSUPPORTED when libarchive has to go on. */
+/* source_archive_next by source_tar; UNSUPPORTED: libarchive must continue. */
 static enum status next_of_tar(struct source_archive *a, struct error *err) {
     struct error why = {0};
     a->at_member = false;
@@ -337,7 +336,7 @@ const struct source_member *source_archive_member(const struct source_archive *a
     return a->at_member ? &a->member : NULL;
 }
 
-/* Some of the member's body; less than was asked for only at its end. */
+/* Reads some of the member's body; less than size_bytes only at its end. */
 static enum status
 read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, struct error *err) {
     if (a->tar) {
@@ -351,8 +350,8 @@ read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, s
     return STATUS_OK;
 }
 
-/* A size that is known is a hint for the buffer. The body ends where libarchive gives less than was
- * asked for, so one byte more is asked for. */
+/* A known size is only a hint for the buffer. The body ends where a read returns less than
+ * requested, so one byte more than the size is requested. */
 enum status source_archive_read(struct source_archive *a,
                                 struct byte_buffer *out,
                                 size_t max_bytes,

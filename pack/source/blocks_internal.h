@@ -11,20 +11,21 @@
 
 struct source_blocks {
     struct file *file;
-    uint8_t *block; /* what has been read: `got` bytes from `offset` of the file on */
+    uint8_t *block; /* the last `got` bytes read, from `offset` in the file */
     size_t got, at; /* at: the next byte to take */
     uint64_t offset;
     uint64_t size_bytes; /* of the file */
 };
 
-/* Opens and stands behind a byte order mark. Returns OK, NOTFOUND, IO or NOMEM. */
+/* Opens the file and skips a byte order mark. Returns OK, NOTFOUND, IO or NOMEM. */
 enum status source_blocks_open(struct source_blocks *b, const char *path, struct error *err);
 void source_blocks_close(struct source_blocks *b); /* accepts a zeroed one */
 
-/* Back to the front, behind a byte order mark. Returns OK or IO. */
+/* Returns to the start, after a byte order mark. Returns OK or IO. */
 enum status source_blocks_rewind(struct source_blocks *b, struct error *err);
 
-/* Makes sure of a byte at block[at], by reading on where all are taken. Returns OK, END or IO. */
+/* Reads the next block if all bytes are taken, so that block[at] is valid. Returns OK, END or IO.
+ */
 enum status source_blocks_fill(struct source_blocks *b, struct error *err);
 
 /* Bytes taken so far. */

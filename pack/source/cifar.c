@@ -1,14 +1,14 @@
 /*
- * CIFAR-10 and CIFAR-100 as their authors give them: records of a label (CIFAR-100: a coarse and a
- * fine one) and 32 x 32 pixels, the red plane first, then green and blue.
+ * CIFAR-10 and CIFAR-100 as published: records of a label (CIFAR-100: a coarse and a fine one) and
+ * 32 x 32 pixels, the red plane first, then green and blue.
  *
  *     label 1 | R 1024 | G 1024 | B 1024        CIFAR-10:  3073 bytes a record
  *     coarse 1 | fine 1 | R | G | B             CIFAR-100: 3074
  *
- * A source is one such file, or the folder of all: data_batch_1.bin and the following ones, or
- * train.bin; those to test on are sources of their own. A row's picture is made a PNG by
- * source_row_load. Names of the classes are those of batches.meta.txt or fine_label_names.txt
- * beside the file, or else the authors' own.
+ * A source is one such file, or the folder with data_batch_1.bin and those that follow it, or with
+ * train.bin; test batches are sources of their own. source_row_load makes a PNG of a row's
+ * picture. Names of the classes are read from batches.meta.txt or fine_label_names.txt next to the
+ * file, or else are those of the authors.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,15 +65,15 @@ static const struct form forms[] = {
 struct source_cifar {
     struct source base;
     char folder[PATH_MAX_BYTES];
-    char path[PATH_MAX_BYTES]; /* of the file at hand */
+    char path[PATH_MAX_BYTES]; /* of the current file */
     bool whole_folder;
-    unsigned batch; /* number of the file at hand, from 1 */
+    unsigned batch; /* number of the current file, from 1 */
     const struct form *form;
     struct source_blocks blocks;
     uint64_t before_bytes; /* of the files before this one */
-    char *names_text;      /* of the file beside it; NULL: the names are built in */
+    char *names_text;      /* of the file of names; NULL: the names are built in */
     const char *names[100];
-    struct json_writer json; /* of the row at hand */
+    struct json_writer json; /* of the current row */
 };
 
 static bool labels_fit(const struct form *f, const uint8_t *labels) {
@@ -84,7 +84,7 @@ static size_t record_bytes(const struct form *f) {
     return f->labels + PIXELS_BYTES;
 }
 
-/* The form that the size and the first labels agree with; NULL: none, or it cannot be read. */
+/* The form that fits the size and the first labels; NULL: none, or the file cannot be read. */
 static const struct form *form_of(const char *path, uint64_t file_bytes) {
     const struct file_system *fs = file_posix();
     struct file *file = NULL;
@@ -125,18 +125,18 @@ static enum status open_file(struct source_cifar *c, struct error *err) {
     TRY(source_blocks_open(&c->blocks, c->path, err));
     const struct form *form = form_of(c->path, c->blocks.size_bytes);
     if (!form || (c->form && c->form != form)) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: not a CIFAR binary%s: its %" PRIu64
-                         " bytes are no records of 3073 bytes with a label below 10 in front, nor "
-                         "of 3074 with two, below 20 and 100",
-                         c->path, form ? " of the same kind as the one before" : "",
-                         c->blocks.size_bytes);
+        return error_set(
+            err, STATUS_CORRUPT,
+            "%s: not a CIFAR binary%s: its %" PRIu64
+            " bytes are no records of 3073 bytes that begin with a label below 10, nor "
+            "of 3074 bytes that begin with two, below 20 and 100",
+            c->path, form ? " of the same kind as the one before" : "", c->blocks.size_bytes);
     }
     c->form = form;
     return STATUS_OK;
 }
 
-/* The next `size` bytes of the file at hand. Returns OK, END (where nothing is left) or IO. */
+/* Reads the next `size` bytes of the current file. Returns OK, END (nothing is left) or IO. */
 static enum status take(struct source_cifar *c, uint8_t *out, size_t size, struct error *err) {
     struct source_blocks *b = &c->blocks;
     size_t at = 0;
@@ -223,7 +223,7 @@ static void cifar_close(struct source *s) {
     free(c->names_text);
 }
 
-/* A name a line. */
+/* Reads one name per line. */
 static enum status
 take_names(struct source_cifar *c, const char *path, struct byte_buffer *text, struct error *err) {
     char *p = (char *)text->data;
@@ -242,7 +242,7 @@ take_names(struct source_cifar *c, const char *path, struct byte_buffer *text, s
         p = next;
     }
     if (!valid || count != c->form->classes) {
-        return error_set(err, STATUS_CORRUPT, "%s: %u names of classes are wanted, one a line",
+        return error_set(err, STATUS_CORRUPT, "%s: must have %u names of classes, one per line",
                          path, c->form->classes);
     }
     return STATUS_OK;

@@ -1,8 +1,8 @@
 /*
  * COCO captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}.
- * The file is read whole; its entries of "images", in their order, are the rows, and each gets its
- * captions in the order of "annotations". Captions of pictures that are not listed are left out, as
- * they are when somebody lists a part of a split.
+ * The file is read whole. The rows are the entries of "images" in their order, each with its
+ * captions in the order of "annotations". Captions of pictures that are not listed are ignored,
+ * because a file may list a part of a split.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static enum status list_images(struct source_coco *c, struct error *err) {
     qsort(c->listed, c->listed_count, sizeof(*c->listed), by_id);
     for (size_t i = 1; i < c->listed_count; i++) {
         if (c->listed[i].id == c->listed[i - 1].id) {
-            return error_set(err, STATUS_CORRUPT, "%s: the image id %" PRIu64 " comes twice",
+            return error_set(err, STATUS_CORRUPT, "%s: the image id %" PRIu64 " is repeated",
                              c->base.path, c->listed[i].id);
         }
     }
@@ -151,7 +151,7 @@ coco_open(struct source *s, const struct source_options *opt, struct error *err)
     return STATUS_OK;
 }
 
-/* Also a single object of unknown keys, so that the message names the lists that it lacks. */
+/* Accepts a single object with unknown keys too, so that the message names the missing lists. */
 static bool coco_detect(const struct source_head *h) {
     const struct source_json_keys *k = &h->keys;
     bool object = h->text_bytes > 0 && h->text[0] == '{';

@@ -1,6 +1,7 @@
 /*
- * Telling kinds of sources apart: by the first bytes of a file, by what a folder holds. Each kind
- * has its own test; here are what the tests look at, and the files that none may take.
+ * Detects the kind of a source by the first bytes of a file or the content of a folder. Each kind
+ * has its own test. This file prepares what the tests examine, and refuses files that no kind may
+ * accept.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@
 enum { HEAD_BYTES = 64 << 10 };
 
 /* ---- JSON -------------------------------------------------------------------------------------
- * The head of a file may end anywhere, so it is not parsed: only its keys are looked at, those of
- * the first object and those of the entries of its "images". */
+ * The head of a file may end anywhere, so it is not parsed. Only the keys of the first object and
+ * of the entries of its "images" are examined. */
 
 struct look {
     struct source_json_keys *keys;
@@ -110,7 +111,7 @@ ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err)
     }
     return error_set(err, STATUS_CORRUPT,
                      "%s: neither tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON or a CIFAR "
-                     "binary; --from says which it is",
+                     "binary; --from names its kind",
                      h->path);
 }
 

@@ -3,14 +3,14 @@
  *
  *     SOURCE/cat/1.jpg   SOURCE/cat/more/2.jpg   SOURCE/dog/3.png
  *
- * The folders in SOURCE are the classes, in the order of their names' bytes; one without pictures
- * is a class all the same. The rows are the pictures of each class: in every folder its entries in
- * the order of their bytes, folders among them walked where they stand. A file is a picture by its
- * name's extension or, without a known one, by its content. What is neither, is hidden, or stands
- * in SOURCE itself is counted as ignored. Links to files are followed, and so is one that is a
- * class; no other link to a folder is, so that there are no loops.
+ * The folders in SOURCE are the classes, in byte order of their names, with or without pictures.
+ * The rows are the pictures of each class. The entries of a folder are visited in byte order, a
+ * folder among them with all that it contains. A file is a picture by the extension of its name or,
+ * without a known one, by its content. Other files, hidden ones and those in SOURCE itself are
+ * counted as ignored. Links to files are followed, and so is a link that is a class. Other links to
+ * folders are not followed, so there are no loops.
  *
- * The names of one folder, and of those around it, are held at a time.
+ * The names of one folder and its parents are in memory at a time.
  */
 #include "pack/source/folders_internal.h"
 
@@ -114,8 +114,8 @@ struct level {
 
 struct source_folders {
     struct source base;
-    char path[PATH_MAX_BYTES]; /* SOURCE, and what is walked below it */
-    size_t root_bytes;         /* of SOURCE and the slash behind it */
+    char path[PATH_MAX_BYTES]; /* SOURCE, and the current path below it */
+    size_t root_bytes;         /* of SOURCE and the slash after it */
     struct source_names classes;
     size_t class_next; /* the class to walk when all levels are done */
     struct level levels[SOURCE_MAX_FOLDER_DEPTH];
@@ -124,7 +124,7 @@ struct source_folders {
     struct json_writer json;
 };
 
-/* What a folder's entry is: KIND_FILE, KIND_FOLDER, or 0 for what is passed over. */
+/* The kind of a folder's entry: KIND_FILE, KIND_FOLDER, or 0 for one that is skipped. */
 static char kind_of(DIR *folder, const struct dirent *e, bool follow) {
     struct stat info;
     if (e->d_name[0] == '.') {
@@ -141,7 +141,7 @@ static char kind_of(DIR *folder, const struct dirent *e, bool follow) {
     }
     bool link = S_ISLNK(info.st_mode);
     if (link && fstatat(dirfd(folder), e->d_name, &info, 0) != 0) {
-        return KIND_FILE; /* one to nowhere: a row that says so, where its name is a picture's */
+        return KIND_FILE; /* a broken link: a rejected row if its name is a picture's */
     }
     if (S_ISDIR(info.st_mode)) {
         return !link || follow ? KIND_FOLDER : 0;
@@ -149,7 +149,7 @@ static char kind_of(DIR *folder, const struct dirent *e, bool follow) {
     return S_ISREG(info.st_mode) ? KIND_FILE : 0;
 }
 
-/* The entries of the folder at s->path. */
+/* Lists the folder at f->path. */
 static enum status
 list_folder(struct source_folders *f, struct source_names *out, bool root, struct error *err) {
     DIR *folder = opendir(f->path);
@@ -175,8 +175,8 @@ list_folder(struct source_folders *f, struct source_names *out, bool root, struc
         s = source_names_add(out, kind, e->d_name, strlen(e->d_name), err);
         if (s != STATUS_OK || out->text.size_bytes + f->listed_bytes > SOURCE_MAX_LIST_BYTES) {
             s = error_set(err, s == STATUS_NOMEM ? s : STATUS_LIMIT,
-                          "%s: more than %d bytes of names in it and the folders around it",
-                          f->path, SOURCE_MAX_LIST_BYTES);
+                          "%s: more than %d bytes of names in it and its parents", f->path,
+                          SOURCE_MAX_LIST_BYTES);
             break;
         }
     }
@@ -184,7 +184,7 @@ list_folder(struct source_folders *f, struct source_names *out, bool root, struc
     return s == STATUS_OK ? source_names_sort(out, err) : s;
 }
 
-/* Puts a name behind the first `from` bytes of s->path. */
+/* Puts a name after the first `from` bytes of f->path. */
 static enum status
 set_path(struct source_folders *f, size_t from, const char *name, struct error *err) {
     size_t size_bytes = strlen(name);
@@ -196,7 +196,7 @@ set_path(struct source_folders *f, size_t from, const char *name, struct error *
     return STATUS_OK;
 }
 
-/* Goes into the folder at s->path. */
+/* Enters the folder at f->path. */
 static enum status push(struct source_folders *f, struct error *err) {
     if (f->depth == SOURCE_MAX_FOLDER_DEPTH) {
         return error_set(err, STATUS_LIMIT, "%s: more than %d folders deep", f->path,
@@ -219,8 +219,7 @@ static void pop(struct source_folders *f) {
     source_names_fini(&l->list);
 }
 
-/* Whether the file at hand, whose name does not say so, is a picture. O_NONBLOCK: it may have
- * become a pipe. */
+/* Whether the current file is a picture by its content. O_NONBLOCK: it may have become a pipe. */
 static bool is_picture_inside(const char *path) {
     uint8_t head[PEEK_BYTES];
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -231,7 +230,7 @@ static bool is_picture_inside(const char *path) {
     return got > 0 && image_format_of(head, (size_t)got) != IMAGE_FORMAT_UNKNOWN;
 }
 
-/* The next picture's path into s->path. Returns OK, END, IO, NOTFOUND, NOMEM or LIMIT. */
+/* Puts the next picture's path in f->path. Returns OK, END, IO, NOTFOUND, NOMEM or LIMIT. */
 static enum status next_picture(struct source_folders *f, struct error *err) {
     for (;;) {
         if (f->depth == 0) {
@@ -295,7 +294,7 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     if (f->classes.count == 0) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: a folder without folders of pictures: each class is a folder in it; "
-                         "tars, tables and JSON files are named one by one",
+                         "name tars, tables and JSON files one by one",
                          s->path);
     }
     for (size_t i = 0; i < f->classes.count; i++) {

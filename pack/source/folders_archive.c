@@ -1,8 +1,8 @@
 /*
- * Class folders inside a tar or zip: SET/CLASS/.../FILE. The folders that all pictures have in
- * common stand above the classes; where that is all of them, the last one is the only class. The
- * archive is read twice: once for the names of the folders, by which the classes are known before
- * the first row, and once for the pictures, in the archive's order.
+ * Class folders inside a tar or zip: SET/CLASS/.../FILE. The folders that all pictures share are
+ * above the classes; if all pictures are in one folder, that folder is the only class. The archive
+ * is read twice: once for the names of the folders, so that the classes are known before the first
+ * row, and once for the pictures, in the archive's order.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,14 @@ struct folders_archive {
     struct json_writer json;
 };
 
-/* Bytes of the folder that a member is in, with the slash; 0 when it is in none. */
+/* Size of the folder in a member's name, with the slash; 0: none. */
 static size_t folder_bytes(const char *name) {
     const char *slash = strrchr(name, '/');
     return slash ? (size_t)(slash - name) + 1 : 0;
 }
 
-/* Whether the member at hand is a picture: by its name, or else by its content. Its body goes into
- * `image`, *fits telling whether it all did; where that is NULL, it is left unread. */
+/* Whether the current member is a picture, by its name or else by its content. Reads its body into
+ * `image`; *fits is whether it is within the limit. With `image` NULL the body stays unread. */
 static enum status look(struct folders_archive *f,
                         bool *is_picture,
                         struct byte_buffer *image,
@@ -43,7 +43,7 @@ static enum status look(struct folders_archive *f,
     *is_picture = named;
     *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
     if (!image && !named && !m->size_known) {
-        image = &f->scratch; /* whether it fits shows at its end */
+        image = &f->scratch; /* the size is known after reading it */
     }
     if (image) {
         TRY(source_archive_read(f->archive, image, SOURCE_MAX_IMAGE_BYTES, fits, err));
@@ -62,7 +62,7 @@ static bool is_hidden(const char *name) {
     return name[folder_bytes(name)] == '.';
 }
 
-/* Moves to the next picture that has a folder behind the prefix; the rest is as for look. */
+/* Moves to the next picture that is in a folder below the prefix; image and fits as above. */
 static enum status
 next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, struct error *err) {
     bool found = false;
@@ -91,9 +91,9 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
     return STATUS_OK;
 }
 
-/* The folders of all pictures, each once where they follow each other. */
+/* Lists the folders of all pictures, without consecutive repeats. */
 static enum status list_folders(struct folders_archive *f, struct error *err) {
-    size_t last = 0; /* where the one before begins in the list */
+    size_t last = 0; /* where the previous one begins in the list */
     for (;;) {
         bool fits;
         enum status s = next_picture(f, NULL, &fits, err);
@@ -111,7 +111,7 @@ static enum status list_folders(struct folders_archive *f, struct error *err) {
     }
 }
 
-/* Bytes of the whole folders that both begin with. */
+/* Size of the complete folders with which both begin. */
 static size_t common_bytes(const char *a, const char *b) {
     size_t slash = 0;
     for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++) {
@@ -120,7 +120,8 @@ static size_t common_bytes(const char *a, const char *b) {
     return slash;
 }
 
-/* Those that the first and the last in order have in common all have; one folder is left below. */
+/* All share what the first and the last in order share. At least one folder is left as the class.
+ */
 static size_t find_prefix(const struct source_names *folders) {
     const char *first = folders->names[0];
     size_t prefix = common_bytes(first, folders->names[folders->count - 1]);
@@ -181,7 +182,7 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
     const char *name = source_archive_member(f->archive)->name + f->prefix_bytes;
     const char *const *class = bsearch(name, f->classes.names, f->classes.count,
                                        sizeof(f->classes.names[0]), compare_class);
-    if (!class) { /* the file is another one than at first */
+    if (!class) { /* the file has changed since it was opened */
         return error_set(err, STATUS_CORRUPT, "%s: its class was not there when it was opened",
                          name);
     }

@@ -1,6 +1,6 @@
 /*
- * source_folders: what class folders on disk and in an archive share: the list of the classes, and
- * how a row of one is filled.
+ * source_folders: what class folders on disk and in an archive share: the list of classes, and
+ * filling a row.
  */
 #ifndef PACK_SOURCE_FOLDERS_INTERNAL_H
 #define PACK_SOURCE_FOLDERS_INTERNAL_H
@@ -8,7 +8,7 @@
 #include "formats/base/json_writer.h"
 #include "pack/source/source_internal.h"
 
-/* Names, each with a NUL behind it, and where they begin once they are sorted. */
+/* Names, each followed by a NUL, and pointers to them after sorting. */
 struct source_names {
     struct byte_buffer text;
     const char **names; /* NULL before source_names_sort */
@@ -18,20 +18,20 @@ struct source_names {
 void source_names_init(struct source_names *n);
 void source_names_fini(struct source_names *n);
 
-/* Adds a name; `kind` is a byte that goes in front of it. Returns OK, NOMEM or LIMIT. */
+/* Adds a name, after a byte `kind`. Returns OK, NOMEM or LIMIT. */
 enum status source_names_add(struct source_names *n,
                              char kind,
                              const char *name,
                              size_t size_bytes,
                              struct error *err);
 
-/* In the order of their bytes, without looking at the kind. Returns OK or NOMEM. */
+/* Sorts by the bytes of the names, ignoring `kind`. Returns OK or NOMEM. */
 enum status source_names_sort(struct source_names *n, struct error *err);
 
-/* A class has a name that can be written as JSON. Returns OK, LIMIT or CORRUPT. */
+/* Checks the number of classes, and that their names are UTF-8. Returns OK, LIMIT or CORRUPT. */
 enum status source_check_class(const char *path, const char *name, size_t count, struct error *err);
 
-/* Key, class and JSON of a row: `key` is the file's path without the folders above the class. */
+/* Sets key, class and JSON of a row; `key` is the file's path below the folders above the class. */
 enum status source_row_set_class(struct source_row *row,
                                  struct json_writer *w,
                                  const char *key,
@@ -39,7 +39,7 @@ enum status source_row_set_class(struct source_row *row,
                                  const char *class_name,
                                  struct error *err);
 
-/* The end of a path: whether it is that of a picture. */
+/* Whether a path has the extension of a picture. */
 bool source_is_image_name(const char *path);
 
 #endif

@@ -1,16 +1,16 @@
 /*
- * A list of objects, as the NUCLR and ALBEF code keeps its training pairs, or one object after the
- * other, as JSON lines have them:
+ * A list of objects, as in the training files of NUCLR and ALBEF, or one object after another, as
+ * in JSON lines:
  *
  *     [{"image": "000/1.jpg", "caption": "a dog", "image_id": 7}, ...]
  *
- * Every element is a row. `caption` is a string or a list of them; the key is image_id, a number or
- * a string, or else the name of the picture's file. An object that holds anything else as well
- * travels with its sample.
+ * Every element is a row. `caption` is a string or a list of strings. The key is image_id, a number
+ * or a string, or else the name of the picture's file. An object with other members is packed with
+ * its sample.
  *
- * The file may be of any size: brackets and quotes are followed to find where an element ends, and
- * only that much is parsed at a time. So a bad element is one bad row, while what stands between
- * elements must be right.
+ * The file may be of any size. Brackets and quotes are followed to find the end of an element, and
+ * one element is parsed at a time. So a bad element is one bad row, but the syntax between elements
+ * must be right.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -23,15 +23,15 @@ struct source_json {
     char image_member[SOURCE_MAX_NAME_BYTES + 1];
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
     struct source_blocks blocks;
-    bool list; /* elements in [ ], parted by commas */
-    bool any;  /* there was one already */
+    bool list; /* elements in [ ], separated by commas */
+    bool any;  /* an element was found */
     bool at_end;
     struct byte_buffer text; /* the element */
     uint64_t text_offset;    /* where it begins in the file */
     bool too_long;
 };
 
-/* The next byte that is no white space, which is not taken yet. Returns OK, END or IO. */
+/* Finds the next byte that is not white space, without taking it. Returns OK, END or IO. */
 static enum status next_byte(struct source_json *j, uint8_t *out, struct error *err) {
     struct source_blocks *b = &j->blocks;
     for (;;) {
@@ -54,11 +54,11 @@ static enum status wrong(const struct source_json *j, const char *what, struct e
                      j->base.path, source_blocks_position(&j->blocks), j->base.rows, what);
 }
 
-/* How far into an element the bytes so far are. */
+/* The state after the bytes of an element so far. */
 struct scan {
     uint64_t depth;
     bool in_string, escaped;
-    bool scalar; /* neither string, object nor list: ends before what cannot be of it */
+    bool scalar; /* no string, object or list: ends before a delimiter */
 };
 
 /* How many of the bytes belong to the element; *ended: it is complete. */
@@ -87,8 +87,7 @@ static size_t scan_bytes(struct scan *s, const uint8_t *p, size_t n, bool *ended
     return n;
 }
 
-/* The element that begins with the byte at hand, into j->text; only the beginning of one that is
- * too long. */
+/* Copies the element at the current byte to j->text; of one that is too long only the beginning. */
 static enum status take_element(struct source_json *j, struct error *err) {
     struct source_blocks *b = &j->blocks;
     uint8_t first = b->block[b->at];
@@ -115,7 +114,7 @@ static enum status take_element(struct source_json *j, struct error *err) {
     return STATUS_OK;
 }
 
-/* Behind the list: nothing but white space. */
+/* After the list only white space may follow. */
 static enum status take_end(struct source_json *j, struct error *err) {
     uint8_t c = 0;
     if (j->list) {
@@ -124,7 +123,7 @@ static enum status take_end(struct source_json *j, struct error *err) {
     enum status s = next_byte(j, &c, err);
     TRY(s);
     j->at_end = true;
-    return s == STATUS_END ? s : wrong(j, "something stands behind the list", err);
+    return s == STATUS_END ? s : wrong(j, "the list is followed by something else", err);
 }
 
 /* Moves to the next element. Returns OK, END, CORRUPT or IO. */
@@ -144,7 +143,7 @@ static enum status find_element(struct source_json *j, struct error *err) {
     }
     if (j->list && j->any) {
         if (c != ',') {
-            return wrong(j, "a comma or the list's end is wanted", err);
+            return wrong(j, "a comma or the end of the list is expected", err);
         }
         j->blocks.at++;
         s = next_byte(j, &c, err);
@@ -154,7 +153,7 @@ static enum status find_element(struct source_json *j, struct error *err) {
         }
     }
     if (c == ',' || c == ']' || c == '}' || c == ':') {
-        return wrong(j, "an element is wanted", err);
+        return wrong(j, "an element is expected", err);
     }
     j->any = true;
     return STATUS_OK;
@@ -244,7 +243,7 @@ static enum status json_skip(struct source *s, struct source_row *row, struct er
     return status;
 }
 
-/* To the first element, so that next finds it. */
+/* Returns to the start, before the first element. */
 static enum status rewind_json(struct source_json *j, struct error *err) {
     uint8_t c = 0;
     j->any = false;
@@ -257,8 +256,8 @@ static enum status rewind_json(struct source_json *j, struct error *err) {
     return STATUS_OK;
 }
 
-/* The first element tells whether this is a list of such objects at all; where it cannot be parsed,
- * it is a bad row like any other. */
+/* The first element must be such an object, or the source is refused. If it cannot be parsed, it is
+ * a bad row like any other. */
 static enum status check_first(struct source_json *j, struct error *err) {
     enum status s = next_element(j, err);
     if (s == STATUS_END) {
@@ -279,7 +278,7 @@ static enum status check_first(struct source_json *j, struct error *err) {
     }
     if (!known) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: objects with '%s' (a path) and '%s' are wanted, and the first "
+                         "%s: objects with '%s' (a path) and '%s' are expected, but the first "
                          "element is none; --image-column and --caption-column name other members",
                          j->base.path, j->image_member, j->caption_member);
     }

@@ -4,10 +4,10 @@
  *     {"images": [{"filepath": "val2014", "filename": "1.jpg", "cocoid": 1, "imgid": 0,
  *                  "split": "train", "sentences": [{"raw": "A dog."}, ...]}]}
  *
- * The file is read whole. The rows are the pictures of the splits that are asked for, in the file's
- * order, each with all its sentences; pictures of other splits are no rows, so that numbers count
- * within the choice. The path is filepath/filename where there is a filepath; the key is cocoid, or
- * else imgid, or else the file's name.
+ * The file is read whole. The rows are the pictures of the chosen splits, in the file's order, each
+ * with all its sentences. Pictures of other splits are no rows and have no numbers. The path is
+ * filepath/filename, or filename without a filepath. The key is cocoid, or else imgid, or else the
+ * file's name.
  */
 #include <stdio.h>
 #include <string.h>
@@ -102,7 +102,7 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
     return take_sentences(row, image, err);
 }
 
-/* The split of picture i; NULL when it says none. */
+/* The split of picture i; NULL: none. */
 static const char *split_of(const struct source_karpathy *k, size_t i, size_t *size_bytes) {
     return json_value_string(json_value_get(json_value_at(k->images, i), "split"), size_bytes);
 }
@@ -136,7 +136,7 @@ static enum status unknown_split(const struct source_karpathy *k,
                      found[0] ? found : "none at all");
 }
 
-/* Every split that is asked for must be that of a picture. Returns OK or USAGE. */
+/* Checks that every chosen split has a picture. Returns OK or USAGE. */
 static enum status check_splits(const struct source_karpathy *k, struct error *err) {
     for (const char *p = k->split; *p != '\0';) {
         size_t n = strcspn(p, ",");

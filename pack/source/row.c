@@ -1,6 +1,6 @@
 /*
- * Filling a row, so that every kind of source judges captions, keys and files in the same way; and
- * what is left to do for a row once it has been read, on whatever thread.
+ * Filling a row by the same rules for every kind of source, and completing a row, on any thread,
+ * after it was read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -252,7 +252,7 @@ static enum status read_file(struct source_row *r, int fd, uint64_t size, struct
     return STATUS_OK;
 }
 
-/* O_NONBLOCK: a pipe or a device in a list of pictures must not hold up the run. */
+/* O_NONBLOCK: a pipe or a device in a list of pictures must not block the run. */
 static enum status load_picture(struct source_row *r, struct error *err) {
     enum status s = STATUS_OK;
     struct stat info;
@@ -286,7 +286,7 @@ take_captions(struct source_row *r, const struct json_value *root, struct error 
     return source_row_add_json_captions(r, v, r->caption_member, err);
 }
 
-/* JSON that is none is left out of the row; where the captions should be in it, the row is bad. */
+/* Drops invalid JSON from the row. If the captions should be in it, the row is rejected. */
 static enum status check_json(struct source_row *r, struct error *err) {
     struct json_document *document = NULL;
     struct error why = {0};
@@ -309,7 +309,7 @@ static enum status check_json(struct source_row *r, struct error *err) {
     return s;
 }
 
-/* The planes, one after the other, as a PNG in their place. */
+/* Replaces the three planes by a PNG. */
 static enum status make_png(struct source_row *r, struct error *err) {
     enum { PIXELS = SOURCE_PLANES_SIDE_PX * SOURCE_PLANES_SIDE_PX };
     uint8_t rgb[PIXELS * 3];

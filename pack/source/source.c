@@ -1,5 +1,5 @@
 /*
- * The face of all kinds of sources: opening the right one, and counting its rows.
+ * What all kinds of sources share: opening one, checking its options, and counting its rows.
  */
 #include "pack/source/source.h"
 
@@ -23,7 +23,7 @@ const struct source_type *const source_types[SOURCE_KIND_COUNT] = {
 #undef X
 };
 
-/* An option that this kind does not have, or a name that no column or member can have. */
+/* Refuses options that this kind does not have, and names that no column or member can have. */
 static enum status check_options(const char *path,
                                  enum source_kind kind,
                                  const struct source_options *opt,
@@ -56,7 +56,7 @@ static enum status check_options(const char *path,
     return STATUS_OK;
 }
 
-/* Class folders have another reader for a tar or zip. */
+/* Class folders in a tar or zip have a reader of their own. */
 static const struct source_type *find_type(enum source_kind kind, const char *path) {
     const struct source_type *type = source_types[kind];
     struct stat info;

@@ -1,6 +1,6 @@
 /*
- * source: collections of pictures with captions, read row by row in their own order, whatever they
- * are stored as. The file of each kind documents its rules.
+ * source: reads a collection of pictures with captions row by row, whatever it is stored as. The
+ * rules of each kind are in its file and in pack/SOURCES.md.
  *
  * A row that cannot be used is still a row: it has a number and a reason.
  *
@@ -33,8 +33,8 @@ enum {
     SOURCE_MAX_CAPTIONS = 256,         /* of a row */
     SOURCE_MAX_WHOLE_BYTES = 1 << 30,  /* of a JSON file that is read whole */
     SOURCE_MAX_CLASSES = 1 << 20,
-    SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and those around it, or of
-                                        * all folders in a tar */
+    SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and its parents, or of all
+                                        * folders in a tar */
     SOURCE_MAX_FOLDER_DEPTH = 32,
     SOURCE_MAX_NAME_BYTES = 63, /* of a column or a JSON member that options name */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
@@ -131,7 +131,8 @@ enum status source_row_load(struct source_row *r, struct error *err);
 
 struct source_options {
     enum source_kind kind; /* SOURCE_AUTO: by content */
-    const char *images;    /* folder of the paths in tables and JSON files; NULL: the file's own */
+    const char *images;    /* folder that paths in tables and JSON files are relative to; NULL: the
+                            * file's own */
     bool (*stop)(void *cookie); /* polled while waiting for standard input; NULL: never stops */
     void *stop_cookie;
     const char *split;          /* karpathy: only pictures of these splits, "train,restval"; NULL:
@@ -139,9 +140,9 @@ struct source_options {
     const char *columns;        /* tsv, csv: names of the columns of a table without header line,
                                  * "caption,_,path"; "_" for an unused one; NULL: detected */
     const char *caption_column; /* tsv, csv: name of a column, or its number from 1. json: name of
-                                 * the member, "caption". wds: member of the .json that holds the
-                                 * caption, a string or a list of them, instead of the .txt.
-                                 * NULL: usual names */
+                                 * the member, "caption". wds: member of the .json with the caption,
+                                 * a string or a list of strings, instead of the .txt. NULL: usual
+                                 * names */
     const char *image_column;   /* tsv, csv, json: the same for the picture's path */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
      * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.

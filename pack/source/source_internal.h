@@ -9,7 +9,7 @@
 
 enum { SOURCE_PLANES_SIDE_PX = 32 }; /* of CIFAR's pictures */
 
-/* What detection looks at: the first bytes of a file, or a folder. */
+/* What detection examines: the first bytes of a file, or a folder. */
 struct source_head {
     const char *path;
     bool is_folder;      /* then the rest is empty */
@@ -52,6 +52,7 @@ struct source_type {
 
     /* Skips a row; may write to the row given. NULL: next is as fast. */
     enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
+
     /* Frees everything but the struct, which open may have filled in part or not at all. */
     void (*close)(struct source *s);
 
@@ -83,10 +84,10 @@ struct source {
 /* Copies the key, its last bytes when it is too long, and finds the number in it. */
 void source_row_set_key(struct source_row *r, const char *key, size_t size_bytes);
 
-/* The same of a number. */
+/* Sets the key to the number's digits. */
 void source_row_set_number_key(struct source_row *r, uint64_t number);
 
-/* The same of a path's last part without its extension. */
+/* Sets the key to the path's last part without its extension. */
 void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes);
 
 /* Adds a caption without the white space around it; skips an empty one. A bad one rejects the row.
@@ -96,7 +97,7 @@ enum status source_row_add_caption(struct source_row *r,
                                    size_t size_bytes,
                                    struct error *err);
 
-/* Adds a string, or a list of strings, which is the member `name`. Anything else rejects the row.
+/* Adds the captions in member `name`, a string or a list of strings. Anything else rejects the row.
  * Returns OK or NOMEM. */
 enum status source_row_add_json_captions(struct source_row *r,
                                          const struct json_value *v,
@@ -106,10 +107,10 @@ enum status source_row_add_json_captions(struct source_row *r,
 /* Removes the row's JSON and records why. */
 void source_row_drop_json(struct source_row *r, const char *why);
 
-/* An empty row but for its number. */
+/* Empties the row and sets its number. */
 void source_row_reset(struct source_row *r, uint64_t row);
 
-/* The picture's file: `name` in s->images. A bad name rejects the row. */
+/* Sets the picture's file to `name` in s->images. A bad name rejects the row. */
 void source_row_set_path(struct source_row *r,
                          const struct source *s,
                          const char *name,

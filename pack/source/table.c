@@ -1,10 +1,11 @@
 /*
- * Tables, one row a record: TSV, whose cells are what stands between TABs; and CSV, whose cells are
- * parted by , ; or | (by which the first records agree best) and may be quoted: then they hold
- * delimiters, line feeds, and quotes written twice. Line ends are LF or CRLF, blank lines are none.
+ * Tables, one row per record. Cells of a TSV are separated by TABs; those of a CSV by the one of
+ * , ; | by which the first records agree best. Cells of a CSV may be quoted, and then contain
+ * delimiters, line feeds, and quotes written twice. Lines end with LF or CRLF; blank lines are
+ * skipped.
  *
- * A quote that is never closed would make one record of the rest of the file. It ends with the line
- * on which it is larger than a record may be, so that the lines behind it are read again.
+ * A quote that is never closed would make one record of the rest of the file. Its record ends with
+ * the line on which it exceeds the limit, so that the lines after it are read again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static enum status append_line(struct source_table *t, struct error *err) {
     return any ? STATUS_OK : STATUS_END;
 }
 
-/* Whether a quoted cell is open behind these bytes. *fresh: a cell begins here. */
+/* Whether a quoted cell is open after these bytes. *fresh: a cell begins here. */
 static bool scan_quotes(const struct source_table *t, size_t from, bool open, bool *fresh) {
     const uint8_t *p = t->text.data;
     for (size_t i = from; i < t->text.size_bytes; i++) {
@@ -72,7 +73,7 @@ static void trim_line_end(struct byte_buffer *text) {
     }
 }
 
-/* The lines that a quoted cell, open at the end of the first one, goes on over. */
+/* Appends the lines over which a quoted cell extends that is open at the end of the first line. */
 static enum status append_quoted(struct source_table *t, struct error *err) {
     bool fresh = true;
     bool open = scan_quotes(t, 0, false, &fresh);
@@ -112,8 +113,8 @@ enum status table_read(struct source_table *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* The quoted cell at *p without its quotes, in place; *p ends at the delimiter or the end. What
- * stands between the closing quote and the delimiter belongs to it. */
+/* Removes the quotes of the cell at *p in place; *p moves to the delimiter or the end. Bytes
+ * between the closing quote and the delimiter belong to the cell. */
 static struct table_cell take_quoted(char **p, const char *end, char delimiter) {
     char *to = *p;
     struct table_cell cell = {to, 0};
@@ -184,8 +185,7 @@ static enum status table_next(struct source *s, struct source_row *row, struct e
     return source_row_add_caption(row, caption->data, caption->size_bytes, err);
 }
 
-/* How many of the first records have as many cells as the first one, which has more than one; 0
- * when it has not. */
+/* Counts the first records that have as many cells as the first one; 0 if that has only one. */
 static enum status count_agreeing(struct source_table *t, unsigned *out, struct error *err) {
     size_t first = 0;
     *out = 0;
@@ -204,7 +204,8 @@ static enum status count_agreeing(struct source_table *t, unsigned *out, struct 
     return STATUS_OK;
 }
 
-/* Of a CSV: the one of , ; | by which most of the first records have as many cells as the first. */
+/* Of a CSV: the one of , ; | with which most of the first records have as many cells as the first.
+ */
 static enum status find_delimiter(struct source_table *t, struct error *err) {
     static const char candidates[] = {',', ';', '|'};
     char best = candidates[0];

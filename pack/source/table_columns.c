@@ -1,14 +1,14 @@
 /*
  * Which column of a table is which.
  *
- * Their names come from the options (for a table without header line), or from the first line when
- * it is a header: when a cell of it is a usual name of a path column (PATH_NAMES), or options ask
- * for columns by name. The path column is then the one of the options or of a usual name; likewise
- * the caption column, which may also be the other one of two.
+ * Names come from the options (for a table without header line), or from the first line if that is
+ * a header: if a cell of it is a usual name of a path column (PATH_NAMES), or options choose
+ * columns by name. The path column is then the one that the options name, or the one with a usual
+ * name. The same holds for the caption column, which may also be the other one of two.
  *
  * Without names, the path column is the one in which most of the first 100 records end like a
- * picture's file; failing that, the one in which most of them name a file that is there. The
- * caption column is the other one of two.
+ * picture's file; failing that, the one in which most of them name a file that exists. The caption
+ * column is the other one of two.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct votes {
     size_t columns; /* of the first record */
     unsigned records;
     unsigned named[TABLE_MAX_COLUMNS]; /* end like a picture's file */
-    unsigned there[TABLE_MAX_COLUMNS]; /* name a file that is there */
+    unsigned there[TABLE_MAX_COLUMNS]; /* name a file that exists */
     unsigned addresses;
 };
 
@@ -98,7 +98,7 @@ static bool is_name(const char *option) {
     return option && number_of(option) == 0;
 }
 
-/* The column that an option asks for. Returns OK or USAGE. */
+/* The column that an option chooses. Returns OK or USAGE. */
 static enum status find_asked(const struct source_table *t,
                               size_t *out,
                               const struct table_cell *cells,
@@ -139,7 +139,7 @@ static enum status same_column(const struct source_table *t, struct error *err) 
                      t->base.path, t->path_column + 1);
 }
 
-/* The columns by these names. Returns OK, END (they do not tell) or USAGE. */
+/* Finds the columns by these names. Returns OK, END (undecided) or USAGE. */
 static enum status by_names(struct source_table *t,
                             const struct table_cell *cells,
                             size_t count,
@@ -185,7 +185,7 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
     if (s == STATUS_END) {
         return error_set(err, STATUS_USAGE,
                          "%s: --columns %.80s names no %s column; --caption-column and "
-                         "--image-column say which they are",
+                         "--image-column choose them",
                          t->base.path, opt->columns,
                          t->path_column == NO_COLUMN ? "path" : "caption");
     }
@@ -241,9 +241,9 @@ static size_t winner(const unsigned *votes, size_t columns) {
 
 static enum status cannot_tell(const struct source_table *t, struct error *err) {
     return error_set(err, STATUS_CORRUPT,
-                     "%s: cannot tell the captions from the paths: two columns parted by %s are "
-                     "wanted, or a header line with 'caption' and 'path', or --caption-column and "
-                     "--image-column (paths count from %.60s)",
+                     "%s: cannot tell the captions from the paths: it must have two columns "
+                     "separated by %s, or a header line with 'caption' and 'path', or use "
+                     "--caption-column and --image-column (paths are relative to %.60s)",
                      t->base.path, t->quotes ? "a comma" : "a TAB", t->base.images);
 }
 
@@ -262,8 +262,8 @@ static enum status by_votes(struct source_table *t,
     path = path < NO_COLUMN ? path : winner(v->there, v->columns);
     if (path == NO_COLUMN && v->addresses > 0) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: holds addresses, not files; fetch the pictures first, img2dataset "
-                         "does",
+                         "%s: holds URLs, not files; download the pictures first, for example with "
+                         "img2dataset",
                          t->base.path);
     }
     if (caption == NO_COLUMN && v->columns == 2 && path < NO_COLUMN) {
@@ -281,12 +281,12 @@ static enum status by_votes(struct source_table *t,
 static enum status names_do_not_tell(const struct source_table *t, struct error *err) {
     bool path = t->path_column < NO_COLUMN;
     return error_set(err, STATUS_CORRUPT,
-                     "%s: its first line names no column of %s by a usual name; --%s-column says "
-                     "which it is",
+                     "%s: its first line has no usual name for the column of %s; --%s-column "
+                     "chooses it",
                      t->base.path, path ? "captions" : "paths", path ? "caption" : "image");
 }
 
-/* Whether the first record names columns rather than holding a row. */
+/* Whether the first record names columns and is no row. */
 static bool
 is_header(const struct table_cell *cells, size_t count, const struct source_options *opt) {
     return is_name(opt->image_column) || is_name(opt->caption_column) ||

@@ -16,11 +16,11 @@ struct source_table {
     bool quotes;             /* cells may be quoted as RFC 4180 says */
     uint64_t lines;          /* read so far */
     uint64_t line;           /* where the record in `text` begins, from 1 */
-    struct byte_buffer text; /* the record; split takes the quotes out of it in place */
+    struct byte_buffer text; /* the record; table_split removes quotes in place */
     bool too_long, unclosed; /* what is wrong with it */
     size_t path_column, caption_column;
     bool header;         /* the first line is one */
-    size_t column_count; /* of every record; 0: enough for the two columns will do */
+    size_t column_count; /* of every record; 0: any that includes the two columns */
 };
 
 struct table_cell {
@@ -28,21 +28,21 @@ struct table_cell {
     size_t size_bytes;
 };
 
-/* Back to the front of the file, behind a byte order mark. Returns OK or IO. */
+/* Returns to the start of the file, after a byte order mark. Returns OK or IO. */
 enum status table_rewind(struct source_table *t, struct error *err);
 
-/* The next record that is not blank, into t->text. Of one beyond the limit only the beginning is
- * kept. Returns OK, END, IO or NOMEM. */
+/* Reads the next record that is not blank into t->text; of one beyond the limit only the beginning.
+ * Returns OK, END, IO or NOMEM. */
 enum status table_read(struct source_table *t, struct error *err);
 
 /* The record's cells, at most TABLE_MAX_COLUMNS of them. May be called once for a record. */
 size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COLUMNS]);
 
-/* A path's cell without the number of a caption behind it: "1.jpg#0". */
+/* The path in a cell without the number of a caption after it: "1.jpg#0". */
 struct table_cell table_path(const struct table_cell *c);
 
-/* Looks at the first lines and decides which column is which: path_column, caption_column, header,
- * column_count. Returns OK, CORRUPT (cannot tell), USAGE (a column that is not there), IO or NOMEM.
+/* Finds the columns by the first lines: path_column, caption_column, header, column_count. Returns
+ * OK, CORRUPT (undecided), USAGE (an option names a missing column), IO or NOMEM.
  */
 enum status
 table_find_columns(struct source_table *t, const struct source_options *opt, struct error *err);

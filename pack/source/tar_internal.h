@@ -3,11 +3,10 @@
  * tar, bsdtar, Python and WebDataset write them, in a file that supports pread. From the first
  * header that it does not support, libarchive reads the rest.
  *
- * libarchive reads these tars too, but reading a row of three members takes it 10.5 us instead of
- * 5.4 (bench_source). Packing 1.2 GB of 14 KB pictures with `ccpack --no-check` on two threads
- * takes 1.12 to 1.18 times as long with libarchive alone (median of four series of 9 or 11 rounds,
- * in turn with cp). That would miss the goal of 0.8 of the speed of cp, which this reader meets
- * with 0.82 to 0.92 (BENCHMARKS.md). With `--container tar` the two are equal within noise.
+ * libarchive reads these tars too, but a row of three members takes it 10.5 us instead of 5.4
+ * (bench_source). With libarchive alone, packing 1.2 GB of 14 KB pictures into tar.zst shards with
+ * `ccpack --no-check` on two threads takes 1.12 to 1.18 times as long (medians of four series of 9
+ * or 11 alternating rounds). Packing into tar shards takes as long, within noise.
  *
  * Threading : one owner.
  * Ownership : the caller keeps the file, which is read with pread. A member's name is valid until

@@ -5,13 +5,13 @@
  *     00012.jpg 00012.txt 00012.json | 00013.txt 00013.png | ...
  *     \_______ one row _____________/
  *
- * A row ends with its stem, and before a member that it has already: a second .txt or .json, a
- * picture of the same name, or any picture once there are picture and caption. Other pictures of
- * the row ("00012.depth.png") are extras: each follows as a row of its own that only says so, so
- * that no picture is lost without a line in the list.
+ * A row ends where the stem changes, and before a member that the row has already: a second .txt or
+ * .json, a picture of the same name, or any picture once there are picture and caption. Other
+ * pictures of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
+ * that no picture is lost without a line in rejects.jsonl.
  *
- * Passing over rows takes the same decisions from the same bytes, the names and the first
- * PEEK_BYTES of what may be a picture, and leaves the rest unread.
+ * Skipping rows decides by the same bytes, the names and the first PEEK_BYTES of what may be a
+ * picture, and does not read the rest.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@
 #include "pack/source/source_internal.h"
 
 enum {
-    PEEK_BYTES = 64,             /* tell a picture */
+    PEEK_BYTES = 64,             /* enough to recognise a picture */
     EXTRAS_END_BYTES = 64 << 10, /* a row with more names of extras than this ends */
 };
 
@@ -32,25 +32,25 @@ struct source_wds {
     struct source base;
     struct source_archive *archive;
     const struct source_member *pending; /* first member of the next row; NULL: none yet */
-    uint64_t
-        entry_bytes; /* where the entry behind the last pending one begins, or the archive ends */
+    uint64_t entry_bytes; /* where the entry after the last pending one begins, or the archive ends
+                           */
     bool at_end;
-    bool sparse; /* rows are passed over */
-    char caption_member[SOURCE_MAX_NAME_BYTES +
-                        1];     /* of the .json; empty: the .txt is the caption */
+    bool sparse; /* rows are skipped */
+    /* of the .json; empty: the .txt is the caption */
+    char caption_member[SOURCE_MAX_NAME_BYTES + 1];
     struct byte_buffer text;    /* the .txt being read */
-    struct byte_buffer member;  /* the picture being read; changes places with the row's */
+    struct byte_buffer member;  /* the picture being read; swapped with the row's */
     struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
-    struct byte_buffer picture; /* name of the picture that the row has; ends with a NUL */
-    struct byte_buffer extras;  /* names, each with a NUL behind it */
+    struct byte_buffer picture; /* name of the row's picture; ends with a NUL */
+    struct byte_buffer extras;  /* names, each followed by a NUL */
     size_t extras_at;           /* those before it have become rows */
 };
 
-/* What the members of a row have given so far. */
+/* What the members of a row so far contained. */
 struct row_parts {
     bool image, json;
-    bool guessed; /* the image is one by its name only */
-    bool text;    /* STEM.txt; without it the others are no captions */
+    bool guessed; /* only the name says that the image is one */
+    bool text;    /* STEM.txt; without it STEM.1.txt and so on are no captions */
     uint32_t text_count;
     uint32_t numbers[SOURCE_MAX_CAPTIONS];         /* (text_count) of the texts; STEM.txt is 0 */
     uint32_t caption_numbers[SOURCE_MAX_CAPTIONS]; /* of those that became captions of the row */
@@ -65,13 +65,13 @@ static size_t stem_bytes(const char *name) {
     return (size_t)(base - name) + strcspn(base, ".");
 }
 
-/* The next regular file that has a stem: hidden files, such as "._x" of macOS, have none. */
+/* Finds the next regular file with a stem. Hidden files, such as "._x" of macOS, have none. */
 static enum status next_entry(struct source_wds *w, struct error *err) {
     bool first = true;
     w->pending = NULL;
     while (!w->at_end) {
         enum status s = source_archive_next(w->archive, err);
-        if (first) { /* the entries behind it may be of no row */
+        if (first) { /* entries after it may belong to no row */
             w->entry_bytes = source_archive_offset(w->archive);
             first = false;
         }
@@ -96,8 +96,7 @@ static bool has_caption(const struct source_wds *w, const struct row_parts *part
     return w->caption_member[0] != '\0' ? parts->json : parts->text;
 }
 
-/* Which text of its row a member is: STEM.txt 0, and STEM.1.txt, STEM.2.txt, ... of further
- * captions, as our own shards have them. */
+/* The number of a text in its row: 0 for STEM.txt, and k for STEM.k.txt, as in our own shards. */
 static bool text_number(const char *extension, uint32_t *out) {
     size_t digits = strspn(extension, "0123456789");
     *out = 0;
@@ -148,15 +147,15 @@ static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
     *b = c;
 }
 
-/* Captions by their numbers, in whatever order the members came: a sorted tar has STEM.1.txt before
- * STEM.txt. Without STEM.txt the others are no captions. */
+/* Sorts captions by their numbers: a sorted tar has STEM.1.txt before STEM.txt. Without STEM.txt
+ * the others are no captions. */
 static enum status order_captions(struct source_wds *w,
                                   struct source_row *row,
                                   const struct row_parts *parts,
                                   struct error *err) {
     uint32_t sizes[SOURCE_MAX_CAPTIONS];
     uint32_t count = parts->text || w->caption_member[0] != '\0' ? row->caption_count : 0;
-    uint32_t number = 0; /* of the caption that comes next, at least */
+    uint32_t number = 0; /* the next caption has this number or a larger one */
     w->text.size_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         size_t at = 0, next_at = 0;
@@ -177,7 +176,8 @@ static enum status order_captions(struct source_wds *w,
     return STATUS_OK;
 }
 
-/* Only read here: checking it costs more than all else about a row, and can be done elsewhere. */
+/* Only reads the JSON. Checking it costs more than the rest of a row, so source_row_load does it on
+ * another thread. */
 static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
     if (w->sparse) {
         return STATUS_OK;
@@ -198,7 +198,7 @@ static enum status add_name(struct byte_buffer *names, const char *name, struct 
     return byte_buffer_append(names, name, strlen(name) + 1, err);
 }
 
-/* One more picture than the row takes, unless it turns out to be none. */
+/* A further member of the row becomes an extra if it is a picture. */
 static enum status take_extra(struct source_wds *w, bool named_image, struct error *err) {
     if (!named_image) {
         uint8_t head[PEEK_BYTES];
@@ -211,8 +211,8 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
     return add_name(&w->extras, w->pending->name, err);
 }
 
-/* What there is to know of a picture: whether it is within the limit, and one by its content.
- * w->member then holds it, or as much as tells that, when rows are passed over. */
+/* Whether a member is within the limit, and is a picture by its content. w->member then holds the
+ * picture, or its first bytes if rows are skipped. */
 static enum status
 look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
     const struct source_member *m = w->pending;
@@ -229,8 +229,8 @@ look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err)
     return STATUS_OK;
 }
 
-/* The first member that is a picture by content wins; one that is so by its name alone stays until
- * then, so that the decoder says what is wrong with it. */
+/* The row's picture is the first member that is a picture by its content. Until there is one, it is
+ * the first that is a picture by its name, so that the decoder reports what is wrong with it. */
 static enum status take_picture(struct source_wds *w,
                                 struct source_row *row,
                                 struct row_parts *parts,
@@ -288,7 +288,7 @@ static bool is_new_text(const struct row_parts *parts, const char *extension) {
     return true;
 }
 
-/* Whether the pending member is of the row that has these parts. */
+/* Whether the pending member belongs to the row with these parts. */
 static bool
 belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
     const char *name = w->pending->name;
@@ -311,7 +311,7 @@ belongs(const struct source_wds *w, const struct row_parts *parts, enum member_k
     return true;
 }
 
-/* The pending member into the row; OK and *took false when it begins the next one. */
+/* Adds the pending member to the row; OK with *took false if it begins the next row. */
 static enum status take_member(struct source_wds *w,
                                struct source_row *row,
                                struct row_parts *parts,
@@ -345,7 +345,7 @@ static void give_extra(struct source_wds *w, struct source_row *row) {
                       (const char *)w->picture.data);
 }
 
-/* The members of one row; passed over where w->sparse says so. */
+/* Reads the members of one row; skips their bodies if w->sparse. */
 static enum status take_members(struct source_wds *w,
                                 struct source_row *row,
                                 struct row_parts *parts,
@@ -388,14 +388,14 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     TRY(order_captions(w, row, &parts, err));
     if (!parts.image) {
         source_row_reject(row, REASON_IMAGE_MISSING,
-                          "no picture beside it: a row's members have "
-                          "one name and follow each other");
+                          "no picture next to it: members of a row have one name and are "
+                          "consecutive");
     }
     if (!has_caption(w, &parts)) {
         source_row_reject(row, REASON_CAPTION_MISSING,
-                          "no caption: a member of the same name ending in .%s is wanted right "
-                          "before or behind the picture; --caption-column takes it from the .json, "
-                          "--from folders takes folders as classes",
+                          "no caption: a member of the same name ending in .%s is required right "
+                          "before or after the picture; --caption-column reads it from the .json, "
+                          "--from folders makes folders classes",
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
     return STATUS_OK;
@@ -435,7 +435,7 @@ static enum status wds_open(struct source *s, const struct source_options *opt, 
     return STATUS_OK;
 }
 
-/* A tar's first header has a checksum; tars from before "ustar" have no magic number. */
+/* Checks the checksum of the first header, because tars older than "ustar" have no magic number. */
 static bool is_tar_header(const uint8_t *p, size_t size_bytes) {
     char field[TAR_SUM_BYTES + 1] = {0};
     if (size_bytes < TAR_BLOCK_BYTES || p[0] == '\0') {

@@ -161,7 +161,7 @@ expect 65 "noise.bin" "$BIN/ccpack" -o refused noise.bin
 printf 'a text without columns\nand another\n' >text.tsv
 expect 65 "text.tsv: cannot tell" "$BIN/ccpack" -o refused text.tsv
 printf 'caption\thttps://example.org/1.jpg\n' >urls.tsv
-expect 65 "addresses" "$BIN/ccpack" -o refused urls.tsv
+expect 65 "holds URLs" "$BIN/ccpack" -o refused urls.tsv
 printf '{"images": [' >cut.json
 expect 65 "cut.json" "$BIN/ccpack" -o refused cut.json
 printf '{"a": 1}' >other.json
@@ -173,9 +173,9 @@ expect 64 "max-bad" "$BIN/ccpack" -o refused --max-bad 200% all.tar
 expect 64 "out" "$BIN/ccpack" all.tar
 [ ! -e refused ] || fail "a refused run made the directory"
 "$BIN/ccpack" -q --ids key -o twice --shard-samples 50 all.tar all.tar 2>err.txt
-[ $? -eq 65 ] || fail "an id that comes twice is taken"
+[ $? -eq 65 ] || fail "a repeated id is accepted"
 grep -q "row 0" err.txt || grep -q "in two shards" err.txt || fail "the id is not named: $(cat err.txt)"
-expect 65 "comes twice" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
+expect 65 "is repeated" "$BIN/ccpack" --ids key -o twice --overwrite all.tar all.tar
 
 # --- a truncated tar: the rows before the end become a dataset
 head -c $(($(stat -c %s all.tar) / 2 + 100)) all.tar >half.tar
@@ -230,7 +230,7 @@ for signal in INT KILL; do
     if [ $signal = INT ]; then
         [ $got -eq 130 ] || fail "exit code $got after SIGINT"
         [ -z "$(ls stopped | grep tmp)" ] || fail "SIGINT leaves temporaries"
-        grep -q "partial one: [0-9]* rows are in" err.txt || fail "SIGINT: does not report what is packed: $(cat err.txt)"
+        grep -q "but partial: [0-9,]* rows, [0-9,]* samples" err.txt || fail "SIGINT: does not report what is packed: $(cat err.txt)"
         "$BIN/ccdump" verify stopped >/dev/null || fail "SIGINT leaves no valid dataset"
         grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json has no partial"
         [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"

@@ -53,7 +53,7 @@ for signal in INT KILL; do
     exec 3>&-
     [ -e $signal/pack.journal ] || fail "$signal leaves no journal"
     if [ $signal = INT ]; then
-        grep -q -- "the same command with --resume goes on" err.txt || fail "no hint how to resume: $(cat err.txt)"
+        grep -q -- "the same command with --resume continues" err.txt || fail "no hint how to resume: $(cat err.txt)"
         "$BIN/ccdump" verify INT >/dev/null || fail "SIGINT leaves no valid dataset"
     fi
     expect 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar

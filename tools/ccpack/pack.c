@@ -1,5 +1,6 @@
 /*
- * ccpack's main job: image-text sources to a dataset. Options, the line of progress, the summary.
+ * ccpack's main command: makes a dataset of sources. Its options, and its last message after a
+ * failure.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,77 +53,75 @@ static const struct cli_option pack_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "DIR", .required = true,
      .help = "directory of the dataset"},
     {"overwrite", 0, CLI_FLAG, FIELD(overwrite),
-     .help = "replace the dataset that is in DIR, and leave all other files there alone"},
+     .help = "replace the dataset in DIR, and keep all other files there"},
     {"append", 0, CLI_FLAG, FIELD(append),
-     .help = "add the sources' rows to the dataset that is in DIR; ids and shards are numbered on, "
-             "and it stays as it is until all are in"},
+     .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
+             "dataset stays as it is until all rows are packed"},
     {"resume", 0, CLI_FLAG, FIELD(resume),
-     .help = "go on where a run with these options and sources ended, however it did; in an empty "
-             "DIR begin, on a finished dataset do nothing"},
+     .help = "continue an interrupted or killed run with these options and sources; begin one in "
+             "an empty DIR; do nothing if the dataset is finished"},
     {"from", 0, CLI_ENUM, FIELD(from), .choices = source_kind_names, .default_text = "auto",
-     .metavar = "KIND", .help = "what the sources are; auto: by content", .group = "Sources"},
+     .metavar = "KIND", .help = "kind of the sources; auto: by content", .group = "Sources"},
     {"images", 0, CLI_STRING, FIELD(images), .metavar = "DIR",
-     .help = "folder that the paths in tables and JSON files count from; without it, the file's "
+     .help = "folder to which paths in tables and JSON files are relative; without it, the file's "
              "own"},
     {"split", 0, CLI_STRING, FIELD(split), .metavar = "NAME,...",
-     .help = "only pictures of these splits of a Karpathy file; without it, of all"},
+     .help = "only pictures of these splits of a Karpathy file; without it, all"},
     {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
-     .help = "names of the columns of a table without header line; '_' for one that is not wanted"},
+     .help = "names of the columns of a table without header line; '_' for an unused one"},
     {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
      .help =
-         "column with the captions, by name or number from 1; in JSON lists and in the .json of "
+         "column with the captions, by name or number from 1; of JSON lists and of the .json in "
          "tars the member"},
     {"image-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
      .help = "the same for the picture's path"},
     {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
-     .help = "what a sample's id is: its row over all sources, or the number that is its key"},
+     .help = "the sample's id: its row number over all sources, or the number that is its key"},
     {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N",
-     .help = "only part K of N of all rows, which are counted first; 'ccpack merge' "
-             "puts the parts together"},
+     .help = "only part K of N of all rows, which are counted first; 'ccpack merge' joins the "
+             "parts"},
     {"on-bad", 0, CLI_ENUM, FIELD(on_bad), .choices = on_bad_names, .default_text = "skip",
-     .metavar = "WHAT", .help = "list a row that cannot be used and go on, or end with 65",
+     .metavar = "WHAT", .help = "list an unusable row and continue, or end with exit code 65",
      .group = "Rows"},
     {"max-bad", 0, CLI_STRING, FIELD(max_bad), .default_text = "10%", .metavar = "N|P%",
-     .help = "stop when more rows than this cannot be used; a share counts from row 1000 on and at "
-             "the end; rows that the options below leave out do not count"},
+     .help = "stop if more rows than this are unusable; a share counts from row 1000 on and at the "
+             "end; rows that the options below exclude do not count"},
     {"no-check", 0, CLI_FLAG, FIELD(no_check),
      .help = "read only the headers of pictures and do not decode them; not with --resize"},
     {"min-side", 0, CLI_U64, FIELD(min_side), .min = "0", .max = "65535", .default_text = "0",
-     .metavar = "N", .help = "leave pictures out whose shorter side has fewer pixels"},
+     .metavar = "N", .help = "exclude pictures whose shorter side has fewer pixels"},
     {"max-aspect", 0, CLI_DOUBLE, FIELD(max_aspect), .min = "0", .max = "65535",
      .default_text = "0", .metavar = "X",
-     .help = "leave pictures out whose longer side is more than X times the shorter; 0: none"},
+     .help = "exclude pictures whose longer side is more than X times the shorter; 0: none"},
     {"max-pixels", 0, CLI_U64, FIELD(max_pixels), .min = "1", .max = "134217728",
-     .default_text = "134217728", .metavar = "N",
-     .help = "leave pictures out that have more pixels"},
+     .default_text = "134217728", .metavar = "N", .help = "exclude pictures with more pixels"},
     {"max-caption-bytes", 0, CLI_U64, FIELD(max_caption_bytes), .unit = CLI_UNIT_BYTES, .min = "1",
      .max = "256KiB", .default_text = "256KiB", .metavar = "SIZE",
-     .help = "leave rows out of which a caption is longer"},
+     .help = "exclude rows with a longer caption"},
     {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
-     .help = "exact: of pictures that would be stored as the same bytes the first one stays; takes "
-             "22 bytes of memory a sample"},
+     .help = "exact: of pictures that would be stored as the same bytes, pack the first one only; "
+             "needs 22 bytes of memory a sample"},
     {"resize", 0, CLI_STRING, FIELD(resize), .default_text = "none", .metavar = "HOW",
-     .help =
-         "short:N or long:N brings that side down to N pixels, exact:WxH squashes to W by H (16 "
-         "to 8192), and no side is ever made larger; all pictures become new JPEGs",
+     .help = "short:N or long:N reduces that side to N pixels, exact:WxH both sides (16 to 8192); "
+             "no side is ever enlarged; all pictures become new JPEGs",
      .group = "Pictures"},
     {"quality", 0, CLI_U64, FIELD(quality), .min = "1", .max = "100", .default_text = "90",
-     .metavar = "N", .help = "of the JPEGs that --resize makes"},
+     .metavar = "N", .help = "quality of the JPEGs that --resize makes"},
     {"container", 0, CLI_ENUM, FIELD(container), .choices = container_names,
      .default_text = "tar.zst", .metavar = "KIND",
      .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",
      .group = "Shards"},
     {"zstd-level", 0, CLI_U64, FIELD(zstd_level), .min = "1", .max = "19", .default_text = "3",
-     .metavar = "N", .help = "of captions and JSON; pictures are stored as they are"},
+     .metavar = "N", .help = "level for captions and JSON; pictures are not compressed again"},
     {"shard-samples", 0, CLI_U64, FIELD(shard_samples), .min = "1", .max = "1048576",
-     .default_text = "10000", .metavar = "N", .help = "samples of a shard at most"},
+     .default_text = "10000", .metavar = "N", .help = "maximum number of samples of a shard"},
     {"shard-size", 0, CLI_U64, FIELD(shard_size), .unit = CLI_UNIT_BYTES, .min = "64KiB",
      .max = "1TiB", .default_text = "1GiB", .metavar = "SIZE",
-     .help = "bytes of a shard's samples at most"},
+     .help = "maximum size of a shard's samples"},
     {"jobs", 'j', CLI_U64, FIELD(jobs), .min = "0", .max = "256", .default_text = "0",
      .metavar = "N",
-     .help = "threads that check and compress; 0: one for each core; the bytes are the same",
+     .help = "threads that check and compress; 0: one for each core; does not change the bytes",
      .group = "Run"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "errors only"},
@@ -145,32 +144,29 @@ static const struct cli_program pack_program = {
             "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
             "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
             "objects with 'image' and 'caption', a folder of class folders, or a CIFAR binary or "
-            "their folder. A tar of class folders wants --from folders.",
+            "their folder. A tar of class folders requires --from folders.",
             "Columns of a table: with a header line, by names such as 'caption' and 'path'; "
-            "without, the path column is the one whose cells end like picture files, or else name "
-            "files.",
-            "DIR is made; one that holds anything is refused (73) without --overwrite, --append or "
-            "--resume, and one in which another run is at work in any case.",
-            "Every row needs a caption, but for class folders and CIFAR: in a tar NAME.txt right "
-            "before or behind NAME.jpg, in a table its cell, in COCO an annotation. One without is "
-            "rejected as caption-missing or caption-empty.",
-            "In a tar, members of one name up to the first dot that follow each other are a row. A "
-            "second picture of the name is rejected as image-extra; a row that comes again is a "
-            "row again, its key made unique.",
-            "A .json member that is no JSON, or larger than 4 MiB, is left out of its sample and "
+            "without one, the path column is the one whose cells end like picture files, or else "
+            "name files.",
+            "DIR is created. If it holds anything, it is refused (exit code 73) without "
+            "--overwrite, --append or --resume; if another run writes to it, it is always refused.",
+            "Every row needs a caption, except in class folders and CIFAR: in a tar NAME.txt right "
+            "before or after NAME.jpg, in a table its cell, in COCO an annotation. A row without "
+            "one is rejected as caption-missing or caption-empty.",
+            "In a tar, consecutive members with one name up to the first dot are a row. A second "
+            "picture of that name is rejected as image-extra. If a name occurs again later, that "
+            "is another row, and its key is made unique.",
+            "A .json member that is invalid or larger than 4 MiB is dropped from its sample and "
             "counted in the summary.",
-            "Ctrl-C, too many bad rows and a broken source end the run with a valid dataset of the "
-            "rows before, and its dataset.json says 'partial'; after a kill there are whole shards "
-            "and no dataset.json. The same command with --resume goes on from the last whole shard "
-            "and ends in the bytes that one undisturbed run gives. DIR/pack.journal is what it "
-            "goes "
-            "on from.",
-            "Memory: 256 MiB and 64 MiB for each job, whatever pictures and captions come; "
-            "and what a JSON file takes that is read whole. A picture that takes more than 128 MiB "
-            "to decode is rejected as image-limit.",
-            "Rows that cannot be used are listed with reason in DIR/rejects.jsonl, which is there "
-            "once the run has ended.",
-            NULL},
+            "Ctrl-C, too many bad rows or a damaged source end the run; the rows before that are a "
+            "valid dataset, marked as partial. A kill leaves complete shards and no dataset.json. "
+            "The same command with --resume then continues after the last complete shard and makes "
+            "the same bytes as an uninterrupted run. It reads DIR/pack.journal.",
+            "Memory: at most 256 MiB plus 64 MiB for each job, whatever the pictures and captions, "
+            "plus a JSON file that is read whole. A picture that needs more than 128 MiB to decode "
+            "is rejected as image-limit.",
+            "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
+            "pack/SOURCES.md and pack/RUNS.md have all rules.", NULL},
     CLI_OPTIONS(pack_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
@@ -220,7 +216,7 @@ static enum status to_options(struct pack_options *out,
     return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
 }
 
-/* After a failure: what is in the directory now, and how to go on. */
+/* After a failure: what the directory holds now, and how to resume. */
 static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
     const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
@@ -229,21 +225,22 @@ static void print_remains(const struct pack_summary *s, enum status status, cons
             return; /* it was refused */
         }
         fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
-                s->has_journal ? "the same command with --resume goes on from the last of"
-                               : "nothing of the new rows is kept",
-                s->has_journal ? "the new shards" : "");
+                s->has_journal ? "the same command with --resume continues after the last"
+                               : "none of the new rows is kept",
+                s->has_journal ? "new shard" : "");
     } else if (s->is_dataset) {
         fprintf(stderr,
-                "ccpack: %s is a valid dataset, but a partial one: %s rows are in, as %s samples; "
-                "the same command with %s goes on, --overwrite starts again\n",
+                "ccpack: %s is a valid dataset, but partial: %s rows, %s samples; the same command "
+                "with %s continues, --overwrite starts again\n",
                 directory, cli_format_count(n, s->rows), cli_format_count(m, s->samples), resume);
     } else if (s->has_journal) {
-        fprintf(stderr,
-                "ccpack: %s holds finished shards: %s, with %s samples, and no dataset.json: it is "
-                "no dataset; the same command with %s goes on, --overwrite starts again\n",
-                directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples), resume);
+        fprintf(
+            stderr,
+            "ccpack: %s holds %s finished shards with %s samples, and no dataset.json: it is no "
+            "dataset; the same command with %s continues, --overwrite starts again\n",
+            directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples), resume);
     } else if (status == STATUS_INTERRUPTED) {
-        fprintf(stderr, "ccpack: no sample was in yet; %s holds no dataset\n", directory);
+        fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }
 }
 

@@ -142,7 +142,7 @@ TEST(dying_anywhere_leaves_the_old_dataset_and_resumes) {
     sweep(FILE_FAULT_DEAD, false);
 }
 
-TEST(a_power_cut_anywhere_leaves_a_dataset_and_resumes) {
+TEST(a_power_failure_anywhere_leaves_a_dataset_and_resumes) {
     sweep(FILE_FAULT_DEAD, true);
 }
 
@@ -151,7 +151,7 @@ TEST(a_failure_anywhere_leaves_the_old_dataset_and_resumes) {
     sweep(FILE_FAULT_SHORT_WRITE, false);
 }
 
-TEST(a_failing_look_anywhere_leaves_a_dataset_and_resumes) {
+TEST(a_failing_read_anywhere_leaves_a_dataset_and_resumes) {
     sweep(FILE_FAULT_READ, false);
 }
 
@@ -228,7 +228,7 @@ static void refused(const struct pack_options *o, enum status want, const char *
     }
 }
 
-TEST(what_does_not_fit_the_dataset_is_named) {
+TEST(options_that_differ_from_the_dataset_are_named) {
     struct pack_summary first;
     make_tars();
     struct file_system *fs = first_generation(&first);
@@ -304,12 +304,12 @@ TEST(keys_that_are_ids_must_be_new) {
     const char *again[] = {pack_case_tar("d.tar", &(struct pack_case_tar){.rows = 9, .first = 97})};
     o.sources = again;
     assert_status(pack_run(&o, &sum, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "d.tar: row 3: the id 100 of key '000100' comes twice"));
+    assert_non_null(strstr(err.text, "d.tar: row 3: the id 100 of key '000100' is repeated"));
     assert_true(pack_case_verify(fs, "out") == print);
     file_memory_destroy(fs);
 }
 
-TEST(an_id_that_comes_twice_names_both_rows) {
+TEST(a_repeated_id_names_both_rows) {
     struct pack_summary sum;
     struct error err = {0};
     make_tars();
@@ -319,7 +319,7 @@ TEST(an_id_that_comes_twice_names_both_rows) {
     struct pack_options o = pack_case_options(fs, "out", sources, 2);
     o.ids = PACK_IDS_KEY;
     assert_status(pack_run(&o, &sum, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "e.tar: row 0: the id 7 of key '000007' comes twice"));
+    assert_non_null(strstr(err.text, "e.tar: row 0: the id 7 of key '000007' is repeated"));
     assert_non_null(strstr(err.text, "a.tar: row 7 has it"));
     assert_true(sum.is_dataset && sum.rows == 14);
     file_memory_destroy(fs);

@@ -47,7 +47,7 @@ TEST(coco_rows_have_all_their_captions_in_order) {
     source_reading_close(&r);
 }
 
-TEST(coco_ids_that_come_twice_are_refused) {
+TEST(repeated_coco_ids_are_refused) {
     static const char text[] = "{\"images\": [{\"id\": 4, \"file_name\": \"a\"}, {\"id\": 4, "
                                "\"file_name\": \"b\"}], \"annotations\": []}";
     struct source_options how = {0};
@@ -196,8 +196,9 @@ TEST(broken_lists) {
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"},", "the file ends within the list"},
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}", "the file ends within the list"},
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}, {\"a\": \"]", "ends within an object"},
-        {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}] x", "something stands behind the list"},
-        {"{\"image\": \"1.jpg\", \"caption\": \"a\"}, {}", "after row 1: an element is wanted"},
+        {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}] x",
+         "the list is followed by something else"},
+        {"{\"image\": \"1.jpg\", \"caption\": \"a\"}, {}", "after row 1: an element is expected"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct source_reading r;
@@ -211,7 +212,7 @@ TEST(broken_lists) {
     }
     struct source_options how = {0};
     expect_refused("[{\"image_id\": 1, \"text\": \"a result\"}]", &how, STATUS_CORRUPT,
-                   "objects with 'image' (a path) and 'caption' are wanted");
+                   "objects with 'image' (a path) and 'caption' are expected");
     expect_refused(" [ ] ", &how, STATUS_CORRUPT, "an empty list");
     expect_refused("[", &how, STATUS_CORRUPT, "ends within the list");
 }

@@ -81,7 +81,7 @@ TEST(table_columns_by_header) {
     source_reading_close(&r);
 }
 
-TEST(table_columns_by_what_is_there) {
+TEST(table_columns_are_detected_by_content) {
     struct source_reading r;
     test_write_file(test_temp_path("one"), "x", 1);
     source_reading_open_text(&r, "a.tsv", "a dog\tone\n", NULL);
@@ -137,7 +137,7 @@ TEST(csv_cells_may_be_quoted) {
 }
 
 /* Comma-separated as it should be, whatever the cells hold: the same cells come out. */
-TEST(csv_of_any_cells_comes_back) {
+TEST(csv_of_any_cells_is_read_back) {
     static const char bytes[] = "ab \",;\t\r\n|'";
     struct source_options how = {.kind = SOURCE_CSV, .caption_column = "2", .image_column = "1"};
     const char *path = test_temp_path("t.csv");
@@ -232,12 +232,12 @@ TEST(columns_that_are_not_there_are_refused) {
     how = (struct source_options){.caption_column = "3", .image_column = "where"};
     expect_refused(header, &how, STATUS_USAGE, "column 3 cannot be both");
     how = (struct source_options){.image_column = "where"};
-    expect_refused(header, &how, STATUS_CORRUPT, "--caption-column says");
+    expect_refused(header, &how, STATUS_CORRUPT, "--caption-column chooses");
     how = (struct source_options){.columns = "a,b,path"};
     expect_refused(header, &how, STATUS_USAGE, "names no caption column");
     how = (struct source_options){0};
-    expect_refused("a,b,c\nd,e,f\n", &how, STATUS_CORRUPT, "parted by a comma");
-    expect_refused("a\tb\nd\te\n", &how, STATUS_CORRUPT, "parted by a TAB");
+    expect_refused("a,b,c\nd,e,f\n", &how, STATUS_CORRUPT, "separated by a comma");
+    expect_refused("a\tb\nd\te\n", &how, STATUS_CORRUPT, "separated by a TAB");
     expect_refused("a dog\thttp://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
     expect_refused("caption,url\na,https://x/1.jpg\n", &how, STATUS_CORRUPT, "img2dataset");
     expect_refused("1.jpg,2.jpg\n", &how, STATUS_CORRUPT, "cannot tell");
