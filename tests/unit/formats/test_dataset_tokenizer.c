@@ -87,7 +87,7 @@ TEST(another_file_than_the_recorded_one_is_refused) {
     file_memory_destroy(fs);
 }
 
-TEST(a_file_that_nobody_recorded_is_taken) {
+TEST(a_file_without_record_is_used) {
     struct file_system *fs = make_dataset_in_memory();
     struct tokenizer *first = open_text(first_text);
     assert_ok(file_write_atomic(fs, "d/tokenizer.model", first_text, strlen(first_text), &err),
@@ -103,7 +103,7 @@ TEST(a_file_that_nobody_recorded_is_taken) {
 }
 
 /* The process dies at every call in turn while one tokenizer replaces another. */
-TEST(a_death_leaves_a_true_record) {
+TEST(a_crash_leaves_a_correct_record) {
     struct tokenizer *first = open_text(first_text);
     struct tokenizer *second = open_text(second_text);
     uint64_t calls = UINT64_MAX;

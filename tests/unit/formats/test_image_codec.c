@@ -328,7 +328,7 @@ TEST(own_buffers_stay_once_they_are_large_enough) {
     free(small.data);
 }
 
-TEST(trim_frees_what_has_grown_beyond) {
+TEST(trim_frees_buffers_beyond_the_limit) {
     struct image_view large = make_picture(200, 180, 1);
     struct byte_buffer jpeg = encode(&large, 90);
     struct byte_buffer turned = with_orientation(&jpeg, 6);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/clock.h"
 #include "formats/base/hash.h"
 #include "formats/base/rng.h"
 #include "formats/image/image_codec.h"
@@ -137,11 +136,9 @@ TEST(hostile_files_get_the_answer_of_the_manifest) {
         struct image_info info;
         struct error err = {0};
         struct image_decode_options check = {.check_only = true};
-        int64_t begin = clock_now_ns();
         enum status probed = image_probe(&info, f.data, f.size_bytes, NULL, NULL);
         enum status checked = image_decode(d, &v, NULL, f.data, f.size_bytes, &check, NULL);
         enum status s = image_decode(d, &v, NULL, f.data, f.size_bytes, NULL, &err);
-        assert_true(clock_now_ns() - begin < INT64_C(10000000000));
         assert_int_equal(checked, s);
         if (s == STATUS_OK) {
             assert_int_equal(probed, STATUS_OK);
@@ -232,7 +229,7 @@ TEST(truncated_and_flipped_files_never_crash) {
     struct test_tar tar;
     struct test_tar_file f;
     test_tar_init(&tar, archive, size_bytes);
-    int64_t slowest = 0;
+
     while (test_tar_next(&tar, &f)) {
         if (f.size_bytes == 0 || f.size_bytes > 60000) {
             continue;
@@ -248,14 +245,11 @@ TEST(truncated_and_flipped_files_never_crash) {
                 mutant[rng_below(&rng, range)] = (uint8_t)rng_u32(&rng);
             }
             size_t kept = i % 3 == 0 ? rng_below(&rng, (uint32_t)f.size_bytes) : f.size_bytes;
-            int64_t begin = clock_now_ns();
             decode_mutant(d, mutant, kept, &rng);
-            int64_t taken = clock_now_ns() - begin;
-            slowest = taken > slowest ? taken : slowest;
         }
         free(mutant);
     }
-    print_message("slowest decode %.1f ms\n", (double)slowest * 1e-6);
+
     image_decoder_destroy(d);
     free(archive);
 }

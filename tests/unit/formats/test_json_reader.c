@@ -45,7 +45,7 @@ TEST(values_have_their_kinds) {
     json_document_destroy(d);
 }
 
-TEST(what_is_not_there_is_null) {
+TEST(missing_values_are_null) {
     struct error err = {0};
     struct json_document *d = NULL;
     uint64_t u;
@@ -104,7 +104,7 @@ TEST(bad_text_is_refused_with_its_place) {
 }
 
 /* The quick look takes what datasets hold, and never what the parser refuses. */
-TEST(plain_text_is_known_at_a_look) {
+TEST(plain_text_is_recognised_without_parsing) {
     static const char *const plain[] = {
         "{}",
         " [ ] ",
@@ -180,7 +180,7 @@ TEST(plain_text_is_known_at_a_look) {
 }
 
 /* Strings are looked at eight bytes at a time: what ends one is found at every place. */
-TEST(a_plain_look_sees_every_byte_of_a_string) {
+TEST(the_scan_checks_every_byte_of_a_string) {
     enum { LENGTH = 40 };
     static const uint8_t wrong[] = {0, 1, 0x1F, '"', '\\', 0x80, 0xC3, 0xFF};
     char text[LENGTH + 2];

@@ -48,7 +48,7 @@ static char *text_of(const struct manifest *m) {
     return text;
 }
 
-TEST(what_is_written_is_read) {
+TEST(written_manifests_are_read_back) {
     struct manifest m;
     struct manifest back;
     fill(&m);
@@ -157,7 +157,7 @@ TEST(a_manifest_without_shards_is_valid) {
     manifest_fini(&m);
 }
 
-TEST(what_contradicts_itself_is_refused) {
+TEST(contradictions_are_refused) {
     assert_edit_refused("\"version\":1", "\"version\":2", STATUS_VERSION);
     assert_edit_refused("ccstream-dataset", "other", STATUS_CORRUPT);
     assert_edit_refused("\"tar.zst\"", "\"tar.gz\"", STATUS_VERSION);

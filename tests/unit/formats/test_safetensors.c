@@ -78,7 +78,7 @@ static enum status read_all(const struct safetensors *r, struct error *err) {
     return s;
 }
 
-TEST(what_was_written_is_read) {
+TEST(written_tensors_are_read_back) {
     struct error err = {0};
     struct file_system *fs = memory();
     assert_ok(write_sample(fs, "a", &err), err);
@@ -223,7 +223,7 @@ TEST(a_flipped_data_bit_is_named_on_read) {
     file_memory_destroy(fs);
 }
 
-TEST(files_of_others_load_without_hashes) {
+TEST(files_from_other_programs_load_without_hashes) {
     struct error err = {0};
     struct file_system *fs = memory();
     struct safetensors *r = NULL;

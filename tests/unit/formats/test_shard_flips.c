@@ -212,14 +212,14 @@ TEST(every_flipped_bit_of_a_foreign_tar_is_found) {
     flip_every_bit(SHARD_CONTAINER_TAR_FOREIGN, false, true, true);
 }
 
-/* Compressed data has bits that no decoder looks at, so that only the manifest's hash of the whole
- * file finds all; every sample then still reads as it was written. */
-TEST(what_is_not_found_without_the_manifest_does_no_harm) {
+/* Compressed data has bits that no decoder uses, so only the manifest's hash of the whole
+ * file finds every flip. Every sample still reads as it was written. */
+TEST(without_the_manifest_a_flip_in_a_shard_does_no_harm) {
     flip_every_bit(SHARD_CONTAINER_TAR_ZSTD, false, false, false);
 }
 
 /* A plain tar holds no bit that is not compared with something. */
-TEST(a_plain_tar_needs_no_manifest_for_that) {
+TEST(without_the_manifest_every_flip_in_a_tar_is_found) {
     flip_every_bit(SHARD_CONTAINER_TAR, false, false, true);
 }
 

@@ -160,7 +160,7 @@ TEST(samples_are_found_in_place) {
     fixture_fini(&f);
 }
 
-TEST(what_is_not_in_place_is_not_promised) {
+TEST(only_samples_in_place_are_indexed) {
     struct fixture f;
     fixture_init(&f, "a.tar");
     size_t image = put(&f, "a.jpg", "picture a");
@@ -178,7 +178,7 @@ TEST(what_is_not_in_place_is_not_promised) {
     fixture_fini(&f);
 }
 
-TEST(an_id_twice_or_too_large_is_refused) {
+TEST(a_repeated_or_too_large_id_is_refused) {
     struct fixture f;
     struct byte_buffer index;
     struct shard_summary summary;

@@ -213,7 +213,7 @@ static void refuse(char type, const char *body, size_t body_bytes) {
     assert_refused(&t, t.size_bytes);
 }
 
-TEST(what_is_not_understood_is_refused) {
+TEST(unsupported_headers_are_refused) {
     static const char types[] = {'1', '2', '5', 'S', 'D', 'M', 'V', 'N', 'A', '8'};
     for (size_t i = 0; i < sizeof(types); i++) {
         refuse(types[i], "body", 4);

@@ -76,7 +76,7 @@ static void check_cache(const struct file_system *fs,
     assert_int_equal(stored_token_count(fs, path), tokens);
 }
 
-TEST(what_is_written_is_read) {
+TEST(written_rows_are_read_back) {
     static const uint32_t vocabs[] = {1, 1000, 65536, 65537, 262144};
     for (size_t i = 0; i < sizeof(vocabs) / sizeof(vocabs[0]); i++) {
         struct token_cache *c = NULL;

@@ -340,7 +340,7 @@ TEST(damaged_models_do_no_harm) {
     tokenizer_close(t);
 }
 
-TEST(a_model_of_others_opens) {
+TEST(a_model_from_another_program_opens) {
     struct error err = {0};
     size_t size = 0;
     uint8_t *bytes =

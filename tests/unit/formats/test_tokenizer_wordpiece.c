@@ -77,7 +77,7 @@ TEST(words_are_those_of_the_reference) {
     free(golden);
 }
 
-TEST(every_code_point_becomes_what_the_reference_makes_of_it) {
+TEST(every_code_point_is_cleaned_as_by_the_reference) {
     static struct char_map map;
     struct hasher *h = NULL;
     uint64_t count = 0;

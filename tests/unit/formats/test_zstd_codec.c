@@ -122,7 +122,7 @@ TEST(a_block_decodes_at_the_start_of_another_frame) {
 }
 
 /* Strong levels split an input like this into several blocks when they may. */
-TEST(a_head_becomes_one_block_at_every_level) {
+TEST(a_head_is_compressed_to_one_block_at_every_level) {
     struct rng r;
     struct byte_buffer out;
     byte_buffer_init(&out, 1 << 24);
@@ -141,7 +141,7 @@ TEST(a_head_becomes_one_block_at_every_level) {
     byte_buffer_fini(&out);
 }
 
-TEST(data_that_does_not_shrink_gives_no_block) {
+TEST(incompressible_data_gives_no_block) {
     struct rng r;
     struct byte_buffer out;
     struct zstd_packer *p = NULL;

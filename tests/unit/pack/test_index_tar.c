@@ -173,7 +173,7 @@ static enum status run(struct pack_options *o, struct error *err) {
     return index_tar_run(o, &sum, err);
 }
 
-TEST(what_cannot_be_is_refused_before_anything_is_read) {
+TEST(invalid_options_are_refused_before_anything_is_read) {
     struct pack_options o;
     struct error err;
     char out[PATH_MAX_BYTES];
@@ -207,7 +207,7 @@ TEST(what_cannot_be_is_refused_before_anything_is_read) {
     assert_string_equal(out, folder);
 }
 
-TEST(what_is_there_already_is_kept) {
+TEST(existing_files_are_kept) {
     struct pack_options o;
     struct pack_summary sum;
     struct error err = {0};
@@ -255,7 +255,7 @@ TEST(too_many_bad_rows_leave_their_list_only) {
     assert_ok(run(&o, &err), err); /* the list is the packer's own, and replaced */
 }
 
-TEST(an_id_that_comes_twice_ends_the_run) {
+TEST(a_repeated_id_ends_the_run) {
     struct pack_options o;
     struct error err;
     make_tars();

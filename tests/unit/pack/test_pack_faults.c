@@ -148,10 +148,10 @@ static void run_all_faults(bool over_old) {
     }
 }
 
-TEST(every_failing_write_leaves_only_what_is_true) {
+TEST(every_failing_write_leaves_complete_files_only) {
     run_all_faults(false);
 }
 
-TEST(every_failing_write_while_overwriting_leaves_only_what_is_true) {
+TEST(every_failing_write_while_overwriting_leaves_complete_files_only) {
     run_all_faults(true);
 }

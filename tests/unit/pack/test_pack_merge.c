@@ -246,12 +246,12 @@ static void sweep(enum file_fault fault, bool links, bool power_cut) {
     file_memory_destroy(base);
 }
 
-TEST(a_merge_that_dies_anywhere_is_gone_on_with) {
+TEST(a_merge_killed_anywhere_is_resumed) {
     sweep(FILE_FAULT_DEAD, true, false);
     sweep(FILE_FAULT_DEAD, true, true);
 }
 
-TEST(a_copying_merge_that_dies_anywhere_is_gone_on_with) {
+TEST(a_copying_merge_killed_anywhere_is_resumed) {
     sweep(FILE_FAULT_DEAD, false, false);
     sweep(FILE_FAULT_DEAD, false, true);
 }
@@ -261,7 +261,7 @@ TEST(a_merge_reports_every_failure) {
     sweep(FILE_FAULT_SHORT_WRITE, false, true);
 }
 
-TEST(a_merge_reports_every_failing_look) {
+TEST(a_merge_reports_every_failing_read) {
     sweep(FILE_FAULT_READ, true, false);
 }
 
@@ -343,7 +343,7 @@ TEST(a_copied_shard_is_checked_against_its_hash) {
     file_memory_destroy(fs);
 }
 
-TEST(a_merge_replaces_only_when_told) {
+TEST(a_merge_replaces_only_with_overwrite) {
     struct error err = {0};
     struct pack_summary sum;
     struct file_system *fs = memory();

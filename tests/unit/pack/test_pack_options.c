@@ -137,7 +137,7 @@ TEST(resized_pictures_have_the_size_that_was_asked_for) {
 
 /* Good rows that options leave out are told apart from bad ones: --max-bad 0 and --on-bad fail let
  * them pass. */
-TEST(rows_that_options_leave_out_are_not_bad) {
+TEST(rows_that_options_exclude_are_not_bad) {
     static const struct picture pictures[] = {{64, 64, 9},  {63, 200, 9}, {64, 200, 9},
                                               {64, 193, 9}, {190, 64, 9}, {100, 100, 9},
                                               {64, 64, 10}, {101, 100, 9}};
@@ -253,7 +253,7 @@ TEST(equal_pictures_are_packed_once) {
 }
 
 /* The ids and pictures of the shards that are there are known again. */
-TEST(what_has_been_seen_is_known_after_a_stop) {
+TEST(ids_and_pictures_seen_are_known_after_a_stop) {
     const struct pack_case_tar how = {.rows = 23, .same_step = 4};
     const char *sources[] = {pack_case_tar("a.tar", &how)};
     struct file_system *good = memory();
@@ -283,7 +283,7 @@ TEST(what_has_been_seen_is_known_after_a_stop) {
     file_memory_destroy(good);
 }
 
-TEST(the_map_finds_what_was_put) {
+TEST(the_map_finds_every_key) {
     enum { COUNT = 200000 };
     struct pack_map *map = NULL;
     struct error err = {0};
@@ -361,7 +361,7 @@ TEST(labels_count_in_the_classes_of_all_sources) {
     file_memory_destroy(fs);
 }
 
-TEST(an_append_adds_classes_behind_those_that_are_there) {
+TEST(an_append_adds_classes_after_existing_ones) {
     struct pack_summary sum;
     struct error err = {0};
     make_folders();

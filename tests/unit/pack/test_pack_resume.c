@@ -91,11 +91,11 @@ static uint64_t sweep(enum file_fault fault, bool power_cut) {
     return calls;
 }
 
-TEST(dying_at_any_call_and_resuming_gives_the_same_bytes) {
+TEST(a_kill_at_any_call_and_resuming_gives_the_same_bytes) {
     assert_true(sweep(FILE_FAULT_DEAD, false) >= 200);
 }
 
-TEST(a_power_cut_at_any_call_and_resuming_gives_the_same_bytes) {
+TEST(a_power_failure_at_any_call_and_resuming_gives_the_same_bytes) {
     sweep(FILE_FAULT_DEAD, true);
 }
 
@@ -107,7 +107,7 @@ TEST(half_a_write_at_any_call_and_resuming_gives_the_same_bytes) {
     sweep(FILE_FAULT_SHORT_WRITE, true);
 }
 
-TEST(a_failing_look_at_any_call_and_resuming_gives_the_same_bytes) {
+TEST(a_failing_read_at_any_call_and_resuming_gives_the_same_bytes) {
     struct pack_summary want, sum;
     struct error err = {0};
     make_tars();
@@ -129,7 +129,7 @@ TEST(a_failing_look_at_any_call_and_resuming_gives_the_same_bytes) {
 }
 
 /* The run that resumes dies as well, at every call, and the next one ends it. */
-TEST(dying_while_resuming_gives_the_same_bytes) {
+TEST(a_kill_while_resuming_gives_the_same_bytes) {
     struct pack_summary want, sum;
     struct error err = {0};
     make_tars();
@@ -251,7 +251,7 @@ TEST(resuming_where_nothing_is_begins_and_where_all_is_does_nothing) {
     file_memory_destroy(good);
 }
 
-/* A run that too many bad rows have stopped goes on where more are allowed. */
+/* A run that ended because of too many bad rows is resumed where more are allowed. */
 TEST(too_many_bad_rows_can_be_allowed_afterwards) {
     struct pack_summary want, sum;
     struct error err = {0};
@@ -407,7 +407,7 @@ TEST(a_missing_shard_is_named) {
 }
 
 /* Nothing that is not the packer's goes, and a tar of a shard's name is not taken for one. */
-TEST(tars_of_others_are_left_alone) {
+TEST(tars_of_other_programs_are_kept) {
     struct error err = {0};
     struct pack_summary sum;
     make_tars();

@@ -133,7 +133,7 @@ static void expect_refused(const char *path, enum source_kind kind, const char *
     assert_null(s);
 }
 
-TEST(what_is_no_cifar_is_refused) {
+TEST(files_that_are_not_cifar_are_refused) {
     size_t size = 0;
     const char *path = test_temp_path("a.bin");
     write_records(path, 2, 1, 0);

@@ -121,7 +121,7 @@ static void expect_refused(const char *path, enum status status, const char *mes
     assert_null(s);
 }
 
-TEST(what_holds_no_classes_is_refused) {
+TEST(folders_without_classes_are_refused) {
     make_file("flat/1.jpg", jpeg_head);
     expect_refused(test_temp_path("flat"), STATUS_CORRUPT, "each class is a folder in it");
     make_file("odd/caf\xE9/1.jpg", jpeg_head);

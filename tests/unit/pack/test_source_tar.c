@@ -189,7 +189,7 @@ TEST(whatever_bytes_are_changed) {
     byte_buffer_fini(&tar);
 }
 
-TEST(large_bodies_go_around_the_window) {
+TEST(large_bodies_are_read_without_the_window) {
     static uint8_t body[700 << 10];
     for (size_t i = 0; i < sizeof(body); i++) {
         body[i] = (uint8_t)(i * 2654435761u >> 13);

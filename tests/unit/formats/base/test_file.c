@@ -182,7 +182,7 @@ TEST(read_all_keeps_its_limit) {
     assert_status(file_read_all(file_posix(), &b, test_temp_dir(), 10, &err), STATUS_IO, err);
 }
 
-TEST(a_crash_drops_what_was_not_synced) {
+TEST(a_crash_drops_unsynced_data) {
     struct error err = {0};
     struct file_system *fs = memory();
     struct file *f = NULL;
@@ -362,7 +362,7 @@ TEST(a_truncation_is_durable_once_synced) {
     file_memory_destroy(fs);
 }
 
-TEST(every_call_that_only_looks_can_fail) {
+TEST(every_reading_call_can_fail) {
     struct error err = {0};
     struct file_system *fs = memory();
     assert_ok(file_write_atomic(fs, "a", "x", 1, &err), err);

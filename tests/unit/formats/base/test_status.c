@@ -50,7 +50,7 @@ TEST(messages_are_recorded_and_truncated) {
     assert_int_equal(error_set_errno(NULL, "a"), STATUS_NOMEM);
 }
 
-TEST(checked_arithmetic_refuses_what_wraps) {
+TEST(checked_arithmetic_refuses_overflow) {
     uint64_t u = 5;
     assert_true(checked_add_u64(UINT64_MAX - 1, 1, &u));
     assert_true(u == UINT64_MAX);

@@ -5,7 +5,7 @@
 
 #include "tests/support/test.h"
 
-TEST(every_code_point_goes_out_and_comes_back) {
+TEST(every_code_point_is_encoded_and_decoded) {
     for (uint32_t c = 0; c < 0x110000; c++) {
         if (c >= 0xD800 && c < 0xE000) {
             continue;
@@ -24,7 +24,7 @@ TEST(every_code_point_goes_out_and_comes_back) {
     }
 }
 
-TEST(what_is_no_character_is_one_byte) {
+TEST(invalid_bytes_are_characters_of_one_byte) {
     static const char *const wrong[] = {
         "\x80",         "\xBF",         "\xC0\xAF",         "\xC1\xBF",         "\xE0\x9F\xBF",
         "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80",
