@@ -8,6 +8,7 @@
  */
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,13 +103,8 @@ static bool driver_present(void) {
     return driver != NULL;
 }
 
-enum status cuda_module(const struct backend_module **out, struct error *err) {
-    static const struct backend_module *loaded; /* one owner at a time: see the header */
+static enum status find_and_load(const struct backend_module **out, struct error *err) {
     char path[PATH_MAX];
-    *out = loaded;
-    if (loaded != NULL) {
-        return STATUS_OK;
-    }
     if (!find_module(path, sizeof path)) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "this build has no CUDA module (%s beside the program)", file_name);
@@ -117,7 +113,18 @@ enum status cuda_module(const struct backend_module **out, struct error *err) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "no NVIDIA driver: libcuda.so.1 is not on this machine");
     }
-    TRY(cuda_module_load(&loaded, path, err));
+    return cuda_module_load(out, path, err);
+}
+
+enum status cuda_module(const struct backend_module **out, struct error *err) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static const struct backend_module *loaded; /* guarded by lock */
+    enum status s = STATUS_OK;
+    (void)pthread_mutex_lock(&lock);
+    if (loaded == NULL) {
+        s = find_and_load(&loaded, err);
+    }
     *out = loaded;
-    return STATUS_OK;
+    (void)pthread_mutex_unlock(&lock);
+    return s;
 }

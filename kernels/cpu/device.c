@@ -14,26 +14,26 @@
 #include "kernels/backend_internal.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu_ref/ref_internal.h"
 
 #define CHECKED(name) OPS_CHECKED(cpu, name, true)
 OPS_LIST(CHECKED)
 
 const struct ops *ops_cpu(void) {
-    static struct ops table;
-    if (table.name == NULL) {
-        struct ops t = *ops_cpu_ref(); /* memory and order */
-        t.supports = cpu_supports;
-#define PUT(name) t.name = checked_##name;
-        OPS_LIST(PUT)
-        t.name = "cpu";
-        table = t;
-    }
+    static const struct ops table = {.name = "cpu",
+                                     .alloc = ref_alloc,
+                                     .free = ref_free,
+                                     .upload = ref_upload,
+                                     .download = ref_download,
+                                     .sync = ref_sync,
+                                     .supports = cpu_supports,
+                                     OPS_LIST(OPS_ENTRY)};
     return &table;
 }
 
 /* A step has one: the reference is fast enough. */
 enum status cpu_grad_scale(struct device *dev, const struct grad_scale *op, struct error *err) {
-    return ops_cpu_ref()->grad_scale(dev, op, err);
+    return ref_grad_scale(dev, op, err);
 }
 
 static bool has_bf16(void) {
