@@ -19,10 +19,10 @@ has out.txt 'matrix product of 1536'
 has out.txt 'segment_mean_bwd'
 lines out.txt 4
 
-# Both sets of sizes have every op of the table.
+# Both sets of sizes have every op of OPS_LIST.
 sed -n '/ shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >small.txt
 sed -n '/ large_shapes\[\] = {$/,/^};/p' "$SRC/tools/ccbench/ops.c" | tr -s ' \n' ' ' >large.txt
-for op in $(sed -n 's/.*{ROW(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/rows/op_rows.c"); do
+for op in $(sed -n 's/^ *X(\([a-z0-9_]*\)).*/\1/p' "$SRC/kernels/ops.h"); do
     has small.txt "{\"$op\","
     has large.txt "{\"$op\","
 done

@@ -1,5 +1,5 @@
 /*
- * timed_ops: a device's operator table behind a clock: calls, time and arithmetic of every
+ * timed_ops: an operator table that times another one: calls, time and arithmetic of every
  * operator, and the shapes of its convolutions. Each call is followed by a sync, so that its time
  * is its own.
  *
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/ops.h"
+#include "kernels/operands.h"
 
 struct op_time {
     const char *name;
@@ -31,7 +31,10 @@ struct timed_convolution {
     bool data; /* backward: gradients of the input too, not of the weights alone */
 };
 
-enum { TIMED_MAX_OPS = 40, TIMED_MAX_CONVOLUTIONS = 512 };
+enum {
+    TIMED_MAX_OPS = OPS_COUNT + 3, /* and upload, download, the loss */
+    TIMED_MAX_CONVOLUTIONS = 512
+};
 
 /* From now on `dev` keeps times, from zero on. Its own table must stay until timed_ops_remove. */
 void timed_ops_install(struct device *dev);
