@@ -29,13 +29,6 @@ static struct device *open_emulated(void) {
     return dev;
 }
 
-static struct device *open_reference(void) {
-    struct device *dev;
-    struct error err = {0};
-    assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
-    return dev;
-}
-
 /* Shapes that the rows omit because they matter only on a GPU: whole vectors, rows beyond what a
  * warp holds, several strips and chunks of a walk, short attention of every size of tile. */
 static const struct {
@@ -114,43 +107,6 @@ static void each_case(enum dtype real, visit_case *visit, void *cookie) {
     }
 }
 
-static double largest(const struct tensor *t) {
-    double most = 1.0;
-    for (int64_t i = 0; i < tensor_count(t); i++) {
-        most = fmax(most, fabs(op_value(t, i)));
-    }
-    return most;
-}
-
-/* As tests/ops/test_ops.c compares: of a half element also one step of its own rounding. */
-static void compare_operand(const struct op_case *c,
-                            const char *name,
-                            const struct tensor *got,
-                            const struct tensor *ref) {
-    const double tolerance =
-        (c->real == DTYPE_BF16 ? 4.0 : 1.0) * op_row_tolerance(c->row, c->real);
-    const double step = op_rounding_step(got->dtype);
-    const double size = largest(ref);
-    for (int64_t e = 0; e < tensor_count(got); e++) {
-        const double x = op_value(got, e);
-        const double y = op_value(ref, e);
-        const double bar = tolerance * size + step * fabs(y);
-        if (!(fabs(x - y) <= bar)) {
-            fail_msg("%s: %s[%d] is %.9g, the reference says %.9g, allowed %.3g", op_cases_name(c),
-                     name, (int)e, x, y, bar);
-        }
-    }
-}
-
-static void compare(const struct op_case *c, const struct op_data *got, const struct op_data *ref) {
-    for (int i = 0; i < c->count; i++) {
-        const struct op_operand *o = &c->operands[i];
-        if (got->t[i].data != NULL && o->role != ROLE_IN && o->role != ROLE_SCRATCH) {
-            compare_operand(c, o->name, &got->t[i], &ref->t[i]);
-        }
-    }
-}
-
 struct pair {
     struct device *ref, *emulated;
 };
@@ -183,19 +139,18 @@ static void agree(struct op_case *c, void *cookie) {
     struct op_data forward;
     struct op_data other;
     struct error err = {0};
-    assert_ok(op_data_create(&start, c, 0, &err), err);
-    assert_ok(op_data_fill(&start, c, test_seed(), p->ref, &err), err);
+    op_cases_make(&start, c, 0, p->ref);
     assert_ok(op_data_create(&ref, c, 0, &err), err);
     op_data_copy(&ref, &start, c);
     assert_ok(op_run(p->ref, c, &ref, &err), err);
 
     run_emulated(p->emulated, c, &forward, &start, 0, false);
-    compare(c, &forward, &ref);
+    op_cases_compare(c, &forward, &ref);
     run_emulated(p->emulated, c, &other, &start, 0, true);
     op_cases_same_bits(c, &forward, &other, "depends on the order in which threads run");
     op_data_destroy(&other);
     run_emulated(p->emulated, c, &other, &start, 1, false);
-    compare(c, &other, &ref);
+    op_cases_compare(c, &other, &ref);
     op_data_destroy(&other);
 
     op_data_destroy(&forward);
@@ -204,12 +159,13 @@ static void agree(struct op_case *c, void *cookie) {
 }
 
 static void agree_in(enum dtype real) {
-    struct pair p = {.ref = open_reference(), .emulated = open_emulated()};
+    struct pair p = {.ref = op_cases_open("cpu-ref"), .emulated = open_emulated()};
     const uint64_t before = emulation_launches_count();
     each_case(real, agree, &p);
     assert_true(emulation_launches_count() > before + 1000);
     device_close(p.ref);
     device_close(p.emulated);
+    op_cases_fail_where_it_differed();
 }
 
 TEST(kernels_agree_with_the_reference_in_f32) {

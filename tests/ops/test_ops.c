@@ -5,8 +5,6 @@
  * test-timeout: 240
  */
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,98 +12,11 @@
 #include "tests/support/op_cases.h"
 #include "tests/support/test.h"
 
-static double largest(const struct tensor *t) {
-    double most = 0.0;
-    for (int64_t i = 0; i < tensor_count(t); i++) {
-        most = fmax(most, fabs(op_value(t, i)));
-    }
-    return most;
-}
-
 /* ---- (a) agreement ---- */
-
-/* Differences are reported and counted, so that one run names every row that is wrong: a GPU may be
- * available for minutes only. */
-enum { MAX_DIFFERENCES_REPORTED = 40 };
-static int differences_count;
-
-static void __attribute__((format(printf, 2, 3)))
-differs(const struct op_case *c, const char *fmt, ...) {
-    va_list args;
-    if (differences_count++ < MAX_DIFFERENCES_REPORTED) {
-        fprintf(stderr, "%s: ", op_cases_name(c));
-        va_start(args, fmt);
-        vfprintf(stderr, fmt, args);
-        va_end(args);
-        fprintf(stderr, "\n");
-    }
-}
-
-static void fail_where_it_differed(void) {
-    if (differences_count > 0) {
-        fail_msg("%d operands or calls are not as the reference has them", differences_count);
-    }
-}
 
 struct pair {
     struct device *ref, *other;
 };
-
-/* Elements: within the row's tolerance, measured at least against 1, the size of the inputs: a
- * gradient of batch norm over two values is what rounding leaves of a difference of such. An
- * bf16 element may besides be rounded to the neighbour. */
-static void compare_elements(const struct op_case *c,
-                             const char *name,
-                             const struct tensor *got,
-                             const struct tensor *ref,
-                             double tolerance) {
-    const double size = fmax(largest(ref), 1.0);
-    const double step = op_rounding_step(got->dtype);
-    for (int64_t e = 0; e < tensor_count(got); e++) {
-        const double x = op_value(got, e);
-        const double y = op_value(ref, e);
-        const double bar = tolerance * size + step * fabs(y);
-        if (!(fabs(x - y) <= bar)) {
-            differs(c, "%s[%d of %d] is %.9g, the reference says %.9g, allowed %.3g", name, (int)e,
-                    (int)tensor_count(got), x, y, bar);
-            return;
-        }
-    }
-}
-
-/* The whole operand: |got - ref| within the tolerance of |ref|, or of ones. */
-static void compare_norms(const struct op_case *c,
-                          const char *name,
-                          const struct tensor *got,
-                          const struct tensor *ref,
-                          double tolerance) {
-    double difference = 0.0;
-    double size = 0.0;
-    for (int64_t e = 0; e < tensor_count(got); e++) {
-        difference += pow(op_value(got, e) - op_value(ref, e), 2.0);
-        size += pow(op_value(ref, e), 2.0);
-    }
-    size = fmax(size, (double)tensor_count(got));
-    if (!(sqrt(difference) <= tolerance * sqrt(size))) {
-        differs(c, "%s differs by %.3g of its norm, allowed %.3g", name, sqrt(difference / size),
-                tolerance);
-    }
-}
-
-static void compare(const struct op_case *c, const struct op_data *got, const struct op_data *ref) {
-    for (int i = 0; i < c->count; i++) {
-        const struct op_operand *o = &c->operands[i];
-        if (got->t[i].data == NULL || o->role == ROLE_IN || o->role == ROLE_SCRATCH) {
-            continue;
-        }
-        const double tolerance = op_row_tolerance(c->row, c->real);
-        const bool half = c->real == DTYPE_BF16;
-        if (half) {
-            compare_norms(c, o->name, &got->t[i], &ref->t[i], tolerance);
-        }
-        compare_elements(c, o->name, &got->t[i], &ref->t[i], (half ? 4.0 : 1.0) * tolerance);
-    }
-}
 
 static void agree(struct op_case *c, void *cookie) {
     const struct pair *p = cookie;
@@ -118,9 +29,9 @@ static void agree(struct op_case *c, void *cookie) {
     assert_ok(op_run(p->ref, c, &ref, &err), err);
     const enum status s = op_run(p->other, c, &got, &err);
     if (s == STATUS_OK) {
-        compare(c, &got, &ref);
+        op_cases_compare(c, &got, &ref);
     } else {
-        differs(c, "%s", err.text);
+        op_cases_differs(c, "%s", err.text);
     }
     if (s == STATUS_DEVICE) { /* nothing more can be asked of it in this process */
         fail_msg("%s: %s", op_cases_name(c), err.text);
@@ -136,7 +47,7 @@ static void check_agreement(struct device *other, enum dtype real) {
     }
     device_close(p.ref);
     device_close(other);
-    fail_where_it_differed();
+    op_cases_fail_where_it_differed();
 }
 
 TEST(cpu_agrees_with_the_reference) {
@@ -189,7 +100,7 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     for (int i = 0; i < c->count; i++) {
         const struct op_operand *o = &c->operands[i];
         if (half.raw[i] != NULL && o->role != ROLE_IN && wide.t[i].dtype == DTYPE_F64) {
-            compare_norms(c, o->name, &half.t[i], &wide.t[i], bar);
+            op_cases_compare_norms(c, o->name, &half.t[i], &wide.t[i], bar);
         }
     }
     op_data_destroy(&half);
@@ -200,7 +111,7 @@ TEST(the_reference_in_bf16_is_near_doubles) {
     struct device *ref = op_cases_open("cpu-ref");
     op_cases_each(DTYPE_BF16, lies_near_doubles, ref);
     device_close(ref);
-    fail_where_it_differed();
+    op_cases_fail_where_it_differed();
 }
 
 /* Sums may be split otherwise: what another number of threads gives lies as near as the reference.
@@ -267,7 +178,7 @@ static void check_gradient(const struct op_case *c,
     assert_ok(op_data_create(&work, &f, 0, &err), err);
     const int x = op_operand_find(&f, o->gradient_of);
     assert_true(x >= 0 && start.t[x].data != NULL);
-    const double bar = c->row->tolerance_f64 * fmax(largest(got), 1e-3);
+    const double bar = c->row->tolerance_f64 * fmax(op_cases_largest(got), 1e-3);
     const struct tensor *dout = &before->t[op_operand_find(c, "dout")];
     for (int64_t e = 0; e < tensor_count(got); e += tensor_count(got) / PROBES + 1) {
         const double base = o->added ? op_value(&before->t[operand], e) : 0.0;

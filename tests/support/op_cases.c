@@ -1,5 +1,7 @@
 #include "tests/support/op_cases.h"
 
+#include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,5 +134,92 @@ void op_cases_same_bits(const struct op_case *c,
             memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
             fail_msg("%s: %s %s", op_cases_name(c), c->operands[i].name, how);
         }
+    }
+}
+
+/* ---- agreement with the reference ---- */
+
+double op_cases_largest(const struct tensor *t) {
+    double most = 0.0;
+    for (int64_t i = 0; i < tensor_count(t); i++) {
+        most = fmax(most, fabs(op_value(t, i)));
+    }
+    return most;
+}
+
+enum { MAX_DIFFERENCES_REPORTED = 40 };
+static int differences_count;
+
+void op_cases_differs(const struct op_case *c, const char *fmt, ...) {
+    va_list args;
+    if (differences_count++ < MAX_DIFFERENCES_REPORTED) {
+        fprintf(stderr, "%s: ", op_cases_name(c));
+        va_start(args, fmt);
+        vfprintf(stderr, fmt, args);
+        va_end(args);
+        fprintf(stderr, "\n");
+    }
+}
+
+void op_cases_fail_where_it_differed(void) {
+    if (differences_count > 0) {
+        fail_msg("%d operands or calls are not as the reference has them", differences_count);
+    }
+}
+
+/* Elements: within the row's tolerance, measured at least against 1, the size of the inputs: a
+ * gradient of batch norm over two values is what rounding leaves of a difference of such. An
+ * bf16 element may besides be rounded to the neighbour. */
+static void compare_elements(const struct op_case *c,
+                             const char *name,
+                             const struct tensor *got,
+                             const struct tensor *ref,
+                             double tolerance) {
+    const double size = fmax(op_cases_largest(ref), 1.0);
+    const double step = op_rounding_step(got->dtype);
+    for (int64_t e = 0; e < tensor_count(got); e++) {
+        const double x = op_value(got, e);
+        const double y = op_value(ref, e);
+        const double bar = tolerance * size + step * fabs(y);
+        if (!(fabs(x - y) <= bar)) {
+            op_cases_differs(c, "%s[%d of %d] is %.9g, the reference says %.9g, allowed %.3g", name,
+                             (int)e, (int)tensor_count(got), x, y, bar);
+            return;
+        }
+    }
+}
+
+void op_cases_compare_norms(const struct op_case *c,
+                            const char *name,
+                            const struct tensor *got,
+                            const struct tensor *ref,
+                            double tolerance) {
+    double difference = 0.0;
+    double size = 0.0;
+    for (int64_t e = 0; e < tensor_count(got); e++) {
+        difference += pow(op_value(got, e) - op_value(ref, e), 2.0);
+        size += pow(op_value(ref, e), 2.0);
+    }
+    size = fmax(size, (double)tensor_count(got));
+    if (!(sqrt(difference) <= tolerance * sqrt(size))) {
+        op_cases_differs(c, "%s differs by %.3g of its norm, allowed %.3g", name,
+                         sqrt(difference / size), tolerance);
+    }
+}
+
+void op_cases_compare(const struct op_case *c,
+                      const struct op_data *got,
+                      const struct op_data *ref) {
+    for (int i = 0; i < c->count; i++) {
+        const struct op_operand *o = &c->operands[i];
+        if (got->t[i].data == NULL || o->role == ROLE_IN || o->role == ROLE_SCRATCH) {
+            continue;
+        }
+        const double tolerance = op_row_tolerance(c->row, c->real);
+        const bool half = c->real == DTYPE_BF16;
+        if (half) {
+            op_cases_compare_norms(c, o->name, &got->t[i], &ref->t[i], tolerance);
+        }
+        compare_elements(c, o->name, &got->t[i], &ref->t[i], (half ? 4.0 : 1.0) * tolerance);
     }
 }

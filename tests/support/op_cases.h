@@ -45,6 +45,29 @@ void op_cases_check_inputs(const struct op_data *d,
                            const struct op_data *before,
                            const struct op_case *c);
 
+/* Reports a difference on stderr and counts it, so that one run names every row that is wrong: a
+ * GPU may be available for minutes only. */
+void __attribute__((format(printf, 2, 3)))
+op_cases_differs(const struct op_case *c, const char *fmt, ...);
+
+/* Reports every operand that the call wrote and that is not as the reference has it: each element
+ * within the row's tolerance, and in a BF16 call also the norm of the operand. */
+void op_cases_compare(const struct op_case *c,
+                      const struct op_data *got,
+                      const struct op_data *ref);
+
+/* Reports operand `name` where |got - ref| exceeds the tolerance of |ref|, or of ones. */
+void op_cases_compare_norms(const struct op_case *c,
+                            const char *name,
+                            const struct tensor *got,
+                            const struct tensor *ref,
+                            double tolerance);
+
+/* Fails if a difference was reported. */
+void op_cases_fail_where_it_differed(void);
+
+double op_cases_largest(const struct tensor *t); /* absolute value */
+
 /* Fails where an operand that is no scratch differs; `how` ends the message. */
 void op_cases_same_bits(const struct op_case *c,
                         const struct op_data *a,
