@@ -261,7 +261,7 @@ static void describe_sgdm(struct op_case *c, const int64_t *s) {
           {{1, 5, 3, 67, 8, 3, 2, 1}}, {{1, 1, 1, 1, 1, 1, 1, 0}}, {{2, 1, 1, 3, 5, 1, 1, 0}},     \
           {{2, 5, 7, 3, 17, 3, 2, 1}}, {{1, 8, 8, 16, 16, 3, 1, 1}}, {{3, 7, 5, 9, 33, 3, 1, 1}},  \
           {{2, 6, 9, 17, 8, 1, 2, 0}}, {{1, 9, 9, 3, 8, 7, 2, 3}}, {{2, 3, 2, 7, 1, 3, 3, 2}},     \
-          {{3, 1, 4, 1, 31, 1, 1, 1}})
+          {{3, 1, 4, 2, 31, 1, 1, 1}})
 #define MAXPOOL_SIZES                                                                              \
     SIZES(6, {{1, 1, 1, 1, 1, 1, 0}}, {{2, 7, 5, 3, 3, 2, 1}}, {{1, 8, 8, 16, 3, 2, 1}},           \
           {{3, 4, 6, 17, 2, 2, 0}}, {{2, 5, 5, 9, 3, 1, 1}}, {{1, 9, 4, 33, 2, 3, 0}})
@@ -323,7 +323,8 @@ const struct op_row op_rows[] = {
      VARIANTS(1, 0)},
     {ROW(global_avgpool_bwd, "NHWC"), .forward = "global_avgpool", .tolerance_f32 = 1e-6,
      .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, PLANE_SIZES, VARIANTS(2, 0, OP_ADD)},
-    {ROW(linear, "MIO"), .describe = describe_linear, .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
+    /* bf16: cuBLASLt adds a bias of the result's type, so cuda rounds twice, by up to 2^-8 each */
+    {ROW(linear, "MIO"), .describe = describe_linear, .tolerance_f32 = 2e-6, .tolerance_bf16 = 8e-3,
      PRODUCT_SIZES, VARIANTS(4, 0, OP_PLAIN, OP_ACT, OP_ACT | OP_PLAIN)},
     {ROW(linear_bwd, "MIO"), .describe = describe_linear_bwd, .forward = "linear",
      .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, PRODUCT_SIZES,
