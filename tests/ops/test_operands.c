@@ -1,7 +1,7 @@
 /*
- * The tables of kernels/operands.c: that they describe every tensor of every argument struct, and
- * that tests over them notice two operands of the same shape that were swapped, in a backend or in
- * a call: mean with rstd, gamma with beta. test-timeout: 240
+ * The tables of kernels/operands.c describe every tensor of every argument struct. Tests over them
+ * notice two operands of the same shape that are swapped in a backend or in a call, such as mean
+ * and rstd. test-timeout: 240
  */
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "tests/support/op_cases.h"
 #include "tests/support/test.h"
 
-/* Tensors come first in a struct, and what is behind them is smaller than one. */
+/* Tensors come first in a struct, and what follows them is smaller than one. */
 TEST(every_tensor_of_an_operator_is_described) {
     for (int op = 0; op < OPS_COUNT; op++) {
         const struct op_info *info = &op_infos[op];
@@ -23,7 +23,7 @@ TEST(every_tensor_of_an_operator_is_described) {
             end += operand_is_tensor(o) ? sizeof(struct tensor) : 0;
         }
         if (info->args_bytes - end >= sizeof(struct tensor)) {
-            fail_msg("%s: %zu bytes behind the operands", info->name, info->args_bytes - end);
+            fail_msg("%s: %zu bytes after the operands", info->name, info->args_bytes - end);
         }
     }
 }
@@ -52,14 +52,24 @@ static bool same_kind(const struct op_case *c, int a, int b) {
            c->operands[b].alias < 0;
 }
 
-/* A layer norm adds its two summands. What is computed at last is scratch to nobody else. */
+/* Operands whose order has no effect: a layer norm adds its two summands. */
+static const struct {
+    enum op_id op;
+    const char *a, *b;
+} interchangeable[] = {{OP_layernorm, "a", "b"}};
+
 static bool may_be_swapped(const struct op_case *c, int a, int b) {
-    const bool summands = c->row->op == OP_layernorm && strcmp(c->operands[a].name, "a") == 0 &&
-                          strcmp(c->operands[b].name, "b") == 0;
-    return summands || c->operands[a].role == ROLE_SCRATCH || c->operands[b].role == ROLE_SCRATCH;
+    for (size_t i = 0; i < sizeof interchangeable / sizeof interchangeable[0]; i++) {
+        if (c->row->op == interchangeable[i].op &&
+            strcmp(c->operands[a].name, interchangeable[i].a) == 0 &&
+            strcmp(c->operands[b].name, interchangeable[i].b) == 0) {
+            return true;
+        }
+    }
+    return c->operands[a].role == ROLE_SCRATCH || c->operands[b].role == ROLE_SCRATCH;
 }
 
-/* What the call gives to whoever looks for operand a where b is, and the other way round. */
+/* A call with operands a and b swapped must be refused or give other results. */
 static void
 swap_two(struct op_case *c, const struct op_data *start, int a, int b, struct device *dev) {
     struct op_data right;
