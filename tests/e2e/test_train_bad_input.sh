@@ -78,7 +78,7 @@ $train --resume run || fail "a remapped run does not resume"
 code=0
 $train --data data $options --adam-eps 0 --checkpoint-every 1 --out broken 2>err.txt || code=$?
 [ "$code" -ne 0 ] || fail "a run of NaN ended well"
-grep -q 'nonfinite.json says what was there' err.txt || fail "no dump: $(cat err.txt)"
+grep -q 'nonfinite.json describes the step' err.txt || fail "no dump: $(cat err.txt)"
 grep -q '"parameters_not_finite":{"' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
 grep -q '"sample_ids":\[' broken/nonfinite.json || fail "$(cat broken/nonfinite.json)"
 "$BIN/ccdump" state broken >state.txt || fail "the last checkpoint is not sound"

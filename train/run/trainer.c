@@ -67,7 +67,7 @@ void trainer_destroy(struct trainer *t) {
     if (t == NULL) {
         return;
     }
-    trainer_overlap_close(t);
+    trainer_close_steps(t);
     metrics_close(t->metrics);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);

@@ -119,36 +119,32 @@ static enum status take_gradient(struct trainer *t, enum pair_kind kind, struct 
                                                         tensor_size_bytes(&t->s), err);
 }
 
-static struct loss_input
-input_of(const struct trainer *t, const struct step_report *r, const struct loader_batch *batch) {
+static struct loss_input input_of(const struct trainer *t, const struct step_flight *f) {
     return (struct loss_input){.similarity = t->pairs[PAIR_CROSS].similarity,
                                .image_similarity = t->pairs[PAIR_IMAGES].similarity,
                                .text_similarity = t->pairs[PAIR_TEXTS].similarity,
-                               .sample_ids = batch->sample_ids,
+                               .sample_ids = f->batch.sample_ids,
                                .batch_count = t->options.batch_count,
-                               .step = t->step,
-                               .epoch = batch->epoch,
-                               .lr = r->lr,
-                               .zeta_lr_text = r->zeta_lr,
-                               .zeta_lr_image = r->zeta_lr * t->options.loss.zeta_lr_image_ratio};
+                               .step = f->step,
+                               .epoch = f->batch.epoch,
+                               .lr = f->sent->lr,
+                               .zeta_lr_text = f->sent->zeta_lr_text,
+                               .zeta_lr_image = f->sent->zeta_lr_image};
 }
 
-static enum status step_loss(struct trainer *t,
-                             struct step_report *r,
-                             const struct loader_batch *batch,
-                             struct error *err) {
+static enum status step_loss(struct trainer *t, struct step_flight *f, struct error *err) {
     if (t->loss_device != NULL) {
         return loss_device_step(t->loss_device, err);
     }
-    const struct loss_input in = input_of(t, r, batch);
+    const struct loss_input in = input_of(t, f);
     struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
                               .image_gradient = t->pairs[PAIR_IMAGES].gradient,
                               .text_gradient = t->pairs[PAIR_TEXTS].gradient};
     TRY(loss_step(t->loss, &in, &out, err));
-    r->loss = out.value;
-    r->global_loss = out.objective;
-    r->tau = out.tau;
-    r->batch = out.batch;
+    f->report.loss = out.value;
+    f->report.global_loss = out.objective;
+    f->report.tau = out.tau;
+    f->report.batch = out.batch;
     return STATUS_OK;
 }
 
@@ -167,10 +163,9 @@ static enum status add_self(struct trainer *t,
 }
 
 enum status trainer_contrast_pairs(struct trainer *t,
-                                   struct step_report *r,
+                                   struct step_flight *f,
                                    const struct tensor *x,
                                    const struct tensor *text,
-                                   const struct loader_batch *batch,
                                    struct error *err) {
     const struct ops *ops = t->dev->ops;
     const struct tensor *g = gradient_of(t, PAIR_CROSS);
@@ -180,7 +175,7 @@ enum status trainer_contrast_pairs(struct trainer *t,
         TRY(multiply(t, PAIR_IMAGES, x, x, err));
         TRY(multiply(t, PAIR_TEXTS, text, text, err));
     }
-    TRY(step_loss(t, r, batch, err));
+    TRY(step_loss(t, f, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
     const struct matmul dx = {.out = t->dx, .a = *g, .b = *text, .alpha = 1.0f};
     const struct matmul dt = {.out = t->dt, .a = *g, .b = *x, .transpose_a = true, .alpha = 1.0f};
@@ -194,14 +189,13 @@ enum status trainer_contrast_pairs(struct trainer *t,
 }
 
 enum status trainer_contrast_views(struct trainer *t,
-                                   struct step_report *r,
+                                   struct step_flight *f,
                                    const struct tensor *x,
-                                   const struct loader_batch *batch,
                                    struct error *err) {
     const struct ops *ops = t->dev->ops;
     const struct tensor *g = gradient_of(t, PAIR_CROSS);
     TRY(multiply(t, PAIR_CROSS, x, x, err));
-    TRY(step_loss(t, r, batch, err));
+    TRY(step_loss(t, f, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
     struct matmul dx = {.out = t->dx, .a = *g, .b = *x, .alpha = 1.0f};
     TRY(ops->matmul(t->dev, &dx, err));

@@ -77,25 +77,22 @@ static enum status put_similarity(struct json_writer *w, struct trainer *t, stru
     return s;
 }
 
-enum status trainer_dump(struct trainer *t,
-                         const struct step_report *r,
-                         const struct loader_batch *batch,
-                         const char *why,
-                         struct error *err) {
+enum status
+trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, struct error *err) {
     char path[PATH_MAX_BYTES];
     struct json_writer w;
     TRY(path_join(path, sizeof path, t->options.run, "nonfinite.json", err));
     json_writer_init(&w, MAX_DUMP_BYTES);
     json_open_object(&w, NULL);
     json_string(&w, "why", why);
-    json_u64(&w, "step", t->step + 1);
-    json_u64(&w, "epoch", batch->epoch);
-    json_double(&w, "lr", r->lr);
-    json_double(&w, "tau", r->tau);
-    json_double(&w, "loss", r->loss);
+    json_u64(&w, "step", f->report.step);
+    json_u64(&w, "epoch", f->batch.epoch);
+    json_double(&w, "lr", f->report.lr);
+    json_double(&w, "tau", f->report.tau);
+    json_double(&w, "loss", f->report.loss);
     json_open_array(&w, "sample_ids");
-    for (uint32_t i = 0; i < batch->count; i++) {
-        json_u64(&w, NULL, batch->sample_ids[i]);
+    for (uint32_t i = 0; i < f->batch.count; i++) {
+        json_u64(&w, NULL, f->batch.sample_ids[i]);
     }
     json_close_array(&w);
     enum status s = put_similarity(&w, t, err);

@@ -17,19 +17,19 @@ enum {
     TRAINER_RECORDINGS = 64                   /* of different shapes, kept */
 };
 
-/* A step of trainer_overlap: from the loader to its report. */
+/* A step on its way, from the loader to its report. */
 struct step_flight {
-    int32_t slot;  /* of dual_encoder_put or view_encoder_put */
-    bool held;     /* the batch is the loader's and not yet given back */
-    bool launched; /* the device has it, its report is not read */
-    bool follows;  /* the step before was under way when it was launched */
+    int32_t slot;  /* of dual_encoder_put or view_encoder_put; 0: steps do not overlap */
+    bool held;     /* `batch` is acquired and not yet released */
+    bool launched; /* the device computes it or has computed it; the report is not read */
+    bool follows;  /* the step before was still launched when this one was */
     struct loader_batch batch;
-    struct loader_state place; /* the loader's, before the batch was taken */
+    struct loader_state place; /* the loader's, before the batch was acquired */
     double waited_s;           /* for the loader */
     int64_t start_ns;
-    uint64_t step; /* done before it */
+    uint64_t step; /* steps before this one */
     struct step_report report;
-    struct step_values *sent, *came_back; /* of alloc_host */
+    struct step_values *sent, *received; /* to and from the device; of alloc_host if they overlap */
 };
 
 struct step_recording {
@@ -61,16 +61,16 @@ struct trainer {
     struct tensor dx, dt;       /* (B, E); with two views dx (2B, E) alone */
     struct step_values *values; /* of the step under way, on the device */
 
-    struct step_flight flights[TRAINER_FLIGHTS]; /* see trainer_overlap.c */
-    int flight;                                  /* the next one to be launched */
+    struct step_flight flights[TRAINER_FLIGHTS]; /* only the first, if steps do not overlap */
+    int flight;                                  /* the next one to launch */
     struct step_recording recordings[TRAINER_RECORDINGS];
     bool records; /* steps are recorded */
 
     uint64_t step; /* done; with steps that overlap, launched */
     uint64_t resumed_step;
-    uint64_t told_steps;   /* of this process */
-    uint64_t device_bytes; /* the most of the device's memory seen in use */
-    uint64_t saved_step;   /* of the newest checkpoint of this process; UINT64_MAX: none */
+    uint64_t reported_steps; /* by this process */
+    uint64_t device_bytes;   /* the most of the device's memory seen in use */
+    uint64_t saved_step;     /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
 
 /* trainer_open.c: loader, model, state, loss and schedule. */
@@ -98,51 +98,44 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
 enum status trainer_check_val(const struct trainer *t, struct error *err);
 enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result, struct error *err);
 
-/* trainer_step.c: one batch through everything; *epoch_ended: it was the epoch's last. */
+/* trainer_step.c: memory of steps, opened after the model; closed before loader and device. */
+enum status trainer_open_steps(struct trainer *t, struct error *err);
+void trainer_close_steps(struct trainer *t);
+/* One more step; *epoch_ended: it was the epoch's last. If steps overlap, the step that is reported
+ * is the one before. Returns OK, CORRUPT (a number is not finite) or the failure of a part. */
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err);
-
-/* The parts of a step: its rates (t->step is that of the step), what it is to know, that and the
- * sample ids to the device, everything that is computed (a function of device memory where the
- * device computes the loss), and what became of it: OK, or CORRUPT where it was not sound. */
-void trainer_rates(const struct trainer *t,
-                   struct step_report *r,
-                   const struct loader_batch *batch);
-struct step_values trainer_values(const struct trainer *t,
-                                  const struct step_report *r,
-                                  const struct loader_batch *batch);
-enum status trainer_put_values(struct trainer *t,
-                               const struct step_values *values,
-                               const struct loader_batch *batch,
-                               struct error *err);
-struct dual_encoder_batch
-trainer_encoder_batch(const struct trainer *t, const struct loader_batch *batch, int32_t slot);
-enum status trainer_compute(struct trainer *t,
-                            struct step_report *r,
-                            const struct loader_batch *batch,
-                            int32_t slot, /* 0, or where dual_encoder_put left the batch */
-                            struct error *err);
-enum status trainer_read_values(struct trainer *t,
-                                struct step_report *r,
-                                const struct step_values *values,
-                                struct error *err);
-/* Metrics and callback of a step; the dump of one that was not sound, and a line about it. */
-enum status trainer_tell_step(struct trainer *t, const struct step_report *r, struct error *err);
-void trainer_tell_unsound(struct trainer *t,
-                          const struct step_report *r,
-                          const struct loader_batch *batch,
-                          const struct error *why);
-
-/* trainer_overlap.c: steps on a device that computes while the host goes on. Open is after the
- * model's; close comes before loader and device are closed. */
-bool trainer_overlaps(const struct trainer *t);
-enum status trainer_overlap_open(struct trainer *t, struct error *err);
-void trainer_overlap_close(struct trainer *t);
-/* As trainer_one_step; the report may be that of the step before. */
-enum status trainer_overlapped_step(struct trainer *t, bool *epoch_ended, struct error *err);
-/* Waits for what is under way and reports it: before anything of the run is saved or evaluated. */
+/* Waits for the step that is launched and reports it: before anything of the run is saved or
+ * evaluated. */
 enum status trainer_drain(struct trainer *t, struct error *err);
-/* Where the loader goes on after the last step that was launched. */
+/* Where the loader continues after the last step that was launched. */
 struct loader_state trainer_place(const struct trainer *t);
+/* Sends f->sent and the sample ids to the device. */
+enum status trainer_send_values(struct trainer *t, const struct step_flight *f, struct error *err);
+/* Towers, loss and optimizer: a function of device memory if the device computes the loss. */
+enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err);
+
+/* trainer_overlap.c: steps on a device with a stream. All but the first require one. */
+bool trainer_overlaps(const struct trainer *t);
+/* Waits for everything that the device was given, and frees recordings. */
+void trainer_overlap_close(struct trainer *t);
+/* Starts to copy the batch to its slot. */
+enum status trainer_overlap_put(struct trainer *t, const struct step_flight *f, struct error *err);
+/* Gives the device everything the step computes, op by op or recorded. */
+enum status trainer_overlap_run(struct trainer *t, struct step_flight *f, struct error *err);
+enum status trainer_overlap_wait(struct trainer *t, const struct step_flight *f, struct error *err);
+/* Of a finished step that follows another: the time for which the device had nothing to do between
+ * the two, and all of the time from the end of the other to its own. */
+enum status trainer_overlap_times(struct trainer *t,
+                                  const struct step_flight *f,
+                                  double *idle_s,
+                                  double *elapsed_s,
+                                  struct error *err);
+
+/* trainer_towers.c: the batch to its slot on the device; a number of the shape that it has there
+ * (see dual_encoder_shape); forward, loss and backward. */
+enum status trainer_towers_put(struct trainer *t, const struct step_flight *f, struct error *err);
+uint64_t trainer_towers_shape(const struct trainer *t, int32_t slot);
+enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct error *err);
 
 /* trainer_contrast.c: where loss and state are, and their memory there. */
 enum status trainer_open_contrast(struct trainer *t, struct error *err);
@@ -150,36 +143,25 @@ enum status trainer_open_contrast(struct trainer *t, struct error *err);
  * loss. */
 size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device);
 
-/* From embeddings to their gradients: x and text (B, E) to dx and dt; x (2B, E) to dx. */
+/* From embeddings to their gradients: x and text (B, E) to dx and dt; two views: x (2B, E) to dx,
+ * where S = X X^T and dX = (G + G^T) X, because the loss treats every element of S as a variable.
+ */
 enum status trainer_contrast_pairs(struct trainer *t,
-                                   struct step_report *r,
+                                   struct step_flight *f,
                                    const struct tensor *x,
                                    const struct tensor *text,
-                                   const struct loader_batch *batch,
                                    struct error *err);
 enum status trainer_contrast_views(struct trainer *t,
-                                   struct step_report *r,
+                                   struct step_flight *f,
                                    const struct tensor *x,
-                                   const struct loader_batch *batch,
                                    struct error *err);
 
 /* The last step's similarities, (B, B) or (2B, 2B), to the host. */
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err);
 
-/* trainer_views.c: forward, loss and backward of two views. */
-enum status trainer_views_pass(struct trainer *t,
-                               struct step_report *r,
-                               const struct loader_batch *batch,
-                               int32_t slot, /* 0, or where view_encoder_put left the batch */
-                               struct error *err);
-struct view_encoder_batch trainer_views_batch(const struct loader_batch *batch, int32_t slot);
-
 /* trainer_dump.c: writes RUN/nonfinite.json about a step that failed. */
-enum status trainer_dump(struct trainer *t,
-                         const struct step_report *r,
-                         const struct loader_batch *batch,
-                         const char *why,
-                         struct error *err);
+enum status
+trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, struct error *err);
 
 static inline struct params *trainer_params(struct trainer *t) {
     return t->views != NULL ? view_encoder_params(t->views) : dual_encoder_params(t->model);

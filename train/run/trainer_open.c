@@ -267,7 +267,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
     TRY(create_model(t, err));
-    TRY(trainer_overlap_open(t, err));
+    TRY(trainer_open_steps(t, err));
     TRY(first_values(t, err));
     TRY(sample_state_create(&t->state, t->data.id_space, err));
     TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));

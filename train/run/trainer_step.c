@@ -1,93 +1,144 @@
 /*
- * trainer_step: one batch through towers, loss, optimiser, one step after the other; steps that
- * overlap with what the host does are in trainer_overlap.
+ * trainer_step: one batch through the towers, the loss and the optimizer.
  *
- * A step never changes parameters before it is known to be sound: a similarity or gradient that is
- * not finite ends the run before they are written.
+ *   load     batch                = next one of the loader: images, captions, sample ids
+ *   launch   lr, zeta_lr          = schedule(step or epoch)
+ *            X, T                 = towers(batch)            rows of length 1
+ *            S                    = X T^T                    two views: T is X
+ *            loss, G, state[ids]  = loss(S, state[ids], zeta_lr)   G = d loss / d S
+ *            dX, dT               = G T, G^T X
+ *            gradients            = towers backward(dX, dT)
+ *            parameters           = optimizer(parameters, gradients, lr)
+ *   finish   loss, |gradients|    = read from the device
+ *            one line of metrics.jsonl; if a number is not finite: nonfinite.json, end of the run
+ *
+ * The optimizer changes nothing once a loss or a gradient was not finite.
+ *
+ * On a device without a stream each call does load, launch and finish of one step. On a device
+ * with a stream (trainer_overlap.c) it launches step n, then finishes step n - 1 and loads the
+ * batch of step n + 1 while the device computes step n.
  */
 #include "train/run/trainer_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "formats/base/clock.h"
 #include "kernels/device_stream.h"
 
-/* Learning rates of the step: by steps, or by epochs as the published code has it. */
-void trainer_rates(const struct trainer *t,
-                   struct step_report *r,
-                   const struct loader_batch *batch) {
-    const struct trainer_options *o = &t->options;
-    if (o->loss.parity == LOSS_PARITY_REFERENCE) {
-        r->lr = schedule_reference_lr(&t->schedule, o->epochs, batch->epoch, batch->step);
-        r->zeta_lr = schedule_reference_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs,
-                                                o->epochs, batch->epoch);
+/* ---- memory ---- */
+
+enum status trainer_open_steps(struct trainer *t, struct error *err) {
+    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
+        struct step_flight *f = &t->flights[i];
+        void *data;
+        f->slot = trainer_overlaps(t) ? i + 1 : 0;
+        if (trainer_overlaps(t)) {
+            TRY(t->dev->stream->alloc_host(t->dev, 2 * sizeof *f->sent, &data, err));
+        } else if ((data = calloc(2, sizeof *f->sent)) == NULL) {
+            return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+        }
+        f->sent = data;
+        f->received = f->sent + 1;
+    }
+    t->records = trainer_overlaps(t) && t->options.record_steps;
+    return STATUS_OK;
+}
+
+void trainer_close_steps(struct trainer *t) {
+    if (t->dev == NULL) {
         return;
     }
-    r->lr = schedule_lr(&t->schedule, t->step);
+    const bool overlaps = trainer_overlaps(t);
+    if (overlaps) {
+        trainer_overlap_close(t);
+    }
+    for (int i = 0; i < TRAINER_FLIGHTS; i++) {
+        struct step_flight *f = &t->flights[i];
+        if (f->held) {
+            loader_release(t->loader, &f->batch);
+        }
+        if (overlaps) {
+            t->dev->stream->free_host(t->dev, f->sent);
+        } else {
+            free(f->sent);
+        }
+        *f = (struct step_flight){0};
+    }
+}
+
+/* ---- load ---- */
+
+static enum status load(struct trainer *t, struct step_flight *f, struct error *err) {
+    const int64_t start_ns = clock_now_ns();
+    f->place = loader_state(t->loader);
+    TRY(loader_acquire(t->loader, &f->batch, err));
+    f->held = true;
+    f->waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
+    return trainer_overlaps(t) ? trainer_overlap_put(t, f, err) : STATUS_OK;
+}
+
+/* ---- launch ---- */
+
+/* Learning rates of the step: by steps, or by epochs as the published code has it. */
+static void set_rates(const struct trainer *t, struct step_flight *f) {
+    const struct trainer_options *o = &t->options;
+    struct step_report *r = &f->report;
+    if (o->loss.parity == LOSS_PARITY_REFERENCE) {
+        r->lr = schedule_reference_lr(&t->schedule, o->epochs, f->batch.epoch, f->batch.step);
+        r->zeta_lr = schedule_reference_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs,
+                                                o->epochs, f->batch.epoch);
+        return;
+    }
+    r->lr = schedule_lr(&t->schedule, f->step);
     r->zeta_lr =
         schedule_zeta_lr(o->loss.zeta_lr, o->loss.zeta_freeze_epochs * t->data.steps_per_epoch,
-                         t->schedule.total_steps, t->step);
+                         t->schedule.total_steps, f->step);
 }
 
-struct dual_encoder_batch
-trainer_encoder_batch(const struct trainer *t, const struct loader_batch *batch, int32_t slot) {
-    return (struct dual_encoder_batch){.count = (int32_t)batch->count,
-                                       .images = batch->images,
-                                       .tokens = batch->tokens,
-                                       .lengths = batch->lengths,
-                                       .sample_ids = batch->sample_ids,
-                                       .seed = t->options.seed,
-                                       .values = t->values,
-                                       .slot = slot};
+enum status trainer_send_values(struct trainer *t, const struct step_flight *f, struct error *err) {
+    if (t->loss_device != NULL) {
+        TRY(loss_device_put_ids(t->loss_device, f->batch.sample_ids, err));
+    }
+    return t->dev->ops->upload(t->dev, t->values, f->sent, STEP_VALUES_SET_BYTES, err);
 }
 
-static enum status pairs_pass(struct trainer *t,
-                              struct step_report *r,
-                              const struct loader_batch *batch,
-                              int32_t slot,
-                              struct error *err) {
-    const struct dual_encoder_batch input = trainer_encoder_batch(t, batch, slot);
-    struct tensor x;
-    struct tensor text;
-    TRY(dual_encoder_forward(t->model, &x, &text, &input, true, err));
-    TRY(trainer_contrast_pairs(t, r, &x, &text, batch, err));
-    return dual_encoder_backward(t->model, &t->dx, &t->dt, &input, WRITE_SET, err);
-}
-
-enum status trainer_compute(struct trainer *t,
-                            struct step_report *r,
-                            const struct loader_batch *batch,
-                            int32_t slot,
-                            struct error *err) {
-    TRY(t->views != NULL ? trainer_views_pass(t, r, batch, slot, err)
-                         : pairs_pass(t, r, batch, slot, err));
+enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err) {
+    TRY(trainer_towers_run(t, f, err));
     return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
 }
 
-struct step_values trainer_values(const struct trainer *t,
-                                  const struct step_report *r,
-                                  const struct loader_batch *batch) {
-    return (struct step_values){.step = t->step,
-                                .epoch = batch->epoch,
-                                .lr = r->lr,
-                                .zeta_lr_image = r->zeta_lr * t->options.loss.zeta_lr_image_ratio,
-                                .zeta_lr_text = r->zeta_lr};
+static enum status run(struct trainer *t, struct step_flight *f, struct error *err) {
+    TRY(trainer_send_values(t, f, err));
+    TRY(trainer_compute(t, f, err));
+    return t->dev->ops->download(t->dev, f->received, t->values, sizeof *f->received, err);
 }
 
-enum status trainer_put_values(struct trainer *t,
-                               const struct step_values *values,
-                               const struct loader_batch *batch,
-                               struct error *err) {
-    if (t->loss_device != NULL) {
-        TRY(loss_device_put_ids(t->loss_device, batch->sample_ids, err));
-    }
-    return t->dev->ops->upload(t->dev, t->values, values, STEP_VALUES_SET_BYTES, err);
+static enum status launch(struct trainer *t, struct step_flight *f, struct error *err) {
+    const double image_ratio = t->options.loss.zeta_lr_image_ratio;
+    f->step = t->step;
+    f->start_ns = clock_now_ns();
+    f->report = (struct step_report){
+        .step = f->step + 1, .epoch = f->batch.epoch, .replaced_count = f->batch.replaced_count};
+    set_rates(t, f);
+    *f->sent = (struct step_values){.step = f->step,
+                                    .epoch = f->batch.epoch,
+                                    .lr = f->report.lr,
+                                    .zeta_lr_image = f->report.zeta_lr * image_ratio,
+                                    .zeta_lr_text = f->report.zeta_lr};
+    TRY((trainer_overlaps(t) ? trainer_overlap_run : run)(t, f, err));
+    f->launched = true;
+    t->step++;
+    return STATUS_OK;
 }
 
-enum status trainer_read_values(struct trainer *t,
-                                struct step_report *r,
-                                const struct step_values *values,
-                                struct error *err) {
+/* ---- finish ---- */
+
+/* Completes the report with what the device computed. Returns OK, or CORRUPT if a number is not
+ * finite. */
+static enum status read_values(struct trainer *t, struct step_flight *f, struct error *err) {
+    const struct step_values *values = f->received;
+    struct step_report *r = &f->report;
     r->grad_norm = values->grad_norm;
     if (t->loss_device != NULL) {
         r->loss = values->loss;
@@ -107,86 +158,135 @@ enum status trainer_read_values(struct trainer *t,
     return error_set(err, STATUS_CORRUPT, "gradients are not finite; lower the learning rate");
 }
 
-/* The step's error stays what it is, whatever becomes of the dump. */
-void trainer_tell_unsound(struct trainer *t,
-                          const struct step_report *r,
-                          const struct loader_batch *batch,
-                          const struct error *why) {
+/* Writes nonfinite.json. The step's error stays as it is, even if that fails. */
+static void dump_unsound(struct trainer *t, const struct step_flight *f, const struct error *why) {
     struct error ignored = {0};
-    if (trainer_dump(t, r, batch, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
+    if (trainer_dump(t, f, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_WARN,
-                  "%s/nonfinite.json says what was there; the last checkpoint is sound",
+                  "%s/nonfinite.json describes the step; the last checkpoint is intact",
                   t->options.run);
     }
 }
 
-/* Asking the driver takes tens of microseconds and memory grows in the first steps, so those are
- * looked at and one of every 64 behind them. */
+/* The gradients on the device are those of a later step by now: computes those of `f` again for
+ * the dump. Its inputs are still in place, and parameters have not changed. */
+static void compute_again(struct trainer *t, struct step_flight *f) {
+    struct error ignored = {0};
+    const struct step_report report = f->report;
+    if (t->dev->ops->sync(t->dev, &ignored) == STATUS_OK &&
+        trainer_send_values(t, f, &ignored) == STATUS_OK) {
+        (void)trainer_compute(t, f, &ignored);
+    }
+    f->report = report;
+}
+
+/* By the host's clock, or by the device's if it went from the step before straight to this one. */
+static enum status measure(struct trainer *t, struct step_flight *f, struct error *err) {
+    double waited_s = f->waited_s;
+    double elapsed_s = (double)(clock_now_ns() - f->start_ns) * 1e-9 + waited_s;
+    if (f->follows) {
+        TRY(trainer_overlap_times(t, f, &waited_s, &elapsed_s, err));
+    }
+    f->report.stall_fraction = elapsed_s > 0.0 ? waited_s / elapsed_s : 0.0;
+    f->report.pairs_per_s = elapsed_s > 0.0 ? (double)t->options.batch_count / elapsed_s : 0.0;
+    return STATUS_OK;
+}
+
+/* Asking the driver costs tens of microseconds, and memory grows in the first steps: looks at those
+ * and at one of every 64 after them. */
 static void watch_memory(struct trainer *t) {
-    if (t->dev->stream != NULL && (t->told_steps < 8 || t->told_steps % 64 == 0)) {
+    if (t->dev->stream != NULL && (t->reported_steps < 8 || t->reported_steps % 64 == 0)) {
         const uint64_t now = t->dev->stream->counters(t->dev).memory_bytes;
         t->device_bytes = now > t->device_bytes ? now : t->device_bytes;
     }
-    t->told_steps++;
+    t->reported_steps++;
 }
 
-enum status trainer_tell_step(struct trainer *t, const struct step_report *r, struct error *err) {
-    struct step_report told = *r;
+static enum status report(struct trainer *t, struct step_flight *f, struct error *err) {
     watch_memory(t);
-    told.device_bytes = t->device_bytes;
-    TRY(metrics_step(t->metrics, &told, err));
+    f->report.device_bytes = t->device_bytes;
+    TRY(metrics_step(t->metrics, &f->report, err));
     if (t->options.on_step != NULL) {
-        t->options.on_step(t->options.cookie, &told, trainer_last_step(t));
+        t->options.on_step(t->options.cookie, &f->report, trainer_last_step(t));
     }
     return STATUS_OK;
 }
 
-static enum status train_batch(struct trainer *t,
-                               struct step_report *r,
-                               const struct loader_batch *batch,
-                               struct error *err) {
-    trainer_rates(t, r, batch);
-    struct step_values values = trainer_values(t, r, batch);
-    TRY(trainer_put_values(t, &values, batch, err));
-    TRY(trainer_compute(t, r, batch, 0, err));
-    TRY(t->dev->ops->download(t->dev, &values, t->values, sizeof values, err));
-    TRY(trainer_read_values(t, r, &values, err));
-    t->step++;
-    r->step = t->step;
-    r->epoch = batch->epoch;
-    r->replaced_count = batch->replaced_count;
-    return STATUS_OK;
-}
-
-static enum status single_step(struct trainer *t, bool *epoch_ended, struct error *err) {
-    struct step_report r = {0};
-    struct loader_batch batch;
-    const int64_t start_ns = clock_now_ns();
-    TRY(loader_acquire(t->loader, &batch, err));
-    const int64_t ready_ns = clock_now_ns();
-    const enum status s = train_batch(t, &r, &batch, err);
+static enum status finish(struct trainer *t, struct step_flight *f, struct error *err) {
+    if (trainer_overlaps(t)) {
+        TRY(trainer_overlap_wait(t, f, err));
+    }
+    enum status s = read_values(t, f, err);
     if (s == STATUS_CORRUPT) {
-        trainer_tell_unsound(t, &r, &batch, err);
+        t->step = f->step;
+        if (trainer_overlaps(t)) {
+            compute_again(t, f);
+        }
+        dump_unsound(t, f, err);
     }
-    *epoch_ended = batch.step + 1 == t->data.steps_per_epoch;
-    loader_release(t->loader, &batch);
+    if (s == STATUS_OK) {
+        s = measure(t, f, err);
+    }
+    f->launched = false;
+    f->held = false;
+    loader_release(t->loader, &f->batch);
+    return s == STATUS_OK ? report(t, f, err) : s;
+}
+
+/* ---- one step after the other, or overlapped ---- */
+
+/* The batch of the next step, early. A loader that fails reports it again when the step is due. */
+static enum status load_ahead(struct trainer *t, struct step_flight *f, struct error *err) {
+    struct error why = {0};
+    const enum status s = load(t, f, &why);
+    return s == STATUS_OK || !f->held ? STATUS_OK : error_set(err, s, "%s", why.text);
+}
+
+static enum status step(struct trainer *t, bool *epoch_ended, struct error *err) {
+    struct step_flight *f = &t->flights[t->flight];
+    struct step_flight *other = &t->flights[1 - t->flight]; /* the step before, if they overlap */
+    if (!f->held) {
+        TRY(load(t, f, err));
+    }
+    f->follows = other->launched;
+    const enum status s = launch(t, f, err);
+    if (s == STATUS_CORRUPT) { /* of a loss that the host computes */
+        if (other->launched) {
+            TRY(finish(t, other, err));
+        }
+        dump_unsound(t, f, err);
+    }
     TRY(s);
-    const double elapsed_s = (double)(clock_now_ns() - start_ns) * 1e-9;
-    r.stall_fraction = (double)(ready_ns - start_ns) * 1e-9 / elapsed_s;
-    r.pairs_per_s = (double)t->options.batch_count / elapsed_s;
-    return trainer_tell_step(t, &r, err);
+    *epoch_ended = f->batch.step + 1 == t->data.steps_per_epoch;
+    if (!trainer_overlaps(t)) {
+        return finish(t, f, err);
+    }
+    t->flight = 1 - t->flight;
+    if (other->launched) {
+        TRY(finish(t, other, err));
+    }
+    return t->step == trainer_last_step(t) ? STATUS_OK : load_ahead(t, other, err);
 }
 
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err) {
-    const enum status s =
-        (trainer_overlaps(t) ? trainer_overlapped_step : single_step)(t, epoch_ended, err);
+    const enum status s = step(t, epoch_ended, err);
     if (s == STATUS_DEVICE || s == STATUS_NOMEM) { /* nothing can be fetched to be saved */
         log_write(t->options.log, LOG_LEVEL_WARN,
                   t->saved_step == UINT64_MAX
-                      ? "the device gave up after step %" PRIu64 "; nothing is saved yet"
-                      : "the device gave up after step %" PRIu64
-                        "; the last checkpoint is sound, --resume goes on from there",
+                      ? "the device failed after step %" PRIu64 "; nothing is saved yet"
+                      : "the device failed after step %" PRIu64
+                        "; the last checkpoint is intact, continue with --resume",
                   t->step);
     }
     return s;
+}
+
+enum status trainer_drain(struct trainer *t, struct error *err) {
+    struct step_flight *last = &t->flights[1 - t->flight];
+    return last->launched ? finish(t, last, err) : STATUS_OK;
+}
+
+struct loader_state trainer_place(const struct trainer *t) {
+    const struct step_flight *next = &t->flights[t->flight];
+    return next->held && !next->launched ? next->place : loader_state(t->loader);
 }

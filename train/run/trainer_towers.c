@@ -1,0 +1,58 @@
+/*
+ * trainer_towers: what differs between pairs (dual_encoder) and two views of every image
+ * (view_encoder): how a batch is handed to the model, and its way through it.
+ */
+#include "train/run/trainer_internal.h"
+
+static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct step_flight *f) {
+    return (struct dual_encoder_batch){.count = (int32_t)f->batch.count,
+                                       .images = f->batch.images,
+                                       .tokens = f->batch.tokens,
+                                       .lengths = f->batch.lengths,
+                                       .sample_ids = f->batch.sample_ids,
+                                       .seed = t->options.seed,
+                                       .values = t->values,
+                                       .slot = f->slot};
+}
+
+static struct view_encoder_batch views_of(const struct step_flight *f) {
+    return (struct view_encoder_batch){.count = (int32_t)f->batch.count,
+                                       .first = f->batch.images,
+                                       .second = f->batch.images2,
+                                       .slot = f->slot};
+}
+
+static enum status run_pairs(struct trainer *t, struct step_flight *f, struct error *err) {
+    const struct dual_encoder_batch pairs = pairs_of(t, f);
+    struct tensor x;
+    struct tensor text;
+    TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
+    TRY(trainer_contrast_pairs(t, f, &x, &text, err));
+    return dual_encoder_backward(t->model, &t->dx, &t->dt, &pairs, WRITE_SET, err);
+}
+
+static enum status run_views(struct trainer *t, struct step_flight *f, struct error *err) {
+    const struct view_encoder_batch views = views_of(f);
+    struct tensor x;
+    TRY(view_encoder_forward(t->views, &x, &views, err));
+    TRY(trainer_contrast_views(t, f, &x, err));
+    return view_encoder_backward(t->views, &t->dx, &views, WRITE_SET, err);
+}
+
+enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct error *err) {
+    return t->views != NULL ? run_views(t, f, err) : run_pairs(t, f, err);
+}
+
+enum status trainer_towers_put(struct trainer *t, const struct step_flight *f, struct error *err) {
+    if (t->views != NULL) {
+        const struct view_encoder_batch views = views_of(f);
+        return view_encoder_put(t->views, &views, err);
+    }
+    const struct dual_encoder_batch pairs = pairs_of(t, f);
+    return dual_encoder_put(t->model, &pairs, err);
+}
+
+uint64_t trainer_towers_shape(const struct trainer *t, int32_t slot) {
+    return t->views != NULL ? view_encoder_shape(t->views, slot)
+                            : dual_encoder_shape(t->model, slot);
+}
