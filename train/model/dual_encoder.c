@@ -11,7 +11,7 @@
  *   forward     part 0, part 1, part 2
  *   backward    part 2 (still there), then part 0 and part 1, each after its forward once more
  *
- * Captions are packed one behind the other, or padded up to the longest one of the part: rows of no
+ * Captions are packed one after the other, or padded to the longest one of the part: rows of no
  * caption change nothing but the time.
  */
 #include <math.h>
@@ -75,25 +75,19 @@ static void place_heads(struct dual_encoder *m, struct carve *kept) {
 }
 
 static void place_input(struct dual_encoder *m, struct carve *input) {
-    int64_t n = m->opt.micro_batch;
-    int64_t px = m->opt.image.image_px;
-    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
-    m->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
-    m->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
-    m->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
-    m->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
-    const int64_t all = m->opt.max_batch;
-    for (int32_t i = 0; i < m->opt.slots; i++) {
+    const int64_t px = m->opt.image.image_px;
+    for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
-        s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, all, px, px, 3));
-        s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, all * m->opt.text.max_tokens));
-        s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
-        s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, all));
-        s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, all));
+        const int64_t n = i == 0 ? m->opt.micro_batch : m->opt.max_batch;
+        s->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
+        s->tokens = carve_take(input, tensor_1d(NULL, DTYPE_I32, n * m->opt.text.max_tokens));
+        s->starts = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+        s->lengths = carve_take(input, tensor_1d(NULL, DTYPE_I32, n));
+        s->sample_ids = carve_take(input, tensor_1d(NULL, DTYPE_U64, n));
     }
 }
 
-/* Bytes of the towers, as `memory` needs them and attach cuts them. */
+/* Bytes of the towers, for the plan and for attach. */
 struct tower_bytes {
     size_t image_kept, image_scratch, text_kept, text_scratch;
 };
@@ -187,18 +181,30 @@ static enum status take_memory(struct dual_encoder *m, struct device *dev, struc
     return STATUS_OK;
 }
 
-/* What slots have on the host. */
+static enum status take_host(const struct dual_encoder *m,
+                             int32_t slot,
+                             size_t count,
+                             int32_t **out,
+                             struct error *err) {
+    void *data = NULL;
+    if (slot > 0) {
+        TRY(m->dev->stream->alloc_host(m->dev, count * sizeof **out, &data, err));
+    } else if ((data = calloc(count, sizeof **out)) == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", count);
+    }
+    *out = data;
+    return STATUS_OK;
+}
+
+/* Memory of the host. */
 static enum status take_slots(struct dual_encoder *m, struct error *err) {
-    const struct device_stream *stream = m->dev->stream;
-    const size_t parts = (size_t)((m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch);
-    REQUIRE(m->opt.slots == 0 || stream != NULL);
-    for (int32_t i = 0; i < m->opt.slots; i++) {
+    const size_t rows = (size_t)m->opt.max_batch;
+    const size_t parts = (rows + (size_t)m->opt.micro_batch - 1) / (size_t)m->opt.micro_batch;
+    REQUIRE(m->opt.slots == 0 || m->dev->stream != NULL);
+    for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
-        void *data;
-        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->tokens), &data, err));
-        s->host_tokens = data;
-        TRY(stream->alloc_host(m->dev, tensor_size_bytes(&s->starts), &data, err));
-        s->host_starts = data;
+        TRY(take_host(m, i, rows * (size_t)m->opt.text.max_tokens, &s->host_tokens, err));
+        TRY(take_host(m, i, rows, &s->host_starts, err));
         s->layouts = calloc(parts, sizeof *s->layouts);
         if (s->layouts == NULL) {
             return error_set(err, STATUS_NOMEM, "out of memory for %zu parts of a batch", parts);
@@ -216,13 +222,6 @@ enum status dual_encoder_create(struct dual_encoder **out,
     *out = NULL;
     TRY(dev->ops->supports(dev, opt->dtype, err));
     TRY(describe(&m, opt, err));
-    size_t token_count = (size_t)opt->max_batch * (size_t)opt->text.max_tokens;
-    m->host_tokens = calloc(token_count, sizeof(*m->host_tokens));
-    m->host_starts = calloc((size_t)opt->max_batch, sizeof(*m->host_starts));
-    if (m->host_tokens == NULL || m->host_starts == NULL) {
-        s = error_set(err, STATUS_NOMEM, "out of memory for %zu tokens", token_count);
-        goto fail;
-    }
     TRY_OR_FAIL(s, take_memory(m, dev, err));
     TRY_OR_FAIL(s, take_slots(m, err));
     *out = m;
@@ -236,16 +235,18 @@ void dual_encoder_destroy(struct dual_encoder *m) {
     if (m == NULL) {
         return;
     }
-    for (int32_t i = 0; i < DUAL_ENCODER_MAX_SLOTS; i++) {
-        if (m->slots[i].host_tokens != NULL) {
-            m->dev->stream->free_host(m->dev, m->slots[i].host_tokens);
-            m->dev->stream->free_host(m->dev, m->slots[i].host_starts);
+    for (int32_t i = 0; i <= DUAL_ENCODER_MAX_SLOTS; i++) {
+        struct input_slot *s = &m->slots[i];
+        if (i == 0) {
+            free(s->host_tokens);
+            free(s->host_starts);
+        } else if (s->host_tokens != NULL) {
+            m->dev->stream->free_host(m->dev, s->host_tokens);
+            m->dev->stream->free_host(m->dev, s->host_starts);
         }
-        free(m->slots[i].layouts);
+        free(s->layouts);
     }
     encoder_blocks_free(&m->blocks, m->dev);
-    free(m->host_tokens);
-    free(m->host_starts);
     transformer_destroy(m->text);
     resnet_destroy(m->image);
     params_destroy(m->params);

@@ -8,18 +8,24 @@
 #include "train/model/dual_encoder.h"
 #include "train/model/encoder_internal.h"
 
-/* What the tower is given for a part's captions. */
+/* The room that the captions of a part need. */
 struct layout {
     int64_t rows;    /* R */
     int64_t longest; /* T */
 };
 
-/* A whole batch on the device, its parts one behind the other. */
+/* A batch on the device: in slot 0 one part at a time, in the others whole, part after part. n is
+ * micro_batch in slot 0, max_batch in the others. */
 struct input_slot {
-    struct tensor images, tokens, starts, lengths, sample_ids;
-    int32_t *host_tokens, *host_starts; /* of alloc_host: what is on its way there */
-    struct layout *layouts;             /* by part */
-    int32_t count;                      /* pairs; 0: nothing was put yet */
+    struct tensor images;          /* (n, S, S, 3) u8 */
+    struct tensor tokens;          /* (n max_tokens) i32 */
+    struct tensor starts, lengths; /* (n) i32 */
+    struct tensor sample_ids;      /* (n) u64 */
+    /* Of a whole batch, laid out as the tower reads it; of alloc_host but in slot 0. A part keeps
+     * its own room, because a device may still copy the part before. */
+    int32_t *host_tokens, *host_starts;
+    struct layout *layouts; /* by part */
+    int32_t count;          /* pairs of dual_encoder_put; 0: none */
 };
 
 /* One side's head: z = features W^T + b, out = z / |z|. */
@@ -40,15 +46,9 @@ struct dual_encoder {
 
     struct device *dev; /* NULL when only planned */
     struct encoder_blocks blocks;
-    struct tensor z;               /* (micro_batch, E) before the norm, and its gradient */
-    struct tensor dfeatures;       /* (micro_batch, F of the wider tower) as one row of numbers */
-    struct tensor images;          /* (micro_batch, S, S, 3) u8 */
-    struct tensor tokens;          /* (micro_batch max_tokens) i32 */
-    struct tensor starts, lengths; /* (micro_batch) i32 */
-    struct tensor sample_ids;      /* (micro_batch) u64 */
-    struct input_slot slots[DUAL_ENCODER_MAX_SLOTS];
-    int32_t *host_tokens; /* of the whole batch, laid out as the tower takes them */
-    int32_t *host_starts; /* (max_batch) */
+    struct tensor z;         /* (micro_batch, E) before the norm, and its gradient */
+    struct tensor dfeatures; /* (micro_batch, F of the wider tower) as one row of numbers */
+    struct input_slot slots[1 + DUAL_ENCODER_MAX_SLOTS];
 };
 
 #endif

@@ -1,11 +1,10 @@
 /*
- * dual_encoder_pass: a batch cut into parts, brought to the device, and through towers and heads
- * and back.
+ * dual_encoder_pass: copies a batch to the device in parts, and runs each part through towers and
+ * heads, forward and backward.
  */
 #include <string.h>
 
 #include "formats/base/hash.h"
-#include "kernels/device_stream.h"
 #include "train/model/carve_internal.h"
 #include "train/model/dual_encoder_internal.h"
 
@@ -34,7 +33,7 @@ static struct part part_of(const struct dual_encoder *m,
     size_t at = (size_t)start;
     int32_t left = whole->count - start;
     p.batch.count = left < m->opt.micro_batch ? left : m->opt.micro_batch;
-    /* one side alone has no arrays of the other, and is never cut */
+    /* one side alone has no arrays of the other, and is never divided */
     if (start > 0 && p.batch.images != NULL) {
         p.batch.images += at * image_bytes(m);
         p.batch.tokens += at * (size_t)m->opt.text.max_tokens;
@@ -94,16 +93,32 @@ static enum status head_backward(struct dual_encoder *m,
 
 /* ---- sides ---- */
 
-static const struct input_slot *slot_of(const struct dual_encoder *m, const struct part *p) {
-    return &m->slots[p->batch.slot - 1];
+static struct input_slot *slot_of(struct dual_encoder *m, const struct part *p) {
+    return &m->slots[p->batch.slot];
+}
+
+static struct layout *layout_of(struct dual_encoder *m, const struct part *p) {
+    return &slot_of(m, p)->layouts[p->start / m->opt.micro_batch];
+}
+
+/* Where the part begins in its slot, in pairs. */
+static int64_t place_of(const struct part *p) {
+    return p->batch.slot > 0 ? p->start : 0;
+}
+
+static struct tensor images_of(struct dual_encoder *m, const struct part *p) {
+    return rows_from(slot_of(m, p)->images, place_of(p), p->batch.count);
+}
+
+static enum status copy_images(struct dual_encoder *m, const struct part *p, struct error *err) {
+    const struct tensor to = images_of(m, p);
+    return encoder_copy(m->dev, p->batch.slot, &to, p->batch.images, err);
 }
 
 static enum status image_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
-    struct tensor in = first_rows(m->images, p->batch.count); /* (N, S, S, 3) */
-    if (p->batch.slot > 0) {
-        in.data = (uint8_t *)slot_of(m, p)->images.data + (size_t)p->start * image_bytes(m);
-    } else {
-        TRY(m->dev->ops->upload(m->dev, in.data, p->batch.images, tensor_size_bytes(&in), err));
+    const struct tensor in = images_of(m, p); /* (N, S, S, 3) */
+    if (p->batch.slot == 0) {
+        TRY(copy_images(m, p, err));
     }
     TRY(resnet_forward(m->image, &m->image_head.features, &in, p->pass, err));
     return head_forward(m, &m->image_head, p, err);
@@ -114,7 +129,7 @@ static int64_t round_up(int64_t n, int64_t step, int64_t most) {
     return n < most ? n : most;
 }
 
-/* Looks every token and length over, and says how much room they need. */
+/* Checks every token and length, and computes how much room they need. */
 static enum status check_captions(const struct dual_encoder *m,
                                   struct layout *out,
                                   const struct part *p,
@@ -146,20 +161,6 @@ static enum status check_captions(const struct dual_encoder *m,
     return STATUS_OK;
 }
 
-static struct transformer_batch
-captions_on_device(const struct dual_encoder *m, const struct part *p, const struct layout *l) {
-    const struct dual_encoder_batch *b = &p->batch;
-    return (struct transformer_batch){
-        .tokens = first_rows(m->tokens, l->rows),
-        .starts = first_rows(m->starts, b->count),
-        .lengths = first_rows(m->lengths, b->count),
-        .longest = l->longest,
-        .sample_ids = m->sample_ids.data,
-        .values = b->values,
-        .seed = b->seed,
-    };
-}
-
 /* Rows of no caption hold token 0, whatever the caller has there. */
 static void lay_captions(const struct dual_encoder *m,
                          int32_t *tokens,
@@ -177,56 +178,46 @@ static void lay_captions(const struct dual_encoder *m,
     }
 }
 
-/* A part of what dual_encoder_put left in a slot. */
-static struct transformer_batch captions_in_slot(const struct dual_encoder *m,
-                                                 const struct part *p) {
+static struct transformer_batch captions_of(struct dual_encoder *m, const struct part *p) {
     const struct input_slot *s = slot_of(m, p);
-    const struct layout *l = &s->layouts[p->start / m->opt.micro_batch];
+    const struct layout *l = layout_of(m, p);
+    const int64_t at = place_of(p);
     const int64_t n = p->batch.count;
-    int32_t *tokens = (int32_t *)s->tokens.data + (int64_t)p->start * m->opt.text.max_tokens;
     return (struct transformer_batch){
-        .tokens = tensor_1d(tokens, DTYPE_I32, l->rows),
-        .starts = tensor_1d((int32_t *)s->starts.data + p->start, DTYPE_I32, n),
-        .lengths = tensor_1d((int32_t *)s->lengths.data + p->start, DTYPE_I32, n),
+        .tokens = rows_from(s->tokens, at * m->opt.text.max_tokens, l->rows),
+        .starts = rows_from(s->starts, at, n),
+        .lengths = rows_from(s->lengths, at, n),
         .longest = l->longest,
-        .sample_ids = (uint64_t *)s->sample_ids.data + p->start,
+        .sample_ids = (uint64_t *)s->sample_ids.data + at,
         .values = p->batch.values,
         .seed = p->batch.seed,
     };
 }
 
-/* Every part has its own place on the host, because a device may still read that of the one before.
- */
-static enum status upload_captions(struct dual_encoder *m,
-                                   struct transformer_batch *out,
-                                   const struct part *p,
-                                   struct error *err) {
-    struct layout l;
-    TRY(check_captions(m, &l, p, err));
-    *out = captions_on_device(m, p, &l);
-    int32_t *tokens = m->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
-    int32_t *starts = m->host_starts + p->start;
+static enum status copy_captions(struct dual_encoder *m, const struct part *p, struct error *err) {
+    const struct input_slot *s = slot_of(m, p);
+    const int32_t slot = p->batch.slot;
+    int32_t *tokens = s->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
+    int32_t *starts = s->host_starts + p->start;
     if (p->pass != RESNET_REPLAY) {
-        lay_captions(m, tokens, starts, p, &l);
+        TRY(check_captions(m, layout_of(m, p), p, err));
+        lay_captions(m, tokens, starts, p, layout_of(m, p));
     }
-    const struct ops *ops = m->dev->ops;
-    TRY(ops->upload(m->dev, out->tokens.data, tokens, tensor_size_bytes(&out->tokens), err));
-    TRY(ops->upload(m->dev, out->starts.data, starts, tensor_size_bytes(&out->starts), err));
+    const struct transformer_batch to = captions_of(m, p);
+    TRY(encoder_copy(m->dev, slot, &to.tokens, tokens, err));
+    TRY(encoder_copy(m->dev, slot, &to.starts, starts, err));
     if (p->batch.sample_ids != NULL) {
-        const size_t ids_bytes = (size_t)p->batch.count * sizeof(*p->batch.sample_ids);
-        TRY(ops->upload(m->dev, m->sample_ids.data, p->batch.sample_ids, ids_bytes, err));
+        const struct tensor ids = rows_from(s->sample_ids, place_of(p), p->batch.count);
+        TRY(encoder_copy(m->dev, slot, &ids, p->batch.sample_ids, err));
     }
-    return ops->upload(m->dev, out->lengths.data, p->batch.lengths,
-                       tensor_size_bytes(&out->lengths), err);
+    return encoder_copy(m->dev, slot, &to.lengths, p->batch.lengths, err);
 }
 
 static enum status text_forward(struct dual_encoder *m, const struct part *p, struct error *err) {
-    struct transformer_batch captions;
-    if (p->batch.slot > 0) {
-        captions = captions_in_slot(m, p);
-    } else {
-        TRY(upload_captions(m, &captions, p, err));
+    if (p->batch.slot == 0) {
+        TRY(copy_captions(m, p, err));
     }
+    const struct transformer_batch captions = captions_of(m, p);
     TRY(transformer_forward(m->text, &m->text_head.features, &captions, p->pass != RESNET_INFERENCE,
                             err));
     return head_forward(m, &m->text_head, p, err);
@@ -244,27 +235,17 @@ enum status dual_encoder_put(struct dual_encoder *m,
                              struct error *err) {
     REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots && batch->sample_ids != NULL);
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
-    const struct device_stream *stream = m->dev->stream;
-    struct input_slot *s = &m->slots[batch->slot - 1];
-    const size_t n = (size_t)batch->count;
-    s->count = batch->count;
+    m->slots[batch->slot].count = batch->count;
     for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
         const struct part p = part_of(m, batch, start, RESNET_TRAINING);
-        struct layout *l = &s->layouts[start / m->opt.micro_batch];
-        TRY(check_captions(m, l, &p, err));
-        const size_t at = (size_t)start * (size_t)m->opt.text.max_tokens;
-        lay_captions(m, s->host_tokens + at, s->host_starts + start, &p, l);
-        TRY(stream->copy_in(m->dev, (int32_t *)s->tokens.data + at, s->host_tokens + at,
-                            (size_t)l->rows * sizeof(int32_t), err));
+        TRY(copy_captions(m, &p, err));
+        TRY(copy_images(m, &p, err));
     }
-    TRY(stream->copy_in(m->dev, s->starts.data, s->host_starts, n * sizeof(int32_t), err));
-    TRY(stream->copy_in(m->dev, s->lengths.data, batch->lengths, n * sizeof(int32_t), err));
-    TRY(stream->copy_in(m->dev, s->sample_ids.data, batch->sample_ids, n * sizeof(uint64_t), err));
-    return stream->copy_in(m->dev, s->images.data, batch->images, n * image_bytes(m), err);
+    return STATUS_OK;
 }
 
 uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot) {
-    const struct input_slot *s = &m->slots[slot - 1];
+    const struct input_slot *s = &m->slots[slot];
     const int32_t parts = (s->count + m->opt.micro_batch - 1) / m->opt.micro_batch;
     const uint64_t numbers[3] = {(uint64_t)slot, (uint64_t)s->count,
                                  hash64(s->layouts, (size_t)parts * sizeof *s->layouts)};
@@ -331,14 +312,7 @@ static enum status part_backward(struct dual_encoder *m,
     TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
     TRY(resnet_backward(m->image, &dfeatures, mode, err));
 
-    struct transformer_batch captions;
-    if (p->batch.slot > 0) {
-        captions = captions_in_slot(m, p);
-    } else {
-        struct layout l;
-        TRY(check_captions(m, &l, p, err));
-        captions = captions_on_device(m, p, &l);
-    }
+    const struct transformer_batch captions = captions_of(m, p);
     TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
     return transformer_backward(m->text, &dfeatures, &captions, mode, err);
 }

@@ -3,6 +3,8 @@
  */
 #include "train/model/encoder_internal.h"
 
+#include "kernels/device_stream.h"
+
 void encoder_memory_sum(struct dual_encoder_memory *m,
                         const struct params *p,
                         enum dtype dtype,
@@ -36,4 +38,13 @@ void encoder_blocks_free(struct encoder_blocks *b, struct device *dev) {
     dev->ops->free(dev, b->input);
     dev->ops->free(dev, b->scratch);
     dev->ops->free(dev, b->kept);
+}
+
+enum status encoder_copy(struct device *dev,
+                         int32_t slot,
+                         const struct tensor *to,
+                         const void *from,
+                         struct error *err) {
+    return (slot > 0 ? dev->stream->copy_in : dev->ops->upload)(dev, to->data, from,
+                                                                tensor_size_bytes(to), err);
 }

@@ -32,4 +32,12 @@ enum status encoder_blocks_take(struct encoder_blocks *b,
                                 struct error *err);
 void encoder_blocks_free(struct encoder_blocks *b, struct device *dev); /* accepts a NULL dev */
 
+/* Fills `to`, which lies in a slot of a batch: slot 0 in order with the kernels, the others on the
+ * queue of copies. Returns OK or what the device returns. */
+enum status encoder_copy(struct device *dev,
+                         int32_t slot,
+                         const struct tensor *to,
+                         const void *from,
+                         struct error *err);
+
 #endif

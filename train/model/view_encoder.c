@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 #include "formats/base/hash.h"
-#include "kernels/device_stream.h"
 #include "train/model/carve_internal.h"
 #include "train/model/encoder_internal.h"
 
@@ -33,9 +32,11 @@ struct view_encoder {
 
     struct device *dev; /* NULL when only planned */
     struct encoder_blocks blocks;
-    struct tensor images;                              /* (H, S, S, 3) u8 */
-    struct tensor slot_images[DUAL_ENCODER_MAX_SLOTS]; /* (max_batch, S, S, 3) u8, see put */
-    int32_t slot_count[DUAL_ENCODER_MAX_SLOTS];        /* images of the batch that was put there */
+    struct {
+        struct tensor images; /* u8: slot 0 (H, S, S, 3), one part at a time; others (max_batch, S,
+                                 S, 3), a whole batch, see put */
+        int32_t count;        /* images of view_encoder_put, each in two views; 0: none */
+    } slots[1 + DUAL_ENCODER_MAX_SLOTS];
     struct tensor features;      /* (n, F) of the last forward, in the tower's memory */
     struct tensor pre, hidden;   /* (H, 1, 1, D) */
     struct tensor mean, rstd;    /* (D) */
@@ -108,10 +109,9 @@ static void place_head(struct view_encoder *m, struct carve *kept) {
 
 static void place_input(struct view_encoder *m, struct carve *input) {
     const int64_t px = m->opt.image.image_px;
-    m->images = carve_take(input, tensor_4d(NULL, DTYPE_U8, m->held_count, px, px, 3));
-    for (int32_t i = 0; i < m->opt.slots; i++) {
-        m->slot_images[i] =
-            carve_take(input, tensor_4d(NULL, DTYPE_U8, m->opt.max_batch, px, px, 3));
+    for (int32_t i = 0; i <= m->opt.slots; i++) {
+        const int64_t n = i == 0 ? m->held_count : m->opt.max_batch;
+        m->slots[i].images = carve_take(input, tensor_4d(NULL, DTYPE_U8, n, px, px, 3));
     }
 }
 
@@ -253,7 +253,7 @@ struct part {
     int32_t start, count; /* its images */
     int32_t view_count;   /* of each: 2, or 1 for evaluation */
     int32_t whole_count;  /* images of the batch */
-    int32_t slot;         /* where its views lie; 0: in m->images */
+    int32_t slot;
     enum resnet_pass pass;
 };
 
@@ -276,15 +276,27 @@ static struct tensor view_rows(const struct part *p, const struct tensor *whole,
     return rows_from(*whole, (int64_t)view * p->whole_count + p->start, p->count);
 }
 
-/* The part's views on the device, first ones then second ones. In a slot the parts lie one behind
- * the other. */
+/* The part's views in its slot: the first views, then the second ones. */
 static struct tensor views_of(const struct view_encoder *m, const struct part *p) {
-    const int32_t n = p->count * p->view_count;
-    return p->slot > 0 ? rows_from(m->slot_images[p->slot - 1], 2 * (int64_t)p->start, n)
-                       : first_rows(m->images, n);
+    const int64_t at = p->slot > 0 ? 2 * (int64_t)p->start : 0;
+    return rows_from(m->slots[p->slot].images, at, p->count * p->view_count);
 }
 
-/* The part's views, uploaded, through tower and head -> its rows of m->out, of length 1 */
+static enum status copy_views(struct view_encoder *m,
+                              const struct view_encoder_batch *batch,
+                              const struct part *p,
+                              struct error *err) {
+    const uint8_t *const views[2] = {batch->first, batch->second};
+    const struct tensor both = views_of(m, p);
+    const size_t image_bytes = tensor_size_bytes(&both) / (size_t)both.shape[0];
+    for (int32_t v = 0; v < p->view_count; v++) {
+        const struct tensor to = rows_from(both, v * p->count, p->count);
+        TRY(encoder_copy(m->dev, p->slot, &to, views[v] + (size_t)p->start * image_bytes, err));
+    }
+    return STATUS_OK;
+}
+
+/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 */
 static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int32_t n = p->count * p->view_count;
@@ -325,13 +337,8 @@ static enum status part_forward(struct view_encoder *m,
                                 const struct view_encoder_batch *batch,
                                 const struct part *p,
                                 struct error *err) {
-    const uint8_t *const views[2] = {batch->first, batch->second};
-    for (int32_t v = 0; v < 2 && p->slot == 0; v++) {
-        const struct tensor to = rows_from(m->images, v * p->count, p->count);
-        const size_t size_bytes = tensor_size_bytes(&to);
-        const size_t image_bytes = size_bytes / (size_t)p->count;
-        TRY(m->dev->ops->upload(m->dev, to.data, views[v] + (size_t)p->start * image_bytes,
-                                size_bytes, err));
+    if (p->slot == 0) {
+        TRY(copy_views(m, batch, p, err));
     }
     return part_run(m, p, err);
 }
@@ -341,24 +348,16 @@ enum status view_encoder_put(struct view_encoder *m,
                              struct error *err) {
     REQUIRE(batch->slot >= 1 && batch->slot <= m->opt.slots);
     REQUIRE(batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
-    const uint8_t *const views[2] = {batch->first, batch->second};
-    m->slot_count[batch->slot - 1] = batch->count;
+    m->slots[batch->slot].count = batch->count;
     for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
         const struct part p = part_of(m, batch, start, RESNET_TRAINING);
-        const struct tensor both = views_of(m, &p);
-        for (int32_t v = 0; v < 2; v++) {
-            const struct tensor to = rows_from(both, v * p.count, p.count);
-            const size_t size_bytes = tensor_size_bytes(&to);
-            const size_t image_bytes = size_bytes / (size_t)p.count;
-            TRY(m->dev->stream->copy_in(m->dev, to.data, views[v] + (size_t)start * image_bytes,
-                                        size_bytes, err));
-        }
+        TRY(copy_views(m, batch, &p, err));
     }
     return STATUS_OK;
 }
 
 uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot) {
-    const uint64_t numbers[2] = {(uint64_t)slot, (uint64_t)m->slot_count[slot - 1]};
+    const uint64_t numbers[2] = {(uint64_t)slot, (uint64_t)m->slots[slot].count};
     return hash64(numbers, sizeof numbers);
 }
 
@@ -383,11 +382,10 @@ enum status view_encoder_encode(struct view_encoder *m,
                                 struct error *err) {
     REQUIRE(count >= 1 && count <= m->held_count);
     REQUIRE(features == NULL || m->opt.dtype != DTYPE_BF16);
-    const struct tensor in = first_rows(m->images, count);
+    const struct view_encoder_batch batch = {.count = count, .first = images};
     const struct part p = {
         .count = count, .view_count = 1, .whole_count = count, .pass = RESNET_INFERENCE};
-    TRY(m->dev->ops->upload(m->dev, in.data, images, tensor_size_bytes(&in), err));
-    TRY(part_run(m, &p, err));
+    TRY(part_forward(m, &batch, &p, err));
     *x = first_rows(m->out, count);
     if (features != NULL) {
         *features = m->features;
