@@ -140,8 +140,8 @@ static inline struct real_16 real_of(uint8x16_t v) {
 static inline uint8x16_t bytes_of(const struct real_16 *v) {
     uint16x4_t part[PARTS];
     for (int k = 0; k < PARTS; k++) {
-        float32x4_t cut = vminq_f32(v->part[k], vdupq_n_f32(255.0F));
-        part[k] = vqmovn_u32(vcvtq_u32_f32(cut)); /* below 0 becomes 0 */
+        float32x4_t clamped = vminq_f32(v->part[k], vdupq_n_f32(255.0F));
+        part[k] = vqmovn_u32(vcvtq_u32_f32(clamped)); /* below 0 becomes 0 */
     }
     return vcombine_u8(vmovn_u16(vcombine_u16(part[0], part[1])),
                        vmovn_u16(vcombine_u16(part[2], part[3])));

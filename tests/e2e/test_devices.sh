@@ -59,7 +59,7 @@ fi
 # Per-sample state: in host memory on the CPU by default; another place is an error that explains why, as it
 # is for published code on every device.
 train 64 none --state device
-has err.txt "--state device cannot be had: the device cpu computes no losses itself"
+has err.txt "--state device is not possible: the device cpu computes no losses itself"
 train 64 none --state pinned
 has err.txt "--state pinned"
 train 0 by-host --state host

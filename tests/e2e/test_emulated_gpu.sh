@@ -39,7 +39,7 @@ has err.txt "2 steps as one of 2 graphs of "
 same eager recorded
 [ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not recorded"
 
-# Cut within the epoch.
+# Interrupted within the epoch.
 train late parts --loss sogclr --cuda-graph off --steps 2
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
 same eager parts
@@ -58,7 +58,7 @@ number() {
 has out.txt '"name":"loss"'
 has out.txt '"idle_fraction":0'
 
-# Where nothing can be recorded, steps run op by op, with one line that says so.
+# Where nothing can be recorded, steps run op by op, with one line that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
     --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --tokens 2 --batch 2 \
     --vocab 10 --machine off --steps 1 --json

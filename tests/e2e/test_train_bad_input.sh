@@ -101,7 +101,7 @@ limited --resume full --checkpoint-every 1
 [ "$(readlink full/last)" = "$before" ] || fail "last moved"
 limited --resume full --checkpoint-every 1 --on-full-disk go-on
 [ "$code" -eq 74 ] || fail "the last checkpoint cannot be written: exit code $code: $(cat err.txt)"
-[ "$(grep -c 'is not saved, the run goes on' err.txt)" -eq 2 ] || fail "warnings: $(cat err.txt)"
+[ "$(grep -c 'is not saved, the run continues' err.txt)" -eq 2 ] || fail "warnings: $(cat err.txt)"
 [ "$(readlink full/last)" = "$before" ] || fail "last moved"
 if ls full/*.tmp full/checkpoints/*.tmp 2>/dev/null | grep -q .; then
     fail "something half written stays: $(ls full)"

@@ -271,8 +271,7 @@ static void say_start(const struct trainer *t,
         log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
     }
     if (sum.resumed_step > 0) {
-        log_write(&l->log, LOG_LEVEL_INFO, "going on with %s at step %" PRIu64, run,
-                  sum.resumed_step);
+        log_write(&l->log, LOG_LEVEL_INFO, "resuming %s at step %" PRIu64, run, sum.resumed_step);
     }
     if (sum.step >= sum.total_steps) {
         log_write(&l->log, LOG_LEVEL_INFO, "%s is finished: %" PRIu64 " steps are done", run,
@@ -300,8 +299,7 @@ static enum status train_on(struct data_list *data,
     const struct file_system *fs = file_posix();
     const bool fresh = o->resume == NULL;
     if (fresh && o->remap_state.count > 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--remap-state needs a run to go on with: --resume RUN");
+        return error_set(err, STATUS_USAGE, "--remap-state needs a run to resume: --resume RUN");
     }
     bool made = false;
     if (fresh) {
@@ -367,7 +365,7 @@ static enum status start_new(const struct train_options *o, struct error *err) {
 }
 
 /* Runs `job` on the options of all the words: a run's configuration, or a preset and a file, and
- * behind them the command line. */
+ * after them the command line. */
 static enum status with_words(const struct train_options *given,
                               const struct cli_arguments *typed,
                               int argc,

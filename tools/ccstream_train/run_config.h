@@ -33,11 +33,11 @@ enum status run_config_add_words(struct run_config_words *w,
  * USAGE. */
 enum status run_config_add_file(struct run_config_words *w, const char *path, struct error *err);
 
-/* Takes the words of an option out again: of one that may be repeated, a later source replaces all
- * that an earlier one gave, instead of adding to it. */
+/* Removes the words of an option: a later source replaces what an earlier one set, also for options
+ * that may be repeated. */
 void run_config_drop(struct run_config_words *w, const char *option);
 
-/* Those of RUN/config.json; NOTFOUND says that RUN is no run. */
+/* Those of RUN/config.json; NOTFOUND: RUN is no run. */
 enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err);
 void run_config_words_fini(struct run_config_words *w); /* accepts an all-zero one */
 

@@ -1,5 +1,5 @@
 /*
- * The option table of ccstream-train, and what the trainer is told of it.
+ * The option table of ccstream-train, and the trainer options made from it.
  */
 #include "tools/ccstream_train/train_options.h"
 
@@ -38,7 +38,7 @@ static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN", .group = "Run",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
-     .help = "go on with a run: from its newest checkpoint, or from step 0 when it has none; "
+     .help = "resume a run: from its newest checkpoint, or from step 0 when it has none; "
              "a finished run is left as it is"},
     {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR", .group = "Run",
      .help =
@@ -173,9 +173,8 @@ static const struct cli_option rows[] = {
 
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
      .group = "Machine",
-     .help =
-         "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, else cpu with a line that says "
-         "why; cpu-ref (plain loops, for checking only)"},
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, otherwise cpu and a "
+             "line with the reason; cpu-ref (plain loops, for checking only)"},
     {"state", 0, CLI_ENUM, FIELD(state), .default_text = "auto", .choices = state_choices,
      .metavar = "PLACE", .group = "Machine",
      .help = "where the numbers that a loss keeps for every sample are, the same ones but for last "
@@ -209,8 +208,8 @@ static const struct cli_option rows[] = {
              "the loss stay f32; refused where the device lacks it"},
     {"captions", 0, CLI_ENUM, FIELD(captions), .default_text = "packed",
      .choices = captions_choices, .metavar = "KIND", .group = "Machine",
-     .help = "how the text tower gets them: one behind the other, or padded to the longest: the "
-             "same numbers but for rounding, for more work"},
+     .help = "how the text tower reads them: one after the other, or padded to the longest: "
+             "the same numbers but for rounding, for more work"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .group = "Machine",
      .help = "decode threads; 0: one per CPU. No number changes any batch"},
@@ -219,8 +218,8 @@ static const struct cli_option rows[] = {
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
 };
 
-/* What a resumed run may change: none of these has a say in the numbers, but the data's fingerprint
- * is checked. */
+/* What a resumed run may change: none of these affects the numbers; the fingerprint of the data is
+ * checked. */
 static const char *const changeable[] = {"data",
                                          "val",
                                          "remap-state",
@@ -258,10 +257,10 @@ static const struct cli_program fixed = {
     .notes =
         (const char *const[]){
             "SIGINT and SIGTERM finish the step, save a checkpoint and end the "
-            "run with exit code 0; --resume goes on exactly there. A second "
+            "run with exit code 0; --resume continues exactly there. A second "
             "one ends it at once.",
             "An epoch of a mix has as many samples as all its datasets "
-            "together. Each dataset's sample ids begin behind those of the "
+            "together. Each dataset's sample ids begin after those of the "
             "one before, in the order given; --resume takes the same "
             "datasets and weights in that order. What ccpack --append adds to "
             "one of them joins with the epoch that --resume begins anew.",

@@ -67,7 +67,7 @@ void train_options_name_unread(const struct cli_arguments *given,
                                const struct train_options *o,
                                const struct log_sink *log);
 
-/* Whether all that was given beside --resume may be: nothing that has a say in the numbers. Returns
+/* Checks that the options beside --resume are allowed: none may affect the numbers. Returns
  * OK or USAGE. */
 enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err);
 

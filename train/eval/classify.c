@@ -166,7 +166,7 @@ struct by_neighbours {
     const float *offset;
     double temperature;
     struct neighbour *nearest; /* a heap, the worst at its top */
-    int32_t wanted, held;
+    int32_t requested, held;
     double *votes; /* (class_count) */
 };
 
@@ -192,9 +192,9 @@ static void sift_down(struct neighbour *heap, int32_t count, int32_t at) {
 }
 
 static void offer(struct by_neighbours *n, struct neighbour candidate) {
-    if (n->held < n->wanted) {
+    if (n->held < n->requested) {
         n->nearest[n->held++] = candidate;
-        for (int32_t at = n->held / 2 - 1; n->held == n->wanted && at >= 0; at--) {
+        for (int32_t at = n->held / 2 - 1; n->held == n->requested && at >= 0; at--) {
             sift_down(n->nearest, n->held, at);
         }
     } else if (is_worse(&n->nearest[0], &candidate)) {
@@ -255,7 +255,7 @@ enum status classify_by_neighbours(struct classify_result *out,
                               .bank = bank,
                               .offset = offset,
                               .temperature = temperature,
-                              .wanted = neighbours};
+                              .requested = neighbours};
     enum status s = begin(out, class_count, err);
     n.nearest = calloc((size_t)neighbours, sizeof *n.nearest);
     n.votes = calloc((size_t)class_count, sizeof *n.votes);

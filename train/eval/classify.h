@@ -1,9 +1,9 @@
 /*
- * classify: what embeddings say about classes: nearest class vector (zero-shot, mean classifier,
+ * classify: classes by embeddings: nearest class vector (zero-shot, mean classifier,
  * linear probe), nearest neighbours. Queries, vectors and banks are rows in host memory.
  *
- * A query's rank is the number of other classes whose score reaches that of its own: ties with
- * something wrong count as lost.
+ * A query's rank is the number of wrong classes whose score is at least that of the right one: a
+ * tie counts as lost.
  *
  * Threading : as the device.
  * Ownership : struct classify_result owns its arrays until classify_result_fini.
@@ -22,7 +22,7 @@ enum { CLASSIFY_MAX_CLASSES = 1 << 20, CLASSIFY_MAX_NEIGHBOURS = 1 << 16 };
 /* A set of labelled rows. */
 struct classify_set {
     const float *rows;     /* (count, dim) */
-    const int32_t *labels; /* (count); rows with a label outside [0, classes) are left out */
+    const int32_t *labels; /* (count); rows with a label outside [0, classes) are skipped */
     int64_t count;
     int64_t dim;
 };
@@ -43,7 +43,8 @@ struct classify_result { /* in percent */
 void classify_result_fini(struct classify_result *r); /* accepts an all-zero one */
 
 /* score(query, class) = <query, vectors[class]> + bias[class]; bias may be NULL. Requires vectors
- * (class_count, queries.dim). Returns OK, USAGE (no query with a label) or what the device says. */
+ * (class_count, queries.dim). Returns OK, USAGE (no query with a label) or what the device returns.
+ */
 enum status classify_by_vectors(struct classify_result *out,
                                 struct device *dev,
                                 const struct classify_set *queries,

@@ -1,5 +1,5 @@
 /*
- * debias: class vectors of text made blind to what should not matter, such as the background
+ * debias: removes from class vectors of text what should not matter, such as the background
  * (Chuang et al., "Debiasing vision-language models via biased prompts", 2023). With A the
  * embeddings of prompts that describe only the spurious thing, and S pairs of prompts that differ
  * in nothing but it:
@@ -27,7 +27,7 @@ struct debias_prompts {
 };
 
 /* vectors (count, dim) in place. Either list may be empty. Returns OK, NOMEM, LIMIT (more than
- * DEBIAS_MAX_PROMPTS) or USAGE (*of, where wanted, is the vector of which nothing is left). */
+ * DEBIAS_MAX_PROMPTS) or USAGE (*of, if not NULL, is the vector of which nothing remains). */
 enum status debias_vectors(float *vectors,
                            int64_t count,
                            int64_t dim,

@@ -44,15 +44,15 @@ static enum status encode_images(struct embeddings *e,
         TRY(s);
         struct tensor image;
         struct tensor features;
-        struct tensor *wanted = e->features != NULL ? &features : NULL;
+        struct tensor *requested = e->features != NULL ? &features : NULL;
         const int32_t count = (int32_t)batch.count;
         TRY(model->views != NULL
-                ? view_encoder_encode(model->views, &image, wanted, batch.images, count, err)
-                : dual_encoder_encode_images(model->pairs, &image, wanted, batch.images, count,
+                ? view_encoder_encode(model->views, &image, requested, batch.images, count, err)
+                : dual_encoder_encode_images(model->pairs, &image, requested, batch.images, count,
                                              err));
         TRY(dev->ops->download(dev, e->images + done * e->embed_dim, image.data,
                                tensor_size_bytes(&image), err));
-        if (wanted != NULL) {
+        if (requested != NULL) {
             TRY(dev->ops->download(dev, e->features + done * e->feature_dim, features.data,
                                    tensor_size_bytes(&features), err));
         }

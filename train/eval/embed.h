@@ -49,7 +49,7 @@ struct embeddings {
 
 /* Every image, and what is asked for beside it; a damaged picture ends it. Zeroes *out first; on
  * failure nothing is left to free. Returns OK, USAGE (no samples; texts without captions, tokenizer
- * or text tower), NOMEM, INTERRUPTED, or what loader and device say. */
+ * or text tower), NOMEM, INTERRUPTED, or what loader and device return. */
 enum status embed_dataset(struct embeddings *out,
                           const struct embed_model *model,
                           struct device *dev,

@@ -24,7 +24,7 @@ struct objective_result {
 };
 
 /* images, texts (n, dim), pair by pair; zeta_image, zeta_text (n) or both NULL; n at least 2.
- * Returns OK, NOMEM or what the device says. */
+ * Returns OK, NOMEM or what the device returns. */
 enum status objective_compute(struct objective_result *out,
                               struct device *dev,
                               const float *images,

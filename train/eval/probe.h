@@ -27,9 +27,9 @@ struct probe_options {
 
 void probe_options_default(struct probe_options *opt);
 
-/* Fills weight (class_count, dim) and bias (class_count). *loss, where wanted (may be NULL): the
+/* Fills weight (class_count, dim) and bias (class_count). *loss, if requested (may be NULL): the
  * mean cross-entropy of the last epoch. Returns OK, USAGE (no row with a label), CORRUPT (the loss
- * is not finite: a smaller lr), NOMEM, INTERRUPTED or what the device says. */
+ * is not finite: a smaller lr), NOMEM, INTERRUPTED or what the device returns. */
 enum status probe_train(float *weight,
                         float *bias,
                         double *loss,

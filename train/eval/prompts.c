@@ -33,7 +33,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Cuts the white space off the ends of a line that ends with a NUL. */
+/* Removes the white space at both ends of a line that ends with a NUL. */
 static char *trim(char *line) {
     while (is_space(*line)) {
         line++;

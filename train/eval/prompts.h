@@ -28,14 +28,15 @@ struct text_list {
     char *text; /* what lines point into */
 };
 
-/* Blank lines and lines that begin with # are left out; white space around lines goes. Returns OK,
- * NOTFOUND, IO, NOMEM, LIMIT or CORRUPT (not UTF-8, no line in it). On failure *out is empty. */
+/* Blank lines and lines that begin with # are skipped; white space around lines is removed. Returns
+ * OK, NOTFOUND, IO, NOMEM, LIMIT or CORRUPT (not UTF-8, no line in it). On failure *out is empty.
+ */
 enum status text_list_read(struct text_list *out,
                            const struct file_system *fs,
                            const char *path,
                            struct error *err);
 
-/* The same over a text that is there already (copied); `name` is for messages. */
+/* The same for a text in memory (copied); `name` is for messages. */
 enum status text_list_parse(struct text_list *out,
                             const char *name,
                             const char *text,
@@ -43,11 +44,12 @@ enum status text_list_parse(struct text_list *out,
                             struct error *err);
 void text_list_fini(struct text_list *l); /* accepts an all-zero one */
 
-/* Prompts that are used where the user brings none: one a line, {} is the place of the name. */
+/* The prompts that are used if the user has none: one a line, {} is the place of the name. */
 extern const char PROMPT_TEMPLATES[];
 
 /* out (count, E): embeddings of the texts, rows of length 1. `clean`: the captions' cleaning, as
- * the model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device says.
+ * the model was trained. Returns OK, NOMEM, CORRUPT (the tokenizer), LIMIT or what the device
+ * returns.
  */
 enum status prompts_encode(float *out,
                            struct dual_encoder *model,

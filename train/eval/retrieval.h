@@ -44,7 +44,7 @@ struct retrieval_result {
 };
 
 /* Encodes every image (scaled to the model's size, aspect ratio not kept) and every caption of the
- * dataset. Returns OK, USAGE (no captions), INTERRUPTED, or what loader and device say. */
+ * dataset. Returns OK, USAGE (no captions), INTERRUPTED, or what loader and device return. */
 enum status retrieval_evaluate(struct retrieval_result *out,
                                struct dual_encoder *model,
                                struct device *dev,

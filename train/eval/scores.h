@@ -20,7 +20,7 @@ typedef enum status (*scores_visitor)(void *cookie,
                                       struct error *err);
 
 /* queries (Q, D) and candidates (C, D) in host memory, f32. Requires every count at least 1.
- * Returns OK, NOMEM, what the device says or what the visitor returns. */
+ * Returns OK, NOMEM, what the device returns or what the visitor returns. */
 enum status scores_visit(struct device *dev,
                          const float *queries,
                          int64_t query_count,

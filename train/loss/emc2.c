@@ -2,20 +2,20 @@
  * emc2: negatives drawn by a Markov chain per sample, so that the gradient is that of the global
  * loss however small the batch (Yau et al., "EMC2: efficient MCMC negative sampling for contrastive
  * learning with global convergence", ICML 2024). In each step the R other contrasts of the batch
- * are proposed in turn; proposal c is taken with probability min(1, exp((S_ac - S_state) / tau));
- * the states behind the first P = floor(burn_in R) proposals are recorded:
+ * are proposed in turn; proposal c is accepted with probability min(1, exp((S_ac - S_state) /
+ * tau)); the states after the first P = floor(burn_in R) proposals are recorded:
  *
  *   L = mean over anchors a of [ mean over recorded S_ar - S_a,own ] / tau,  r constant
  *
  * Two views, as published: the R = 2B - 2 views of other samples; both views of a sample are
- * anchors, and the second goes on with the chain of the first. Pairs, lifted: image i keeps a chain
+ * anchors, and the second continues the chain of the first. Pairs, lifted: image i keeps a chain
  * over the R = B - 1 other texts, text j one over images; half the mean of each side.
  *
- * A chain goes on where the sample was last seen. Where the sample that it stands on is in the
- * batch, its score is that of now; elsewhere its embedding is not at hand: the score stays what it
- * was (S / tau), and nothing is recorded until a proposal is taken; an anchor without any record is
- * left out. State: per sample, and for pairs per side, that score and that sample's id. The draws
- * are keyed by (seed, step, sample id, side).
+ * A chain continues where the sample was last seen. If the sample that it stands on is in the
+ * batch, its score is computed anew; otherwise its embedding is not available: the score stays as
+ * it was (S / tau), and nothing is recorded until a proposal is accepted. An anchor without any
+ * record is skipped. State: per sample, and for pairs per side, that score and that sample's id.
+ * The draws are keyed by (seed, step, sample id, side).
  */
 #include "formats/base/rng.h"
 #include "train/loss/loss_internal.h"

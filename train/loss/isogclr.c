@@ -11,8 +11,8 @@
  * within [tau_min, tau_max]. The gradient of S uses the old tau_i. State per sample and side: log
  * u, tau and v.
  *
- * Two views: both share tau and u; each goes on from the old u, the mean of both is kept; h is the
- * mean of both, within [-3, 3].
+ * Two views: the two of a sample share tau and u; each updates the old u, and the mean of the two
+ * results is kept; h is the mean of the two, within [-3, 3].
  */
 #include "train/loss/loss_internal.h"
 

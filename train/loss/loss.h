@@ -84,7 +84,7 @@ struct loss_input {
     /* (B, B); with two views (2B, 2B) of all views with all: rows 0 to B - 1 the first views, then
      * the second ones in the same order. The diagonal is not used. */
     const float *similarity;
-    /* (B, B) of images with images and texts with texts; read where loss_uses_self says so. */
+    /* (B, B) of images with images and texts with texts; read if loss_uses_self. */
     const float *image_similarity, *text_similarity;
     const uint64_t *sample_ids; /* (B); an id met again counts in its first place only */
     int64_t batch_count;  /* B in [2, the maximum given at creation, at most LOSS_MAX_BATCH] */
@@ -106,7 +106,7 @@ struct loss_output {
      * own: the embeddings' gradient is (G + G^T) X. */
     float *gradient;
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
-     * is 2 G X. The caller's storage, written where loss_uses_self says so. */
+     * is 2 G X. The caller's storage, written if loss_uses_self. */
     float *image_gradient, *text_gradient;
     double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
                          weights are constants: normally slightly negative, no test of convergence */

@@ -15,7 +15,7 @@
 
 struct loss_device;
 
-/* Whether the device can take the loss's steps; where not, why says so in one line. */
+/* Whether the device can compute the loss's steps; if not, *why has the reason in one line. */
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);
 
 /* Memory for batches of batch_count, and the state's columns to `place`, as they are. Requires
@@ -44,7 +44,7 @@ struct loss_device_matrix {
 };
 enum loss_device_matrix_kind {
     LOSS_DEVICE_CROSS,
-    LOSS_DEVICE_IMAGES, /* where loss_uses_self says so */
+    LOSS_DEVICE_IMAGES, /* only if loss_uses_self */
     LOSS_DEVICE_TEXTS,
     LOSS_DEVICE_MATRIX_COUNT
 };
@@ -65,8 +65,8 @@ enum status loss_device_step(struct loss_device *d, struct error *err);
  * CORRUPT with the reason, or DEVICE. */
 enum status loss_device_fault(struct loss_device *d, struct error *err);
 
-/* State and scalars from the device to the host, before it looks at them; and from the host to the
- * device, after it changed them. Both wait. Return OK or DEVICE. */
+/* Copy state and scalars: from the device before the host reads them, to the device after the host
+ * changed them. Both wait. Return OK or DEVICE. */
 enum status loss_device_fetch(struct loss_device *d, struct error *err);
 enum status loss_device_send(struct loss_device *d, struct error *err);
 

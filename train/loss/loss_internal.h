@@ -136,8 +136,8 @@ void loss_put_view(const struct loss_side *row,
 
 /* ---- steps ---- */
 
-/* A step of losses that are a mean over anchors: row->anchor of every anchor of both sides, or of
- * every view; then the temperature, where it is learned. */
+/* A step of losses that are a mean over anchors: row->anchor of every image and every text, or
+ * of every view; then the temperature, if it is learned. */
 void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_output *out);
 
 /* row->anchor of clip, for losses that add to it. */

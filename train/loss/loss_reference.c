@@ -1,6 +1,6 @@
 /*
- * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, for those who
- * want to match its logs (--parity reference). It differs from the published algorithms:
+ * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, to
+ * reproduce its logs (--parity reference). It differs from the published algorithms:
  *
  *   - running sums s over the B - 1 contrasts, shifted by b, the largest exponent the anchor has
  * ever had (its own 0 included): b never falls, so easy anchors underflow against the additive

@@ -1,5 +1,5 @@
 /*
- * loss_row: the table of losses. A row says everything about one loss in one form (pairs, two
+ * loss_row: the table of losses. A row describes one loss in one form (pairs, two
  * views, or the published code): where it comes from, which options it reads, its own defaults, the
  * state that it keeps, and its step. From the rows follow the list of names, --help, the checks of
  * options, the columns, what a device is given, and the tests that every loss must pass

@@ -14,8 +14,8 @@
  *   dF/dtau = sum over sides of mean_i [ log u_i - sum_j w_ij Delta_ij / tau ] + 2 rho
  *
  * Two views, as first published: u is the running mean of exp(S_aj / tau) itself over the 2B - 2
- * views of other samples; each view of a sample goes on from the u that both share and weighs with
- * what it gets, and the mean of both is kept:
+ * views of other samples; each view of a sample updates the u that both share, and weighs with its
+ * result; the mean of the two results is kept:
  *
  *   L = mean over the 2B anchors a of [ sum_j w_aj S_aj - S_a,own ],   w = exp(S_aj/tau)/((2B-2) u)
  */

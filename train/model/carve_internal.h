@@ -1,8 +1,8 @@
 /*
- * carve: cuts tensors out of one planned block, each at 64 bytes.
+ * carve: places tensors in one planned block, each aligned to 64 bytes.
  *
- * The same layout function runs twice: with base NULL it only counts bytes, then, with the block in
- * hand, it places. So a plan and what is taken can never differ.
+ * The same layout function runs twice: with base NULL it only counts bytes, then, with the block
+ * allocated, it places. So the plan and the placement can never differ.
  */
 #ifndef TRAIN_MODEL_CARVE_INTERNAL_H
 #define TRAIN_MODEL_CARVE_INTERNAL_H
@@ -19,7 +19,7 @@ struct carve {
     size_t used_bytes;
 };
 
-/* Gives `t` its place; its dtype and shape say how much. */
+/* Gives `t` its place; its dtype and shape decide the size. */
 static inline struct tensor carve_take(struct carve *c, struct tensor t) {
     t.data = c->base != NULL ? c->base + c->used_bytes : NULL;
     size_t size = tensor_size_bytes(&t);

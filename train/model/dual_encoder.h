@@ -15,7 +15,7 @@
  * whole batch. Batch norm takes its statistics over a micro-batch, and the running statistics move
  * once per micro-batch, in order; nothing else depends on the size.
  *
- * All memory is planned and taken at create; later calls allocate nothing.
+ * Create plans and allocates all memory; later calls allocate nothing.
  *
  * Threading : one owner.
  * Ownership : the model owns its parameter table and its memory; returned tensors are views until
@@ -48,9 +48,8 @@ struct dual_encoder_options {
     int32_t micro_batch; /* pairs that the towers hold, [0, max_batch]; 0: all. Never 0 in what
                             dual_encoder_get_options returns */
     bool training;       /* gradients, moments and a backward pass; true */
-    enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. A BF16
-                            model gives embeddings, and keeps values and gradients, in
-                            f32 */
+    enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. Embeddings,
+                            values and gradients of a BF16 model are f32 */
     bool padded;     /* captions as the batch has them, padded to the longest; false: packed. The
                         same numbers, for more work */
     int32_t moments; /* of the optimiser: 2, or 1 (optimizer_moments) */
@@ -79,7 +78,7 @@ struct dual_encoder_memory {
     int64_t parameter_count; /* trained elements */
 };
 
-/* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
+/* The plan alone: the device memory that create would allocate. Returns OK, NOMEM or USAGE. */
 enum status dual_encoder_plan(struct dual_encoder_memory *out,
                               const struct dual_encoder_options *opt,
                               struct error *err);
@@ -87,7 +86,7 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
 struct dual_encoder;
 
 /* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
- * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device says. */
+ * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device returns. */
 enum status dual_encoder_create(struct dual_encoder **out,
                                 struct device *dev,
                                 const struct dual_encoder_options *opt,
@@ -109,25 +108,25 @@ struct dual_encoder_batch {
     const uint64_t *sample_ids; /* (N) keys of dropout, and of the state; NULL in evaluation */
     uint64_t seed;              /* key of dropout */
     const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
-    int32_t slot; /* 0: forward and backward take the arrays to the device; from 1: they lie there
-                     already, in this slot, since dual_encoder_put */
+    int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: dual_encoder_put
+                     has copied them to this slot */
 };
 
-/* Needs options.slots and a device with a stream. Looks the batch over and takes it to slot
- * batch->slot, in [1, slots], on the queue of copies: passes over that slot must follow a mark put
- * behind it, and the slot's last passes must be over. images, lengths and sample_ids must be memory
- * of the device's alloc_host, unchanged until that mark has been passed. Returns OK, INVALID (a
- * token or length out of range, which one) or what the device says. */
+/* Requires options.slots and a device with a stream. Checks the batch and copies it to slot
+ * batch->slot, in [1, slots], on the queue of copies: forward and backward of that slot must follow
+ * a mark put after the copies, and those of its last batch must be complete. images, lengths and
+ * sample_ids must be memory of the device's alloc_host, unchanged until that mark has been passed.
+ * Returns OK, INVALID (a token or length out of range, which one) or what the device returns. */
 enum status
 dual_encoder_put(struct dual_encoder *m, const struct dual_encoder_batch *batch, struct error *err);
 
-/* Two batches in slots of equal shape give the same ops over the same addresses: equal numbers of a
- * slot mean equal shapes, but for one chance in 2^64. */
+/* A number of the shape of the batch in a slot. Batches of equal shape run the same ops on the same
+ * addresses. Equal numbers mean equal shapes, but for one chance in 2^64. */
 uint64_t dual_encoder_shape(const struct dual_encoder *m, int32_t slot);
 
 /* training: batch statistics, dropout, and what backward needs is kept; else running statistics
  * and no dropout. *image, *text (N, E) have rows of length 1. Returns OK, INVALID (a token or
- * length out of range, which one) or what the device says. */
+ * length out of range, which one) or what the device returns. */
 enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct tensor *image,
                                  struct tensor *text,
@@ -136,8 +135,8 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct error *err);
 
 /* One side alone, for evaluation: running statistics, no dropout. count in [1, micro_batch]. They
- * use the buffers of forward: not between forward and backward. *features (N, F), where wanted (may
- * be NULL; not of a BF16 model), is what the tower gives, in front of the projection. */
+ * use the buffers of forward: not between forward and backward. *features (N, F), if requested (may
+ * be NULL; not of a BF16 model), is the tower's output, before the projection. */
 enum status dual_encoder_encode_images(struct dual_encoder *m,
                                        struct tensor *image,
                                        struct tensor *features,

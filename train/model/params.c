@@ -138,7 +138,7 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
     return STATUS_OK;
 }
 
-/* Elements of each class, gaps included, and where each tensor lies if offsets are wanted. */
+/* Elements of each class, gaps included, and where each tensor lies if offsets are requested. */
 static void
 place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int64_t *offsets) {
     int64_t align = (int64_t)(BLOCK_ALIGN_BYTES / dtype_size_bytes(dtype));

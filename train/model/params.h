@@ -12,7 +12,7 @@
  * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:
  * saved with the model, never touched by the optimiser.
  *
- * Names are those of timm (image) and Hugging Face (text) behind a prefix, and what is read and
+ * Names are those of timm (image) and Hugging Face (text) after a prefix, and what is read and
  * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
  * (O, KH, KW, I) in device memory.
  *
@@ -61,7 +61,7 @@ struct param_spec {
     int32_t ndim;                   /* [0, TENSOR_MAX_DIMS] */
     int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N) */
     bool conv;                      /* outside, the shape is (O, I, KH, KW); needs ndim == 4 */
-    bool adjacent; /* directly behind the previous tensor that decays (or does not) as this one */
+    bool adjacent; /* directly after the previous tensor that decays (or does not) as this one */
     enum param_kind kind;
     enum param_init init;
     double init_scale;
@@ -125,7 +125,7 @@ enum dtype params_dtype(const struct params *p); /* of values: F32 for BF16 */
 int64_t params_element_count(const struct params *p, enum param_kind kind);
 
 /* Views in device layout, as operators take them: params_tensor gives the working copy where there
- * is one. params_grad of a buffer is not wanted (data NULL, ndim 0). */
+ * is one. params_grad of a buffer is an omitted operand (data NULL, ndim 0). */
 struct tensor params_tensor(const struct params *p, int32_t index);
 struct tensor params_grad(const struct params *p, int32_t index);
 
@@ -133,7 +133,7 @@ struct tensor params_grad(const struct params *p, int32_t index);
  * elements). Needs training for slots other than PARAM_VALUE. */
 struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed);
 
-/* The working copies of params_range(p, PARAM_VALUE, decayed), as one flat tensor; not wanted where
+/* The working copies of params_range(p, PARAM_VALUE, decayed), as one flat tensor; omitted where
  * there are none. */
 struct tensor params_working(const struct params *p, bool decayed);
 

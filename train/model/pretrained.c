@@ -1,6 +1,6 @@
 /*
- * Two passes: names and shapes of all tensors first, with everything that does not fit told at
- * once; then the values, tensor by tensor, each converted and looked over before it is written.
+ * Two passes: names and shapes of all tensors first, with every mismatch reported at
+ * once; then the values, tensor by tensor, each converted and checked before it is written.
  */
 #include "train/model/pretrained.h"
 
@@ -104,10 +104,10 @@ static void check_tensor(struct job *j, const struct param_info *info) {
     }
     if (!same) {
         char has[SHAPE_BYTES];
-        char wants[SHAPE_BYTES];
+        char expected[SHAPE_BYTES];
         print_shape(has, found->shape, found->dim_count);
-        print_shape(wants, shape, (uint32_t)info->ndim);
-        (void)snprintf(text, sizeof text, "%s is %s, the model has %s", found->name, has, wants);
+        print_shape(expected, shape, (uint32_t)info->ndim);
+        (void)snprintf(text, sizeof text, "%s is %s, the model has %s", found->name, has, expected);
         misfit(j, text);
     } else if (!is_real(found->dtype)) {
         (void)snprintf(text, sizeof text, "%s is %s, not a real type", found->name,
@@ -116,7 +116,7 @@ static void check_tensor(struct job *j, const struct param_info *info) {
     }
 }
 
-static bool is_wanted(const struct job *j, const char *name) {
+static bool is_required(const struct job *j, const char *name) {
     const size_t prefix = strlen(j->prefix);
     char full[NAME_BYTES];
     if (strncmp(name, j->prefix, prefix) != 0) {
@@ -130,7 +130,7 @@ static void name_extras(const struct job *j) {
     size_t extra = 0;
     for (size_t i = 0; i < safetensors_count(j->file); i++) {
         const char *name = safetensors_at(j->file, i)->name;
-        if (is_wanted(j, name)) {
+        if (is_required(j, name)) {
             continue;
         }
         if (extra < MAX_LISTED) {
@@ -185,7 +185,7 @@ static double value_at(const uint8_t *raw, size_t k, enum safetensors_dtype t) {
     }
 }
 
-/* raw, as the file has it -> host, as the table wants it. Returns OK or CORRUPT. */
+/* raw, as the file has it -> host, as the table stores it. Returns OK or CORRUPT. */
 static enum status convert(const struct job *j,
                            void *host,
                            const uint8_t *raw,
@@ -233,20 +233,20 @@ end:
 }
 
 static enum status load(struct job *j, struct error *err) {
-    int32_t wanted = 0;
+    int32_t required = 0;
     j->prefix = choose_prefix(j);
     for (int32_t i = 0; i < params_count(j->p); i++) {
         const struct param_info info = params_info(j->p, i);
         if (belongs(j, &info)) {
             check_tensor(j, &info);
-            wanted++;
+            required++;
         }
     }
     name_extras(j);
     if (j->misfit_count > 0) {
         return error_set(err, STATUS_MISMATCH,
                          "%s: %d of the tower's %d tensors do not fit; the first: %s", j->path,
-                         (int)j->misfit_count, (int)wanted, j->first);
+                         (int)j->misfit_count, (int)required, j->first);
     }
     for (int32_t i = 0; i < params_count(j->p); i++) {
         const struct param_info info = params_info(j->p, i);

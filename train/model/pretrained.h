@@ -2,10 +2,11 @@
  * pretrained: the weights of a tower from a safetensors file that holds them under timm's or
  * Hugging Face's names.
  *
- * Names may have one of a few prefixes in front ("distilbert.", "model.", "module.", the tower's
- * own in a checkpoint of ccstream): the one that fits most names. F32, F16, BF16 and F64 are taken,
- * and stored in the table's type. Tensors of the file that the tower lacks, such as a classifier,
- * are named and left out; tensors that the file lacks, or has in another shape, are an error.
+ * Names may begin with one of a few prefixes ("distilbert.", "model.", "module.", the tower's own
+ * in a checkpoint of ccstream); the prefix that fits most names is used. F32, F16, BF16 and F64 are
+ * accepted and stored in the table's type. Tensors of the file that the tower lacks, such as a
+ * classifier, are named and skipped. Tensors that the file lacks, or has in another shape, are an
+ * error.
  *
  * Threading : as the table.
  * Ownership : everything is borrowed for the call.
@@ -26,10 +27,10 @@ extern "C" {
 #endif
 
 /* Fills every tensor of `p` whose name begins with `tower` ("image.", "text."), running statistics
- * too. Names and shapes are looked over before anything is written; all that does not fit is listed
- * on `log` (may be NULL), the first of it in *err. Returns OK, MISMATCH (names, shapes or a type
+ * too. Names and shapes are checked before anything is written; every mismatch is listed on
+ * `log` (may be NULL), the first one in *err. Returns OK, MISMATCH (names, shapes or a type
  * that is no real number), CORRUPT (also for values that are not finite), NOTFOUND, IO, NOMEM,
- * LIMIT, UNSUPPORTED, or what the device says. */
+ * LIMIT, UNSUPPORTED, or what the device returns. */
 enum status pretrained_load(struct params *p,
                             const char *tower,
                             const struct file_system *fs,

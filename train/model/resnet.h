@@ -5,7 +5,7 @@
  *   images u8 (N, S, S, 3) -> normalise -> stem -> 4 stages of blocks -> global average -> (N, F)
  *
  * Parameter names are timm's (conv1.weight, layer1.0.conv1.weight, layer2.0.downsample.0.weight,
- * ...) behind the table's prefix; there is no classifier and no num_batches_tracked. Batch norm:
+ * ...) after the table's prefix; there is no classifier and no num_batches_tracked. Batch norm:
  * eps 1e-5, momentum 0.1. Initial values: convolutions normal with deviation sqrt(2 / fan_out), the
  * last batch norm of every block with gamma 0, all others 1.
  *
@@ -71,9 +71,9 @@ void resnet_destroy(struct resnet *r); /* accepts NULL */
 
 int32_t resnet_feature_count(const struct resnet *r); /* F */
 
-/* Device memory the tower wants: `kept` holds what lives from forward to backward and the features,
- * `scratch` holds nothing between two calls and may be shared with other towers. Call before
- * attach. */
+/* Device memory that the tower needs: `kept` holds what lives from forward to backward and the
+ * features, `scratch` holds nothing between two calls and may be shared with other towers. Call
+ * before attach. */
 void resnet_memory(struct resnet *r, enum dtype dtype, size_t *kept_bytes, size_t *scratch_bytes);
 
 /* Places all activations; dtype is that of the table. Call once, before forward. */
@@ -85,7 +85,7 @@ void resnet_attach(struct resnet *r,
 
 /* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. A training pass and its replay need
  * options.training. *features (N, F) is a view until the next forward. Returns OK or what the
- * device says. */
+ * device returns. */
 enum status resnet_forward(struct resnet *r,
                            struct tensor *features,
                            const struct tensor *images,

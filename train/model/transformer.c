@@ -208,7 +208,7 @@ static void place_norm(struct norm *n, struct carve *c, enum dtype dtype, int64_
     n->rstd = carve_take(c, tensor_1d(NULL, statistics_dtype(dtype), rows));
 }
 
-/* All of a layer but its output x. `narrow`: it goes on with the first rows alone. */
+/* All of a layer but its output x. `narrow`: it continues with the first rows alone. */
 static void place_layer(const struct transformer *t,
                         struct layer *l,
                         bool narrow,

@@ -13,7 +13,7 @@
  * Captions lie in a list of rows, packed or padded: their numbers are the same.
  *
  * Parameter names are Hugging Face's (embeddings.word_embeddings.weight,
- * transformer.layer.0.attention.q_lin.weight, ...) behind the table's prefix. q_lin, k_lin and
+ * transformer.layer.0.attention.q_lin.weight, ...) after the table's prefix. q_lin, k_lin and
  * v_lin lie side by side in memory, so that one product makes all three. Initial values: weights
  * and embeddings normal with deviation 0.02, biases 0, LN 1 and 0.
  *
@@ -96,7 +96,7 @@ struct transformer_batch {
 };
 
 /* training: dropout is active; needs options.training. *features (N, D) is a view until the next
- * forward. Returns OK or what the device says. */
+ * forward. Returns OK or what the device returns. */
 enum status transformer_forward(struct transformer *t,
                                 struct tensor *features,
                                 const struct transformer_batch *batch,

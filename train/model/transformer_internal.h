@@ -2,8 +2,8 @@
  * What transformer.c (description and memory) and transformer_pass.c (forward and backward) share.
  *
  * Shapes in comments: N captions of at most T tokens in M rows, D the model's width, F the FFN's,
- * H heads. Where the first token is all that is asked for, only row 0 of each caption goes on after
- * the last block's attention, so there R = N; everywhere else R = M.
+ * H heads. Where the first token is all that is asked for, only row 0 of each caption continues
+ * after the last block's attention, so there R = N; everywhere else R = M.
  */
 #ifndef TRAIN_MODEL_TRANSFORMER_INTERNAL_H
 #define TRAIN_MODEL_TRANSFORMER_INTERNAL_H

@@ -2,7 +2,7 @@
  * The forward and backward pass of the text tower. Shapes are those of transformer_internal.h.
  *
  * Dropout's element numbers count from the start of a caption, so the masks of the last block,
- * which goes on with the first row of each caption alone, are those of the whole one.
+ * which continues with the first row of each caption alone, are those of the whole one.
  */
 #include "train/model/carve_internal.h"
 #include "train/model/transformer.h"
@@ -34,7 +34,7 @@ begin(const struct transformer *t, const struct transformer_batch *batch, bool t
                          .training = training};
 }
 
-/* Whether the block goes on with the first row of each caption alone. */
+/* Whether the block continues with the first row of each caption alone. */
 static bool is_narrow(const struct pass *p, int32_t i) {
     return i + 1 == p->t->opt.layers && p->t->opt.pool == TRANSFORMER_POOL_FIRST;
 }
@@ -61,7 +61,7 @@ static bool drops(const struct pass *p) {
     return p->training && p->t->opt.dropout > 0.0f;
 }
 
-/* out (R, D) = mask(in), in place allowed. Called where drops(p) says so. */
+/* out (R, D) = mask(in), in place allowed. Called if drops(p). */
 static enum status
 drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, struct error *err) {
     struct dropout op = {.out = out, .in = in, .dropout = mask(p, layer)};
@@ -331,7 +331,7 @@ static enum status attention_backward(const struct pass *p,
 
 /* x (M, D) is the block's input, dout (R, D) = dL/d(its output). The three scratch buffers take
  * turns: a holds dh, then the gradient of context; b the gradient of the first sum, which is also
- * that of the input along the skip; *dx says where dL/dx (M, D) lies in the end. */
+ * that of the input along the skip; *dx becomes dL/dx (M, D). */
 static enum status layer_backward(const struct pass *p,
                                   int32_t i,
                                   struct tensor x,

@@ -6,12 +6,12 @@
  *                                                            -> (2N, E) -> / norm -> X (2N, E)
  *
  * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
- * over the 2M views of a micro-batch of M images, and backward runs each forward once more. What
- * evaluation looks at is F, in front of the head. Names in the table and in checkpoints, in this
- * order: "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as
- * PyTorch's Sequential would have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
+ * over the 2M views of a micro-batch of M images, and backward runs each forward once more.
+ * Evaluation uses F, before the head. Names in the table and in checkpoints, in this order:
+ * "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as PyTorch's
+ * Sequential would have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
  *
- * All memory is planned and taken at create; later calls allocate nothing.
+ * Create plans and allocates all memory; later calls allocate nothing.
  *
  * Threading : one owner.
  * Ownership : the model owns its parameter table and its memory; returned tensors are views until
@@ -43,13 +43,13 @@ struct view_encoder_options {
     bool training;               /* gradients, moments and a backward pass */
     int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
     enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
-                                    A BF16 model gives embeddings, and keeps
-                                    values and gradients, in f32 */
+                                    Embeddings, values and gradients of a
+                                    BF16 model are f32 */
     int32_t slots;               /* places for whole batches on the device, [0,
                                     DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
 };
 
-/* The plan alone: what create would take from the device. Returns OK, NOMEM or USAGE. */
+/* The plan alone: the device memory that create would allocate. Returns OK, NOMEM or USAGE. */
 enum status view_encoder_plan(struct dual_encoder_memory *out,
                               const struct view_encoder_options *opt,
                               struct error *err);
@@ -57,7 +57,7 @@ enum status view_encoder_plan(struct dual_encoder_memory *out,
 struct view_encoder;
 
 /* Builds the model on `dev`; values are zero until params_init or a checkpoint fills them. Returns
- * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device says. */
+ * OK, NOMEM, USAGE (an option out of range), UNSUPPORTED (dtype) or what the device returns. */
 enum status view_encoder_create(struct view_encoder **out,
                                 struct device *dev,
                                 const struct view_encoder_options *opt,
@@ -74,14 +74,15 @@ struct dual_encoder_memory view_encoder_memory_used(const struct view_encoder *m
 struct view_encoder_batch {
     int32_t count;                 /* N; 2N in [2, max_batch] */
     const uint8_t *first, *second; /* (N, S, S, 3) */
-    int32_t slot; /* 0: forward and backward take the arrays to the device; from 1: they lie there
-                     already, in this slot, since view_encoder_put */
+    int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: view_encoder_put
+                     has copied them to this slot */
 };
 
-/* Needs options.slots and a device with a stream. Takes the batch to slot batch->slot, in [1,
- * slots], on the queue of copies: passes over that slot must follow a mark put behind it, and the
- * slot's last passes must be over. The arrays must be memory of the device's alloc_host, unchanged
- * until that mark has been passed. Returns OK or what the device says. */
+/* Requires options.slots and a device with a stream. Copies the batch to slot batch->slot, in [1,
+ * slots], on the queue of copies: forward and backward of that slot must follow a mark put after
+ * the copies, and those of its last batch must be complete. The arrays must be memory of the
+ * device's alloc_host, unchanged until that mark has been passed. Returns OK or what the device
+ * returns. */
 enum status
 view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch, struct error *err);
 
@@ -89,7 +90,7 @@ view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch,
 uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot);
 
 /* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1: the
- * first views, then the second ones. Returns OK or what the device says. */
+ * first views, then the second ones. Returns OK or what the device returns. */
 enum status view_encoder_forward(struct view_encoder *m,
                                  struct tensor *x,
                                  const struct view_encoder_batch *batch,
@@ -104,8 +105,8 @@ enum status view_encoder_backward(struct view_encoder *m,
                                   struct error *err);
 
 /* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
- * 0; *x (count, E); *features (count, F), where wanted (may be NULL; not of a BF16 model), is what
- * the tower gives. Not between forward and backward. */
+ * 0; *x (count, E); *features (count, F), if requested (may be NULL; not of a BF16 model), is
+ * the output of the tower. Not between forward and backward. */
 enum status view_encoder_encode(struct view_encoder *m,
                                 struct tensor *x,
                                 struct tensor *features,

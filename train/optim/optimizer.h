@@ -37,7 +37,7 @@ void optimizer_options_default(struct optimizer_options *opt);
 /* One step along the table's gradients with the rate, the step and the soundness of *values, which
  * lie on the device. There it leaves grad_norm, that before clipping, and grad_scale; where the
  * norm is not finite it clears `sound`, or skips the step where gradients were scaled, and changes
- * nothing. Waits for nothing. Returns OK or what the device says. */
+ * nothing. Waits for nothing. Returns OK or what the device returns. */
 enum status optimizer_step(struct params *p,
                            struct device *dev,
                            struct step_values *values,

@@ -19,13 +19,13 @@ struct schedule {
 };
 
 /* Rate of step `step`, from 0: after the warm-up final + (peak - final)(1 + cos(pi f))/2, with f
- * the fraction of the steps behind the warm-up that are done. plateau: the staircase of NUCLR's
+ * the fraction of the steps after the warm-up that are done. plateau: the staircase of NUCLR's
  * published code, five fifths of the warm-up (100 steps each there) at 1/20, 4.8/20, 8.6/20,
- * 12.4/20 and 16.2/20 of the peak, each from the step behind its beginning on. */
+ * 12.4/20 and 16.2/20 of the peak, each from the step after its beginning. */
 double schedule_lr(const struct schedule *s, uint64_t step);
 
 /* zeta's rate: 0 below frozen_steps, then peak (1 + cos(pi f))/2 with f the fraction of the steps
- * behind the frozen ones that are done (NUCLR, ICLR 2025, appendix G: cosine after the freeze). */
+ * after the frozen ones that are done (NUCLR, ICLR 2025, appendix G: cosine after the freeze). */
 double schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, uint64_t step);
 
 /* gamma of the running sums as FastCLIP has it (Wei et al., 2024): 1 in epoch 0, then last +

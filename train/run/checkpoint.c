@@ -220,7 +220,7 @@ get_hash(const struct checkpoint *c, const char *key, uint64_t *out, struct erro
     return STATUS_OK;
 }
 
-/* A run on one dataset says no more than its fingerprint. */
+/* A run on one dataset stores no more than its fingerprint. */
 static enum status read_sources(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     p->source_count = 1;
@@ -353,7 +353,7 @@ enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struc
     *tau = c->tau;
     return isnan(c->tau)
                ? error_set(err, STATUS_USAGE,
-                           "%s does not tell the temperature of its run; give --tau", c->path)
+                           "%s does not contain the temperature of its run; set --tau", c->path)
                : STATUS_OK;
 }
 

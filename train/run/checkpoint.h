@@ -80,7 +80,7 @@ struct checkpoint_content {
     size_t tokenizer_size_bytes;
 };
 
-/* Writes `path` atomically. Returns OK, IO, NOMEM, LIMIT or what the device says. */
+/* Writes `path` atomically. Returns OK, IO, NOMEM, LIMIT or what the device returns. */
 enum status checkpoint_save(const struct file_system *fs,
                             const char *path,
                             const struct checkpoint_content *content,
@@ -100,7 +100,7 @@ const char *checkpoint_path(const struct checkpoint *c); /* the file that was op
 const struct model_config *checkpoint_model(const struct checkpoint *c);
 const struct train_position *checkpoint_position(const struct checkpoint *c);
 const char *checkpoint_loss_name(const struct checkpoint *c);
-/* *tau stays where it is above 0; 0 becomes the temperature that the run had. Returns OK or USAGE
+/* A *tau above 0 stays; 0 becomes the temperature of the run. Returns OK or USAGE
  * (a file from before it was kept). */
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
 

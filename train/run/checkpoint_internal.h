@@ -41,7 +41,7 @@ enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 3 };
 extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
 size_t checkpoint_slot_count(const struct params *p);
 
-/* "dataset.INDEX.WHAT": what a checkpoint says of each dataset of a mix. */
+/* "dataset.INDEX.WHAT": what a checkpoint stores of each dataset of a mix. */
 void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
 /* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment. */

@@ -31,7 +31,7 @@ put_hash(struct safetensors_writer *w, const char *key, uint64_t value, struct e
     return safetensors_writer_metadata(w, key, text, err);
 }
 
-/* Nothing for one dataset: its fingerprint says all. */
+/* Nothing for one dataset: its fingerprint is enough. */
 static enum status
 put_sources(struct safetensors_writer *w, const struct train_position *p, struct error *err) {
     if (p->source_count < 2) {

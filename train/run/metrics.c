@@ -26,14 +26,14 @@ struct metrics {
     char path[PATH_MAX_BYTES];
 };
 
-/* Whether `rest`, a line behind its step, is an evaluation. */
+/* Whether `rest`, a line after its step, is an evaluation. */
 static bool is_evaluation(const char *rest) {
     const size_t length = sizeof evaluation_name - 1;
     return strncmp(rest, ",\"", 2) == 0 && strncmp(rest + 2, evaluation_name, length) == 0 &&
            rest[2 + length] == '"';
 }
 
-/* The part of `text` whose lines are whole, begin with a step and do not lie behind `step`;
+/* The part of `text` whose lines are whole and begin with a step of at most `step`;
  * *evaluated: one of them is an evaluation of `step`. */
 static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
     size_t kept = 0;
@@ -53,7 +53,8 @@ static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
     }
 }
 
-static enum status cut_behind(const char *path, uint64_t step, bool *evaluated, struct error *err) {
+static enum status
+truncate_after(const char *path, uint64_t step, bool *evaluated, struct error *err) {
     struct byte_buffer old;
     const struct file_system *fs = file_posix();
     struct error ignored = {0};
@@ -80,7 +81,7 @@ enum status metrics_open(struct metrics **out, const char *run, uint64_t step, s
     enum status s;
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
-    TRY_OR_FAIL(s, cut_behind(m->path, step, &m->has_evaluation, err));
+    TRY_OR_FAIL(s, truncate_after(m->path, step, &m->has_evaluation, err));
     m->file = fopen(m->path, "ae");
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);

@@ -1,8 +1,8 @@
 /*
  * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
  * one per evaluation, one per checkpoint that sums up the state of the samples. Every line begins
- * with its step, so that a resumed run drops the lines behind the checkpoint it starts from, and
- * has one line a step in the end.
+ * with its step, so that a resumed run drops the lines after the checkpoint it starts from, and
+ * ends with one line a step.
  *
  * Threading : one owner.
  * Ownership : open/close.

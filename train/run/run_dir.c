@@ -60,7 +60,7 @@ enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err
     TRY(path_join(path, sizeof path, run, "last", err));
     *out = stat(path, &st) == 0;
     if (!*out && errno != ENOENT && errno != ENOTDIR) {
-        return error_set_errno(err, "cannot look at %s", path);
+        return error_set_errno(err, "cannot read the status of %s", path);
     }
     return STATUS_OK;
 }

@@ -89,7 +89,7 @@ void trainer_destroy(struct trainer *t) {
     free(t);
 }
 
-/* Steps of this run: the schedule's, or fewer when asked. */
+/* Steps of this run: those of the schedule, or fewer if requested. */
 uint64_t trainer_last_step(const struct trainer *t) {
     const uint64_t total = t->schedule.total_steps;
     return t->options.max_steps > 0 && t->options.max_steps < total ? t->options.max_steps : total;
@@ -133,13 +133,13 @@ static bool stop_asked(const struct trainer *t) {
     return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
 }
 
-/* A full disk need not end a run: the checkpoints before stay, and the next one is tried again. */
+/* A full disk need not end a run: earlier checkpoints stay, and the next one is tried again. */
 static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
     struct error why = {0};
     const enum status s = trainer_save(t, &why);
     if (s == STATUS_IO && t->options.go_on_unsaved && !last) {
         log_write(t->options.log, LOG_LEVEL_WARN,
-                  "step %" PRIu64 " is not saved, the run goes on: %s", t->step, why.text);
+                  "step %" PRIu64 " is not saved, the run continues: %s", t->step, why.text);
         return STATUS_OK;
     }
     return s == STATUS_OK ? s : error_set(err, s, "%s", why.text);
@@ -148,7 +148,7 @@ static enum status save_when_due(struct trainer *t, bool last, struct error *err
 static enum status stopped(const struct trainer *t, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED,
                      "stopped on request at step %" PRIu64 " of %" PRIu64
-                     ", all is saved; go on with --resume %s",
+                     ", all is saved; continue with --resume %s",
                      t->step, trainer_last_step(t), t->options.run);
 }
 
@@ -168,8 +168,8 @@ evaluate_when_due(struct trainer *t, struct retrieval_result *result, struct err
     return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
 }
 
-/* A run that was stopped between a checkpoint and the evaluation behind it makes that up. Not one
- * whose data have changed: its step is not the one that was saved. */
+/* A run that was stopped between a checkpoint and the evaluation after it makes up for that.
+ * Not one whose data have changed: its step is not the one that was saved. */
 static bool owes_evaluation(const struct trainer *t) {
     return t->step > 0 && t->step == t->resumed_step && !metrics_has_evaluation(t->metrics);
 }

@@ -28,14 +28,14 @@
 
 enum trainer_task {
     TRAINER_PAIRS, /* images with captions */
-    TRAINER_VIEWS, /* two views of every image; captions, if any, are not looked at */
+    TRAINER_VIEWS, /* two views of every image; captions, if any, are not read */
 };
 
-/* Where the state of samples is kept, and with it who computes the loss: a device that has losses,
- * or the host. The same numbers but for last bits. */
+/* Where the state of samples is kept, and with it what computes the loss: a device that has losses,
+ * or the host. The results agree but for last bits. */
 enum trainer_state {
-    TRAINER_STATE_AUTO, /* on such a device, in its memory where a tenth of what is free there holds
-                           it, else pinned; elsewhere host */
+    TRAINER_STATE_AUTO,   /* on such a device, in its memory if a tenth of what is free there holds
+                             it,   otherwise pinned; on other devices, on the host */
     TRAINER_STATE_DEVICE, /* in the device's memory */
     TRAINER_STATE_PINNED, /* in host memory that the device reads and writes */
     TRAINER_STATE_HOST    /* on the host, loss and all */
@@ -47,10 +47,10 @@ struct trainer_options {
     const struct loader_source *sources;
     uint32_t source_count;
     const char *val; /* dataset for retrieval after epochs; NULL: none */
-    const char *run; /* directory, must exist; goes on from RUN/last when that is there */
+    const char *run; /* directory, must exist; resumes from RUN/last if it exists */
 
-    /* (remap_count) the datasets that RUN/last was trained on, in its order, where the run goes on
-     * with others: samples are found again by the hashes of their images; NULL and 0 */
+    /* (remap_count) the datasets that RUN/last was trained on, in its order, if it resumes
+     * with others: samples are found by the hashes of their images; NULL and 0 */
     const char *const *remap_state;
     uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
@@ -110,10 +110,10 @@ struct trainer_summary {
     uint64_t steps_per_epoch;
     uint64_t samples_count, id_space_count, vocab_count;
     struct dual_encoder_memory memory;
-    uint64_t resumed_step;   /* step the run went on from; 0: a new one */
+    uint64_t resumed_step;   /* step the run was resumed from; 0: a new run */
     const char *engine;      /* of the loader */
-    const char *device;      /* that computes: what "auto" became */
-    const char *device_note; /* why auto did not give its first choice; "" otherwise */
+    const char *device;      /* that computes: what "auto" chose */
+    const char *device_note; /* why auto did not take its first choice; "" otherwise */
     const char *loss;
     const char *state; /* where it is: "host", "device" or "pinned" */
 };
@@ -130,7 +130,7 @@ struct trainer;
 
 /* Opens everything and restores RUN/last where there is one. Returns OK, USAGE (an option out of
  * range, a dataset too small or without tokenizer), MISMATCH (the checkpoint is of another dataset
- * or model, and what differs), or what the parts say. */
+ * or model, and what differs), or what the parts return. */
 enum status
 trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err);
 void trainer_destroy(struct trainer *t); /* accepts NULL */

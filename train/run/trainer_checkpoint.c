@@ -1,6 +1,6 @@
 /*
- * trainer_checkpoint: what a run saves, and what must agree before it goes on from there. With
- * other data than before: trainer_remap.
+ * trainer_checkpoint: what a run saves, and what must agree before it resumes. With other data
+ * than before: trainer_remap.
  */
 #include "train/run/trainer_internal.h"
 
@@ -11,8 +11,8 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "train/run/run_dir.h"
 
-/* Where a restored run goes on: where it was, or, with other data, at the beginning of the epoch it
- * was in, because an epoch is another order of other samples now. Steps then count as if earlier
+/* Where a restored run continues: where it was, or, with other data, at the beginning of the epoch
+ * it was in, because an epoch is another order of other samples now. Steps then count as if earlier
  * epochs had been as long. */
 static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
     const enum trainer_data data = trainer_compare_data(t, p);
@@ -37,7 +37,7 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
     return place;
 }
 
-/* What must agree between a checkpoint and this run, and what to say when it does not. */
+/* What must agree between a checkpoint and this run, and the message if it does not. */
 static enum status
 check_same_run(const struct trainer *t, const struct checkpoint *c, struct error *err) {
     const struct model_config *m = checkpoint_model(c);
@@ -69,7 +69,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         return error_set(err, STATUS_MISMATCH, "%s was made with another %s", checkpoint_path(c),
                          what);
     }
-    /* What differs between mixes is for seek to say. */
+    /* seek reports what differs between mixes. */
     if (p->source_count == 1 && t->options.source_count == 1 &&
         trainer_compare_data(t, p) == TRAINER_DATA_OTHER) {
         return error_set(
@@ -80,7 +80,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
             t->data.fingerprint, t->data.sample_count);
     }
     if (t->views != NULL) {
-        return STATUS_OK; /* it looks at no captions */
+        return STATUS_OK; /* it reads no captions */
     }
     size_t stored_size;
     size_t size;
@@ -94,7 +94,7 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
     return STATUS_OK;
 }
 
-/* Brings the loader to where the run goes on. */
+/* Brings the loader to where the run continues. */
 static enum status seek(struct trainer *t, const struct train_position *p, struct error *err) {
     const struct loader_state place = restored_place(t, p);
     struct error why = {0};

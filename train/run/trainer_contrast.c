@@ -2,12 +2,12 @@
  * trainer_contrast: from embeddings to the gradients of embeddings, through similarities and loss.
  *
  * Where the device computes losses, similarities, gradients and the samples' state stay there and
- * nothing waits:
+ * the host does not wait:
  *
  *   S = X T^T -> loss_device_step -> G -> dX = G T, dT = G^T X
  *
- * Elsewhere, and where --state host says so, S goes to the host, loss_step does the rest, and G
- * comes back.
+ * Otherwise, and with --state host, S is copied to the host, loss_step does the rest, and G is
+ * copied back.
  */
 #include "train/run/trainer_internal.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 
 static enum status not_there(const char *state, const struct error *why, struct error *err) {
-    return error_set(err, STATUS_USAGE, "--state %s cannot be had: %s; use --state auto or host",
+    return error_set(err, STATUS_USAGE, "--state %s is not possible: %s; use --state auto or host",
                      state, why->text);
 }
 

@@ -78,7 +78,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err);
 enum status trainer_open_model(struct trainer *t, struct error *err);
 void trainer_make_schedule(struct trainer *t);
 
-/* trainer_checkpoint.c: goes on from RUN/last where it is there; saves unless this step is saved.
+/* trainer_checkpoint.c: resumes from RUN/last if it exists; saves unless this step is saved.
  */
 enum status trainer_restore(struct trainer *t, struct error *err);
 enum status trainer_save(struct trainer *t, struct error *err);
@@ -167,7 +167,7 @@ static inline struct params *trainer_params(struct trainer *t) {
     return t->views != NULL ? view_encoder_params(t->views) : dual_encoder_params(t->model);
 }
 
-/* Steps of this run: the schedule's, or fewer when asked. */
+/* Steps of this run: those of the schedule, or fewer if requested. */
 uint64_t trainer_last_step(const struct trainer *t);
 
 #endif

@@ -225,13 +225,13 @@ static enum status open_values(struct trainer *t, struct error *err) {
     return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
 }
 
-/* A run that goes on has its weights in its checkpoint, whatever it began with. */
+/* A resumed run has its weights in its checkpoint, whatever it began with. */
 static enum status first_values(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct params *p = trainer_params(t);
-    bool goes_on = false;
-    TRY(run_dir_has_checkpoint(o->run, &goes_on, err));
-    if (goes_on) { /* the checkpoint holds every value */
+    bool resumes = false;
+    TRY(run_dir_has_checkpoint(o->run, &resumes, err));
+    if (resumes) { /* the checkpoint holds every value */
         return STATUS_OK;
     }
     TRY(params_init(p, o->seed, err));

@@ -1,7 +1,8 @@
 /*
- * trainer_remap: the state of samples when a run goes on with other data than its checkpoint's:
- * with the same datasets, to which something was appended, or with any, whose images are looked for
- * in those before. Either way it is a list that says for every sample id which one it was:
+ * trainer_remap: the state of samples when a run resumes with other data than its checkpoint's:
+ * with the same datasets, to which something was appended, or with any others, whose images are
+ * looked up in those before. In each case the result is a list: for every sample id, the id it had
+ * before:
  *
  *   before   A [0, 96)    B [96, 160)
  *   now      A' [0, 128)       B' [128, 200)     id 130 of now was id 98, ids 96 to 127 were none
@@ -66,12 +67,12 @@ static enum status load_old_state(struct sample_state **out,
     return STATUS_OK;
 }
 
-/* One behind the last id that dataset `i` had in the checkpoint. */
+/* One after the last id that dataset `i` had in the checkpoint. */
 static uint64_t old_end(const struct train_position *p, uint32_t i) {
     return i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
 }
 
-/* ---- datasets that have grown: the same ids behind other offsets ---- */
+/* ---- datasets that have grown: the same ids after other offsets ---- */
 
 static enum status grown_ids(uint64_t *old_ids,
                              const struct trainer *t,

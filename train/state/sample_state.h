@@ -78,7 +78,7 @@ size_t sample_state_bytes(const struct sample_state *s); /* of all columns */
 /* -1: there is no column of this name. */
 int32_t sample_state_find(const struct sample_state *s, const char *name);
 
-/* (id_space) values, to save, load or look at: of an f32 column, of a u64 column, of any. */
+/* (id_space) values, to save, load or read: of an f32 column, of a u64 column, of any. */
 float *sample_state_column(const struct sample_state *s, int32_t column);
 uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
 void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);
@@ -92,8 +92,8 @@ enum status sample_state_choose_place(enum sample_state_place *out,
                                       struct device *dev,
                                       struct error *err);
 
-/* Gives every column, as it is now, a place that kernels of dev (which has losses, and is borrowed
- * for the life of the state) reach. Once only, after the last column was added; not HOST. Returns
+/* Moves every column, with its values, to a place that kernels of dev reach; dev has losses, and is
+ * borrowed for the life of the state. Once only, after the last column was added; not HOST. Returns
  * OK, NOMEM or DEVICE; after a failure the state serves the host as before. */
 enum status sample_state_place(struct sample_state *s,
                                struct device *dev,
@@ -105,9 +105,9 @@ enum sample_state_place sample_state_where(const struct sample_state *s);
 /* A column's address for kernels; NULL before sample_state_place. */
 void *sample_state_on_device(const struct sample_state *s, int32_t column);
 
-/* All columns from host memory to where kernels see them, after the host changed them; and back,
- * before the host looks at them. Both wait; neither does anything where columns are on the host
- * alone. Return OK or DEVICE. */
+/* Copy all columns: to where kernels reach them after the host changed them, and back before the
+ * host reads them. Both wait; neither does anything if columns are on the host alone. Return OK or
+ * DEVICE. */
 enum status sample_state_send(struct sample_state *s, struct error *err);
 enum status sample_state_fetch(struct sample_state *s, struct error *err);
 

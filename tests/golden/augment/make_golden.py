@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes ops.txt and ops.bin: what the libraries behind the papers' code give for the cases below.
+"""Makes ops.txt and ops.bin: the results of the libraries that the papers' code uses, for the cases below.
 
     pip install "opencv-python-headless==4.8.1.78" "numpy<2" pillow torch torchvision xxhash
     tests/golden/augment/make_golden.py

@@ -3,10 +3,10 @@
 
     tests/golden/augment/make_lowercase.py | clang-format
 
-A row (first, last, step, delta) says that first, first + step, ... last become themselves + delta.
-Left out: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
-A row of the other two (first, last): what makes a capital sigma behind it a final one, and what the
-question looks past.
+A row (first, last, step, delta) means that first, first + step, ... last become themselves + delta.
+Omitted: what becomes more than one code point (U+0130 alone; caption.c has it by hand).
+A row of the other two (first, last): what makes a capital sigma after it a final one, and what the
+question skips.
 """
 import unicodedata
 

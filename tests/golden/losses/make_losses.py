@@ -367,7 +367,7 @@ class Case:
         return value
 
     def shared_u(self, g):
-        """Both views go on from the u they share; the mean of both is kept."""
+        """Each view updates the u that both share; the mean of the two results is kept."""
         u = self.column("image.u", math.nan).repeat(2)
         u = torch.where(torch.isnan(u), g, (1 - self.o["gamma"]) * u + self.o["gamma"] * g)
         self.columns["image.u"] = (u[: self.b] + u[self.b :]) / 2

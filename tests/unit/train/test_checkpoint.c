@@ -365,8 +365,8 @@ TEST(damaged_files_are_refused) {
     close_fixture(&a);
 }
 
-/* The process dies at every write in turn and the power goes: the old checkpoint is still there,
- * whole. */
+/* The process is killed at every write in turn and the power fails: the old checkpoint is still
+ * there, whole. */
 TEST(a_failed_save_leaves_the_old_checkpoint) {
     struct error err = {0};
     struct fixture a;

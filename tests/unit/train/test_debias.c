@@ -15,7 +15,7 @@ static bool near(float a, double b) {
  * is left is the class alone. */
 TEST(a_spurious_direction_is_taken_out) {
     struct error err = {0};
-    const float background[] = {0, 0, 5, 0, 0, -2}; /* the second says nothing new */
+    const float background[] = {0, 0, 5, 0, 0, -2}; /* the second adds nothing */
     float vectors[] = {0.6f, 0, 0.8f, 0, 0.28f, 0.96f};
     const struct debias_prompts how = {.spurious = background, .spurious_count = 2, .lambda = 1000};
     assert_ok(debias_vectors(vectors, 2, 3, &how, NULL, &err), err);
@@ -41,7 +41,7 @@ TEST(a_pair_shrinks_its_difference) {
     how.pair_count = 2;
     assert_ok(debias_vectors(again, 1, 2, &how, NULL, &err), err);
     assert_true(near(again[0], 0.6) && near(again[1], 0.8));
-    /* Without weight pairs say nothing. */
+    /* Without weight pairs have no effect. */
     float alone[] = {3, 4};
     how.lambda = 0.0;
     assert_ok(debias_vectors(alone, 1, 2, &how, NULL, &err), err);

@@ -87,7 +87,7 @@ static void set(void *v, int64_t k, size_t real, double x) {
     }
 }
 
-/* Equal weights for equal shapes; no gamma stays 0, which would hide what is in front of it. */
+/* Equal weights for equal shapes; no gamma stays 0, which would hide what comes before it. */
 static void open_side(struct side *s, const struct dual_encoder_options *o) {
     struct error err = {0};
     struct rng r;
@@ -479,7 +479,7 @@ static struct dual_encoder_options real_options(enum dtype dtype, int32_t micro)
     o.text.dim = 16;
     o.text.ffn_dim = 32;
     o.image.width = 16;
-    o.image.stem = RESNET_STEM_SMALL; /* batch norm over one pixel of 5 images says little */
+    o.image.stem = RESNET_STEM_SMALL; /* batch norm over one pixel of 5 images is too noisy */
     return o;
 }
 

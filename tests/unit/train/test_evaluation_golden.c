@@ -1,6 +1,6 @@
 /*
  * Evaluations against tests/golden/evaluation/evaluation.txt, the answers of another implementation
- * (make_evaluation.py, which says what the words are).
+ * (make_evaluation.py describes the words).
  */
 #include <math.h>
 #include <stdio.h>

@@ -224,7 +224,7 @@ TEST(a_small_temperature_moves_at_a_third_of_its_rate) {
     assert_true(fabs(moved[0] - 1e-3) < 1e-9 && fabs(moved[1] - 1e-3 / 3.0) < 1e-9);
 }
 
-/* v1 is sogclr but for a factor, while gamma says the same. */
+/* v1 is sogclr but for a factor, while gamma is the same. */
 TEST(fastclip_with_a_constant_temperature_is_sogclr) {
     static struct fixture f;
     static float gradient[3][MAX_B * MAX_B];

@@ -91,7 +91,7 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     struct error err = {0};
     const char *run = test_temp_dir();
     write_steps(run, 0, 1, 6);
-    /* The process died inside a line. */
+    /* The process was killed inside a line. */
     FILE *f = fopen(test_temp_path("metrics.jsonl"), "ab");
     assert_non_null(f);
     assert_true(fputs("{\"step\":7,\"epo", f) >= 0);

@@ -1,6 +1,6 @@
 /*
  * Whole models against tests/golden/towers/towers.txt, which timm, transformers and PyTorch have
- * computed in float64 from the same weights, images and tokens (make_towers.py says how): outputs,
+ * computed in float64 from the same weights, images and tokens (see make_towers.py): outputs,
  * running statistics and the gradient of every parameter in the first step, and the losses of ten
  * steps of AdamW, on the fast device in f32.
  *
@@ -8,8 +8,8 @@
  *
  * A larger file, of ResNet-50 and DistilBERT in full shape, is compared where the environment
  * variable CCSTREAM_TOWERS names it: its first step in f64 by the reference, in some minutes. In
- * f32 so deep a tower says little there: rounding switches some ReLUs, in PyTorch's f32 as in ours.
- * CCSTREAM_TEST_DEVICE names another device than cpu, as tests/gpu/run does.
+ * f32 such a deep tower proves little there: rounding switches some ReLUs, in PyTorch's f32 as in
+ * ours. CCSTREAM_TEST_DEVICE names another device than cpu, as tests/gpu/run does.
  *
  * test-timeout: 240
  */
@@ -238,7 +238,7 @@ static void check_digest(const struct golden *g,
     }
     if (fabs(sqrt(norm) - want[0]) > allowed || fabs(sums[0] - want[1]) > 4.0 * allowed ||
         fabs(sums[1] - want[2]) > 4.0 * allowed) {
-        fail_msg("%s %s + %s: %s: norm %.9g, sums %.9g %.9g; wanted %.9g, %.9g %.9g", g->tower,
+        fail_msg("%s %s + %s: %s: norm %.9g, sums %.9g %.9g; expected %.9g, %.9g %.9g", g->tower,
                  g->stem, g->text, name, sqrt(norm), sums[0], sums[1], want[0], want[1], want[2]);
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Steps that overlap with what the host does (trainer_overlap), on a CPU device with a stream that
- * does everything as late as it may: the same bytes as one step after the other, in order, resumed
- * and stopped; and steps that are not sound.
+ * Steps that overlap with the work of the host (trainer_overlap), on a CPU device with a stream
+ * that does everything as late as allowed: the same bytes as one step after the other, whole,
+ * stopped and resumed; and steps with numbers that are not finite.
  *
  * test-timeout: 120
  */
@@ -164,7 +164,7 @@ TEST(overlapping_micro_batches_give_the_same_bytes) {
     same_reports(&one, &two);
 }
 
-/* Both views of every image, in parts of 3 and 1 where the micro-batch says so; and resumed. */
+/* Both views of every image, in parts of 3 and 1 with micro-batches; and resumed. */
 TEST(overlapping_views_give_the_same_bytes) {
     static struct seen one, two;
     make_data();

@@ -201,8 +201,8 @@ TEST(views_follow_each_other) {
     tear_down(&f);
 }
 
-/* Evaluation looks at each picture alone, so its company changes nothing. */
-TEST(evaluation_looks_at_each_picture_alone) {
+/* Evaluation treats each picture alone: the rest of the batch changes nothing. */
+TEST(evaluation_treats_each_picture_alone) {
     struct error err;
     struct fixture f;
     struct tensor x;
