@@ -70,7 +70,6 @@ size_t tensor_size_bytes(const struct tensor *t);
 struct tensor tensor_view(void *data, enum dtype dtype, int32_t ndim, const int64_t *shape);
 struct tensor tensor_1d(void *data, enum dtype dtype, int64_t a);
 struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
-struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
 
 /* ---- parts that several operators share ---- */

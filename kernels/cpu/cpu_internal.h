@@ -59,13 +59,6 @@ void cpu_scale_into(const struct tensor *out,
 /* out += alpha in */
 void cpu_add_to(float *out, const float *in, int64_t count, float alpha);
 
-/* out (columns) = or += column sums of in (rows, columns), in double, in a fixed order. */
-enum status cpu_column_sums(struct device *dev,
-                            float *out,
-                            enum write_mode mode,
-                            const struct tensor *in,
-                            struct error *err);
-
 /* Zeros in the rows of t (R, ...) that belong to no caption. Values of seg have been checked. */
 void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg);
 

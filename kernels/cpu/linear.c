@@ -67,11 +67,12 @@ static void add_row_block(double *sums, const struct tensor *in, int64_t from, i
     }
 }
 
-enum status cpu_column_sums(struct device *dev,
-                            float *out,
-                            enum write_mode mode,
-                            const struct tensor *in,
-                            struct error *err) {
+/* out (columns) = or += column sums of in (rows, columns), in double, in a fixed order. */
+static enum status column_sums(struct device *dev,
+                               float *out,
+                               enum write_mode mode,
+                               const struct tensor *in,
+                               struct error *err) {
     enum { BLOCKS = 16 };
     const int64_t rows = in->shape[0];
     const int64_t columns = in->shape[1];
@@ -188,7 +189,7 @@ enum status cpu_linear_bwd(struct device *dev, const struct linear_bwd *op, stru
                                           .add = op->param_mode == WRITE_ADD ? 1 : 0};
     TRY(matrix_product(onednn, &weights, op->dweight.data, d->data, op->in.data, NULL, err));
     if (tensor_wanted(&op->dbias)) {
-        TRY(cpu_column_sums(dev, op->dbias.data, op->param_mode, d, err));
+        TRY(column_sums(dev, op->dbias.data, op->param_mode, d, err));
     }
     if (!tensor_wanted(&op->din)) {
         return STATUS_OK;

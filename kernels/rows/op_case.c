@@ -416,11 +416,12 @@ enum status op_place(struct op_placed *p,
     return dev->ops->sync(dev, err); /* what was uploaded may change now */
 }
 
-enum status op_fetch(const struct op_placed *p,
-                     struct device *dev,
-                     const struct op_case *c,
-                     const struct op_data *d,
-                     struct error *err) {
+/* Copies operands back, guards and all. */
+static enum status fetch(const struct op_placed *p,
+                         struct device *dev,
+                         const struct op_case *c,
+                         const struct op_data *d,
+                         struct error *err) {
     for (int i = 0; i < c->count; i++) {
         if (p->raw[i] != NULL) {
             TRY(dev->ops->download(dev, d->raw[i], p->raw[i], d->raw_bytes[i], err));
@@ -451,7 +452,7 @@ op_run(struct device *dev, const struct op_case *c, const struct op_data *d, str
     enum status s = op_call(dev, c->row->op, &args, err);
     if (s == STATUS_OK || s == STATUS_INVALID || s == STATUS_UNSUPPORTED) {
         struct error lost = {0};
-        const enum status back = op_fetch(&p, dev, c, d, s == STATUS_OK ? err : &lost);
+        const enum status back = fetch(&p, dev, c, d, s == STATUS_OK ? err : &lost);
         s = s == STATUS_OK ? back : s;
     }
     op_placed_free(&p, dev);

@@ -169,12 +169,6 @@ enum status op_place(struct op_placed *p,
                      const struct op_case *c,
                      const struct op_data *d,
                      struct error *err);
-/* Copies them back, guards and all. */
-enum status op_fetch(const struct op_placed *p,
-                     struct device *dev,
-                     const struct op_case *c,
-                     const struct op_data *d,
-                     struct error *err);
 void op_placed_free(struct op_placed *p, struct device *dev);
 
 #endif

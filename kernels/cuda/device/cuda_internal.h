@@ -57,7 +57,6 @@ struct cuda_device {
     struct device base; /* first: struct device is cast to this */
     int32_t index;
     int32_t sm; /* 90 for compute capability 9.0 */
-    int32_t processors_count;
     char name[128];
     struct device_options options;
     char plan_cache[1024]; /* "" : none */
@@ -121,9 +120,6 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
         }                                                                                          \
     } while (0)
 
-/* Launches that launchers have counted since the last call. */
-uint64_t cuda_take_launches(void);
-
 /* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong
  * while it ran. Returns OK, NOMEM or DEVICE. */
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err);
@@ -185,10 +181,6 @@ OPS_LIST(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
 const struct ops *ops_cuda(void);
-
-/* Opens the libraries of a device whose stream exists; closes them, half-made ones too. */
-enum status cuda_libraries_open(struct cuda_device *dev, struct error *err);
-void cuda_libraries_close(struct cuda_device *dev);
 
 /* How many devices work, or the one line that says why none does. */
 enum status cuda_count(int32_t *out, struct error *err);

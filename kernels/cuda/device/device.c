@@ -61,6 +61,18 @@ enum status cuda_describe(int32_t index, char *out, size_t out_size, struct erro
     return STATUS_OK;
 }
 
+static void close_libraries(struct cuda_device *dev) {
+    conv_plans_destroy(dev->convs);
+    matmul_plans_destroy(dev->matmuls);
+    if (dev->dnn != NULL) {
+        (void)cudnnDestroy(dev->dnn);
+    }
+    (void)cudaFree(dev->blas_workspace);
+    if (dev->blas != NULL) {
+        (void)cublasLtDestroy(dev->blas);
+    }
+}
+
 static void close_memory(struct cuda_device *dev) {
     for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
         (void)cudaFree(dev->scratch[i].data);
@@ -80,7 +92,7 @@ static void cuda_close(struct device *device) {
     if (dev->stream != NULL) {
         (void)cudaStreamSynchronize(dev->stream);
     }
-    cuda_libraries_close(dev);
+    close_libraries(dev);
     cuda_stream_close(dev);
     close_memory(dev);
     if (dev->stream != NULL) {
@@ -103,12 +115,24 @@ static enum status open_memory(struct cuda_device *dev, struct error *err) {
     return STATUS_OK;
 }
 
+static enum status open_libraries(struct cuda_device *dev, struct error *err) {
+    void *data;
+    TRY_BLAS(cublasLtCreate(&dev->blas));
+    TRY(cuda_memory(dev, BLAS_WORKSPACE_BYTES, &dev->blas_workspace, err));
+    TRY_DNN(cudnnCreate(&dev->dnn));
+    TRY_DNN(cudnnSetStream(dev->dnn, dev->stream));
+    TRY(matmul_plans_create(&dev->matmuls, err));
+    const struct conv_chip chip = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
+    TRY(conv_plans_create(&dev->convs, &chip, &dev->options,
+                          dev->plan_cache[0] != '\0' ? dev->plan_cache : NULL, err));
+    return cuda_scratch(dev, SCRATCH_WORK, 1 << 20, &data, err);
+}
+
 static enum status open_parts(struct cuda_device *dev, struct error *err) {
     struct cudaDeviceProp prop;
     TRY_CUDA(cudaSetDevice(dev->index));
     TRY_CUDA(cudaGetDeviceProperties(&prop, dev->index));
     dev->sm = prop.major * 10 + prop.minor;
-    dev->processors_count = prop.multiProcessorCount;
     (void)snprintf(dev->name, sizeof dev->name, "%.127s", prop.name);
     if (dev->sm < 80) {
         return error_set(err, STATUS_UNSUPPORTED,
@@ -118,7 +142,7 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
     TRY(cuda_stream_open(dev, err));
     TRY(open_memory(dev, err));
-    TRY(cuda_libraries_open(dev, err));
+    TRY(open_libraries(dev, err));
     /* The first kernel says whether this module holds code for this GPU at all. */
     const struct fill probe = {tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1), 0.0};
     TRY(ops_cuda()->fill(&dev->base, &probe, err));
@@ -153,29 +177,4 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     }
     *out = &dev->base;
     return STATUS_OK;
-}
-
-enum status cuda_libraries_open(struct cuda_device *dev, struct error *err) {
-    void *data;
-    TRY_BLAS(cublasLtCreate(&dev->blas));
-    TRY(cuda_memory(dev, BLAS_WORKSPACE_BYTES, &dev->blas_workspace, err));
-    TRY_DNN(cudnnCreate(&dev->dnn));
-    TRY_DNN(cudnnSetStream(dev->dnn, dev->stream));
-    TRY(matmul_plans_create(&dev->matmuls, err));
-    const struct conv_chip chip = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
-    TRY(conv_plans_create(&dev->convs, &chip, &dev->options,
-                          dev->plan_cache[0] != '\0' ? dev->plan_cache : NULL, err));
-    return cuda_scratch(dev, SCRATCH_WORK, 1 << 20, &data, err);
-}
-
-void cuda_libraries_close(struct cuda_device *dev) {
-    conv_plans_destroy(dev->convs);
-    matmul_plans_destroy(dev->matmuls);
-    if (dev->dnn != NULL) {
-        (void)cudnnDestroy(dev->dnn);
-    }
-    (void)cudaFree(dev->blas_workspace);
-    if (dev->blas != NULL) {
-        (void)cublasLtDestroy(dev->blas);
-    }
 }

@@ -38,12 +38,8 @@ void cuda_count_launch(void) {
     (void)atomic_fetch_add_explicit(&started_count, 1, memory_order_relaxed);
 }
 
-uint64_t cuda_take_launches(void) {
-    return atomic_exchange_explicit(&started_count, 0, memory_order_relaxed);
-}
-
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {
-    const uint64_t count = cuda_take_launches();
+    const uint64_t count = atomic_exchange_explicit(&started_count, 0, memory_order_relaxed);
     dev->launches_count += dev->recording ? 0 : count;
 #ifndef NDEBUG
     if (code == cudaSuccess && !dev->recording) {

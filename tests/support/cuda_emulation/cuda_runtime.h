@@ -18,10 +18,8 @@
 
 #define __global__
 #define __device__
-#define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__      static thread_local
-#define __launch_bounds__(...)
 
 struct alignas(8) uint2 {
     unsigned x, y;
@@ -48,8 +46,6 @@ struct dim3 {
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
     cudaStream_t stream;
-    void *attrs;
-    unsigned numAttrs;
 };
 
 /* A store to global memory, which is all that the instruction can reach. */

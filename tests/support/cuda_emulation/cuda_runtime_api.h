@@ -33,21 +33,16 @@ typedef void *cudaGraphNode_t;
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
-    int major, minor, multiProcessorCount;
+    int major, minor;
 };
 
-enum cudaMemcpyKind {
-    cudaMemcpyHostToDevice = 1,
-    cudaMemcpyDeviceToHost = 2,
-    cudaMemcpyDeviceToDevice = 3
-};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
 enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1 };
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
 };
 
 enum {
-    cudaEventDefault = 0,
     cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
     cudaStreamNonBlocking = 1,
@@ -56,9 +51,6 @@ enum {
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-
-cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorName(cudaError_t code);
 const char *cudaGetErrorString(cudaError_t code);

@@ -2,8 +2,8 @@
  * runtime: the emulated CUDA runtime: properties and memory, which is the host's; streams, events
  * and graphs are in queue.c.
  *
- * Memory comes filled with a pattern that is not a number in any type, as a chip's comes filled
- * with what was there before.
+ * New memory is filled with a pattern that is not a number in any type: on a GPU it holds what was
+ * there before.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -15,13 +15,6 @@
 #include "tests/support/cuda_emulation/emulation.h"
 
 enum { DIRT = 0xFF };
-
-/* What one block may have on every chip of compute capability 8.0 and later. */
-cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value) {
-    (void)kernel;
-    (void)attribute;
-    return value <= 99 << 10 ? cudaSuccess : cudaErrorInvalidValue;
-}
 
 cudaError_t cudaGetLastError(void) {
     return cudaSuccess;
@@ -51,10 +44,8 @@ cudaError_t cudaGetDeviceCount(int *count) {
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int index) {
     (void)index;
-    *prop = (struct cudaDeviceProp){.name = "emulated on the host",
-                                    .totalGlobalMem = (size_t)1 << 30,
-                                    .major = 9,
-                                    .multiProcessorCount = 1};
+    *prop = (struct cudaDeviceProp){
+        .name = "emulated on the host", .totalGlobalMem = (size_t)1 << 30, .major = 9};
     return cudaSuccess;
 }
 
