@@ -16,7 +16,7 @@ static inline float bf16_to_f32(uint16_t x) {
     return f;
 }
 
-/* To nearest, ties to even; not a number stays one. Without branches, so that loops vectorise. */
+/* Rounds to nearest, ties to even; NaN stays NaN. Without branches, so that loops vectorise. */
 static inline uint16_t bf16_from_f32(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);

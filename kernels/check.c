@@ -1,7 +1,7 @@
 /*
  * check: the arguments of an operator against its description (operands.c).
  *
- *     type of the call --> each operand: given? type? shape? (binds letters to sizes) --> rules
+ *     type of the call --> each operand: present? type? shape? (binds letters to sizes) --> rules
  *         --> with `indices`: captions, then indices
  */
 #include <stdio.h>
@@ -55,7 +55,7 @@ enum dtype operand_dtype(const struct operand *o, enum dtype real) {
 
 /* ---- messages ---- */
 
-/* "(2,3,4) f32"; a size of 0 that was not seen yet as '?'. */
+/* "(2,3,4) f32"; '?' for a size that is not known yet. */
 static void write_shape(char out[TEXT_CHARS], const struct tensor *t) {
     size_t used = (size_t)snprintf(out, TEXT_CHARS, "(");
     for (int32_t i = 0; i < t->ndim && i < TENSOR_MAX_DIMS && used < TEXT_CHARS; i++) {
@@ -87,8 +87,8 @@ static enum status missing(const struct checked *c, const struct operand *o, str
 
 /* ---- types and shapes ---- */
 
-/* The type of the call is that of its first real operand that is not optional, or else of its first
- * operand. NULL: it has none. */
+/* The operand whose type is the type of the call: the first real one that is not optional, else the
+ * first one. NULL: none. */
 static const struct operand *main_operand(const struct op_info *info) {
     for (int32_t i = 0; i < info->operands_count; i++) {
         if (info->operands[i].type == TYPE_REAL && !info->operands[i].optional) {
@@ -104,7 +104,7 @@ static bool has_dtype(const struct operand *o, enum dtype found, enum dtype real
            (o->type == TYPE_CAST && found == DTYPE_BF16);
 }
 
-/* Of any shape, like all others that are. */
+/* Operands of any shape: all of one call have the same. */
 static enum status
 check_any(struct checked *c, const struct operand *o, const struct tensor *t, struct error *err) {
     struct tensor expected = c->any != NULL ? *c->any : *t;
@@ -197,7 +197,7 @@ static enum status check_index(const struct checked *c,
     return STATUS_OK;
 }
 
-/* Captions first: an index for each row is checked in the rows of captions alone. */
+/* Captions first: indices are checked only in rows of captions. */
 static enum status check_values(const struct checked *c, struct error *err) {
     const struct tensor *starts = NULL;
     const struct tensor *lengths = NULL;
@@ -259,7 +259,7 @@ op_check(struct device *dev, enum op_id id, const void *args, bool indices, stru
 
 /* ---- cost ---- */
 
-/* Rows that the indices below the operand's first letter name. */
+/* How many rows the indices name that are limited by the operand's first letter. */
 static double rows_named(const struct op_info *info, const struct operand *o, const void *args) {
     for (int32_t i = 0; i < info->operands_count; i++) {
         if (info->operands[i].below == o->shape[0]) {

@@ -1,10 +1,10 @@
 /*
  * cuda_module: finds and loads libccstream_cuda.so.
  *
- * Looked at: $CCSTREAM_CUDA_MODULE where set (not by a set-uid program), the folder of the
- * executable, and lib/ccstream beside that folder, where an installation puts it. The driver is
- * asked for first: without it the module could do nothing, and loading it with its libraries takes
- * half a second.
+ * Searched: $CCSTREAM_CUDA_MODULE if set (ignored by a set-uid program), the folder of the
+ * executable, and lib/ccstream next to that folder, where an installation puts it. The driver is
+ * checked first: the module is useless without it, and loading it with its libraries takes half a
+ * second.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -90,7 +90,7 @@ cuda_module_load(const struct backend_module **out, const char *path, struct err
         (void)dlclose(library);
         return s;
     }
-    *out = entry(); /* never unloaded: its devices and CUDA's own threads live in it */
+    *out = entry(); /* never unloaded: its devices and CUDA's own threads use it */
     return STATUS_OK;
 }
 
@@ -107,7 +107,7 @@ static enum status find_and_load(const struct backend_module **out, struct error
     char path[PATH_MAX];
     if (!find_module(path, sizeof path)) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "this build has no CUDA module (%s beside the program)", file_name);
+                         "this build has no CUDA module (%s next to the program)", file_name);
     }
     if (!driver_present()) {
         return error_set(err, STATUS_UNSUPPORTED,

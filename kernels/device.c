@@ -1,6 +1,6 @@
 /*
- * device: from a name to an open device. The CPU backends are linked in; cuda is a module that is
- * only looked at when somebody asks for cuda, auto, or the list.
+ * device: opens a device by name. The CPU backends are linked in; cuda is a module that is loaded
+ * only for cuda, auto and the list.
  */
 #include <omp.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const struct {
 };
 enum { BACKENDS_COUNT = sizeof backends / sizeof backends[0] };
 
-enum { MAX_GPUS = 64 }; /* more in one machine are not looked at */
+enum { MAX_GPUS = 64 }; /* further GPUs of a machine are ignored */
 
 void device_options_default(struct device_options *opt) {
     *opt = (struct device_options){.deterministic = true};

@@ -1,15 +1,14 @@
 /*
  * device_loss: contrastive losses as kernels, for devices that have them (`device.losses`). The
- * specification is the code in train/loss, which runs on the host; here the same step runs where
- * the similarities are: values, gradients, the state of samples and the learned scalars, in double
- * where the host computes in double, and with a fixed order of additions.
+ * specification is train/loss, which runs on the host. The same step runs here on the device, next
+ * to the similarities: values, gradients, the state of samples and the learned scalars; in double
+ * where the host uses double, and with a fixed order of additions.
  *
- * Everything that a step reads or writes lies where the device sees it, so nothing comes back to
- * the host within a step, and the launches follow from the struct alone: a step can be recorded
- * once and repeated.
+ * The device can access all memory of a step, so nothing is copied to the host within a step. The
+ * launches depend only on the struct, so a step can be recorded once and replayed.
  *
  * Threading : as the device.
- * Ownership : every pointer is borrowed; memory from alloc goes back through free.
+ * Ownership : every pointer is borrowed; memory of alloc is freed by free.
  * Untrusted : ids at or beyond id_space are not followed; such a step is not sound.
  */
 #ifndef KERNELS_DEVICE_LOSS_H
@@ -26,7 +25,7 @@ extern "C" {
 #endif
 
 enum device_loss_kind {
-    DEVICE_LOSS_NONE, /* no kernels: the host computes it */
+    DEVICE_LOSS_NONE, /* no kernels: the loss runs on the host */
     DEVICE_LOSS_CLIP, /* of two views: simclr */
     DEVICE_LOSS_SIGLIP,
     DEVICE_LOSS_CYCLIP,
@@ -39,7 +38,7 @@ enum device_loss_kind {
     DEVICE_LOSS_EMC2
 };
 
-/* The f32 columns that losses keep, by anchor side. */
+/* The f32 columns that losses keep, for each anchor side. */
 enum device_loss_column {
     DEVICE_LOSS_LOG_U,
     DEVICE_LOSS_ZETA,
@@ -53,13 +52,12 @@ enum device_loss_column {
 
 enum { DEVICE_LOSS_IMAGE, DEVICE_LOSS_TEXT, DEVICE_LOSS_SIDES };
 
-/* As struct loss_options has them, completed. */
+/* Values of struct loss_options, with defaults filled in. */
 struct device_loss_constants {
     double samples_count; /* n, live samples of the dataset */
     double tau, tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma, zeta_momentum;
-    double
-        slow_tau; /* where the one learned tau is no more, it is learned at a third of its rate */
+    double slow_tau; /* at or below this, a global tau is learned at a third of its rate */
     double tau_plus, beta, q, lambda;
     double cyclic_self, cyclic_cross;
     double burn_in;
@@ -110,35 +108,35 @@ struct device_loss {
     float *image_gradient, *text_gradient;           /* the same */
     const uint64_t *sample_ids;                      /* (B) */
     /* Read: step, epoch, lr, zeta_lr_image, zeta_lr_text. Written: loss, objective, tau,
-     * batch_log_u, batch_zeta (as struct loss_output; NaN where not sound), and sound = 0 where
-     * something is not finite: then state and scalars are as they were, and gradients of no use.
-     * Where sound was 0 before, so it is too. */
+     * batch_log_u, batch_zeta (as struct loss_output; NaN where not sound), and sound = 0 if a
+     * value is not finite: then state and scalars are unchanged and the gradients are not usable.
+     * The same holds if sound was 0 before. */
     struct step_values *values;
-    int32_t *fault; /* enum device_loss_fault of this step; kept where sound was 0 before it */
+    int32_t *fault; /* enum device_loss_fault of this step; unchanged if sound was 0 before it */
     struct device_loss_scalars *scalars;
     /* (id_space) each; NULL: the loss has no such column */
     float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
     uint64_t *chain_id[DEVICE_LOSS_SIDES];
     uint64_t *visits;
-    void *workspace; /* workspace_bytes, aligned to 16; means nothing between steps */
+    void *workspace; /* workspace_bytes, aligned to 16; contents are not kept between steps */
 };
 
 /* Memory that kernels reach. */
 enum device_memory {
     DEVICE_MEMORY_OWN,   /* the device's; the host reads it by download */
-    DEVICE_MEMORY_PINNED /* the host's, which kernels read and write through the bus */
+    DEVICE_MEMORY_PINNED /* the host's, which kernels access over the bus */
 };
 
 struct device_losses {
-    /* Of batch_count, kind and views alone. */
+    /* Depends only on batch_count, kind and views. */
     size_t (*workspace_bytes)(const struct device_loss *);
-    /* Starts the step and returns. The order of launches and their sizes follow from kind, views,
-     * batch_count and constants alone. Returns OK, INVALID (a pointer that the loss needs is
-     * missing, a size out of range), NOMEM or DEVICE. */
+    /* Starts the step and returns. The launches depend only on kind, views, batch_count and
+     * constants. Returns OK, INVALID (a pointer that the loss needs is missing, a size out of
+     * range), NOMEM or DEVICE. */
     enum status (*step)(struct device *, const struct device_loss *, struct error *);
 
-    /* Zeroed memory for columns. *out is the address for kernels; *host that for the host, NULL
-     * where it has none. Returns OK, NOMEM or DEVICE. */
+    /* Zeroed memory for columns. *out is the address for kernels, *host the address for the host or
+     * NULL. Returns OK, NOMEM or DEVICE. */
     enum status (*alloc)(struct device *,
                          enum device_memory,
                          size_t size_bytes,

@@ -1,5 +1,5 @@
 /*
- * device_stream: recording a step with a way back. See device_stream.h.
+ * device_stream: records a step, or leaves the device usable where that fails. See device_stream.h.
  */
 #include "kernels/device_stream.h"
 

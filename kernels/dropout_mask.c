@@ -1,6 +1,6 @@
 /*
  * dropout_mask: two Philox calls: one spreads (seed, step, layer) into a key, the other draws four
- * elements of a sample. The second is the only one in inner loops.
+ * elements of a sample. Only the second is in inner loops.
  */
 #include "kernels/dropout_mask.h"
 

@@ -1,11 +1,11 @@
 /*
- * module: what a backend in a module of its own (libccstream_cuda.so) gives to the program.
+ * module: the interface of a backend that is a shared library (libccstream_cuda.so).
  *
- * The module and the program are of one build: version, sizes and the number below are compared
- * before anything of the module is called.
+ * Module and program must be of one build: version, sizes and the number below are compared before
+ * any other call.
  *
  * Threading : the functions may be called by one thread at a time.
- * Ownership : the struct is the module's, for ever; a device goes back through its own close.
+ * Ownership : the struct is static; a device is closed by its own close.
  */
 #ifndef KERNELS_MODULE_INTERNAL_H
 #define KERNELS_MODULE_INTERNAL_H
@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-/* Raised whenever this struct, struct ops or a parameter struct in ops.h changes its meaning. */
+/* Increased whenever this struct, struct ops or an argument struct in ops.h changes. */
 enum { BACKEND_MODULE_ABI = 7 };
 
 struct backend_module {
@@ -26,8 +26,8 @@ struct backend_module {
     const char *requirements; /* "CUDA 13.0, cuDNN 9.19, cuBLASLt 13.1": what it was built with */
     const struct ops *ops;    /* the table of every device it opens, complete */
 
-    /* How many devices can be used. Returns OK with at least one, or DEVICE with the reason there
-     * is none (no driver, driver too old, no device, a library missing or too old). */
+    /* Counts the usable devices. Returns OK with at least one, or DEVICE with the reason (no
+     * driver, driver too old, no device, a library missing or too old). */
     enum status (*count)(int32_t *out, struct error *err);
     /* Writes one line about device `index` (name, memory, architecture). Returns OK or DEVICE. */
     enum status (*describe)(int32_t index, char *out, size_t out_size, struct error *err);
@@ -41,9 +41,9 @@ struct backend_module {
 typedef const struct backend_module *backend_module_entry(void);
 #define BACKEND_MODULE_SYMBOL "ccstream_backend_module"
 
-/* Loads the CUDA module once and keeps it. On failure err->text is one line that says why: this
- * build has none, no driver, a library that it needs is missing, or it is of another build.
- * Returns OK or UNSUPPORTED. */
+/* Loads the CUDA module once and keeps it; may be called by any thread. On failure err->text is one
+ * line with the reason: this build has none, no driver, a missing library, or it is of another
+ * build. Returns OK or UNSUPPORTED. */
 enum status cuda_module(const struct backend_module **out, struct error *err);
 
 /* The checks of cuda_module on a file at `path`, which is not kept. For tests. */

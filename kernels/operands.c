@@ -1,6 +1,6 @@
 /*
- * operands: the tables, in the order of ops.h: an operator's operands in the order of its struct,
- * and before them its rules and arithmetic where it has some.
+ * operands: the tables, in the order of ops.h. The operands of an operator are in the order of its
+ * struct; its rules and FLOPs, if any, come before them.
  */
 #include "kernels/operands.h"
 
@@ -180,7 +180,7 @@ OPERANDS(conv_bn_bwd) = {
 
 int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
     int64_t out = (in + 2 * pad - kernel + stride - 1) / stride + 1;
-    /* A last window that would start in the padding has nothing to average. */
+    /* A last window that started in the padding would have nothing to average. */
     return (out - 1) * stride >= in + pad ? out - 1 : out;
 }
 

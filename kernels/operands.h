@@ -1,7 +1,7 @@
 /*
- * operands: every operator of ops.h described once: its operands, their roles, types and shapes,
- * what its numbers must fulfil, and what it costs. From this come the checks of all backends, the
- * memory of tests and measurements (rows/), and the bytes and FLOPs that ccbench reports.
+ * operands: one description of every operator of ops.h: its operands with their roles, types and
+ * shapes, the rules for its numbers, and its cost. The checks of all backends, the memory of tests
+ * and measurements (rows/), and the bytes and FLOPs that ccbench reports are derived from it.
  *
  * Threading : pure functions over constant tables.
  */
@@ -23,16 +23,16 @@ union op_args {
 
 enum op_role {
     ROLE_IN,
-    ROLE_OUT,    /* overwritten, or added to where it has a write_mode that says so */
+    ROLE_OUT,    /* overwritten, or added to with WRITE_ADD */
     ROLE_BOTH,   /* read and written */
-    ROLE_SCRATCH /* written, content says nothing */
+    ROLE_SCRATCH /* written; the contents have no meaning */
 };
 
 enum operand_type {
     TYPE_REAL,          /* the real type of the call */
     TYPE_PARAM,         /* param_dtype of it */
     TYPE_REAL_OR_PARAM, /* either */
-    TYPE_CAST,          /* F32 or BF16, whatever the device computes in */
+    TYPE_CAST,          /* F32 or BF16, on every device */
     TYPE_BF16,
     TYPE_F64,
     TYPE_I32,
@@ -65,7 +65,7 @@ struct op_info {
 
 extern const struct op_info op_infos[OPS_COUNT];
 
-/* What types and shapes leave open; sizes: by letter. NULL: nothing. */
+/* Conditions beyond types and shapes; sizes: by letter. NULL: none. */
 typedef enum status op_rules_function(const void *args, const int64_t *sizes, struct error *err);
 extern op_rules_function *const op_rules[OPS_COUNT];
 
@@ -83,15 +83,15 @@ static inline enum write_mode operand_mode(const struct operand *o, const void *
                : *(const enum write_mode *)(const void *)((const char *)args + o->mode_offset);
 }
 
-/* Of an operand of a tensor type in a call of type `real`. */
+/* The type of a tensor operand in a call of type `real`. */
 enum dtype operand_dtype(const struct operand *o, enum dtype real);
 
-/* The next dimension of a shape, which is moved past: *factor times the size of *letter (0: of 1).
- * False at the end. */
+/* Reads the next dimension of a shape: *factor times the size of *letter (0: times 1). False at the
+ * end. */
 bool operand_next_dimension(const char **shape, int64_t *factor, char *letter);
 
-/* The arguments of a call on the device: whether it computes in the type, then all operands and
- * numbers; with `indices` also the values of indices and captions, which lie in host memory then.
+/* Checks the arguments of a call: the type against the device, then all operands and numbers; with
+ * `indices` also the values of indices and captions, which must then be in host memory.
  * Returns OK, UNSUPPORTED, or INVALID with a message that names operator, operand, found and
  * expected. */
 enum status
@@ -100,7 +100,7 @@ op_check(struct device *dev, enum op_id id, const void *args, bool indices, stru
 /* One call of an operator by its number. */
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err);
 
-/* Bytes of operands, each read once and written once. */
+/* Bytes of operands, where each is read once and written once. */
 double op_bytes(enum op_id id, const void *args);
 /* Additions and multiplications; 0 where only memory traffic counts. */
 double op_flops(enum op_id id, const void *args);
@@ -108,11 +108,11 @@ double op_flops(enum op_id id, const void *args);
 int64_t conv_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad);    /* floor form */
 int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad); /* ceil form */
 
-/* A backend writes each operator as BACKEND_NAME(dev, op, err) and gives it to its table behind a
- * function that checks the arguments first, so that the operators themselves check nothing:
+/* A backend defines each operator as BACKEND_NAME(dev, op, err). Its table holds a wrapper that
+ * checks the arguments first, so the operators themselves check nothing:
  *
  *     OPS_DECLARE   the prototype
- *     OPS_CHECKED   the function for the table; indices: as op_check's
+ *     OPS_CHECKED   the wrapper; indices: as op_check's
  *     OPS_ENTRY     its place in the initialiser of the table
  */
 #define OPS_DECLARE(backend, name)                                                                 \

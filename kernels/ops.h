@@ -1,9 +1,9 @@
 /*
- * ops: the one seam between models and devices: a flat table of operators, each backward pass next
+ * ops: the interface between models and devices: a flat table of operators, each backward pass next
  * to its forward pass. No graph, no autograd. `cpu-ref` is the specification, `cpu` and `cuda` are
  * the fast backends.
  *
- * An operator takes one struct of arguments, which has its name:
+ * An operator has one struct of arguments of the same name:
  *
  *     ops->linear(dev, &(struct linear){.out = out, .in = in, .weight = weight}, err)
  *
@@ -11,24 +11,20 @@
  *
  * Threading : a struct device has one owner; distinct devices are independent.
  * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
- *             struct is read during the call alone.
- * Order     : calls on one device run in order; only download and sync wait.
- * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
- *             weights (OUT,IN).
- * Optional  : an operand that a comment calls optional may be omitted: a zero field.
- * Types     : One real type per call, that of its main input: F32, BF16, or F64 (cpu-ref alone,
- *             which makes finite differences sharp). In a BF16 call activations and their gradients
- *             (in, out, pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so
- *             are weight, table and positions, which are working copies; vectors of parameters and
- *             statistics (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of
- *             parameters are F32. Sums are taken in f32 or wider; a result is rounded once, when it
- *             is stored, to nearest even; what a later stage reads back (pre, sum, probs, dpre) it
- *             reads as stored. Operators that differ say so. A table answers UNSUPPORTED to a type
- *             it lacks; `supports` says so beforehand.
- * Checks    : every operator checks types, shapes and numbers first and answers INVALID with a
- *             message that names the operand and both shapes. A refused call has written nothing.
- * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there. Reductions have a fixed order:
- *             the same call gives the same bits.
+ * struct is read during the call only. Order     : calls on one device run in order; only download
+ * and sync wait. Layout    : dense row-major. Images are (N,H,W,C); convolution weights
+ * (O,KH,KW,I); linear weights (OUT,IN). Optional  : operands marked optional may be omitted: a zero
+ * field. Types     : One real type per call, that of its main input: F32, BF16, or F64 (only
+ * cpu-ref; finite differences require it). In a BF16 call activations and their gradients (in, out,
+ * pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so are weight, table and
+ * positions, which are working copies; vectors of parameters and statistics (gamma, beta, bias,
+ * mean, rstd, running_*, norm) and all gradients of parameters are F32. Sums are taken in f32 or
+ * wider; a result is rounded once, when it is stored, to nearest even; what a later stage reads
+ * back (pre, sum, probs, dpre) it reads as stored. Operators that differ say so. A device returns
+ * UNSUPPORTED for a type it lacks; `supports` reports that beforehand. Checks    : every operator
+ * checks types, shapes and numbers first and returns INVALID with a message that names the operand
+ * and both shapes. A refused call has written nothing. Gradients : WRITE_SET overwrites, WRITE_ADD
+ * adds to what is there. Reductions have a fixed order: the same call gives the same bits.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -43,7 +39,8 @@ enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF1
 
 size_t dtype_size_bytes(enum dtype t);
 const char *dtype_name(enum dtype t);
-/* Of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else the same. */
+/* The type of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else `real`.
+ */
 enum dtype param_dtype(enum dtype real);
 
 enum write_mode { WRITE_SET, WRITE_ADD };
@@ -74,7 +71,7 @@ struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int6
 
 /* ---- parts that several operators share ---- */
 
-/* Captions in a flat list of R token rows: caption n holds rows [starts[n], starts[n] +
+/* Captions in a flat list of R token rows. Caption n has rows [starts[n], starts[n] +
  * lengths[n]), and a row's position is its distance from starts[n]. Padded: starts[n] = n T, R = N
  * T. Packed: each caption starts where the last one ends. starts ascend, captions do not overlap,
  * lengths are at least 1. Rows of no caption are not read; where an operator writes such rows it
@@ -95,13 +92,13 @@ struct step_values {
     double zeta_lr_image, zeta_lr_text; /* of the losses that learn a temperature per sample */
     double grad_norm;                   /* grad_scale: of the gradients, before clipping */
     double grad_scale;                  /* grad_scale: gradients are multiplied by this */
-    double squares[2];                  /* room for the sums that grad_scale takes */
-    /* Of the step, where the device computes the loss: the batch's are means of what it left of
-     * the batch's samples, by side; NaN where the loss keeps no such number. */
+    double squares[2];                  /* inputs of grad_scale: sums of squares */
+    /* Set where the device computes the loss. batch_log_u and batch_zeta are means over the batch's
+     * samples after the step, by side; NaN where the loss keeps no such number. */
     double loss, objective, tau;
     double batch_log_u[2], batch_zeta[2];
-    uint64_t sound; /* 1; 0 from the first step on whose loss or gradient is not finite: from then
-                       on optimisers change nothing */
+    uint64_t sound; /* 1; becomes 0 at the first step whose loss or gradient is not finite, and from
+                       then on optimisers change nothing */
 };
 #define STEP_VALUES_SET_BYTES offsetof(struct step_values, grad_norm)
 
@@ -160,14 +157,15 @@ struct normalize_u8 {
  * (1 - momentum) running + momentum batch (running_var takes the unbiased variance, as PyTorch).
  * Without training they are the running ones. */
 struct conv_bn {
-    struct tensor out, pre;                  /* (N,OH,OW,O) */
-    struct tensor mean, rstd;                /* (O) */
-    struct tensor running_mean, running_var; /* (O); in training optional, both or none: no running
-                                                statistics move, as in a second pass over a batch */
-    struct tensor in;                        /* (N,H,W,I) */
-    struct tensor weight;                    /* (O,KH,KW,I) */
-    struct tensor gamma, beta;               /* (O) */
-    struct tensor residual;                  /* like out; optional */
+    struct tensor out, pre;   /* (N,OH,OW,O) */
+    struct tensor mean, rstd; /* (O) */
+    struct tensor running_mean,
+        running_var;  /* (O); in training optional, both or none: without them no running statistics
+                         change, as in a second pass over a batch */
+    struct tensor in; /* (N,H,W,I) */
+    struct tensor weight;      /* (O,KH,KW,I) */
+    struct tensor gamma, beta; /* (O) */
+    struct tensor residual;    /* like out; optional */
     struct conv_params conv;
     bool training;
     float eps;      /* > 0; 1e-5 */
@@ -204,8 +202,8 @@ struct maxpool_bwd {
     struct pool_params pool;
 };
 
-/* Windows are cut at the border and divided by the elements inside: OH = ceil((H + 2 pad -
- * kernel)/stride) + 1, the last window starts inside. */
+/* A window that crosses the border is truncated, and its sum is divided by the elements inside. OH
+ * = ceil((H + 2 pad - kernel)/stride) + 1; the last window starts inside. */
 struct avgpool {
     struct tensor out; /* (N,OH,OW,C) */
     struct tensor in;  /* (N,H,W,C) */
@@ -411,7 +409,7 @@ struct sgdm {
 
 /* ---- the table ---- */
 
-/* Every operator, for what is made for each: X(name). */
+/* Every operator, as X(name). */
 #define OPS_LIST(X)                                                                                \
     X(fill)                                                                                        \
     X(cast)                                                                                        \
@@ -462,7 +460,7 @@ struct ops {
     enum status (
         *download)(struct device *, void *host, const void *src, size_t size_bytes, struct error *);
     enum status (*sync)(struct device *, struct error *);
-    /* Whether the device computes in a real type. Returns OK or UNSUPPORTED with the reason in one
+    /* Returns OK if the device computes in a real type, else UNSUPPORTED with the reason in one
      * line, such as what the processor lacks. */
     enum status (*supports)(struct device *, enum dtype, struct error *);
 
@@ -475,23 +473,23 @@ struct ops {
 struct device_losses; /* device_loss.h */
 struct device_stream; /* device_stream.h */
 
-/* What every backend's device begins with. */
+/* The first member of every backend's device. */
 struct device {
     const struct ops *ops;
     const struct device_losses *losses; /* NULL: losses run on the host */
     const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
     void (*close)(struct device *);
-    char note[512]; /* one line for the user where "auto" did not give the first choice, else "" */
+    char note[512]; /* one line for the user if "auto" did not open its first choice, else "" */
 };
 
 struct log_sink; /* formats/base/log.h */
 
 struct device_options {
-    int32_t threads_count; /* of a CPU device; 0 = all that the process may use */
-    bool deterministic;    /* cuda: only library kernels that repeat to the bit; default true */
-    bool tf32;             /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
-    bool autotune;         /* cuda: time the kernels of every shape once, take the fastest; false */
-    const char *plan_cache; /* cuda: folder where found plans are kept; NULL: nowhere */
+    int32_t threads_count; /* CPU devices; 0: all CPUs of the process */
+    bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
+    bool tf32;          /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
+    bool autotune;      /* cuda: time the kernels of every shape once and use the fastest; false */
+    const char *plan_cache; /* cuda: folder that stores found plans; NULL: none */
     /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that refuse to run; NULL:
      * silent. Borrowed while the device is open. */
     const struct log_sink *log;
@@ -500,10 +498,10 @@ struct device_options {
 void device_options_default(struct device_options *opt);
 
 /* Opens a device by name: "cpu" (oneDNN), "cpu-ref", "cuda" or "cuda:N" (the module of
- * kernels/cuda), or "auto": cuda where it works, else cpu with a note that says why. A device asked
- * for by name never becomes another. threads_count holds for the whole process (oneDNN and OpenMP
- * share it). Returns OK, NOMEM, UNSUPPORTED (unknown name, with the list of names in the message;
- * or no CUDA here, with the reason) or DEVICE. */
+ * kernels/cuda), or "auto": cuda where it works, else cpu with the reason in `note`. Any other name
+ * opens that device or fails. threads_count holds for the whole process (oneDNN and OpenMP share
+ * it). Returns OK, NOMEM, UNSUPPORTED (unknown name, with the list of names in the message; or no
+ * CUDA here, with the reason) or DEVICE. */
 enum status device_open_with(struct device **out,
                              const char *name,
                              const struct device_options *opt,
@@ -513,8 +511,8 @@ enum status
 device_open(struct device **out, const char *name, int32_t threads_count, struct error *err);
 void device_close(struct device *dev); /* accepts NULL */
 
-/* Calls `line` once for every device that a name can be given for, works or not: the name, whether
- * it works, and one line about it or about what is missing. */
+/* Calls `line` once for every device that can be named: the name, whether it works, and one line
+ * about it or about what is missing. */
 void device_list(void (*line)(const char *name, bool works, const char *text, void *cookie),
                  void *cookie);
 

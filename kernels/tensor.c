@@ -1,5 +1,5 @@
 /*
- * tensor: small arithmetic on views.
+ * tensor: views and their sizes.
  */
 #include "kernels/ops.h"
 

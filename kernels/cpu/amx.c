@@ -1,11 +1,11 @@
 /*
  * amx: dweight (O, KH, KW I) = sum over output pixels q of ddst[q, o] cols[q, ky, j], where row ky
- * under q is one stretch of the input, KW pixels of I channels side by side, cut at the borders.
+ * under q is one stretch of the input: KW pixels of I channels side by side, truncated at the
+ * borders.
  *
- * A product of tiles takes 16 o by 32 q times 32 q by 16 j. Its left side is ddst with rows and
- * columns exchanged, its right side the stretches with pairs of pixels interleaved; both are made
- * for a chunk of pixels at a time, ddst's once, the stretches' for 32 columns of one ky, and stay
- * in the second-level cache:
+ * A product of tiles takes 16 o by 32 q times 32 q by 16 j. Its left side is ddst transposed, its
+ * right side the stretches with pairs of pixels interleaved; both are made for a chunk of pixels at
+ * a time, ddst's once, the stretches' for 32 columns of one ky, and stay in the second-level cache:
  *
  *     for each chunk: left; for each ky, each 32 columns: right; for each 32 o: 2 x 2 products
  *
@@ -174,7 +174,7 @@ TILES static void make_whole_right(unsigned char *right,
     }
 }
 
-/* to = rows and columns of 16 x 16 values of 4 bytes exchanged */
+/* to = the transpose of 16 x 16 values of 4 bytes */
 TILES static void exchange(unsigned char *to, const __m512i in[TILE]) {
     __m512i a[TILE];
     __m512i b[TILE];
@@ -234,7 +234,7 @@ TILES static void make_left(unsigned char *left,
 struct place {
     float *at;
     int64_t row_bytes;    /* from a tile's row to the next */
-    int64_t right, below; /* from a tile to those beside it, in floats */
+    int64_t right, below; /* from a tile to its neighbours, in floats */
 };
 
 /* The place = or += left right, over `blocks` times 32 pixels. Not inlined: the compiler does not

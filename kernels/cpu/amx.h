@@ -1,6 +1,6 @@
 /*
- * amx: gradients of convolution weights in bf16 on Intel's tile registers (AMX), which 2.6's
- * kernels for it leave idle most of the time.
+ * amx: gradients of convolution weights in bf16 on Intel's tile registers (AMX), where the kernels
+ * of oneDNN 2.6 use a fraction of the tiles' speed.
  *
  * Threading : as the device.
  */
@@ -10,10 +10,10 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
-/* Whether the processor has the tiles and the system lends them. */
+/* Whether the processor has the tiles and the system permits their use. */
 bool amx_works(void);
 
-/* As convolve_backward_weight, of a BF16 shape; set or added. Called where amx_works() says so.
+/* As convolve_backward_weight, of a BF16 shape; set or added. Requires amx_works().
  * Uses the device's scratch. Returns OK or NOMEM. */
 enum status amx_weight_gradient(struct device *dev,
                                 const struct conv_shape *shape,

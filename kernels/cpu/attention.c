@@ -3,7 +3,7 @@
  *
  * Threads take (sample, head) pairs; everything of one head stays in the cache. All products of
  * both directions have one form, rows of `out` as combinations of rows of `b`, so keys and values
- * are transposed once where they stand on the right of a product over Dh:
+ * are transposed once where they are the right factor of a product over Dh:
  *
  *   forward : S = q K^T            P = softmax(S)       out = (P F) v            F: dropout factors
  *   backward: dA = (dout V^T) F    dS = P (dA - <P,dA>) dq = dS k, dk = dS^T q, dv = (P F)^T dout

@@ -17,7 +17,7 @@
 
 enum {
     BLOCKS = 64,
-    GROUP = 8,           /* rows summed in f32 before they meet the double sums */
+    GROUP = 8,           /* rows summed in f32 before they are added to the double sums */
     STEP_ELEMENTS = 8192 /* of the gradient at a time: five tensors of them fit into the cache */
 };
 
@@ -49,7 +49,7 @@ struct rows {
     const void *x, *residual, *dout, *out; /* x: pre */
     const float *mean, *scale, *beta;      /* by channel */
     const float *a, *b, *k;                /* factors of the gradient, by channel */
-    double *sums;                          /* two of each channel, one behind the other */
+    double *sums;                          /* two of each channel, one after the other */
     int64_t count, c;
     float floor; /* of the activation: 0 or minus infinity */
 };
@@ -122,8 +122,8 @@ ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool bf16) {
     }
 }
 
-/* out = act((x - mean) scale + beta + residual). The mean is taken off first: folded into beta it
- * would cancel badly where it is large against the deviation. */
+/* out = act((x - mean) scale + beta + residual). The mean is subtracted first: folded into beta it
+ * would cancel where it is large compared with the deviation. */
 ALWAYS_INLINE void apply(const struct rows *rows, bool bf16) {
     const struct rows w = *rows;
     const int64_t step = bf16 ? STRETCH : w.c;
@@ -407,7 +407,7 @@ static void set_factors(const struct conv_bn_bwd *op, const double *sums, float 
     }
 }
 
-/* Rows taken at once where a second loop shall find them in the cache: whole groups. */
+/* Rows handled together, so that a second loop finds them in the cache: whole groups. */
 static int64_t step_rows(int64_t c) {
     const int64_t rows = STEP_ELEMENTS / c / GROUP * GROUP;
     return rows > GROUP ? rows : GROUP;

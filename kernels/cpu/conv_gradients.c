@@ -1,5 +1,5 @@
 /*
- * conv_gradients: oneDNN's backward convolutions, and three ways round them: matrix products
+ * conv_gradients: oneDNN's backward convolutions, and three alternatives to them: matrix products
  * (im2col.h), and for stride 1 the gradient of the input as a forward convolution of dpre with the
  * kernel turned around,
  *
@@ -56,7 +56,7 @@ enum { SQUARE = 8 };
 
 #if defined(__SSE2__)
 
-/* Eight rows of eight, their elements exchanged: pairs, then pairs of pairs, then halves. */
+/* Transposes eight rows of eight: pairs, then pairs of pairs, then halves. */
 static void turn_square(uint16_t *out, int64_t to, const uint16_t *in, int64_t from) {
     __m128i r[SQUARE];
     __m128i p[SQUARE];

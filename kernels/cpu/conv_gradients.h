@@ -1,6 +1,6 @@
 /*
- * conv_gradients: what a convolution passes back, to its weights and to its input, each by the way
- * that is fastest for the shape.
+ * conv_gradients: the gradients of a convolution's weights and input, each by the fastest method
+ * for the shape.
  *
  * Threading : as the device.
  */
@@ -10,7 +10,8 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
-/* Tensors are those of conv_bn_bwd. Each may use the device's scratch. Returns what onednn.h says.
+/* Tensors are those of conv_bn_bwd. Each may use the device's scratch. Returns as the functions of
+ * onednn.h.
  */
 enum status conv_weight_gradient(struct device *dev,
                                  const struct conv_shape *shape,

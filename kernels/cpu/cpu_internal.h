@@ -25,10 +25,10 @@ static inline struct cpu_device *cpu_device_of(struct device *dev) {
  * NOMEM. */
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err);
 
-/* Loops over many elements are worth threads from here on. */
+/* Loops use threads from this many elements on. */
 enum { PARALLEL_MIN_COUNT = 16384 };
 
-/* Compiled for wider vectors too; the right one is picked when the program starts. */
+/* Compiled for wider vectors too; the best one is chosen when the program starts. */
 #if defined(__x86_64__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -41,11 +41,11 @@ enum { CPU_STRETCH = 1024 }; /* floats of a buffer: a few of them fit into the f
 
 /* `count` values: the tensor's own memory where it holds f32, else `buffer`, filled. */
 const float *cpu_read(const struct tensor *t, int64_t at, int64_t count, float *buffer);
-/* Where to compute values that belong at `at`: in place, or `buffer`; cpu_store then rounds what
- * stands in the buffer into its place, and does nothing for f32. */
+/* Where to compute values that belong at `at`: in place, or `buffer`; cpu_store then rounds the
+ * buffer into the tensor, and does nothing for f32. */
 float *cpu_target(const struct tensor *t, int64_t at, float *buffer);
 void cpu_store(const struct tensor *t, int64_t at, int64_t count, const float *values);
-/* How many of `count` elements to take at once: all of f32, a buffer of BF16. */
+/* How many of `count` elements to handle at once: all of f32, a buffer of BF16. */
 int64_t cpu_stretch(const struct tensor *t, int64_t count);
 void cpu_widen(float *out, const uint16_t *in, int64_t count);
 void cpu_narrow(uint16_t *out, const float *in, int64_t count);

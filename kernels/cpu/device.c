@@ -31,7 +31,7 @@ const struct ops *ops_cpu(void) {
     return &table;
 }
 
-/* A step has one: the reference is fast enough. */
+/* Called once a step: the reference is fast enough. */
 enum status cpu_grad_scale(struct device *dev, const struct grad_scale *op, struct error *err) {
     return ref_grad_scale(dev, op, err);
 }

@@ -313,8 +313,8 @@ CPU_CLONES static void adamw_piece(float *restrict value,
     }
 }
 
-/* rate = lr / (1 - beta1^t), root2 = 1 / sqrt(1 - beta2^t): bias correction without a division
- * more. */
+/* rate = lr / (1 - beta1^t), root2 = 1 / sqrt(1 - beta2^t): bias correction without another
+ * division. */
 enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *err) {
     const struct step_values *now = op->values;
     if (now->sound == 0) {

@@ -6,7 +6,7 @@
  *     dst = cols weight^T      dweight = ddst^T cols      dcols = ddst weight, summed back to dsrc
  *
  * cols are of the shape's type, dcols always f32: a pixel of dsrc is a sum of several. Pixels are
- * independent in both walks, and within one the order is fixed.
+ * independent in both directions, and within a pixel the order is fixed.
  */
 #include "kernels/cpu/im2col.h"
 

@@ -1,9 +1,9 @@
 /*
  * im2col: convolution as one matrix product, where that beats oneDNN's kernels: planes of a few
- * pixels, along whose short rows those run; gradients of 1 x 1 kernels; and gradients of wide
- * weights in bf16, which 2.6 computes far below the speed of its matrix products. A product over
- * all pixels of the batch has no rows, reorders no weights, and adds to a gradient without a second
- * pass.
+ * pixels, whose rows are too short for those kernels; gradients of 1 x 1 kernels; and gradients of
+ * wide weights in bf16, which oneDNN 2.6 computes far more slowly than its matrix products. A
+ * product over all pixels of the batch has no rows, reorders no weights, and adds to a gradient
+ * without a second pass.
  *
  * Threading : as the device.
  */

@@ -1,5 +1,5 @@
 /*
- * linear: matrix products by oneDNN; bias, GELU and their gradients around them.
+ * linear: matrix products by oneDNN; bias, GELU and their gradients by own loops.
  *
  * erf is Abramowitz and Stegun's 7.1.26 (error below 1.5e-7), with the exp of exp_negative.h: both
  * inline into loops that the compiler vectorises. GELU agrees with the reference within 1e-6.

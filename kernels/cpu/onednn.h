@@ -1,6 +1,6 @@
 /*
- * onednn: the one door to oneDNN (C API, 2.6 and 3.x): convolutions over plain NHWC activations and
- * OHWI weights, and matrix products, in F32 and BF16.
+ * onednn: the only interface to oneDNN (C API, 2.6 and 3.x): convolutions over plain NHWC
+ * activations and OHWI weights, and matrix products, in F32 and BF16.
  *
  * Primitives and the buffers for their blocked weights are made at the first use of a shape and
  * kept; weights are reordered at every call, since they change at every step.
@@ -20,8 +20,8 @@
 
 struct onednn;
 
-/* Shapes kept of each kind. One more convolution is an error; one more product takes the place of
- * the one that was not used for longest. */
+/* Shapes kept of each kind. One more convolution is an error; one more product replaces the least
+ * recently used. */
 enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 
 struct conv_shape {
@@ -54,7 +54,7 @@ enum status convolve_backward_weight(struct onednn *o,
                                      const void *src,
                                      struct error *err);
 
-/* For measuring: the primitive alone, on weights in oneDNN's layout, whatever they hold. src and
+/* For measuring: the primitive alone, on weights in oneDNN's layout with any values. src and
  * dst are those of the forward pass. Returns as above. */
 enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT, CONV_DIRECTIONS };
 enum status convolve_bare(struct onednn *o,

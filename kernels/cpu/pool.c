@@ -1,9 +1,8 @@
 /*
  * pool: maximum, average and global average over (N,H,W,C), stretches of channels at a time.
  *
- * Backward passes gather: every input pixel collects from the windows that hold it, in their order.
- * So nothing is cleared, each value is rounded once, and no loop has an address that depends on
- * data.
+ * Backward passes gather: every input pixel adds the windows that contain it, in their order. So no
+ * memory is cleared first, each value is rounded once, and no address depends on data.
  */
 #include <string.h>
 
@@ -80,7 +79,7 @@ enum status cpu_maxpool(struct device *dev, const struct maxpool *op, struct err
     return STATUS_OK;
 }
 
-/* The outputs whose windows hold input `i` of an axis: [*begin, *end). */
+/* The outputs whose windows contain input `i` of an axis: [*begin, *end). */
 static void
 covering(int64_t i, const struct pool_params *p, int64_t size, int64_t *begin, int64_t *end) {
     const int64_t past = i + p->pad - p->kernel; /* the last place that is before the window */
@@ -119,7 +118,7 @@ add_scaled(float *restrict out, const float *restrict in, float s, int64_t c) {
     }
 }
 
-/* The sum that a gradient starts from: zero, or what is there. In place for f32. */
+/* The initial value of a gradient: zero, or its old value. In place for f32. */
 static float *
 begin_sum(const struct tensor *t, int64_t at, int64_t c, enum write_mode mode, float *buffer) {
     float *sum = cpu_target(t, at, buffer);

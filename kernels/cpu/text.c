@@ -1,8 +1,8 @@
 /*
  * text: embedding, means over captions and layer norm.
  *
- * Embedding gradients are split by columns, so that every element is added to in the order of the
- * batch. Layer norm sums one row, and the rows of one block, in f32, and blocks in double.
+ * Embedding gradients are split by columns, so every element is summed in the order of the batch.
+ * Layer norm sums one row, and the rows of one block, in f32, and blocks in double.
  */
 #include <math.h>
 #include <omp.h>
@@ -175,7 +175,7 @@ cpu_segment_mean_bwd(struct device *dev, const struct segment_mean_bwd *op, stru
 
 /* ---- layer norm ---- */
 
-/* Mean and 1 / deviation of a row, taken one after the other, so that f32 does. */
+/* Mean and 1 / deviation of a row, computed one after the other, so that f32 is precise enough. */
 CPU_CLONES static void
 row_statistics(const float *sum, int64_t width, float eps, float *mean, float *rstd) {
     float total = 0.0f;
@@ -206,7 +206,7 @@ CPU_CLONES static void norm_row(float *restrict out,
     }
 }
 
-/* Floats of one thread's rows: BF16 ones pass through here. */
+/* One thread's buffers, for rows in BF16. */
 static size_t row_floats(int64_t width) {
     return ((size_t)width + 15) / 16 * 16;
 }
@@ -240,7 +240,7 @@ enum status cpu_layernorm(struct device *dev, const struct layernorm *op, struct
     return STATUS_OK;
 }
 
-/* One row: adds to the gradients of gamma and beta, and sets dx, all but the sum that is there. */
+/* One row: adds to the gradients of gamma and beta, and computes dx without the old value. */
 CPU_CLONES static void norm_row_gradient(float *restrict dsum,
                                          bool add,
                                          float *restrict dgamma,

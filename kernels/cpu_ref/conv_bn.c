@@ -1,8 +1,8 @@
 /*
  * conv_bn: pre = conv(in, weight); out = act((pre - mean) rstd gamma + beta + residual).
  *
- * in (N,H,W,I), weight (O,KH,KW,I), pre and out (N,OH,OW,O); vectors (O). The backward pass goes
- * through the same three stages from the end: activation and residual, batch norm, convolution.
+ * in (N,H,W,I), weight (O,KH,KW,I), pre and out (N,OH,OW,O); vectors (O). The backward pass has the
+ * same three stages in reverse order: activation and residual, batch norm, convolution.
  */
 #include <math.h>
 
@@ -72,7 +72,7 @@ static void convolve(const struct tensor *pre,
     }
 }
 
-/* Batch statistics of channel c; the running ones, where wanted, move towards them. */
+/* Batch statistics of channel c, and the update of the running ones unless omitted. */
 static void batch_statistics(const struct conv_bn *op, int64_t c) {
     const int64_t channels = op->pre.shape[3];
     const int64_t count = tensor_count(&op->pre) / channels;

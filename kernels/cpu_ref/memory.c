@@ -1,5 +1,5 @@
 /*
- * memory of the reference backend: the host's, so every copy is a memcpy and nothing ever waits.
+ * memory: the host's, so every copy is a memcpy and nothing waits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct 
     void *data = aligned_alloc(ALIGNMENT_BYTES, rounded > 0 ? rounded : ALIGNMENT_BYTES);
     if (data == NULL) {
         return error_set(err, STATUS_NOMEM,
-                         "device memory: %zu bytes asked for; try a smaller batch", size_bytes);
+                         "device memory: %zu bytes requested; try a smaller batch", size_bytes);
     }
     memset(data, 0, rounded > 0 ? rounded : ALIGNMENT_BYTES);
     *out = data;

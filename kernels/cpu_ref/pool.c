@@ -67,7 +67,7 @@ enum status ref_maxpool_bwd(struct device *dev, const struct maxpool_bwd *op, st
     return STATUS_OK;
 }
 
-/* [begin, end) of the inputs under output `o` of an axis of `size`, cut at the borders. */
+/* [begin, end) of the inputs of output `o` along an axis of `size`, truncated at the borders. */
 static void
 window(int64_t o, const struct pool_params *p, int64_t size, int64_t *begin, int64_t *end) {
     *begin = o * p->stride - p->pad;

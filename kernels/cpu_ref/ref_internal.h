@@ -33,7 +33,7 @@ static inline void put(const struct tensor *t, int64_t i, double value) {
     }
 }
 
-/* Once per element: a sum that lives in a bf16 tensor would be rounded at every step. */
+/* Called once per element: a running sum in a bf16 tensor would be rounded at every step. */
 static inline void put_mode(const struct tensor *t, int64_t i, double value, enum write_mode mode) {
     put(t, i, mode == WRITE_ADD ? get(t, i) + value : value);
 }

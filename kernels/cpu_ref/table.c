@@ -1,5 +1,5 @@
 /*
- * table: the reference backend: plain loops in double, the specification of every op.
+ * table: the reference backend, which is the specification of every op: plain loops in double.
  */
 #include <stdlib.h>
 

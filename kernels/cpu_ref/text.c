@@ -1,6 +1,6 @@
 /*
- * text: what a transformer needs beside linear layers: embedding, layer norm, attention, dropout,
- * means over captions.
+ * text: the operators of a transformer except linear layers: embedding, layer norm, attention,
+ * dropout, means over captions.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  *     raw -> | guard | shift | data ... | guard |
  *
- * Guards hold a pattern that no op writes; op_data_broken_guard looks for it again.
+ * Guards hold a pattern; op_data_broken_guard reports the operand next to a guard that has changed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ void op_add_operands(struct op_case *c) {
         *o = (struct op_operand){
             .of = of, .name = of->name, .role = of->role, .optional = of->optional, .alias = -1};
         if (c->row->forward != NULL && of->role == ROLE_OUT) {
-            o->gradient_of = of->name + 1; /* behind the d */
+            o->gradient_of = of->name + 1; /* after the d */
         }
         if (of->mode_offset != 0) {
             memcpy((char *)&c->args + of->mode_offset, &mode, sizeof mode);
@@ -255,7 +255,7 @@ static void fill_operand(const struct tensor *t,
     }
 }
 
-/* Starts follow from the lengths behind them. */
+/* Starts are computed from the lengths, the next operand. */
 static void place_captions(struct op_data *d, const struct op_case *c) {
     const int at = op_operand_find(c, "starts");
     if (at < 0) {

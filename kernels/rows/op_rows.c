@@ -1,5 +1,5 @@
 /*
- * op_rows: the table. Sizes hold edge cases: one, odd numbers, and numbers beside the vector
+ * op_rows: the table. Sizes include edge cases: one, odd numbers, and numbers next to vector
  * widths.
  */
 #include "kernels/rows/op_rows.h"
@@ -8,7 +8,7 @@
 
 #include "formats/base/image_norm.h"
 
-/* ---- what is special about a row's operands ---- */
+/* ---- operands that differ from their table ---- */
 
 static struct op_operand *find(struct op_case *c, const char *name) {
     return &c->operands[op_operand_find(c, name)];
@@ -113,7 +113,7 @@ static enum activation act_of(const struct op_case *c) {
     return has(c, OP_ACT) ? ACTIVATION_GELU : ACTIVATION_NONE;
 }
 
-/* There with GELU, and then needed. */
+/* Required with GELU, omitted without. */
 static void with_gelu(struct op_case *c, const char *name) {
     find(c, name)->optional = false;
     if (!has(c, OP_ACT)) {

@@ -1,14 +1,14 @@
 /*
- * op_rows: how every operator is tried: sizes, variants, contents of its operands (which
- * kernels/operands.h describes), and how exact it must be. tests/ops turns the rows into tests,
- * tools/ccbench/ops.c into a benchmark.
+ * op_rows: how every operator is tested: sizes, variants, contents of its operands (which
+ * kernels/operands.h describes) and tolerances. tests/ops makes tests of the rows,
+ * tools/ccbench/ops.c a benchmark.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x
- * is called dx, or says in `gradient_of` what it belongs to.
+ * is called dx, or names x in `gradient_of`.
  *
  * Threading : none. One owner.
- * Ownership : op_data owns its memory: create/destroy; op_placed what it took on a device.
+ * Ownership : op_data owns its memory: create/destroy; op_placed owns its memory on a device.
  */
 #ifndef KERNELS_ROWS_OP_ROWS_H
 #define KERNELS_ROWS_OP_ROWS_H
@@ -21,13 +21,13 @@
 
 enum {
     OP_MAX_OPERANDS = 20,
-    OP_MAX_SIZES = 12,    /* sizes that a row is tried at */
-    OP_MAX_VARIANTS = 10, /* flag sets that a row is tried with */
+    OP_MAX_SIZES = 12,    /* sizes of a row */
+    OP_MAX_VARIANTS = 10, /* flag sets of a row */
     OP_MAX_SAMPLES = 256, /* batch, for dropout's sample ids */
     OP_GUARD_BYTES = 256  /* on both sides of every operand */
 };
 
-/* Flags of a variant; a row lists the sets that mean something to it. */
+/* Flags of a variant; a row lists the sets that apply to it. */
 enum op_flag {
     OP_ADD = 1,   /* gradients are added instead of set */
     OP_PLAIN = 2, /* without residual, bias or second summand */
@@ -37,8 +37,8 @@ enum op_flag {
     OP_TRANSPOSE_B = 32,
     OP_ALIAS = 64,     /* the aliasing that the op allows */
     OP_EVAL = 128,     /* inference form */
-    OP_UNWANTED = 256, /* gradients, running statistics or copies that may be left out are */
-    OP_PACKED = 512,   /* captions one behind the other instead of T rows apart */
+    OP_UNWANTED = 256, /* optional gradients, running statistics or copies are omitted */
+    OP_PACKED = 512,   /* captions one after the other instead of T rows apart */
     OP_ALT = 1024      /* the op's other form: cast back, a product in its inputs' type, Nesterov */
 };
 
@@ -48,13 +48,14 @@ enum op_content {
     CONTENT_INDEX,    /* below limit, equal ones likely */
     CONTENT_LENGTH,   /* 1 to limit */
     CONTENT_DISTINCT, /* below limit, no two equal */
-    CONTENT_START,    /* where captions of at most limit rows begin; its lengths come next */
+    CONTENT_START, /* where captions of at most limit rows begin; the lengths are the next operand
+                    */
     CONTENT_BYTE,
     CONTENT_VALUES, /* the case's step values */
     CONTENT_IDS     /* sample ids, all different */
 };
 
-/* An operand of a case. What is no tensor (step values, sample ids) is one of numbers here. */
+/* An operand of a case. Step values and sample ids are tensors of numbers here. */
 struct op_operand {
     const struct operand *of;
     const char *name;
@@ -63,8 +64,8 @@ struct op_operand {
     int32_t limit;
     bool optional;           /* may be omitted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
-    bool plain;              /* the op takes its address alone: there is no wrong shape */
-    bool free_shape;         /* alone in being of any shape: there is no wrong one either */
+    bool plain;              /* the op reads only its address: there is no wrong shape */
+    bool free_shape;         /* the only operand of any shape: there is no wrong one either */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
@@ -86,17 +87,17 @@ struct op_case {
     int64_t sizes[128]; /* by letter of the operands' shapes */
     int count;
     struct op_operand operands[OP_MAX_OPERANDS];
-    union op_args args; /* numbers and modes; operands come with the call */
+    union op_args args; /* numbers and modes; operands are set at the call */
     struct step_values values;
 };
 
 struct op_row {
     const char *name;
     enum op_id op;
-    const char *letters; /* what the first sizes are, by letter of the operands' shapes */
+    const char *letters; /* letters of the operands' shapes that the first sizes set */
     const char *forward; /* row whose gradient this is; NULL: none */
-    /* Sets other letters and the numbers of the arguments, calls op_add_operands, and says what is
-     * special about them. NULL: nothing is. */
+    /* Sets other letters and the numbers of the arguments, calls op_add_operands, and changes
+     * operands that differ from their table. NULL: only op_add_operands. */
     void (*describe)(struct op_case *c, const int64_t *size);
     double tolerance_f32; /* of cpu against cpu-ref, relative to the largest value of the operand or
                              1 */
@@ -121,7 +122,7 @@ void op_describe(struct op_case *c,
                  const struct op_size *size,
                  unsigned flags,
                  enum dtype real);
-/* Operands as the operator's table has them, in the sizes and type of the case. */
+/* Adds the operands of the operator's table, in the sizes and type of the case. */
 void op_add_operands(struct op_case *c);
 int op_operand_find(const struct op_case *c, const char *name); /* -1: none */
 
@@ -131,14 +132,14 @@ struct op_data {
     size_t raw_bytes[OP_MAX_OPERANDS];
 };
 
-/* Memory for every operand, guards around it. `shift` elements off the 64-byte boundary. Returns
+/* Allocates every operand with guards around it, `shift` elements off a 64-byte boundary. Returns
  * OK or NOMEM. */
 enum status
 op_data_create(struct op_data *d, const struct op_case *c, int shift, struct error *err);
 void op_data_destroy(struct op_data *d);
 
 /* The same seed gives the same values. A backward case runs its forward one on the device. Returns
- * OK or what that answers. */
+ * OK or its status. */
 enum status op_data_fill(struct op_data *d,
                          const struct op_case *c,
                          uint64_t seed,
@@ -152,18 +153,18 @@ double op_value(const struct tensor *t, int64_t index);
 /* The arguments of the case with these operands. */
 void op_case_args(union op_args *out, const struct op_case *c, const struct tensor *t);
 
-/* Makes the call. Where the device has a memory of its own, operands go there and come back, guards
- * and all. */
+/* Makes the call. If the device has its own memory, operands are copied there and back, with their
+ * guards. */
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err);
 
-/* Operands in the memory of a device, whichever it is, for calls that are timed. */
+/* Operands in the memory of a device, for calls that are timed. */
 struct op_placed {
     struct tensor t[OP_MAX_OPERANDS];
     void *raw[OP_MAX_OPERANDS];
 };
 
-/* Copies the operands there. Returns OK, or what alloc and upload answer. */
+/* Copies the operands there. Returns as alloc and upload. */
 enum status op_place(struct op_placed *p,
                      struct device *dev,
                      const struct op_case *c,

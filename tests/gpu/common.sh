@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2154
-# What tests/gpu/run and tests/gpu/measure share: finding programs, libraries and the device, and steps that
-# may fail or take too long without ending the whole. Sourced, not run.
+# Shared by tests/gpu/run and tests/gpu/measure: finding programs, libraries and the device, and steps that
+# may fail or take too long without ending the script. Sourced, not run.
 #
 # The sourcing script sets: name, top, out, build, device, only, seconds, jobs.
 #
-# Of a script stay two files, written as it goes: NAME.txt, a line for every step, and NAME.log, what each step
+# A script writes two files while it runs: NAME.txt, a line for every step, and NAME.log, what each step
 # printed (of more than 400 KB the first and last part).
 
-# parse OPTION...: the options that both scripts have; the others go to own_option, which says how many words
-# it took (in `took`), 0 for a word it does not know.
+# parse OPTION...: the options of both scripts; others go to own_option, which sets `took` to the number of
+# words it used, 0 for an unknown word.
 parse() {
     while [ $# -gt 0 ]; do
         case "$1" in
@@ -59,7 +59,7 @@ for place in site.getsitepackages() + [site.getusersitepackages()]:
     fi
 }
 
-# begin: the folder of results and the one to work in, which is left in the end; what machine this is.
+# begin: makes the folder of results and a work folder, which is removed at the end; describes the machine.
 begin() {
     out=$(readlink -m "${out:-$top/tests/bench/results/gpu-$(date -u +%Y-%m-%d)}")
     mkdir -p "$out"
@@ -87,8 +87,8 @@ wanted() {
     return 1
 }
 
-# offers "PROGRAM [COMMAND]" WORD...: whether its --help has all of these options and names of values; says
-# which it has not.
+# offers "PROGRAM [COMMAND]" WORD...: whether its --help has all of these options and names of values; prints
+# the missing one.
 offers() {
     local help word
     # shellcheck disable=SC2086 # $1 may be two words
@@ -99,14 +99,14 @@ offers() {
     done
 }
 
-# only_on_gpu COMMAND...: a skip where the script itself is tried
+# only_on_gpu COMMAND...: a skip where the script itself is tested
 only_on_gpu() {
     [ "$device" != cpu ] || { echo "the CPU has no such choice"; return 77; }
     "$@"
 }
 export -f offers only_on_gpu
 
-# step PART SECONDS WHAT COMMAND...: runs it for that long at most, or for what --seconds leaves. One line goes
+# step PART SECONDS WHAT COMMAND...: runs it for at most that long, or for the rest of --seconds. One line goes
 # to the summary, everything else to the log; of a failure the end is printed too. Exit code 77 is a skip, with
 # the last line of output as its reason.
 step() {
@@ -122,7 +122,7 @@ step() {
         return 0
     fi
     log=$(mktemp "$work/step.XXXXXX")
-    # through a shell of its own, which knows the exported functions
+    # in a new shell, which has the exported functions
     timeout -k 5 "$limit" bash -c '"$@"' "$part" "$@" >"$log" 2>&1 || code=$?
     case $code in
     0) reason=pass ;;
@@ -134,7 +134,7 @@ step() {
     rm -f "$log"
 }
 
-# verdict WHAT SECONDS REASON [LOG]: of steps side by side one after the other.
+# verdict WHAT SECONDS REASON [LOG]: of parallel steps, one after the other.
 verdict() {
     {
         flock 9
@@ -155,7 +155,8 @@ verdict() {
     } 9>>"$work/lock"
 }
 
-# beside STEP'S ARGUMENTS: a step among up to $jobs others; `wait` ends them. For what is not timed.
+# beside STEP'S ARGUMENTS: a step that runs in parallel with up to $jobs others; `wait` ends them. For steps that
+# are not timed.
 beside() {
     wanted "$1" || return 0
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do
@@ -164,7 +165,7 @@ beside() {
     step "$@" &
 }
 
-# finish: how it went, again what did not pass, the exit code
+# finish: the totals, the failures again, the exit code
 finish() {
     wait
     local bad

@@ -1,9 +1,8 @@
 /*
  * The CUDA module on the host: its operators and its own kernels, compiled as C++ over
  * tests/support/cuda_emulation, against the reference. Proves indices, barriers, orders of sums and
- * edge shapes of every kernel where no GPU is; convolutions run on the module's plain kernels and
- * matrix products on the reference's, for cuDNN and cuBLASLt are not there.
- * test-timeout: 240
+ * edge shapes of every kernel without a GPU. cuDNN and cuBLASLt are absent: convolutions run on the
+ * module's plain kernels, matrix products on the reference. test-timeout: 240
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,8 +28,8 @@ static struct device *open_emulated(void) {
     return dev;
 }
 
-/* Shapes that the rows omit because they matter only on a GPU: whole vectors, rows beyond what a
- * warp holds, several strips and chunks of a walk, short attention of every size of tile. */
+/* Shapes that the rows omit because they matter only on a GPU: whole vectors, rows longer than a
+ * warp holds, several strips and chunks of a walk, short attention with every size of tile. */
 static const struct {
     const char *op;
     struct op_size size;
@@ -68,7 +67,8 @@ static const struct {
 };
 enum { MORE_COUNT = sizeof more / sizeof more[0] };
 
-/* The plain kernel of a weight's gradient takes a block for each weight: here too slow for many. */
+/* The plain kernel of a weight's gradient uses a block for each weight: too slow here for many
+ * weights. */
 static bool is_heavy(const struct op_case *c) {
     const int weight = op_operand_find(c, "weight");
     return weight >= 0 && c->operands[weight].shape.ndim == 4 &&
@@ -111,7 +111,8 @@ struct pair {
     struct device *ref, *emulated;
 };
 
-/* On the emulated device, at `shift` elements off a vector's boundary, in either order of threads.
+/* Runs the case on the emulated device, `shift` elements off a vector's boundary, with threads in
+ * forward or backward order.
  */
 static void run_emulated(struct device *dev,
                          const struct op_case *c,
@@ -244,7 +245,7 @@ TEST(indices_out_of_range_are_reported_at_the_next_wait) {
     device_close(dev);
 }
 
-/* A mean of 100 deviations: E[x^2] - E[x]^2 in f32 would have no digit left. */
+/* A mean of 100 deviations: E[x^2] - E[x]^2 in f32 would have no correct digit. */
 TEST(statistics_survive_a_mean_of_a_hundred_deviations) {
     enum { ROWS = 5000, CHANNELS = 8 };
     static float x[ROWS * CHANNELS];

@@ -1,10 +1,10 @@
 /*
- * The CUDA module's losses on the host (tests/support/cuda_emulation) against train/loss_*.c, which
- * specify them: every loss and temperature over several steps with state, batches of odd sizes and
- * with ids met twice, temperatures from 0.005 to 1, similarities at their ends.
+ * The CUDA module's losses on the host (tests/support/cuda_emulation) against train/loss, which
+ * specifies them: every loss and temperature over several steps with state, batches of odd sizes
+ * and with repeated ids, temperatures from 0.005 to 1, extreme similarities.
  *
- * Both compute in double and store f32; sums are added in another order, so that f32 results differ
- * by at most a last bit now and then. test-timeout: 240
+ * Both compute in double and store f32. They add in different orders, so a few f32 results differ
+ * in the last bit. test-timeout: 240
  */
 #include <math.h>
 #include <stdio.h>
@@ -88,7 +88,7 @@ static struct device *open_guarded(void) {
     return dev;
 }
 
-/* ---- what is compared ---- */
+/* ---- comparison ---- */
 
 struct scenario {
     const char *name;
@@ -219,8 +219,8 @@ static void close_side(struct side *s) {
     sample_state_destroy(s->state);
 }
 
-/* The batch of a step; `kind` of similarities: 0 anything in [-1, 1], 1 the ends of it, 2 all
- * equal. */
+/* The batch of a step; `kind` of similarities: 0 random in [-1, 1], 1 only -1 and 1, 2 all equal.
+ */
 struct batch {
     struct loss_input in;
     uint64_t ids[MAX_B];
@@ -281,7 +281,8 @@ static int matrices_of(const struct side *s) {
     return loss_uses_self(s->loss) ? LOSS_DEVICE_MATRIX_COUNT : 1;
 }
 
-/* Whatever the gradients held before. OK or what loss_device_fault says. */
+/* The old contents of the gradients do not matter. Returns OK or the status of loss_device_fault.
+ */
 static enum status
 step_on_device(struct side *s, const struct batch *x, struct result *r, struct error *err) {
     for (int i = 0; i < matrices_of(s); i++) {
@@ -362,7 +363,7 @@ static void compare_state(const char *what, struct side *got, struct side *ref) 
     }
 }
 
-/* Of f32 numbers that agree but for last bits; none where the host has none. */
+/* Compares f32 numbers, which may differ in the last bit; nothing if the host has none. */
 static void close_mean(const char *what, const char *name, double got, double ref) {
     if (isnan(got) != isnan(ref) || fabs(got - ref) > 1e-6 * fmax(1.0, fabs(ref))) {
         fail_msg("%s: %s is %.17g, not %.17g", what, name, got, ref);
@@ -389,7 +390,8 @@ static void compare_results(const char *what,
     }
 }
 
-/* Every step against the host; then the same steps with threads run backwards, to the bit. */
+/* Compares every step with the host, then runs the same steps with threads in backward order: the
+ * same bits. */
 static void
 follow_host(const struct scenario *c, int64_t b, uint64_t steps, enum sample_state_place place) {
     static struct batch x;
@@ -447,7 +449,7 @@ static void follow_host_everywhere(bool views) {
                         (i + (int)k) % 2 == 0 ? SAMPLE_STATE_DEVICE : SAMPLE_STATE_PINNED);
         }
     }
-    /* Nearly all have the very same bits. */
+    /* Nearly all have the same bits. */
     print_message("%lld of %lld f32 numbers differ from the host's in their last bit\n",
                   (long long)tally.unequal_count, (long long)tally.numbers_count);
     assert_true(tally.unequal_count * 1000 < tally.numbers_count);
@@ -461,7 +463,7 @@ TEST(losses_of_two_views_follow_the_host) {
     follow_host_everywhere(true);
 }
 
-/* More than a warp, and more than the threads of a block: each walks over several elements. */
+/* More than a warp, and more than the threads of a block: each thread handles several elements. */
 TEST(large_batches_follow_the_host) {
     static const struct {
         struct scenario scenario;
@@ -478,7 +480,8 @@ TEST(large_batches_follow_the_host) {
     }
 }
 
-/* What a checkpoint does: state and scalars to the host, from there to another run's device. */
+/* As a checkpoint does: copies state and scalars to the host, and from there to another run's
+ * device. */
 static void go_on(const struct scenario *c) {
     static struct batch x;
     static struct result whole;
@@ -552,7 +555,7 @@ static void survive(const struct scenario *c, float bad, bool bad_id, const char
                 assert_true(isnan(got.gradient[0][i]));
             }
             compare_state(case_name(c, b), &side, &host);
-            /* Nor does what follows, until somebody says that all is well again. */
+            /* Nor do later steps, until sound is set again. */
             make_batch(&x, b, c->views, step, false, 0);
             assert_status(step_on_device(&side, &x, &got, &err), STATUS_CORRUPT, err);
             assert_true(isnan(got.gradient[0][0]) && isnan(got.out.value));
@@ -594,7 +597,7 @@ TEST(every_loss_with_kernels_has_a_scenario) {
     }
 }
 
-/* A batch of one sample has no contrasts: it is a visit and nothing more. */
+/* A batch of one sample has no contrasts: it counts as a visit only. */
 TEST(one_sample_alone_is_only_a_visit) {
     static struct batch x;
     static struct result got;
@@ -638,7 +641,7 @@ TEST(steps_that_lack_something_are_refused) {
     device_close(dev);
 }
 
-/* What a recorded step repeats: the launches follow from loss and batch alone. */
+/* A recorded step relies on this: the launches depend only on loss and batch. */
 TEST(the_number_of_launches_does_not_depend_on_the_batch) {
     static struct batch x;
     static struct result got;
@@ -692,7 +695,7 @@ TEST(columns_go_to_the_device_while_they_fit_in_a_tenth_of_it) {
     struct error err = {0};
     enum sample_state_place place;
     int32_t column;
-    struct device *dev = open_guarded(); /* says that 1 GiB is free */
+    struct device *dev = open_guarded(); /* reports 1 GiB free */
     assert_ok(sample_state_create(&s, 13 << 20, &err), err);
     assert_ok(sample_state_add(s, "a", 0.0f, &column, &err), err);
     assert_ok(sample_state_choose_place(&place, s, dev, &err), err);

@@ -1,7 +1,7 @@
 /*
- * Recordings on the emulated GPU: what is between begin and end is noted, not done; repeated, it
- * reads what lies on the device by then (step, rate, soundness, inputs) and gives the bits of the
- * same calls made one by one; and what waits or copies cannot be recorded.
+ * Recordings on the emulated GPU. Calls between begin and end are recorded, not executed. A replay
+ * reads the values on the device at that time (step, rate, soundness, inputs) and gives the bits of
+ * the same calls made one by one. Waits and copies cannot be recorded.
  */
 #include <math.h>
 #include <string.h>
@@ -171,8 +171,8 @@ static struct step_values values_of(struct side *s) {
     return v;
 }
 
-/* One recording: from the first step on whose gradient is not finite, value and moments keep their
- * bits, whatever comes later. */
+/* One recording: from the first step whose gradient is not finite, value and moments keep their
+ * bits. */
 TEST(recorded_steps_stop_changing_anything_as_steps_one_by_one_do) {
     static const int steps[] = {0, 1, 2 | NOT_FINITE, 3};
     static const enum buffer kept[] = {VALUE, M, V};
@@ -218,7 +218,7 @@ TEST(what_waits_or_copies_cannot_be_recorded) {
     close_side(&s);
 }
 
-/* What a driver refuses meanwhile spoils the recording, and nothing else. */
+/* A call that a driver refuses during a recording invalidates the recording and nothing else. */
 TEST(a_recording_that_was_spoilt_leaves_the_device_working) {
     static struct side s;
     struct error err = {0};
@@ -228,7 +228,7 @@ TEST(a_recording_that_was_spoilt_leaves_the_device_working) {
     assert_ok(ops->alloc(s.dev, 4, &more, &err), err);
     assert_ok(s.dev->stream->record_begin(s.dev, &err), err);
     assert_ok(compute(&s, &err), err);
-    ops->free(s.dev, more); /* refused, and it cannot say so */
+    ops->free(s.dev, more); /* refused, but it returns no status */
     assert_status(s.dev->stream->record_end(s.dev, &s.steps, &err), STATUS_DEVICE, err);
     assert_true(s.steps == NULL);
     assert_ok(ops->sync(s.dev, &err), err);

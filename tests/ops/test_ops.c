@@ -1,8 +1,7 @@
 /*
- * Every row of kernels/rows/op_rows.c, asked five questions: does cpu agree with the reference, is
- * the gradient one, does anything write beside its outputs, are the bits the same twice, and is
- * every member of every table there and described. What is refused: test_refusals.c.
- * test-timeout: 240
+ * Five checks of every row of kernels/rows/op_rows.c: cpu agrees with the reference, gradients
+ * match finite differences, only outputs are written, repeated calls give the same bits, and every
+ * table is complete. test_refusals.c checks what is refused. test-timeout: 240
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +32,7 @@ static void agree(struct op_case *c, void *cookie) {
     } else {
         op_cases_differs(c, "%s", err.text);
     }
-    if (s == STATUS_DEVICE) { /* nothing more can be asked of it in this process */
+    if (s == STATUS_DEVICE) { /* the device cannot be used further in this process */
         fail_msg("%s: %s", op_cases_name(c), err.text);
     }
     op_data_destroy(&ref);
@@ -80,9 +79,9 @@ static void widen_operands(struct op_data *wide, const struct op_data *half, str
     }
 }
 
-/* A step of the norm: the roundings of what is read back as stored, and of the result. Gradients
- * after a batch norm over few values are differences of much larger numbers: sixteen. What a case
- * writes in bf16 in every type (a cast, a working copy) is not asked. */
+/* The tolerance is one rounding step of the norm: intermediate tensors and the result are rounded.
+ * Gradients of a batch norm over few values are differences of much larger numbers: sixteen steps.
+ * Operands that are bf16 in every call (a cast, a working copy) are not compared. */
 static void lies_near_doubles(struct op_case *c, void *cookie) {
     static struct op_case in_doubles;
     struct device *ref = cookie;
@@ -114,7 +113,7 @@ TEST(the_reference_in_bf16_is_near_doubles) {
     op_cases_fail_where_it_differed();
 }
 
-/* Sums may be split otherwise: what another number of threads gives lies as near as the reference.
+/* Another number of threads may split sums differently; results stay within the same tolerance.
  */
 TEST(cpu_with_other_numbers_of_threads_agrees_with_the_reference) {
     static const int threads[] = {1, 3};
@@ -151,7 +150,7 @@ static double slope(const struct op_case *f,
             const double weight = op_value(dout, i);
             if (sign > 0) {
                 plus[i] = y;
-            } else if (!isnan(weight)) { /* no number: padding, which carries no gradient */
+            } else if (!isnan(weight)) { /* NaN: padding, which has no gradient */
                 sum += weight * (plus[i] - y);
             }
         }
@@ -184,8 +183,8 @@ static void check_gradient(const struct op_case *c,
         const double base = o->added ? op_value(&before->t[operand], e) : 0.0;
         const double expected = base + slope(&f, &work, &start, x, e, dout, dev);
         if (!(fabs(op_value(got, e) - expected) <= bar)) {
-            fail_msg("%s: %s[%d] is %.12g, differences say %.12g, allowed %.3g", op_cases_name(c),
-                     o->name, (int)e, op_value(got, e), expected, bar);
+            fail_msg("%s: %s[%d] is %.12g, finite differences give %.12g, allowed %.3g",
+                     op_cases_name(c), o->name, (int)e, op_value(got, e), expected, bar);
         }
     }
     op_data_destroy(&start);
@@ -221,7 +220,7 @@ TEST(gradients_match_finite_differences) {
 
 /* ---- (c) guards, at aligned and at odd places ---- */
 
-/* One element off, but on a GPU a whole vector of 16 bytes: its libraries take nothing else. */
+/* One element, but on a GPU a whole vector of 16 bytes, as its libraries require. */
 static int odd_place(const struct device *dev) {
     return strcmp(dev->ops->name, "cuda") == 0 ? 8 : 1;
 }

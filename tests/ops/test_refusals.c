@@ -1,6 +1,6 @@
 /*
- * Every row of kernels/rows/op_rows.c, called wrongly: tensors of another shape or type, numbers
- * and indices out of range. The call is refused and has written nothing. test-timeout: 240
+ * Every row of kernels/rows/op_rows.c with wrong arguments: tensors of another shape or type,
+ * numbers and indices out of range. The call must be refused and must not write. test-timeout: 240
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum damage { OTHER_SHAPE, OTHER_DTYPE, NO_DATA, FEWER_DIMENSIONS, DAMAGE_COUNT };
 
-/* False where the damage would leave a correct call. */
+/* False if the call would still be correct. */
 static bool damage(struct tensor *t, const struct op_case *c, int operand, enum damage kind) {
     const struct op_operand *o = &c->operands[operand];
     if (t->data == NULL || o->plain) {
@@ -46,7 +46,7 @@ static void refuse(struct op_case *c, void *cookie) {
             if (damage(&d.t[i], c, i, (enum damage)kind)) {
                 const enum status s = op_run(dev, c, &d, &err);
                 if (s != STATUS_INVALID && s != STATUS_UNSUPPORTED) {
-                    fail_msg("%s on %s: damage %d of %s was answered %s", op_cases_name(c),
+                    fail_msg("%s on %s: damage %d of %s returned %s", op_cases_name(c),
                              dev->ops->name, kind, c->operands[i].name, status_name(s));
                 }
             }
@@ -92,7 +92,7 @@ TEST(cpu_refuses_doubles) {
         struct error err = {0};
         op_describe(&c, &op_rows[r], &op_rows[r].sizes[0], op_rows[r].variants[0], DTYPE_F64);
         if (op_rows[r].op == OP_grad_scale || op_rows[r].op == OP_cast) {
-            continue; /* nothing of that type is in such a call */
+            continue; /* no operand of such a call has that type */
         }
         op_cases_make(&d, &c, 0, ref);
         assert_status(op_run(cpu, &c, &d, &err), STATUS_UNSUPPORTED, err);
@@ -155,7 +155,7 @@ static void starts_before(struct op_case *c, struct op_data *d) {
     integers_of(c, d, "starts")[0] = -1;
 }
 
-static void ends_behind(struct op_case *c, struct op_data *d) {
+static void ends_after(struct op_case *c, struct op_data *d) {
     integers_of(c, d, "starts")[c->size.v[0] - 1] = (int32_t)(c->size.v[0] * c->size.v[1]);
 }
 
@@ -199,7 +199,7 @@ SPOIL(negative_pool_pad, pool_of(c)->pad = -1)
 SPOIL(pad_beyond_half, pool_of(c)->pad = pool_of(c)->kernel)
 SPOIL(linear_relu, c->args.linear.act = ACTIVATION_RELU)
 SPOIL(linear_bwd_relu, c->args.linear_bwd.act = ACTIVATION_RELU)
-/* A zero of a number that the caller forgot. */
+/* Zeros of numbers that the caller did not set. */
 SPOIL(no_conv_eps, c->args.conv_bn.eps = 0.0f)
 SPOIL(no_layernorm_eps, c->args.layernorm.eps = 0.0f)
 SPOIL(no_matmul_alpha, c->args.matmul.alpha = 0.0f)
@@ -210,7 +210,7 @@ SPOIL(too_many_heads, c->args.attention.heads = 2) /* width 5 */
 SPOIL(too_many_heads_bwd, c->args.attention_bwd.heads = 2)
 SPOIL(attention_all_dropped, c->args.attention.dropout.p = 1.0f)
 SPOIL(all_dropped, c->args.dropout.dropout.p = 1.0f)
-SPOIL(nobody_named, d->t[op_operand_find(c, "sample_ids")].data = NULL)
+SPOIL(no_sample_ids, d->t[op_operand_find(c, "sample_ids")].data = NULL)
 SPOIL(no_step, d->t[op_operand_find(c, "values")].data = NULL)
 SPOIL(three_sums, c->args.grad_scale.count = 3)
 
@@ -226,12 +226,12 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
         refused_after(by_caption[i], 0, text_too_long);
         refused_after(by_caption[i], 0, captions_overlap);
         refused_after(by_caption[i], 0, starts_before);
-        refused_after(by_caption[i], 0, ends_behind);
+        refused_after(by_caption[i], 0, ends_after);
     }
     refused_after("attention", 0, too_many_heads);
     refused_after("attention_bwd", 0, too_many_heads_bwd);
     refused_after("attention", OP_DROP, attention_all_dropped);
-    refused_after("attention_bwd", OP_DROP, nobody_named);
+    refused_after("attention_bwd", OP_DROP, no_sample_ids);
     refused_after("gather_rows", 0, row_too_large);
     refused_after("gather_rows", 0, negative_row);
     refused_after("scatter_rows", 0, row_too_large);
@@ -250,7 +250,7 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("linear", 0, linear_relu);
     refused_after("linear_bwd", 0, linear_bwd_relu);
     refused_after("dropout", 0, all_dropped);
-    refused_after("dropout", 0, nobody_named);
+    refused_after("dropout", 0, no_sample_ids);
     refused_after("adamw", 0, no_step);
     refused_after("sgdm", 0, no_step);
     refused_after("dropout", 0, no_step);
@@ -261,9 +261,8 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("normalize_u8", 0, no_norm);
 }
 
-/* Indices lie on the device there: errors in them are reported when the results are fetched,
- * and once. */
-static void told_later(const char *row, void (*spoil)(struct op_case *, struct op_data *)) {
+/* Indices are in device memory: errors in them are reported once, when the results are fetched. */
+static void reported_later(const char *row, void (*spoil)(struct op_case *, struct op_data *)) {
     struct device *dev = op_cases_open_cuda();
     static struct op_case c;
     struct op_data d;
@@ -280,16 +279,16 @@ static void told_later(const char *row, void (*spoil)(struct op_case *, struct o
 }
 
 TEST(cuda_reports_wrong_indices_at_the_next_wait) {
-    told_later("embedding", negative_token);
-    told_later("embedding", token_too_large);
-    told_later("embedding_bwd", token_too_large);
-    told_later("embedding", text_too_long);
-    told_later("attention", text_too_long);
-    told_later("attention_bwd", starts_before);
-    told_later("segment_mean", ends_behind);
-    told_later("gather_rows", row_too_large);
-    told_later("gather_rows", negative_row);
-    told_later("scatter_rows", row_too_large);
+    reported_later("embedding", negative_token);
+    reported_later("embedding", token_too_large);
+    reported_later("embedding_bwd", token_too_large);
+    reported_later("embedding", text_too_long);
+    reported_later("attention", text_too_long);
+    reported_later("attention_bwd", starts_before);
+    reported_later("segment_mean", ends_after);
+    reported_later("gather_rows", row_too_large);
+    reported_later("gather_rows", negative_row);
+    reported_later("scatter_rows", row_too_large);
 }
 
 TEST(an_unknown_device_is_refused_with_the_names) {

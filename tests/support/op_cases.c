@@ -18,7 +18,7 @@ struct device *op_cases_open(const char *name) {
     return dev;
 }
 
-/* Whether the GPU was asked for by name: what it cannot do is then a failure. */
+/* Whether the GPU is requested by name: what it cannot do is then a failure. */
 static bool cuda_is_demanded(void) {
     const char *device = getenv("CCSTREAM_TEST_DEVICE");
     return device != NULL && strncmp(device, "cuda", 4) == 0;
@@ -167,9 +167,9 @@ void op_cases_fail_where_it_differed(void) {
     }
 }
 
-/* Elements: within the row's tolerance, measured at least against 1, the size of the inputs: a
- * gradient of batch norm over two values is what rounding leaves of a difference of such. An
- * bf16 element may besides be rounded to the neighbour. */
+/* Elements: within the row's tolerance, relative to the largest element or to 1, the size of the
+ * inputs: a gradient of batch norm over two values is the rounding error of a difference of such
+ * numbers. A bf16 element may also be rounded to the neighbour. */
 static void compare_elements(const struct op_case *c,
                              const char *name,
                              const struct tensor *got,
@@ -182,7 +182,7 @@ static void compare_elements(const struct op_case *c,
         const double y = op_value(ref, e);
         const double bar = tolerance * size + step * fabs(y);
         if (!(fabs(x - y) <= bar)) {
-            op_cases_differs(c, "%s[%d of %d] is %.9g, the reference says %.9g, allowed %.3g", name,
+            op_cases_differs(c, "%s[%d of %d] is %.9g, the reference has %.9g, allowed %.3g", name,
                              (int)e, (int)tensor_count(got), x, y, bar);
             return;
         }

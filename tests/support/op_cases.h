@@ -1,6 +1,6 @@
 /*
- * op_cases: what tests of operators do with the rows of kernels/rows: open a device, visit every
- * case, fill its operands, compare what a call left.
+ * op_cases: shared by tests of operators over the rows of kernels/rows: opens a device, visits
+ * every case, fills its operands, compares results.
  *
  * Threading : single-owner.
  */
@@ -13,10 +13,10 @@
 
 enum { OP_CASES_DEVICES = 2 };
 
-/* The devices that are always there: the reference and the CPU. */
+/* The devices of every build: the reference and the CPU. */
 extern const char *const op_cases_devices[OP_CASES_DEVICES];
 
-/* With two threads; it must open. */
+/* Opens it with two threads, or fails. */
 struct device *op_cases_open(const char *name);
 
 /* The GPU, with a log of cuDNN's engines on stderr. A case without one is skipped with the reason;

@@ -1,11 +1,10 @@
 /*
- * batch_norm: statistics, application with residual and ReLU, and the way back, over pre (rows,
- * channels) of a convolution. Two passes over memory each way, the least there can be: a channel's
- * mean is known only at its last row.
+ * batch_norm: statistics, application with residual and ReLU, and the backward pass, over pre
+ * (rows, channels) of a convolution. Each direction takes two passes over memory, the minimum: a
+ * channel's mean is known only after its last row.
  *
- * Statistics are shifted sums: of x - s and (x - s)^2, s the channel's value in row 0, which is
- * some deviations from the mean at most, so that nothing cancels even where the mean is 100
- * deviations.
+ * Statistics are shifted sums: of x - s and (x - s)^2, s the channel's value in row 0, which is at
+ * most a few deviations from the mean: no cancellation even where the mean is 100 deviations.
  */
 #include "kernels/cuda/vector/columns.cuh"
 
@@ -193,14 +192,14 @@ cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct con
 /* ---- backward: dy = dout through the activation, xhat = (pre - mean) rstd ---- */
 
 template <typename T> struct backward_operands {
-    T *dpre, *dresidual; /* dresidual NULL: not wanted */
+    T *dpre, *dresidual; /* dresidual NULL: omitted */
     bool add_residual;
     const T *dout, *out, *pre; /* out NULL: no activation */
     const float *mean, *rstd, *gamma;
     float *partials, *means; /* means (2, channels): of dy and of dy xhat */
 };
 
-/* dy of V elements; what it reads may be what dresidual overwrites, by the same thread later. */
+/* dy of V elements. It may read memory that the same thread later overwrites with dresidual. */
 template <typename T, int V>
 static __device__ __forceinline__ void
 load_dy(float (&dy)[V], const struct backward_operands<T> &b, int64_t e) {

@@ -1,11 +1,12 @@
 /*
- * conv_choices: which engine and settings were found best for a convolution, as a text file:
+ * conv_choices: the best engine and settings for each convolution, in a text file:
  *
  *     ccstream-conv-plans 1
  *     <key>\t<engine>[ <knob type>=<value>]...
  *
- * The key holds every number that decides (pass, types, shape, options, GPU, cuDNN's version), so
- * a file may serve several machines. Lines that do not parse are skipped, which costs a search.
+ * The key has every number that affects the choice (pass, types, shape, options, GPU, cuDNN's
+ * version), so a file may serve several machines. Lines that do not parse are skipped; their
+ * convolutions are searched for again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,12 @@ struct conv_choices {
 
 void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_problem *p,
-              const struct conv_chip *chip,
+              const struct conv_gpu *gpu,
               const struct device_options *opt) {
     static const char *const passes[] = {"fprop", "dgrad", "wgrad"};
-    char chip_name[48];
-    (void)snprintf(chip_name, sizeof chip_name, "%s", chip->name != NULL ? chip->name : "");
-    for (char *c = chip_name; *c != '\0'; c++) { /* one word, of printable letters */
+    char gpu_name[48];
+    (void)snprintf(gpu_name, sizeof gpu_name, "%s", gpu->name != NULL ? gpu->name : "");
+    for (char *c = gpu_name; *c != '\0'; c++) { /* one word, of printable letters */
         *c = (unsigned char)*c <= ' ' || (unsigned char)*c > '~' ? '_' : *c;
     }
     (void)snprintf(out, CONV_KEY_CHARS,
@@ -44,10 +45,10 @@ void conv_key(char out[CONV_KEY_CHARS],
                    (long long)p->h, (long long)p->w, (long long)p->c, (long long)p->k,
                    (long long)p->r, (long long)p->s, p->stride, p->pad,
                    opt->deterministic ? "det" : "any", opt->tf32 ? ",tf32" : "",
-                   opt->autotune ? ",timed" : "", chip->sm, chip_name, cudnnGetVersion());
+                   opt->autotune ? ",timed" : "", gpu->sm, gpu_name, cudnnGetVersion());
 }
 
-/* Decimal digits at *at, at most 18 of them, moved past; -1: none. */
+/* Reads at most 18 decimal digits at *at and moves past them; -1: none. */
 static int64_t parse_number(const char **at) {
     int64_t value = 0;
     int digits = 0;

@@ -1,6 +1,6 @@
 /*
- * conv_direct: the three passes of a convolution as plain sums: for shapes that no engine of cuDNN
- * takes. x (n,h,w,c), weight (k,r,s,c), y (n,oh,ow,k).
+ * conv_direct: the three passes of a convolution as plain sums, for shapes that no cuDNN engine
+ * supports. x (n,h,w,c), weight (k,r,s,c), y (n,oh,ow,k).
  *
  *   forward  y[n,oy,ox,o] = sum over ky, kx, i of x[n,iy,ix,i] w[o,ky,kx,i]
  *   data     x[n,iy,ix,i] = sum over ky, kx, o of y[n,oy,ox,o] w[o,ky,kx,i]
@@ -8,7 +8,7 @@
  *
  * with iy = oy stride - pad + ky and ix likewise.
  *
- * One thread per element of the first two; one block per element of the third. Right, not fast.
+ * One thread per element of the first two; one block per element of the third. Correct, not fast.
  */
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/common.cuh"

@@ -2,7 +2,7 @@
  * conv_graph: one convolution as an operation graph of cuDNN, y = conv(x, w) or one of its
  * gradients; then the engines, configurations and plans of such a graph. No GPU is needed here.
  *
- * cuDNN names sizes in the order N, C, H, W; the strides say that memory is NHWC. Sums are f32 in
+ * cuDNN expects sizes in the order N, C, H, W; the strides describe NHWC memory. Sums are f32 for
  * every type.
  */
 #include <string.h>
@@ -38,7 +38,7 @@ static void dnn_destroy(cudnnBackendDescriptor_t *d) {
 
 /* ---- graphs ---- */
 
-/* Sizes n, c, h, w of a tensor that lies in memory as n, h, w, c. */
+/* Sizes n, c, h, w of a tensor whose memory is n, h, w, c. */
 static enum status make_tensor(struct conv_graph *g,
                                enum conv_role role,
                                enum dtype dtype,
@@ -130,7 +130,7 @@ make_operation(struct conv_graph *g, const struct conv_problem *p, struct error 
 
 static enum status make_graph(struct conv_graph *g,
                               const struct conv_problem *p,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               struct error *err) {
     TRY(make_tensor(g, CONV_X, p->dtype, p->n, p->c, p->h, p->w, err));
     TRY(make_tensor(g, CONV_W, p->dtype, p->k, p->c, p->r, p->s, err));
@@ -139,8 +139,8 @@ static enum status make_graph(struct conv_graph *g,
     TRY(make_operation(g, p, err));
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph));
     TRY(set_part(g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, g->operation, err));
-    if (chip->handle != NULL) {
-        TRY(dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
+    if (gpu->handle != NULL) {
+        TRY(dnn_set(g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &gpu->handle,
                     err));
     }
     TRY_DNN(cudnnBackendFinalize(g->graph));
@@ -149,10 +149,10 @@ static enum status make_graph(struct conv_graph *g,
 
 enum status conv_graph_create(struct conv_graph *out,
                               const struct conv_problem *p,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               struct error *err) {
     memset(out, 0, sizeof *out);
-    const enum status s = make_graph(out, p, chip, err);
+    const enum status s = make_graph(out, p, gpu, err);
     if (s != STATUS_OK) {
         conv_graph_destroy(out);
     }
@@ -182,7 +182,7 @@ static enum status read_results(cudnnBackendDescriptor_t heuristics,
     const cudnnStatus_t code =
         cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &found, (void *)out);
-    /* What was not filled goes back. */
+    /* Destroys the descriptors that were not filled. */
     const int64_t good = code != CUDNN_STATUS_SUCCESS ? 0 : found < room ? found : room;
     for (; *count > good; --*count) {
         dnn_destroy(&out[*count - 1]);
@@ -191,32 +191,32 @@ static enum status read_results(cudnnBackendDescriptor_t heuristics,
     return STATUS_OK;
 }
 
-/* Where a descriptor takes the chip's properties; one with a handle knows them from its graph. */
-static enum status set_chip(cudnnBackendDescriptor_t d,
-                            cudnnBackendAttributeName_t name,
-                            const struct conv_chip *chip,
-                            struct error *err) {
-    return chip->properties == NULL
+/* Sets the GPU's properties of a descriptor; with a handle cuDNN takes them from the graph. */
+static enum status set_gpu(cudnnBackendDescriptor_t d,
+                           cudnnBackendAttributeName_t name,
+                           const struct conv_gpu *gpu,
+                           struct error *err) {
+    return gpu->properties == NULL
                ? STATUS_OK
-               : dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &chip->properties, err);
+               : dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu->properties, err);
 }
 
 static enum status make_heuristics(cudnnBackendDescriptor_t *out,
                                    const struct conv_graph *g,
-                                   const struct conv_chip *chip,
+                                   const struct conv_gpu *gpu,
                                    cudnnBackendHeurMode_t mode,
                                    struct error *err) {
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, out));
     TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                 &g->graph, err));
     TRY(dnn_set(*out, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, err));
-    TRY(set_chip(*out, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, chip, err));
+    TRY(set_gpu(*out, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     return STATUS_OK;
 }
 
 enum status conv_graph_propose(const struct conv_graph *g,
-                               const struct conv_chip *chip,
+                               const struct conv_gpu *gpu,
                                cudnnBackendHeurMode_t mode,
                                cudnnBackendDescriptor_t *out,
                                int64_t room,
@@ -224,7 +224,7 @@ enum status conv_graph_propose(const struct conv_graph *g,
                                struct error *err) {
     cudnnBackendDescriptor_t heuristics = NULL;
     *count = 0;
-    enum status s = make_heuristics(&heuristics, g, chip, mode, err);
+    enum status s = make_heuristics(&heuristics, g, gpu, mode, err);
     if (s == STATUS_OK) {
         s = read_results(heuristics, out, room, count, err);
     }
@@ -233,7 +233,7 @@ enum status conv_graph_propose(const struct conv_graph *g,
 }
 
 enum status
-conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err) {
+conv_gpu_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err) {
     *properties = NULL;
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, properties));
     enum status s = dnn_set(*properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
@@ -241,7 +241,7 @@ conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struc
     if (s == STATUS_OK) {
         const cudnnStatus_t code = cudnnBackendFinalize(*properties);
         s = code == CUDNN_STATUS_SUCCESS ? STATUS_OK
-                                         : dnn_failed(code, "the properties of a chip", err);
+                                         : dnn_failed(code, "the properties of a GPU", err);
     }
     if (s != STATUS_OK) {
         dnn_destroy(properties);
@@ -249,7 +249,7 @@ conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struc
     return s;
 }
 
-/* The engine of a configuration; the caller destroys it. NULL: cuDNN does not say. */
+/* The engine of a configuration; the caller destroys it. NULL: cuDNN does not report it. */
 static cudnnBackendDescriptor_t engine_of(cudnnBackendDescriptor_t config) {
     cudnnBackendDescriptor_t engine = NULL;
     int64_t got = 0;
@@ -286,7 +286,7 @@ bool conv_config_allowed(cudnnBackendDescriptor_t config,
             allowed = allowed && !opt->deterministic;
             break;
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
-        case CUDNN_NUMERICAL_NOTE_FFT: /* both lose digits in every type */
+        case CUDNN_NUMERICAL_NOTE_FFT: /* both lose precision in every type */
             allowed = false;
             break;
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: /* for f32 this is TF32 */
@@ -364,14 +364,14 @@ conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct 
 
 static enum status make_engine(cudnnBackendDescriptor_t *out,
                                const struct conv_graph *g,
-                               const struct conv_chip *chip,
+                               const struct conv_gpu *gpu,
                                int64_t index,
                                struct error *err) {
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, out));
     TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                 &g->graph, err));
     TRY(dnn_set(*out, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index, err));
-    TRY(set_chip(*out, CUDNN_ATTR_ENGINE_DEVICEPROP, chip, err));
+    TRY(set_gpu(*out, CUDNN_ATTR_ENGINE_DEVICEPROP, gpu, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     return STATUS_OK;
 }
@@ -387,14 +387,14 @@ make_knob(cudnnBackendDescriptor_t *out, int64_t type_number, int64_t value, str
 }
 
 enum status conv_config_of(const struct conv_graph *g,
-                           const struct conv_chip *chip,
+                           const struct conv_gpu *gpu,
                            const struct conv_choice *choice,
                            cudnnBackendDescriptor_t *out,
                            struct error *err) {
     cudnnBackendDescriptor_t engine = NULL;
     cudnnBackendDescriptor_t knobs[CONV_MAX_KNOBS] = {NULL};
     *out = NULL;
-    enum status s = make_engine(&engine, g, chip, choice->engine, err);
+    enum status s = make_engine(&engine, g, gpu, choice->engine, err);
     for (int32_t i = 0; s == STATUS_OK && i < choice->knobs_count; i++) {
         s = make_knob(&knobs[i], choice->knobs[i].type, choice->knobs[i].value, err);
     }
@@ -426,23 +426,23 @@ enum status conv_config_of(const struct conv_graph *g,
     return s;
 }
 
-/* More scratch than this makes a kernel not worth its speed. */
+/* Engines that require more scratch than this are not used. */
 static const int64_t max_workspace_bytes = (int64_t)1 << 30;
 
 static enum status make_plan(cudnnBackendDescriptor_t *out,
                              int64_t *workspace_bytes,
                              cudnnBackendDescriptor_t config,
-                             const struct conv_chip *chip,
+                             const struct conv_gpu *gpu,
                              struct error *err) {
     int64_t got = 0;
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, out));
-    if (chip->handle != NULL) {
-        TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &chip->handle,
+    if (gpu->handle != NULL) {
+        TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &gpu->handle,
                     err));
     }
     TRY(dnn_set(*out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                 &config, err));
-    TRY(set_chip(*out, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, chip, err));
+    TRY(set_gpu(*out, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, gpu, err));
     TRY_DNN(cudnnBackendFinalize(*out));
     TRY_DNN(cudnnBackendGetAttribute(*out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                      CUDNN_TYPE_INT64, 1, &got, workspace_bytes));
@@ -454,12 +454,12 @@ static enum status make_plan(cudnnBackendDescriptor_t *out,
 }
 
 enum status conv_plan_of(cudnnBackendDescriptor_t config,
-                         const struct conv_chip *chip,
+                         const struct conv_gpu *gpu,
                          cudnnBackendDescriptor_t *out,
                          int64_t *workspace_bytes,
                          struct error *err) {
     *out = NULL;
-    const enum status s = make_plan(out, workspace_bytes, config, chip, err);
+    const enum status s = make_plan(out, workspace_bytes, config, gpu, err);
     if (s != STATUS_OK) {
         dnn_destroy(out);
     }

@@ -11,7 +11,7 @@
 
 enum {
     MAX_PLANS = 512,       /* shapes of one device; ResNet-50 has 69 per batch size */
-    MAX_PROPOSALS = 64,    /* configurations asked for */
+    MAX_PROPOSALS = 64,    /* configurations requested */
     TIMED_PROPOSALS = 12,  /* of them timed by autotune */
     TIMED_ROUNDS = 3,      /* the median counts */
     TIMED_LAUNCHES = 10,   /* of a round, between two events */
@@ -26,7 +26,7 @@ struct plan {
 };
 
 struct conv_plans {
-    struct conv_chip chip;
+    struct conv_gpu gpu;
     struct device_options options;
     char *folder; /* NULL: choices are not kept on disk */
     struct conv_choices *choices;
@@ -42,7 +42,7 @@ static void destroy(cudnnBackendDescriptor_t *d) {
 }
 
 enum status conv_plans_create(struct conv_plans **out,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               const struct device_options *opt,
                               const char *cache_folder,
                               struct error *err) {
@@ -51,7 +51,7 @@ enum status conv_plans_create(struct conv_plans **out,
     if (p == NULL) {
         return error_set(err, STATUS_NOMEM, "no memory for the convolutions' plans");
     }
-    p->chip = *chip;
+    p->gpu = *gpu;
     p->options = *opt;
     p->options.plan_cache = NULL;
     int32_t skipped;
@@ -136,14 +136,13 @@ static void drop_proposals(struct proposals *p) {
 }
 
 /* Heuristics A, then the fallback list. A mode that fails proposes nothing. */
-static void
-propose(struct proposals *out, const struct conv_graph *g, const struct conv_chip *chip) {
+static void propose(struct proposals *out, const struct conv_graph *g, const struct conv_gpu *gpu) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     out->count = 0;
     for (int i = 0; i < 2; i++) {
         struct error why = {0};
         int64_t found = 0;
-        (void)conv_graph_propose(g, chip, modes[i], out->configs + out->count,
+        (void)conv_graph_propose(g, gpu, modes[i], out->configs + out->count,
                                  MAX_PROPOSALS - out->count, &found, &why);
         out->count += found;
     }
@@ -153,7 +152,7 @@ propose(struct proposals *out, const struct conv_graph *g, const struct conv_chi
 struct trial {
     struct cuda_device *dev;
     const char *key;         /* of the problem, for the log */
-    void *const *data;       /* what the caller asked for */
+    void *const *data;       /* the caller's tensors */
     void *const *timed_data; /* the same, with an output that timed runs may overwrite */
     cudaEvent_t begin, end;  /* where plans are timed */
 };
@@ -178,7 +177,7 @@ static enum status accept(const struct trial *t,
     struct error why = {0};
     *accepted = false;
     if (!conv_config_allowed(config, &out->problem, &plans->options) ||
-        conv_plan_of(config, &plans->chip, &out->plan, &out->workspace_bytes, &why) != STATUS_OK) {
+        conv_plan_of(config, &plans->gpu, &out->plan, &out->workspace_bytes, &why) != STATUS_OK) {
         return STATUS_OK;
     }
     const enum status s = execute(t->dev, out, data, &why);
@@ -187,7 +186,7 @@ static enum status accept(const struct trial *t,
         return STATUS_OK;
     }
     destroy(&out->plan);
-    if (s == STATUS_NOMEM) { /* of its workspace: nothing else would be as fast */
+    if (s == STATUS_NOMEM) { /* no memory for its workspace: other plans would be slower */
         return error_set(err, s, "%s", why.text);
     }
     log_write(plans->options.log, LOG_LEVEL_WARN,
@@ -285,7 +284,7 @@ static enum status recall(const struct trial *t,
     cudnnBackendDescriptor_t config;
     const struct conv_choice *known = conv_choices_find(plans->choices, t->key);
     *accepted = false;
-    if (known == NULL || conv_config_of(g, &plans->chip, known, &config, &why) != STATUS_OK) {
+    if (known == NULL || conv_config_of(g, &plans->gpu, known, &config, &why) != STATUS_OK) {
         return STATUS_OK;
     }
     const enum status s = accept(t, out, accepted, config, t->data, err);
@@ -302,12 +301,12 @@ search(struct trial *t, struct plan *out, const struct conv_graph *g, struct err
     struct conv_plans *plans = t->dev->convs;
     struct proposals p;
     int64_t chosen = -1;
-    propose(&p, g, &plans->chip);
+    propose(&p, g, &plans->gpu);
     enum status s = choose(t, out, &chosen, &p, err);
     out->none = s == STATUS_OK && chosen < 0;
     if (s == STATUS_OK && chosen >= 0) {
         struct conv_choice choice;
-        struct error why = {0}; /* a choice that cannot be kept is searched for again */
+        struct error why = {0}; /* a choice that cannot be stored is searched for again */
         if (conv_choice_of(p.configs[chosen], &choice, &why) == STATUS_OK) {
             (void)conv_choices_put(plans->choices, t->key, &choice, &why);
         }
@@ -376,8 +375,8 @@ static enum status run_first(struct cuda_device *dev,
     bool recalled = false;
     memset(plan, 0, sizeof *plan);
     plan->problem = *p;
-    conv_key(key, p, &plans->chip, &plans->options);
-    enum status s = conv_graph_create(&g, p, &plans->chip, err);
+    conv_key(key, p, &plans->gpu, &plans->options);
+    enum status s = conv_graph_create(&g, p, &plans->gpu, err);
     if (s == STATUS_OK) {
         s = recall(&t, plan, &recalled, &g, err);
     }

@@ -48,12 +48,11 @@ struct conv_problem {
     bool add; /* CONV_DATA by cuDNN: x += the gradient, rounded once */
 };
 
-/* What a plan is for beside its shape. */
-struct conv_chip {
-    cudnnHandle_t handle; /* of an open device, or NULL */
-    cudnnBackendDescriptor_t
-        properties; /* of a chip that is not here (conv_chip_describe), or NULL */
-    int32_t sm;     /* 90 */
+/* The GPU that a plan is for. */
+struct conv_gpu {
+    cudnnHandle_t handle;                /* of an open device, or NULL */
+    cudnnBackendDescriptor_t properties; /* of a described GPU (conv_gpu_describe), or NULL */
+    int32_t sm;                          /* 90 */
     const char *name;
 };
 
@@ -69,35 +68,35 @@ struct conv_choice {
 
 /* ---- graphs and their engines (conv_graph.c) ---- */
 
-/* The chip that cuDNN's JSON `text` describes, for what needs no GPU. properties goes back through
- * cudnnBackendDestroyDescriptor. Returns OK or DEVICE. */
+/* Makes properties from cuDNN's JSON description of a GPU, for work without one. The caller
+ * destroys them by cudnnBackendDestroyDescriptor. Returns OK or DEVICE. */
 enum status
-conv_chip_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err);
+conv_gpu_describe(cudnnBackendDescriptor_t *properties, const char *text, struct error *err);
 
 /* The operation graph of a problem. */
 struct conv_graph {
     cudnnBackendDescriptor_t tensors[CONV_ROLES_COUNT], convolution, operation, graph;
 };
 
-/* Returns OK or DEVICE (cuDNN's own reason). On failure nothing is left. */
+/* Returns OK or DEVICE (with cuDNN's reason). On failure there is nothing to destroy. */
 enum status conv_graph_create(struct conv_graph *out,
                               const struct conv_problem *p,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               struct error *err);
 void conv_graph_destroy(struct conv_graph *g);
 
 /* Engine configurations in the order that `mode` proposes them; *count is set to how many were
  * written, at most room. Each is the caller's to destroy. Returns OK or DEVICE. */
 enum status conv_graph_propose(const struct conv_graph *g,
-                               const struct conv_chip *chip,
+                               const struct conv_gpu *gpu,
                                cudnnBackendHeurMode_t mode,
                                cudnnBackendDescriptor_t *out,
                                int64_t room,
                                int64_t *count,
                                struct error *err);
 
-/* True when the options allow the engine of a configuration: its notes say whether it repeats to
- * the bit and in what precision it computes. */
+/* True if the options allow the engine of a configuration: its notes describe whether it is
+ * deterministic and in which precision it computes. */
 bool conv_config_allowed(cudnnBackendDescriptor_t config,
                          const struct conv_problem *p,
                          const struct device_options *opt);
@@ -106,15 +105,15 @@ bool conv_config_allowed(cudnnBackendDescriptor_t config,
 enum status
 conv_choice_of(cudnnBackendDescriptor_t config, struct conv_choice *out, struct error *err);
 enum status conv_config_of(const struct conv_graph *g,
-                           const struct conv_chip *chip,
+                           const struct conv_gpu *gpu,
                            const struct conv_choice *choice,
                            cudnnBackendDescriptor_t *out,
                            struct error *err);
 
 /* The plan of a configuration and the scratch it requires. The caller destroys it. Returns OK,
- * LIMIT (more scratch than a kernel is worth) or DEVICE. */
+ * LIMIT (too much scratch) or DEVICE. */
 enum status conv_plan_of(cudnnBackendDescriptor_t config,
-                         const struct conv_chip *chip,
+                         const struct conv_gpu *gpu,
                          cudnnBackendDescriptor_t *out,
                          int64_t *workspace_bytes,
                          struct error *err);
@@ -132,11 +131,11 @@ struct conv_choices; /* opaque: key -> choice */
 /* The key of a problem under the options: every number that changes which engine is best. */
 void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_problem *p,
-              const struct conv_chip *chip,
+              const struct conv_gpu *gpu,
               const struct device_options *opt);
 
-/* Reads <folder>/conv-plans.txt if it exists. A file that is not ours, too large, or damaged costs
- * only time: `skipped` counts the lines that were not used. folder NULL: there is no file.
+/* Reads <folder>/conv-plans.txt if it exists. A file of another program, too large, or damaged
+ * costs only time: `skipped` counts the lines that were not used. folder NULL: there is no file.
  * Returns OK, NOMEM or IO. */
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
@@ -162,7 +161,7 @@ struct conv_plans;
 
 /* cache_folder NULL: choices are not kept on disk. Returns OK, NOMEM or IO. */
 enum status conv_plans_create(struct conv_plans **out,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               const struct device_options *opt,
                               const char *cache_folder,
                               struct error *err);
@@ -181,7 +180,8 @@ enum status conv_run(struct cuda_device *dev,
                      void *y,
                      struct error *err);
 
-/* conv_direct.cu: the same by plain loops on the device, for any shape. Returns that of the launch.
+/* conv_direct.cu: the same by plain loops on the device, for any shape. Returns the result of the
+ * launch.
  */
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);

@@ -1,7 +1,8 @@
 /*
- * input: what moves whole tensors element by element: fill, cast, add, and pixels to numbers.
+ * input: elementwise kernels over whole tensors: fill, cast, add, and pixels to numbers.
  *
- * One thread takes V neighbours at a time; the last piece of a range goes element by element.
+ * One thread handles V neighbours at a time; the last piece of a range is handled element by
+ * element.
  */
 #include "formats/base/image_norm.h"
 #include "kernels/cuda/device/common.cuh"

@@ -52,7 +52,7 @@ static enum status convolve(struct cuda_device *dev,
 
 /* ---- forward ---- */
 
-/* mean and rstd of the batch, and the step of the running ones; or the running ones alone. */
+/* mean and rstd of the batch, and the update of the running ones; or the running ones alone. */
 static enum status
 statistics(struct cuda_device *dev, const struct conv_bn *op, struct error *err) {
     struct launch_on on;

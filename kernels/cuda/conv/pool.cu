@@ -1,7 +1,7 @@
 /*
  * pool: maximum, average and whole-plane average over in (N,H,W,C). One thread per V neighbouring
- * channels of an output; backward every input gathers from the windows that hold it, so nothing is
- * added by two threads.
+ * channels of an output. In the backward pass every input gathers from the windows that contain it,
+ * so no two threads add to one element.
  */
 #include "kernels/cuda/device/common.cuh"
 
@@ -33,7 +33,7 @@ struct range {
     int64_t begin, end;
 };
 
-/* Inputs under output o of an axis, cut at the borders. */
+/* Inputs of output o along an axis, truncated at the borders. */
 static __device__ __forceinline__ struct range
 inputs_of(int64_t o, const struct pool_params &pool, int64_t size) {
     const int64_t begin = o * pool.stride - pool.pad;
@@ -41,7 +41,7 @@ inputs_of(int64_t o, const struct pool_params &pool, int64_t size) {
     return {begin < 0 ? 0 : begin, end > size ? size : end};
 }
 
-/* Outputs whose window holds input i of an axis. */
+/* Outputs whose window contains input i of an axis. */
 static __device__ __forceinline__ struct range
 outputs_of(int64_t i, const struct pool_params &pool, int64_t out_size) {
     const int64_t from = i + pool.pad - pool.kernel + 1; /* smallest o * stride */

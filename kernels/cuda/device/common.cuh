@@ -1,10 +1,10 @@
 /*
- * common: what every kernel file starts from: numbers of all types, loads and stores of 16 bytes,
- * sums over a warp, and the launch.
+ * common: included by every kernel file: numbers of all types, loads and stores of 16 bytes, sums
+ * over a warp, and the launch.
  *
  * The kernels are CUDA C with templates for the element type T and the count V of elements moved at
- * once (16 bytes, or 1 where shapes or addresses do not allow that), and nothing of the chip beyond
- * shuffles and barriers: tests/support/cuda_emulation compiles them for the host.
+ * once (16 bytes, or 1 where shapes or addresses do not allow that), and use no features of the GPU
+ * beyond shuffles and barriers, since tests/support/cuda_emulation compiles them for the host.
  */
 #ifndef KERNELS_CUDA_DEVICE_COMMON_CUH
 #define KERNELS_CUDA_DEVICE_COMMON_CUH
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void put(bf16 *out, float x) {
     *out = __float2bfloat16_rn(x);
 }
 
-/* x as a tensor of type T would give it back. */
+/* x as read back from a tensor of type T. */
 template <typename T> static __device__ __forceinline__ float as_stored(float x) {
     T stored;
     put(&stored, x);
@@ -48,7 +48,7 @@ template <typename T> static __device__ __forceinline__ void put_mode(T *out, fl
     put(out, add ? to_f32(*out) + x : x);
 }
 
-/* What one access of so many bytes moves. Left to itself nvcc takes a struct apart into elements.
+/* The type of one access of BYTES bytes. nvcc would split a struct into its elements.
  */
 template <int BYTES> struct access;
 template <> struct access<1> { typedef uint8_t word; };
@@ -57,10 +57,9 @@ template <> struct access<4> { typedef uint32_t word; };
 template <> struct access<8> { typedef uint2 word; };
 template <> struct access<16> { typedef uint4 word; };
 
-/* Into global memory, and that alone. Left to itself nvcc takes an assignment of two or four words
- * apart; __stwb is the plain store, whole, but the one of the instruction st.global: an address in
- * shared memory is a fault there. So put_word and what is built on it (store, store_f32,
- * store_mode) are for global memory alone. */
+/* Stores to global memory only. nvcc would split an assignment of two or four words; __stwb is one
+ * store, by the instruction st.global, for which an address in shared memory is a fault. So
+ * put_word and its callers (store, store_f32, store_mode) are for global memory only. */
 template <typename WORD> static __device__ __forceinline__ void put_word(WORD *to, WORD w) {
     *to = w;
 }
@@ -94,7 +93,7 @@ static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
     }
 }
 
-/* f32 parameters beside V elements of another type: pieces of 16 bytes. */
+/* V f32 parameters that go with V elements of another type, 16 bytes at a time. */
 template <int V> static __device__ __forceinline__ void load_f32(float (&x)[V], const float *from) {
     constexpr int PIECE = V < 4 ? V : 4;
 #pragma unroll
@@ -170,7 +169,7 @@ static __device__ __forceinline__ void store_mode(T *to, float (&x)[V], bool add
     store(to, x);
 }
 
-/* Every lane gets the sum, in the same bits: the two sides of each exchange add the same pair. */
+/* Every lane receives the same bits: both sides of each exchange add the same pair. */
 template <typename N> static __device__ __forceinline__ N warp_sum(N x, int lanes = WARP) {
     for (int step = lanes / 2; step > 0; step /= 2) {
         x += __shfl_xor_sync(FULL_WARP, x, step);
@@ -185,8 +184,8 @@ static __device__ __forceinline__ float warp_max(float x, int lanes = WARP) {
     return x;
 }
 
-/* Sum over a block of THREADS threads, given to all of them. `room` is shared memory; barriers on
- * both sides allow its use again at once. */
+/* Sum over a block of THREADS threads, returned to all of them. `room` is shared memory, which may
+ * be reused at once. */
 template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&room)[WARPS]) {
     x = warp_sum(x);
     if (threadIdx.x % WARP == 0) {
@@ -213,7 +212,7 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Blocks for a grid-stride loop: enough to fill any chip, few enough to launch quickly. */
+/* Blocks for a grid-stride loop: enough to fill any GPU, few enough to launch quickly. */
 static inline dim3 blocks_for(int64_t items) {
     static const int64_t MOST = 1 << 14;
     const int64_t blocks = ceil_div(items, THREADS);
@@ -224,7 +223,7 @@ static inline bool is_aligned(const void *p) {
     return (uintptr_t)p % 16 == 0;
 }
 
-/* Whether rows of `width` elements can be moved 16 bytes at a time; NULL is as good as aligned. */
+/* Whether rows of `width` elements can be moved 16 bytes at a time; NULL counts as aligned. */
 static inline bool wide(enum dtype real,
                         int64_t width,
                         const void *a,
@@ -247,7 +246,7 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
 }
 
-/* run<T, V>(...) of the type and width at hand. */
+/* Calls run<T, V>(...) for the type and width. */
 #define BY_TYPE(real, is_wide, run, ...)                                                           \
     ((real) == DTYPE_F32    ? (is_wide) ? run<float, 4>(__VA_ARGS__) : run<float, 1>(__VA_ARGS__)  \
         : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \

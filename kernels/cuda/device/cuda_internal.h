@@ -2,8 +2,9 @@
  * cuda_internal: what the files of the CUDA module share: the device, its checks, its scratch.
  *
  * Threading : a device has one owner; everything runs in order on its one stream.
- * Ownership : scratch and plans are the device's. Scratch only grows, and is good until the next
- * op. Errors    : every call of a library goes through TRY_CUDA, TRY_BLAS or TRY_DNN, every launch
+ * Ownership : scratch and plans are the device's. Scratch only grows, and is valid until the next
+ *             op.
+ * Errors    : every call of a library goes through TRY_CUDA, TRY_BLAS or TRY_DNN, every launch
  *             through launched(): the message names the call, the sticky error is cleared.
  */
 #ifndef KERNELS_CUDA_DEVICE_CUDA_INTERNAL_H
@@ -31,21 +32,21 @@ extern "C" {
 struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
 struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
-/* Scratch by purpose: what may be in use at the same time has a purpose of its own. */
+/* Scratch by purpose: scratch that is in use at the same time has different purposes. */
 enum scratch {
     SCRATCH_WORK, /* the workspace of a launcher */
     SCRATCH_DNN,  /* cuDNN's workspace */
     SCRATCH_SUM,  /* a gradient that is added afterwards */
-    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt wants it */
+    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt requires */
     SCRATCH_COUNT
 };
 
 enum {
-    BLAS_WORKSPACE_BYTES = 32 << 20, /* what Hopper's kernels ask for */
+    BLAS_WORKSPACE_BYTES = 32 << 20, /* required by Hopper's kernels */
     STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
     STAGING_COUNT = 2,
     ALIGNMENT_BYTES = 16,  /* of every tensor: the width of a vector load */
-    OLD_SCRATCH_COUNT = 64 /* grown out of while recordings may name it */
+    OLD_SCRATCH_COUNT = 64 /* replaced by larger scratch while recordings may use them */
 };
 
 struct staging {
@@ -120,11 +121,11 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err);
         }                                                                                          \
     } while (0)
 
-/* After the launch of `op`, which answered `code`; debug builds wait for it to find what went wrong
- * while it ran. Returns OK, NOMEM or DEVICE. */
+/* Called after the launch of `op` with its result `code`. Debug builds wait for the kernel, to
+ * report its errors here. Returns OK, NOMEM or DEVICE. */
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err);
 
-/* One call was made that gives the stream something to do. */
+/* Counts one call that adds work to the stream. */
 static inline void cuda_counted(struct cuda_device *dev) {
     dev->launches_count += dev->recording ? 0 : 1;
 }
@@ -143,26 +144,27 @@ enum status cuda_launch_on(struct cuda_device *dev,
                            struct launch_on *out,
                            struct error *err);
 
-/* All scratch and workspaces, what was grown out of included. */
+/* All scratch and workspaces, including replaced ones. */
 size_t cuda_scratch_bytes(const struct cuda_device *dev);
 
-/* Device memory; on failure says what was asked for, what is free, and what to change. */
+/* Allocates device memory; the message of a failure names what was requested, what is free, and
+ * what to change. */
 enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);
 
 /* ---- stream.c ---- */
 
 extern const struct device_stream cuda_device_stream;
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
-void cuda_stream_close(struct cuda_device *dev); /* half-opened ones too */
-/* UNSUPPORTED while a step is recorded: `what` it cannot do then. */
+void cuda_stream_close(struct cuda_device *dev); /* also half-opened ones */
+/* Returns UNSUPPORTED while a step is recorded; `what` names the operation. */
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
-/* What kernels found wrong with indices since the last look: OK, INVALID or DEVICE. */
+/* Reports a wrong index that kernels found since the last call: OK, INVALID or DEVICE. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
 
-/* What cuDNN reads lies at multiples of 16 bytes; `data` that does not is INVALID. */
+/* cuDNN requires addresses that are multiples of 16 bytes: INVALID for others. */
 enum status cuda_aligned(const char *op, const void *data, struct error *err);
 
-/* ---- what the table consists of, see ops.h ---- */
+/* ---- the functions of the table, see ops.h ---- */
 
 enum status cuda_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err);
 void cuda_free(struct device *dev, void *data);
@@ -182,7 +184,7 @@ OPS_LIST(CUDA_DECLARE)
 
 const struct ops *ops_cuda(void);
 
-/* How many devices work, or the one line that says why none does. */
+/* Counts the usable devices; the message of a failure says why there is none. */
 enum status cuda_count(int32_t *out, struct error *err);
 enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err);
 enum status

@@ -1,5 +1,5 @@
 /*
- * device: from a GPU's number to an open device, and what to say where that fails.
+ * device: opens a GPU by its number, or reports why it cannot.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static enum status no_device(cudaError_t code, struct error *err) {
     }
     if (code == cudaErrorInsufficientDriver) {
         return error_set(err, STATUS_DEVICE,
-                         "the NVIDIA driver is for CUDA %d.%d, this build needs %d.%d or later",
+                         "the NVIDIA driver is for CUDA %d.%d, this build requires %d.%d or later",
                          driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     }
     return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s", cudaGetErrorString(code));
@@ -32,10 +32,11 @@ static enum status no_device(cudaError_t code, struct error *err) {
 static enum status check_cudnn(struct error *err) {
     const size_t found = cudnnGetVersion();
     if (found / 10000 != CUDNN_MAJOR || found < CCS_CUDNN_MINIMUM) {
-        return error_set(err, STATUS_DEVICE,
-                         "cuDNN %zu.%zu is installed, this build needs %d.%d or later of major %d",
-                         found / 10000, found / 100 % 100, CCS_CUDNN_MINIMUM / 10000,
-                         CCS_CUDNN_MINIMUM / 100 % 100, CUDNN_MAJOR);
+        return error_set(
+            err, STATUS_DEVICE,
+            "cuDNN %zu.%zu is installed, this build requires %d.%d or later of major %d",
+            found / 10000, found / 100 % 100, CCS_CUDNN_MINIMUM / 10000,
+            CCS_CUDNN_MINIMUM / 100 % 100, CUDNN_MAJOR);
     }
     return STATUS_OK;
 }
@@ -122,8 +123,8 @@ static enum status open_libraries(struct cuda_device *dev, struct error *err) {
     TRY_DNN(cudnnCreate(&dev->dnn));
     TRY_DNN(cudnnSetStream(dev->dnn, dev->stream));
     TRY(matmul_plans_create(&dev->matmuls, err));
-    const struct conv_chip chip = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
-    TRY(conv_plans_create(&dev->convs, &chip, &dev->options,
+    const struct conv_gpu gpu = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
+    TRY(conv_plans_create(&dev->convs, &gpu, &dev->options,
                           dev->plan_cache[0] != '\0' ? dev->plan_cache : NULL, err));
     return cuda_scratch(dev, SCRATCH_WORK, 1 << 20, &data, err);
 }
@@ -135,15 +136,16 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     dev->sm = prop.major * 10 + prop.minor;
     (void)snprintf(dev->name, sizeof dev->name, "%.127s", prop.name);
     if (dev->sm < 80) {
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "cuda:%d is a %s of compute capability %d.%d; ccstream needs 8.0 or later",
-                         dev->index, dev->name, prop.major, prop.minor);
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "cuda:%d is a %s of compute capability %d.%d; ccstream requires 8.0 or later",
+            dev->index, dev->name, prop.major, prop.minor);
     }
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking));
     TRY(cuda_stream_open(dev, err));
     TRY(open_memory(dev, err));
     TRY(open_libraries(dev, err));
-    /* The first kernel says whether this module holds code for this GPU at all. */
+    /* The first kernel shows whether this module has code for this GPU. */
     const struct fill probe = {tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1), 0.0};
     TRY(ops_cuda()->fill(&dev->base, &probe, err));
     return ops_cuda()->sync(&dev->base, err);
@@ -167,7 +169,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
         const int n = snprintf(dev->plan_cache, sizeof dev->plan_cache, "%s", opt->plan_cache);
         if (n < 0 || (size_t)n >= sizeof dev->plan_cache) {
             free(dev);
-            return error_set(err, STATUS_LIMIT, "the plan cache's path is too long");
+            return error_set(err, STATUS_LIMIT, "the path of the plan cache is too long");
         }
     }
     const enum status s = open_parts(dev, err);

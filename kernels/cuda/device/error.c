@@ -1,5 +1,6 @@
 /*
- * error: from the codes of CUDA, cuBLASLt and cuDNN to a status and one line; launches, counted.
+ * error: translates the codes of CUDA, cuBLASLt and cuDNN to a status and one line; counts
+ * launches.
  */
 #include <stdatomic.h>
 
@@ -11,7 +12,7 @@ enum status cuda_failed(cudaError_t code, const char *call, struct error *err) {
     return error_set(err, s, "%s: %s (%s); %s", cudaGetErrorName(code), cudaGetErrorString(code),
                      call,
                      s == STATUS_NOMEM ? "use a smaller batch or micro-batch"
-                                       : "the device may need the program to start again");
+                                       : "restarting the program may be necessary");
 }
 
 enum status blas_failed(cublasStatus_t code, const char *call, struct error *err) {
@@ -31,7 +32,8 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) 
                      why[0] != '\0' ? ": " : "", why);
 }
 
-/* Launchers know no device. Threads that launch on several devices at once mix their counts. */
+/* Launchers do not know the device. Threads that launch on several devices at once mix their
+ * counts. */
 static _Atomic uint64_t started_count;
 
 void cuda_count_launch(void) {
@@ -52,7 +54,7 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
 enum status cuda_aligned(const char *op, const void *data, struct error *err) {
     if ((uintptr_t)data % ALIGNMENT_BYTES != 0) {
         return error_set(err, STATUS_INVALID,
-                         "%s: a tensor is not at a multiple of %d bytes, as cuDNN needs", op,
+                         "%s: a tensor is not at a multiple of %d bytes, as cuDNN requires", op,
                          ALIGNMENT_BYTES);
     }
     return STATUS_OK;

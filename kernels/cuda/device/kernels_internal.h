@@ -1,23 +1,19 @@
 /*
  * kernels: the launchers of ccstream's own CUDA kernels, callable from C. A launcher takes the
- * argument struct of its operator (kernels/ops.h), whose shapes, types and roundings are its own;
- * here stands what that leaves open.
+ * argument struct of its operator; kernels/ops.h defines shapes, types and rounding.
  *
  * Threading : pure functions; work goes to the stream in order. Nothing waits, nothing is
  *             allocated.
  * Ownership : every pointer is borrowed device memory (or host memory that the device reads at the
  *             same address). A workspace is the caller's, aligned to 16 bytes, needed until the
- *             work is done; its size comes from the _workspace_bytes function beside the launcher
- *             and its contents mean nothing before and after.
- * Types     : of a real type other than F32 and BF16: cudaErrorInvalidValue.
- * Alignment : that of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
- *             bytes are moved 16 bytes at a time, others element by element.
- * Arguments : checked by the caller (op_check).
- * Order     : every sum has one order that follows from the shape alone, never from the GPU or
- *             from which block came first: same input, same bits. No atomics on numbers.
- * Faults    : kernels that read indices stay in bounds whatever they read, and write the first
- *             fault they meet to *fault.
- * Returns   : that of the launch; cudaSuccess or what cudaLaunchKernelExC answers.
+ *             work is done; its size is that of the _workspace_bytes function of the launcher, and
+ * its contents are not kept. Types     : other real types than F32 and BF16 return
+ * cudaErrorInvalidValue. Alignment : that of an element. Rows of multiples of 16 bytes at addresses
+ * of multiples of 16 bytes are moved 16 bytes at a time, others element by element. Arguments :
+ * checked by the caller (op_check). Order     : every sum has one order that follows from the shape
+ * alone, never from the GPU or from which block came first: same input, same bits. No atomics on
+ * numbers. Faults    : kernels that read indices stay in bounds whatever they read, and write a
+ * fault they find to *fault. Returns   : cudaSuccess or the error of cudaLaunchKernelExC.
  */
 #ifndef KERNELS_CUDA_DEVICE_KERNELS_INTERNAL_H
 #define KERNELS_CUDA_DEVICE_KERNELS_INTERNAL_H
@@ -41,12 +37,13 @@ enum fault { FAULT_NONE, FAULT_TOKEN, FAULT_ROW, FAULT_SEGMENT };
 /* Where a launcher's kernels run. */
 struct launch_on {
     cudaStream_t stream;
-    int32_t *fault; /* an enum fault that the caller zeroes and reads; NULL: faults are not told */
+    int32_t
+        *fault; /* an enum fault that the caller zeroes and reads; NULL: faults are not reported */
     void *workspace;
 };
 
-/* Operators that are one launcher without a workspace, and with one: X(name). The others are
- * written in ops_conv.c and ops_linear.c. */
+/* Operators that are one launcher without a workspace, and with one: X(name). The other operators
+ * are in ops_conv.c and ops_linear.c. */
 #define PLAIN_LAUNCHERS(X)                                                                         \
     X(fill)                                                                                        \
     X(cast)                                                                                        \
@@ -115,8 +112,8 @@ cudaError_t launch_bias_bwd(const struct launch_on *on, const struct linear_bwd 
 
 /* ---- input.cu ---- */
 
-/* A kernel that takes `cycles` of the GPU's clock and does nothing: launches that follow are queued
- * meanwhile, and can then be timed without the host. */
+/* A kernel that does nothing for `cycles` of the GPU's clock. Launches that follow are queued
+ * meanwhile, so their time does not include the host's. */
 cudaError_t launch_delay(cudaStream_t stream, int64_t cycles);
 
 #ifdef __cplusplus

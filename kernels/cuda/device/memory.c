@@ -26,7 +26,7 @@ enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, 
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&free_bytes, &total_bytes);
         return error_set(err, STATUS_NOMEM,
-                         "cuda:%d: %.2f GiB asked for, %.2f of %.2f GiB are free; use a smaller "
+                         "cuda:%d: %.2f GiB requested, %.2f of %.2f GiB are free; use a smaller "
                          "batch or micro-batch",
                          dev->index, (double)size_bytes / gib, (double)free_bytes / gib,
                          (double)total_bytes / gib);
@@ -40,7 +40,7 @@ enum status cuda_alloc(struct device *device, size_t size_bytes, void **out, str
     TRY(cuda_not_recorded(dev, "allocate", err));
     TRY(cuda_memory(dev, size_bytes, out, err));
     cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
-    if (code == cudaSuccess) { /* the copy queue, which does not wait for this one, may be first */
+    if (code == cudaSuccess) { /* the copy queue does not wait for this one and may write first */
         code = cudaStreamSynchronize(dev->stream);
     }
     if (code != cudaSuccess) {
@@ -57,7 +57,7 @@ void cuda_free(struct device *device, void *data) {
     (void)cudaFree(data); /* waits for the device; accepts NULL */
 }
 
-/* Recordings go on reading what they were made with. */
+/* Recordings continue to use the scratch they were recorded with. */
 static enum status
 leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
     if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
@@ -85,7 +85,7 @@ enum status cuda_scratch(struct cuda_device *dev,
         return STATUS_OK;
     }
     TRY(cuda_not_recorded(dev, "allocate", err));
-    if (dev->keeps_scratch) { /* what is left behind is not got back: by a quarter at least */
+    if (dev->keeps_scratch) { /* replaced scratch is not freed: grow by a quarter at least */
         const size_t more = dev->scratch[which].size_bytes / 4 + dev->scratch[which].size_bytes;
         size_bytes = size_bytes > more ? size_bytes : more;
     }
@@ -151,7 +151,7 @@ enum status cuda_upload(struct device *device,
     return STATUS_OK;
 }
 
-/* What kernels found wrong with indices since the last look. */
+/* Reports a wrong index that kernels found since the last call. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
     /* At once: kernels of a later step may be writing one. */
     const int32_t fault = __atomic_exchange_n(dev->fault, FAULT_NONE, __ATOMIC_ACQ_REL);

@@ -1,8 +1,8 @@
 /*
  * stream: the copy queue, marks, and steps recorded as CUDA graphs.
  *
- * A recording holds the addresses that its ops were given, scratch included: from the first one on,
- * scratch that has to grow leaves the old memory where it is until the device is closed.
+ * A recording contains the addresses of its ops, including scratch. So after the first recording,
+ * scratch that grows keeps the old memory until the device is closed.
  */
 #include <stdlib.h>
 
@@ -29,7 +29,8 @@ alloc_host(struct device *device, size_t size_bytes, void **out, struct error *e
 
 static void free_host(struct device *device, void *data) {
     if (data != NULL) {
-        (void)cudaSetDevice(cuda_of(device)->index); /* as above: else it opens device 0 */
+        (void)cudaSetDevice(
+            cuda_of(device)->index); /* as above: otherwise it would open device 0 */
         (void)cudaFreeHost(data);
     }
 }
@@ -100,7 +101,7 @@ seconds(struct device *device, double *out, int32_t from, int32_t to, struct err
 
 /* ---- recordings ---- */
 
-/* Calls of other threads of the program do not disturb it. */
+/* Calls of other threads do not affect the recording. */
 static enum status record_begin(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     TRY_CUDA(cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
@@ -187,7 +188,7 @@ static uint64_t launches(struct device *device) {
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamCreateWithFlags(&dev->copies, cudaStreamNonBlocking));
     for (int32_t i = 0; i < DEVICE_MARK_COUNT; i++) {
-        /* Who waits leaves its processor to the loader. */
+        /* A blocking wait leaves the CPU to the loader. */
         TRY_CUDA(cudaEventCreateWithFlags(&dev->marks[i], cudaEventBlockingSync));
     }
     return STATUS_OK;

@@ -1,7 +1,8 @@
 /*
  * table: the CUDA backend's operators. Most are one launcher; those that cuDNN and cuBLASLt take
  * part in are written in ops_conv.c and ops_linear.c. Token ids, rows and captions are in device
- * memory: the kernels check their values, and the next sync or download reports what they found.
+ * memory: the kernels check their values, and the next sync or download reports the faults they
+ * found.
  */
 #include "kernels/cuda/device/cuda_internal.h"
 

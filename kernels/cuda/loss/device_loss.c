@@ -1,7 +1,6 @@
 /*
- * device_loss: the table of kernels/device_loss.h on a GPU: what a step needs is checked here, the
- * launches are in loss.cu; and memory for the columns, in the device or in the host's pinned
- * memory, which kernels reach through the bus.
+ * device_loss: kernels/device_loss.h on a GPU: checks the arguments of a step, whose launches are
+ * in loss.cu, and allocates the columns in device memory or in pinned host memory.
  */
 #include <string.h>
 
@@ -31,7 +30,7 @@ static unsigned columns_of(const struct device_loss *l) {
     }
 }
 
-/* With two views the images' columns alone. */
+/* With two views only the columns of images. */
 static bool has_columns(const struct device_loss *l) {
     const unsigned wanted = columns_of(l);
     bool ok = l->visits != NULL;
@@ -59,7 +58,7 @@ static enum status check_loss(const struct device_loss *l, struct error *err) {
     if ((int)l->kind < DEVICE_LOSS_CLIP || (int)l->kind > DEVICE_LOSS_EMC2) {
         wrong = "there is no such loss";
     } else if (l->batch_count < 2 || l->batch_count > MAX_BATCH || l->id_space < 1) {
-        wrong = "a batch of 2 to 32768 and an id space are needed";
+        wrong = "a batch of 2 to 32768 and an id space are required";
     } else if (l->views && !allows_views(l->kind)) {
         wrong = "it is not defined for two views";
     } else if (l->similarity == NULL || l->gradient == NULL || (self && !has_self) ||
@@ -97,10 +96,11 @@ static enum status cuda_loss_alloc(struct device *device,
         cudaHostAlloc(&pinned, size_bytes > 0 ? size_bytes : 1, cudaHostAllocMapped);
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return error_set(err, STATUS_NOMEM,
-                         "%.2f GiB of pinned host memory for the state of samples cannot be had; "
-                         "use --state host",
-                         (double)size_bytes / (1024.0 * 1024.0 * 1024.0));
+        return error_set(
+            err, STATUS_NOMEM,
+            "%.2f GiB of pinned host memory for the state of samples cannot be allocated; "
+            "use --state host",
+            (double)size_bytes / (1024.0 * 1024.0 * 1024.0));
     }
     TRY_CUDA(code);
     const cudaError_t mapped = cudaHostGetDevicePointer(out, pinned, 0);

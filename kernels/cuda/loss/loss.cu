@@ -1,7 +1,7 @@
 /*
- * loss: a step of a contrastive loss, from similarities to gradient, state and report. What the
- * launches are is drawn in loss.cuh; here are those around the anchors: looking at the input, the
- * gradient of every element, and the end, where state changes only after everything was finite.
+ * loss: a step of a contrastive loss, from similarities to gradient, state and report. loss.cuh
+ * lists the launches. This file has all but the anchors': checks of the input, the gradient of
+ * every element, and the end, where state changes only if every value is finite.
  */
 #include "kernels/cuda/loss/loss.cuh"
 
@@ -18,7 +18,7 @@ static __device__ __forceinline__ int32_t bad_row(const float *row, int64_t coun
     return fault;
 }
 
-/* Whether an earlier position has the same id. */
+/* Whether an earlier position of the batch has the same id. */
 static __device__ __forceinline__ int32_t was_before(const uint64_t *ids, int64_t position) {
     const uint64_t id = ids[position];
     int32_t before = 0;
@@ -174,7 +174,7 @@ static __device__ __forceinline__ double side_gradient(const struct device_loss 
     return contrast_gradient(l, w, share, a, similarity, zeta != NULL ? (double)zeta[c] : 0.0);
 }
 
-/* What rows leave for `finish`. */
+/* Results of rows that `finish` reads. */
 struct row_sums {
     double value, scale, bias;
     int32_t fault;
@@ -195,7 +195,7 @@ static __device__ __forceinline__ float siglip_gradient(const struct device_loss
     return (float)(g / w.head->tau);
 }
 
-/* The two terms of cyclip that clip has not, of element (row, c). */
+/* The two terms that cyclip adds to clip, of element (row, c). */
 static __device__ __forceinline__ float cyclic_gradient(const struct device_loss &l,
                                                         double count,
                                                         int64_t row,
@@ -292,8 +292,7 @@ static __device__ __forceinline__ double sum_of(const double *x, int64_t count) 
     return block_sum(sum, room);
 }
 
-/* Of the zeta that a step left, the largest of the samples that count; infinite when one is not
- * finite. */
+/* The largest new zeta over the samples that count; infinite if one is not finite. */
 static __device__ __forceinline__ double
 largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side) {
     __shared__ double room[WARPS];
@@ -307,7 +306,7 @@ largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side
     return block_max(most, room);
 }
 
-/* Of a column that a step left, the mean over the samples that count; NaN without the column. */
+/* The mean of a column after the step over the samples that count; NaN without the column. */
 static __device__ __forceinline__ double
 batch_mean(const struct device_loss &l, const struct loss_scratch &w, const float *column) {
     __shared__ double room[WARPS];
@@ -391,7 +390,7 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
     }
 }
 
-/* The batch's entries back into the columns, and one visit more of each sample. */
+/* Writes the batch's entries back to the columns and counts a visit of each sample. */
 static __device__ __forceinline__ void put_state(const struct device_loss &l,
                                                  const struct loss_scratch &w) {
     const bool changed = w.head->count >= 2;
@@ -414,7 +413,7 @@ static __device__ __forceinline__ void put_state(const struct device_loss &l,
     }
 }
 
-/* What the host may ask for. */
+/* Results for the host. */
 static __device__ __forceinline__ void
 put_values(const struct device_loss &l, const struct loss_head *head, const struct step_sums &s) {
     const bool sound = s.fault == DEVICE_LOSS_SOUND && !head->stopped;
@@ -468,7 +467,7 @@ template <typename T> static void carve_array(T **out, char *base, size_t *used,
     *out = (T *)carve(base, used, (size_t)count * sizeof(T));
 }
 
-/* All that any loss may need but the records, so that the size does not depend on columns. */
+/* Scratch for any loss except the records, so that the size does not depend on the columns. */
 static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char *base) {
     const int64_t b = l->batch_count;
     const int64_t n = l->views ? 2 * b : b;

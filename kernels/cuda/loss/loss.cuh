@@ -1,5 +1,5 @@
 /*
- * loss: what the kernels of the losses share: scratch, who contrasts with whom, sums of
+ * loss: shared by the kernels of the losses: scratch, the contrasts of an anchor, sums of
  * exponentials in log space.
  *
  * The launches of a step, over the (N, N) similarities S of B samples (N = B, of two views 2 B):
@@ -23,7 +23,7 @@
 
 #define INFINITE ((double)INFINITY)
 
-/* Found by `begin`, for the launches after it. */
+/* Set by `begin` for the launches after it. */
 struct loss_head {
     int64_t count; /* distinct ids */
     double tau;    /* that holds for all samples */
@@ -58,7 +58,7 @@ static __device__ __forceinline__ bool is_sound(const struct loss_head *head) {
     return head->fault == DEVICE_LOSS_SOUND && !head->stopped;
 }
 
-/* False: nothing to do but to leave zeros or NaN. */
+/* False: the launch only writes zeros or NaN. */
 static __device__ __forceinline__ bool has_contrasts(const struct loss_head *head) {
     return is_sound(head) && head->count >= 2;
 }
@@ -117,7 +117,7 @@ static __device__ __forceinline__ double contrasts_count(const struct device_los
     return (double)(l.views ? 2 * head->count - 2 : head->count - 1);
 }
 
-/* What a mean over anchors multiplies each with; both sides of pairs are halved by some losses. */
+/* The weight of an anchor in the mean; some losses halve it for the two sides of pairs. */
 static __device__ __forceinline__ double anchor_share(const struct device_loss &l,
                                                       const struct loss_head *head) {
     switch (l.kind) {
@@ -224,7 +224,7 @@ static __device__ __forceinline__ double log_mean(const struct anchor_sums &s, d
     return s.largest + log(s.sum) - log(count);
 }
 
-/* ---- host side: the launchers that the other files bring ---- */
+/* ---- host side: the launchers of the other files ---- */
 
 cudaError_t
 launch_loss_anchors(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w);

@@ -1,7 +1,7 @@
 /*
  * loss_anchors: one anchor of every loss but siglip and emc2: its sums of exponentials, and from
- * them what its gradient is divided by, its value and the sample's new state. The formulas and
- * their names are those of train/loss_NAME.c.
+ * them the divisor of its gradient, its value and the sample's new state. Formulas and names are
+ * those of train/loss/NAME.c.
  */
 #include "kernels/cuda/loss/loss.cuh"
 
@@ -280,7 +280,7 @@ do_sample(const struct device_loss &l, const struct loss_scratch &w, int side, i
         }
         put_result(w, v, tau, r);
     }
-    __syncthreads(); /* all threads have read the state that was */
+    __syncthreads(); /* all threads have read the old state */
     if (threadIdx.x != 0) {
         return;
     }

@@ -1,8 +1,9 @@
 /*
  * loss_chain: emc2's chains, one block each: see train/loss/emc2.c.
  *
- * A walk is one long chain of decisions, but what they compare is not: for THREADS contrasts at a
- * time all threads compute scores and draws, then one thread walks over them in shared memory.
+ * The decisions of a walk depend on each other, but the numbers that they compare do not: all
+ * threads compute scores and draws of THREADS contrasts, then one thread walks over them in shared
+ * memory.
  */
 #include "formats/base/rng.h"
 #include "kernels/cuda/loss/loss.cuh"
@@ -38,7 +39,7 @@ static __device__ __forceinline__ double draw_at(const struct draws &d, int64_t 
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-/* The place of a sample among those of the batch that count; -1: it is not there. */
+/* The place of a sample among the distinct samples of the batch; -1: it is not in the batch. */
 static __device__ __forceinline__ int64_t find_sample(const struct device_loss &l,
                                                       const struct loss_scratch &w,
                                                       uint64_t id) {
@@ -52,8 +53,8 @@ static __device__ __forceinline__ int64_t find_sample(const struct device_loss &
     return block_max(found, room);
 }
 
-/* Which proposal of the anchor a contrast is: its rank among distinct views less the two that are
- * left out. */
+/* Which proposal of the anchor a contrast is: its rank among distinct views, without the two that
+ * are omitted. */
 static __device__ __forceinline__ int64_t proposal_of(const struct device_loss &l,
                                                       const struct loss_scratch &w,
                                                       const struct anchor_view &v,
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void walk_over(struct chain *chain,
     chain->log_score = log_score;
 }
 
-/* By all threads: the anchor's chain walks on over all contrasts. */
+/* Called by all threads: continues the anchor's chain over all contrasts. */
 static __device__ __forceinline__ void walk(const struct device_loss &l,
                                             const struct loss_scratch &w,
                                             const struct anchor_view &v,
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void walk(const struct device_loss &l,
     }
 }
 
-/* What an anchor leaves: value and objective; its gradient follows from the records. */
+/* Stores value and objective of an anchor; its gradient is computed from the records. */
 static __device__ __forceinline__ void put_anchor(const struct device_loss &l,
                                                   const struct loss_scratch &w,
                                                   const struct anchor_view &v,

@@ -1,24 +1,24 @@
 /*
- * attention: out = dropout(softmax(q k^T / sqrt Dh)) v within each caption, and the way back, for
- * captions of up to 64 tokens and heads 64 wide; attention_long.cu takes the rest.
+ * attention: out = dropout(softmax(q k^T / sqrt Dh)) v within each caption, and its backward pass,
+ * for captions of up to 64 tokens and heads 64 wide; attention_long.cu handles the rest.
  *
- * One block has one head of one caption, so that nothing is added by two blocks. Its 256 threads
- * are a square of 16 x 16; two tiles of shared memory hold, one after another, what the products
- * read:
+ * One block computes one head of one caption, so no two blocks add to one element. Its 256 threads
+ * are a square of 16 x 16; two tiles of shared memory hold, one after another, the operands of the
+ * products:
  *
  *   forward   A: q -> P -> P kept     B: k -> v
  *   backward  A: dout -> k -> q       B: v -> P kept -> ds
  *
  * Thread (y, x) has the scores of rows y, y + 16, ... and columns x, x + 16, ...; and of products
  * that are 64 wide the rows y, y + 16, ... and the columns 4 x to 4 x + 3. Captions shorter than
- * the tile cost the steps of 16 that they need. Tiles hold f32 whatever the tensors hold.
+ * the tile take as many steps of 16 as they have tokens. Tiles are f32 for every type of tensor.
  */
 #include "kernels/cuda/text/attention.cuh"
 
 enum { HEAD_WIDTH = 64, SIDE = 16, PIECE = HEAD_WIDTH / SIDE, PADDING = 4 };
 
-/* Padding: 16 threads that read the same column of 16 rows, four numbers each, meet no bank twice
- * within a quarter of a warp. */
+/* Padding: 16 threads that read the same column of 16 rows, four numbers each, have no bank
+ * conflict within a quarter of a warp. */
 template <int ROWS> struct tile { alignas(16) float at[ROWS][HEAD_WIDTH + PADDING]; };
 
 /* Four numbers of a tile, 16 bytes. */
@@ -44,7 +44,7 @@ load_tile(struct tile<ROWS> &to, const T *from, int64_t stride, int length) {
     }
 }
 
-/* s[i][j] = a row (y + 16 i) . b row (x + 16 j). Rows past the caption give numbers nobody uses. */
+/* s[i][j] = a row (y + 16 i) . b row (x + 16 j). Results of rows past the caption are not used. */
 template <int ROWS, int STEPS>
 static __device__ __forceinline__ void row_products(float (&s)[STEPS][STEPS],
                                                     const struct tile<ROWS> &a,
@@ -320,7 +320,7 @@ static __global__ void short_backward(struct attention_operands<T> a) {
 
 enum { SHORT_TOKENS = 64 };
 
-/* What both directions have. `out`: the (R,D) tensor of either. */
+/* Common to both directions. `out`: the (R,D) tensor of either. */
 template <typename T>
 static struct attention_operands<T> operands_of(const struct launch_on &on,
                                                 const struct tensor &probs,

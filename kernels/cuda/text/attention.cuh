@@ -1,5 +1,6 @@
 /*
- * attention: what the short and the long way share: operands, and where a head's numbers lie.
+ * attention: shared by attention.cu and attention_long.cu: operands, and the memory layout of a
+ * head.
  */
 #ifndef KERNELS_CUDA_TEXT_ATTENTION_CUH
 #define KERNELS_CUDA_TEXT_ATTENTION_CUH
@@ -11,7 +12,7 @@ template <typename T> struct attention_operands {
     T *dqkv;  /* backward: (R,3,D) */
     T *probs; /* (N,heads,T,T); backward only reads it */
     const T *qkv, *dout;
-    float *weighted; /* workspace of the long way back: sum P da of each query (N,heads,T) */
+    float *weighted; /* workspace of the long backward pass: sum P da of each query (N,heads,T) */
     int64_t tokens, heads, head_width;
     float scale; /* 1 / sqrt(head_width) */
     bool drop;
@@ -58,7 +59,7 @@ static __device__ __forceinline__ int64_t probs_row(const struct attention_opera
     return ((h.n * a.heads + h.head) * a.tokens + query) * a.tokens;
 }
 
-/* First in every kernel that asks for kept_keys, on its own copy of the operands. */
+/* Called first in every kernel that uses kept_keys, on its own copy of the operands. */
 template <typename T>
 static __device__ __forceinline__ void attention_begin(struct attention_operands<T> &a) {
     if (a.drop) {
@@ -80,7 +81,7 @@ static __device__ __forceinline__ void kept_keys(float (&factors)[4],
 }
 
 /* Zeros in the rows of no caption: each caption's block clears those before it, the last also those
- * behind. `parts` is 1 for out (R,D), 3 for dqkv (R,3,D). All threads of the block call it. */
+ * after it. `parts` is 1 for out (R,D), 3 for dqkv (R,3,D). All threads of the block call it. */
 template <typename T>
 static __device__ __forceinline__ void clear_gaps(T *to,
                                                   int64_t parts,

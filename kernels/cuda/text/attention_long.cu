@@ -1,7 +1,7 @@
 /*
- * attention_long: attention of any shape, one block per query (and, on the way back, one more per
- * key): the fallback for what attention.cu does not take. Right, not fast: a head's keys are read
- * again for every query.
+ * attention_long: attention of any shape, one block per query (and, in the backward pass, one more
+ * per key): the fallback for shapes that attention.cu does not support. Correct, not fast: a head's
+ * keys are read again for every query.
  */
 #include "kernels/cuda/text/attention.cuh"
 

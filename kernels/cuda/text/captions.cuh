@@ -1,6 +1,6 @@
 /*
  * captions: where a caption's rows lie, which caption a row belongs to, and dropout's draws, on the
- * device. Whatever the segments hold, what comes out stays within the rows.
+ * device. Results stay within the rows whatever the segments contain.
  */
 #ifndef KERNELS_CUDA_TEXT_CAPTIONS_CUH
 #define KERNELS_CUDA_TEXT_CAPTIONS_CUH
@@ -18,7 +18,7 @@ struct launch_segments {
     int32_t *fault; /* FAULT_SEGMENT when a caption leaves the rows or is longer than allowed */
 };
 
-/* struct dropout_params made ready. Kernels make key and tweak of dropout_stream_init themselves,
+/* struct dropout_params, prepared. Kernels make key and tweak of dropout_stream_init themselves,
  * once in each thread (dropout_begin): the step is in device memory. */
 struct launch_dropout {
     uint32_t seed[2], layer;
@@ -30,7 +30,7 @@ struct launch_dropout {
 };
 
 struct caption {
-    int64_t start, length; /* length 0: not a caption that can be used */
+    int64_t start, length; /* length 0: an invalid caption */
 };
 
 static __device__ __forceinline__ struct caption
@@ -44,7 +44,7 @@ caption_at(const struct launch_segments &s, int64_t n, int64_t longest) {
     return c;
 }
 
-/* Rows of no caption that stand before caption n, or behind the last one for n == count. */
+/* Rows of no caption that precede caption n, or follow the last one for n == count. */
 static __device__ __forceinline__ struct caption gap_before(const struct launch_segments &s,
                                                             int64_t n) {
     int64_t begin = n > 0 ? (int64_t)s.starts[n - 1] + s.lengths[n - 1] : 0;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void philox(uint32_t (&out)[4],
     out[3] = c3;
 }
 
-/* dropout_stream_init, for this thread's copy; before any factors are asked for. */
+/* dropout_stream_init for this thread's copy; called before any factors are computed. */
 static __device__ __forceinline__ void dropout_begin(struct launch_dropout &d) {
     const uint64_t step = *d.step;
     uint32_t words[4];

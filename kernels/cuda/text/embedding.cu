@@ -3,8 +3,8 @@
  *
  * Backward, in three steps:
  *   1. place every row in the order (token, row): a row's place is the count of rows before it in
- *      that order, found by comparing with all others. R^2 comparisons out of shared memory sound
- *      like much and are 10 to 30 microseconds at a batch's 16,000 rows; no sort is simpler.
+ *      that order, found by comparing with all others. R^2 comparisons in shared memory are
+ * estimated at 10 to 30 microseconds for the 16,000 rows of a batch, and simpler than any sort;
  *   2. one block per run of equal tokens adds its rows in order;
  *   3. one block per position adds that row of every caption, in order of captions.
  */
@@ -66,7 +66,7 @@ cudaError_t launch_embedding(const struct launch_on *on, const struct embedding 
 
 static const int32_t NO_TOKEN = INT32_MAX; /* rows of no caption, and bad tokens: last */
 
-/* keys[row] = the row's token, or NO_TOKEN where it takes no part. */
+/* keys[row] = the row's token, or NO_TOKEN for a row without one. */
 static __global__ void token_keys(int32_t *keys,
                                   const int32_t *tokens,
                                   int64_t vocab_count,
@@ -89,7 +89,7 @@ static __global__ void token_keys(int32_t *keys,
     keys[row] = key;
 }
 
-/* sorted_rows[place of row] = row, and its key beside it. */
+/* sorted_rows[place of row] = row, and its key likewise. */
 static __global__ void
 order_rows(int32_t *sorted_rows, int32_t *sorted_keys, const int32_t *keys, int64_t rows) {
     alignas(16) __shared__ int32_t tile[THREADS];
@@ -123,7 +123,7 @@ order_rows(int32_t *sorted_rows, int32_t *sorted_keys, const int32_t *keys, int6
     }
 }
 
-/* One block per place in the order; the first of a run adds the whole run, the others leave. Rows
+/* One block per place in the order; the first of a run adds the whole run, the others return. Rows
  * are added one after another but fetched several at a time: frequent tokens have hundreds. */
 template <typename T, int V>
 static __global__ void add_runs(float *dtable,

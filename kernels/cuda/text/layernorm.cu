@@ -1,9 +1,9 @@
 /*
- * layernorm: sum = a + b; out = (sum - mean) rstd gamma + beta along rows, and the way back.
+ * layernorm: sum = a + b; out = (sum - mean) rstd gamma + beta along rows, and its backward pass.
  *
  * One warp per row. Rows of up to 1024 elements stay in its registers between the passes over them
- * (`held`); longer ones are read again. Either way a lane reads only what it wrote itself, so `sum`
- * may be `a`.
+ * (`held`); longer ones are read again. In both cases a lane reads only what it wrote itself, so
+ * `sum` may be `a`.
  */
 #include "kernels/cuda/vector/columns.cuh"
 
@@ -241,7 +241,7 @@ static cudaError_t run_layernorm_bwd(const struct launch_on &on, const struct la
     };
     const struct walk w = walk_of(rows, width, V);
     float *partials = (float *)on.workspace;
-    /* Parameters first: dsum may be what dout was. */
+    /* Parameters first: dsum may overwrite dout. */
     TRY_LAUNCH(launch(on.stream, walk_blocks(w), parameter_partials<T, V>, partials, b, w));
     TRY_LAUNCH(launch_merge_two(on.stream, (float *)op.dgamma.data, (float *)op.dbeta.data,
                                 op.param_mode == WRITE_ADD, partials, width, w.chunks));

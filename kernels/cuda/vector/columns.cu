@@ -1,6 +1,6 @@
 /*
- * columns: sums over the rows of a matrix: the gradient of a bias, and the second stage that other
- * files' sums share.
+ * columns: sums over the rows of a matrix: the gradient of a bias, and the second stage of sums in
+ * other files.
  */
 #include "kernels/cuda/vector/columns.cuh"
 

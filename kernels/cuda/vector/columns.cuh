@@ -1,5 +1,5 @@
 /*
- * columns: how kernels walk a matrix (rows, width) when they want something per column.
+ * columns: how kernels walk a matrix (rows, width) to compute a value per column.
  *
  *            strip 0            strip 1
  *          +------------------+-----------
@@ -9,7 +9,7 @@
  *  chunk 1 |                  |
  *
  * Sums take two stages: each block adds what its threads found and leaves one partial sum per
- * column and chunk; then merge_columns adds the chunks in double. Both orders follow from the
+ * column and chunk; then merge_columns adds the chunks in double. Both orders depend only on the
  * shape.
  */
 #ifndef KERNELS_CUDA_VECTOR_COLUMNS_CUH
@@ -29,8 +29,8 @@ struct walk_place {
     bool inside; /* the columns exist */
 };
 
-/* backwards: chunks from the last to the first, so that the first blocks find in the cache what the
- * pass before this one touched last. */
+/* backwards: chunks from the last to the first, so that the first blocks read what the previous
+ * pass left in the cache. */
 template <int V>
 static __device__ __forceinline__ struct walk_place walk_place_of(const struct walk &w,
                                                                   bool backwards) {
@@ -135,7 +135,7 @@ static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
 /* v: elements per thread side by side. */
 static inline struct walk walk_of(int64_t rows, int64_t width, int v) {
     static const int64_t MOST_BLOCKS =
-        1024; /* about eight to a processor of today's largest chips */
+        1024; /* about eight per multiprocessor of the largest GPUs */
     static const int64_t ROWS_PER_THREAD = 4; /* at least, where there are as many */
     struct walk w = {};
     w.rows = rows;

@@ -1,6 +1,6 @@
 /*
- * gelu: gelu(x) = x/2 (1 + erf(x / sqrt 2)) and gelu'(x) = Phi(x) + x phi(x), as
- * kernels/cpu_ref/linear.c says them; the gradient of the linear layer's bias on the way.
+ * gelu: gelu(x) = x/2 (1 + erf(x / sqrt 2)) and gelu'(x) = Phi(x) + x phi(x), as in
+ * kernels/cpu_ref/linear.c, together with the gradient of the linear layer's bias.
  */
 #include "kernels/cuda/vector/columns.cuh"
 

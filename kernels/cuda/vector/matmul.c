@@ -1,8 +1,9 @@
 /*
  * matmul: out (m,n) = alpha op(a) op(b) + bias (+ out), all row-major, by cuBLASLt.
  *
- * cuBLASLt thinks in columns, and a row-major matrix is the transpose of a column-major one of the
- * same bytes. So out^T (n,m) = op(b)^T op(a)^T is asked for: b first, and a bias along its rows.
+ * cuBLASLt is column-major, and a row-major matrix is the transpose of the column-major one in the
+ * same memory. So the call computes out^T (n,m) = op(b)^T op(a)^T: b first, and a bias along its
+ * rows.
  */
 #include "kernels/cuda/vector/matmul_internal.h"
 
@@ -97,7 +98,7 @@ static enum status make_layout(cublasLtMatrixLayout_t *out,
     return STATUS_OK;
 }
 
-/* In-place sums and split sums in any order are kept out by asking for neither. */
+/* Allows no reduction scheme that adds in place or in any order. */
 static enum status choose_algorithm(struct cuda_device *dev,
                                     struct matmul_plan *out,
                                     cublasLtMatmulPreference_t preference,
@@ -135,7 +136,7 @@ static enum status choose_algorithm(struct cuda_device *dev,
     return STATUS_OK;
 }
 
-/* `bias` is where the first one lies: heuristics look at its alignment. */
+/* `bias` is the address of the first one: heuristics use its alignment. */
 static enum status
 make_plan(struct cuda_device *dev, struct matmul_plan *out, const void *bias, struct error *err) {
     const struct product *p = &out->product;
@@ -172,7 +173,7 @@ static enum status find_plan(struct cuda_device *dev,
             return STATUS_OK;
         }
     }
-    /* Packed captions give another number of rows at every step: the oldest plan makes room. */
+    /* Packed captions have another number of rows at every step: the oldest plan is replaced. */
     if (plans->count == MATMUL_MAX_PLANS) {
         plan_destroy(&plans->plans[0]);
         memmove(plans->plans, plans->plans + 1, sizeof plans->plans - sizeof plans->plans[0]);
@@ -192,7 +193,7 @@ static enum status find_plan(struct cuda_device *dev,
     return STATUS_OK;
 }
 
-/* A part of a tensor may begin anywhere; the slower algorithm is one of another plan. */
+/* A part of a tensor may have any alignment: each alignment has its own plan. */
 static uint32_t common_alignment(const void *a, const void *b, const void *c) {
     const uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | ALIGNMENT_BYTES;
     return (uint32_t)(bits & (~bits + 1)); /* the lowest of them */

@@ -1,9 +1,9 @@
 /*
  * ops_linear: linear layers and plain products, by cuBLASLt; GELU and sums of rows by own kernels.
  *
- * cuBLASLt's own GELU is the tanh form, so only the bias goes into its epilogue. It wants the bias
- * in the type of the result: in a bf16 call the f32 bias is rounded first, which keeps
- * the single rounding of the sum.
+ * cuBLASLt's own GELU is the tanh form, so only the bias goes into its epilogue. It requires a bias
+ * of the result's type: in a bf16 call the f32 bias is rounded first, which keeps the single
+ * rounding of the sum.
  */
 #include "kernels/cuda/device/cuda_internal.h"
 #include "kernels/cuda/vector/matmul_internal.h"

@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW and SGD with momentum over flat ranges, every buffer read and written once, and
- * the sum of squares that clipping needs.
+ * optimizer: AdamW and SGD with momentum over flat ranges, where every buffer is read and written
+ * once; and the sum of squares for clipping.
  */
 #include "kernels/cuda/device/common.cuh"
 
@@ -13,7 +13,7 @@ struct adamw_scales {
     bool updates;
 };
 
-/* What the step asks for: worked out by one thread of each block and read by the others. */
+/* Numbers of the step, computed by one thread of each block and read by the others. */
 static __device__ __forceinline__ void adamw_begin(struct adamw_scales &s, const struct adamw &p) {
     if (threadIdx.x == 0) {
         const double update = (double)(p.values->step + 1);

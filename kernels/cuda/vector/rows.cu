@@ -1,5 +1,5 @@
 /*
- * rows: what works on whole rows: moves by index, L2 normalisation, means over captions.
+ * rows: kernels over whole rows: copies by index, L2 normalisation, means over captions.
  *
  * One warp per row, its lanes V elements apart.
  */

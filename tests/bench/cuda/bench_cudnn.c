@@ -29,14 +29,14 @@ static const size_t ARENA_BYTES_PER_PICTURE = (size_t)12 << 20;
 static const size_t WORKSPACE_BYTES = (size_t)1 << 30;
 
 static struct options {
-    const char *what, *chip;
+    const char *what, *gpu;
     int64_t batch;
     int plans;
 } opt = {.batch = 512, .plans = 16};
 
 static const cudnnDataType_t bf16 = CUDNN_DATA_BFLOAT16;
 
-static struct dnn_chip chip;
+static struct dnn_gpu gpu;
 
 /* The distinct convolutions of ResNet-50 at 224 px and how often it has each: 53 in all. */
 static const struct shape {
@@ -62,7 +62,7 @@ static int64_t out_px(const struct shape *s) {
 
 enum form { PLAIN, SUMS, NORM_SUMS, REDUCTIONS, NORM_WEIGHT };
 
-/* Operands in the order x, w, y; the rest as the form wants. */
+/* Operands in the order x, w, y; the others depend on the form. */
 static void
 make_convolution(struct dnn_graph *g, const struct shape *s, enum dnn_pass pass, enum form form) {
     const int64_t o = out_px(s);
@@ -134,7 +134,7 @@ static void try_convolution(const struct shape *s,
     const int64_t o = out_px(s);
     const double gflop = 2e-9 * (double)(opt.batch * o * o * s->k * s->c * s->kernel * s->kernel);
     make_convolution(&g, s, pass, form);
-    dnn_graph_measure(&g, &chip, opt.plans, &found);
+    dnn_graph_measure(&g, &gpu, opt.plans, &found);
     printf(
         "{\"what\":\"%s\",\"type\":\"bf16\",\"shape\":\"%lldx%lld, %lld -> %lld, stride %lld, %lld "
         "px\",\"count\":%d,",
@@ -144,7 +144,7 @@ static void try_convolution(const struct shape *s,
     total->first_ms += s->count * found.first_ms;
     total->best_ms += s->count * found.best_ms;
     total->gflop += s->count * gflop;
-    total->without += found.built == 0 || (chip.handle != NULL && found.best_ms <= 0.0);
+    total->without += found.built == 0 || (gpu.handle != NULL && found.best_ms <= 0.0);
     dnn_graph_destroy(&g);
 }
 
@@ -158,7 +158,7 @@ static int convolutions(void) {
     struct total totals[3] = {{0}};
     for (int i = 0; i < SHAPES_COUNT; i++) {
         for (int pass = DNN_FORWARD; pass <= DNN_WEIGHT; pass++) {
-            if (pass != DNN_DATA || shapes[i].c > 3) { /* nobody wants the pictures' gradient */
+            if (pass != DNN_DATA || shapes[i].c > 3) { /* the gradient of pictures is not used */
                 try_convolution(&shapes[i], (enum dnn_pass)pass, PLAIN, names[pass], &totals[pass]);
             }
         }
@@ -183,7 +183,7 @@ static int fused(void) {
                  {"norm, weight gradient", DNN_WEIGHT, NORM_WEIGHT}};
     enum { FORMS = sizeof forms / sizeof forms[0] };
     struct total totals[FORMS] = {{0}};
-    for (int i = 1; i < SHAPES_COUNT; i++) { /* the stem's 3 channels suit none */
+    for (int i = 1; i < SHAPES_COUNT; i++) { /* no plan supports the stem's 3 channels */
         for (int f = 0; f < FORMS; f++) {
             try_convolution(&shapes[i], forms[f].pass, forms[f].form, forms[f].name, &totals[f]);
         }
@@ -267,7 +267,7 @@ static bool own_backward(void *cookie) {
 static struct own make_own(const struct plane *p) {
     struct tensor plane[5];
     struct tensor vector[4];
-    char *at = chip.arena;
+    char *at = gpu.arena;
     for (int i = 0; i < 5; i++) {
         plane[i] = tensor_4d(at, DTYPE_BF16, opt.batch, p->px, p->px, p->c);
         at += (tensor_size_bytes(&plane[i]) + 255) / 256 * 256;
@@ -277,7 +277,7 @@ static struct own make_own(const struct plane *p) {
         at += 65536;
     }
     const struct conv_params relu = {.stride = 1, .act = ACTIVATION_RELU};
-    struct own o = {.on = {.stream = chip.stream, .workspace = at},
+    struct own o = {.on = {.stream = gpu.stream, .workspace = at},
                     .forward = {.out = plane[1],
                                 .pre = plane[0],
                                 .mean = vector[0],
@@ -306,7 +306,7 @@ static struct own make_own(const struct plane *p) {
 
 static void own_norm(const struct plane *p, bool backward, double gb) {
     struct own o = make_own(p);
-    const double ms = dnn_time_ms(&chip, backward ? own_backward : own_forward, &o);
+    const double ms = dnn_time_ms(&gpu, backward ? own_backward : own_forward, &o);
     printf("{\"what\":\"own %s\",\"type\":\"bf16\",\"shape\":\"%lld, %lld px\",\"count\":%d,"
            "\"gb\":%.4f,\"best_ms\":%.5f,\"gb_per_s\":%.1f}\n",
            backward ? (p->residual ? "gradient of norm, add, ReLU" : "gradient of norm, ReLU")
@@ -323,7 +323,7 @@ static int norm(void) {
             struct dnn_found found;
             make_norm(&g, p, backward != 0);
             const double gb = stored_gb(&g);
-            dnn_graph_measure(&g, &chip, opt.plans, &found);
+            dnn_graph_measure(&g, &gpu, opt.plans, &found);
             printf("{\"what\":\"%s\",\"type\":\"bf16\",\"shape\":\"%lld, %lld px\",\"count\":%d,",
                    backward
                        ? (p->residual ? "gradient of norm, add, ReLU" : "gradient of norm, ReLU")
@@ -331,7 +331,7 @@ static int norm(void) {
                    (long long)p->c, (long long)p->px, p->count);
             print_found(&found, 0.0, gb);
             dnn_graph_destroy(&g);
-            if (chip.handle != NULL) {
+            if (gpu.handle != NULL) {
                 own_norm(p, backward != 0, gb);
             }
         }
@@ -367,7 +367,7 @@ static bool make_attention(struct own_attention *a, int64_t tokens) {
         starts[i] = (int32_t)(i * tokens);
         starts[opt.batch + i] = (int32_t)tokens;
     }
-    char *at = chip.arena;
+    char *at = gpu.arena;
     int32_t *list = (int32_t *)(void *)at;
     at += 65536;
     const struct tensor qkv = tensor_2d(at, DTYPE_BF16, rows, 3 * width);
@@ -376,7 +376,7 @@ static bool make_attention(struct own_attention *a, int64_t tokens) {
     const struct segments captions = {tensor_1d(list, DTYPE_I32, opt.batch),
                                       tensor_1d(list + opt.batch, DTYPE_I32, opt.batch)};
     *a = (struct own_attention){
-        .on = {.stream = chip.stream,
+        .on = {.stream = gpu.stream,
                .fault = list + 2 * opt.batch,
                .workspace = (char *)probs.data + tensor_size_bytes(&probs)},
         .forward = {.out = tensor_2d(at + 3 * row, DTYPE_BF16, rows, width),
@@ -395,8 +395,8 @@ static bool make_attention(struct own_attention *a, int64_t tokens) {
 
 static int attention(void) {
     static const int64_t lengths[] = {16, 32, 64};
-    if (chip.handle == NULL) {
-        printf("attention runs or says nothing: not with --gpu\n");
+    if (gpu.handle == NULL) {
+        printf("attention requires a GPU: not with --gpu\n");
         return SKIP;
     }
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -405,7 +405,7 @@ static int attention(void) {
             return 1;
         }
         for (int backward = 0; backward < 2; backward++) {
-            const double ms = dnn_time_ms(&chip, backward ? attend_backward : attend, &a);
+            const double ms = dnn_time_ms(&gpu, backward ? attend_backward : attend, &a);
             printf("{\"what\":\"own attention%s\",\"type\":\"bf16\",\"shape\":\"%lld captions of "
                    "%lld tokens, %d heads of %d\",\"best_ms\":%.5f}\n",
                    backward ? ", gradient" : "", (long long)opt.batch, (long long)lengths[i], HEADS,
@@ -420,7 +420,7 @@ static int attention(void) {
 
 static int properties(void) {
     char why[DNN_WHY_CHARS] = "";
-    char *text = dnn_chip_text(&chip, why);
+    char *text = dnn_gpu_text(&gpu, why);
     if (text == NULL) {
         fprintf(stderr, "bench_cudnn: %s\n", why);
         return 1;
@@ -431,7 +431,7 @@ static int properties(void) {
 }
 
 /* The description in a file, or the one above. */
-static char *read_chip(const char *name) {
+static char *read_gpu(const char *name) {
     enum { ROOM = 1 << 16 };
     char *text = calloc(1, ROOM);
     if (text == NULL || strcmp(name, "h200") == 0) {
@@ -466,7 +466,7 @@ static bool parse(int argc, char **argv) {
         if (argv[i][0] != '-' && opt.what == NULL) {
             opt.what = argv[i];
         } else if (strcmp(argv[i], "--gpu") == 0 && value[0] != '\0') {
-            opt.chip = argv[++i];
+            opt.gpu = argv[++i];
         } else if (strcmp(argv[i], "--batch") == 0 && number(value, MAX_BATCH, &n)) {
             opt.batch = n;
             i++;
@@ -496,18 +496,18 @@ int main(int argc, char **argv) {
         if (strcmp(opt.what, parts[i].name) != 0) {
             continue;
         }
-        char *text = opt.chip != NULL ? read_chip(opt.chip) : NULL;
-        if (opt.chip != NULL && text == NULL) {
+        char *text = opt.gpu != NULL ? read_gpu(opt.gpu) : NULL;
+        if (opt.gpu != NULL && text == NULL) {
             return 1;
         }
         const size_t arena_bytes =
             parts[i].memory ? (size_t)opt.batch * ARENA_BYTES_PER_PICTURE + 2 * WORKSPACE_BYTES : 0;
-        const bool opened = dnn_chip_open(&chip, text, arena_bytes, why);
+        const bool opened = dnn_gpu_open(&gpu, text, arena_bytes, why);
         const int code = opened ? parts[i].run() : text == NULL ? SKIP : 1;
         if (!opened) {
             printf("%s\n", why);
         }
-        dnn_chip_close(&chip);
+        dnn_gpu_close(&gpu);
         free(text);
         return code;
     }

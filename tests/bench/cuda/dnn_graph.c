@@ -1,6 +1,6 @@
 /*
- * dnn_graph: see the header. Sizes go to cuDNN as N, C, H, W; the strides say that they lie as
- * NHWC. Sums are in f32.
+ * dnn_graph: see the header. Sizes go to cuDNN as N, C, H, W; the strides describe NHWC memory.
+ * Sums are in f32.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { MAX_PLANS = 64, ALIGNMENT = 256, WARM_CALLS = 2, ROUNDS = 3 };
 static const double ROUND_MS = 5.0;
 static const int64_t MOST_WORKSPACE_BYTES = (int64_t)1 << 30;
 
-/* ---- the chip ---- */
+/* ---- the GPU ---- */
 
 static bool say(char *why, const char *what, const char *reason) {
     (void)snprintf(why, DNN_WHY_CHARS, "%s: %s", what, reason);
@@ -40,7 +40,7 @@ static bool cuda(cudaError_t code, const char *what, char *why) {
 }
 
 /* bf16 numbers of either sign between 1/16 and 2. */
-static bool fill(struct dnn_chip *c, char *why) {
+static bool fill(struct dnn_gpu *c, char *why) {
     enum { PIECE = 1 << 22 };
     uint16_t *piece = malloc(PIECE * sizeof *piece);
     if (piece == NULL) {
@@ -62,7 +62,7 @@ static bool fill(struct dnn_chip *c, char *why) {
     return good;
 }
 
-static bool open_properties(struct dnn_chip *c, const char *text, char *why) {
+static bool open_properties(struct dnn_gpu *c, const char *text, char *why) {
     const int device = 0;
     if (!dnn(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &c->properties),
              "properties", why)) {
@@ -78,7 +78,7 @@ static bool open_properties(struct dnn_chip *c, const char *text, char *why) {
            dnn(cudnnBackendFinalize(c->properties), "properties", why);
 }
 
-static bool open_device(struct dnn_chip *c, size_t arena_bytes, char *why) {
+static bool open_device(struct dnn_gpu *c, size_t arena_bytes, char *why) {
     return cuda(cudaSetDevice(0), "no GPU", why) &&
            dnn(cudnnCreate(&c->handle), "cudnnCreate", why) &&
            cuda(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "stream", why) &&
@@ -88,7 +88,7 @@ static bool open_device(struct dnn_chip *c, size_t arena_bytes, char *why) {
            (arena_bytes == 0 || cuda(cudaMalloc((void **)&c->arena, arena_bytes), "memory", why));
 }
 
-bool dnn_chip_open(struct dnn_chip *out, const char *text, size_t arena_bytes, char *why) {
+bool dnn_gpu_open(struct dnn_gpu *out, const char *text, size_t arena_bytes, char *why) {
     memset(out, 0, sizeof *out);
     if (text == NULL) {
         if (!open_device(out, arena_bytes, why)) {
@@ -102,7 +102,7 @@ bool dnn_chip_open(struct dnn_chip *out, const char *text, size_t arena_bytes, c
     return open_properties(out, text, why);
 }
 
-void dnn_chip_close(struct dnn_chip *c) {
+void dnn_gpu_close(struct dnn_gpu *c) {
     if (c->properties != NULL) {
         (void)cudnnBackendDestroyDescriptor(c->properties);
     }
@@ -115,7 +115,7 @@ void dnn_chip_close(struct dnn_chip *c) {
     }
 }
 
-char *dnn_chip_text(const struct dnn_chip *c, char *why) {
+char *dnn_gpu_text(const struct dnn_gpu *c, char *why) {
     enum { ROOM = 1 << 16 };
     int64_t got = 0;
     char *text = calloc(1, ROOM);
@@ -384,7 +384,7 @@ void dnn_graph_destroy(struct dnn_graph *g) {
 
 /* ---- plans ---- */
 
-static void make_graph(struct dnn_graph *g, const struct dnn_chip *c) {
+static void make_graph(struct dnn_graph *g, const struct dnn_gpu *c) {
     if (g->failed ||
         !ok(g, cudnnBackendCreateDescriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph),
             "a graph")) {
@@ -398,9 +398,9 @@ static void make_graph(struct dnn_graph *g, const struct dnn_chip *c) {
     finish(g, g->graph, "a graph");
 }
 
-/* Configurations that `mode` proposes, at most room; none where it has none. */
+/* Configurations that `mode` proposes, at most room. */
 static int propose(struct dnn_graph *g,
-                   const struct dnn_chip *c,
+                   const struct dnn_gpu *c,
                    cudnnBackendHeurMode_t mode,
                    cudnnBackendDescriptor_t *out,
                    int room) {
@@ -454,7 +454,7 @@ static int64_t engine_number(cudnnBackendDescriptor_t config) {
 }
 
 static bool make_plan(cudnnBackendDescriptor_t config,
-                      const struct dnn_chip *c,
+                      const struct dnn_gpu *c,
                       cudnnBackendDescriptor_t *out,
                       int64_t *workspace_bytes,
                       char *why) {
@@ -478,9 +478,9 @@ static bool make_plan(cudnnBackendDescriptor_t config,
                "a plan", why);
 }
 
-/* Operands and workspace out of the arena. The caller drops *out. */
+/* Operands and workspace from the arena. The caller destroys *out. */
 static bool make_pack(const struct dnn_graph *g,
-                      const struct dnn_chip *c,
+                      const struct dnn_gpu *c,
                       int64_t workspace_bytes,
                       cudnnBackendDescriptor_t *out,
                       char *why) {
@@ -528,7 +528,7 @@ static bool execute(void *cookie) {
     return dnn(cudnnBackendExecute(e->handle, e->plan, e->pack), "running a plan", e->why);
 }
 
-double dnn_time_ms(struct dnn_chip *c, bool (*run)(void *cookie), void *cookie) {
+double dnn_time_ms(struct dnn_gpu *c, bool (*run)(void *cookie), void *cookie) {
     double best_ms = -1.0;
     int calls = 1;
     for (int i = 0; i < WARM_CALLS; i++) {
@@ -536,7 +536,8 @@ double dnn_time_ms(struct dnn_chip *c, bool (*run)(void *cookie), void *cookie) 
             return -1.0;
         }
     }
-    for (int round = -1; round < ROUNDS; round++) { /* round -1 says how many calls fill a round */
+    for (int round = -1; round < ROUNDS;
+         round++) { /* round -1 measures how many calls fill a round */
         float ms = 0.0f;
         bool good = cudaEventRecord(c->begin, c->stream) == cudaSuccess;
         for (int i = 0; good && i < calls; i++) {
@@ -560,7 +561,7 @@ double dnn_time_ms(struct dnn_chip *c, bool (*run)(void *cookie), void *cookie) 
 }
 
 static void try_config(struct dnn_graph *g,
-                       struct dnn_chip *c,
+                       struct dnn_gpu *c,
                        cudnnBackendDescriptor_t config,
                        struct dnn_found *out) {
     cudnnBackendDescriptor_t plan;
@@ -592,7 +593,7 @@ static void try_config(struct dnn_graph *g,
     drop(plan);
 }
 
-void dnn_graph_measure(struct dnn_graph *g, struct dnn_chip *c, int most, struct dnn_found *out) {
+void dnn_graph_measure(struct dnn_graph *g, struct dnn_gpu *c, int most, struct dnn_found *out) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     cudnnBackendDescriptor_t configs[MAX_PLANS];
     memset(out, 0, sizeof *out);

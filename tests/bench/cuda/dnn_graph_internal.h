@@ -1,12 +1,12 @@
 /*
- * dnn_graph: cuDNN operation graphs of any operations, for what is measured before it is used: a
- * graph is written down, planned, and every plan timed.
+ * dnn_graph: cuDNN graphs of any operations, for measurements: a graph is described, planned, and
+ * every plan timed.
  *
  * A call that fails marks the graph with cuDNN's own reason; later calls on it do nothing. So a
- * graph is built without looking, and asked once.
+ * graph is built without checks of each call, and checked once.
  *
  * Threading : one owner.
- * Ownership : a graph owns its descriptors; memory of its tensors is lent by the chip's arena.
+ * Ownership : a graph owns its descriptors; its tensors borrow memory of the GPU's arena.
  */
 #ifndef TESTS_BENCH_CUDA_DNN_GRAPH_INTERNAL_H
 #define TESTS_BENCH_CUDA_DNN_GRAPH_INTERNAL_H
@@ -19,8 +19,8 @@
 
 enum { DNN_MAX_TENSORS = 24, DNN_MAX_PARTS = 40, DNN_MAX_OPERATIONS = 8, DNN_WHY_CHARS = 160 };
 
-/* The GPU, or one that is only described: then plans are built and not run. */
-struct dnn_chip {
+/* A GPU, or only its description: then plans are built and not run. */
+struct dnn_gpu {
     cudnnHandle_t handle;                /* NULL: only described */
     cudnnBackendDescriptor_t properties; /* of either */
     cudaStream_t stream;
@@ -29,11 +29,11 @@ struct dnn_chip {
     size_t arena_bytes;
 };
 
-/* text NULL: device 0. False with a reason where there is none. */
-bool dnn_chip_open(struct dnn_chip *out, const char *text, size_t arena_bytes, char *why);
-void dnn_chip_close(struct dnn_chip *c);
-/* What cuDNN says of the chip, JSON; free() is the caller's. NULL: why says it. */
-char *dnn_chip_text(const struct dnn_chip *c, char *why);
+/* text NULL: device 0. Returns false with a reason if there is none. */
+bool dnn_gpu_open(struct dnn_gpu *out, const char *text, size_t arena_bytes, char *why);
+void dnn_gpu_close(struct dnn_gpu *c);
+/* cuDNN's description of the GPU as JSON, which the caller frees; NULL with the reason in why. */
+char *dnn_gpu_text(const struct dnn_gpu *c, char *why);
 
 enum dnn_kind { DNN_STORED, DNN_VIRTUAL, DNN_SCALAR /* an f32 by value, 1e-5 */ };
 
@@ -55,7 +55,7 @@ struct dnn_graph {
     char why[DNN_WHY_CHARS];
 };
 
-/* Sizes n, c, h, w of what lies as n, h, w, c; BOOLEAN is a bit. Returns its number, for the calls
+/* Sizes n, c, h, w of memory n, h, w, c; BOOLEAN is a bit. Returns its number, for the calls
  * below. */
 int dnn_tensor(struct dnn_graph *g,
                enum dnn_kind kind,
@@ -97,11 +97,11 @@ struct dnn_found {
 };
 /* Plans of the first `most` configurations that heuristics A and the fallback list propose, each
  * timed where there is a GPU. */
-void dnn_graph_measure(struct dnn_graph *g, struct dnn_chip *c, int most, struct dnn_found *out);
+void dnn_graph_measure(struct dnn_graph *g, struct dnn_gpu *c, int most, struct dnn_found *out);
 void dnn_graph_destroy(struct dnn_graph *g);
 
-/* Milliseconds of one call of `run`, which starts work on the chip's stream: the least of three
+/* Milliseconds of one call of `run`, which starts work on the GPU's stream: the least of three
  * rounds of 5 ms. Negative: it failed. */
-double dnn_time_ms(struct dnn_chip *c, bool (*run)(void *cookie), void *cookie);
+double dnn_time_ms(struct dnn_gpu *c, bool (*run)(void *cookie), void *cookie);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * convolution: what stands for cuDNN in the emulated module: the three passes of a convolution as
+ * convolution: replaces cuDNN in the emulated module: the three passes of a convolution as
  * plain loops in f32, rounded once. Tests of the module's own plain kernels switch it off: then
  * there is no engine for any convolution, as for shapes that cuDNN refuses.
  *
- * Of one output's sum the order is always the same: taps, then channels or places.
+ * The order of a sum is always the same: taps, then channels or places.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static void add_scaled(float *restrict to, const float *restrict from, float by,
     }
 }
 
-/* All that one pixel of y has to do with one tap of the weights. */
+/* The products of one pixel of y with one tap of the weights. */
 static void
 one_tap(const struct conv_problem *p, float *x, float *w, float *y, int64_t pixel, int64_t tap) {
     const int64_t ox = pixel % p->ow;

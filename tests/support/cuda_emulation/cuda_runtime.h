@@ -48,13 +48,13 @@ struct cudaLaunchConfig_t {
     cudaStream_t stream;
 };
 
-/* A store to global memory, which is all that the instruction can reach. */
+/* A store that is only valid for global memory. */
 template <typename T> static inline void __stwb(T *to, T value) {
     emulation_check_global(to, sizeof value);
     *to = value;
 }
 
-/* A clock that passes a thousand cycles from one reading to the next. */
+/* A clock that advances a thousand cycles at each reading. */
 static inline long long clock64() {
     static long long now;
     return now += 1000;

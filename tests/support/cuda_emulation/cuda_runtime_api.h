@@ -1,7 +1,7 @@
 /*
  * cuda_runtime_api, emulated: the part of CUDA's C interface that kernels/cuda uses, over the
  * host's memory. Found in place of the toolkit's header when tests compile the module for the host;
- * see emulation.h. Every call does its work at once: streams and events are names.
+ * see emulation.h. See queue.c for streams and events.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_API_H
 #define TESTS_SUPPORT_CUDA_EMULATION_CUDA_RUNTIME_API_H
@@ -85,7 +85,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
-/* Kernels, copies and fills between the two are noted instead of done. */
+/* Kernels, copies and fills between the two calls are recorded, not executed. */
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);

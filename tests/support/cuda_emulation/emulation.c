@@ -1,7 +1,7 @@
 /*
- * emulation: fibers. ucontext makes each once; from then on it is entered and left by _longjmp,
- * which unlike swapcontext makes no system call. A thread that never waits costs one jump there and
- * one back.
+ * emulation: fibers. ucontext makes each once; then it is entered and left by _longjmp, which
+ * unlike swapcontext makes no system call. A thread that never waits costs one jump there and one
+ * back.
  *
  *     block:  repeat { each warp: repeat { run its ready lanes } while they all meet as a warp }
  *             until every thread has returned; each round ends with all others at the barrier
@@ -68,7 +68,7 @@ static void fiber_main(void) {
 /* On its own stack for the first time. */
 static void fiber_make(struct fiber *f) {
     ucontext_t context;
-    f->stack = malloc(STACK_BYTES); /* kept for the life of the program */
+    f->stack = malloc(STACK_BYTES); /* never freed */
     if (f->stack == NULL) {
         emulation_stop("no memory for a stack");
     }
@@ -107,8 +107,8 @@ void emulation_full_warp(unsigned mask) {
 
 uint64_t emulation_exchange(uint64_t value, unsigned from_lane) {
     struct fiber *f = &state.fibers[state.running];
-    /* Two places in turn: who gives anew leaves alone what others have not taken yet, and the third
-     * time all have met in between. */
+    /* Two places in turn: a lane that writes again does not overwrite values that others have not
+     * read yet; before the third write all lanes have met. */
     const unsigned turn = f->turn ^= 1;
     f->given[turn] = value;
     const unsigned first = state.running / WARP * WARP;
@@ -124,7 +124,7 @@ static bool is_within(const void *p, const unsigned char *begin, const unsigned 
 
 void emulation_check_global(const void *p, size_t size_bytes) {
     if (is_within(p, shared.variables, shared.variables_end)) {
-        emulation_stop("a store that is for global memory alone goes to shared memory");
+        emulation_stop("a store for global memory only goes to shared memory");
     }
     if ((uintptr_t)p % size_bytes != 0) {
         emulation_stop("a store to an address that is not a multiple of its size");
@@ -158,7 +158,7 @@ static void find_variables(void) {
     (void)dl_iterate_phdr(find_in, NULL);
 }
 
-/* The i-th of `count` in the order that was asked for. */
+/* The i-th of `count` in the chosen order. */
 static unsigned in_order(unsigned i, unsigned count) {
     return state.backwards ? count - 1 - i : i;
 }

@@ -4,14 +4,14 @@
  *
  * Blocks run one after another. The threads of a block are fibers on one host thread: each runs
  * until it waits for its warp (a shuffle) or its block (__syncthreads), then the next one runs. A
- * kernel that reads what another thread has yet to write would be right by luck in one order: so
- * blocks, warps and lanes can also run from the last to the first, and tests do both. Waiting where
- * not all of the others come (a shuffle in a branch, an early return before it) ends the program
+ * kernel that reads what another thread has not written yet may be right by luck in one order, so
+ * blocks, warps and lanes can also run from the last to the first, and tests do both. A wait that
+ * not all other threads reach (a shuffle in a branch, an early return before it) ends the program
  * with a message.
  *
- * What it cannot show: memory that two blocks share, the chip's rounding of expf and erff, speed.
+ * What it cannot show: memory that two blocks share, the GPU's rounding of expf and erff, speed.
  *
- * Threading : one host thread, but for memory. Kernels do not launch kernels.
+ * Threading : one host thread, except for memory. Kernels do not launch kernels.
  */
 #ifndef TESTS_SUPPORT_CUDA_EMULATION_EMULATION_H
 #define TESTS_SUPPORT_CUDA_EMULATION_EMULATION_H
@@ -28,7 +28,7 @@ struct emulation_size {
     unsigned x, y, z;
 };
 
-/* CUDA's own, of the thread that runs now. */
+/* CUDA's variables of the current thread. */
 extern struct emulation_size threadIdx, blockIdx, blockDim, gridDim;
 
 enum emulation_meeting { EMULATION_NONE, EMULATION_WARP, EMULATION_BLOCK };
@@ -42,43 +42,43 @@ uint64_t emulation_exchange(uint64_t value, unsigned from_lane); /* the value la
 void emulation_check_global(const void *p, size_t size_bytes);
 /* ---- queues (queue.c) ----
  *
- * A stream is a list of things to do. They are done when they are asked for, or, from
- * emulation_late(true) or with CCSTREAM_EMULATED=late in the environment on, as late as CUDA
- * allows: when the host waits for them, or something that it waits for waits for them. What is used
- * too early, or overwritten too early, is then wrong for certain.
+ * A stream is a list of tasks. A task runs when it is submitted or, after emulation_late(true) or
+ * with CCSTREAM_EMULATED=late in the environment, as late as CUDA allows: when the host waits for
+ * it, directly or through another task. Data that is used or overwritten too early is then
+ * certainly wrong.
  *
- * Times of events are those of a machine on which the host takes none: a stream begins a thing when
- * the one before it is done and the host has asked for it; a kernel takes 2 us, a copy or fill 1 us
- * and 1 ns for every 32 bytes. */
+ * Event times assume a host that takes no time: a task starts when the previous one of its stream
+ * is done and the host has submitted it; a kernel takes 2 us, a copy or fill 1 us and 1 ns for
+ * every 32 bytes. */
 struct emulation_stream; /* cudaStream_t */
 
 void emulation_late(bool late);
-/* Whether what the stream is given now is to be noted instead of done; if so, noting it: later
- * run(cookie), once or, in a graph, as often as that is started, then drop(cookie). */
+/* Whether tasks of the stream are stored now instead of run. emulation_note stores one: run(cookie)
+ * is called later, once or, in a graph, at each launch; then drop(cookie). */
 bool emulation_is_deferred(const struct emulation_stream *stream);
 void emulation_note(struct emulation_stream *stream,
                     void (*run)(void *cookie),
                     void (*drop)(void *cookie),
                     void *cookie,
                     size_t took_ns);
-/* Something was done at once. */
+/* Accounts for a task that ran at once. */
 void emulation_spend(struct emulation_stream *stream, size_t took_ns);
-/* Does run(cookie) on a copy of size_bytes, or notes it. */
+/* Runs run(cookie) on a copy of size_bytes, or stores it. */
 void emulation_do(struct emulation_stream *stream,
                   void (*run)(void *cookie),
                   const void *cookie,
                   size_t size_bytes,
                   size_t took_ns);
-/* Called where a driver refuses what is unsafe between begin and end of a recording (memory,
- * waits). True for the thread that records, whose recording then cannot be ended well. */
+/* Called by functions that a driver refuses during a recording (memory, waits). True for the thread
+ * that records; its recording is then invalid. */
 bool emulation_spoils(void);
-/* Everything that was given to any stream is done. */
+/* Runs all tasks of all streams. */
 void emulation_finish_all(void);
 enum { EMULATION_KERNEL_NS = 2000, EMULATION_COPY_NS = 1000, EMULATION_BYTES_PER_NS = 32 };
 
-/* Whether the byte lies in what cudaMallocHost or cudaHostAlloc gave (runtime.c). */
+/* Whether the address is in memory of cudaMallocHost or cudaHostAlloc (runtime.c). */
 bool emulation_is_pinned(const void *host);
-/* Whether there is a library for convolutions (convolution.c); true. */
+/* Sets whether there is a library for convolutions (convolution.c); default true. */
 void emulation_convolutions(bool on);
 
 /* Whether the environment variable CCSTREAM_EMULATED_FAULT is this word: "open" fails to open a
@@ -86,7 +86,7 @@ void emulation_convolutions(bool on);
  * the Nth of the process on. */
 bool emulation_has_fault(const char *word);
 
-/* From now on, run everything from the last to the first. */
+/* Sets whether everything runs from the last to the first. */
 void emulation_backwards(bool backwards);
 /* Kernels launched since the program began. */
 uint64_t emulation_launches_count(void);

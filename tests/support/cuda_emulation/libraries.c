@@ -1,5 +1,5 @@
 /*
- * libraries: what stands for cuDNN and cuBLASLt in the emulated module: the reference's matrix
+ * libraries: replaces cuDNN and cuBLASLt in the emulated module: the reference's matrix
  * product, and the plain convolutions of convolution.c.
  */
 #include <stdlib.h>
@@ -60,11 +60,11 @@ size_t cublasLtGetVersion(void) {
 }
 
 enum status conv_plans_create(struct conv_plans **out,
-                              const struct conv_chip *chip,
+                              const struct conv_gpu *gpu,
                               const struct device_options *opt,
                               const char *cache_folder,
                               struct error *err) {
-    (void)chip;
+    (void)gpu;
     (void)opt;
     (void)cache_folder;
     (void)err;

@@ -19,13 +19,13 @@ struct item {
 struct emulation_stream {
     struct item *first, **end;
     uint64_t noted_count, done_count;
-    double now_ns; /* when all that it was given is done */
+    double now_ns; /* when all its tasks are done */
     struct emulation_stream *next;
 };
 
 struct emulation_event {
     struct emulation_stream *stream; /* NULL: not recorded */
-    uint64_t place;                  /* of the stream's things, those before it */
+    uint64_t place;                  /* tasks of the stream before it */
     double at_ns;
 };
 
@@ -40,8 +40,8 @@ static struct emulation_stream legacy; /* NULL's */
 static struct emulation_stream *streams;
 static struct emulation_graph *recording;
 static const struct emulation_stream *recorded;
-static pthread_t recorder; /* the thread that records; others may do what they like */
-static bool is_spoilt;     /* the recording: by a call that a driver takes for unsafe */
+static pthread_t recorder; /* the thread that records; others are not restricted */
+static bool is_spoilt;     /* the recording is invalid: a call that a driver regards as unsafe */
 static bool is_late, is_running;
 static double host_ns; /* what the host has waited for */
 
@@ -131,7 +131,7 @@ void emulation_do(struct emulation_stream *stream,
     emulation_spend(stream, took_ns);
 }
 
-/* The stream's first `place` things are done. One of them may wait for another stream's. */
+/* Runs the stream's first `place` tasks. One of them may wait for another stream. */
 static void run_until(struct emulation_stream *s, uint64_t place) {
     const bool inner = is_running;
     while (s->done_count < place && s->first != NULL) {
@@ -275,7 +275,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-/* As it is now: it may be recorded again before this is reached. */
+/* The event's present state: it may be recorded again before the stream gets here. */
 static void run_wait(void *cookie) {
     const struct emulation_event *event = cookie;
     run_until(event->stream, event->place);
@@ -291,7 +291,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-/* ---- graphs: lists of what was noted ---- */
+/* ---- graphs: lists of stored tasks ---- */
 
 static void drop_graph(void *cookie) {
     struct emulation_graph *graph = cookie;

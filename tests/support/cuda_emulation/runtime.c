@@ -54,7 +54,7 @@ cudaError_t cudaSetDevice(int index) {
     return emulation_has_fault("open") ? cudaErrorNoDevice : cudaSuccess;
 }
 
-/* Every block begins with what it is. */
+/* Every block begins with its kind. */
 struct block {
     size_t size_bytes;
     bool pinned;
@@ -100,7 +100,7 @@ static cudaError_t give_back(void *data) {
     }
     used_bytes -= b->pinned ? 0 : b->size_bytes;
     (void)pthread_mutex_unlock(&blocks_lock);
-    memset(data, DIRT, b->size_bytes); /* who still reads it shall see */
+    memset(data, DIRT, b->size_bytes); /* so that late readers are noticed */
     free(b);
     return cudaSuccess;
 }
@@ -156,7 +156,7 @@ cudaError_t cudaFree(void *data) {
     return give_back(data);
 }
 
-/* This one does not: what still reads it reads dirt. */
+/* This one does not wait: late readers read the pattern. */
 cudaError_t cudaFreeHost(void *data) {
     if (emulation_spoils()) {
         return cudaErrorStreamCaptureUnsupported;

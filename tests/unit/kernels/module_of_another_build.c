@@ -1,6 +1,6 @@
 /*
  * A module like libccstream_cuda.so, but of another version: for test_device.c. Its functions are
- * NULL, so a loader that called one before it looked at the version would crash.
+ * NULL, so a loader that called one before checking the version would crash.
  */
 #include "kernels/module_internal.h"
 

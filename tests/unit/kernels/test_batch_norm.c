@@ -1,6 +1,6 @@
 /*
- * batch norm: statistics where the mean is a hundred deviations away from zero, and running ones
- * that a second pass leaves alone.
+ * batch norm: statistics where the mean is a hundred deviations away from zero, and running
+ * statistics that a second pass does not change.
  */
 #include <math.h>
 #include <string.h>

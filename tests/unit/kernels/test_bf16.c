@@ -1,6 +1,5 @@
 /*
- * bf16: rounding, on its own and as every device does it in cast and in the optimisers' working
- * copies.
+ * bf16: rounding, alone and by every device in cast and in the working copies of optimisers.
  */
 #include <math.h>
 #include <string.h>
@@ -141,7 +140,7 @@ TEST(devices_say_which_types_they_compute_in) {
     assert_status(cpu->ops->supports(cpu, DTYPE_F64, &err), STATUS_UNSUPPORTED, err);
     assert_status(ref->ops->supports(ref, DTYPE_U8, &err), STATUS_UNSUPPORTED, err);
     const enum status s = cpu->ops->supports(cpu, DTYPE_BF16, &err);
-    if (s != STATUS_OK) { /* then every op says so too */
+    if (s != STATUS_OK) { /* then every op refuses too */
         static uint16_t x[4];
         const struct fill op = {.out = tensor_1d(x, DTYPE_BF16, 4), .value = 1.0};
         assert_non_null(strstr(err.text, "avx512_bf16"));

@@ -1,6 +1,6 @@
 /*
- * gradients of convolutions in bf16 against the reference, at sizes where the fast ways differ:
- * sums per thread or in place, more pixels than one chunk, stretches that end at borders;
+ * gradients of convolutions in bf16 against the reference, at sizes that use the different fast
+ * methods: sums per thread or in place, more pixels than one chunk, stretches that end at borders;
  * each result is set, then added to.
  */
 #include <math.h>
@@ -105,7 +105,7 @@ TEST(gradients_in_bf16_agree_with_the_reference_at_every_way) {
         {1, 17, 96, 320, 3, 1, 1, false}, /* sums in place, two chunks */
         {3, 20, 3, 40, 7, 2, 3, true},    /* stretches of 21 values, a part of a block of o */
         {2, 13, 64, 64, 1, 1, 0, true},   /* sums of two threads */
-        {2, 9, 32, 24, 3, 1, 1, true},    /* the kernel turned around */
+        {2, 9, 32, 24, 3, 1, 1, true},    /* the kernel reversed */
         {2, 9, 40, 33, 3, 2, 1, true},
     };
     struct device *devices[2];

@@ -1,6 +1,6 @@
 /*
- * Devices by name: what is refused, what auto says, and how the CUDA module is looked for. Nothing
- * here needs a GPU, and everything holds where there is one.
+ * Devices by name: refusals, the note of auto, and the search for the CUDA module. The cases hold
+ * with and without a GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ TEST(an_unknown_name_is_refused_with_the_known_ones) {
     }
 }
 
-/* Either it works, or the reason is one line; never another device. */
+/* It works, or the reason is one line; it is never another device. */
 TEST(cuda_by_name_works_or_says_why_not) {
     struct device *dev;
     struct error err = {0};

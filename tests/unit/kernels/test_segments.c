@@ -23,7 +23,7 @@ enum {
 static const int32_t lengths[N] = {4, 9, 1, 7, 2};
 static const uint64_t sample_ids[N] = {11, 5, 1ull << 40, 3, 12};
 
-/* What one run reads and leaves. */
+/* Inputs and results of one run. */
 struct run {
     int32_t starts[N], tokens[PADDED];
     int64_t rows;

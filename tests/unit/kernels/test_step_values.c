@@ -1,6 +1,6 @@
 /*
- * What a step reads from device memory: clipping, the check for gradients that are not finite, and
- * optimisers that change nothing once a step was not sound.
+ * Values that a step reads from device memory: clipping, the check for gradients that are not
+ * finite, and optimisers that change nothing after a step that was not sound.
  */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * What a run remembers about convolutions: keys tell apart whatever matters, the file survives a
- * round trip, and a damaged or hostile one costs a search and nothing else.
+ * The remembered choices of convolutions: keys differ in everything that matters, the file survives
+ * a round trip, and a damaged or hostile file only causes new searches.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +41,8 @@ static struct conv_choices *open_choices(const char *folder, int32_t *skipped) {
 
 TEST(keys_tell_apart_all_that_matters) {
     enum { VARIANTS = 17 };
-    const struct conv_chip h200 = {.sm = 90, .name = "NVIDIA H200"};
-    const struct conv_chip a100 = {.sm = 80, .name = "NVIDIA A100-SXM4-80GB"};
+    const struct conv_gpu h200 = {.sm = 90, .name = "NVIDIA H200"};
+    const struct conv_gpu a100 = {.sm = 80, .name = "NVIDIA A100-SXM4-80GB"};
     struct device_options opt;
     char keys[VARIANTS][CONV_KEY_CHARS];
     int count = 0;
@@ -77,12 +77,12 @@ TEST(keys_tell_apart_all_that_matters) {
     }
 }
 
-TEST(a_chip_cannot_break_a_line) {
-    const struct conv_chip chip = {.sm = 90, .name = "evil\nname\twith \x01 all"};
+TEST(a_gpu_name_cannot_break_a_line) {
+    const struct conv_gpu gpu = {.sm = 90, .name = "evil\nname\twith \x01 all"};
     struct device_options opt;
     char key[CONV_KEY_CHARS];
     device_options_default(&opt);
-    conv_key(key, &base, &chip, &opt);
+    conv_key(key, &base, &gpu, &opt);
     assert_null(strpbrk(key, "\t\n\x01"));
     assert_non_null(strstr(key, "evil_name_with___all"));
 }
@@ -98,7 +98,7 @@ TEST(choices_survive_a_round_trip) {
     }
     const struct conv_choice plain = {.engine = 0};
     struct conv_choices *c = open_choices(folder, &skipped);
-    assert_int_equal(skipped, 0); /* no file yet is no damage */
+    assert_int_equal(skipped, 0); /* a missing file is not an error */
     assert_null(conv_choices_find(c, "a"));
     assert_ok(conv_choices_put(c, "a", &plain, &err), err);
     assert_ok(conv_choices_put(c, "b with words", &choice, &err), err);

@@ -1,6 +1,6 @@
 /*
- * The cuDNN graphs of every convolution that the towers run, for an H200 that need not be there:
- * cuDNN proposes engines and builds their plans from a description of the chip. Wrong shapes and
+ * The cuDNN graphs of every convolution that the towers run, for an H200, which is not required:
+ * cuDNN proposes engines and builds their plans from a description of the GPU. Wrong shapes and
  * wrong choices are refused, and a choice survives being written as numbers.
  */
 #include <string.h>
@@ -12,15 +12,15 @@
 
 enum { ROOM = 64 };
 
-static struct conv_chip open_chip(void) {
-    struct conv_chip chip = {.sm = 90, .name = "NVIDIA H200"};
+static struct conv_gpu open_gpu(void) {
+    struct conv_gpu gpu = {.sm = 90, .name = "NVIDIA H200"};
     struct error err = {0};
-    assert_ok(conv_chip_describe(&chip.properties, h200, &err), err);
-    return chip;
+    assert_ok(conv_gpu_describe(&gpu.properties, h200, &err), err);
+    return gpu;
 }
 
-static void close_chip(struct conv_chip *chip) {
-    (void)cudnnBackendDestroyDescriptor(chip->properties);
+static void close_gpu(struct conv_gpu *gpu) {
+    (void)cudnnBackendDestroyDescriptor(gpu->properties);
 }
 
 /* h = w, c, k, kernel, stride: the distinct convolutions of ResNet-50 at 224 px (1x1 ones of stride
@@ -53,15 +53,15 @@ static struct conv_problem problem(enum conv_pass pass, enum dtype dtype, const 
     return p;
 }
 
-/* Both modes, as the search asks them. The caller drops them. */
+/* Both modes, as in the search. The caller destroys the proposals. */
 static int64_t
-propose(const struct conv_graph *g, const struct conv_chip *chip, cudnnBackendDescriptor_t *out) {
+propose(const struct conv_graph *g, const struct conv_gpu *gpu, cudnnBackendDescriptor_t *out) {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     int64_t count = 0;
     for (int i = 0; i < 2; i++) {
         struct error err = {0};
         int64_t found = 0;
-        assert_ok(conv_graph_propose(g, chip, modes[i], out + count, ROOM - count, &found, &err),
+        assert_ok(conv_graph_propose(g, gpu, modes[i], out + count, ROOM - count, &found, &err),
                   err);
         count += found;
     }
@@ -77,7 +77,7 @@ static void drop(cudnnBackendDescriptor_t *configs, int64_t count) {
 /* How many of the proposed engines the options allow, and for how many of these a plan builds. */
 static void count_plans(const struct conv_problem *p,
                         const struct device_options *opt,
-                        const struct conv_chip *chip,
+                        const struct conv_gpu *gpu,
                         int *allowed,
                         int *plans) {
     cudnnBackendDescriptor_t configs[ROOM];
@@ -85,8 +85,8 @@ static void count_plans(const struct conv_problem *p,
     struct error err = {0};
     *allowed = 0;
     *plans = 0;
-    assert_ok(conv_graph_create(&g, p, chip, &err), err);
-    const int64_t count = propose(&g, chip, configs);
+    assert_ok(conv_graph_create(&g, p, gpu, &err), err);
+    const int64_t count = propose(&g, gpu, configs);
     for (int64_t i = 0; i < count; i++) {
         cudnnBackendDescriptor_t plan;
         struct error why = {0};
@@ -95,7 +95,7 @@ static void count_plans(const struct conv_problem *p,
             continue;
         }
         ++*allowed;
-        if (conv_plan_of(configs[i], chip, &plan, &workspace_bytes, &why) == STATUS_OK) {
+        if (conv_plan_of(configs[i], gpu, &plan, &workspace_bytes, &why) == STATUS_OK) {
             assert_true(workspace_bytes >= 0);
             (void)cudnnBackendDestroyDescriptor(plan);
             ++*plans;
@@ -108,7 +108,7 @@ static void count_plans(const struct conv_problem *p,
 }
 
 static void check_every_shape(enum conv_pass pass, enum dtype dtype, bool add) {
-    struct conv_chip chip = open_chip();
+    struct conv_gpu gpu = open_gpu();
     struct device_options opt;
     device_options_default(&opt);
     for (int i = 0; i < SHAPES_COUNT; i++) {
@@ -116,12 +116,12 @@ static void check_every_shape(enum conv_pass pass, enum dtype dtype, bool add) {
         int allowed;
         int plans;
         p.add = add;
-        count_plans(&p, &opt, &chip, &allowed, &plans);
+        count_plans(&p, &opt, &gpu, &allowed, &plans);
         if (plans < 1) {
             fail_msg("shape %d, pass %d: %d engines allowed, but no plan", i, (int)pass, allowed);
         }
     }
-    close_chip(&chip);
+    close_gpu(&gpu);
 }
 
 TEST(forward_passes_have_plans_in_bf16) {
@@ -156,30 +156,30 @@ TEST(weight_gradients_have_plans_in_exact_f32) {
     check_every_shape(CONV_WEIGHT, DTYPE_F32, false);
 }
 
-TEST(a_chip_without_all_its_properties_is_refused) {
+TEST(a_gpu_without_all_its_properties_is_refused) {
     cudnnBackendDescriptor_t properties;
     struct error err = {0};
-    assert_status(conv_chip_describe(&properties, "{}", &err), STATUS_DEVICE, err);
+    assert_status(conv_gpu_describe(&properties, "{}", &err), STATUS_DEVICE, err);
     assert_null(properties);
     err = (struct error){0};
-    assert_status(conv_chip_describe(&properties, "not a description", &err), STATUS_DEVICE, err);
+    assert_status(conv_gpu_describe(&properties, "not a description", &err), STATUS_DEVICE, err);
     assert_null(properties);
 }
 
 TEST(wrong_shapes_are_refused_with_a_reason) {
     struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
-    const struct conv_chip chip = {0};
+    const struct conv_gpu gpu = {0};
     struct conv_graph g;
     struct error err = {0};
     p.oh++;
-    assert_status(conv_graph_create(&g, &p, &chip, &err), STATUS_DEVICE, err);
+    assert_status(conv_graph_create(&g, &p, &gpu, &err), STATUS_DEVICE, err);
     assert_non_null(strstr(err.text, "cuDNN"));
     assert_null(g.graph);
     assert_null(g.tensors[0]);
     p = problem(CONV_WEIGHT, DTYPE_BF16, shapes[15]);
     p.stride = 0;
     err = (struct error){0};
-    assert_status(conv_graph_create(&g, &p, &chip, &err), STATUS_DEVICE, err);
+    assert_status(conv_graph_create(&g, &p, &gpu, &err), STATUS_DEVICE, err);
 }
 
 TEST(options_keep_engines_out_by_their_notes) {
@@ -189,26 +189,26 @@ TEST(options_keep_engines_out_by_their_notes) {
     struct device_options any = opt;
     any.deterministic = false;
     any.tf32 = true;
-    struct conv_chip chip = open_chip();
+    struct conv_gpu gpu = open_gpu();
     for (int pass = CONV_FORWARD; pass <= CONV_WEIGHT; pass++) {
         const struct conv_problem half = problem(pass, DTYPE_BF16, shapes[15]);
         const struct conv_problem full = problem(pass, DTYPE_F32, shapes[15]);
         int strict;
         int loose;
         int plans;
-        count_plans(&half, &opt, &chip, &strict, &plans);
-        count_plans(&half, &any, &chip, &loose, &plans);
+        count_plans(&half, &opt, &gpu, &strict, &plans);
+        count_plans(&half, &any, &gpu, &loose, &plans);
         assert_true(strict >= 1 && strict <= loose);
-        /* f32 has fewer engines when tensor cores, which would round to TF32, are not for it */
-        count_plans(&full, &opt, &chip, &strict, &plans);
-        count_plans(&full, &any, &chip, &loose, &plans);
+        /* f32 has fewer engines without tensor cores, which would round to TF32 */
+        count_plans(&full, &opt, &gpu, &strict, &plans);
+        count_plans(&full, &any, &gpu, &loose, &plans);
         assert_true(strict >= 1 && strict < loose);
     }
-    close_chip(&chip);
+    close_gpu(&gpu);
 }
 
 TEST(deterministic_runs_leave_engines_out) {
-    struct conv_chip chip = open_chip();
+    struct conv_gpu gpu = open_gpu();
     struct device_options opt;
     int strict_total = 0;
     int loose_total = 0;
@@ -220,23 +220,23 @@ TEST(deterministic_runs_leave_engines_out) {
         const struct conv_problem p = problem(CONV_WEIGHT, DTYPE_F32, shapes[i]);
         int allowed;
         int plans;
-        count_plans(&p, &opt, &chip, &allowed, &plans);
+        count_plans(&p, &opt, &gpu, &allowed, &plans);
         strict_total += allowed;
-        count_plans(&p, &any, &chip, &allowed, &plans);
+        count_plans(&p, &any, &gpu, &allowed, &plans);
         loose_total += allowed;
     }
     assert_true(strict_total < loose_total);
-    close_chip(&chip);
+    close_gpu(&gpu);
 }
 
 TEST(a_choice_survives_as_numbers) {
     const struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
-    struct conv_chip chip = open_chip();
+    struct conv_gpu gpu = open_gpu();
     cudnnBackendDescriptor_t configs[ROOM];
     struct conv_graph g;
     struct error err = {0};
-    assert_ok(conv_graph_create(&g, &p, &chip, &err), err);
-    const int64_t count = propose(&g, &chip, configs);
+    assert_ok(conv_graph_create(&g, &p, &gpu, &err), err);
+    const int64_t count = propose(&g, &gpu, configs);
     assert_true(count > 1);
     for (int64_t i = 0; i < count; i++) {
         struct conv_choice before;
@@ -244,7 +244,7 @@ TEST(a_choice_survives_as_numbers) {
         cudnnBackendDescriptor_t config;
         assert_ok(conv_choice_of(configs[i], &before, &err), err);
         assert_true(before.engine >= 0);
-        assert_ok(conv_config_of(&g, &chip, &before, &config, &err), err);
+        assert_ok(conv_config_of(&g, &gpu, &before, &config, &err), err);
         assert_ok(conv_choice_of(config, &after, &err), err);
         assert_int_equal(after.engine, before.engine);
         assert_int_equal(after.knobs_count, before.knobs_count);
@@ -256,7 +256,7 @@ TEST(a_choice_survives_as_numbers) {
     }
     drop(configs, count);
     conv_graph_destroy(&g);
-    close_chip(&chip);
+    close_gpu(&gpu);
 }
 
 TEST(a_choice_that_makes_no_sense_is_refused) {
@@ -266,16 +266,16 @@ TEST(a_choice_that_makes_no_sense_is_refused) {
         {.engine = INT64_MAX},
         {.engine = 0, .knobs_count = 1, .knobs = {{.type = 30000, .value = 1}}},
         {.engine = 0, .knobs_count = 1, .knobs = {{.type = 2, .value = INT64_MAX}}}};
-    struct conv_chip chip = open_chip();
+    struct conv_gpu gpu = open_gpu();
     struct conv_graph g;
     struct error err = {0};
-    assert_ok(conv_graph_create(&g, &p, &chip, &err), err);
+    assert_ok(conv_graph_create(&g, &p, &gpu, &err), err);
     for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
         cudnnBackendDescriptor_t config;
         err = (struct error){0};
-        assert_status(conv_config_of(&g, &chip, &nonsense[i], &config, &err), STATUS_DEVICE, err);
+        assert_status(conv_config_of(&g, &gpu, &nonsense[i], &config, &err), STATUS_DEVICE, err);
         assert_null(config);
     }
     conv_graph_destroy(&g);
-    close_chip(&chip);
+    close_gpu(&gpu);
 }

@@ -1,7 +1,7 @@
 /*
  * How a plan is chosen, without a GPU: cuDNN proposes engines and builds plans for the description
  * of an H200, and stand-ins execute and time them. A plan that refuses its first execution makes
- * way for the next proposal; autotune times launches that were queued behind a delay.
+ * way for the next proposal; autotune times launches that are queued during a delay kernel.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 #include "tests/support/h200.h"
 #include "tests/support/test.h"
 
-/* ---- the stand-ins, and what they were asked ---- */
+/* ---- the stand-ins, and the calls they received ---- */
 
 static struct {
     int executions, refusals; /* the first `refusals` executions are refused */
-    bool lost;                /* the device has failed: nothing works any more */
+    bool lost;                /* the device has failed: every call fails */
     char calls[8192];         /* d: delay, (: event, x: execution, ): wait */
     int lines_count;
     char first_line[512], last_line[512];
@@ -142,23 +142,23 @@ static const struct conv_problem base = {.pass = CONV_FORWARD,
                                          .pad = 1};
 
 static struct cuda_device dev;
-static struct conv_chip chip;
+static struct conv_gpu gpu;
 
 static void open_plans(bool autotune, const char *folder) {
     struct error err = {0};
     memset(&seen, 0, sizeof seen);
     memset(&dev, 0, sizeof dev);
-    chip = (struct conv_chip){.sm = 90, .name = "NVIDIA H200"};
+    gpu = (struct conv_gpu){.sm = 90, .name = "NVIDIA H200"};
     device_options_default(&dev.options);
     dev.options.autotune = autotune;
     dev.options.log = &sink;
-    assert_ok(conv_chip_describe(&chip.properties, h200, &err), err);
-    assert_ok(conv_plans_create(&dev.convs, &chip, &dev.options, folder, &err), err);
+    assert_ok(conv_gpu_describe(&gpu.properties, h200, &err), err);
+    assert_ok(conv_plans_create(&dev.convs, &gpu, &dev.options, folder, &err), err);
 }
 
 static void close_plans(void) {
     conv_plans_destroy(dev.convs);
-    (void)cudnnBackendDestroyDescriptor(chip.properties);
+    (void)cudnnBackendDestroyDescriptor(gpu.properties);
 }
 
 static enum status run(const struct conv_problem *p, struct error *err) {

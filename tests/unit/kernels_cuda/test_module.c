@@ -1,6 +1,6 @@
 /*
- * The built module, loaded as the programs load it: complete, closed, and polite where there is no
- * driver. Where there is a GPU, the same cases open it.
+ * The built module, loaded as the programs load it: it is complete, exports one symbol, and reports
+ * a missing driver. With a GPU the same cases open it.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ TEST(its_table_is_complete) {
     }
 }
 
-/* Its own copies of shared sources must not meet the program's. */
+/* Its own copies of shared sources must not clash with the program's. */
 TEST(only_the_entry_leaves_it) {
     static const char *const hidden[] = {"error_set", "cuda_count", "check_linear",
                                          "rng_block", "launch_add", "cudaMalloc"};
@@ -84,7 +84,7 @@ TEST(opening_without_a_device_fails_and_leaves_nothing) {
     struct device *dev;
     struct error err = {0};
     device_options_default(&opt);
-    for (int i = 0; i < 3; i++) { /* an error that stuck would show the second time */
+    for (int i = 0; i < 3; i++) { /* a sticky error would show the second time */
         if (module->open(&dev, 0, &opt, &err) == STATUS_OK) {
             device_close(dev);
             continue;
