@@ -1,6 +1,6 @@
 /*
- * budget: the memory that the pictures and captions of a run may take, whatever they are. It has
- * two shares:
+ * budget: limits the memory of the pictures and captions of a run, whatever they are. It has two
+ * shares:
  *
  *     share  limit            who takes bytes, and when            who gives them back, and when
  *     rows   4 MiB + 8 a job  a row: its picture, captions and     the committing thread, once the
@@ -12,15 +12,19 @@
  * A request that would exceed the limit of its share waits, with two exceptions: the first row that
  * is not committed never waits for rows, and a picture never waits when no other is in work.
  * Pictures are admitted in the order of their requests, so small ones do not overtake a large one
- * for ever.
+ * forever.
  *
- * Why it cannot deadlock: who has work waits for nothing until it gives it back, so every request
- * for work is served. Rows are committed in order, and the next one to be committed never waits for
- * rows; so it is built and committed, and then the same holds for the one after it.
+ * Why it cannot deadlock: a thread that has work waits for nothing until it gives it back, so every
+ * request for work is served. Rows are committed in order, and the next one to be committed never
+ * waits for rows; so it is built and committed, and then the same holds for the one after it.
  *
- * What is given back must leave the process, so pack_budget_init sets malloc's thresholds, for the
- * whole process: a block of 4 MiB and more goes back to the system when it is freed, and of smaller
- * ones an arena keeps at most 8 MiB at its end. (Left alone, glibc raises these to 32 and 64 MiB.)
+ * Memory that is given back must leave the process, because another thread takes it next. So
+ * pack_budget_init sets thresholds of malloc, for the whole process: a block of 4 MiB or more
+ * returns to the system when it is freed, and an arena keeps at most 8 MiB free at its end. By
+ * default glibc raises these to 32 and 64 MiB, and each thread's arena keeps what its last large
+ * picture needed. Peak memory with 8 jobs, 96 pictures of 24 sizes from 1200 x 900 to 3040 x 2280,
+ * resized to 1600: 255 to 269 MiB, without the thresholds 644 to 678 MiB (three runs each). The
+ * decoding libraries allocate most of it, so mapping our own buffers would not do.
  *
  * Threading : internally synchronised.
  */
@@ -44,7 +48,7 @@ struct pack_budget {
     pthread_cond_t rows_changed, work_changed;
     uint64_t rows_limit_bytes, work_limit_bytes;
     /* guarded by mutex */
-    uint64_t first_row; /* that is not committed */
+    uint64_t first_row; /* the first that is not committed */
     uint64_t rows_bytes, work_bytes;
     uint64_t next_ticket, admitted; /* of requests for work */
     bool stopped;
@@ -55,13 +59,13 @@ void pack_budget_fini(struct pack_budget *b);
 
 /* Takes bytes for a row. False: it would have to wait, and nothing is taken. */
 bool pack_budget_try_row(struct pack_budget *b, uint64_t row, uint64_t bytes);
-/* The same, and waits where it has to, but not after pack_budget_stop. */
+/* The same, but waits if necessary; not after pack_budget_stop. */
 void pack_budget_wait_row(struct pack_budget *b, uint64_t row, uint64_t bytes);
 
 /* All rows before `first_row` are committed; those since the last call held so many bytes. */
 void pack_budget_give_rows(struct pack_budget *b, uint64_t first_row, uint64_t bytes);
 
-/* The run ends: requests for rows pass. */
+/* The run ends: all requests for rows are granted. */
 void pack_budget_stop(struct pack_budget *b);
 
 void pack_budget_take_work(struct pack_budget *b, uint64_t bytes);

@@ -71,7 +71,9 @@ extern const struct source_type *const source_types[SOURCE_KIND_COUNT];
 struct source {
     const struct source_type *type;
     char path[PATH_MAX_BYTES];
-    char images[PATH_MAX_BYTES];         /* folder that relative paths of pictures count from */
+    char images[PATH_MAX_BYTES];         /* relative paths of pictures begin here: --images, or the
+                                          * folder that contains `path`. The open function of a kind
+                                          * of folder with a list of paths sets it to `path` */
     uint64_t rows;                       /* read or skipped so far */
     uint64_t ignored;                    /* see source_ignored */
     bool plain_tar;                      /* see source_is_plain_tar */
