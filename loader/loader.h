@@ -5,11 +5,12 @@
  * Order     : with n samples, global batch t of an epoch is the positions [tB, (t+1)B) of the
  *             epoch's order, and rank r of W delivers [rb/W, (r+1)b/W) of its b positions (b = B,
  *             except in a last batch that is kept). See enum loader_order. Crops, flips and
- * captions are drawn by (seed, epoch, sample id). Mixing    : an epoch of several datasets has n =
- * the sum of their live samples; dataset d gives round(n * weight_d / sum of weights) of them
- * (largest remainders first), spread at random over the whole epoch. It delivers all of its samples
- * once before any of them again, in a new order each time, across epochs of the mix: over a run,
- * the uses of two samples of one dataset differ by at most one. Without weights, or with weights
+ *             captions are drawn by (seed, epoch, sample id).
+ * Mixing    : an epoch of several datasets has n = the sum of their live samples; dataset d gives
+ *             round(n * weight_d / sum of weights) of them (largest remainders first), spread at
+ *             random over the whole epoch. It delivers all of its samples once before any of them
+ *             again, in a new order each time, across epochs of the mix: over a run, the uses of
+ *             two samples of one dataset differ by at most one. Without weights, or with weights
  *             equal to its share of the samples, every sample is delivered once an epoch. A dataset
  *             whose weight is above that share repeats samples in an epoch, possibly in a batch.
  * Ids       : sample ids of dataset d are its own plus the sum of the id spaces before it in the
@@ -30,7 +31,7 @@
  *             allocate inside their own calls.
  * Shutdown  : the stop flag is set, all threads are woken and joined, reads that the kernel has
  *             already accepted are cancelled and reaped, and memory is freed: from any state,
- * within wait_timeout_ms.
+ *             within wait_timeout_ms.
  */
 #ifndef LOADER_LOADER_H
 #define LOADER_LOADER_H

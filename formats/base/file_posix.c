@@ -264,7 +264,7 @@ posix_link(void *context, const char *target, const char *path, struct error *er
     if (n < 0 || (size_t)n >= sizeof temporary) {
         return error_set(err, STATUS_LIMIT, "path is longer than %d bytes", PATH_MAX_BYTES - 1);
     }
-    /* What an earlier process left when it died between the two calls below. */
+    /* What an earlier process left if it was killed between the two calls below. */
     if (unlink(temporary) != 0 && errno != ENOENT) {
         return error_set_errno(err, "%s: cannot remove", temporary);
     }

@@ -1,5 +1,5 @@
 /*
- * hash: XXH64, the one hash of the formats. Streaming and whole.
+ * hash: XXH64, the only hash of the formats, over whole data or in pieces.
  *
  * Threading : a hasher has one owner. Values are those of the canonical XXH64 with seed 0.
  */

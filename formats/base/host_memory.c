@@ -1,7 +1,7 @@
 /*
- * Ordinary memory on cache-line boundaries: what vector code and O_DIRECT-free reads want. Large
- * pieces ask for large pages: a batch is written once and read once, far apart, and with small
- * pages every fourth kilobyte of it costs a walk through the page tables on either side.
+ * Ordinary memory on cache-line boundaries: as vector code and reads without O_DIRECT require.
+ * Large pieces ask for large pages: a batch is written once and read once, far apart, and with
+ * small pages every fourth kilobyte of it costs a walk through the page tables on either side.
  */
 #include "formats/base/host_memory.h"
 

@@ -1,6 +1,6 @@
 /*
- * host_memory: where large host buffers come from. A caller above (the trainer) fills the pair
- * with pinned allocations; the default is 64-byte aligned ordinary memory.
+ * host_memory: where large host buffers come from. The trainer fills the pair with pinned
+ * allocations; the default is ordinary memory with 64-byte alignment.
  *
  * Threading : both functions may be called from any thread.
  */

@@ -1,6 +1,6 @@
 /*
- * image_norm: means and deviations of the channels, in [0, 1], that models expect their pictures to
- * be brought to: (value / 255 - mean) / deviation. The batches are 8-bit; the device does this.
+ * image_norm: means and deviations of the channels, in [0, 1], by which models expect pixels to be
+ * normalised: (value / 255 - mean) / deviation. Batches are 8-bit; the device normalises them.
  */
 #ifndef FORMATS_BASE_IMAGE_NORM_H
 #define FORMATS_BASE_IMAGE_NORM_H

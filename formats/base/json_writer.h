@@ -58,10 +58,10 @@ void json_i64(struct json_writer *w, const char *key, int64_t v);
 void json_bool(struct json_writer *w, const char *key, bool v);
 void json_null(struct json_writer *w, const char *key);
 
-/* Shortest decimal that reads back as the same double; null for what JSON cannot say (NaN, inf). */
+/* The shortest decimal that reads back as the same double; null for NaN and infinity. */
 void json_double(struct json_writer *w, const char *key, double v);
 
-/* A u64 as 16 hexadecimal digits in quotes: how fingerprints and hashes are shown. */
+/* A u64 as 16 hexadecimal digits in quotes, for fingerprints and hashes. */
 void json_hex64(struct json_writer *w, const char *key, uint64_t v);
 
 /* Text that is JSON already. */

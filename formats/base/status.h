@@ -1,5 +1,5 @@
 /*
- * status: the result of every fallible function, and the message that travels with it.
+ * status: the result of every fallible function, and the message that explains a failure.
  *
  * Threading : a struct error belongs to one call chain; the functions keep no state.
  * Ownership : the caller's storage; no pointers inside.
@@ -39,8 +39,8 @@ enum status {
 };
 
 /* What went wrong, in words: which file, row or byte, expected and found, what to do. Filled
- * once, at the place that knows; kept on the way up. Functions take NULL where only the code is
- * wanted. Zero-initialise before use. */
+ * once, by the innermost function that knows; callers pass it on. A caller that needs only the
+ * status passes NULL. Zero-initialise before use. */
 struct error {
     enum status status;
     char text[480];
@@ -63,8 +63,8 @@ enum status error_set_errno(struct error *err, const char *fmt, ...)
  * 69 unavailable, 70 internal, 71 OS, 73 cannot create, 74 I/O, 78 config; INTERRUPTED is 130. */
 int status_exit_code(enum status s);
 
-/* Contract of public functions: debug builds stop at the faulty call, release builds refuse it.
- * Never used for anything that came from outside the program. */
+/* Checks the contract of a public function: debug builds stop at the faulty call, release builds
+ * return INVALID. Not for anything that came from outside the program. */
 #ifdef NDEBUG
 #define REQUIRE(cond)                                                                              \
     do {                                                                                           \

@@ -1,5 +1,5 @@
 /*
- * utf8: is a text UTF-8, and where does it stop being so.
+ * utf8: checks whether text is UTF-8, and reads and writes single characters.
  *
  * Threading : pure functions.
  * Untrusted : the text. Overlong forms, surrogates and code points above U+10FFFF are not UTF-8.
@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-/* Bytes of the well-formed character at the front of `text`: 1 to 4, or 0 when there is none. */
+/* Size of the well-formed character at the start of `text`: 1 to 4, or 0 if there is none. */
 size_t utf8_character(const char *text, size_t size_bytes);
 
 #define UTF8_NO_CHARACTER UINT32_MAX

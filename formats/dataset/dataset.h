@@ -1,6 +1,6 @@
 /*
- * dataset: a directory of shards as one list of samples in id order, each one read away: which
- * file, which bytes, which hash, which captions.
+ * dataset: a directory of shards as one list of samples in id order. For each sample it gives the
+ * file, offset, size and hash of the image, so that one read gets it, and the captions.
  *
  * Positions run from 0 to samples - 1 in id order and text ids from 0 to texts - 1 in the same
  * order; a sample id never changes, positions and text ids do when the dataset grows.
@@ -48,9 +48,9 @@ const struct manifest *dataset_manifest(const struct dataset *d);
 /* Requires shard < dataset_shard_count(d); NULL otherwise. */
 const char *dataset_shard_path(const struct dataset *d, uint32_t shard);
 
-/* DIRECTORY/tokens.cct, borrowed until close. NULL when it cannot be used: *why, which may be NULL,
- * then says why, NOTFOUND when there is none. That a cache is damaged is no reason not to open the
- * dataset. Whether its ids are those wanted, token_cache_fits says. */
+/* DIRECTORY/tokens.cct, borrowed until close. NULL if it cannot be used; then *why, if not NULL,
+ * has the reason, NOTFOUND if there is none. A damaged cache does not prevent opening the dataset.
+ * token_cache_fits checks whether the ids are those of the tokenizer in use. */
 const struct token_cache *dataset_token_cache(const struct dataset *d, struct error *why);
 
 struct dataset_sample {
@@ -64,7 +64,7 @@ struct dataset_sample {
     uint32_t index_in_shard;
     uint32_t image_bytes;
     uint32_t image_span_bytes;    /* to read at image_offset; then shard_image_compact */
-    uint32_t width_px, height_px; /* as it is looked at; 0 when nobody could tell */
+    uint32_t width_px, height_px; /* upright; 0: unknown */
     enum image_format format;
     uint32_t flags; /* SHARD_FLAG_... */
     int32_t label;  /* SHARD_NO_LABEL */
@@ -77,8 +77,8 @@ enum status dataset_sample_at(const struct dataset *d,
                               struct dataset_sample *out,
                               struct error *err);
 
-/* XXH64 over (id, image hash, caption hash) of all samples in id order: what a dataset is, whatever
- * its paths and shard boundaries. Reads every record. Returns OK, CORRUPT or NOMEM. */
+/* XXH64 over (id, image hash, caption hash) of all samples in id order: it identifies the content,
+ * independent of paths and shard boundaries. Reads every record. Returns OK, CORRUPT or NOMEM. */
 enum status dataset_compute_fingerprint(const struct dataset *d, uint64_t *out, struct error *err);
 
 /* For the packer, before the manifest is written: the same over the shards that `m` names. Also

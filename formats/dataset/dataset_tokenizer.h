@@ -1,6 +1,5 @@
 /*
- * dataset_tokenizer: the tokenizer that lies in a dataset's directory, and the manifest's word on
- * which one it is.
+ * dataset_tokenizer: the tokenizer in a dataset's directory, and its record in the manifest.
  *
  * Threading : functions over a directory; one writer at a time.
  * Ownership : opened tokenizers are the caller's.
@@ -31,9 +30,9 @@ enum status dataset_tokenizer_open(struct tokenizer **out,
                                    struct error *err);
 
 /* Writes the tokenizer's bytes to DIRECTORY/tokenizer.model and records it in the manifest there.
- * Whatever instant the process dies at, the directory stays a dataset whose record, if it has one,
- * is true. A tokenizer that is already there and recorded is left as it is; another one is replaced
- * only with `overwrite`. Returns OK, EXISTS, or what reading and writing the files return. */
+ * If the process is killed at any moment, the directory stays a dataset whose record, if any, is
+ * correct. The same tokenizer, if already recorded, is kept; another one is replaced only with
+ * `overwrite`. Returns OK, EXISTS, or what reading and writing the files return. */
 enum status dataset_tokenizer_store(const struct tokenizer *t,
                                     const char *directory,
                                     const struct file_system *fs,

@@ -89,7 +89,7 @@ manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct
     return STATUS_OK;
 }
 
-/* A file name alone: paths would tell where the packer ran. */
+/* A file name alone: paths would depend on where the packer ran. */
 static bool is_plain_name(const char *name) {
     return name[0] != '\0' && strchr(name, '/') == NULL;
 }

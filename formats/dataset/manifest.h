@@ -40,7 +40,7 @@ struct manifest_option {
     char *value;
 };
 
-/* The tokenizer that lies beside the shards; no part of the fingerprint. */
+/* The tokenizer in the directory; no part of the fingerprint. */
 struct manifest_tokenizer {
     char *file;    /* name without folder; NULL: none is recorded */
     char *kind;    /* tokenizer_kind_name */
@@ -70,7 +70,7 @@ struct manifest {
     size_t source_count;
     struct manifest_option *options; /* what shaped the bytes: names and values as text */
     size_t option_count;
-    char **classes; /* names: a sample's label i is classes[i]; none where nobody named them */
+    char **classes; /* names: a sample's label i is classes[i]; may be none */
     size_t class_count;
     struct manifest_tokenizer tokenizer;
     struct manifest_generation *generations; /* the last is the dataset as it is */

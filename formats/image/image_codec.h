@@ -1,12 +1,16 @@
 /*
- * image_codec: stored pictures to RGB pixels and back; the only door to libjpeg-turbo, libpng,
- * libwebp and giflib.
+ * image_codec: decodes stored pictures to RGB pixels, and encodes pixels. Only its files include
+ * libjpeg-turbo, libpng, libwebp and giflib.
  *
- * What every picture becomes: 8-bit RGB, as it is looked at.
- *   orientation   EXIF's, all eight: JPEG's APP1, PNG's eXIf, WebP's EXIF; damaged EXIF says
- * nothing gray, palette repeated over the three channels; looked up CMYK, YCCK    converted without
- * a profile; with Adobe's marker they are stored inverted 16 bits       scaled to 8, rounded
- *   transparency  laid over white, also what an animation or a GIF leaves uncovered; background
+ * Every picture becomes upright 8-bit RGB:
+ *
+ *   orientation   all eight of EXIF, in JPEG's APP1, PNG's eXIf and WebP's EXIF; damaged EXIF is
+ *                 ignored
+ *   gray          repeated over the three channels
+ *   palette       looked up
+ *   CMYK, YCCK    converted without a profile; with Adobe's marker they are stored inverted
+ *   16 bits       scaled to 8, rounded
+ *   transparency  blended over white, also what an animation or a GIF leaves uncovered; background
  *                 colours of files are not used
  *   progressive   read whole, like interlaced ones
  *   several       (animations, MPO, gain maps) the first one counts, on its whole canvas. A GIF's
@@ -21,7 +25,8 @@
  *   WebP  a file shorter than its header says, or one whose parts disagree in size.
  *   GIF   codes that are wrong, or end before the picture and its terminator do; a colour that is
  *         in no table. Not: what follows the first picture.
- * Only what is read is judged: rows below a wanted region are not.
+ *
+ * Only what is read is checked: rows below the requested region are not.
  *
  * Threading : a decoder has one owner; distinct decoders are independent. image_probe and
  *             the encoders are free of state.
@@ -73,7 +78,7 @@ void image_limits_default(struct image_limits *limits);
 
 struct image_info {
     enum image_format format;
-    int32_t width_px, height_px;         /* as it is looked at: after the orientation */
+    int32_t width_px, height_px;         /* upright: after the orientation */
     int32_t raw_width_px, raw_height_px; /* as it is stored */
     int32_t components;   /* 1 gray or palette, 2 gray+alpha, 3, 4 with alpha or CMYK */
     int32_t orientation;  /* EXIF, 1..8; 1 = as stored */
@@ -100,7 +105,7 @@ void image_decoder_destroy(struct image_decoder *d); /* accepts NULL */
 
 /* All zero is the default: the whole picture at full size. */
 struct image_decode_options {
-    /* Wanted part, in pixels of the picture as it is looked at; width 0: all of it. */
+    /* The part to decode, in pixels of the upright picture; width 0: all of it. */
     struct image_rect region;
     /* The size that the region will be brought to. Where both are given, a JPEG may be decoded at
      * 1/2, 1/4 or 1/8 as long as the region stays at least this large; 0: never. */
@@ -108,7 +113,7 @@ struct image_decode_options {
     /* A damaged JPEG gives what could be read of it, and OK. */
     bool accept_partial;
     /* Only whether the whole picture decodes is of interest: finds the same damage, keeps no
-     * pixels, and *view is empty. `region` and the sizes above are not looked at. */
+     * pixels, and *view is empty. `region` and the sizes above are ignored. */
     bool check_only;
 };
 

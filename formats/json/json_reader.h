@@ -1,5 +1,6 @@
 /*
- * json_reader: JSON text to a tree that is only read. The one door to the JSON library.
+ * json_reader: parses JSON text into a read-only tree. Only json_reader.c includes the JSON
+ * library.
  *
  * Threading : a document is immutable once parsed; any thread may read it.
  * Ownership : the document owns its values and strings until json_document_destroy; a
@@ -30,11 +31,11 @@ enum status json_document_parse(struct json_document **out,
 void json_document_destroy(struct json_document *d); /* accepts NULL */
 
 /* Recognises plain JSON that json_document_parse accepts, several times faster and without memory.
- * False means nothing: the text must then be parsed. */
+ * False: not known, the text must be parsed. */
 bool json_text_is_plain(const void *text, size_t size_bytes);
 const struct json_value *json_document_root(const struct json_document *d);
 
-/* All take NULL for "not there", so that a path of lookups needs one test at its end. */
+/* All accept NULL for a missing value, so that a chain of lookups needs one check at its end. */
 bool json_value_is_object(const struct json_value *v);
 bool json_value_is_array(const struct json_value *v);
 
@@ -54,11 +55,10 @@ bool json_value_next_member(const struct json_value *v,
                             const char **key,
                             const struct json_value **value);
 
-/* The string with its size (NULL where the size is not wanted), ending with a NUL; NULL when v is
- * no string. */
+/* The string, which ends with a NUL, and its size; size_bytes may be NULL. NULL: v is no string. */
 const char *json_value_string(const struct json_value *v, size_t *size_bytes);
 
-/* False, and *out as it was, when v is not of this kind: an integer in range, or any number. */
+/* False, with *out unchanged, if v is not of this kind: an integer in range, or any number. */
 bool json_value_u64(const struct json_value *v, uint64_t *out);
 bool json_value_i64(const struct json_value *v, int64_t *out);
 bool json_value_double(const struct json_value *v, double *out);

@@ -34,23 +34,21 @@ enum {
     SHARD_MAX_CAPTION_COLUMN_BYTES = 1 << 30, /* all captions of a shard, uncompressed */
     SHARD_MAX_NAME_BYTES = 200,               /* of a dataset's NAME and of a shard's file name */
     SHARD_MAX_FRAME_BYTES = SHARD_MAX_IMAGE_BYTES + (16 << 20), /* of all of a sample in the file */
-    SHARD_BLOCK_BYTES = 128 << 10, /* a header stands in front of each such piece */
+    SHARD_BLOCK_BYTES = 128 << 10, /* each such piece of an image follows a header */
     SHARD_BLOCK_HEADER_BYTES = 3,
 };
 
 /* How the samples lie in the file. Stored: never renumbered. */
 enum shard_container {
-    SHARD_CONTAINER_TAR_ZSTD = 1, /* a zstd frame per sample, tar inside */
-    SHARD_CONTAINER_TAR = 2,      /* the same tar, as it is */
-    SHARD_CONTAINER_TAR_FOREIGN =
-        3, /* somebody's tar, never written to; its index lies beside it */
+    SHARD_CONTAINER_TAR_ZSTD = 1,    /* a zstd frame per sample, tar inside */
+    SHARD_CONTAINER_TAR = 2,         /* the same tar, as it is */
+    SHARD_CONTAINER_TAR_FOREIGN = 3, /* a user's tar, only read; its index is a file next to it */
 };
 
 /* "tar.zst", "tar", "tar-foreign"; "unknown" */
 const char *shard_container_name(enum shard_container c);
 
-/* What to add to the message that a file is not the one that was expected: "; index it again" and
- * the like, or nothing. */
+/* Advice to append to the message that a file has changed: "; index it again", or "". */
 const char *shard_container_changed(enum shard_container c);
 
 /* False for a name that is none of these. */
@@ -59,7 +57,7 @@ bool shard_container_of_name(enum shard_container *out, const char *name);
 /* struct shard_record.flags. Stored: never renumbered; other bits must be zero. */
 enum {
     SHARD_FLAG_REENCODED = 1, /* the packer made the image bytes; clear: the source's own bytes */
-    SHARD_FLAG_UNCHECKED = 2, /* nobody decoded the image when it was packed */
+    SHARD_FLAG_UNCHECKED = 2, /* the image was not decoded when it was packed */
     SHARD_FLAGS_ALL = 3,
 };
 
@@ -76,7 +74,7 @@ struct shard_record {
     uint32_t image_bytes;
     uint32_t first_text; /* captions of the samples before it in the shard, by id */
     uint32_t text_count;
-    uint32_t width_px, height_px; /* as it is looked at; 0 when nobody could tell */
+    uint32_t width_px, height_px; /* upright; 0: unknown */
     enum image_format format;
     uint32_t flags;
     int32_t label; /* class of the sample, SHARD_NO_LABEL when it has none */
@@ -98,8 +96,8 @@ enum status shard_caption_hash(uint64_t *out,
 /* 1 to SHARD_MAX_KEY_BYTES bytes of printable ASCII without space . / and \ */
 bool shard_key_is_valid(const char *key);
 
-/* A source's key as a shard can hold it: every byte that it does not take made '_', and only its
- * end when it is too long. */
+/* Converts a source's key to one that a shard can hold: every invalid byte becomes '_', and of a
+ * long key only the end is kept. */
 void shard_safe_key(char out[SHARD_MAX_KEY_BYTES + 1], const char *key, size_t size_bytes);
 
 /* 1 to SHARD_MAX_NAME_BYTES bytes of letters, digits, _ - + and inner dots. */

@@ -1,12 +1,12 @@
 /*
- * shard_foreign: the index of a tar that somebody else has made, so that it is read in place as a
- * shard of container tar-foreign: samples are added as they stand in the tar, and at the end there
- * are the bytes of the index, to be written beside the tar as shard_index_name says.
+ * shard_foreign: makes the index of a user's tar, so that the tar is read in place as a shard of
+ * container tar-foreign. Samples are added as they are in the tar; the result is the bytes of the
+ * index, to be written next to the tar under the name that shard_index_name gives.
  *
  * Threading : one owner at a time; distinct ones are independent.
  * Ownership : what is given to add is borrowed for the call only.
- * Untrusted : the members of a sample: they are walked as every reader will walk them, and refused
- *             where a reader would not find what the index says.
+ * Untrusted : the members of a sample: they are read as every reader will read them, and refused if
+ *             a reader would not find what the index says.
  */
 #ifndef FORMATS_SHARD_SHARD_FOREIGN_H
 #define FORMATS_SHARD_SHARD_FOREIGN_H

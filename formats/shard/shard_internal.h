@@ -17,7 +17,7 @@
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* The one rule for the texts of a sample, by which writers refuse them and readers report them.
+/* The rule for the texts of a sample, used by writers to refuse them and by readers to report them.
  * JSON: 1 byte to SHARD_MAX_JSON_BYTES of UTF-8; it need not be valid JSON. Returns OK, LIMIT or
  * CORRUPT. */
 enum status shard_check_json(const struct shard_text *json, struct error *err);
@@ -30,7 +30,7 @@ shard_check_captions(const struct shard_text *captions, size_t count, struct err
 /* ---- tar ------------------------------------------------------------------------------------- */
 
 enum {
-    SHARD_MAX_HEAD_BYTES = 8 << 20, /* of a sample: everything in front of its image */
+    SHARD_MAX_HEAD_BYTES = 8 << 20, /* of a sample: everything before its image */
 };
 
 /* The last member of a plain tar shard: index, zeros, trailer. WebDataset readers skip names of
@@ -38,7 +38,7 @@ enum {
 #define TAR_INDEX_NAME "__ccstream-index__"
 
 enum {
-    /* At the end of such a shard, in front of the two zero blocks. */
+    /* At the end of such a shard, before the two zero blocks. */
     TRAILER_BYTES = TAR_BLOCK_BYTES,
 };
 
@@ -107,7 +107,7 @@ struct shard_index {
     enum shard_container container;
     uint32_t sample_count;
     uint32_t text_count;
-    uint64_t data_bytes; /* of the samples: what stands in front of the end of the tar */
+    uint64_t data_bytes; /* of the samples: everything before the end of the tar */
     uint64_t image_bytes;
     uint64_t first_id, last_id;
     uint32_t chunk_count;
@@ -164,7 +164,7 @@ void shard_index_put_header(uint8_t out[INDEX_HEADER_BYTES], const struct shard_
 
 /* ---- captions -------------------------------------------------------------------------------- */
 
-/* One decompressed chunk of captions: filled when a caption of another chunk is asked for. */
+/* One decompressed chunk of captions, replaced when a caption of another chunk is requested. */
 struct caption_chunk {
     struct zstd_unpacker *unpacker;
     struct hasher *hasher;

@@ -71,8 +71,8 @@ enum status shard_reader_caption(struct shard_reader *r,
                                  struct shard_text *out,
                                  struct error *err);
 
-/* Reads the file from end to end for its hash: what the manifest should say about it. Returns OK,
- * IO or NOMEM. */
+/* Reads the whole file for its hash; the result is what the manifest should record. Returns OK, IO
+ * or NOMEM. */
 enum status
 shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct error *err);
 

@@ -34,8 +34,8 @@ enum status shard_sample_bad(const struct shard_reader *r,
 enum status
 shard_sample_reserve_captions(struct shard_reader *r, uint32_t count, struct error *err);
 
-/* Fills the view of sample `index` from the members in r->content, which are somebody's, and the
- * captions of the index. Returns OK, CORRUPT or NOMEM. */
+/* Fills the view of sample `index` from the members of a user's tar in r->content and the captions
+ * of the index. Returns OK, CORRUPT or NOMEM. */
 enum status shard_foreign_take(struct shard_reader *r,
                                uint32_t index,
                                struct sample_view *v,

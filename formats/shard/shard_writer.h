@@ -1,7 +1,7 @@
 /*
- * shard_writer: samples to shards, in two halves: a pure function that turns one sample into the
- * bytes of its frame, for any number of worker threads, and a writer that puts frames into a file
- * in the order it is given them. Equal samples in equal order give equal bytes, whoever built them.
+ * shard_writer: writes samples to shards in two steps. A pure function makes the frame of one
+ * sample, on any number of worker threads; a writer appends frames to a file in the order of its
+ * calls. Equal samples in equal order give equal bytes.
  *
  *     worker:  shard_frame_build(builder, frame, sample)        compress, hash
  *     writer:  shard_writer_open
@@ -88,7 +88,7 @@ enum status shard_frame_build(struct shard_frame_builder *b,
                               const struct shard_sample *sample,
                               struct error *err);
 
-/* A run of the frame's bytes as they come in the file. */
+/* Consecutive bytes of the frame as they are in the file. */
 struct shard_piece {
     const uint8_t *data; /* of the frame, or of `header` below */
     size_t size_bytes;   /* may be 0 */

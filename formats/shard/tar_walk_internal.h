@@ -1,7 +1,7 @@
 /*
- * tar_walk: the members of a piece of somebody's tar that lies in memory: ustar, with the long
- * names of GNU tar and of pax. What it does not know (sparse files, volumes, links with a body) it
- * refuses, because then a body is not where its header says.
+ * tar_walk: reads the members of a piece of a user's tar in memory: ustar, with the long names of
+ * GNU tar and of pax. It refuses other types (sparse files, volumes, links with a body), because
+ * their bodies are not where the header says.
  *
  * Threading : a walk has one owner.
  * Ownership : a member borrows from the bytes, its name perhaps from the walk, until the next call.

@@ -1,5 +1,6 @@
 /*
- * zstd_codec: the one door to zstd. Makes whole frames and single blocks, opens whole frames.
+ * zstd_codec: compresses whole frames and single blocks, and decompresses whole frames. Only its .c
+ * file includes zstd.
  *
  * Threading : a packer or unpacker has one owner; distinct ones are independent.
  * Ownership : create/destroy; all bytes are the caller's.
@@ -47,8 +48,8 @@ void zstd_unpacker_destroy(struct zstd_unpacker *u); /* accepts NULL */
 /* False when the frame does not begin with a header that says its content's size. */
 bool zstd_content_size(const void *frame, size_t frame_bytes, uint64_t *out);
 
-/* Opens exactly one frame of frame_bytes into exactly size_bytes. Returns OK, or CORRUPT with
- * zstd's reason appended to `name`, which may say where the frame is. */
+/* Decompresses exactly one frame of frame_bytes into exactly size_bytes. Returns OK, or CORRUPT
+ * with zstd's reason appended to `name`, which may say where the frame is. */
 enum status zstd_unpack(struct zstd_unpacker *u,
                         void *out,
                         size_t size_bytes,

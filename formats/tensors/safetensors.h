@@ -11,7 +11,7 @@
  * Ownership : the writer owns PATH.tmp until finish; the reader owns its file and everything that
  *             its pointers lead to, until close.
  * Untrusted : every byte of the file that is read. Sizes are checked against the limits below and
- *             against the file's real size before anything is allocated or believed.
+ *             against the file's real size before anything is allocated or used.
  */
 #ifndef FORMATS_TENSORS_SAFETENSORS_H
 #define FORMATS_TENSORS_SAFETENSORS_H

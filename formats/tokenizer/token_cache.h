@@ -1,12 +1,12 @@
 /*
- * token_cache: tokens.cct, the pieces of every caption of a dataset in text id order, made once so
- * that a loader need not tokenize. Bytes: formats/TOKENS_FORMAT.md.
+ * token_cache: tokens.cct, the pieces of every caption of a dataset by text id, made once so that a
+ * loader need not tokenize. Bytes: formats/TOKENS_FORMAT.md.
  *
  * Threading : an open cache is immutable and may be read by several threads. A writer has one
  *             owner.
  * Ownership : a cache owns its mapping until token_cache_close.
- * Untrusted : the file. Its trailer is checked at open, a row when it is read: no byte that has
- *             changed goes unseen.
+ * Untrusted : the file. Its trailer is checked at open, a row when it is read, so every changed
+ * byte is found.
  */
 #ifndef FORMATS_TOKENIZER_TOKEN_CACHE_H
 #define FORMATS_TOKENIZER_TOKEN_CACHE_H
@@ -50,7 +50,7 @@ void token_cache_close(struct token_cache *c); /* accepts NULL */
 
 const struct token_cache_key *token_cache_key(const struct token_cache *c);
 
-/* OK when the rows are those that `wanted` asks for, else MISMATCH with what differs. */
+/* OK if the rows are those of the key `wanted`, else MISMATCH with what differs. */
 enum status token_cache_fits(const struct token_cache *c,
                              const struct token_cache_key *wanted,
                              struct error *err);
@@ -80,8 +80,8 @@ enum status token_cache_writer_add(struct token_cache_writer *w,
                                    uint32_t count,
                                    struct error *err);
 
-/* Requires a row for every text. The file has its name once all of it is on the disk; one that was
- * there is replaced. Returns OK or IO. */
+/* Requires a row for every text. Renames the file when all of it is on the disk, and replaces an
+ * existing one. Returns OK or IO. */
 enum status token_cache_writer_finish(struct token_cache_writer *w, struct error *err);
 
 /* Accepts NULL; what was not finished is removed. */

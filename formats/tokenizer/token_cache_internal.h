@@ -12,7 +12,7 @@ enum {
     TOKEN_CACHE_GROUP = 1 << 16, /* texts that share a base */
     TOKEN_CACHE_TRAILER_BYTES = 128,
     TOKEN_CACHE_HASHED_BYTES = 120, /* of the trailer */
-    TOKEN_CACHE_ROW_BYTES = 6,      /* of a row in front of its ids: check u32, count u16 */
+    TOKEN_CACHE_ROW_BYTES = 6,      /* of a row before its ids: check u32, count u16 */
     TOKEN_CACHE_FLAG_CLEAN = 1,
 };
 

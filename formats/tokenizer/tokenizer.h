@@ -27,7 +27,7 @@ extern "C" {
 enum { TOKENIZER_PAD = 0, TOKENIZER_UNK = 1, TOKENIZER_CLS = 2, TOKENIZER_SEP = 3 };
 
 enum {
-    TOKENIZER_MAX_TEXT_BYTES = 64 * 1024, /* of one text: the rest is not looked at */
+    TOKENIZER_MAX_TEXT_BYTES = 64 * 1024, /* of one text: the rest is ignored */
     TOKENIZER_MAX_TOKENS = 4096,
     TOKENIZER_MAX_MODEL_BYTES = 64 * 1024 * 1024,
     TOKENIZER_MIN_VOCAB = 16,

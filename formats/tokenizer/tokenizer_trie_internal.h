@@ -30,7 +30,7 @@ enum status
 trie_create(struct trie **out, struct trie_piece *pieces, size_t count, struct error *err);
 void trie_destroy(struct trie *t); /* accepts NULL */
 
-/* Where pieces begin with `prefix`, to walk on from there; UINT32_MAX: none do. */
+/* The node of `prefix`, from which a walk can continue; UINT32_MAX: no piece begins with it. */
 uint32_t trie_node(const struct trie *t, const char *prefix, size_t size_bytes);
 
 /* The id of the longest piece, its prefix aside, that `text` begins with from `node` on, and its

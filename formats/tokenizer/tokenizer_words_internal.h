@@ -1,11 +1,11 @@
 /*
- * tokenizer_words_internal: text to the words that a BERT WordPiece vocabulary is asked for, as
- * Hugging Face's tokenizers library makes them for uncased models.
+ * tokenizer_words_internal: splits text into the words to be looked up in a BERT WordPiece
+ * vocabulary, as Hugging Face's tokenizers library does for uncased models.
  *
- * In this order: control characters go, white space becomes a space, Chinese characters stand
- * alone, letters lose their accents (canonical decomposition without marks) and become lower case,
- * punctuation stands alone. The texts of special pieces, such as [SEP], are extracted before all
- * of that. What each code point becomes is a table made by asking the library.
+ * In this order: control characters are dropped, white space becomes a space, Chinese characters
+ * become words, letters lose their accents (canonical decomposition without marks) and become lower
+ * case, punctuation marks become words. The texts of special pieces, such as [SEP], are extracted
+ * before that. The table of what each code point becomes was generated with the library.
  *
  * Threading : a character map is immutable once made; a reader has one owner.
  * Ownership : a reader borrows the text, the map and the special pieces.
