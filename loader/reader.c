@@ -6,7 +6,7 @@
  *
  * Samples that were claimed together and lie next to each other in a shard, as they do in
  * sequential and block order, become one request: each image goes to its own buffer, and the few
- * bytes between two images to memory that nobody reads.
+ * bytes between two images to memory that is never read.
  *
  *   file       .. image 7 | head of 8 | image 8 | head of 9 | image 9 ..
  *   parts         slot a    junk        slot b    junk        slot c

@@ -223,7 +223,7 @@ static int by_first_id(const void *a, const void *b) {
     return x->shard < y->shard ? -1 : x->shard > y->shard;
 }
 
-/* Ranks the shards by their first id; says whether ranges overlap. */
+/* Ranks the shards by their first id. *overlap: whether ranges of ids overlap. */
 static enum status rank_shards(struct dataset *d, bool *overlap, struct error *err) {
     size_t count = d->shard_count > 0 ? d->shard_count : 1;
     struct rank_key *keys = calloc(count, sizeof(*keys));

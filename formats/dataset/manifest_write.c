@@ -8,7 +8,7 @@
 #include "formats/base/json_writer.h"
 #include "formats/dataset/manifest_internal.h"
 
-/* Ends the line between two values: the comma goes in front of the line feed. */
+/* Ends the line between two values: a comma, then a line feed. */
 static void next_line(struct json_writer *w) {
     if (w->status == STATUS_OK) {
         w->status = byte_buffer_append(&w->out, ",\n", 2, &w->error);

@@ -20,7 +20,7 @@ struct image_decoder {
     struct jpeg_reader *jpeg;
     struct pixel_buffer rows;   /* of the readers of other formats */
     struct pixel_buffer pixels; /* as stored */
-    struct pixel_buffer turned; /* as looked at, where that differs */
+    struct pixel_buffer turned; /* upright, if that differs */
 };
 
 const char *image_format_name(enum image_format f) {

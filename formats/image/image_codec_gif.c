@@ -100,7 +100,7 @@ static enum status gif_failed(struct gif_state *st, int code) {
                      text != NULL ? text : "not a valid picture");
 }
 
-/* Passes over an extension; a graphics control says which colour is transparent. */
+/* Skips an extension; a graphics control extension names the transparent colour. */
 static enum status read_extension(struct gif_state *st) {
     int kind = 0;
     GifByteType *block = NULL; /* its size, then its bytes */

@@ -299,7 +299,7 @@ static enum status run_libwebp(uint8_t *out,
     return code == VP8_STATUS_OK ? STATUS_OK : webp_failed(code, job->codec_bytes, err);
 }
 
-/* What libwebp says of the picture; it and the walk above must be of one mind. */
+/* The size and kind that libwebp finds; they must agree with the walk above. */
 static enum status ask_libwebp(WebPDecoderConfig *config,
                                const struct decode_job *job,
                                const struct webp_layout *w,

@@ -20,7 +20,7 @@ struct shard_frame_builder {
     enum shard_container container;
     struct zstd_packer *packer;
     struct hasher *hasher;
-    struct byte_buffer head; /* what stands in front of the image, uncompressed */
+    struct byte_buffer head; /* what precedes the image, uncompressed */
 };
 
 void shard_frame_fini(struct shard_frame *f) {

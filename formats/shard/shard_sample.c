@@ -49,7 +49,7 @@ static enum status read_bytes(struct shard_reader *r,
     return STATUS_OK;
 }
 
-/* The sample's members, which stand in the file as they are, into r->content. */
+/* Reads the sample's members, which are uncompressed in the file, into r->content. */
 static enum status read_members(struct shard_reader *r,
                                 uint32_t index,
                                 const struct shard_record *record,

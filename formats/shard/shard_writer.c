@@ -137,7 +137,7 @@ put(struct shard_writer *w, const void *data, size_t size_bytes, struct error *e
     while (left > 0) {
         size_t room = STAGE_BYTES - w->stage.size_bytes;
         size_t piece = left < room ? left : room;
-        if (piece == STAGE_BYTES) { /* large enough by itself */
+        if (piece == STAGE_BYTES) { /* large enough alone */
             TRY(write_out(w, from, left, err));
             break;
         }

@@ -12,7 +12,7 @@
 
 #include "formats/shard/shard_internal.h"
 
-/* What the members in front of a member have said about it. */
+/* What the headers before a member specify about it. */
 struct announced {
     const char *name; /* NULL: nothing */
     size_t name_bytes;

@@ -1,7 +1,7 @@
 /*
- * Pictures of any bytes: what probe accepts has the size that probe said once it is decoded, a
- * decoded region holds the pixels that the whole decode has at its place, and a check without
- * pixels finds the same damage.
+ * Pictures of any bytes: a picture that probe accepts and that decodes has the size that probe
+ * reported, a decoded region has the pixels of the whole decode, and a check without pixels finds
+ * the same damage.
  */
 #include <stdint.h>
 #include <stdlib.h>

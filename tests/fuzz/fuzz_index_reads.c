@@ -1,9 +1,8 @@
 /*
- * Reading where an index says, as the loader does: a hostile index (each three bytes of the input
- * change one byte of it: u16 place, u8 xor, with all hashes made right again) leads to reads of
- * spans and to their being put together in place. Every span lies inside the shard and inside the
- * buffer that was made for the largest; and a record that still says of an image what the sound one
- * said gives that image.
+ * Reading images at the offsets in an index, as the loader does. Every three bytes of the input
+ * change one byte of the index (u16 place, u8 xor), then all hashes are recomputed. Every span is
+ * inside the shard and fits the buffer for the largest one; a record with the same image fields as
+ * the sound one gives that image.
  */
 #include <stdint.h>
 #include <stdlib.h>

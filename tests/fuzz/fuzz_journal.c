@@ -1,7 +1,7 @@
 /*
- * pack.journal of any lines: each gets its hash, so that the fuzzer need not guess it. What is
- * taken names a row that the sources can have, and as many shards as lines tell; bytes without
- * hashes are refused.
+ * pack.journal of any lines: each gets its hash, so that the fuzzer need not guess it. An accepted
+ * journal names a row that the sources can have, and as many shards as it has lines about them;
+ * lines without hashes are refused.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * JSON reader against JSON writer: a text that the reader accepts, written value by value, is
- * accepted again, and writing that once more changes no byte. What the quick look calls plain, the
- * reader accepts.
+ * accepted again, and writing that again gives the same bytes. The reader accepts every text that
+ * json_text_is_plain accepts.
  */
 #include <stdint.h>
 #include <stdlib.h>

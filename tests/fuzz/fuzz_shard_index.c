@@ -57,7 +57,7 @@ static void make_own(struct sound *out, enum shard_container container) {
     out->index_offset = out->shard.size_bytes - after - out->index.size_bytes;
 }
 
-/* The samples of the plain tar as somebody's tar. */
+/* The samples of the plain tar as a user's tar. */
 static void make_foreign(struct sound *out, const struct sound *plain) {
     struct shard_frame_builder *b = NULL;
     struct shard_foreign *x = NULL;

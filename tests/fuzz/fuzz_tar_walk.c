@@ -1,6 +1,6 @@
 /*
- * Any bytes as a piece of somebody's tar: what the walk gives lies within it, and each member that
- * an index takes as a sample's image is what every reader then finds; after a change of any byte it
+ * Any bytes as a piece of a user's tar: all members that the walk finds are within it. A member
+ * that an index accepts as a sample's image is the one that readers find, and a change of any byte
  * is refused.
  */
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /*
- * tokens.cct of any bytes, the trailer's check mended so that more than the check is met: it is
- * refused, or its rows are read or refused one by one; where all are read, they are written again
- * and read back the same.
+ * tokens.cct of any bytes, with the trailer's check recomputed so that the parser after it is
+ * reached. The file is refused, or each row is read or refused. If all rows can be read, they are
+ * written again and read back the same.
  */
 #include <stdint.h>
 #include <stdlib.h>

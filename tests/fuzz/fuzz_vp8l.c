@@ -1,6 +1,6 @@
 /*
- * Lossless WebP streams of any bytes (the body of a VP8L chunk): what libwebp takes, our walk to
- * the number of its codes takes too, or good pictures would be refused.
+ * Lossless WebP streams of any bytes (the body of a VP8L chunk): our walk that counts the codes
+ * accepts every stream that libwebp accepts; otherwise good pictures would be refused.
  */
 #include <stdint.h>
 #include <stdlib.h>
