@@ -3,9 +3,10 @@
  *
  *   RUN/config.json                     the options of the run, written once at its start
  *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
- *   RUN/checkpoints/step-N.safetensors  the newest checkpoints; N: steps done, without zeros before
- *   RUN/last                            relative symbolic link to the newest, replaced atomically
- *   RUN/nonfinite.json                  the state at a step that met a number that is not finite
+ *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done, no zeros before
+ *   RUN/last                            symbolic link to the newest, relative, replaced in one
+ * piece RUN/nonfinite.json                  what was there when a step met a number that is not
+ * finite
  *
  * Threading : functions on paths; one process writes to a run at a time.
  */
