@@ -1,13 +1,14 @@
 /*
- * emulation: fibers. ucontext makes each once; then it is entered and left by _longjmp, which
- * unlike swapcontext makes no system call. A thread that never waits costs one jump there and one
- * back.
+ * emulation: a thread runs on a stack of its own as soon as it waits, and is entered and left by
+ * _longjmp, which unlike swapcontext makes no system call. A thread that returns without having
+ * waited leaves its stack to the next one of its warp: no jump at all.
  *
  *     block:  repeat { each warp: repeat { run its ready lanes } while they all meet as a warp }
  *             until every thread has returned; each round ends with all others at the barrier
  */
 #include "tests/support/cuda_emulation/emulation.h"
 
+#include <limits.h>
 #include <link.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -17,22 +18,34 @@
 
 enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 128 << 10, DIRT = 0xFF };
 
-struct fiber {
-    jmp_buf place; /* where it waits */
-    void *stack;   /* NULL: not made yet */
-    bool done;
-    enum emulation_meeting meeting; /* what it waits for */
+struct thread {
     struct emulation_size index;
-    unsigned turn;     /* of emulation_exchange, 0 or 1 */
-    uint64_t given[2]; /* to it, by turn */
+    bool begun, done;
+    uint8_t turn;                   /* of emulation_exchange, 0 or 1 */
+    enum emulation_meeting meeting; /* what it waits for */
+};
+
+/* Of a thread that has waited. */
+struct waiting {
+    jmp_buf place;
+    uint64_t given[2]; /* to emulation_exchange, by turn */
+};
+
+struct stack {
+    jmp_buf place; /* where it begins the next thread */
+    struct stack *next_free;
 };
 
 struct emulation_size threadIdx, blockIdx, blockDim, gridDim;
 
 static struct {
-    struct fiber fibers[MAX_THREADS];
+    struct thread threads[MAX_THREADS];
+    struct waiting waiting[MAX_THREADS];
+    struct stack *free;
     jmp_buf scheduler;
     unsigned running, count;
+    unsigned first,
+        lane; /* of the warp that runs: its first thread; which of its lanes, in order */
     bool backwards;
     uint64_t launches_count;
     void (*body)(void *cookie);
@@ -49,54 +62,82 @@ static void emulation_stop(const char *what) {
     abort();
 }
 
-/* Back to the scheduler, until it runs this fiber again. */
-static void leave(struct fiber *f) {
-    if (_setjmp(f->place) == 0) {
-        _longjmp(state.scheduler, 1);
-    }
+/* The i-th of `count` in the chosen order. */
+static unsigned in_order(unsigned i, unsigned count) {
+    return state.backwards ? count - 1 - i : i;
 }
 
-static void fiber_main(void) {
+/* Steps to the next lane of the warp that can run; false: there is none. */
+static bool next_lane(void) {
+    while (++state.lane < WARP) {
+        state.running = state.first + in_order(state.lane, WARP);
+        const struct thread *t = &state.threads[state.running];
+        if (!t->done && t->meeting == EMULATION_NONE) {
+            threadIdx = t->index;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Begins threads, one after another. A thread that waits keeps this stack until it has returned. */
+static void stack_main(void) {
+    struct stack *stack = state.free;
     for (;;) {
-        struct fiber *f = &state.fibers[state.running];
-        state.body(state.cookie);
-        f->done = true;
-        leave(f);
+        state.free = stack->next_free;
+        bool is_new;
+        do {
+            state.threads[state.running].begun = true;
+            state.body(state.cookie);
+            state.threads[state.running].done = true;
+            is_new = next_lane() && !state.threads[state.running].begun;
+        } while (is_new);
+        state.lane--; /* the scheduler enters that one, or finds that there is none */
+        stack->next_free = state.free;
+        state.free = stack;
+        if (_setjmp(stack->place) == 0) {
+            _longjmp(state.scheduler, 1);
+        }
     }
 }
 
-/* On its own stack for the first time. */
-static void fiber_make(struct fiber *f) {
+/* Adds a stack to the free ones and begins the running thread there. */
+static void stack_make(void) {
     ucontext_t context;
-    f->stack = malloc(STACK_BYTES); /* never freed */
-    if (f->stack == NULL) {
+    struct stack *stack = malloc(sizeof *stack + STACK_BYTES); /* never freed */
+    if (stack == NULL) {
         emulation_stop("no memory for a stack");
     }
+    stack->next_free = NULL;
+    state.free = stack;
     (void)getcontext(&context);
-    context.uc_stack.ss_sp = f->stack;
+    context.uc_stack.ss_sp = stack + 1;
     context.uc_stack.ss_size = STACK_BYTES;
     context.uc_link = NULL;
-    makecontext(&context, fiber_main, 0);
+    makecontext(&context, stack_main, 0);
     (void)setcontext(&context);
 }
 
-static void fiber_run(unsigned i) {
-    struct fiber *f = &state.fibers[i];
-    state.running = i;
-    threadIdx = f->index;
+/* Runs the running thread until it waits, or it and those that it began after itself have returned.
+ */
+static void thread_run(void) {
     if (_setjmp(state.scheduler) != 0) {
         return;
     }
-    if (f->stack != NULL) {
-        _longjmp(f->place, 1);
+    if (state.threads[state.running].begun) {
+        _longjmp(state.waiting[state.running].place, 1);
     }
-    fiber_make(f);
+    if (state.free != NULL) {
+        _longjmp(state.free->place, 1);
+    }
+    stack_make();
 }
 
 void emulation_wait(enum emulation_meeting meeting) {
-    struct fiber *f = &state.fibers[state.running];
-    f->meeting = meeting;
-    leave(f);
+    state.threads[state.running].meeting = meeting;
+    if (_setjmp(state.waiting[state.running].place) == 0) {
+        _longjmp(state.scheduler, 1);
+    }
 }
 
 void emulation_full_warp(unsigned mask) {
@@ -106,14 +147,13 @@ void emulation_full_warp(unsigned mask) {
 }
 
 uint64_t emulation_exchange(uint64_t value, unsigned from_lane) {
-    struct fiber *f = &state.fibers[state.running];
-    /* Two places in turn: a lane that writes again does not overwrite values that others have not
-     * read yet; before the third write all lanes have met. */
-    const unsigned turn = f->turn ^= 1;
-    f->given[turn] = value;
+    /* Two places in turn: a lane that gives its next value does not overwrite one that others have
+     * not read yet, and before its third value all have met again. */
+    const unsigned turn = state.threads[state.running].turn ^= 1;
+    state.waiting[state.running].given[turn] = value;
     const unsigned first = state.running / WARP * WARP;
     emulation_wait(EMULATION_WARP);
-    return state.fibers[first + from_lane].given[turn];
+    return state.waiting[first + from_lane].given[turn];
 }
 
 /* ---- shared memory ---- */
@@ -158,21 +198,17 @@ static void find_variables(void) {
     (void)dl_iterate_phdr(find_in, NULL);
 }
 
-/* The i-th of `count` in the chosen order. */
-static unsigned in_order(unsigned i, unsigned count) {
-    return state.backwards ? count - 1 - i : i;
-}
-
 /* Runs the ready lanes of a warp; true when all lanes met as a warp and are ready again. */
 static bool warp_round(unsigned first) {
+    struct thread *threads = &state.threads[first];
+    state.first = first;
+    state.lane = UINT_MAX; /* before the first */
+    while (next_lane()) {
+        thread_run();
+    }
     unsigned met = 0;
     for (unsigned i = 0; i < WARP; i++) {
-        const unsigned lane = first + in_order(i, WARP);
-        struct fiber *f = &state.fibers[lane];
-        if (!f->done && f->meeting == EMULATION_NONE) {
-            fiber_run(lane);
-        }
-        met += !f->done && f->meeting == EMULATION_WARP;
+        met += !threads[i].done && threads[i].meeting == EMULATION_WARP;
     }
     if (met == 0) {
         return false;
@@ -181,18 +217,22 @@ static bool warp_round(unsigned first) {
         emulation_stop("a shuffle that not all lanes of the warp reach");
     }
     for (unsigned i = 0; i < WARP; i++) {
-        state.fibers[first + i].meeting = EMULATION_NONE;
+        threads[i].meeting = EMULATION_NONE;
     }
     return true;
 }
 
 static void block_run(const struct emulation_size *size) {
+    struct emulation_size index = {0, 0, 0};
     for (unsigned i = 0; i < state.count; i++) {
-        state.fibers[i].index =
-            (struct emulation_size){i % size->x, i / size->x % size->y, i / (size->x * size->y)};
-        state.fibers[i].done = false;
-        state.fibers[i].turn = 0;
-        state.fibers[i].meeting = EMULATION_NONE;
+        state.threads[i] = (struct thread){.index = index, .meeting = EMULATION_NONE};
+        if (++index.x == size->x) {
+            index.x = 0;
+            if (++index.y == size->y) {
+                index.y = 0;
+                index.z++;
+            }
+        }
     }
     unsigned left = state.count;
     while (left > 0) {
@@ -202,8 +242,8 @@ static void block_run(const struct emulation_size *size) {
         }
         left = 0;
         for (unsigned i = 0; i < state.count; i++) {
-            state.fibers[i].meeting = EMULATION_NONE;
-            left += !state.fibers[i].done;
+            state.threads[i].meeting = EMULATION_NONE;
+            left += !state.threads[i].done;
         }
         if (left > 0 && left < state.count) {
             emulation_stop("a barrier that not all threads of the block reach");
