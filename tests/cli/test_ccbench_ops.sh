@@ -1,5 +1,4 @@
 # ccbench ops: its keys, every op of the table, the convolutions of a network alone, and refusals.
-# test-timeout: 240
 set -eu
 . "$SRC/tests/support/expect.sh"
 ops() { # ops OPTION...

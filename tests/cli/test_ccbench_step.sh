@@ -1,5 +1,4 @@
 # ccbench step: its keys, its towers, steps fed by the loader, and refusals.
-# test-timeout: 240
 set -eu
 . "$SRC/tests/support/expect.sh"
 step() { # step OPTION...

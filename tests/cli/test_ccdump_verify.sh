@@ -1,6 +1,5 @@
 # ccdump verify: finds and names damage in datasets, shards and plain tars, continues after it, and
 # prints the same for any number of threads.
-# test-timeout: 180
 . "$SRC/tests/support/expect.sh"
 
 for container in tar.zst tar; do

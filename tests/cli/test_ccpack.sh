@@ -1,7 +1,6 @@
 #!/bin/bash
 # ccpack: equal bytes for any number of jobs, shards that standard tools read, every kind of source, the
 # message and exit code for each kind of bad input, interrupted and killed runs.
-# test-timeout: 240
 set -u
 
 code=0

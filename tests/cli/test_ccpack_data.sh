@@ -1,6 +1,5 @@
 #!/bin/bash
 # ccpack on real collections: every sample is packed; odd or broken files are counted and listed.
-# test-timeout: 300
 set -u
 
 data=${CCSTREAM_TEST_DATA:-}

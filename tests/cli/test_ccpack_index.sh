@@ -1,6 +1,5 @@
 # ccpack index: tars of every form that tools write become a dataset in place, with the samples and the
 # fingerprint of packing them, and are not changed; refusals name the way out.
-# test-timeout: 120
 . "$SRC/tests/support/expect.sh"
 
 "$TESTBIN/make_scenes" val 24 1 48 scenes.tar >scenes.txt

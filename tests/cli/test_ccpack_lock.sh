@@ -1,7 +1,6 @@
 #!/bin/bash
 # Two ccpack runs in one directory: the second is refused with any options; a killed run does not block
 # the next.
-# test-timeout: 120
 set -u
 
 code=0

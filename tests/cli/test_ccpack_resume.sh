@@ -1,7 +1,6 @@
 #!/bin/bash
 # ccpack --resume, --append and merge: after Ctrl-C and kill -9, on a growing dataset, with parts. The bytes
 # are always those of an undisturbed run.
-# test-timeout: 240
 set -u
 
 code=0

@@ -1,7 +1,6 @@
 #!/bin/bash
 # ccpack's sources: the same pictures and captions in every form give the same fingerprint; classes stay
 # with their samples; messages for unreadable input say what to do.
-# test-timeout: 180
 set -u
 
 code=0

@@ -1,7 +1,6 @@
 #!/bin/bash
 # tests/gpu/run without a GPU: one line with the reason, exit code 77, no files; its refusals. On the emulated GPU: a
 # device that does not open, an operator that fails, and what compute-sanitizer is asked for.
-# test-timeout: 300
 . "$SRC/tests/support/expect.sh"
 
 expect 0 "$SRC/tests/gpu/run" --help

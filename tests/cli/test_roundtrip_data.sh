@@ -1,6 +1,5 @@
 # Packs real collections and reads them back: ids, captions, metadata and the bytes of pictures equal the
 # source. Python's tarfile and json read both sides, so that no code of ours checks itself.
-# test-timeout: 240
 . "$SRC/tests/support/expect.sh"
 
 data=${CCSTREAM_TEST_DATA:-}

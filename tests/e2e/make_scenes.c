@@ -45,16 +45,20 @@ static const char *const patterns[PATTERNS] = {"plain", "striped", "dotted"};
 
 struct scene {
     int colour, background, shape, fill, pattern;
-    double x, y, radius, turn;
-    double period, slant;
+    double x, y, radius;
+    double turn_cos, turn_sin;
+    double period;
+    double slant_cos, slant_sin;
     int shade[2][3]; /* of object and background */
 };
 
+/* No shape reaches farther from its centre than the square root of this. */
+static const double MAX_REACH_SQUARED = 1.5;
+
 /* Distance from the edge of the unit shape, negative inside; good enough to draw with. */
 static double edge(int shape, double x, double y) {
-    const double r = hypot(x, y);
     if (shape == 0) {
-        return r - 1.0;
+        return hypot(x, y) - 1.0;
     }
     if (shape == 1) {
         return fmax(fabs(x), fabs(y)) - 0.85;
@@ -72,6 +76,7 @@ static double edge(int shape, double x, double y) {
     /* Between a point at radius 1.1 and a dent at 0.45, the edge is a straight line. */
     const double tip = 1.1;
     const double dent = 0.45;
+    const double r = hypot(x, y);
     const double px = r * cos(a) - tip;
     const double py = r * sin(a);
     const double qx = dent * cos(fifth / 2.0) - tip;
@@ -80,35 +85,44 @@ static double edge(int shape, double x, double y) {
 }
 
 static bool on_background_mark(const struct scene *s, double x, double y) {
-    const double u = x * cos(s->slant) + y * sin(s->slant);
-    const double v = y * cos(s->slant) - x * sin(s->slant);
+    if (s->pattern == 0) {
+        return false;
+    }
+    const double u = x * s->slant_cos + y * s->slant_sin;
     if (s->pattern == 1) {
         return fabs(remainder(u, s->period)) < 0.22 * s->period;
     }
-    return s->pattern == 2 &&
-           hypot(remainder(u, s->period), remainder(v, s->period)) < 0.25 * s->period;
+    const double v = y * s->slant_cos - x * s->slant_sin;
+    return hypot(remainder(u, s->period), remainder(v, s->period)) < 0.25 * s->period;
 }
 
-/* 0 object, 1 background, 2 mark on the background. */
-static int what_is_at(const struct scene *s, double x, double y) {
-    const double dx = (x - s->x) / s->radius;
-    const double dy = (y - s->y) / s->radius;
-    const double d = edge(s->shape, dx * cos(s->turn) + dy * sin(s->turn),
-                          dy * cos(s->turn) - dx * sin(s->turn));
-    if (d < 0.0 && (s->fill == 0 || d > -0.28)) {
-        return 0;
+/* At (x, y), which is (dx, dy) from the centre of the object in units of its radius: 0 object,
+ * 1 background, 2 mark on the background. */
+static int what_is_at(const struct scene *s, double x, double y, double dx, double dy) {
+    if (dx * dx + dy * dy < MAX_REACH_SQUARED) {
+        const double d = edge(s->shape, dx * s->turn_cos + dy * s->turn_sin,
+                              dy * s->turn_cos - dx * s->turn_sin);
+        if (d < 0.0 && (s->fill == 0 || d > -0.28)) {
+            return 0;
+        }
     }
     return on_background_mark(s, x, y) ? 2 : 1;
 }
 
 static void render(uint8_t *pixels, int side, const struct scene *s) {
     enum { GRID = 3 };
+    static double at[MAX_SIDE * GRID], dx[MAX_SIDE * GRID], dy[MAX_SIDE * GRID];
+    for (int i = 0; i < side * GRID; i++) {
+        at[i] = (i / GRID + (i % GRID + 0.5) / GRID) / side;
+        dx[i] = (at[i] - s->x) / s->radius;
+        dy[i] = (at[i] - s->y) / s->radius;
+    }
     for (int i = 0; i < side * side; i++) {
         double sum[3] = {0};
         for (int k = 0; k < GRID * GRID; k++) {
-            const double x = (i % side + (k % GRID + 0.5) / GRID) / side;
-            const double y = (i / side + (k / GRID + 0.5) / GRID) / side;
-            const int what = what_is_at(s, x, y);
+            const int column = i % side * GRID + k % GRID;
+            const int row = i / side * GRID + k / GRID;
+            const int what = what_is_at(s, at[column], at[row], dx[column], dy[row]);
             for (int c = 0; c < 3; c++) {
                 const int base = s->shade[what == 0 ? 0 : 1][c];
                 /* Marks are the background's colour, moved towards grey. */
@@ -138,9 +152,13 @@ static struct scene draw_scene(int combination, struct rng *r) {
     s.radius = between(r, 0.24, 0.34);
     s.x = between(r, 0.42, 0.58);
     s.y = between(r, 0.42, 0.58);
-    s.turn = between(r, -0.3, 0.3);
+    const double turn = between(r, -0.3, 0.3);
+    s.turn_cos = cos(turn);
+    s.turn_sin = sin(turn);
     s.period = between(r, 0.16, 0.24);
-    s.slant = between(r, 0.0, 3.14159265358979);
+    const double slant = between(r, 0.0, 3.14159265358979);
+    s.slant_cos = cos(slant);
+    s.slant_sin = sin(slant);
     for (int c = 0; c < 3; c++) {
         const int ids[2] = {s.colour, s.background};
         for (int k = 0; k < 2; k++) {

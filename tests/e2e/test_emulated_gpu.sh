@@ -2,7 +2,7 @@
 # Whole training steps on the emulated GPU (tests/support/cuda_emulation): recorded and op by op, with
 # everything done at once and as late as CUDA allows, the state on the device and in pinned memory,
 # interrupted and resumed: the same bytes. And what ccbench reports of such a step. More combinations:
-# emulated_gpu.sh. test-timeout: 300
+# emulated_gpu.sh.
 . "$SRC/tests/support/expect.sh"
 
 [ -n "${EMULATED:-}" ] || {
@@ -34,13 +34,14 @@ numbers() {
 }
 
 train now eager --loss sogclr --cuda-graph off
-train late recorded --loss sogclr --cuda-graph on --state pinned
+train late recorded --loss sogclr --cuda-graph on --state pinned --checkpoint-every 2 --keep 2
 has err.txt "2 steps as one of 2 graphs of "
 same eager recorded
 [ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not recorded"
 
-# Interrupted within the epoch.
-train late parts --loss sogclr --cuda-graph off --steps 2
+# Interrupted within the epoch, and resumed op by op.
+interrupted recorded 2 parts
+sed -i 's/"cuda-graph":"on"/"cuda-graph":"off"/' parts/config.json
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
 same eager parts
 

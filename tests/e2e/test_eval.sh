@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every subcommand of ccstream-eval on a model that has learned a little. test-timeout: 300
+# Every subcommand of ccstream-eval on a model that has learned a little.
 set -eu
 
 fail() {

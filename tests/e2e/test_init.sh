@@ -1,5 +1,5 @@
 #!/bin/bash
-# Towers that start from the weights of a file. test-timeout: 300
+# Towers that start from the weights of a file.
 set -eu
 
 fail() {

@@ -5,7 +5,7 @@
 #
 #     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_interruptions.sh [COUNT] [SEED]
 #
-# test-timeout: 300
+#
 set -eu
 wanted=${1:-3}
 seed=${2:-1}

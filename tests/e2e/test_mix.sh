@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on several datasets: exact resumption, state by offset ids, and refusal if a dataset, their order or
-# their weights differ. test-timeout: 300
+# their weights differ.
 set -eu
 
 fail() {

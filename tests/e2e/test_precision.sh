@@ -1,6 +1,6 @@
 #!/bin/bash
 # bf16, SGD, mean pooling, padded captions: runs resume to the same bytes, and each option has its
-# effect. test-timeout: 300
+# effect.
 set -eu
 
 fail() {

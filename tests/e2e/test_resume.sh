@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs that were stopped, killed or never started resume as if they had not been interrupted. test-timeout: 300
+# Runs that were stopped, killed or never started resume as if they had not been interrupted.
 set -eu
 
 fail() {

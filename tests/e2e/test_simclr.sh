@@ -1,12 +1,7 @@
 #!/bin/bash
 # Two views of images: every loss trains on class folders without captions, an interrupted run ends
-# with the same bytes, and the features are evaluated. test-timeout: 300
-set -eu
-
-fail() {
-    echo "$*"
-    exit 1
-}
+# with the same bytes, and the features are evaluated.
+. "$SRC/tests/support/expect.sh"
 
 number() { # number KEY FILE: the first value of a key
     sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
@@ -31,31 +26,25 @@ labelled 128 5 test
 options="--data train --task simclr --image-tower resnet10t --image-size 16 --embed-dim 32 --hidden-dim 64
     --batch 64 --threads 1"
 
+train() { # train NAME OPTION...: one epoch, which keeps its checkpoint after two of four steps
+    name=$1
+    shift
+    expect 0 "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --checkpoint-every 2 --keep 2 "$@" --out "$name"
+}
 for loss in simclr dcl hcl rince sogclr isogclr emc2; do
-    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-whole
-    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss $loss --out $loss-parts --steps 2
-    "$BIN/ccstream-train" -q --resume $loss-parts
-    cmp $loss-whole/last $loss-parts/last || fail "$loss: a resumed run is not the uninterrupted one"
+    train $loss-whole --loss $loss
+    resumes $loss-whole 2
     if grep -Eq 'nan|inf|null' $loss-whole/metrics.jsonl; then
         fail "$loss: metrics are not numbers"
     fi
     "$BIN/ccdump" state $loss-whole --json >state.json
     grep -q '"visits":{"ids":256,"visited":256,"min":1,' state.json || fail "$loss: $(cat state.json)"
-    rm -r $loss-parts
+    rm -r $loss-whole-parts
 done
 "$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
 
 # Micro-batches (12 does not divide 64: the last part is smaller) and bf16 resume to the same bytes too; one
 # micro-batch equals the batch.
-resumes() { # resumes NAME OPTIONS...: leaves NAME
-    local name=$1
-    shift
-    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 "$@" --out "$name"
-    "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 "$@" --out "$name-parts" --steps 2
-    "$BIN/ccstream-train" -q --resume "$name-parts"
-    cmp "$name/last" "$name-parts/last" || fail "$name: a resumed run is not the uninterrupted one"
-    rm -r "$name-parts"
-}
 losses() {
     grep '"loss":' "$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'
 }
@@ -64,18 +53,20 @@ near() { # near A B TOLERANCE: the losses of two runs
         awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (d > t) exit 1; n++ } END { if (n == 0) exit 1 }' ||
         fail "losses of $1 and $2: $(paste <(losses "$1") <(losses "$2"))"
 }
-resumes micro --loss sogclr --micro-batch 12
+train micro --loss sogclr --micro-batch 12
+resumes micro 2
 if cmp -s micro/last sogclr-whole/last; then
     fail "micro-batches of 12 images end in the bytes of the whole batch"
 fi
-"$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss sogclr --micro-batch 64 --out one
+train one --loss sogclr --micro-batch 64
 cmp one/last sogclr-whole/last || fail "one micro-batch is not the batch"
 code=0
 "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss simclr --precision bf16 --out fast 2>err.txt || code=$?
 if [ "$code" -eq 0 ]; then
     near fast simclr-whole 0.1
     ! cmp -s fast/last simclr-whole/last || fail "bf16 ends in the bytes of f32"
-    resumes bf16 --loss simclr --precision bf16 --micro-batch 12
+    train bf16 --loss simclr --precision bf16 --micro-batch 12
+    resumes bf16 2
 else
     [ "$code" -eq 69 ] || fail "bf16: exit code $code: $(cat err.txt)"
     [ ! -e fast ] || fail "a refused run left a directory"

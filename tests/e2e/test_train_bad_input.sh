@@ -1,6 +1,6 @@
 #!/bin/bash
 # Bad input is refused with a message before any work; failures during a run leave the last checkpoint
-# valid. test-timeout: 300
+# valid.
 set -eu
 
 fail() {

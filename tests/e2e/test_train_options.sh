@@ -1,5 +1,5 @@
 #!/bin/bash
-# Presets, configuration files, and a dataset that grows between runs. test-timeout: 300
+# Presets, configuration files, and a dataset that grows between runs.
 set -eu
 
 fail() {

@@ -2,7 +2,7 @@
  * The CUDA module on the host: its operators and its own kernels, compiled as C++ over
  * tests/support/cuda_emulation, against the reference. Proves indices, barriers, orders of sums and
  * edge shapes of every kernel without a GPU. cuDNN and cuBLASLt are absent: convolutions run on the
- * module's plain kernels, matrix products on the reference. test-timeout: 240
+ * module's plain kernels, matrix products on the reference.
  */
 #include <math.h>
 #include <stdio.h>

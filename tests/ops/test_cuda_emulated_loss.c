@@ -4,7 +4,7 @@
  * and with repeated ids, temperatures from 0.005 to 1, extreme similarities.
  *
  * Both compute in double and store f32. They add in different orders, so a few f32 results differ
- * in the last bit. test-timeout: 240
+ * in the last bit.
  */
 #include <math.h>
 #include <stdio.h>

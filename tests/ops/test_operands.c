@@ -1,7 +1,7 @@
 /*
  * The tables of kernels/operands.c describe every tensor of every argument struct. Tests over them
  * notice two operands of the same shape that are swapped in a backend or in a call, such as mean
- * and rstd. test-timeout: 240
+ * and rstd.
  */
 #include <math.h>
 #include <string.h>

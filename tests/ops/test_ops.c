@@ -1,7 +1,7 @@
 /*
  * Five checks of every row of kernels/rows/op_rows.c: cpu agrees with the reference, gradients
  * match finite differences, only outputs are written, repeated calls give the same bits, and every
- * table is complete. test_refusals.c checks what is refused. test-timeout: 240
+ * table is complete. test_refusals.c checks what is refused.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
  * Every row of kernels/rows/op_rows.c with wrong arguments: tensors of another shape or type,
- * numbers and indices out of range. The call must be refused and must not write. test-timeout: 240
+ * numbers and indices out of range. The call must be refused and must not write.
  */
 #include <string.h>
 

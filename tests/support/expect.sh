@@ -24,3 +24,18 @@ lines() { # lines FILE COUNT
 field() { # field FILE NAME: a number or text of a one-line JSON file
     sed -n 's/.*"'"$2"'":"\{0,1\}\([^",}]*\).*/\1/p' "$1" | head -1
 }
+interrupted() { # interrupted RUN STEP PARTS: PARTS is what RUN was when killed after its checkpoint of STEP
+    mkdir -p "$3/checkpoints"
+    cp "$1/config.json" "$1/metrics.jsonl" "$3/"
+    mv "$1/checkpoints/step-$2.safetensors" "$3/checkpoints/"
+    ln -s "checkpoints/step-$2.safetensors" "$3/last"
+}
+resumes() { # resumes RUN STEP OPTION...: RUN, resumed after STEP in RUN-parts, ends with the same bytes
+    whole=$1
+    step=$2
+    shift 2
+    interrupted "$whole" "$step" "$whole-parts"
+    expect 0 "$BIN/ccstream-train" -q --json --resume "$whole-parts" "$@"
+    has out.txt "\"resumed_step\":$step,"
+    cmp "$whole/last" "$whole-parts/last" || fail "$whole: a resumed run is not the uninterrupted one"
+}

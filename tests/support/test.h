@@ -13,8 +13,7 @@
  * A file holds TEST cases and nothing else: no main, no list. CMake reads the lines that begin
  * with `TEST(` and registers each case by itself, so that every case has its own process, its own
  * time limit and its own line in the summary. By hand: `test_x` runs all cases, `test_x --case
- * NAME` one, `test_x --list` names them. A comment `test-timeout: N` anywhere in the file gives
- * its cases N seconds instead of 60.
+ * NAME` one, `test_x --list` names them.
  *
  * Assertions are cmocka's (assert_true, assert_int_equal, assert_memory_equal, ...), with
  * assert_ok and assert_status for functions that fill a struct error.

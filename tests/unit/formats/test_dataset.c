@@ -1,6 +1,6 @@
 /*
  * A dataset as one list by id: positions, text ids, captions, fingerprint; shards whose ids
- * overlap; growth. test-timeout: 120
+ * overlap; growth.
  */
 #include "formats/dataset/dataset.h"
 

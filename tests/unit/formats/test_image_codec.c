@@ -1,4 +1,3 @@
-/* test-timeout: 120 */
 #include "formats/image/image_codec.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * The image codec on real and on hostile pictures. test-timeout: 300
+ * The image codec on real and on hostile pictures.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
  * What decoding takes, against what was said beforehand. The pictures are of one colour, so that
- * a few kilobytes of file make many megabytes of picture. test-timeout: 120
+ * a few kilobytes of file make many megabytes of picture.
  */
 #include <stdio.h>
 #include <stdlib.h>

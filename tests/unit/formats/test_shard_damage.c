@@ -1,6 +1,6 @@
 /*
  * Damaged shards, besides test_shard_flips: truncated ones, a dataset with a damaged sidecar, and
- * wrong indexes with correct hashes. test-timeout: 120
+ * wrong indexes with correct hashes.
  */
 #include <stdlib.h>
 #include <string.h>

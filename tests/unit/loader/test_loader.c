@@ -25,8 +25,6 @@
 
 enum { TOKENS = BATCHES_TOKENS, SAMPLES = 100, STEP = 3 };
 
-/* test-timeout: 120 */
-
 static const char *make_dataset_at(const char *name, bool tokenizer) {
     struct picture_dataset how;
     picture_dataset_default(&how);

@@ -13,8 +13,6 @@
 
 enum { FIRST = 90, SECOND = 40, STEP = 3, FIRST_SPACE = (FIRST - 1) * STEP + 1 };
 
-/* test-timeout: 120 */
-
 /* Two datasets that share one tokenizer: that of the first. */
 static void make_pair(struct loader_source out[2], double first_weight, double second_weight) {
     struct picture_dataset how;

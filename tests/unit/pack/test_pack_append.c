@@ -1,7 +1,5 @@
 /*
  * --append: a dataset grows, and until the last instant it is what it was.
- *
- * test-timeout: 120
  */
 #include <stdio.h>
 #include <string.h>

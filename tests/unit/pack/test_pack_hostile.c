@@ -1,6 +1,6 @@
 /*
  * Odd and broken pictures through the packer: each one is packed or listed, as the set's manifest
- * allows, in bounded memory; and what is packed comes out of the loader. test-timeout: 120
+ * allows, in bounded memory; and what is packed comes out of the loader.
  */
 #include <stdio.h>
 #include <stdlib.h>

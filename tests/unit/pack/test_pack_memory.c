@@ -1,8 +1,6 @@
 /*
  * Packing stays below 256 MiB and 64 MiB for each job, whatever the pictures and captions are. The
  * run is a process of its own, so that what it took at most is known.
- *
- * test-timeout: 240
  */
 #include <stdio.h>
 #include <stdlib.h>

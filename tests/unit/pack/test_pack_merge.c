@@ -1,7 +1,5 @@
 /*
  * Parts and their merge: the ids and the fingerprint of one run, whatever N is and whoever dies.
- *
- * test-timeout: 120
  */
 #include "pack/merge/merge.h"
 

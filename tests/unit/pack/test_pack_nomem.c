@@ -4,8 +4,6 @@
  * undisturbed run. The C
  * library's malloc is wrapped for calls that come from this program's own text, in which all of
  * ccstream is linked.
- *
- * test-timeout: 120
  */
 #include <stdatomic.h>
 #include <stdlib.h>

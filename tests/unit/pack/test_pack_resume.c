@@ -1,8 +1,6 @@
 /*
  * Whatever ends a run, --resume ends in the bytes of a run that nothing disturbed: the shards, the
  * indexes, the list of rejects and dataset.json.
- *
- * test-timeout: 120
  */
 #include <stdio.h>
 #include <string.h>

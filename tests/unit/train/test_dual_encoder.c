@@ -1,8 +1,6 @@
 /*
  * The gradient of every tensor of whole models against central differences, in double on cpu-ref;
  * modes, determinism, and the memory plan.
- *
- * test-timeout: 120
  */
 #include "train/model/dual_encoder.h"
 

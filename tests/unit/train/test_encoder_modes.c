@@ -2,8 +2,6 @@
  * Other ways to compute one model. A batch in micro-batches against the same batch norm groups by
  * hand, and against the whole batch where there is no batch norm; running statistics, bits, the
  * memory plan. Packed captions against padded ones. bf16 against f32. SGD by hand.
- *
- * test-timeout: 120
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * The setting of figure 7 of the EMC2 paper (Yau et al., ICML 2024) with a linear model: a fixed
  * set of samples with two views each, SGD with batches of 4, and the gradient of the global loss
- * over all of them, exactly. test-timeout: 300
+ * over all of them, exactly.
  *
  * CCSTREAM_TEST_THOROUGH set: 500 samples, as there, and a line for every tenth of the run.
  */

@@ -10,8 +10,6 @@
  * variable CCSTREAM_TOWERS names it: its first step in f64 by the reference, in some minutes. In
  * f32 such a deep tower proves little there: rounding switches some ReLUs, in PyTorch's f32 as in
  * ours. CCSTREAM_TEST_DEVICE names another device than cpu, as tests/gpu/run does.
- *
- * test-timeout: 240
  */
 #include <math.h>
 #include <stdio.h>

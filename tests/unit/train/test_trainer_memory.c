@@ -6,8 +6,6 @@
  *   libjpeg           an image's tables and rows, freed with the image
  *   libstdc++         SentencePiece's strings and vectors, and oneDNN's, whose C++ calls it for
  * them libdnnl, libgomp  oneDNN's argument lists at each execution, and OpenMP's teams
- *
- * test-timeout: 240
  */
 #include <sys/stat.h>
 

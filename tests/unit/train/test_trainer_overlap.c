@@ -2,8 +2,6 @@
  * Steps that overlap with the work of the host (trainer_overlap), on a CPU device with a stream
  * that does everything as late as allowed: the same bytes as one step after the other, whole,
  * stopped and resumed; and steps with numbers that are not finite.
- *
- * test-timeout: 120
  */
 #include <math.h>
 #include <sys/stat.h>

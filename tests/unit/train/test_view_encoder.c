@@ -2,8 +2,6 @@
  * The gradient of every tensor against central differences, in double on cpu-ref; what both views
  * are; evaluation by running statistics. Micro-batches against batch norm groups by hand, bf16
  * against f32.
- *
- * test-timeout: 120
  */
 #include "train/model/view_encoder.h"
 
