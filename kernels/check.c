@@ -147,7 +147,7 @@ static enum status check_operand(struct checked *c, const struct operand *o, str
         return address != NULL || o->optional ? STATUS_OK : missing(c, o, err);
     }
     const struct tensor *t = operand_tensor(o, c->args);
-    if (!tensor_wanted(t)) {
+    if (!tensor_present(t)) {
         return o->optional ? STATUS_OK : missing(c, o, err);
     }
     return o->shape[0] == '*' ? check_any(c, o, t, err) : check_shape(c, o, t, err);
@@ -203,7 +203,7 @@ static enum status check_values(const struct checked *c, struct error *err) {
     const struct tensor *lengths = NULL;
     for (int32_t i = 0; i < c->info->operands_count; i++) {
         const struct operand *o = &c->info->operands[i];
-        if (strcmp(o->name, "lengths") == 0 && tensor_wanted(operand_tensor(o, c->args))) {
+        if (strcmp(o->name, "lengths") == 0 && tensor_present(operand_tensor(o, c->args))) {
             starts = operand_tensor(o - 1, c->args);
             lengths = operand_tensor(o, c->args);
             TRY(check_captions(c, starts, lengths, c->sizes[(unsigned char)o->below], err));
@@ -236,7 +236,7 @@ static enum status check_type(struct checked *c, struct device *dev, struct erro
         return STATUS_OK;
     }
     const struct tensor *t = operand_tensor(o, c->args);
-    if (!tensor_wanted(t)) {
+    if (!tensor_present(t)) {
         return missing(c, o, err);
     }
     c->real = t->dtype;
@@ -274,7 +274,7 @@ double op_bytes(enum op_id id, const void *args) {
     double bytes = 0.0;
     for (int32_t i = 0; i < info->operands_count; i++) {
         const struct operand *o = &info->operands[i];
-        if (!operand_is_tensor(o) || !tensor_wanted(operand_tensor(o, args))) {
+        if (!operand_is_tensor(o) || !tensor_present(operand_tensor(o, args))) {
             continue;
         }
         const struct tensor *t = operand_tensor(o, args);

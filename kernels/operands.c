@@ -107,8 +107,8 @@ conv_rules(const char *op, const struct conv_params *p, const int64_t *sizes, st
 
 static enum status conv_bn_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct conv_bn *op = args;
-    const bool mean = tensor_wanted(&op->running_mean);
-    const bool var = tensor_wanted(&op->running_var);
+    const bool mean = tensor_present(&op->running_mean);
+    const bool var = tensor_present(&op->running_var);
     if (mean != var || !(mean || op->training)) {
         return error_set(err, STATUS_INVALID,
                          "conv_bn: running_mean and running_var are given together, and omitted in "
@@ -136,7 +136,7 @@ static double conv_bn_flops(const void *args) {
 
 static double conv_bn_bwd_flops(const void *args) {
     const struct conv_bn_bwd *op = args;
-    return (tensor_wanted(&op->din) ? 2.0 : 1.0) * conv_flops(&op->pre, &op->weight);
+    return (tensor_present(&op->din) ? 2.0 : 1.0) * conv_flops(&op->pre, &op->weight);
 }
 
 OPERANDS(conv_bn) = {
@@ -250,8 +250,8 @@ OPERANDS(global_avgpool_bwd) = {
 
 static enum status
 linear_act(const char *op, enum activation act, const struct tensor *pre, struct error *err) {
-    return (act == ACTIVATION_GELU && tensor_wanted(pre)) ||
-                   (act == ACTIVATION_NONE && !tensor_wanted(pre))
+    return (act == ACTIVATION_GELU && tensor_present(pre)) ||
+                   (act == ACTIVATION_NONE && !tensor_present(pre))
                ? STATUS_OK
                : error_set(err, STATUS_INVALID,
                            "%s: activation must be gelu with pre, or none without", op);
@@ -265,7 +265,7 @@ static enum status linear_rules(const void *args, const int64_t *sizes, struct e
 static enum status linear_bwd_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct linear_bwd *op = args;
     TRY(linear_act("linear_bwd", op->act, &op->pre, err));
-    return op->act == ACTIVATION_NONE || tensor_wanted(&op->dpre)
+    return op->act == ACTIVATION_NONE || tensor_present(&op->dpre)
                ? STATUS_OK
                : error_set(err, STATUS_INVALID, "linear_bwd: dpre is missing");
 }
@@ -277,7 +277,7 @@ static double linear_flops(const void *args) {
 
 static double linear_bwd_flops(const void *args) {
     const struct linear_bwd *op = args;
-    return (tensor_wanted(&op->din) ? 4.0 : 2.0) * count(&op->in) * (double)op->weight.shape[0];
+    return (tensor_present(&op->din) ? 4.0 : 2.0) * count(&op->in) * (double)op->weight.shape[0];
 }
 
 OPERANDS(linear) = {
@@ -434,7 +434,7 @@ OPERANDS(attention_bwd) = {
 
 static enum status dropout_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct dropout *op = args;
-    if (tensor_wanted(&op->segments.starts) != tensor_wanted(&op->segments.lengths)) {
+    if (tensor_present(&op->segments.starts) != tensor_present(&op->segments.lengths)) {
         return error_set(err, STATUS_INVALID, "dropout: starts and lengths are given together");
     }
     return dropout_given("dropout", &op->dropout, err);

@@ -61,7 +61,7 @@ struct tensor {
     int64_t shape[TENSOR_MAX_DIMS]; /* counts of elements */
 };
 
-bool tensor_wanted(const struct tensor *t);   /* not omitted */
+bool tensor_present(const struct tensor *t);  /* not omitted */
 int64_t tensor_count(const struct tensor *t); /* product of the shape; 1 for ndim 0 */
 size_t tensor_size_bytes(const struct tensor *t);
 struct tensor tensor_view(void *data, enum dtype dtype, int32_t ndim, const int64_t *shape);

@@ -41,7 +41,7 @@ enum dtype param_dtype(enum dtype real) {
     return real == DTYPE_BF16 ? DTYPE_F32 : real;
 }
 
-bool tensor_wanted(const struct tensor *t) {
+bool tensor_present(const struct tensor *t) {
     return t->data != NULL;
 }
 

@@ -281,7 +281,7 @@ static int64_t block_rows(int64_t m, int64_t b, int64_t *from) {
 
 /* Row `from` of t; NULL where t is not wanted. */
 static void *row_of(const struct tensor *t, int64_t from, int64_t c) {
-    return tensor_wanted(t)
+    return tensor_present(t)
                ? (unsigned char *)t->data + (size_t)(from * c) * dtype_size_bytes(t->dtype)
                : NULL;
 }
@@ -446,7 +446,7 @@ static void sum_gradient_moments(double *sums,
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
         const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
-        const int64_t step = tensor_wanted(dresidual) ? step_rows(c) : rows;
+        const int64_t step = tensor_present(dresidual) ? step_rows(c) : rows;
         for (int64_t r = from; r < from + rows; r += step) {
             const int64_t count = from + rows - r < step ? from + rows - r : step;
             struct rows w = rows_from(how, r, count, dresidual, dout, out, pre);
@@ -495,7 +495,7 @@ static void backward_batch_norm(const struct conv_bn_bwd *op,
                                 double *sums,
                                 float *factors) {
     const struct tensor none = {.ndim = 0};
-    const bool stored = tensor_wanted(&op->dresidual) && op->dresidual_mode == WRITE_SET;
+    const bool stored = tensor_present(&op->dresidual) && op->dresidual_mode == WRITE_SET;
     const struct tensor *mask = how->floor < 0.0f ? &op->pre : &op->out;
     sum_gradient_moments(sums, how, stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
     set_factors(op, sums, factors);
@@ -525,7 +525,7 @@ enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
     backward_batch_norm(op, &how, sums, factors);
     const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
     TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
-    return tensor_wanted(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
-                                                         &op->dpre, &op->weight, err)
-                                   : STATUS_OK;
+    return tensor_present(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
+                                                          &op->dpre, &op->weight, err)
+                                    : STATUS_OK;
 }

@@ -102,7 +102,7 @@ static void mask_sample(const struct tensor *out,
 }
 
 enum status cpu_dropout(struct device *dev, const struct dropout *op, struct error *err) {
-    const bool captions = tensor_wanted(&op->segments.starts);
+    const bool captions = tensor_present(&op->segments.starts);
     struct dropout_stream stream;
     dropout_stream_init(&stream, op->dropout.seed, op->dropout.values->step, op->dropout.layer);
     const int64_t width = op->in.shape[1];

@@ -341,7 +341,7 @@ enum status cpu_adamw(struct device *dev, const struct adamw *op, struct error *
         const int64_t size = piece(i, count, &from);
         adamw_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
                     (float *)op->m.data + from, (float *)op->v.data + from, size, &f);
-        if (tensor_wanted(&op->working)) {
+        if (tensor_present(&op->working)) {
             cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
                        size);
         }
@@ -379,7 +379,7 @@ enum status cpu_sgdm(struct device *dev, const struct sgdm *op, struct error *er
         const int64_t size = piece(i, count, &from);
         sgdm_piece((float *)op->value.data + from, (const float *)op->grad.data + from,
                    (float *)op->m.data + from, size, op);
-        if (tensor_wanted(&op->working)) {
+        if (tensor_present(&op->working)) {
             cpu_narrow((uint16_t *)op->working.data + from, (const float *)op->value.data + from,
                        size);
         }

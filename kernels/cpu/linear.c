@@ -147,7 +147,7 @@ gelu_walk(const struct tensor *out, const struct tensor *pre, const struct tenso
 
 enum status cpu_linear(struct device *dev, const struct linear *op, struct error *err) {
     const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
-    const bool biased = tensor_wanted(&op->bias);
+    const bool biased = tensor_present(&op->bias);
     const bool narrow = op->in.dtype == DTYPE_BF16;
     const int64_t columns = op->out.shape[1];
     if (biased && !narrow) {
@@ -188,10 +188,10 @@ enum status cpu_linear_bwd(struct device *dev, const struct linear_bwd *op, stru
                                           .out_dtype = DTYPE_F32,
                                           .add = op->param_mode == WRITE_ADD ? 1 : 0};
     TRY(matrix_product(onednn, &weights, op->dweight.data, d->data, op->in.data, NULL, err));
-    if (tensor_wanted(&op->dbias)) {
+    if (tensor_present(&op->dbias)) {
         TRY(column_sums(dev, op->dbias.data, op->param_mode, d, err));
     }
-    if (!tensor_wanted(&op->din)) {
+    if (!tensor_present(&op->din)) {
         return STATUS_OK;
     }
     const struct product_shape inputs = {.m = op->dout.shape[0],

@@ -227,7 +227,7 @@ enum status cpu_layernorm(struct device *dev, const struct layernorm *op, struct
             float *s = (float *)op->rstd.data + r;
             const float *x = cpu_read(&op->a, at, width, left);
             float *total = cpu_target(&op->sum, at, left);
-            sum_row(total, x, tensor_wanted(&op->b) ? cpu_read(&op->b, at, width, right) : NULL,
+            sum_row(total, x, tensor_present(&op->b) ? cpu_read(&op->b, at, width, right) : NULL,
                     width);
             cpu_store(&op->sum, at, width, total);
             const float *stored = cpu_read(&op->sum, at, width, left);

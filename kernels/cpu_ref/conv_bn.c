@@ -91,7 +91,7 @@ static void batch_statistics(const struct conv_bn *op, int64_t c) {
     const double weight_new = (double)op->momentum;
     put(&op->mean, c, m);
     put(&op->rstd, c, 1.0 / sqrt(variance + (double)op->eps));
-    if (!tensor_wanted(&op->running_mean)) {
+    if (!tensor_present(&op->running_mean)) {
         return;
     }
     put(&op->running_mean, c, (1.0 - weight_new) * get(&op->running_mean, c) + weight_new * m);
@@ -114,7 +114,7 @@ enum status ref_conv_bn(struct device *dev, const struct conv_bn *op, struct err
         const int64_t c = i % channels;
         double y = (get(&op->pre, i) - get(&op->mean, c)) * get(&op->rstd, c) * get(&op->gamma, c) +
                    get(&op->beta, c);
-        if (tensor_wanted(&op->residual)) {
+        if (tensor_present(&op->residual)) {
             y += get(&op->residual, i);
         }
         put(&op->out, i, op->conv.act == ACTIVATION_RELU && y < 0.0 ? 0.0 : y);
@@ -228,10 +228,10 @@ enum status ref_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
         batch_norm_bwd(op, c);
     }
     convolve_bwd_weight(&op->dweight, op->param_mode, &op->dpre, &op->in, &op->conv);
-    if (tensor_wanted(&op->din)) {
+    if (tensor_present(&op->din)) {
         convolve_bwd_data(&op->din, op->din_mode, &op->dpre, &op->weight, &op->conv);
     }
-    if (tensor_wanted(&op->dresidual)) {
+    if (tensor_present(&op->dresidual)) {
         const int64_t count = tensor_count(&op->dout);
         for (int64_t i = 0; i < count; i++) {
             put_mode(&op->dresidual, i, masked(op, i), op->dresidual_mode);

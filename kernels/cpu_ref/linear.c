@@ -54,7 +54,7 @@ enum status ref_matmul(struct device *dev, const struct matmul *op, struct error
 enum status ref_linear(struct device *dev, const struct linear *op, struct error *err) {
     const struct tensor *sum = op->act == ACTIVATION_GELU ? &op->pre : &op->out;
     product(sum, WRITE_SET, &op->in, false, &op->weight, true, 1.0,
-            tensor_wanted(&op->bias) ? &op->bias : NULL);
+            tensor_present(&op->bias) ? &op->bias : NULL);
     const int64_t count = op->act == ACTIVATION_GELU ? tensor_count(&op->out) : 0;
     for (int64_t e = 0; e < count; e++) {
         put(&op->out, e, gelu(get(&op->pre, e)));
@@ -72,7 +72,7 @@ enum status ref_linear_bwd(struct device *dev, const struct linear_bwd *op, stru
         d = &op->dpre;
     }
     product(&op->dweight, op->param_mode, d, true, &op->in, false, 1.0, NULL);
-    if (tensor_wanted(&op->dbias)) {
+    if (tensor_present(&op->dbias)) {
         for (int64_t j = 0; j < d->shape[1]; j++) {
             double sum = 0.0;
             for (int64_t i = 0; i < d->shape[0]; i++) {
@@ -81,7 +81,7 @@ enum status ref_linear_bwd(struct device *dev, const struct linear_bwd *op, stru
             put_mode(&op->dbias, j, sum, op->param_mode);
         }
     }
-    if (tensor_wanted(&op->din)) {
+    if (tensor_present(&op->din)) {
         product(&op->din, op->din_mode, d, false, &op->weight, false, 1.0, NULL);
     }
     return STATUS_OK;

@@ -112,7 +112,7 @@ enum status ref_adamw(struct device *dev, const struct adamw *op, struct error *
         const double step =
             lr * (m_new / correction1) / (sqrt(v_new / correction2) + (double)op->eps);
         put(&op->value, i, decayed - step);
-        if (tensor_wanted(&op->working)) {
+        if (tensor_present(&op->working)) {
             put(&op->working, i, get(&op->value, i));
         }
     }
@@ -130,7 +130,7 @@ enum status ref_sgdm(struct device *dev, const struct sgdm *op, struct error *er
         const double m_new = momentum * get(&op->m, i) + g;
         put(&op->m, i, m_new);
         put(&op->value, i, get(&op->value, i) - lr * (op->nesterov ? g + momentum * m_new : m_new));
-        if (tensor_wanted(&op->working)) {
+        if (tensor_present(&op->working)) {
             put(&op->working, i, get(&op->value, i));
         }
     }

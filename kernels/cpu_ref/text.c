@@ -84,7 +84,7 @@ enum status ref_layernorm(struct device *dev, const struct layernorm *op, struct
         double total = 0.0;
         for (int64_t d = 0; d < width; d++) {
             const int64_t e = r * width + d;
-            put(&op->sum, e, get(&op->a, e) + (tensor_wanted(&op->b) ? get(&op->b, e) : 0.0));
+            put(&op->sum, e, get(&op->a, e) + (tensor_present(&op->b) ? get(&op->b, e) : 0.0));
             total += get(&op->sum, e);
         }
         const double m = total / (double)width;
@@ -316,7 +316,7 @@ ref_attention_bwd(struct device *dev, const struct attention_bwd *op, struct err
 }
 
 enum status ref_dropout(struct device *dev, const struct dropout *op, struct error *err) {
-    const struct segments *seg = tensor_wanted(&op->segments.starts) ? &op->segments : NULL;
+    const struct segments *seg = tensor_present(&op->segments.starts) ? &op->segments : NULL;
     struct dropout_stream stream;
     dropout_stream_init(&stream, op->dropout.seed, op->dropout.values->step, op->dropout.layer);
     const uint32_t threshold = dropout_threshold(op->dropout.p);

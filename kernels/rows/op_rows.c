@@ -73,7 +73,7 @@ static void describe_conv_bn(struct op_case *c, const int64_t *s) {
     for (int i = 0; i < 2; i++) {
         find(c, running[i])->role = has(c, OP_EVAL) ? ROLE_IN : ROLE_BOTH;
         find(c, running[i])->optional = false; /* only together */
-        omit(c, OP_UNWANTED, running[i]);
+        omit(c, OP_OMIT, running[i]);
     }
     find(c, "running_var")->content = CONTENT_POSITIVE;
     omit(c, OP_PLAIN, "residual");
@@ -82,8 +82,8 @@ static void describe_conv_bn(struct op_case *c, const int64_t *s) {
 static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
     c->args.conv_bn_bwd.conv = conv_of(c, s);
     op_add_operands(c);
-    omit(c, OP_UNWANTED, "din");
-    omit(c, OP_UNWANTED | OP_PLAIN, "dresidual");
+    omit(c, OP_OMIT, "din");
+    omit(c, OP_OMIT | OP_PLAIN, "dresidual");
     alias(c, "dresidual", "dout");
 }
 
@@ -133,8 +133,8 @@ static void describe_linear_bwd(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
     with_gelu(c, "pre");
     with_gelu(c, "dpre");
-    omit(c, OP_UNWANTED, "din");
-    omit(c, OP_UNWANTED | OP_PLAIN, "dbias");
+    omit(c, OP_OMIT, "din");
+    omit(c, OP_OMIT | OP_PLAIN, "dbias");
 }
 
 static void describe_matmul(struct op_case *c, const int64_t *s) {
@@ -238,7 +238,7 @@ static void describe_adamw(struct op_case *c, const int64_t *s) {
     c->args.adamw =
         (struct adamw){.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .weight_decay = 0.1f};
     op_add_operands(c);
-    omit(c, OP_UNWANTED, "working");
+    omit(c, OP_OMIT, "working");
     find(c, "v")->content = CONTENT_POSITIVE;
 }
 
@@ -247,7 +247,7 @@ static void describe_sgdm(struct op_case *c, const int64_t *s) {
     c->args.sgdm =
         (struct sgdm){.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = has(c, OP_ALT)};
     op_add_operands(c);
-    omit(c, OP_UNWANTED, "working");
+    omit(c, OP_OMIT, "working");
 }
 
 /* ---- the table ---- */
@@ -297,7 +297,7 @@ const struct op_row op_rows[] = {
               OP_PLAIN | OP_ACT,
               OP_EVAL | OP_ACT,
               OP_EVAL | OP_PLAIN,
-              OP_UNWANTED | OP_ACT)},
+              OP_OMIT | OP_ACT)},
     {ROW(conv_bn_bwd, "NHWIOK"), .describe = describe_conv_bn_bwd, .forward = "conv_bn",
      .tolerance_f32 = 2e-5, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, CONV_SIZES,
      VARIANTS(8,
@@ -307,8 +307,8 @@ const struct op_row op_rows[] = {
               OP_PLAIN | OP_ACT,
               OP_PLAIN | OP_ADD,
               OP_ALIAS | OP_ACT,
-              OP_UNWANTED | OP_ACT,
-              OP_UNWANTED | OP_ACT | OP_ADD)},
+              OP_OMIT | OP_ACT,
+              OP_OMIT | OP_ACT | OP_ADD)},
     {ROW(maxpool, "NHWC"), .describe = describe_maxpool, .tolerance_f32 = 0, .tolerance_bf16 = 0,
      MAXPOOL_SIZES, VARIANTS(1, 0)},
     {ROW(maxpool_bwd, "NHWC"), .describe = describe_maxpool_bwd, .forward = "maxpool",
@@ -335,8 +335,8 @@ const struct op_row op_rows[] = {
               OP_ACT,
               OP_ACT | OP_ADD,
               OP_ACT | OP_PLAIN | OP_ADD,
-              OP_UNWANTED,
-              OP_UNWANTED | OP_ACT | OP_ADD)},
+              OP_OMIT,
+              OP_OMIT | OP_ACT | OP_ADD)},
     {ROW(matmul, "MN"), .describe = describe_matmul, .tolerance_f32 = 2e-6, .tolerance_bf16 = 4e-3,
      PRODUCT_SIZES,
      VARIANTS(6,
@@ -396,8 +396,8 @@ const struct op_row op_rows[] = {
      .tolerance_bf16 = 1e-12, SIZES(4, {{1, 0}}, {{2, 0}}, {{2, 1}}, {{1, 100000}}),
      VARIANTS(1, 0)},
     {ROW(adamw, "F"), .describe = describe_adamw, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
-     FLAT_SIZES, VARIANTS(2, 0, OP_UNWANTED)},
+     FLAT_SIZES, VARIANTS(2, 0, OP_OMIT)},
     {ROW(sgdm, "F"), .describe = describe_sgdm, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
-     FLAT_SIZES, VARIANTS(3, 0, OP_UNWANTED, OP_ALT)},
+     FLAT_SIZES, VARIANTS(3, 0, OP_OMIT, OP_ALT)},
 };
 const int op_rows_count = (int)(sizeof op_rows / sizeof op_rows[0]);

@@ -35,11 +35,11 @@ enum op_flag {
     OP_DROP = 8,  /* with dropout */
     OP_TRANSPOSE_A = 16,
     OP_TRANSPOSE_B = 32,
-    OP_ALIAS = 64,     /* the aliasing that the op allows */
-    OP_EVAL = 128,     /* inference form */
-    OP_UNWANTED = 256, /* optional gradients, running statistics or copies are omitted */
-    OP_PACKED = 512,   /* captions one after the other instead of T rows apart */
-    OP_ALT = 1024      /* the op's other form: cast back, a product in its inputs' type, Nesterov */
+    OP_ALIAS = 64,   /* the aliasing that the op allows */
+    OP_EVAL = 128,   /* inference form */
+    OP_OMIT = 256,   /* optional gradients, running statistics or copies are omitted */
+    OP_PACKED = 512, /* captions one after the other instead of T rows apart */
+    OP_ALT = 1024    /* the op's other form: cast back, a product in its inputs' type, Nesterov */
 };
 
 enum op_content {

@@ -48,9 +48,9 @@ grep "guards: cuda_refuses_wrong" results/run.txt | grep -q "FAIL" || fail "refu
 
 # Launches fail from the 400th of a process on: after each such row a new process takes the others, up to the last.
 CCSTREAM_EMULATED_FAULT=400 run 1 --only ops
-has results/run.log "the row under way was 4 conv_bn_bwd f32"
-has results/run.log "a new process takes the rows from 5 on"
-last=$(sed -n 's/.*the row under way was \([0-9]*\) .*/\1/p' results/run.log | sort -n | tail -n 1)
+has results/run.log "the current row was 4 conv_bn_bwd f32"
+has results/run.log "a new process continues from row 5"
+last=$(sed -n 's/.*the current row was \([0-9]*\) .*/\1/p' results/run.log | sort -n | tail -n 1)
 [ "$last" -gt 20 ] || fail "the rows after $last were not run"
 
 # compute-sanitizer gets our own kernels by name.

@@ -455,16 +455,16 @@ static void follow_host_everywhere(bool views) {
     assert_true(tally.unequal_count * 1000 < tally.numbers_count);
 }
 
-TEST(losses_of_pairs_follow_the_host) {
+TEST(losses_of_pairs_agree_with_the_host) {
     follow_host_everywhere(false);
 }
 
-TEST(losses_of_two_views_follow_the_host) {
+TEST(losses_of_two_views_agree_with_the_host) {
     follow_host_everywhere(true);
 }
 
 /* More than a warp, and more than the threads of a block: each thread handles several elements. */
-TEST(large_batches_follow_the_host) {
+TEST(large_batches_agree_with_the_host) {
     static const struct {
         struct scenario scenario;
         int64_t batch_count;
@@ -572,7 +572,7 @@ static void survive(const struct scenario *c, float bad, bool bad_id, const char
     device_close(dev);
 }
 
-TEST(what_is_not_finite_changes_nothing) {
+TEST(values_that_are_not_finite_change_nothing) {
     survive(&(struct scenario){"nuclr", .tau = 0.01}, NAN, false, "similarity is not finite");
     survive(&(struct scenario){"isogclr", .views = true, .tau = 0.1}, -INFINITY, false,
             "similarity is not finite");
@@ -598,7 +598,7 @@ TEST(every_loss_with_kernels_has_a_scenario) {
 }
 
 /* A batch of one sample has no contrasts: it counts as a visit only. */
-TEST(one_sample_alone_is_only_a_visit) {
+TEST(one_sample_only_counts_as_a_visit) {
     static struct batch x;
     static struct result got;
     struct error err = {0};
@@ -624,7 +624,7 @@ TEST(one_sample_alone_is_only_a_visit) {
 }
 
 /* A step that the struct does not describe fully is refused before anything is launched. */
-TEST(steps_that_lack_something_are_refused) {
+TEST(incomplete_steps_are_refused) {
     struct device *dev = open_guarded();
     struct error err = {0};
     struct device_loss l = {.kind = DEVICE_LOSS_CLIP, .batch_count = 2, .id_space = 3};
@@ -690,7 +690,7 @@ TEST(published_code_stays_on_the_host) {
     device_close(dev);
 }
 
-TEST(columns_go_to_the_device_while_they_fit_in_a_tenth_of_it) {
+TEST(columns_go_to_the_device_up_to_a_tenth_of_its_memory) {
     struct sample_state *s;
     struct error err = {0};
     enum sample_state_place place;

@@ -173,7 +173,7 @@ static struct step_values values_of(struct side *s) {
 
 /* One recording: from the first step whose gradient is not finite, value and moments keep their
  * bits. */
-TEST(recorded_steps_stop_changing_anything_as_steps_one_by_one_do) {
+TEST(replayed_steps_change_nothing_after_an_unsound_one) {
     static const int steps[] = {0, 1, 2 | NOT_FINITE, 3};
     static const enum buffer kept[] = {VALUE, M, V};
     static struct side sides[2]; /* op by op, recorded */
@@ -200,7 +200,7 @@ TEST(recorded_steps_stop_changing_anything_as_steps_one_by_one_do) {
     close_side(&sides[1]);
 }
 
-TEST(what_waits_or_copies_cannot_be_recorded) {
+TEST(waits_and_copies_cannot_be_recorded) {
     static struct side s;
     struct error err = {0};
     void *more = NULL;
@@ -219,7 +219,7 @@ TEST(what_waits_or_copies_cannot_be_recorded) {
 }
 
 /* A call that a driver refuses during a recording invalidates the recording and nothing else. */
-TEST(a_recording_that_was_spoilt_leaves_the_device_working) {
+TEST(an_invalid_recording_leaves_the_device_usable) {
     static struct side s;
     struct error err = {0};
     void *more = NULL;
@@ -237,7 +237,7 @@ TEST(a_recording_that_was_spoilt_leaves_the_device_working) {
     close_side(&s);
 }
 
-TEST(marks_have_numbers) {
+TEST(marks_out_of_range_are_refused) {
     static struct side s;
     struct error err = {0};
     double seconds;

@@ -105,7 +105,7 @@ static void swap_all(struct op_case *c, struct device *dev) {
     op_data_destroy(&start);
 }
 
-TEST(operands_that_are_swapped_are_noticed) {
+TEST(swapped_operands_change_the_result) {
     struct device *ref = op_cases_open("cpu-ref");
     for (int r = 0; r < op_rows_count; r++) {
         const struct op_row *row = &op_rows[r];
@@ -170,7 +170,7 @@ static void check_norm(struct device *dev, const char *row, const struct op_size
     op_data_destroy(&d);
 }
 
-TEST(statistics_are_where_their_names_say) {
+TEST(mean_and_rstd_are_not_exchanged) {
     for (int i = 0; i < OP_CASES_DEVICES; i++) {
         struct device *dev = op_cases_open(op_cases_devices[i]);
         check_norm(dev, "conv_bn", &(struct op_size){{2, 5, 7, 3, 17, 3, 1, 1}});

@@ -106,7 +106,7 @@ static void lies_near_doubles(struct op_case *c, void *cookie) {
     op_data_destroy(&wide);
 }
 
-TEST(the_reference_in_bf16_is_near_doubles) {
+TEST(the_reference_in_bf16_agrees_with_doubles) {
     struct device *ref = op_cases_open("cpu-ref");
     op_cases_each(DTYPE_BF16, lies_near_doubles, ref);
     device_close(ref);
@@ -250,13 +250,13 @@ static void check_surroundings(struct device *dev) {
     device_close(dev);
 }
 
-TEST(nothing_is_written_beside_the_outputs) {
+TEST(only_outputs_are_written) {
     for (int i = 0; i < OP_CASES_DEVICES; i++) {
         check_surroundings(op_cases_open(op_cases_devices[i]));
     }
 }
 
-TEST(cuda_writes_nothing_beside_the_outputs) {
+TEST(cuda_writes_only_outputs) {
     check_surroundings(op_cases_open_cuda());
 }
 

@@ -113,11 +113,11 @@ static const struct shape {
     {"conv_bn_bwd",
      "stem 3x3, 3 -> 32, 64 px",
      {{128, 64, 64, 3, 32, 3, 2, 1}},
-     OP_PLAIN | OP_UNWANTED | OP_ACT},
+     OP_PLAIN | OP_OMIT | OP_ACT},
     {"conv_bn_bwd",
      "stem 7x7, 3 -> 64, 64 px",
      {{128, 64, 64, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_UNWANTED | OP_ACT},
+     OP_PLAIN | OP_OMIT | OP_ACT},
     {"conv_bn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
     {"conv_bn_bwd", "the same, added", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ADD},
     {"conv_bn_bwd", "1x1, 64 -> 256, 16 px, residual", {{128, 16, 16, 64, 256, 1, 1, 0}}, OP_ACT},
@@ -130,7 +130,7 @@ static const struct shape {
     {"conv_bn_bwd",
      "stem 7x7, 3 -> 64, 224 px",
      {{16, 224, 224, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_UNWANTED | OP_ACT},
+     OP_PLAIN | OP_OMIT | OP_ACT},
     {"conv_bn_bwd", "3x3, 64, 56 px", {{16, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{16, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
     {"conv_bn_bwd",
@@ -179,9 +179,9 @@ static const struct shape {
     {"add", "8 M", {{8000000}}, 0},
     {"sum_squares", "8 M", {{8000000}}, 0},
     {"grad_scale", "two sums", {{2, 100}}, 0},
-    {"adamw", "8 M", {{8000000, 10}}, OP_UNWANTED},
+    {"adamw", "8 M", {{8000000, 10}}, OP_OMIT},
     {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
-    {"sgdm", "8 M", {{8000000, 1}}, OP_UNWANTED},
+    {"sgdm", "8 M", {{8000000, 1}}, OP_OMIT},
 };
 
 /* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
@@ -212,7 +212,7 @@ static const struct shape large_shapes[] = {
     {"conv_bn_bwd",
      "stem 7x7, 3 -> 64, 224 px",
      {{64, 224, 224, 3, 64, 7, 2, 3}},
-     OP_PLAIN | OP_UNWANTED | OP_ACT},
+     OP_PLAIN | OP_OMIT | OP_ACT},
     {"conv_bn_bwd", "1x1, 64, 56 px", {{64, 56, 56, 64, 64, 1, 1, 0}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
     {"conv_bn_bwd", "1x1, 64 -> 256, 56 px, residual", {{64, 56, 56, 64, 256, 1, 1, 0}}, OP_ACT},
@@ -283,7 +283,7 @@ static const struct shape large_shapes[] = {
     {"sum_squares", "90 M", {{90000000}}, 0},
     {"grad_scale", "two sums", {{2, 100}}, 0},
     {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
-    {"sgdm", "90 M", {{90000000, 1}}, OP_UNWANTED},
+    {"sgdm", "90 M", {{90000000, 1}}, OP_OMIT},
 };
 
 struct shape_list {

@@ -79,7 +79,7 @@ timed_call(struct device *dev, enum op_id id, const void *args, enum status s, i
         note_convolution(&op->pre, &op->in, &op->weight, &op->conv, false, false);
     } else if (id == OP_conv_bn_bwd) {
         const struct conv_bn_bwd *op = args;
-        note_convolution(&op->pre, &op->in, &op->weight, &op->conv, true, tensor_wanted(&op->din));
+        note_convolution(&op->pre, &op->in, &op->weight, &op->conv, true, tensor_present(&op->din));
     }
     return done;
 }

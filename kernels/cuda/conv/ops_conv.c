@@ -133,5 +133,5 @@ cuda_conv_bn_bwd(struct device *device, const struct conv_bn_bwd *op, struct err
     TRY(cuda_launch_on(dev, batch_norm_bwd_workspace_bytes(op), &on, err));
     TRY(launched(dev, launch_batch_norm_bwd(&on, op), "batch_norm_bwd", err));
     TRY(weight_gradient(dev, op, err));
-    return tensor_wanted(&op->din) ? data_gradient(dev, op, err) : STATUS_OK;
+    return tensor_present(&op->din) ? data_gradient(dev, op, err) : STATUS_OK;
 }

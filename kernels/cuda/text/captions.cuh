@@ -124,7 +124,7 @@ static __device__ __forceinline__ void dropout_factors(float (&out)[4],
 static inline struct launch_segments
 captions_of(const struct launch_on &on, const struct segments &s, int64_t rows) {
     return {(const int32_t *)s.starts.data, (const int32_t *)s.lengths.data,
-            tensor_wanted(&s.starts) ? s.starts.shape[0] : 0, rows, on.fault};
+            tensor_present(&s.starts) ? s.starts.shape[0] : 0, rows, on.fault};
 }
 
 static inline struct launch_dropout mask_of(const struct dropout_params &p) {

@@ -12,7 +12,7 @@ static enum status
 ready_bias(struct cuda_device *dev, const void **out, const struct linear *op, struct error *err) {
     const enum dtype real = op->out.dtype;
     *out = op->bias.data;
-    if (!tensor_wanted(&op->bias) ||
+    if (!tensor_present(&op->bias) ||
         (real == DTYPE_F32 && (uintptr_t)op->bias.data % ALIGNMENT_BYTES == 0)) {
         return STATUS_OK;
     }
@@ -33,7 +33,7 @@ enum status cuda_linear(struct device *device, const struct linear *op, struct e
                               .n = op->weight.shape[0],
                               .k = op->in.shape[1],
                               .transpose_b = true,
-                              .bias = tensor_wanted(&op->bias)};
+                              .bias = tensor_present(&op->bias)};
     TRY(ready_bias(dev, &bias, op, err));
     TRY(matmul_run(dev, &p, gelu ? op->pre.data : op->out.data, op->in.data, op->weight.data, bias,
                    1.0f, err));
@@ -52,7 +52,7 @@ activation_bwd(struct cuda_device *dev, const struct linear_bwd *op, struct erro
         TRY(cuda_launch_on(dev, gelu_bwd_workspace_bytes(op), &on, err));
         return launched(dev, launch_gelu_bwd(&on, op), "gelu_bwd", err);
     }
-    if (!tensor_wanted(&op->dbias)) {
+    if (!tensor_present(&op->dbias)) {
         return STATUS_OK;
     }
     TRY(cuda_launch_on(dev, bias_bwd_workspace_bytes(op), &on, err));
@@ -71,7 +71,7 @@ enum status cuda_linear_bwd(struct device *device, const struct linear_bwd *op, 
                                            .transpose_a = true,
                                            .add = op->param_mode == WRITE_ADD};
     TRY(matmul_run(dev, &weight_product, op->dweight.data, d, op->in.data, NULL, 1.0f, err));
-    if (!tensor_wanted(&op->din)) {
+    if (!tensor_present(&op->din)) {
         return STATUS_OK;
     }
     const struct product data_product = {.in = op->in.dtype,

@@ -14,7 +14,7 @@ static float from_bits(uint32_t bits) {
     return f;
 }
 
-TEST(every_bf16_comes_back) {
+TEST(every_bf16_survives_a_round_trip) {
     for (uint32_t x = 0; x <= 0xFFFF; x++) {
         const float f = bf16_to_f32((uint16_t)x);
         if (isnan(f)) {
@@ -128,7 +128,7 @@ TEST(working_copies_are_the_new_values_rounded) {
     }
 }
 
-TEST(devices_say_which_types_they_compute_in) {
+TEST(devices_report_the_types_they_support) {
     struct device *ref;
     struct device *cpu;
     struct error err = {0};

@@ -100,7 +100,7 @@ static void check_near(const struct tensor *got, const struct tensor *want, doub
     }
 }
 
-TEST(gradients_in_bf16_agree_with_the_reference_at_every_way) {
+TEST(gradients_in_bf16_agree_with_the_reference_by_every_method) {
     static const struct size sizes[] = {
         {1, 17, 96, 320, 3, 1, 1, false}, /* sums in place, two chunks */
         {3, 20, 3, 40, 7, 2, 3, true},    /* stretches of 21 values, a part of a block of o */

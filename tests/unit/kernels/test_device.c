@@ -23,7 +23,7 @@ TEST(an_unknown_name_is_refused_with_the_known_ones) {
 }
 
 /* It works, or the reason is one line; it is never another device. */
-TEST(cuda_by_name_works_or_says_why_not) {
+TEST(cuda_by_name_works_or_reports_why_not) {
     struct device *dev;
     struct error err = {0};
     const enum status s = device_open(&dev, "cuda", 1, &err);
@@ -79,7 +79,7 @@ TEST(the_list_names_every_device) {
     assert_true(l.count >= 3 && l.cuda_lines >= 1 && l.working >= 2);
 }
 
-TEST(a_module_that_is_not_there_is_said_so) {
+TEST(a_missing_module_is_reported) {
     const struct backend_module *module;
     struct error err = {0};
     assert_status(cuda_module_load(&module, "/nowhere/libccstream_cuda.so", &err),
@@ -88,7 +88,7 @@ TEST(a_module_that_is_not_there_is_said_so) {
     assert_non_null(strstr(err.text, "/nowhere/libccstream_cuda.so"));
 }
 
-TEST(a_file_that_is_no_module_is_refused) {
+TEST(a_file_that_is_not_a_module_is_refused) {
     char path[512];
     const struct backend_module *module;
     struct error err = {0};

@@ -168,7 +168,7 @@ static void compare_layouts(const char *name, enum dtype type) {
     device_close(dev);
 }
 
-TEST(packed_captions_give_the_bits_of_padded_ones) {
+TEST(packed_and_padded_captions_give_the_same_bits) {
     compare_layouts("cpu-ref", DTYPE_F32);
     compare_layouts("cpu-ref", DTYPE_BF16);
     compare_layouts("cpu", DTYPE_F32);

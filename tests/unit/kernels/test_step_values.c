@@ -80,7 +80,7 @@ TEST(an_unsound_step_changes_nothing) {
     }
 }
 
-TEST(the_step_the_rate_and_the_scale_are_read_where_they_lie) {
+TEST(step_rate_and_scale_are_read_from_device_memory) {
     static struct update a, b;
     for (int d = 0; d < DEVICES; d++) {
         struct device *dev;

@@ -39,7 +39,7 @@ static struct conv_choices *open_choices(const char *folder, int32_t *skipped) {
     return c;
 }
 
-TEST(keys_tell_apart_all_that_matters) {
+TEST(keys_differ_in_everything_that_matters) {
     enum { VARIANTS = 17 };
     const struct conv_gpu h200 = {.sm = 90, .name = "NVIDIA H200"};
     const struct conv_gpu a100 = {.sm = 80, .name = "NVIDIA A100-SXM4-80GB"};

@@ -182,7 +182,7 @@ TEST(wrong_shapes_are_refused_with_a_reason) {
     assert_status(conv_graph_create(&g, &p, &gpu, &err), STATUS_DEVICE, err);
 }
 
-TEST(options_keep_engines_out_by_their_notes) {
+TEST(options_exclude_engines_by_their_notes) {
     struct device_options opt;
     device_options_default(&opt);
     assert_true(opt.deterministic && !opt.tf32);
@@ -207,7 +207,7 @@ TEST(options_keep_engines_out_by_their_notes) {
     close_gpu(&gpu);
 }
 
-TEST(deterministic_runs_leave_engines_out) {
+TEST(deterministic_runs_exclude_engines) {
     struct conv_gpu gpu = open_gpu();
     struct device_options opt;
     int strict_total = 0;
@@ -259,7 +259,7 @@ TEST(a_choice_survives_as_numbers) {
     close_gpu(&gpu);
 }
 
-TEST(a_choice_that_makes_no_sense_is_refused) {
+TEST(an_invalid_choice_is_refused) {
     const struct conv_problem p = problem(CONV_FORWARD, DTYPE_BF16, shapes[15]);
     const struct conv_choice nonsense[] = {
         {.engine = 1 << 30},

@@ -208,7 +208,7 @@ TEST(where_every_plan_refuses_there_is_no_engine) {
     close_plans();
 }
 
-TEST(a_device_that_fails_is_not_taken_for_a_refusal) {
+TEST(a_failed_device_is_not_a_refusal) {
     struct error err = {0};
     open_plans(false, NULL);
     seen.refusals = 1000000;
@@ -259,7 +259,7 @@ static int launches_of_round(const char *from) {
     return (int)(end - begin - 1);
 }
 
-TEST(autotune_takes_the_plan_with_the_fastest_median_of_queued_launches) {
+TEST(autotune_chooses_the_plan_with_the_fastest_median) {
     struct error err = {0};
     open_plans(true, NULL);
     /* Rounds: the first plan 50, 20, 30 (median 30), the second 29, 90, 28 (29), the third is slow

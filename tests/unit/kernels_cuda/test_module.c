@@ -44,7 +44,7 @@ TEST(its_table_is_complete) {
 }
 
 /* Its own copies of shared sources must not clash with the program's. */
-TEST(only_the_entry_leaves_it) {
+TEST(only_the_entry_is_exported) {
     static const char *const hidden[] = {"error_set", "cuda_count", "check_linear",
                                          "rng_block", "launch_add", "cudaMalloc"};
     void *library = dlopen(module_path(), RTLD_NOW | RTLD_LOCAL);
@@ -57,7 +57,7 @@ TEST(only_the_entry_leaves_it) {
     }
 }
 
-TEST(no_device_is_said_in_one_line) {
+TEST(a_missing_device_is_reported_in_one_line) {
     const struct backend_module *module = load();
     struct error err = {0};
     int32_t count = -1;
