@@ -12,7 +12,7 @@
 #include "kernels/ops.h"
 #include "train/eval/embed.h"
 
-enum { EVAL_PAGE_FOUND = 5, EVAL_PAGE_MAX_EXAMPLES = 1000 };
+enum { EVAL_PAGE_FOUND = 5 };
 
 /* Writes `path`: for `examples` captions, spread evenly over the dataset, the EVAL_PAGE_FOUND
  * nearest pictures with the right one marked, and its rank. Returns OK, IO, NOMEM, LIMIT, CORRUPT

@@ -24,7 +24,7 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccstream-eval retrieval",
-    .purpose = "computes recall at 1, 5 and 10 between all images and all captions of a dataset",
+    .purpose = "computes how well images and captions of a dataset find each other",
     .usage = (const char *const[]){"CHECKPOINT --data DIR [options]", NULL},
     .examples =
         (const char *const[]){

@@ -12,9 +12,8 @@
 static const char *const parity_choices[] = {"algorithm", "reference", NULL};
 static const char *const full_disk_choices[] = {"stop", "go-on", NULL};
 static const char *const task_choices[] = {"pair", "simclr", NULL};
+/* "auto", and names that augment_kind_of knows. */
 static const char *const augment_choices[] = {"auto", "paper", "crop", "none", "simclr", NULL};
-static const enum augment_kind augment_kinds[] = {AUGMENT_PAPER, AUGMENT_PAPER, AUGMENT_TRAIN,
-                                                  AUGMENT_EVAL_SQUASH, AUGMENT_SIMCLR};
 static const char *const preset_choices[] = {"none", "nuclr-cc3m", "nuclr-cc12m", "cpu-demo", NULL};
 static const char *const norm_choices[] = {"clip", "imagenet", "cifar10", "cifar100", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
@@ -334,7 +333,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->go_on_unsaved = o->on_full_disk == 1;
     t->task = o->task == 1 ? TRAINER_VIEWS : TRAINER_PAIRS;
     t->hidden_dim = (uint32_t)o->hidden_dim;
-    t->augment = o->augment == 0 && o->task == 1 ? AUGMENT_SIMCLR : augment_kinds[o->augment];
+    t->augment = o->task == 1 ? AUGMENT_SIMCLR : AUGMENT_PAPER;
+    REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
     t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
     t->micro_batch_count = (uint32_t)o->micro_batch;

@@ -1,6 +1,6 @@
 /*
- * retrieval: metrics of ranks between all images and all captions of a dataset: recall at 1, 5 and
- * 10.
+ * retrieval: metrics of ranks between all images and all captions of a dataset, such as recall
+ * at 1.
  *
  * Image to text: the rank of the best of an image's captions; text to image: the rank of the image
  * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). A tie with a
