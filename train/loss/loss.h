@@ -1,6 +1,6 @@
 /*
- * loss: contrastive losses over a batch of B image-text pairs, each one file (loss_NAME.c): value,
- * gradient with respect to the similarity matrix, and the per-sample state it keeps.
+ * loss: contrastive losses over a batch of B image-text pairs, each in a file of its own (NAME.c):
+ * value, gradient with respect to the similarity matrix, and per-sample state.
  *
  * S_ij = <image i, text j> of L2-normalised embeddings, rows images, columns texts. "Row side":
  * image i is the anchor and texts are its contrasts; "column side": text j is the anchor. Delta is
@@ -49,9 +49,10 @@ enum loss_parity {
     LOSS_PARITY_REFERENCE, /* the published code, quirks included */
 };
 
-/* What a user chooses. Names, ranges, defaults and meanings are the table loss_option_rows; which
- * of them a loss reads, and its own values, are its row (loss_row.h). A loss sees 0 in place of
- * what it does not read. A field that is 0 takes the loss's own value, where the loss has one. */
+/* What a user chooses. Names, ranges, defaults and meanings are in the table loss_option_rows; the
+ * row of a loss (loss_row.h) has the options that it reads, and its own values. A loss sees 0 in
+ * place of an option that it does not read. A field that is 0 becomes the loss's own value, if it
+ * has one. */
 struct loss_options {
     const char *name;        /* see loss_names */
     bool views;              /* two views of images instead of images with texts */
@@ -65,8 +66,8 @@ struct loss_options {
     uint64_t gamma_epochs; /* 0 is 1 */
     double zeta0, xi0;
     double zeta_lr,
-        zeta_lr_image_ratio;     /* the trainer makes loss_input.zeta_lr_text and ..._image */
-    uint64_t zeta_freeze_epochs; /* of these three */
+        zeta_lr_image_ratio;     /* from these the trainer computes loss_input.zeta_lr_text */
+    uint64_t zeta_freeze_epochs; /* and zeta_lr_image */
     double zeta_momentum;
     enum loss_zeta_gradient zeta_gradient;
     double tau_plus, beta;
@@ -86,7 +87,7 @@ struct loss_input {
     const float *similarity;
     /* (B, B) of images with images and texts with texts; read if loss_uses_self. */
     const float *image_similarity, *text_similarity;
-    const uint64_t *sample_ids; /* (B); an id met again counts in its first place only */
+    const uint64_t *sample_ids; /* (B); a repeated id counts in its first place only */
     int64_t batch_count;  /* B in [2, the maximum given at creation, at most LOSS_MAX_BATCH] */
     uint64_t step, epoch; /* from 0 */
     double lr;            /* of the model in this step: learned scalars without their own follow */
@@ -94,8 +95,8 @@ struct loss_input {
     double zeta_lr_image; /*        0 = frozen */
 };
 
-/* What a step left of the batch's distinct samples, as means over them: by side, images first. NaN
- * where the loss keeps no such number. */
+/* The state of the batch's distinct samples after a step, as means over them: by side, images
+ * first. NaN if the loss keeps no such number. */
 struct loss_batch_state {
     double log_u[2]; /* log of the running means */
     double zeta[2];
@@ -121,10 +122,10 @@ struct loss;
 /* Names of the losses, each once, NULL at the end. */
 const char *const *loss_names(void);
 
-/* `state` (borrowed for the life of the loss) gets the loss's columns, and "visits": in how many
- * steps a sample took part. samples_count: live samples
- * n of the dataset, at least 2. Returns OK, NOMEM, USAGE (unknown name, value out of range, a
- * choice that the loss does not have). */
+/* Adds the loss's columns to `state` (borrowed for the life of the loss), and "visits": the number
+ * of steps in which a sample took part. samples_count: live samples n of the dataset, at least 2.
+ * Returns OK, NOMEM, USAGE (unknown name, value out of range, a choice that the loss does not
+ * have). */
 enum status loss_create(struct loss **out,
                         const struct loss_options *opt,
                         struct sample_state *state,

@@ -18,9 +18,9 @@ struct loss_device;
 /* Whether the device can compute the loss's steps; if not, *why has the reason in one line. */
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);
 
-/* Memory for batches of batch_count, and the state's columns to `place`, as they are. Requires
- * loss_device_offered. values (on the device, borrowed for the life): where steps read number and
- * rates and leave loss, objective, tau and sound. Returns OK, NOMEM or DEVICE. */
+/* Allocates memory for batches of batch_count, and moves the state's columns to `place`. Requires
+ * loss_device_offered. values (on the device, borrowed for the life): steps read their number and
+ * rates there, and write loss, objective, tau and sound. Returns OK, NOMEM or DEVICE. */
 enum status loss_device_create(struct loss_device **out,
                                struct loss *l,
                                struct sample_state *state,
@@ -31,9 +31,9 @@ enum status loss_device_create(struct loss_device **out,
                                struct error *err);
 void loss_device_destroy(struct loss_device *d); /* accepts NULL */
 
-/* What create takes from the device, columns apart: as planned for a loss and batch_count, without
- * the kernels' workspace (some dozen numbers a pair; of emc2 two for each of all pairs of the batch
- * too), and as taken, with it. */
+/* What create allocates on the device, without the columns: as planned for a loss and batch_count,
+ * without the kernels' workspace (some dozen numbers a pair; of emc2 two for each of all pairs of
+ * the batch too), and as allocated, with it. */
 size_t loss_device_planned_bytes(const struct loss *l, int64_t batch_count);
 size_t loss_device_bytes(const struct loss_device *d);
 
@@ -51,7 +51,7 @@ enum loss_device_matrix_kind {
 const struct loss_device_matrix *loss_device_matrix(const struct loss_device *d,
                                                     enum loss_device_matrix_kind kind);
 
-/* The ids of the next step's batch (batch_count) to the device. Does not wait. Returns OK or
+/* Copies the ids of the next step's batch (batch_count) to the device. Does not wait. Returns OK or
  * DEVICE.
  */
 enum status

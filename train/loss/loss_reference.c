@@ -1,14 +1,14 @@
 /*
- * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, to
- * reproduce its logs (--parity reference). It differs from the published algorithms:
+ * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, to reproduce
+ * its logs (--parity reference). It differs from the published algorithms:
  *
- *   - running sums s over the B - 1 contrasts, shifted by b, the largest exponent the anchor has
- * ever had (its own 0 included): b never falls, so easy anchors underflow against the additive
- * 1e-10 (sogclr, isogclr) or the floor 1e-16 (nuclr) and are muted;
+ *   - running sums s over the B - 1 contrasts are shifted by b, the largest exponent that the
+ *     anchor ever had (its own 0 included): b never falls, so easy anchors underflow against the
+ *     additive 1e-10 (sogclr, isogclr) or the floor 1e-16 (nuclr) and are muted;
  *   - sogclr, isogclr: the whole first epoch overwrites s instead of averaging;
  *   - nuclr: b is a cosine, not divided by tau, yet the old s is rescaled by exp(b_old - b_new)
  *     without tau; "unvisited" is s or z being exactly 0; xi follows the largest zeta of all
- * samples, once an epoch;
+ *     samples, once an epoch;
  *   - nuclr's zeta gradient weighs the pair itself by n/B.
  *
  * State per sample and side: s, b; isogclr also tau and tau_gradient; nuclr also zeta and its

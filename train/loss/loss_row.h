@@ -1,8 +1,8 @@
 /*
- * loss_row: the table of losses. A row describes one loss in one form (pairs, two
- * views, or the published code): where it comes from, which options it reads, its own defaults, the
- * state that it keeps, and its step. From the rows follow the list of names, --help, the checks of
- * options, the columns, what a device is given, and the tests that every loss must pass
+ * loss_row: the table of losses. A row describes one loss in one form (pairs, two views, or the
+ * published code): where it comes from, which options it reads, its own defaults, the state that it
+ * keeps, and its step. From the rows follow the list of names, --help, the checks of
+ * options, the columns, the work of devices, and the tests that every loss must pass
  * (tests/unit/train/test_loss_rows.c).
  *
  * Threading : constant data.

@@ -2,7 +2,7 @@
  * params: one table of all tensors of a model: names, shapes, initial values, and where each lies
  * in a few flat blocks of device memory.
  *
- * A model adds its tensors, params_alloc places them, after that everything goes by index.
+ * A model adds its tensors, params_alloc places them; from then on a tensor is known by its index.
  *
  *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
  *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
@@ -16,9 +16,8 @@
  * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
  * (O, KH, KW, I) in device memory.
  *
- * A BF16 model keeps values, gradients and moments in f32. Operators read
- * the working copies, and only those with two dimensions or more have one; the optimiser and
- * params_write renew them.
+ * A BF16 model keeps values, gradients and moments in f32. Operators read the working copies, which
+ * only tensors with two dimensions or more have; the optimiser and params_write update them.
  *
  * Decay: every trainable tensor decays but those with one dimension and names ending in ".bias".
  *
@@ -101,7 +100,7 @@ params_add(struct params *p, int32_t *index, const struct param_spec *spec, stru
 void params_set_moments(struct params *p, int32_t count);
 int32_t params_moments(const struct params *p);
 
-/* What params_alloc will take; training: with gradients and moments. */
+/* What params_alloc will allocate; training: with gradients and moments. */
 struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool training);
 
 /* Allocates the blocks, zeroed. dtype: F32, or F64 or BF16 on a device that has it. Without
@@ -124,7 +123,7 @@ enum dtype params_dtype(const struct params *p); /* of values: F32 for BF16 */
 /* Elements of all trained tensors (or of all buffers). */
 int64_t params_element_count(const struct params *p, enum param_kind kind);
 
-/* Views in device layout, as operators take them: params_tensor gives the working copy where there
+/* Views in device layout, as operators read them: params_tensor returns the working copy if there
  * is one. params_grad of a buffer is an omitted operand (data NULL, ndim 0). */
 struct tensor params_tensor(const struct params *p, int32_t index);
 struct tensor params_grad(const struct params *p, int32_t index);

@@ -6,11 +6,11 @@
  *   block: x = LN(x + out(attention(x)));  x = LN(x + dropout(lin2(GELU(lin1(x)))))
  *
  * Post-norm, eps 1e-12, learned positions, keys beyond a caption's length masked; dropout as
- * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. Where
- * only the first token is asked for, the last block does its FFN for that token alone: the same
- * numbers for less work. Or the mean over the caption's tokens is what is asked for.
+ * DistilBERT places it: on the embeddings, on attention probabilities, on the FFN's output. The
+ * features are the first token's row, and then the last block computes its FFN for that row alone,
+ * or the mean over the caption's rows (enum transformer_pool).
  *
- * Captions lie in a list of rows, packed or padded: their numbers are the same.
+ * Captions lie in a list of rows, packed or padded; the results are the same.
  *
  * Parameter names are Hugging Face's (embeddings.word_embeddings.weight,
  * transformer.layer.0.attention.q_lin.weight, ...) after the table's prefix. q_lin, k_lin and

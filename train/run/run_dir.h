@@ -3,10 +3,9 @@
  *
  *   RUN/config.json                     the options of the run, written once at its start
  *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
- *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done, no zeros before
- *   RUN/last                            symbolic link to the newest, relative, replaced in one
- * piece RUN/nonfinite.json                  what was there when a step met a number that is not
- * finite
+ *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done
+ *   RUN/last                            relative symbolic link to the newest, replaced atomically
+ *   RUN/nonfinite.json                  the step that met a number that is not finite
  *
  * Threading : functions on paths; one process writes to a run at a time.
  */
@@ -30,7 +29,7 @@ enum status run_dir_checkpoint_path(char out[PATH_MAX_BYTES],
                                     uint64_t step,
                                     struct error *err);
 
-/* Makes RUN/checkpoints where it is not there; RUN must be. */
+/* Makes RUN/checkpoints if it does not exist; RUN must exist. */
 enum status
 run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err);
 
@@ -42,7 +41,7 @@ enum status run_dir_publish(const struct file_system *fs,
                             uint32_t keep_count,
                             struct error *err);
 
-/* Whether RUN/last is there. */
+/* Whether RUN/last exists. */
 enum status run_dir_has_checkpoint(const char *run, bool *out, struct error *err);
 
 #endif

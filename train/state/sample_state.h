@@ -1,9 +1,9 @@
 /*
  * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
- * for every single sample (running sums, zeta, its momentum, where a chain stands, visits).
+ * for every sample (running sums, zeta, its momentum, where a chain stands, visits).
  *
- * Columns begin in host memory. sample_state_place gives them an address for a device's kernels
- * too: then the device's copy is the one that steps change, until sample_state_fetch.
+ * Columns begin in host memory. After sample_state_place kernels of a device reach them too: steps
+ * then change the device's copy, and the host's is out of date until sample_state_fetch.
  *
  * Threading : single-owner.
  * Ownership : the state owns its columns; pointers from sample_state_column live as long as it,
@@ -35,7 +35,7 @@ static inline bool sample_state_visited(float value) {
 
 enum sample_state_kind {
     SAMPLE_STATE_F32,   /* a number; NaN: unvisited */
-    SAMPLE_STATE_COUNT, /* u64 that counts; 0: unvisited, because that is how often it was */
+    SAMPLE_STATE_COUNT, /* u64, a count; 0: unvisited */
     SAMPLE_STATE_ID,    /* u64, another sample's id; SAMPLE_STATE_NO_ID: none */
 };
 

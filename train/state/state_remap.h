@@ -1,6 +1,6 @@
 /*
- * state_remap: which samples of other datasets are those of these: the same image bytes, by the
- * hashes in the indexes.
+ * state_remap: finds the samples of new datasets in old ones: those with the same image bytes, by
+ * the hashes in the indexes.
  *
  * Threading : none of its own.
  */
@@ -14,8 +14,8 @@
 
 struct state_remap_counts {
     uint64_t matched_count;   /* samples of the new datasets that the old ones have */
-    uint64_t unmatched_count; /* that they have not */
-    uint64_t forgotten_count; /* samples of the old datasets that the new ones have not */
+    uint64_t unmatched_count; /* that the old ones lack */
+    uint64_t forgotten_count; /* samples of the old datasets that the new ones lack */
 };
 
 /* A dataset, whose sample ids in the state are its own and id_offset. */
@@ -25,7 +25,7 @@ struct state_remap_data {
 };
 
 /* Fills old_ids (id_space_count, that of `now`) for sample_state_remap: the id in `before` of the
- * sample with the same image, the lowest where there are several; SAMPLE_STATE_NO_ID without one.
+ * sample with the same image, the lowest if there are several; SAMPLE_STATE_NO_ID if there is none.
  * Returns OK, NOMEM or CORRUPT (an index record is damaged). */
 enum status state_remap_ids(uint64_t *old_ids,
                             uint64_t id_space_count,

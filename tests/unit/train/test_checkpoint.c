@@ -166,7 +166,7 @@ TEST(towers_of_a_checkpoint_start_another_model) {
     close_fixture(&b);
 }
 
-TEST(the_datasets_of_a_mix_come_back) {
+TEST(the_datasets_of_a_mix_are_restored) {
     struct error err = {0};
     struct fixture f;
     struct checkpoint *c = NULL;
@@ -202,7 +202,7 @@ TEST(the_datasets_of_a_mix_come_back) {
     close_fixture(&f);
 }
 
-TEST(what_is_saved_comes_back) {
+TEST(what_is_saved_is_loaded) {
     struct error err = {0};
     struct fixture a;
     struct fixture b;
@@ -267,7 +267,7 @@ static void replace_in_header(uint8_t *bytes, size_t size, const char *from, con
     memcpy(stored, &after, sizeof after);
 }
 
-TEST(what_older_files_do_not_tell) {
+TEST(what_older_files_lack) {
     struct error err = {0};
     struct fixture a;
     struct checkpoint *c = NULL;

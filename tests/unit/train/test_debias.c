@@ -13,7 +13,7 @@ static bool near(float a, double b) {
 
 /* Class vectors lean on the third axis, the background. One spurious prompt, its direction: what
  * is left is the class alone. */
-TEST(a_spurious_direction_is_taken_out) {
+TEST(a_spurious_direction_is_removed) {
     struct error err = {0};
     const float background[] = {0, 0, 5, 0, 0, -2}; /* the second adds nothing */
     float vectors[] = {0.6f, 0, 0.8f, 0, 0.28f, 0.96f};

@@ -361,7 +361,7 @@ count_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err
     return real_ops->alloc(dev, size_bytes, out, err);
 }
 
-TEST(what_is_planned_is_what_is_taken) {
+TEST(the_plan_is_what_is_allocated) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
     for (int k = 0; k < 24; k++) {
         struct error err = {0};

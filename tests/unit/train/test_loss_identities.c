@@ -349,7 +349,7 @@ TEST(sides_change_places_with_the_transpose) {
 
 /* ---- losses that are others ---- */
 
-TEST(cyclic_terms_do_not_know_the_temperature) {
+TEST(cyclic_terms_do_not_depend_on_the_temperature) {
     static struct fixture f;
     float extra[2][MAX_B * MAX_B];
     static const double taus[] = {0.05, 0.5};
@@ -436,7 +436,7 @@ TEST(nuclr_without_zeta_is_sogclr_and_an_offset) {
 /* Where there is no offset to speak of, a constant zeta cancels; and zeta and xi shifted together
  * leave a fresh state's weights as they are. In the published code too, whose first steps are those
  * of sogclr: its log has the same loss for both in the first iteration. */
-TEST(a_constant_zeta_says_nothing) {
+TEST(a_constant_zeta_has_no_effect) {
     static struct fixture a;
     static struct fixture b;
     for (int parity = 0; parity < 2; parity++) {

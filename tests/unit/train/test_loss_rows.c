@@ -269,7 +269,7 @@ TEST(a_repeated_id_counts_in_its_first_place) {
     }
 }
 
-TEST(two_ids_are_the_least_batch) {
+TEST(two_ids_are_the_smallest_batch) {
     static struct fixture f;
     static struct kept before;
     static struct kept after;
@@ -493,7 +493,7 @@ TEST(values_out_of_range_are_refused) {
 
 /* ---- the table itself ---- */
 
-TEST(rows_and_options_say_everything) {
+TEST(rows_and_options_are_complete) {
     const struct loss_row *last = NULL;
     FOR_EACH_ROW(row) {
         struct loss_options o;

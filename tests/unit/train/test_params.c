@@ -88,7 +88,7 @@ TEST(tensors_lie_in_two_flat_ranges) {
     tear_down(&f);
 }
 
-TEST(infos_speak_pytorch) {
+TEST(infos_have_the_shapes_of_pytorch) {
     struct fixture f;
     set_up(&f);
     struct param_info conv = params_info(f.p, f.conv);
@@ -151,7 +151,7 @@ TEST(convolutions_are_permuted_and_come_back) {
     tear_down(&f);
 }
 
-TEST(initial_values_repeat_and_follow_their_law) {
+TEST(initial_values_repeat_and_follow_their_distribution) {
     struct fixture f;
     struct error err;
     set_up(&f);

@@ -153,7 +153,7 @@ TEST(every_prefix_and_real_type_is_read) {
     }
 }
 
-TEST(all_that_does_not_fit_is_named_and_nothing_is_written) {
+TEST(every_mismatch_is_named_and_nothing_is_written) {
     struct error err = {0};
     struct fixture f;
     open_fixture(&f);

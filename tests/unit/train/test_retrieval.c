@@ -62,7 +62,7 @@ TEST(equal_scores_find_nothing) {
                 r.value[RETRIEVAL_MEAN][RETRIEVAL_R1] == 0.0);
 }
 
-TEST(an_image_without_captions_does_not_ask) {
+TEST(an_image_without_captions_is_no_query) {
     const float images[] = {1.0f, 0.0f, 0.0f, 1.0f};
     const float texts[] = {0.0f, 1.0f};
     const int32_t owner[] = {1};

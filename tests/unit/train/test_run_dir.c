@@ -26,7 +26,7 @@ static void add_checkpoint(const char *run, uint64_t step, uint32_t keep) {
     assert_ok(run_dir_publish(file_posix(), run, step, keep, &err), err);
 }
 
-TEST(last_names_the_newest_and_the_oldest_go) {
+TEST(last_names_the_newest_and_the_oldest_are_removed) {
     struct error err = {0};
     const char *run = test_temp_dir();
     char path[PATH_MAX_BYTES];
@@ -147,7 +147,7 @@ TEST(a_step_records_its_batch_and_memory) {
 }
 
 /* Only a whole line of that very step counts. */
-TEST(metrics_know_whether_a_step_was_evaluated) {
+TEST(metrics_report_whether_a_step_was_evaluated) {
     static const struct {
         const char *end;
         uint64_t step;

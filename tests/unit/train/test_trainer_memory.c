@@ -4,8 +4,8 @@
  * micro-batches. Every call of malloc in the process counts, but for these libraries:
  *
  *   libjpeg           an image's tables and rows, freed with the image
- *   libstdc++         SentencePiece's strings and vectors, and oneDNN's, whose C++ calls it for
- * them libdnnl, libgomp  oneDNN's argument lists at each execution, and OpenMP's teams
+ *   libstdc++         SentencePiece's strings and vectors, and oneDNN's, which call it for C++
+ *   libdnnl, libgomp  oneDNN's argument lists at each execution, and OpenMP's teams
  */
 #include <sys/stat.h>
 

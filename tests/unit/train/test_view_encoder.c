@@ -224,7 +224,7 @@ TEST(evaluation_treats_each_picture_alone) {
     tear_down(&f);
 }
 
-TEST(the_plan_is_what_is_taken) {
+TEST(the_plan_is_what_is_allocated) {
     struct error err;
     struct dual_encoder_memory plan;
     struct fixture f;
