@@ -10,7 +10,7 @@ set -eu
 "$BIN/ccpack" tokenizer train --vocab-size 200 >/dev/null
 
 "$BIN/ccstream-train" -q --json --data train --val val --out run --augment crop --loss nuclr \
-    --image-tower resnet10t --text-tower tiny --image-size 32 --dropout 0 \
+    --image-tower resnet10t --text-tower tiny --image-size 24 --dropout 0 \
     --batch 64 --epochs 2 --lr 0.002 --tau 0.05 --zeta-freeze-epochs 1 --eval-every 0 \
     --threads 1 >summary.json
 cat summary.json
