@@ -41,7 +41,7 @@ static bool take(struct scan *s, uint8_t c) {
     return false;
 }
 
-/* Passes over bytes of a string that stand for themselves, eight at a time. */
+/* Skips bytes of a string that are not escaped, eight at a time. */
 static void pass_plain(struct scan *s) {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     const uint64_t tops = UINT64_C(0x8080808080808080);

@@ -166,7 +166,7 @@ enum status shard_file_name(char *out,
     return STATUS_OK;
 }
 
-/* And has more in front of it. */
+/* True if `name` ends with `ending` and has at least one byte before it. */
 static bool ends_with(const char *name, const char *ending) {
     size_t size = strlen(name);
     size_t tail = strlen(ending);

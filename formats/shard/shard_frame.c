@@ -1,12 +1,11 @@
 /*
- * One sample to the bytes that stand for it in a shard. The tar members come in this order; in
- * container tar they stand as they are, in tar.zst only what is in front of the image is
- * compressed:
+ * Turns one sample into its bytes in a shard. The tar members come in this order. Container tar
+ * stores them unchanged; tar.zst compresses only what comes before the image:
  *
  *     tar      KEY.txt .. KEY.json ..  header of KEY.jpg |  image            | zeros to 512
  *     zstd     one compressed block (or raw blocks)      |  raw blocks       | one RLE block
  *
- * so that the image's bytes are in the file as they came.
+ * so that the file holds the bytes of the image unchanged.
  */
 #include <inttypes.h>
 #include <stdio.h>

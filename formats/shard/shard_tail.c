@@ -69,8 +69,7 @@ static enum status find_in_zst(const struct file_system *fs,
     if (got != sizeof(header) || load_u32(header) != SHARD_INDEX_FRAME_MAGIC ||
         load_u32(header + 4) != frame - SKIPPABLE_HEADER_BYTES) {
         return error_set(err, STATUS_CORRUPT,
-                         "%s: no index in front of the seek table (byte %" PRIu64 ")", path,
-                         offset);
+                         "%s: no index before the seek table (byte %" PRIu64 ")", path, offset);
     }
     *out = (struct shard_tail){
         .container = SHARD_CONTAINER_TAR_ZSTD,

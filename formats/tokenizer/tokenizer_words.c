@@ -85,7 +85,7 @@ static void add_letter(struct word_reader *r, uint32_t c) {
     r->word_chars++;
 }
 
-/* Where in the word a mark of this class belongs: in front of the marks of higher classes. */
+/* Where in the word a mark of this class belongs: before the marks of higher classes. */
 static uint32_t place_of_mark(const struct word_reader *r, uint32_t class) {
     uint32_t place = r->word_bytes;
     while (place > r->run) {
