@@ -209,7 +209,7 @@ enum status open_model(struct tokenizer *t, struct error *err) {
     const auto status = p->LoadFromSerializedProto(model);
     if (!status.ok()) {
         return error_set(err, STATUS_CORRUPT, "tokenizer: SentencePiece refuses the model: %s",
-                         status.message());
+                         std::string(status.message()).c_str());
     }
     const int count = p->GetPieceSize();
     if (count < 1 || count > TOKENIZER_MAX_VOCAB) {
@@ -251,7 +251,7 @@ enum status encode_engine(const struct tokenizer *t,
             std::string_view(text, size_bytes), &pieces);
         if (!status.ok()) {
             return error_set(err, STATUS_CORRUPT, "tokenizer: cannot encode a text: %s",
-                             status.message());
+                             std::string(status.message()).c_str());
         }
         const size_t count = std::min<size_t>(pieces.size(), max_pieces);
         std::copy_n(pieces.begin(), count, out_ids);
@@ -275,8 +275,9 @@ class caption_iterator : public sentencepiece::SentenceIterator {
     const std::string &value() const override {
         return captions_[at_];
     }
-    sentencepiece::util::Status status() const override {
-        return sentencepiece::util::Status();
+    /* util::Status until SentencePiece 0.2.1, absl::Status from then on. */
+    decltype(std::declval<sentencepiece::SentenceIterator>().status()) status() const override {
+        return {};
     }
 
   private:
@@ -384,7 +385,7 @@ enum status train(struct byte_buffer *out,
     std::string model;
     const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &model);
     if (!status.ok()) {
-        return training_failed(status.message(), opt->vocab_size, err);
+        return training_failed(std::string(status.message()).c_str(), opt->vocab_size, err);
     }
     if (model.size() > TOKENIZER_MAX_MODEL_BYTES) {
         return error_set(err, STATUS_LIMIT, "tokenizer: model of %zu bytes", model.size());
