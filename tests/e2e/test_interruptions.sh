@@ -4,8 +4,6 @@
 # the script runs more of them at other moments:
 #
 #     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_interruptions.sh [COUNT] [SEED]
-#
-#
 set -eu
 wanted=${1:-3}
 seed=${2:-1}

@@ -1,7 +1,6 @@
 #!/bin/bash
 # A WordPiece vocabulary from packing to evaluation: stored, used in training, read from the checkpoint by
 # evaluation, and not replaceable in between.
-#
 set -u
 
 fail() {
