@@ -44,6 +44,11 @@ enum status shard_reader_recognise(bool *out,
                                    const char *path,
                                    struct error *err);
 
+/* Whether a file that does not end like a shard begins like one: its writer was interrupted, or the
+ * file was truncated, or its end is damaged. Returns OK, IO, NOTFOUND or NOMEM. */
+enum status
+shard_reader_begins(bool *out, const struct file_system *fs, const char *path, struct error *err);
+
 uint32_t shard_reader_sample_count(const struct shard_reader *r);
 enum shard_container shard_reader_container(const struct shard_reader *r);
 

@@ -252,3 +252,20 @@ enum status zstd_unpack(struct zstd_unpacker *u,
     }
     return STATUS_OK;
 }
+
+size_t zstd_unpack_begin(struct zstd_unpacker *u,
+                         void *out,
+                         size_t size_bytes,
+                         const void *frame,
+                         size_t frame_bytes) {
+    ZSTD_inBuffer in = {frame, frame_bytes, 0};
+    ZSTD_outBuffer to = {out, size_bytes, 0};
+    size_t left = 1;
+    size_t before = 1;
+    ZSTD_DCtx_reset(u->context, ZSTD_reset_session_only);
+    while (left != 0 && !ZSTD_isError(left) && to.pos < to.size && before != in.pos + to.pos) {
+        before = in.pos + to.pos;
+        left = ZSTD_decompressStream(u->context, &to, &in);
+    }
+    return to.pos;
+}

@@ -58,4 +58,12 @@ enum status zstd_unpack(struct zstd_unpacker *u,
                         const char *name,
                         struct error *err);
 
+/* Decompresses the beginning of a frame, of which only frame_bytes may be there. Returns how many
+ * bytes came out, up to size_bytes; fewer where the frame ends or is damaged. */
+size_t zstd_unpack_begin(struct zstd_unpacker *u,
+                         void *out,
+                         size_t size_bytes,
+                         const void *frame,
+                         size_t frame_bytes);
+
 #endif

@@ -75,6 +75,37 @@ printf 'ZZ' | dd of="lies.$container" bs=1 seek=$((place + 200)) conv=notrunc 2>
 expect 65 "$BIN/ccdump" ls "lies.$container"
 expect 65 "$BIN/ccdump" verify "lies.$container"
 
+# A shard without sidecar and manifest that ends after a sample, within one or in its first, or whose
+# end is damaged, is unfinished and not a plain tar with ids of its own.
+shard="d/made-000003.$container"
+bytes=$(wc -c <"$shard")
+if [ "$container" = tar ]; then
+    boundary=$(($(grep -abo ustar "$shard" | sed -n 5p | cut -d : -f 1) - 257))
+    tail=1536
+else
+    boundary=$(LC_ALL=C grep -aboP '\x28\xb5\x2f\xfd\x64' "$shard" | sed -n 3p | cut -d : -f 1)
+    tail=9
+fi
+for size in $boundary $((boundary + 700)) 900 $((bytes - 1)); do
+    head -c "$size" "$shard" >"alone.$container"
+    expect 65 "$BIN/ccdump" verify "alone.$container"
+    has out.txt "unfinished"
+    expect 65 "$BIN/ccdump" ls "alone.$container"
+    has err.txt "unfinished"
+    lines out.txt 0
+done
+cp "$shard" "alone.$container"
+printf 'XXXXXXXXX' | dd of="alone.$container" bs=1 seek=$((bytes - tail)) conv=notrunc 2>dd.txt
+expect 65 "$BIN/ccdump" verify "alone.$container"
+has out.txt "unfinished"
+# What ccdump cat writes is a plain tar, also compressed in one frame by zstd.
+"$BIN/ccdump" cat d -o plain.tar
+expect 0 "$BIN/ccdump" ls plain.tar
+lines out.txt 250
+zstd -q -f plain.tar -o plain.tar.zst
+expect 0 "$BIN/ccdump" ls plain.tar.zst
+lines out.txt 250
+
 # A missing sidecar, or that of another shard, is reported and does no other harm.
 cp -r d side
 rm side/made-000000.cci

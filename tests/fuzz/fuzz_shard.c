@@ -86,6 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     demand(verified != STATUS_OK || faults == 0);
     demand(verified != STATUS_CORRUPT || faults > 0);
 
+    bool begins = false;
+    demand(shard_reader_begins(&begins, fs, "a.shard", NULL) == STATUS_OK);
+
     struct shard_reader *r = NULL;
     enum status opened = shard_reader_open(&r, fs, "a.shard", NULL);
     if (opened == STATUS_OK) {

@@ -33,8 +33,8 @@ static bool is_listed(const char *path) {
     return listed;
 }
 
-/* A shard with a damaged end looks like a plain tar, which would have other ids. Its sidecar or its
- * dataset shows what it is. */
+/* A shard with a damaged end looks like a plain tar, which would have other ids. Its sidecar, its
+ * dataset or its beginning shows what it is. */
 static enum status is_shard(bool *out, const char *path, struct error *err) {
     char sidecar[PATH_MAX_BYTES];
     const struct file_system *fs = file_posix();
@@ -43,7 +43,7 @@ static enum status is_shard(bool *out, const char *path, struct error *err) {
         TRY(fs->exists(fs->context, sidecar, out, err));
     }
     *out = *out || is_listed(path);
-    return STATUS_OK;
+    return *out ? STATUS_OK : shard_reader_begins(out, fs, path, err);
 }
 
 enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error *err) {
