@@ -16,7 +16,8 @@
 
 static const struct cli_option rows[] = {
     {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
-     .help = "decode every picture too (always done for a plain tar)"},
+     .help = "decode every picture too, and compare its format and size with the index (a plain "
+             "tar's pictures are always decoded)"},
     {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
      .help = "threads, each of which checks shards of its own; 0: one per processor"},
@@ -203,7 +204,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
                               .shards = m.shard_count,
                               .bytes = m.bytes,
                               .files_are = "shard"};
-    enum status s = verify_shards(o, path, m.shards, m.shard_count, &r, err);
+    enum status s = verify_shards(o, path, &m, &r, err);
     for (size_t i = 0; s == STATUS_OK && r.faults == 0 && i < CLI_COUNT(checks); i++) {
         struct error why = {0};
         s = checks[i](path, &m, &why);
@@ -227,7 +228,7 @@ static uint64_t file_bytes(const char *path) {
 static enum status
 verify_shard(const struct verify_options *o, const char *path, struct error *err) {
     struct verify_result r = {.shards = 1, .bytes = file_bytes(path), .files_are = "shard"};
-    TRY(verify_shards(o, path, NULL, 1, &r, err));
+    TRY(verify_shards(o, path, NULL, &r, err));
     return report(o, path, &r, err);
 }
 

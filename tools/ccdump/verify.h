@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 #include "formats/base/bytes.h"
+#include "formats/dataset/manifest.h"
+#include "formats/image/image_codec.h"
 #include "formats/shard/shard_reader.h"
 
 struct verify_options {
@@ -47,14 +49,21 @@ enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_fault *f,
                               struct error *err);
 
-/* Checks shards on several threads and prints their faults in the order of the shards. `expected`
- * NULL: the single shard at `path`; else the shards that the manifest of the directory `path`
- * names. Adds to result->faults and result->samples. Returns OK even if there are faults;
- * INTERRUPTED, NOMEM, or IO of the output. */
+/* Checks what a sample that was read says about itself: its label against the number of classes (0:
+ * they have no names, and any label is right); with a decoder also that the picture decodes, and
+ * its format and size. Returns OK, or CORRUPT, UNSUPPORTED or LIMIT for a fault; NOMEM. */
+enum status verify_sample(struct image_decoder *decoder,
+                          const struct sample_view *view,
+                          size_t class_count,
+                          struct error *err);
+
+/* Checks shards on several threads and prints their faults in the order of the shards. `m` NULL:
+ * the single shard at `path`; else the shards of the directory `path`, whose manifest this is. Adds
+ * to result->faults and result->samples. Returns OK even if there are faults; INTERRUPTED, NOMEM,
+ * or IO of the output. */
 enum status verify_shards(const struct verify_options *o,
                           const char *path,
-                          const struct shard_summary *expected,
-                          size_t shard_count,
+                          const struct manifest *m,
                           struct verify_result *result,
                           struct error *err);
 

@@ -34,6 +34,7 @@ struct pool {
     const char *path;
     const struct shard_summary *expected;
     size_t shard_count;
+    size_t class_count;
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a slot was printed, a worker has ended, or stop was set */
@@ -90,6 +91,46 @@ static void print_ready(struct pool *p) {
     pthread_cond_broadcast(&p->changed);
 }
 
+/* ---- one sample ----------------------------------------------------------------------------
+ */
+
+/* What the index says about the picture against the picture. */
+static enum status check_picture(const struct sample_view *view, struct error *err) {
+    const struct shard_record *r = &view->record;
+    struct image_info info;
+    TRY(image_probe(&info, view->image, view->image_bytes, NULL, err));
+    if (info.format != r->format) {
+        return error_set(err, STATUS_CORRUPT, "the index says that the picture is %s, it is %s",
+                         image_format_name(r->format), image_format_name(info.format));
+    }
+    bool unknown = r->width_px == 0 && r->height_px == 0;
+    if (!unknown &&
+        (r->width_px != (uint32_t)info.width_px || r->height_px != (uint32_t)info.height_px)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "the index says that the picture has %u x %u pixels, it has %d x %d",
+                         r->width_px, r->height_px, info.width_px, info.height_px);
+    }
+    return STATUS_OK;
+}
+
+enum status verify_sample(struct image_decoder *decoder,
+                          const struct sample_view *view,
+                          size_t class_count,
+                          struct error *err) {
+    const int32_t label = view->record.label;
+    struct image_view pixels;
+    struct image_decode_options check = {.check_only = true};
+    if (class_count > 0 && label != SHARD_NO_LABEL && (size_t)label >= class_count) {
+        return error_set(err, STATUS_CORRUPT, "its label is %d, there are %zu classes", label,
+                         class_count);
+    }
+    if (!decoder) {
+        return STATUS_OK;
+    }
+    TRY(image_decode(decoder, &pixels, NULL, view->image, view->image_bytes, &check, err));
+    return check_picture(view, err);
+}
+
 /* ---- the workers ------------------------------------------------------------------------------
  */
 
@@ -125,11 +166,7 @@ static bool on_progress(void *cookie, uint64_t bytes) {
 
 static enum status on_sample(void *cookie, const struct sample_view *view, struct error *err) {
     struct worker *w = cookie;
-    struct image_view pixels;
-    struct image_decode_options check = {.check_only = true};
-    if (w->decoder) {
-        TRY(image_decode(w->decoder, &pixels, NULL, view->image, view->image_bytes, &check, err));
-    }
+    TRY(verify_sample(w->decoder, view, w->pool->class_count, err));
     w->samples++;
     return STATUS_OK;
 }
@@ -255,11 +292,15 @@ run_pool(struct pool *p, struct worker *workers, size_t count, uint64_t bytes, s
 
 enum status verify_shards(const struct verify_options *o,
                           const char *path,
-                          const struct shard_summary *expected,
-                          size_t shard_count,
+                          const struct manifest *m,
                           struct verify_result *result,
                           struct error *err) {
-    struct pool p = {.options = o, .path = path, .expected = expected, .shard_count = shard_count};
+    const size_t shard_count = m ? m->shard_count : 1;
+    struct pool p = {.options = o,
+                     .path = path,
+                     .expected = m ? m->shards : NULL,
+                     .shard_count = shard_count,
+                     .class_count = m ? m->class_count : 0};
     size_t threads = thread_count(o, shard_count);
     struct worker *workers = calloc(threads + 1, sizeof(*workers));
     p.slots = calloc(shard_count + 1, sizeof(*p.slots));
