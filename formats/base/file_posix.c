@@ -29,6 +29,12 @@ enum { PIECE_MAX_BYTES = 1 << 30 };
  * for when the file is synced. */
 enum { WRITEBACK_BYTES = 8 << 20 };
 
+/* Whether positioned reads work. A directory passes: its size is refused with a message. */
+static bool is_seekable(int fd) {
+    struct stat st;
+    return fstat(fd, &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode);
+}
+
 static enum status posix_open(void *context,
                               struct file **out,
                               const char *path,
@@ -39,8 +45,8 @@ static enum status posix_open(void *context,
     *out = NULL;
     int flags = O_CLOEXEC;
     switch (mode) {
-    case FILE_READ:
-        flags |= O_RDONLY;
+    case FILE_READ: /* O_NONBLOCK: opening a pipe would wait for a writer */
+        flags |= O_RDONLY | O_NONBLOCK;
         break;
     case FILE_CREATE:
         flags |= O_WRONLY | O_CREAT | O_EXCL;
@@ -67,6 +73,11 @@ static enum status posix_open(void *context,
             error_set_errno(err, "%s: cannot open for %s", path, mode ? "writing" : "reading");
         free(f);
         return s;
+    }
+    if (mode == FILE_READ && !is_seekable(f->fd)) {
+        close(f->fd);
+        free(f);
+        return error_set(err, STATUS_IO, "%s: is a pipe or a device, a file is needed", path);
     }
     *out = f;
     return STATUS_OK;

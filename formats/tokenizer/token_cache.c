@@ -41,7 +41,7 @@ uint32_t token_cache_check(const void *count_and_ids, size_t size_bytes, uint64_
 
 static enum status map_file(struct token_cache *c, struct error *err) {
     struct stat st;
-    int fd = open(c->path, O_RDONLY | O_CLOEXEC);
+    int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return error_set_errno(err, "%s: cannot open for reading", c->path);
     }

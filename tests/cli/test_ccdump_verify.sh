@@ -130,6 +130,41 @@ has out.txt '"faults":250,"samples":0,'
 cd ..
 done
 
+# A pipe in place of any file of a dataset is refused at once; opening one would wait for a writer.
+"$TESTBIN/make_dataset" pipes 40 20
+mkdir saved
+for name in dataset.json made-000001.tar.zst made-000001.cci tokens.cct; do
+    [ ! -e "pipes/$name" ] || mv "pipes/$name" saved/
+    mkfifo "pipes/$name"
+    code=0
+    timeout 20 "$BIN/ccdump" verify pipes >out.txt 2>err.txt || code=$?
+    [ "$code" = 65 ] || [ "$code" = 74 ] || fail "a pipe as $name: exit code $code"
+    cat out.txt err.txt >both.txt
+    has both.txt "$name"
+    rm "pipes/$name"
+    [ ! -e "saved/$name" ] || mv "saved/$name" pipes/
+done
+expect 0 "$BIN/ccdump" verify pipes
+mkfifo lone.tar
+for command in verify ls info; do
+    code=0
+    timeout 20 "$BIN/ccdump" $command lone.tar >out.txt 2>err.txt || code=$?
+    [ "$code" = 65 ] || fail "$command of a pipe: exit code $code"
+done
+
+# The first SIGTERM ends a verify between datasets as within one; what was not checked is not ok.
+many=$(printf 'pipes %.0s' $(seq 20000))
+: >term.txt
+# shellcheck disable=SC2086
+"$BIN/ccdump" verify $many >term.txt 2>err.txt &
+pid=$!
+while [ "$(wc -l <term.txt)" -lt 3 ]; do sleep 0.05; done
+kill -TERM "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" = 130 ] || fail "verify ended by SIGTERM: exit code $code"
+has err.txt interrupted
+
 # A plain tar: rows that cannot be packed, pictures that do not decode, a truncated tar.
 "$TESTBIN/make_scenes" val 20 1 48 good.tar >scenes.txt
 expect 0 "$BIN/ccdump" verify good.tar

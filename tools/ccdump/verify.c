@@ -149,6 +149,10 @@ static enum status report(const struct verify_options *o,
 /* ---- a dataset or a shard ---------------------------------------------------------------------
  */
 
+static enum status interrupted(const char *path, struct error *err) {
+    return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
+}
+
 /* Faults of the dataset as a whole: an id in two shards, another fingerprint. */
 static enum status check_whole(const char *path, const struct manifest *m, struct error *why) {
     struct dataset *d = NULL;
@@ -186,7 +190,8 @@ static enum status check_tokens(const char *path, const struct manifest *m, stru
                key->text_count == m->texts) {
         for (uint64_t i = 0; i < key->text_count && s == STATUS_OK; i++) {
             uint32_t count = 0;
-            s = token_cache_get(c, NULL, &count, i, 0, why);
+            s = cli_interrupted() ? interrupted(path, why)
+                                  : token_cache_get(c, NULL, &count, i, 0, why);
         }
     }
     dataset_close(d);
@@ -207,7 +212,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
     enum status s = verify_shards(o, path, &m, &r, err);
     for (size_t i = 0; s == STATUS_OK && r.faults == 0 && i < CLI_COUNT(checks); i++) {
         struct error why = {0};
-        s = checks[i](path, &m, &why);
+        s = cli_interrupted() ? interrupted(path, &why) : checks[i](path, &m, &why);
         if (verify_is_fault(s)) {
             r.faults++;
             s = print_fault(o, path, &(struct verify_fault){SHARD_NO_SAMPLE, .text = why.text},
@@ -281,7 +286,7 @@ static enum status verify_rows(const struct verify_options *o,
     }
     cli_progress_clear(&progress);
     if (s == STATUS_OK) {
-        return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
+        return interrupted(path, err);
     }
     return s == STATUS_END ? STATUS_OK : s;
 }
@@ -315,9 +320,10 @@ static enum status verify(const struct verify_options *o, const char *path, stru
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     enum status worst = STATUS_OK;
     ccdump_signals();
-    for (size_t i = 0; i < a->count && !cli_interrupted(); i++) {
+    for (size_t i = 0; i < a->count && worst != STATUS_INTERRUPTED; i++) {
         struct error why = {0};
-        const enum status s = verify(options, a->items[i], &why);
+        const enum status s =
+            cli_interrupted() ? interrupted(a->items[i], &why) : verify(options, a->items[i], &why);
         if (s == STATUS_OK) {
             continue;
         }
