@@ -73,6 +73,9 @@ static enum status check_options(const struct pack_options *o, struct error *err
         return error_set(err, STATUS_USAGE, "--overwrite and --%s exclude each other",
                          o->append ? "append" : "resume");
     }
+    if (o->allow_repeat && !o->append) {
+        return error_set(err, STATUS_USAGE, "--allow-repeat is for --append");
+    }
     if (o->append && o->part.count > 0) {
         return error_set(err, STATUS_USAGE,
                          "--append and --part exclude each other: merge the "
@@ -108,6 +111,7 @@ enum status pack_run(const struct pack_options *opt, struct pack_summary *out, s
     TRY(check_options(opt, err));
     out->keeps_dataset = opt->append;
     enum status s = pack_plan_make(&plan, opt, err);
+    out->unchanged = s != STATUS_OK;
     if (s == STATUS_OK) {
         s = plan.start == PACK_START_FINISHED ? report_finished(&plan, out, err)
                                               : pack_rows(&plan, out, err);

@@ -134,6 +134,7 @@ struct pack_options {
     uint64_t shard_size_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
     bool overwrite;              /* replaces an existing dataset; other files stay */
     bool append;                 /* adds to an existing dataset; not with overwrite or part */
+    bool allow_repeat;           /* append takes sources that the dataset has; only with append */
     bool resume;                 /* continues an unfinished run with these options, does nothing
                                   * after a finished one; not with overwrite */
     enum pack_on_bad on_bad;     /* PACK_ON_BAD_SKIP */
@@ -163,6 +164,7 @@ struct pack_summary {
     bool was_finished;      /* resume: there was nothing left to do; the counts are the dataset's */
     bool has_journal;       /* after a failure: the run can be resumed */
     bool keeps_dataset;     /* after a failure of append: the dataset is as it was */
+    bool unchanged;         /* after a failure: nothing in the directory was changed */
 };
 
 /* Whether most bad rows look like pictures in class folders, which have no captions. */

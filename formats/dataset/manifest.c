@@ -105,7 +105,7 @@ manifest_add_source(struct manifest *m, const char *name, uint64_t rows, struct 
         return nomem(err);
     }
     m->sources = sources;
-    m->sources[m->source_count] = (struct manifest_source){NULL, rows};
+    m->sources[m->source_count] = (struct manifest_source){.rows = rows};
     TRY(copy_text(&m->sources[m->source_count].name, name, err));
     m->source_count++;
     return STATUS_OK;
@@ -310,6 +310,12 @@ static enum status parse_sources(const struct parse *p, const struct json_value 
             return corrupt(p, "source", i);
         }
         TRY(manifest_add_source(p->m, name, rows, p->err));
+        struct manifest_source *s = &p->m->sources[i];
+        if ((json_value_get(v, "bytes") && !get_u64(v, "bytes", &s->bytes)) ||
+            (json_value_get(v, "sample_hash") && !get_hex(v, "sample_hash", &s->sample_hash)) ||
+            (json_value_get(v, "content") && !get_hex(v, "content", &s->content))) {
+            return corrupt(p, "source", i);
+        }
     }
     return json_value_is_array(list) ? STATUS_OK : corrupt(p, "the list of sources: entry", 0);
 }

@@ -31,8 +31,11 @@ enum {
 };
 
 struct manifest_source {
-    char *name;    /* file name without folder */
-    uint64_t rows; /* how many ids it took */
+    char *name;           /* file name without folder */
+    uint64_t rows;        /* how many ids it took */
+    uint64_t bytes;       /* size of its file; 0: it was no file, or is not known */
+    uint64_t sample_hash; /* of that size and of samples of the file; 0: likewise */
+    uint64_t content;     /* hash over its rows; 0: there are none, or it is not known */
 };
 
 struct manifest_option {
@@ -86,7 +89,8 @@ enum status manifest_init(struct manifest *m,
                           struct error *err);
 void manifest_fini(struct manifest *m); /* accepts an all-zero one */
 
-/* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored. */
+/* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored.
+ * What identifies a source is 0 until the caller sets it. */
 enum status
 manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err);
 enum status

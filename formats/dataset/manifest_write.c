@@ -59,6 +59,13 @@ static void write_origin(struct json_writer *w, const struct manifest *m) {
         json_open_object(w, NULL);
         json_string(w, "name", m->sources[i].name);
         json_u64(w, "rows", m->sources[i].rows);
+        if (m->sources[i].bytes > 0) {
+            json_u64(w, "bytes", m->sources[i].bytes);
+            json_hex64(w, "sample_hash", m->sources[i].sample_hash);
+        }
+        if (m->sources[i].content != 0) {
+            json_hex64(w, "content", m->sources[i].content);
+        }
         json_close_object(w);
     }
     json_close_array(w);

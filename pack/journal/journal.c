@@ -42,6 +42,16 @@ static void put_sources(struct json_writer *w, const struct pack_options *opt) {
     json_close_array(w);
 }
 
+/* What dataset.json will say about a source, but for its name. */
+static void put_source(struct json_writer *w, const struct manifest_source *s) {
+    json_open_object(w, NULL);
+    json_u64(w, "rows", s->rows);
+    json_u64(w, "bytes", s->bytes);
+    json_hex64(w, "sample_hash", s->sample_hash);
+    json_hex64(w, "content", s->content);
+    json_close_object(w);
+}
+
 enum status pack_journal_head(struct byte_buffer *out,
                               const struct pack_options *opt,
                               const struct manifest *old,
@@ -85,7 +95,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
     if (p->totals) {
         json_open_array(&w, "totals");
         for (size_t i = 0; i < p->opt->source_count; i++) {
-            json_u64(&w, NULL, p->totals[i]);
+            put_source(&w, &p->totals[i]);
         }
         json_close_array(&w);
     }
@@ -168,7 +178,7 @@ enum status pack_journal_point(struct pack_journal *j,
                                struct json_writer *w,
                                const struct manifest *m,
                                const struct pack_point *p,
-                               const uint64_t *rows,
+                               const struct manifest_source *sources,
                                struct error *err) {
     json_writer_reset(w);
     json_open_object(w, NULL);
@@ -185,9 +195,10 @@ enum status pack_journal_point(struct pack_journal *j,
     json_u64(w, "json_dropped", p->json_dropped);
     json_string(w, "json_example", p->json_example);
     json_u64(w, "ignored", p->ignored);
-    json_open_array(w, "rows");
+    json_hex64(w, "content", p->content);
+    json_open_array(w, "sources");
     for (; j->source < p->source; j->source++) {
-        json_u64(w, NULL, rows[j->source]);
+        put_source(w, &sources[j->source]);
     }
     json_close_array(w);
     json_open_array(w, "classes");

@@ -3,7 +3,8 @@
  *
  *     head     everything that decides the bytes: options, sources, the dataset before an append
  *     begin    size of rejects.jsonl at the start; rows of the sources, where they were counted
- *     shard    what dataset.json will say about it, and the point after it: next row, counts
+ *     shard    what dataset.json will say about it, and the point after it: next row, counts, the
+ *              hash of the rows before it, and what identifies the sources that have ended
  *     shard    ...
  *
  * Threading : one owner at a time; the finishing thread adds lines.
@@ -16,7 +17,7 @@
 #include "formats/shard/shard_writer.h"
 #include "pack/run/plan_internal.h"
 
-enum { PACK_JOURNAL_VERSION = 1, PACK_JOURNAL_MAX_BYTES = 256 << 20 };
+enum { PACK_JOURNAL_VERSION = 2, PACK_JOURNAL_MAX_BYTES = 256 << 20 };
 
 /* The JSON of the first line: everything that decides the bytes. Runs with equal heads give equal
  * bytes. With append, `old` and its first `generations` are the dataset that the append was begun
@@ -79,20 +80,20 @@ struct pack_journal {
     const struct pack_plan *plan;
     struct file *file; /* NULL: not open */
     struct json_writer line;
-    size_t source;      /* rows of the sources before this one are in the journal */
+    size_t source;      /* the sources before this one are in the journal */
     size_t class_count; /* so many of the manifest's classes are in it */
 };
 
 enum status pack_journal_open(struct pack_journal *j, const struct pack_plan *p, struct error *err);
 void pack_journal_close(struct pack_journal *j); /* accepts an all-zero one */
 
-/* Replaces the content of `w` by the point as JSON, with the `rows` of the sources and the classes
- * of `m` that are not in the journal yet. */
+/* Replaces the content of `w` by the point as JSON, with the `sources` that have ended and the
+ * classes of `m` that are not in the journal yet. */
 enum status pack_journal_point(struct pack_journal *j,
                                struct json_writer *w,
                                const struct manifest *m,
                                const struct pack_point *p,
-                               const uint64_t *rows,
+                               const struct manifest_source *sources,
                                struct error *err);
 
 /* Adds a line with a shard (NULL: none) and the point after it. The line is on the disk when this

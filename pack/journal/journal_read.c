@@ -120,15 +120,20 @@ static bool take_rejected(struct pack_point *point, const struct json_value *v) 
     return json_value_is_object(v);
 }
 
-/* Rows of the sources that ended since the line before, and of the current one. */
-static bool take_rows(struct pack_plan *p, const struct json_value *list, size_t from) {
+static bool get_source(const struct json_value *v, struct manifest_source *out) {
+    return get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID &&
+           get_u64(v, "bytes", &out->bytes) && get_hex(v, "sample_hash", &out->sample_hash) &&
+           get_hex(v, "content", &out->content);
+}
+
+/* The sources that ended since the line before, and the current one. */
+static bool take_sources(struct pack_plan *p, const struct json_value *list, size_t from) {
     const struct pack_point *at = &p->point;
     if (json_value_count(list) != at->source - from) {
         return false;
     }
     for (size_t i = from; i < at->source; i++) {
-        if (!json_value_u64(json_value_at(list, i - from), &p->rows[i]) ||
-            p->rows[i] > SHARD_MAX_ID) {
+        if (!get_source(json_value_at(list, i - from), &p->sources[i])) {
             return false;
         }
     }
@@ -136,7 +141,8 @@ static bool take_rows(struct pack_plan *p, const struct json_value *list, size_t
     if (at->source == p->opt->source_count) {
         return at->row == 0;
     }
-    p->rows[at->source] = at->row - begin;
+    p->sources[at->source].rows = at->row - begin;
+    p->sources[at->source].content = at->content;
     return at->row >= begin && at->row <= SHARD_MAX_ID;
 }
 
@@ -154,14 +160,14 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
         point.rejects_bytes < p->point.rejects_bytes ||
         !take_rejected(&point, json_value_get(v, "rejected")) ||
         !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
-        !get_u64(v, "ignored", &point.ignored)) {
+        !get_u64(v, "ignored", &point.ignored) || !get_hex(v, "content", &point.content)) {
         return damaged(r, "a count");
     }
     snprintf(point.json_example, sizeof(point.json_example), "%s", example);
     size_t from = p->point.source;
     point.source = (size_t)source;
     p->point = point;
-    return take_rows(p, json_value_get(v, "rows"), from) ? STATUS_OK : damaged(r, "rows");
+    return take_sources(p, json_value_get(v, "sources"), from) ? STATUS_OK : damaged(r, "a source");
 }
 
 static enum status take_begin(struct reading *r, const struct json_value *root) {
@@ -179,8 +185,8 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
         }
         bool good = json_value_count(totals) == count;
         for (size_t i = 0; good && i < count; i++) {
-            good = json_value_u64(json_value_at(totals, i), &p->totals[i]) &&
-                   p->totals[i] <= SHARD_MAX_ID / count;
+            good = get_source(json_value_at(totals, i), &p->totals[i]) &&
+                   p->totals[i].rows <= SHARD_MAX_ID / count;
         }
         if (!good) {
             return damaged(r, "the rows of a source");

@@ -283,6 +283,10 @@ static enum status describe(struct merge *m, struct error *err) {
             rows += m->parts[k].manifest.sources[i].rows;
         }
         TRY(manifest_add_source(&m->manifest, first->sources[i].name, rows, err));
+        struct manifest_source *out = &m->manifest.sources[i];
+        out->bytes = first->sources[i].bytes;
+        out->sample_hash = first->sources[i].sample_hash;
+        out->content = first->sources[i].content;
     }
     for (size_t i = 0; i < first->option_count; i++) {
         const struct manifest_option *o = &first->options[i];

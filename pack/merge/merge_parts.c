@@ -105,6 +105,13 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
         if (!p || !q || strcmp(p, q) != 0) {
             return differ(a, b, "a source", p, q, err);
         }
+        uint64_t u = x->sources[i].content;
+        uint64_t v = y->sources[i].content;
+        if (u != 0 && v != 0 && u != v) {
+            return error_set(err, STATUS_MISMATCH,
+                             "%.80s and %.80s are of different runs: source '%.80s' had other rows",
+                             a->directory, b->directory, p);
+        }
     }
     for (size_t i = 0; i < x->class_count || i < y->class_count; i++) {
         const char *p = i < x->class_count ? x->classes[i] : NULL;

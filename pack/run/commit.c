@@ -13,6 +13,7 @@
 #include "formats/shard/shard_reader.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
+#include "pack/run/identity_internal.h"
 
 /* Of a shard's captions, which stay in memory until it is finished. */
 enum { MAX_CAPTION_BYTES = 16 << 20 };
@@ -63,7 +64,7 @@ static void take_counts(struct pack_commit *c) {
     const struct pack_plan *p = c->plan;
     struct pack_summary *sum = c->summary;
     for (size_t i = 0; i < c->opt->source_count; i++) {
-        sum->rows += p->rows[i];
+        sum->rows += p->sources[i].rows;
     }
     for (int i = 0; i < REASON_COUNT; i++) {
         sum->rejected_by[i] = p->point.rejected_by[i];
@@ -222,7 +223,7 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
 static enum status finish_shard(struct pack_commit *c, struct error *err) {
     TRY(take_finished(c, err));
     TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
-                           c->plan->rows, err));
+                           c->plan->sources, err));
     c->summary->has_journal = true; /* there may be a shard now, so the journal is needed */
     c->pending_bytes = shard_writer_data_bytes(c->writer);
     pack_finisher_give(&c->finisher, c->writer);
@@ -241,7 +242,7 @@ static enum status finish_all(struct pack_commit *c, bool partial, struct error 
     TRY(take_finished(c, err));
     if (!partial) { /* only rejects since the last shard */
         TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
-                               c->plan->rows, err));
+                               c->plan->sources, err));
         TRY(pack_rejects_sync(&c->rejects, err));
         c->summary->has_journal = true;
         return pack_journal_add(&c->journal, NULL, &c->finisher.point, err);
@@ -350,9 +351,11 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
 static void move_on(struct pack_commit *c, const struct pack_item *item) {
     const struct pack_summary *sum = c->summary;
     struct pack_point *p = &c->point;
-    c->plan->rows[item->source]++;
+    c->plan->sources[item->source].rows++;
+    c->plan->sources[item->source].content = item->content;
     p->source = item->source;
     p->row = item->row.row + 1;
+    p->content = item->content;
     p->rejects_bytes = c->rejects.size_bytes;
     memcpy(p->rejected_by, sum->rejected_by, sizeof(p->rejected_by));
     p->json_dropped = sum->json_dropped;
@@ -390,7 +393,13 @@ static enum status add_sources(struct pack_commit *c, struct error *err) {
     for (size_t i = 0; i < c->opt->source_count; i++) {
         char name[PACK_SOURCE_NAME_BYTES];
         pack_source_name(name, c->opt->sources[i]);
-        TRY(manifest_add_source(m, name, c->plan->rows[i], err));
+        const struct manifest_source *is =
+            c->plan->totals ? &c->plan->totals[i] : &c->plan->sources[i];
+        TRY(manifest_add_source(m, name, c->plan->sources[i].rows, err));
+        struct manifest_source *out = &m->sources[m->source_count - 1];
+        out->bytes = is->bytes;
+        out->sample_hash = is->sample_hash;
+        out->content = is->content;
     }
     return STATUS_OK;
 }
@@ -461,6 +470,7 @@ enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error
         c->point.row = 0;
     }
     TRY(finish_all(c, partial, err));
+    TRY(pack_identity_check_read(c->plan, err));
     if (c->summary->samples == 0 && !is_part) {
         if (!c->opt->append) { /* an append keeps the dataset's own list */
             TRY(pack_rejects_publish(&c->rejects, err));

@@ -15,6 +15,7 @@ struct pack_item {
     uint64_t id;
     uint64_t position_bytes; /* in the source, after this row was read */
     uint64_t ignored;        /* members ignored in the sources before */
+    uint64_t content;        /* source_content after this row */
     size_t class_count;      /* classes of this source and those before */
     int32_t label;
     struct source_row row;

@@ -20,6 +20,7 @@
 #include "pack/journal/journal_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
+#include "pack/run/identity_internal.h"
 
 bool pack_plan_must_stop(void *cookie) {
     const struct pack_plan *p = cookie;
@@ -44,7 +45,7 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source) {
     uint64_t base = p->old_rows;
     for (size_t i = 0; i < source; i++) {
-        base += p->totals ? p->totals[i] : p->rows[i];
+        base += p->totals ? p->totals[i].rows : p->sources[i].rows;
     }
     return base;
 }
@@ -160,20 +161,26 @@ static enum status compare_stored(const struct pack_plan *p,
     return STATUS_OK;
 }
 
-/* Whether the dataset's last sources are those of the run, by their names. */
-static bool
-ends_with_sources(const struct pack_plan *p, const struct manifest *m, size_t *differs) {
+/* Whether the dataset's last sources are those of the run; `differs` is the first that is not. */
+static enum status ends_with_sources(bool *out,
+                                     struct pack_plan *p,
+                                     const struct manifest *m,
+                                     size_t *differs,
+                                     struct error *err) {
     size_t count = p->opt->source_count;
+    *out = count <= m->source_count;
     *differs = 0;
-    for (size_t i = 0; i < count && count <= m->source_count; i++) {
+    for (size_t i = 0; *out && i < count; i++) {
+        const struct manifest_source *was = &m->sources[m->source_count - count + i];
         char name[PACK_SOURCE_NAME_BYTES];
         pack_source_name(name, p->opt->sources[i]);
-        if (strcmp(name, m->sources[m->source_count - count + i].name) != 0) {
-            *differs = i;
-            return false;
+        *differs = i;
+        *out = strcmp(name, was->name) == 0;
+        if (*out) {
+            TRY(pack_identity_matches(out, p, i, was, err));
         }
     }
-    return count <= m->source_count;
+    return STATUS_OK;
 }
 
 /* The dataset is what the run would make. */
@@ -187,18 +194,28 @@ static void take_whole(struct pack_plan *p, struct manifest *old) {
 /* A dataset without a journal: is it what this run would make? */
 static enum status plan_finished(struct pack_plan *p, struct manifest *old, struct error *err) {
     size_t differs = 0;
+    bool same = false;
     if (is_partial(old)) {
         return error_set(err, STATUS_EXISTS,
                          "%s: is a partial dataset without a journal to resume from; --overwrite "
                          "starts again",
                          p->opt->directory);
     }
-    if (old->source_count != p->opt->source_count || !ends_with_sources(p, old, &differs)) {
+    TRY(ends_with_sources(&same, p, old, &differs, err));
+    const char *first = p->opt->sources[differs];
+    if (old->source_count != p->opt->source_count) {
         return error_set(err, STATUS_MISMATCH,
-                         "%s: the dataset is of %zu sources, not of these %zu, of which number "
-                         "%zu is %.80s",
-                         p->opt->directory, old->source_count, p->opt->source_count, differs + 1,
-                         p->opt->sources[differs]);
+                         "%s: the dataset is of %zu source%s, not of these %zu; the first that "
+                         "differs is %.80s",
+                         p->opt->directory, old->source_count, old->source_count == 1 ? "" : "s",
+                         p->opt->source_count, first);
+    }
+    if (!same) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: the dataset is finished, and not of %.80s: its source number %zu has "
+                         "another name or content; --append adds this one, --overwrite replaces "
+                         "the dataset",
+                         p->opt->directory, first, differs + 1);
     }
     TRY(compare_stored(p, old, SETTING_STORED, err));
     take_whole(p, old);
@@ -223,9 +240,27 @@ static enum status check_shards(const struct pack_plan *p, struct error *err) {
     return STATUS_OK;
 }
 
+/* The sources before the point, which are not read again. */
+static enum status check_sources(struct pack_plan *p, struct error *err) {
+    for (size_t i = p->first.source; i < p->point.source; i++) {
+        struct manifest_source is;
+        const struct manifest_source *was = &p->sources[i];
+        TRY(pack_identity_sample(&is, p->opt->sources[i], err));
+        if (was->bytes != is.bytes || was->sample_hash != is.sample_hash) {
+            return error_set(err, STATUS_MISMATCH,
+                             "%s: is not the source that was packed: its %" PRIu64
+                             " bytes differ from the packed ones; --resume requires the same "
+                             "source, --overwrite starts again",
+                             p->opt->sources[i], is.bytes);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status continue_run(struct pack_plan *p, struct error *err) {
     p->start = PACK_START_RESUME;
     TRY(pack_journal_read(p, err));
+    TRY(check_sources(p, err));
     return check_shards(p, err);
 }
 
@@ -341,18 +376,24 @@ static enum status plan_append(struct pack_plan *p,
         TRY(pack_journal_head(&p->head, o, &p->manifest, (size_t)kind.generations, err));
         return pack_journal_compare(p, err);
     }
-    size_t differs = 0;
-    if (o->resume && !resumes && generations > 1 && ends_with_sources(p, old, &differs)) {
-        p->start = PACK_START_FINISHED;
-        return take_old(p, old, err);
+    if (o->resume && !resumes && generations > 1) {
+        size_t differs = 0;
+        bool same = false;
+        TRY(ends_with_sources(&same, p, old, &differs, err));
+        if (same) {
+            p->start = PACK_START_FINISHED;
+            return take_old(p, old, err);
+        }
     }
     TRY(take_old(p, old, err));
     TRY(pack_journal_head(&p->head, o, &p->manifest, generations, err));
     if (resumes) {
-        return continue_run(p, err);
+        TRY(continue_run(p, err));
+    } else {
+        p->start = PACK_START_NEW;
+        TRY(measure_rejects(p, err));
     }
-    p->start = PACK_START_NEW;
-    return measure_rejects(p, err);
+    return pack_identity_check_new(p, err);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------
@@ -372,7 +413,7 @@ static enum status look_inside(struct pack_plan *p,
     if (s == STATUS_OK && c->journal) {
         struct pack_journal_kind kind;
         s = pack_journal_kind(&kind, o->fs, o->directory, err);
-        p->tars = p->tars || (s == STATUS_OK && kind.tars);
+        p->tars = p->tars || kind.tars;
     }
     bool needed = o->resume || o->append;
     bool content = s == STATUS_CORRUPT || s == STATUS_VERSION || s == STATUS_LIMIT;
@@ -396,6 +437,42 @@ static enum status decide(struct pack_plan *p, struct manifest *old, struct erro
     return p->opt->resume ? plan_resume(p, &c, old, err) : plan_new(p, &c, err);
 }
 
+/* Skips the rows before the point. After an interruption they must be those that were packed. */
+static enum status skip_rows(struct pack_plan *p, struct error *err) {
+    enum { ROWS_AT_A_TIME = 4096 };
+    const char *path = p->opt->sources[p->point.source];
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
+    uint64_t left = p->point.row;
+    while (left > 0) {
+        uint64_t skipped = 0;
+        uint64_t piece = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
+        enum status s = source_skip(p->opened, piece, &skipped, err);
+        if (s == STATUS_END) {
+            return error_set(err, STATUS_MISMATCH,
+                             "%s: has %" PRIu64
+                             " rows, fewer than when they were packed: it is not "
+                             "the same source",
+                             name, source_rows_read(p->opened));
+        }
+        TRY(s);
+        left -= skipped;
+        if (pack_plan_must_stop(p)) {
+            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    bool packed = p->point.source != p->first.source || p->point.row != p->first.row;
+    if (packed && source_content(p->opened) != p->point.content) {
+        uint64_t position = 0, size_bytes = 0;
+        source_position(p->opened, &position, &size_bytes);
+        return error_set(err, STATUS_MISMATCH,
+                         "%s: is not the source that was packed: its first %" PRIu64
+                         " rows, up to byte %" PRIu64 ", differ from the packed ones; --resume "
+                         "requires the same source, --overwrite starts again",
+                         name, p->point.row, position);
+    }
+    return STATUS_OK;
+}
+
 /* Prepares what the reader and the committing thread begin with. */
 static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     for (size_t i = 0; i < p->manifest.class_count; i++) {
@@ -408,7 +485,8 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     }
     struct source_options how;
     pack_plan_source_options(&how, p);
-    return source_open(&p->opened, p->opt->sources[p->point.source], &how, err);
+    TRY(source_open(&p->opened, p->opt->sources[p->point.source], &how, err));
+    return skip_rows(p, err);
 }
 
 static enum status check_kinds(const struct pack_options *o, struct error *err) {
@@ -435,8 +513,8 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
     pack_classes_init(&p->classes);
     byte_buffer_init(&p->head, PACK_JOURNAL_MAX_BYTES);
     byte_buffer_init(&p->names, 0);
-    p->rows = calloc(opt->source_count, sizeof(*p->rows));
-    if (!p->rows) {
+    p->sources = calloc(opt->source_count, sizeof(*p->sources));
+    if (!p->sources) {
         return error_set(err, STATUS_NOMEM, "out of memory for rows");
     }
     TRY(check_kinds(opt, err));
@@ -460,6 +538,6 @@ void pack_plan_fini(struct pack_plan *p) {
     pack_classes_fini(&p->classes);
     byte_buffer_fini(&p->head);
     byte_buffer_fini(&p->names);
-    free(p->rows);
+    free(p->sources);
     free(p->totals);
 }

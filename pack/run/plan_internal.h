@@ -2,8 +2,9 @@
  * plan: where a run begins and ends, decided by its options and by what its directory holds.
  *
  * Threading : made by the caller's thread before the others start. Afterwards the reader owns
- *             `opened` and adds to `classes`, the committing thread owns `manifest` and `rows`,
- *             `stop` belongs to all, and the rest does not change.
+ *             `opened`, adds to `classes` and samples a file in `sources` before it adds a row of
+ *             it; the committing thread owns `manifest` and the rest of `sources`, `stop` belongs
+ * to all, and the rest does not change.
  */
 #ifndef PACK_RUN_PLAN_INTERNAL_H
 #define PACK_RUN_PLAN_INTERNAL_H
@@ -20,6 +21,7 @@
 struct pack_point {
     size_t source; /* of the next row; the number of sources: there is none */
     uint64_t row;
+    uint64_t content;       /* source_content of the source up to the row */
     uint64_t rejects_bytes; /* size of the list of rejects up to here */
     uint64_t rejected_by[REASON_COUNT];
     uint64_t json_dropped;
@@ -44,21 +46,23 @@ struct pack_plan {
     struct pack_point point;  /* where this process begins */
     struct pack_point first;  /* source and row where the run began, in whichever process */
     struct pack_point end;    /* the row after the run's last one */
-    uint64_t *rows;           /* rows of each source that have been committed */
-    uint64_t *totals;         /* rows of each source; NULL: they were not counted */
-    uint64_t part_rows;       /* rows of the part, where totals are known */
+    struct manifest_source
+        *sources; /* of the run, with the rows that have been committed; no names */
+    struct manifest_source *totals; /* with all rows; NULL: they were not counted */
+    uint64_t part_rows;             /* rows of the part, where totals are known */
     struct pack_classes classes;
     struct byte_buffer head;  /* the journal's first line */
     uint64_t journal_bytes;   /* size of its undamaged lines */
     struct byte_buffer names; /* of the files in the directory */
     bool existed;             /* the directory, before the run */
     struct file *lock;        /* of the directory; NULL: not there yet, or it cannot be locked */
-    struct source *opened;    /* the first source to read, until the reader takes it */
-    atomic_bool stop;         /* the run has failed; no other data depends on it, so relaxed */
+    struct source *opened; /* the first source to read, at the point, until the reader takes it */
+    atomic_bool stop;      /* the run has failed; no other data depends on it, so relaxed */
 };
 
-/* Looks at the directory and decides; changes nothing. Counts the rows of a part. Requires options
- * that pack_run has checked. Returns OK, or as pack_run. */
+/* Looks at the directory and decides; changes nothing. Counts the rows of a part, and skips rows
+ * that were packed before, which must still be the same. Requires options that pack_run has
+ * checked. Returns OK, or as pack_run. */
 enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, struct error *err);
 void pack_plan_fini(struct pack_plan *p); /* after pack_plan_make, whatever it returned */
 

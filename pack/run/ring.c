@@ -21,9 +21,10 @@
 #include <sys/stat.h>
 
 #include "formats/base/clock.h"
+#include "pack/run/identity_internal.h"
 #include "pack/run/worker_internal.h"
 
-enum { WAIT_MS = 100, SLOTS_PER_JOB = 64, ROWS_TO_SKIP = 4096 };
+enum { WAIT_MS = 100, SLOTS_PER_JOB = 64 };
 
 /* A batch is full with so many rows, or bytes of them. */
 enum { BATCH_ROWS = 16, BATCH_BYTES = 256 << 10 };
@@ -168,28 +169,7 @@ static void fill_item(struct ring *r, struct pack_item *item, struct source *s, 
     item->label = pack_classes_label(classes, item->row.class_index);
     item->class_count = classes->count; /* only this thread changes it */
     item->ignored = r->ignored;         /* likewise */
-}
-
-/* Skips the rows that are not this run's, or were packed before. */
-static enum status
-skip_rows(struct ring *r, struct source *s, size_t index, uint64_t count, struct error *err) {
-    while (count > 0) {
-        uint64_t skipped = 0;
-        uint64_t piece = count < ROWS_TO_SKIP ? count : ROWS_TO_SKIP;
-        enum status status = source_skip(s, piece, &skipped, err);
-        if (status == STATUS_END) {
-            return error_set(err, STATUS_CORRUPT,
-                             "%s: has %llu rows, fewer than when they were packed: it is not the "
-                             "same source",
-                             r->opt->sources[index], (unsigned long long)source_rows_read(s));
-        }
-        TRY(status);
-        count -= skipped;
-        if (pack_plan_must_stop(r->plan)) {
-            return error_set(err, STATUS_INTERRUPTED, "stopped on request");
-        }
-    }
-    return STATUS_OK;
+    item->content = source_content(s);
 }
 
 static enum status
@@ -197,9 +177,6 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
     const struct pack_point *end = &r->plan->end;
     uint64_t limit = index == end->source ? end->row : UINT64_MAX;
     enum status status = pack_classes_open_source(&r->plan->classes, s, err);
-    if (status == STATUS_OK && index == r->plan->point.source) {
-        status = skip_rows(r, s, index, r->plan->point.row, err);
-    }
     while (status == STATUS_OK && source_rows_read(s) < limit) {
         struct slot *slot = wait_for_slot(r);
         if (!slot) {
@@ -224,6 +201,7 @@ static bool is_live(const char *path) {
 
 static enum status
 read_source(struct ring *r, size_t index, uint64_t base, uint64_t *rows, struct error *err) {
+    TRY(pack_identity_sample(&r->plan->sources[index], r->opt->sources[index], err));
     struct source *s = r->plan->opened;
     r->plan->opened = NULL;
     if (!s) {

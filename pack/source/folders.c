@@ -290,6 +290,7 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
         return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", s->path);
     }
     strcpy(f->path, s->path);
+    strcpy(s->images, s->path);
     TRY(list_folder(f, &f->classes, true, err));
     if (f->classes.count == 0) {
         return error_set(err, STATUS_CORRUPT,

@@ -11,15 +11,16 @@
 #include "pack/source/archive_internal.h"
 #include "pack/source/folders_internal.h"
 
-enum { PEEK_BYTES = 64, NO_KIND = ' ' };
+enum { PEEK_BYTES = SOURCE_HASHED_BYTES, NO_KIND = ' ' };
 
 struct folders_archive {
     struct source base;
     struct source_archive *archive;
+    bool sparse;                 /* only the first bytes of pictures are read */
     size_t prefix_bytes;         /* of a name, up to its class */
     struct source_names folders; /* of all pictures */
     struct source_names classes;
-    struct byte_buffer scratch;
+    struct byte_buffer scratch; /* first bytes of pictures whose folders are listed */
     struct json_writer json;
 };
 
@@ -30,31 +31,24 @@ static size_t folder_bytes(const char *name) {
 }
 
 /* Whether the current member is a picture, by its name or else by its content. Reads its body into
- * `image`; *fits is whether it is within the limit. With `image` NULL the body stays unread. */
+ * `image`, only its first bytes if f->sparse and its size is known. *fits is whether it is within
+ * the limit; if not, `image` is empty. */
 static enum status look(struct folders_archive *f,
                         bool *is_picture,
                         struct byte_buffer *image,
                         bool *fits,
                         struct error *err) {
-    uint8_t head[PEEK_BYTES];
-    size_t got = 0;
     const struct source_member *m = source_archive_member(f->archive);
-    bool named = source_is_image_name(m->name);
-    *is_picture = named;
     *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
-    if (!image && !named && !m->size_known) {
-        image = &f->scratch; /* the size is known after reading it */
-    }
-    if (image) {
+    image->size_bytes = 0;
+    if (!f->sparse || !m->size_known) {
         TRY(source_archive_read(f->archive, image, SOURCE_MAX_IMAGE_BYTES, fits, err));
-        got = image->size_bytes < sizeof(head) ? image->size_bytes : sizeof(head);
-        if (got > 0) {
-            memcpy(head, image->data, got);
-        }
-    } else if (!named && *fits) {
-        TRY(source_archive_peek(f->archive, head, &got, sizeof(head), err));
+    } else if (*fits) {
+        TRY(byte_buffer_reserve(image, PEEK_BYTES, err));
+        TRY(source_archive_peek(f->archive, image->data, &image->size_bytes, PEEK_BYTES, err));
     }
-    *is_picture |= image_format_of(head, got) != IMAGE_FORMAT_UNKNOWN;
+    *is_picture = source_is_image_name(m->name) ||
+                  image_format_of(image->data, image->size_bytes) != IMAGE_FORMAT_UNKNOWN;
     return STATUS_OK;
 }
 
@@ -94,9 +88,10 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
 /* Lists the folders of all pictures, without consecutive repeats. */
 static enum status list_folders(struct folders_archive *f, struct error *err) {
     size_t last = 0; /* where the previous one begins in the list */
+    f->sparse = true;
     for (;;) {
         bool fits;
-        enum status s = next_picture(f, NULL, &fits, err);
+        enum status s = next_picture(f, &f->scratch, &fits, err);
         if (s != STATUS_OK) {
             return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
         }
@@ -171,15 +166,14 @@ static int compare_class(const void *key, const void *name) {
     return order != 0 ? order : known[n] == '\0' ? 0 : -1;
 }
 
-static enum status
-folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
-    struct folders_archive *f = (struct folders_archive *)s;
+static enum status read_row(struct folders_archive *f, struct source_row *row, struct error *err) {
     bool fits;
     enum status status = next_picture(f, &row->image, &fits, err);
     if (status != STATUS_OK) {
         return status;
     }
-    const char *name = source_archive_member(f->archive)->name + f->prefix_bytes;
+    const struct source_member *m = source_archive_member(f->archive);
+    const char *name = m->name + f->prefix_bytes;
     const char *const *class = bsearch(name, f->classes.names, f->classes.count,
                                        sizeof(f->classes.names[0]), compare_class);
     if (!class) { /* the file has changed since it was opened */
@@ -187,6 +181,7 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
                          name);
     }
     row->offset_bytes = source_archive_offset(f->archive);
+    row->member_bytes = m->size_known ? m->size_bytes : row->image.size_bytes;
     if (!fits) {
         source_row_reject(row, REASON_IMAGE_LIMIT, "more than %d bytes", SOURCE_MAX_IMAGE_BYTES);
     }
@@ -195,11 +190,17 @@ folders_archive_next(struct source *s, struct source_row *row, struct error *err
 }
 
 static enum status
-folders_archive_skip(struct source *s, struct source_row *row, struct error *err) {
-    (void)row;
+folders_archive_next(struct source *s, struct source_row *row, struct error *err) {
     struct folders_archive *f = (struct folders_archive *)s;
-    bool fits;
-    return next_picture(f, NULL, &fits, err);
+    f->sparse = false;
+    return read_row(f, row, err);
+}
+
+static enum status
+folders_archive_skip(struct source *s, struct source_row *row, struct error *err) {
+    struct folders_archive *f = (struct folders_archive *)s;
+    f->sparse = true;
+    return read_row(f, row, err);
 }
 
 static void folders_archive_close(struct source *s) {

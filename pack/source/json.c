@@ -213,6 +213,8 @@ static enum status json_next(struct source *s, struct source_row *row, struct er
     if (status != STATUS_OK) {
         return status;
     }
+    row->raw = j->text.data;
+    row->raw_bytes = j->text.size_bytes;
     if (j->too_long) {
         source_row_reject(row, REASON_ROW_BAD,
                           "the object at byte %" PRIu64 " has more than %d bytes", j->text_offset,
@@ -236,10 +238,11 @@ static enum status json_next(struct source *s, struct source_row *row, struct er
 }
 
 static enum status json_skip(struct source *s, struct source_row *row, struct error *err) {
-    (void)row;
     struct source_json *j = (struct source_json *)s;
     enum status status = next_element(j, err);
     s->position_bytes = source_blocks_position(&j->blocks);
+    row->raw = j->text.data;
+    row->raw_bytes = j->text.size_bytes;
     return status;
 }
 

@@ -76,6 +76,8 @@ void source_row_reset(struct source_row *r, uint64_t row) {
     r->image_is_planes = false;
     r->json_unchecked = false;
     r->caption_member[0] = '\0';
+    r->member_bytes = 0;
+    r->raw = NULL;
 }
 
 void source_row_drop_json(struct source_row *r, const char *why) {

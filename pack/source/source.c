@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/base/hash.h"
 #include "pack/source/source_internal.h"
 
 const char *const source_kind_names[SOURCE_KIND_COUNT + 1] = {
@@ -95,6 +96,7 @@ enum status source_open(struct source **out,
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
     }
     s->type = type;
+    s->content = hash64(NULL, 0);
     enum status status = open_source(s, path, opt, err);
     if (status != STATUS_OK) {
         source_close(s);
@@ -102,6 +104,40 @@ enum status source_open(struct source **out,
     }
     *out = s;
     return STATUS_OK;
+}
+
+/* The path of a row's picture, without the folder that all paths are relative to. */
+static const char *relative_path(const struct source *s, const struct source_row *row) {
+    size_t n = strlen(s->images);
+    bool inside = n > 0 && strncmp(row->path, s->images, n) == 0 &&
+                  (row->path[n] == '/' || s->images[n - 1] == '/');
+    return inside ? row->path + n + (row->path[n] == '/') : row->path;
+}
+
+/* Extends s->content by a row. */
+static void add_to_content(struct source *s, const struct source_row *row) {
+    const char *path = relative_path(s, row);
+    if (row->raw) {
+        const uint64_t texts[] = {s->content, hash64(row->raw, row->raw_bytes)};
+        s->content = hash64(texts, sizeof(texts));
+        return;
+    }
+    size_t image_bytes = row->image.size_bytes;
+    if (row->member_bytes > 0 && image_bytes > SOURCE_HASHED_BYTES) {
+        image_bytes = SOURCE_HASHED_BYTES;
+    }
+    const uint64_t parts[] = {
+        s->content,
+        hash64(row->key, strlen(row->key)),
+        hash64(path, strlen(path)),
+        hash64(row->text.data, row->text.size_bytes),
+        hash64(row->caption_size_bytes, row->caption_count * sizeof(row->caption_size_bytes[0])),
+        hash64(row->json.data, row->json.size_bytes),
+        row->member_bytes,
+        hash64(row->image.data, image_bytes),
+        (uint64_t)(row->class_index + 1) << 32 | (uint64_t)row->reason,
+    };
+    s->content = hash64(parts, sizeof(parts));
 }
 
 /* One row, by `step`: the kind's next or skip. */
@@ -112,7 +148,10 @@ take_row(struct source *s,
          struct error *err) {
     source_row_reset(row, s->rows);
     enum status status = step(s, row, err);
-    s->rows += status == STATUS_OK;
+    if (status == STATUS_OK) {
+        s->rows++;
+        add_to_content(s, row);
+    }
     return status;
 }
 
@@ -146,6 +185,10 @@ enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, str
 
 uint64_t source_rows_read(const struct source *s) {
     return s->rows;
+}
+
+uint64_t source_content(const struct source *s) {
+    return s->content != 0 ? s->content : 1;
 }
 
 size_t source_class_count(const struct source *s) {

@@ -37,6 +37,7 @@ enum {
                                         * folders in a tar */
     SOURCE_MAX_FOLDER_DEPTH = 32,
     SOURCE_MAX_NAME_BYTES = 63, /* of a column or a JSON member that options name */
+    SOURCE_HASHED_BYTES = 64,   /* of a picture in an archive, in source_content */
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
@@ -114,6 +115,9 @@ struct source_row {
     bool captions_optional; /* the row needs no caption: it has a class */
     bool image_is_planes;   /* 32 x 32 pixels as planes of red, green and blue, to become a PNG */
     bool json_unchecked;
+    uint64_t member_bytes; /* size of the picture's member in an archive; 0: it has none */
+    const void *raw; /* the source's text of the row, which stands for all fields; NULL: none */
+    size_t raw_bytes;
     char caption_member[SOURCE_MAX_NAME_BYTES + 1]; /* of the JSON; empty: no caption in it */
 };
 
@@ -169,12 +173,19 @@ enum status source_open(struct source **out,
  * close. */
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
-/* Skips `count` rows, usable or not, without their pictures; large ones in a plain tar are not
- * read. *skipped is how many were skipped. Returns OK; END when fewer were left; or what
- * source_next returns. After anything but OK the source is only good for its counts and close. */
+/* Skips `count` rows, usable or not, without their pictures; those in a plain tar are not read but
+ * for their first bytes. *skipped is how many were skipped. Returns OK; END when fewer were left;
+ * or what source_next returns. After anything but OK the source is only good for its counts and
+ * close. */
 enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err);
 
 uint64_t source_rows_read(const struct source *s); /* skipped ones included */
+
+/* A hash of the rows read so far, whether they were skipped or not: keys, paths relative to the
+ * folder of pictures, captions, JSON, and of pictures in an archive the size and the first
+ * SOURCE_HASHED_BYTES. It depends on no folder, and so identifies the source on every machine. It
+ * is never 0. */
+uint64_t source_content(const struct source *s);
 
 /* Names of the classes, all known once the source is open; 0 where there are none. */
 size_t source_class_count(const struct source *s);

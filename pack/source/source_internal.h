@@ -50,7 +50,9 @@ struct source_type {
     /* Fills a row that is empty but for its number; OK, END or a failure as source_next. */
     enum status (*next)(struct source *s, struct source_row *row, struct error *err);
 
-    /* Skips a row; may write to the row given. NULL: next is as fast. */
+    /* Reads a row without its picture, of which it needs only the first SOURCE_HASHED_BYTES. All
+     * that source_content covers is as after next, which is `raw` alone where it is set. NULL: next
+     * is as fast. */
     enum status (*skip)(struct source *s, struct source_row *row, struct error *err);
 
     /* Frees everything but the struct, which open may have filled in part or not at all. */
@@ -75,6 +77,7 @@ struct source {
                                           * folder that contains `path`. The open function of a kind
                                           * of folder with a list of paths sets it to `path` */
     uint64_t rows;                       /* read or skipped so far */
+    uint64_t content;                    /* see source_content */
     uint64_t ignored;                    /* see source_ignored */
     bool plain_tar;                      /* see source_is_plain_tar */
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */

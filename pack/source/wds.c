@@ -10,8 +10,8 @@
  * pictures of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
  * that no picture is lost without a line in rejects.jsonl.
  *
- * Skipping rows decides by the same bytes, the names and the first PEEK_BYTES of what may be a
- * picture, and does not read the rest.
+ * A row that is skipped is read in the same way, but for its picture, of which only the first bytes
+ * are read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@
 #include "pack/source/source_internal.h"
 
 enum {
-    PEEK_BYTES = 64,             /* enough to recognise a picture */
-    EXTRAS_END_BYTES = 64 << 10, /* a row with more names of extras than this ends */
+    PEEK_BYTES = SOURCE_HASHED_BYTES, /* enough to recognise a picture */
+    EXTRAS_END_BYTES = 64 << 10,      /* a row with more names of extras than this ends */
 };
 
 struct source_wds {
@@ -35,7 +35,7 @@ struct source_wds {
     uint64_t entry_bytes; /* where the entry after the last pending one begins, or the archive ends
                            */
     bool at_end;
-    bool sparse; /* rows are skipped */
+    bool sparse; /* the row is skipped */
     /* of the .json; empty: the .txt is the caption */
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
     struct byte_buffer text;    /* the .txt being read */
@@ -124,7 +124,7 @@ static enum status take_text(struct source_wds *w,
         return STATUS_OK;
     }
     parts->numbers[parts->text_count++] = number;
-    if (w->sparse || w->caption_member[0] != '\0') {
+    if (w->caption_member[0] != '\0') {
         return STATUS_OK;
     }
     bool fits;
@@ -179,9 +179,6 @@ static enum status order_captions(struct source_wds *w,
 /* Only reads the JSON. Checking it costs more than the rest of a row, so source_row_load does it on
  * another thread. */
 static enum status take_json(struct source_wds *w, struct source_row *row, struct error *err) {
-    if (w->sparse) {
-        return STATUS_OK;
-    }
     bool fits;
     TRY(source_archive_read(w->archive, &row->json, SOURCE_MAX_JSON_BYTES, &fits, err));
     row->json_unchecked = true;
@@ -212,7 +209,7 @@ static enum status take_extra(struct source_wds *w, bool named_image, struct err
 }
 
 /* Whether a member is within the limit, and is a picture by its content. w->member then holds the
- * picture, or its first bytes if rows are skipped. */
+ * picture, or its first bytes if the row is skipped. */
 static enum status
 look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err) {
     const struct source_member *m = w->pending;
@@ -222,6 +219,7 @@ look_at_picture(struct source_wds *w, bool *fits, bool *real, struct error *err)
         TRY(source_archive_peek(w->archive, w->member.data, &w->member.size_bytes, PEEK_BYTES,
                                 err));
         *fits = m->size_bytes <= SOURCE_MAX_IMAGE_BYTES;
+        w->member.size_bytes = *fits ? w->member.size_bytes : 0;
     } else {
         TRY(source_archive_read(w->archive, &w->member, SOURCE_MAX_IMAGE_BYTES, fits, err));
     }
@@ -257,6 +255,7 @@ static enum status take_picture(struct source_wds *w,
     w->picture.size_bytes = 0;
     TRY(add_name(&w->picture, name, err));
     swap_buffers(&row->image, &w->member);
+    row->member_bytes = w->pending->size_known ? w->pending->size_bytes : row->image.size_bytes;
     row->image_offset_bytes = w->pending->body_bytes;
     parts->image = true;
     parts->guessed = fits && !real;
@@ -345,7 +344,7 @@ static void give_extra(struct source_wds *w, struct source_row *row) {
                       (const char *)w->picture.data);
 }
 
-/* Reads the members of one row; skips their bodies if w->sparse. */
+/* Reads the members of one row. */
 static enum status take_members(struct source_wds *w,
                                 struct source_row *row,
                                 struct row_parts *parts,
@@ -373,9 +372,7 @@ static enum status take_members(struct source_wds *w,
     return status < STATUS_OK ? status : STATUS_OK;
 }
 
-static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_wds *w = (struct source_wds *)s;
-    w->sparse = false;
+static enum status read_row(struct source_wds *w, struct source_row *row, struct error *err) {
     if (w->extras_at < w->extras.size_bytes) {
         give_extra(w, row);
         return STATUS_OK;
@@ -401,15 +398,16 @@ static enum status wds_next(struct source *s, struct source_row *row, struct err
     return STATUS_OK;
 }
 
+static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_wds *w = (struct source_wds *)s;
+    w->sparse = false;
+    return read_row(w, row, err);
+}
+
 static enum status wds_skip(struct source *s, struct source_row *row, struct error *err) {
     struct source_wds *w = (struct source_wds *)s;
-    if (w->extras_at < w->extras.size_bytes) {
-        w->extras_at += strlen((const char *)w->extras.data + w->extras_at) + 1;
-        return STATUS_OK;
-    }
     w->sparse = true;
-    struct row_parts parts = {0};
-    return take_members(w, row, &parts, err);
+    return read_row(w, row, err);
 }
 
 static void wds_close(struct source *s) {

@@ -36,6 +36,7 @@ print=$(field fingerprint)
 
 # --- a run on a pipe is interrupted or killed, and resumed
 cat a.tar >all.tar
+mkdir other && "$TESTBIN/make_scenes" val 60 3 48 other/a.tar >/dev/null && cat other/a.tar >other.tar
 run $how -o from-pipe - <all.tar
 mkfifo pipe
 for signal in INT KILL; do
@@ -57,6 +58,7 @@ for signal in INT KILL; do
     fi
     expect 65 "--shard-samples was 7, is 8" "$BIN/ccpack" --resume --shard-samples 8 -o $signal - <all.tar
     expect 65 "source 1 was -, is a.tar" "$BIN/ccpack" --resume $how -o $signal a.tar
+    expect 65 "standard input: is not the source that was packed" "$BIN/ccpack" --resume $how -o $signal - <other.tar
     run $how --resume -o $signal - <all.tar
     [ "$(field resumed)" -ge 21 ] || fail "$signal: resumed $(field resumed) samples"
     diff -r from-pipe $signal || fail "after $signal, --resume gives other bytes"
@@ -72,6 +74,11 @@ diff -r good fresh || fail "--resume on a finished dataset changes it"
 expect 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
 expect 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
 expect 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
+run $how -o one a.tar
+expect 65 "finished, and not of other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
+expect 65 "rows of this source already, from 'a.tar'; --allow-repeat" "$BIN/ccpack" --append $how -o one a.tar
+run --append --allow-repeat $how -o one a.tar
+[ "$(field samples)" = 60 ] || fail "--allow-repeat: $(cat out.json)"
 
 # --- too many bad rows, resumed with a higher limit
 mkdir pictures && tar xf a.tar -C pictures
@@ -110,7 +117,7 @@ expect 65 "the dataset in grown is as it was; the same command with --resume" \
 cmp grown/dataset.json before/dataset.json || fail "an append that failed changed dataset.json"
 cp b.tar half.tar # mended; another size is another source
 expect 65 "half.tar was of [0-9]* bytes" "$BIN/ccpack" --append --resume $how -o grown half.tar
-run --append $how -o grown half.tar
+run --append --allow-repeat $how -o grown half.tar
 "$BIN/ccdump" verify grown >/dev/null || fail "the third generation does not verify"
 expect 73 "append" "$BIN/ccpack" -o grown a.tar
 
@@ -141,7 +148,7 @@ run $how --container tar -o tars a.tar b.tar
 [ "$(field fingerprint)" = "$print" ] || fail "--container tar: $(field fingerprint)"
 tar tf tars/shard-000000.tar >/dev/null || fail "a shard in container tar is no tar"
 expect 65 "--container was tar, is tar.zst" "$BIN/ccpack" --append $how -o tars b.tar
-run $how --container tar --append -o tars b.tar
+run $how --container tar --append --allow-repeat -o tars b.tar
 run $how --overwrite -o tars a.tar b.tar
 diff -r good tars || fail "--overwrite leaves something of container tar"
 mkdir theirs && cp a.tar theirs/shard-000000.tar

@@ -14,6 +14,7 @@ struct pack_cli {
     const char *out;
     bool overwrite;
     bool append;
+    bool allow_repeat;
     bool resume;
     int from;
     const char *images;
@@ -57,6 +58,8 @@ static const struct cli_option pack_rows[] = {
     {"append", 0, CLI_FLAG, FIELD(append),
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
              "dataset stays as it is until all rows are packed"},
+    {"allow-repeat", 0, CLI_FLAG, FIELD(allow_repeat),
+     .help = "let --append add a source that the dataset has already"},
     {"resume", 0, CLI_FLAG, FIELD(resume),
      .help = "continue an interrupted or killed run with these options and sources; begin one in "
              "an empty DIR; do nothing if the dataset is finished"},
@@ -205,6 +208,7 @@ static enum status to_options(struct pack_options *out,
     out->shard_size_bytes = o->shard_size;
     out->overwrite = o->overwrite;
     out->append = o->append;
+    out->allow_repeat = o->allow_repeat;
     out->resume = o->resume;
     out->on_bad = (enum pack_on_bad)o->on_bad;
     out->interrupted = cli_interrupted_callback;
@@ -220,10 +224,13 @@ static enum status to_options(struct pack_options *out,
 static void print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES];
     const char *resume = s->keeps_dataset ? "--append --resume" : "--resume";
-    if (s->keeps_dataset) {
-        if (!s->has_journal && status != STATUS_INTERRUPTED && s->rows == 0) {
-            return; /* it was refused */
+    if (s->unchanged) {
+        if (status == STATUS_INTERRUPTED) {
+            fprintf(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
         }
+        return;
+    }
+    if (s->keeps_dataset) {
         fprintf(stderr, "ccpack: the dataset in %s is as it was; %s %s\n", directory,
                 s->has_journal ? "the same command with --resume continues after the last"
                                : "none of the new rows is kept",

@@ -320,6 +320,21 @@ TEST(parts_that_do_not_belong_together_are_named) {
     file_memory_destroy(fs);
 }
 
+/* Sources of one name and size, but with other rows. */
+TEST(parts_of_other_content_are_refused) {
+    struct error err = {0};
+    struct pack_summary sum;
+    struct file_system *fs = memory();
+    make_tars();
+    pack_part(fs, 1, 2);
+    struct pack_case_tar other = {.rows = 11, .first = 50, .bad_step = 4};
+    pack_case_tar("a.tar", &other);
+    pack_part(fs, 2, 2);
+    assert_status(merge(fs, parts, 2, false, &sum, &err), STATUS_MISMATCH, err);
+    assert_non_null(strstr(err.text, "source 'a.tar' had other rows"));
+    file_memory_destroy(fs);
+}
+
 TEST(a_copied_shard_is_checked_against_its_hash) {
     struct error err = {0};
     struct pack_summary sum;
@@ -411,6 +426,7 @@ TEST(parts_are_not_appended_to_and_a_merge_is) {
     assert_non_null(strstr(err.text, "ccpack merge"));
     assert_ok(merge(fs, parts, 2, false, &sum, &err), err);
     o.directory = "whole";
+    o.allow_repeat = true;
     memset(&err, 0, sizeof(err));
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_true(pack_case_verify(fs, "whole") == sum.fingerprint);

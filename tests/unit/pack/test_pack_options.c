@@ -240,6 +240,7 @@ TEST(equal_pictures_are_packed_once) {
                                                     "that of sample 0\""));
     byte_buffer_fini(&text);
     o.append = true; /* of what is there, too */
+    o.allow_repeat = true;
     o.sources = sources + 1;
     memset(&err, 0, sizeof(err));
     assert_status(pack_run(&o, &sum, &err), STATUS_CORRUPT, err);

@@ -364,6 +364,95 @@ TEST(a_finished_dataset_of_other_options_is_refused) {
     file_memory_destroy(fs);
 }
 
+/* Stops after `rows` rows of `sources`, with a finished shard. */
+static struct file_system *stopped(const char *const *sources, size_t count, uint64_t rows) {
+    struct error err = {0};
+    struct pack_summary sum;
+    struct stopper stopper = {.after = rows};
+    struct file_system *fs = memory();
+    struct pack_options o = pack_case_options(fs, "out", sources, count);
+    o.interrupted = enough;
+    o.progress = count_rows;
+    o.cookie = &stopper;
+    assert_status(pack_run(&o, &sum, &err), STATUS_INTERRUPTED, err);
+    assert_true(sum.has_journal);
+    return fs;
+}
+
+/* Resuming with other content under the same name and size is refused and changes nothing. */
+static void refuses_another(const struct file_system *fs,
+                            const char *const *sources,
+                            size_t count,
+                            const char *word) {
+    struct file_system *before = memory();
+    pack_case_copy(fs, "out", before, "out");
+    struct pack_options o = pack_case_options(fs, "out", sources, count);
+    o.resume = true;
+    refused(&o, STATUS_MISMATCH, word, "is not the source that was packed");
+    assert_true(pack_case_equal(fs, "out", before, "out"));
+    file_memory_destroy(before);
+}
+
+static const char *write_table(const char *name, int rows, int swapped) {
+    char text[8192];
+    size_t at = 0;
+    for (int i = 0; i < rows; i++) {
+        int k = i == swapped ? swapped + 1 : i == swapped + 1 ? swapped : i;
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "caption %03d\t%03d.jpg\n", k, k);
+    }
+    const char *path = test_temp_path("%s", name);
+    test_write_file(path, text, at);
+    return path;
+}
+
+TEST(a_reordered_table_of_equal_size_is_refused) {
+    enum { ROWS = 30 };
+    for (int i = 0; i < ROWS; i++) {
+        struct byte_buffer jpeg = {0};
+        pack_case_jpeg(&jpeg, i, 16, 16);
+        test_write_file(test_temp_path("%03d.jpg", i), jpeg.data, jpeg.size_bytes);
+        byte_buffer_fini(&jpeg);
+    }
+    const char *table[] = {write_table("t.tsv", ROWS, -2)};
+    struct file_system *good = memory();
+    struct pack_summary sum;
+    struct error err = {0};
+    struct pack_options o = pack_case_options(good, "out", table, 1);
+    assert_ok(pack_run(&o, &sum, &err), err);
+    struct file_system *fs = stopped(table, 1, 12);
+    write_table("t.tsv", ROWS, 2);
+    refuses_another(fs, table, 1, "rows, up to byte ");
+    write_table("t.tsv", ROWS, -2);
+    o = pack_case_options(fs, "out", table, 1);
+    o.resume = true;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_true(pack_case_equal(good, "out", fs, "out"));
+    file_memory_destroy(fs);
+    file_memory_destroy(good);
+}
+
+/* Of the same size and under the same name: in the source at hand, and in one that is not read
+ * again. A finished dataset is not one of other sources either. */
+TEST(another_tar_of_equal_size_is_refused) {
+    struct pack_summary sum;
+    make_tars();
+    struct file_system *whole = undisturbed(&sum);
+    struct file_system *in_first = stopped(tars, 2, 20);
+    struct file_system *in_second = stopped(tars, 2, 50);
+    pack_case_tar("b.tar", &(struct pack_case_tar){.rows = 31, .first = 200, .bad_step = 5});
+    refuses_another(in_second, tars, 2, "b.tar");
+    make_tars();
+    pack_case_tar("a.tar", &(struct pack_case_tar){.rows = 37, .first = 1, .bad_step = 6});
+    refuses_another(in_first, tars, 2, "a.tar");
+    refuses_another(in_second, tars, 2, "a.tar");
+    struct pack_options o = pack_case_options(whole, "out", tars, 2);
+    o.resume = true;
+    refused(&o, STATUS_MISMATCH, "the dataset is finished, and not of", "a.tar");
+    file_memory_destroy(in_first);
+    file_memory_destroy(in_second);
+    file_memory_destroy(whole);
+}
+
 TEST(a_damaged_journal_is_refused) {
     struct error err = {0};
     make_tars();

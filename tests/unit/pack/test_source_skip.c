@@ -1,6 +1,6 @@
 /*
- * Skipping k rows and reading the next must give the row that reading all of them gives, for every
- * kind of source and every k.
+ * Skipping k rows and reading the next must give the row and the hash of the content that reading
+ * all of them gives, for every kind of source and every k.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +64,7 @@ static uint64_t count_rows(const char *path, const struct source_options *how, u
 
 static void check_skips(const char *path, const struct source_options *how) {
     uint64_t sums[MAX_ROWS];
+    uint64_t contents[MAX_ROWS + 1]; /* source_content before each row */
     uint64_t ignored = 0;
     uint64_t count = count_rows(path, how, &ignored);
     assert_true(count > 2 && count <= MAX_ROWS);
@@ -71,8 +72,11 @@ static void check_skips(const char *path, const struct source_options *how) {
     struct error err = {0};
     struct source *s = open_source(path, how);
     for (uint64_t i = 0; i < count; i++) {
+        contents[i] = source_content(s);
         sums[i] = next_sum(s);
+        assert_true(source_content(s) != contents[i]);
     }
+    contents[count] = source_content(s);
     source_row_init(&row);
     assert_status(source_next(s, &row, &err), STATUS_END, err);
     assert_int_equal(source_ignored(s), ignored);
@@ -85,6 +89,7 @@ static void check_skips(const char *path, const struct source_options *how) {
         assert_ok(source_skip(s, k - k / 2, &skipped, &err), err);
         assert_int_equal(skipped, k - k / 2);
         assert_int_equal(source_rows_read(s), k);
+        assert_true(source_content(s) == contents[k]);
         for (uint64_t i = k; i < count; i++) {
             assert_true(next_sum(s) == sums[i]);
             if (i % 3 == 0 && i + 1 < count) { /* skipping and reading mixed */
@@ -94,6 +99,7 @@ static void check_skips(const char *path, const struct source_options *how) {
         }
         assert_status(source_skip(s, 1, &skipped, &err), STATUS_END, err);
         assert_int_equal(skipped, 0);
+        assert_true(source_content(s) == contents[count]);
         source_close(s);
     }
 }

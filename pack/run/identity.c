@@ -1,0 +1,153 @@
+#include "pack/run/identity_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/base/hash.h"
+
+/* A file of up to SAMPLES * SAMPLE_BYTES bytes is hashed whole. */
+enum { SAMPLES = 8, SAMPLE_BYTES = 64 << 10, ROWS_AT_A_TIME = 4096 };
+
+static bool is_file(const char *path, uint64_t *size_bytes) {
+    struct stat info;
+    bool file = strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+    *size_bytes = file ? (uint64_t)info.st_size : 0;
+    return file;
+}
+
+/* Where sample `i` begins: the first at the file's start, the last up to its end. */
+static uint64_t sample_offset(uint64_t size_bytes, uint64_t i) {
+    if (size_bytes <= (uint64_t)SAMPLES * SAMPLE_BYTES) {
+        return i * SAMPLE_BYTES;
+    }
+    uint64_t room = size_bytes - SAMPLE_BYTES;
+    return room / (SAMPLES - 1) * i + room % (SAMPLES - 1) * i / (SAMPLES - 1);
+}
+
+static enum status hash_samples(uint64_t *out,
+                                struct file *file,
+                                uint8_t *buffer,
+                                uint64_t size_bytes,
+                                struct error *err) {
+    uint8_t sums[8 * (SAMPLES + 1)] = {0};
+    store_u64(sums, size_bytes);
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        size_t got = 0;
+        TRY(file_posix()->pread(file, buffer, &got, SAMPLE_BYTES, sample_offset(size_bytes, i),
+                                err));
+        store_u64(sums + 8 * (i + 1), hash64(buffer, got));
+    }
+    *out = hash64(sums, sizeof(sums));
+    return STATUS_OK;
+}
+
+enum status pack_identity_sample(struct manifest_source *out, const char *path, struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct file *file = NULL;
+    out->bytes = 0;
+    out->sample_hash = 0;
+    if (!is_file(path, &out->bytes)) {
+        return STATUS_OK;
+    }
+    uint8_t *buffer = malloc(SAMPLE_BYTES);
+    if (!buffer) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    enum status s = fs->open(fs->context, &file, path, FILE_READ, err);
+    if (s == STATUS_OK) {
+        s = hash_samples(&out->sample_hash, file, buffer, out->bytes, err);
+    }
+    fs->close(file);
+    free(buffer);
+    return s;
+}
+
+enum status pack_identity_scan(struct manifest_source *out,
+                               struct pack_plan *p,
+                               size_t index,
+                               bool classes,
+                               struct error *err) {
+    struct source *s = NULL;
+    struct source_options how;
+    pack_plan_source_options(&how, p);
+    TRY(pack_identity_sample(out, p->opt->sources[index], err));
+    TRY(source_open(&s, p->opt->sources[index], &how, err));
+    enum status status = classes ? pack_classes_open_source(&p->classes, s, err) : STATUS_OK;
+    while (status == STATUS_OK) {
+        uint64_t skipped = 0;
+        status = source_skip(s, ROWS_AT_A_TIME, &skipped, err);
+        if (status == STATUS_OK && pack_plan_must_stop(p)) {
+            status = error_set(err, STATUS_INTERRUPTED, "stopped on request");
+        }
+    }
+    out->rows = source_rows_read(s);
+    out->content = out->rows > 0 ? source_content(s) : 0;
+    source_close(s);
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+static bool same_file(const struct manifest_source *a, const struct manifest_source *b) {
+    return a->bytes > 0 && a->bytes == b->bytes && a->sample_hash == b->sample_hash;
+}
+
+enum status pack_identity_matches(bool *out,
+                                  struct pack_plan *p,
+                                  size_t index,
+                                  const struct manifest_source *was,
+                                  struct error *err) {
+    struct manifest_source is = {0};
+    *out = true;
+    TRY(pack_identity_sample(&is, p->opt->sources[index], err));
+    if (was->bytes > 0) {
+        *out = same_file(&is, was);
+    } else if (was->content != 0) {
+        TRY(pack_identity_scan(&is, p, index, false, err));
+        *out = is.content == was->content;
+    }
+    return STATUS_OK;
+}
+
+static enum status refuse(const struct pack_plan *p,
+                          size_t index,
+                          const char *name,
+                          const char *rest,
+                          struct error *err) {
+    return error_set(err, STATUS_MISMATCH,
+                     "%.120s: the dataset has the rows of this source already, from '%.60s'; "
+                     "--allow-repeat %s",
+                     p->opt->sources[index], name, rest);
+}
+
+/* The sources of the dataset before the append are those in the manifest. */
+enum status pack_identity_check_new(struct pack_plan *p, struct error *err) {
+    const struct manifest *m = &p->manifest;
+    for (size_t i = 0; !p->opt->allow_repeat && i < p->opt->source_count; i++) {
+        struct manifest_source is = {0};
+        const char *path = p->opt->sources[i];
+        TRY(pack_identity_sample(&is, path, err));
+        if (is.bytes == 0 && strcmp(path, "-") != 0) {
+            TRY(pack_identity_scan(&is, p, i, false, err));
+        }
+        for (size_t k = 0; k < m->source_count; k++) {
+            const struct manifest_source *was = &m->sources[k];
+            if (same_file(&is, was) || (is.content != 0 && is.content == was->content)) {
+                return refuse(p, i, was->name, "appends them again", err);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status pack_identity_check_read(const struct pack_plan *p, struct error *err) {
+    const struct manifest *m = &p->manifest;
+    for (size_t i = 0; !p->opt->allow_repeat && i < p->opt->source_count; i++) {
+        for (size_t k = 0; k < m->source_count; k++) {
+            uint64_t content = p->sources[i].content;
+            if (content != 0 && content == m->sources[k].content) {
+                return refuse(p, i, m->sources[k].name, "with --resume keeps them", err);
+            }
+        }
+    }
+    return STATUS_OK;
+}
