@@ -12,12 +12,19 @@ fail() {
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 model="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
-    --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
+    --batch 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
 options="--data data $model"
 
 # The uninterrupted run: 32 steps.
 "$BIN/ccstream-train" -q $options --out whole
 [ "$(readlink whole/last)" = checkpoints/step-32.safetensors ] || fail "last names $(readlink whole/last)"
+
+# --zeta-lr auto is printed as a number: 5e-6 of the paper's 132,950 steps with zeta unfrozen, here 24. The run stores it.
+"$BIN/ccstream-train" $options --out auto --steps 1 2>auto.txt
+grep -q 'zeta: peak step size 0.0277 (auto)' auto.txt || fail "the step size of zeta is not printed: $(cat auto.txt)"
+grep -q '"zeta-lr":0.02769' auto/config.json || fail "the step size of zeta is not stored: $(cat auto/config.json)"
+"$BIN/ccstream-train" --resume auto --steps 2 2>auto.txt
+grep -q 'zeta: peak step size 0.0277,' auto.txt || fail "a resumed run has another step size: $(cat auto.txt)"
 
 # Two thirds of an epoch, then the rest with another number of loader threads and another engine.
 "$BIN/ccstream-train" -q $options --out parts --steps 13 --loader-threads 1

@@ -267,6 +267,13 @@ static void say_start(const struct trainer *t,
         log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
     }
+    if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
+                  " epochs",
+                  sum.zeta_lr, o->loss.zeta_lr == LOSS_AUTO ? " (auto)" : "",
+                  o->loss.zeta_lr_image_ratio, o->loss.zeta_freeze_epochs);
+    }
     if (sum.device_note[0] != '\0') {
         log_write(&l->log, LOG_LEVEL_INFO, "%s", sum.device_note);
     }
@@ -311,7 +318,10 @@ static enum status train_on(struct data_list *data,
     struct retrieval_result result = {0};
     enum status s = trainer_create(&trainer, &t, err);
     if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
-        const struct train_options kept = train_options_kept(o);
+        struct train_options kept = train_options_kept(o);
+        if (train_options_loss_reads(o, LOSS_ZETA_LR)) { /* auto: a resumed run keeps the number */
+            kept.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
+        }
         s = run_config_write(train_program(), &kept, run, err);
     }
     if (s != STATUS_OK) {

@@ -57,7 +57,7 @@ static void append_zero(char *text, const struct loss_option_row *row) {
 
 static void fill_option(struct cli_option *out, size_t offset, int option) {
     static struct texts {
-        char help[HELP_BYTES], min[32], max[32], value[32];
+        char help[HELP_BYTES], min[32], max[32], value[32], word[32];
     } texts[LOSS_OPTION_COUNT];
     const struct loss_option_row *row = &loss_option_rows[option];
     struct texts *t = &texts[option];
@@ -85,6 +85,12 @@ static void fill_option(struct cli_option *out, size_t offset, int option) {
     out->min = t->min;
     out->max = t->max;
     out->default_text = t->value;
+    if (row->automatic) {
+        (void)snprintf(t->word, sizeof t->word, "%.10g", LOSS_AUTO);
+        out->word = "auto";
+        out->word_value = t->word;
+        out->default_text = out->word;
+    }
 }
 
 const struct cli_option *loss_help_options(size_t offset, size_t *count) {

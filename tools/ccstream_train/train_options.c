@@ -150,7 +150,8 @@ static const struct cli_option rows[] = {
     {"warmup", 0, CLI_ENUM, FIELD(warmup), .default_text = "linear", .choices = warmup_choices,
      .metavar = "KIND", .group = "Optimiser",
      .help = "plateau: in five stairs from a twentieth of --lr, as NUCLR's published code"},
-    {"warmup-steps", 0, CLI_STRING, FIELD(warmup_steps), .default_text = "auto", .metavar = "N",
+    {"warmup-steps", 0, CLI_U64, FIELD(warmup_steps), .word = "auto",
+     .word_value = "18446744073709551615", .default_text = "auto", .metavar = "N",
      .group = "Optimiser",
      .help = "steps of warm-up; auto: 500, or a tenth of the run where that is less"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(weight_decay), .min = "0", .max = "100",
@@ -342,6 +343,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->max_steps = o->steps;
     t->lr = o->lr;
     t->warmup_plateau = o->warmup == 1;
+    t->warmup_steps = o->warmup_steps;
     t->min_lr = o->min_lr;
     t->optimizer =
         (struct optimizer_options){.kind = o->optimizer == 1 ? OPTIMIZER_SGDM : OPTIMIZER_ADAMW,
@@ -365,11 +367,6 @@ enum status train_options_apply(struct trainer_options *t,
     t->checkpoint_steps = o->checkpoint_every;
     t->keep_count = (uint32_t)o->keep;
     t->eval_epochs = (uint32_t)o->eval_every;
-    if (strcmp(o->warmup_steps, "auto") != 0 &&
-        !cli_parse_u64(o->warmup_steps, CLI_UNIT_NONE, &t->warmup_steps)) {
-        return error_set(err, STATUS_USAGE, "--warmup-steps takes a whole number or auto, not '%s'",
-                         o->warmup_steps);
-    }
     if (o->remap_state.count > LOADER_MAX_SOURCES) {
         return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
     }
@@ -381,22 +378,24 @@ enum status train_options_apply(struct trainer_options *t,
 
 /* ---- options without effect ---- */
 
-void train_options_name_unread(const struct cli_arguments *given,
-                               const struct train_options *o,
-                               const struct log_sink *log) {
+bool train_options_loss_reads(const struct train_options *o, enum loss_option option) {
     struct loss_options loss = o->loss;
     const struct loss_row *row;
     loss.name = loss_names()[o->loss_index];
     loss.views = o->task == 1;
-    if (loss_find_row(&row, &loss, NULL) != STATUS_OK) {
-        return; /* the trainer refuses it */
-    }
+    return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer refuses it */
+           loss_reads(row, &loss, option);
+}
+
+void train_options_name_unread(const struct cli_arguments *given,
+                               const struct train_options *o,
+                               const struct log_sink *log) {
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const char *name = loss_option_rows[i].name;
         if (cli_given(train_program(), given, name) &&
-            !loss_reads(row, &loss, (enum loss_option)i)) {
+            !train_options_loss_reads(o, (enum loss_option)i)) {
             log_write(log, LOG_LEVEL_WARN, "--%s has no effect: loss %s does not read it here",
-                      name, row->name);
+                      name, loss_names()[o->loss_index]);
         }
     }
 }
@@ -443,24 +442,18 @@ struct train_options train_options_kept(const struct train_options *o) {
         "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
         "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
         "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
-        "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1", "--zeta-momentum=0.9",           \
-        "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
+        "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
+        "--zeta-momentum=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
 
 const char *const *train_options_preset(const struct train_options *o, int *count) {
     static const char *const none[] = {NULL};
     static const char *const cc3m[] = {NUCLR_WORDS, "--zeta0=-0.05"};
     static const char *const cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
-    static const char *const demo[] = {"--loss=nuclr",
-                                       "--image-tower=resnet10t",
-                                       "--text-tower=tiny",
-                                       "--image-size=64",
-                                       "--stem=small",
-                                       "--batch=64",
-                                       "--epochs=20",
-                                       "--lr=1e-3",
-                                       "--tau=0.05",
-                                       "--zeta-lr=1e-4",
-                                       "--zeta-freeze-epochs=2",
+    static const char *const demo[] = {"--loss=nuclr",      "--image-tower=resnet10t",
+                                       "--text-tower=tiny", "--image-size=64",
+                                       "--stem=small",      "--batch=64",
+                                       "--epochs=20",       "--lr=1e-3",
+                                       "--tau=0.05",        "--zeta-freeze-epochs=2",
                                        "--augment=crop"};
     static const struct {
         const char *const *words;

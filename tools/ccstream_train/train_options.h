@@ -8,6 +8,7 @@
 
 #include "tools/cli/cli.h"
 #include "tools/cli/data_list.h"
+#include "train/loss/loss_row.h"
 #include "train/run/trainer.h"
 
 struct train_options {
@@ -33,7 +34,7 @@ struct train_options {
     uint64_t batch, micro_batch, epochs, steps;
     double lr, min_lr;
     int warmup;
-    const char *warmup_steps;
+    uint64_t warmup_steps;
     double weight_decay, beta1, beta2, adam_eps, clip_norm;
     uint64_t seed;
 
@@ -61,6 +62,9 @@ enum status train_options_apply(struct trainer_options *out,
 
 /* The words of the preset that o->preset names, for run_config_add_words; *count 0 for none. */
 const char *const *train_options_preset(const struct train_options *o, int *count);
+
+/* Whether the chosen loss reads the option. */
+bool train_options_loss_reads(const struct train_options *o, enum loss_option option);
 
 /* Warns of options on the command line that the chosen loss does not read. */
 void train_options_name_unread(const struct cli_arguments *given,

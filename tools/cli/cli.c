@@ -119,12 +119,18 @@ static bool number_below(enum cli_type type, union number a, union number b) {
 static enum status
 set_number(const struct cli_option *row, void *field, const char *text, struct error *err) {
     union number v = {0};
+    if (row->word != NULL && strcmp(text, row->word) == 0) {
+        (void)parse_number(row, row->word_value, &v);
+        memcpy(field, &v, row->size_bytes);
+        return STATUS_OK;
+    }
     if (!parse_number(row, text, &v)) {
         const char *unit = row->unit == CLI_UNIT_BYTES ? ", optionally followed by KiB, MiB or GiB"
                            : row->unit == CLI_UNIT_MS  ? ", optionally followed by ms, s, min or h"
                                                        : "";
-        return error_set(err, STATUS_USAGE, "--%s requires %s%s, not '%s'", row->name,
-                         row->type == CLI_DOUBLE ? "a number" : "a whole number", unit, text);
+        return error_set(err, STATUS_USAGE, "--%s requires %s%s%s%s, not '%s'", row->name,
+                         row->type == CLI_DOUBLE ? "a number" : "a whole number", unit,
+                         row->word != NULL ? " or " : "", row->word != NULL ? row->word : "", text);
     }
     union number bound = {0};
     if (row->min != NULL && parse_number(row, row->min, &bound) &&
@@ -187,6 +193,15 @@ set_value(const struct cli_option *row, void *field, const char *text, struct er
     default:
         return set_number(row, field, text, err);
     }
+}
+
+bool cli_is_word(const struct cli_option *row, const void *field) {
+    union number v = {0};
+    if (row->word == NULL) {
+        return false;
+    }
+    (void)parse_number(row, row->word_value, &v);
+    return memcmp(field, &v, row->size_bytes) == 0;
 }
 
 enum status cli_defaults(const struct cli_program *p, void *options, struct error *err) {
@@ -469,6 +484,10 @@ static const char *row_fault(const struct cli_option *row) {
     if ((row->min != NULL && !parse_number(row, row->min, &v)) ||
         (row->max != NULL && !parse_number(row, row->max, &v))) {
         return "a bound does not parse";
+    }
+    if (row->word != NULL && (!cli_is_number(row->type) || row->word_value == NULL ||
+                              !parse_number(row, row->word_value, &v))) {
+        return "a word stands for a number";
     }
     bool needs_default = cli_is_number(row->type) || row->type == CLI_ENUM;
     if (needs_default && row->default_text == NULL && !row->required) {

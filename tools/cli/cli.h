@@ -79,6 +79,8 @@ struct cli_option {
     size_t size_bytes;
     enum cli_unit unit;
     const char *min, *max;      /* as text, with units; NULL: no bound */
+    const char *word;           /* numbers: a word that stands for `word_value`, which may lie */
+    const char *word_value;     /*          outside the bounds; NULL: none */
     const char *default_text;   /* as text; required for numbers and enums */
     const char *const *choices; /* CLI_ENUM: NULL-ended names */
     const char *metavar;        /* "N", "DIR"; flags have none */

@@ -43,6 +43,10 @@ static void option_right(const struct cli_option *row, char *out, size_t size) {
         add(facts, sizeof(facts), row->min != NULL ? "at least " : "at most ");
         add(facts, sizeof(facts), row->min != NULL ? row->min : row->max);
     }
+    if (row->word != NULL && facts[0] != '\0') {
+        add(facts, sizeof(facts), " or ");
+        add(facts, sizeof(facts), row->word);
+    }
     if (row->default_text != NULL && row->default_text[0] != '\0') {
         add(facts, sizeof(facts), facts[0] != '\0' ? ", default " : "default ");
         add(facts, sizeof(facts), row->default_text);
@@ -170,6 +174,10 @@ void cli_print_help(const struct cli_program *p, FILE *out) {
 
 static void config_value(struct json_writer *w, const struct cli_option *row, const void *options) {
     const void *field = cli_field_const(row, options);
+    if (cli_is_word(row, field)) {
+        json_string(w, row->name, row->word);
+        return;
+    }
     switch (row->type) {
     case CLI_FLAG:
         json_bool(w, row->name, *(const bool *)field);

@@ -19,4 +19,7 @@ static inline bool cli_is_number(enum cli_type type) {
     return type == CLI_U64 || type == CLI_I64 || type == CLI_DOUBLE;
 }
 
+/* Whether the field holds the number that the row's word stands for. */
+bool cli_is_word(const struct cli_option *row, const void *field);
+
 #endif

@@ -44,6 +44,9 @@ enum loss_zeta_gradient {
     LOSS_ZETA_UNBIASED, /* unbiased given that the sample is in the batch */
 };
 
+/* A value of options that the trainer resolves (loss_option_row.automatic). */
+#define LOSS_AUTO (-1.0)
+
 enum loss_parity {
     LOSS_PARITY_ALGORITHM, /* the published algorithm */
     LOSS_PARITY_REFERENCE, /* the published code, quirks included */
@@ -65,9 +68,10 @@ struct loss_options {
     enum loss_gamma_schedule gamma_schedule;
     uint64_t gamma_epochs; /* 0 is 1 */
     double zeta0, xi0;
-    double zeta_lr,
-        zeta_lr_image_ratio;     /* from these the trainer computes loss_input.zeta_lr_text */
-    uint64_t zeta_freeze_epochs; /* and zeta_lr_image */
+    /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. zeta_lr LOSS_AUTO:
+     * schedule_zeta_auto_lr */
+    double zeta_lr, zeta_lr_image_ratio;
+    uint64_t zeta_freeze_epochs;
     double zeta_momentum;
     enum loss_zeta_gradient zeta_gradient;
     double tau_plus, beta;

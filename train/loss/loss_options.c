@@ -50,9 +50,11 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                     .help = "first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,
                   .help = "first xi, unless --zeta0 is larger (Wang: 0)"},
-    [LOSS_ZETA_LR] = {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = 5e-6,
+    [LOSS_ZETA_LR] = {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
                       .help = "peak step size of zeta of texts, for gradients times the number of "
-                              "samples (Wang: 5e-6 with 2.8 million)"},
+                              "samples (Wang: 5e-6 on CC3M); auto: 5e-6 times 132950, Wang's steps "
+                              "with zeta unfrozen, over those of this run, which moves zeta as far "
+                              "over the run; printed at the start"},
     [LOSS_ZETA_LR_IMAGE_RATIO] = {"zeta-lr-image-ratio", NUMBER(zeta_lr_image_ratio), .max = 1000,
                                   .value = 0.1,
                                   .help = "step size of zeta of images relative to that of texts "
@@ -184,7 +186,7 @@ static enum status check_value(const struct loss_row *row,
                                row->parity == LOSS_PARITY_REFERENCE ? " (published code)" : "",
                                o->name, o->choices[(int)value]);
     }
-    return value >= o->min && value <= o->max
+    return (value >= o->min && value <= o->max) || (o->automatic && value == LOSS_AUTO)
                ? STATUS_OK
                : error_set(err, STATUS_USAGE, "loss %s: --%s %g is not within %g and %g", row->name,
                            o->name, value, o->min, o->max);

@@ -57,6 +57,7 @@ struct loss_option_row {
     double min, max; /* of numbers */
     double value;    /* default, or of a choice its index */
     double common;   /* above 0: 0 stands for the loss's own value, or for this where it has none */
+    bool automatic;  /* LOSS_AUTO, on the command line "auto", is a value too, and the default */
     const char *const *choices; /* names, NULL at the end */
     const char *help;           /* what it does; losses that read it, range and default are added */
 };

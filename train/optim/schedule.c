@@ -50,6 +50,13 @@ schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_steps, ui
     return peak_lr * half_cosine(step - frozen_steps, total_steps - frozen_steps);
 }
 
+double schedule_zeta_auto_lr(uint64_t frozen_steps, uint64_t total_steps) {
+    static const double paper_lr = 5e-6;
+    static const uint64_t paper_steps = UINT64_C(2723200) / 512 * 25;
+    const uint64_t steps = total_steps > frozen_steps ? total_steps - frozen_steps : 1;
+    return paper_lr * ((double)paper_steps / (double)steps);
+}
+
 double
 schedule_reference_lr(const struct schedule *s, uint64_t epochs, uint64_t epoch, uint64_t batch) {
     static const double first_lr = 1e-5;

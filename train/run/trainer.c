@@ -116,6 +116,7 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .device = t->dev->ops->name,
                                     .device_note = t->dev->note,
                                     .loss = t->options.loss.name,
+                                    .zeta_lr = t->options.loss.zeta_lr,
                                     .state = state_text(t)};
 }
 

@@ -283,6 +283,10 @@ void trainer_make_schedule(struct trainer *t) {
     const struct trainer_options *o = &t->options;
     const uint64_t total = o->epochs * t->data.steps_per_epoch;
     const uint64_t tenth = total / 10;
+    if (o->loss.zeta_lr == LOSS_AUTO) {
+        t->options.loss.zeta_lr =
+            schedule_zeta_auto_lr(o->loss.zeta_freeze_epochs * t->data.steps_per_epoch, total);
+    }
     t->schedule = (struct schedule){.peak_lr = o->lr,
                                     .final_lr = o->min_lr,
                                     .plateau = o->warmup_plateau,

@@ -16,6 +16,7 @@ struct options {
     uint64_t wait_ms;
     int64_t shift;
     double rate;
+    double share;
     int mode;
     struct cli_list images;
     bool quiet;
@@ -36,6 +37,8 @@ static const struct cli_option rows[] = {
      .default_text = "-1", .metavar = "N", .help = "signed"},
     {"rate", 0, CLI_DOUBLE, CLI_FIELD(struct options, rate), .min = "0", .max = "1",
      .default_text = "0.5", .metavar = "X", .help = "fraction"},
+    {"share", 0, CLI_DOUBLE, CLI_FIELD(struct options, share), .min = "0", .max = "1",
+     .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "X", .help = "part"},
     {"mode", 0, CLI_ENUM, CLI_FIELD(struct options, mode), .choices = modes,
      .default_text = "exact", .metavar = "MODE", .help = "how"},
     {"images", 0, CLI_LIST, CLI_FIELD(struct options, images), .metavar = "DIR", .help = "folders"},
@@ -91,6 +94,7 @@ TEST(defaults_fill_every_field) {
     assert_int_equal(o.wait_ms, 10000);
     assert_int_equal(o.shift, -1);
     assert_true(o.rate > 0.49 && o.rate < 0.51);
+    assert_true(o.share == -1.0);
     assert_int_equal(o.mode, 1);
     assert_int_equal(o.images.count, 0);
     assert_false(o.quiet);
@@ -153,10 +157,25 @@ TEST(errors_name_the_option) {
     assert_refused("--jobs requires a whole number", "--jobs", "two");
     assert_refused("--rate requires a number", "--rate", "nan");
     assert_refused("--rate must be at most 1", "--rate", "1.5");
+    assert_refused("--rate requires a number, not 'auto'", "--rate", "auto");
+    assert_refused("--share requires a number or auto, not 'automatic'", "--share", "automatic");
+    assert_refused("--share must be at least 0, not -1", "--share", "-1");
     assert_refused("one of fast, exact, not 'slow'", "--mode", "slow");
     assert_refused("--quiet takes no value", "--quiet=1");
     assert_refused("--jobs requires a value: N", "-o", "d", "--jobs");
     assert_refused("one argument too many: 'd'", "-o", "x", "a", "b", "c", "d");
+}
+
+TEST(a_word_stands_for_its_number) {
+    struct options o;
+    struct cli_arguments a;
+    struct error err;
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--share", "0.25", NULL), err);
+    assert_true(o.share == 0.25);
+    cli_arguments_fini(&a);
+    assert_ok(parse(&o, &a, &err, "-o", "d", "--share", "0.25", "--share=auto", NULL), err);
+    assert_true(o.share == -1.0);
+    cli_arguments_fini(&a);
 }
 
 TEST(configuration_is_written_as_json) {
@@ -170,7 +189,8 @@ TEST(configuration_is_written_as_json) {
     assert_ok(byte_buffer_u8(&text, 0, &err), err);
     assert_string_equal((const char *)text.data,
                         "{\"out\":\"a\\\"b\",\"jobs\":4,\"shard-size\":1073741824,\"wait\":10000,"
-                        "\"shift\":-1,\"rate\":0.5,\"mode\":\"exact\",\"images\":[\"x\"],"
+                        "\"shift\":-1,\"rate\":0.5,\"share\":\"auto\",\"mode\":\"exact\","
+                        "\"images\":[\"x\"],"
                         "\"quiet\":false}");
     byte_buffer_fini(&text);
     cli_arguments_fini(&a);
@@ -186,6 +206,7 @@ TEST(help_names_every_option_within_100_columns) {
     assert_non_null(strstr((char *)text, "-j, --jobs N"));
     assert_non_null(strstr((char *)text, "worker threads [1..256, default 4]"));
     assert_non_null(strstr((char *)text, "how [fast|exact, default exact]"));
+    assert_non_null(strstr((char *)text, "part [0..1 or auto, default auto]"));
     assert_non_null(strstr((char *)text, "\nLimits:\n"));
     assert_non_null(strstr((char *)text, "--images \\\n      'two words' third\n"));
     for (const char *line = (const char *)text; *line != '\0';) {

@@ -132,7 +132,7 @@ static const struct setting demo[] = {
     {"epochs", "20"},
     {"lr", "1e-3"},
     {"tau", "0.05"},
-    {"zeta-lr", "1e-4"},
+    {"zeta-lr", "auto"},
     {"zeta-freeze-epochs", "2"},
     {"augment", "crop"},
     {"zeta-momentum", "0.9"},

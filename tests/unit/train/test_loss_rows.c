@@ -472,7 +472,7 @@ TEST(values_out_of_range_are_refused) {
     FOR_EACH_ROW(row) {
         for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
             const struct loss_option_row *o = &loss_option_rows[i];
-            const double wrong[] = {o->min - 1.0, o->max * 1.01 + 1.0, NAN, INFINITY};
+            const double wrong[] = {o->min - 2.0, o->max * 1.01 + 1.0, NAN, INFINITY};
             for (int k = o->kind == LOSS_OPTION_WHOLE; k < 4; k++) {
                 struct error err = {0};
                 fixture_init(&f, row, 0.05, 5);
@@ -524,6 +524,7 @@ TEST(rows_and_options_are_complete) {
         }
         assert_true(is_read && o->name[0] != '\0' && o->help[0] != '\0');
         assert_true(o->kind == LOSS_OPTION_CHOICE ? o->choices[(int)o->value] != NULL
+                    : o->automatic                ? o->value == LOSS_AUTO && LOSS_AUTO < o->min
                                                   : o->value >= o->min && o->value <= o->max);
     }
 }
