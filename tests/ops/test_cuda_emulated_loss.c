@@ -666,7 +666,7 @@ TEST(the_number_of_launches_does_not_depend_on_the_batch) {
     }
 }
 
-TEST(published_code_stays_on_the_host) {
+TEST(published_code_and_other_forms_of_xi_stay_on_the_host) {
     struct side side;
     struct error why = {0};
     struct loss_options o;
@@ -679,6 +679,14 @@ TEST(published_code_stays_on_the_host) {
     assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
     assert_false(loss_device_offered(side.loss, dev, &why));
     assert_non_null(strstr(why.text, "--parity reference"));
+    close_side(&side);
+    loss_options_default(&o);
+    o.xi = LOSS_XI_ALL;
+    side = (struct side){0};
+    assert_ok(sample_state_create(&side.state, SAMPLES, &why), why);
+    assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
+    assert_false(loss_device_offered(side.loss, dev, &why));
+    assert_non_null(strstr(why.text, "--xi all"));
     close_side(&side);
     open_side(&side, &scenarios[0], 4, NULL, SAMPLE_STATE_HOST);
     assert_ok(device_open(&cpu, "cpu-ref", 1, &why), why);

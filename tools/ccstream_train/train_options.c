@@ -442,7 +442,7 @@ struct train_options train_options_kept(const struct train_options *o) {
         "--batch=512", "--epochs=30", "--optimizer=adamw", "--lr=2e-4", "--min-lr=1e-6",           \
         "--warmup=plateau", "--warmup-steps=500", "--weight-decay=0.02", "--beta1=0.9",            \
         "--beta2=0.999", "--adam-eps=1e-8", "--clip-norm=0", "--tau=0.01", "--gamma=0.8",          \
-        "--xi0=0", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
+        "--xi0=0", "--xi=signed", "--zeta-lr=5e-6", "--zeta-lr-image-ratio=0.1",                   \
         "--zeta-momentum=0.9", "--zeta-freeze-epochs=5", "--zeta-gradient=paper"
 
 const char *const *train_options_preset(const struct train_options *o, int *count) {

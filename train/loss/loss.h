@@ -44,6 +44,13 @@ enum loss_zeta_gradient {
     LOSS_ZETA_UNBIASED, /* unbiased given that the sample is in the batch */
 };
 
+/* What nuclr's xi follows; see nuclr.c. */
+enum loss_xi {
+    LOSS_XI_SIGNED, /* the largest zeta so far: the sign of the published code */
+    LOSS_XI_NORM,   /* the largest |zeta| so far: ICLR's Algorithm 1, line 7 */
+    LOSS_XI_ALL, /* the largest zeta that samples have now: the workshop's Algorithm 1, step 10 */
+};
+
 /* A value of options that the trainer resolves (loss_option_row.automatic). */
 #define LOSS_AUTO (-1.0)
 
@@ -68,6 +75,7 @@ struct loss_options {
     enum loss_gamma_schedule gamma_schedule;
     uint64_t gamma_epochs; /* 0 is 1 */
     double zeta0, xi0;
+    enum loss_xi xi;
     /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. zeta_lr LOSS_AUTO:
      * schedule_zeta_auto_lr */
     double zeta_lr, zeta_lr_image_ratio;

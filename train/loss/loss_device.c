@@ -55,6 +55,11 @@ bool loss_device_offered(const struct loss *l, const struct device *dev, struct 
                         l->options.name);
         return false;
     }
+    if (l->options.xi != LOSS_XI_SIGNED) {
+        (void)error_set(why, STATUS_UNSUPPORTED, "--xi %s runs on the host alone",
+                        loss_option_rows[LOSS_XI].choices[l->options.xi]);
+        return false;
+    }
     return true;
 }
 

@@ -10,6 +10,7 @@
 static const char *const temperatures[] = {"own", "constant", "global", "individual", NULL};
 static const char *const schedules[] = {"own", "constant", "cosine", NULL};
 static const char *const gradients[] = {"paper", "unbiased", NULL};
+static const char *const xis[] = {"signed", "norm", "all", NULL};
 
 #define NUMBER(field) .kind = LOSS_OPTION_NUMBER, .offset = offsetof(struct loss_options, field)
 #define WHOLE(field)  .kind = LOSS_OPTION_WHOLE, .offset = offsetof(struct loss_options, field)
@@ -50,6 +51,11 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                     .help = "first zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,
                   .help = "first xi, unless --zeta0 is larger (Wang: 0)"},
+    [LOSS_XI] = {"xi", CHOICE(xi, xis),
+                 .help = "what xi follows after every step. signed: the largest zeta so far; norm: "
+                         "the largest |zeta| so far (ICLR, line 7); all: the largest zeta that "
+                         "samples have now (the workshop paper, step 10). norm and all run on the "
+                         "host"},
     [LOSS_ZETA_LR] = {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
                       .help = "peak step size of zeta of texts, for gradients times the number of "
                               "samples (Wang: 5e-6 on CC3M); auto: 5e-6 times 132950, Wang's steps "

@@ -28,6 +28,7 @@ enum loss_option {
     LOSS_GAMMA_EPOCHS,
     LOSS_ZETA0,
     LOSS_XI0,
+    LOSS_XI,
     LOSS_ZETA_LR,
     LOSS_ZETA_LR_IMAGE_RATIO,
     LOSS_ZETA_MOMENTUM,

@@ -4,18 +4,26 @@
  * popularity zeta_c; anchors of images use that of texts and the other way round.
  *
  *   g_i = 1/(B-1) sum_{j != i} exp((Delta_ij - zeta_j) / tau),  u_i <- (1 - gamma) u_i + gamma g_i
- *   w_ij = exp((Delta_ij - zeta_j) / tau) / ((B-1) (u_i + exp(-xi / tau) / (n-1)))        eq. (15)
+ *   w_ij = exp((Delta_ij - zeta_j) / tau) / ((B-1) (u_i + exp(-xi / tau) / (n-1)))
  *   L = mean_i sum_{j != i} w_ij Delta_ij, w constant
  *
- * and for zeta, with p_ij = exp((Delta_ij - zeta_j) / tau) / ((n-1) u_i + exp(-zeta_i / tau)), the
- * softmax over the dataset, the gradient of eq. (14) times n:
+ * which is eq. (15) with xi in the place of zeta_i, and step 6 of Algorithm 1 in the workshop
+ * version of the paper. For zeta, with p_ij = exp((Delta_ij - zeta_j) / tau) / ((n-1) u_i +
+ * exp(-zeta_i / tau)), the softmax over the dataset, the gradient of the workshop's step 8 times n
+ * (ICLR's eq. (14) is garbled in print):
  *
  *   q_j = 1 - n/B sum_{i in B} p_ij                                  as published
  *   q_j = 1 - p_jj - (n-1)/(B-1) sum_{i in B, i != j} p_ij           unbiased given j in B
  *   z_j <- (1 - theta) z_j + theta q_j (first time z_j = q_j),  zeta_j <- zeta_j - eta z_j
- *   xi <- max(xi, zeta_j of the batch)                               line 7, every iteration
  *
- * xi starts at --xi0, or at zeta0 where that is larger (line 1).
+ * and then, in every iteration, xi in the form that --xi names:
+ *
+ *   signed  xi <- max(xi, max_j zeta_j)      the published code takes the sign, but once an epoch
+ *   norm    xi <- max(xi, max_j |zeta_j|)    ICLR's line 7, max{xi, ||zeta||_inf}
+ *   all     xi <- max(xi0, max_j zeta_j)     the workshop's step 10, over all n: it can fall
+ *
+ * The first two need no j outside the batch, because no other zeta has changed. xi starts at --xi0,
+ * or at zeta0 (norm: |zeta0|) where that is larger (line 1).
  *
  * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
  *
@@ -40,11 +48,31 @@ static const struct loss_private_scalar nuclr_scalars[] = {
     {"text.xi", offsetof(struct nuclr, xi[SIDE_TEXT])},
     {0}};
 
+/* What zeta counts for in xi. */
+static double size_of(const struct loss *l, double zeta) {
+    return l->options.xi == LOSS_XI_NORM ? fabs(zeta) : zeta;
+}
+
+static double first_xi(const struct loss *l) {
+    return fmax(l->options.xi0, size_of(l, l->options.zeta0));
+}
+
 static void nuclr_begin(struct loss *l) {
     struct nuclr *state = l->own;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        state->xi[side] = fmax(l->options.xi0, l->options.zeta0);
+        state->xi[side] = first_xi(l);
     }
+}
+
+/* The largest zeta of all samples, or the first xi. Ids without a sample hold zeta0, which is not
+ * above the first xi. */
+static double largest_of_all(const struct loss *l, int side) {
+    const float *zeta = sample_state_column(l->state, l->columns[ZETA][side]);
+    double largest = first_xi(l);
+    for (uint64_t id = 0; id < sample_state_id_space(l->state); id++) {
+        largest = fmax(largest, (double)zeta[id]);
+    }
+    return largest;
 }
 
 /* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
@@ -69,23 +97,31 @@ static void add_popularity(const struct loss *l,
     }
 }
 
-/* zeta of the contrasts of one side, stepped along 1 - sums; xi follows its maximum. */
+/* zeta of the contrasts of one side, stepped along 1 - sums; xi follows. */
 static void
 step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
     struct nuclr *state = l->own;
     const int64_t b = in->batch_count;
     const double theta = l->options.zeta_momentum;
+    const double old_xi = state->xi[contrasts];
+    double largest = -HUGE_VAL; /* of the batch */
+    bool held_xi = false;       /* the batch has a sample that xi was taken from */
     float *momentum = loss_gather(l, in, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
         const double q = 1.0 - l->sums[c];
         const double z =
             sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
         momentum[c] = (float)z;
+        held_xi = held_xi || (double)zeta[c] == old_xi;
         zeta[c] = (float)((double)zeta[c] - rate * z);
-        state->xi[contrasts] = fmax(state->xi[contrasts], (double)zeta[c]);
+        largest = fmax(largest, size_of(l, (double)zeta[c]));
     }
     loss_scatter(l, in, ZETA_MOMENTUM, contrasts);
     loss_scatter(l, in, ZETA, contrasts);
+    state->xi[contrasts] = fmax(old_xi, largest);
+    if (l->options.xi == LOSS_XI_ALL && held_xi && largest < old_xi && old_xi > first_xi(l)) {
+        state->xi[contrasts] = largest_of_all(l, contrasts);
+    }
 }
 
 static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
@@ -126,7 +162,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
 
 enum {
     READS = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0),
-    READS_XI = LOSS_BIT(LOSS_XI0),
+    READS_XI = LOSS_BIT(LOSS_XI0) | LOSS_BIT(LOSS_XI),
     READS_RATES = LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
                   LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) |
                   LOSS_BIT(LOSS_ZETA_GRADIENT),

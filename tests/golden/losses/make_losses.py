@@ -3,6 +3,7 @@
 
     pip install torch numpy && python3 make_losses.py >losses.txt
     python3 make_losses.py NAME >>losses.txt     # a new loss, whose cases come last
+    python3 make_losses.py 302 >>losses.txt      # cases from this number on, of any loss
 
 An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
 autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the
@@ -98,7 +99,8 @@ class Case:
         self.temperature = options.pop("temperature", 0)
         self.views = options.pop("views", False)
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
-                      rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, zeta_lr=0.0, unbiased=False)
+                      rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, xi="signed", zeta_lr=0.0,
+                      unbiased=False)
         self.o.update(options)
         self.columns, self.scalars, self.chains = {}, {}, {}
         self.learned = {}
@@ -287,6 +289,18 @@ class Case:
     def isogclr(self, s, xx, tt, epoch):
         return self.global_step(s, True)
 
+    def first_xi(self):
+        o = self.o
+        return max(o["xi0"], abs(o["zeta0"]) if o["xi"] == "norm" else o["zeta0"])
+
+    def next_xi(self, old, zeta):
+        """Samples outside the batch are at zeta0 still, which the first xi covers."""
+        if self.o["xi"] == "all":  # the workshop's step 10
+            return max(self.first_xi(), zeta.max().item())
+        if self.o["xi"] == "norm":  # ICLR's line 7
+            return max(old, zeta.abs().max().item())
+        return max(old, zeta.max().item())
+
     def nuclr(self, s, xx, tt, epoch, xi_is_own=False, frozen=False):
         o, others, value, tau, n, b = self.o, 1 - torch.eye(self.b), 0.0, self.tau, self.n, self.b
         for side, contrasts, m in self.sides(s):
@@ -297,7 +311,8 @@ class Case:
             u = self.column(side + ".u", math.nan)
             u = torch.where(torch.isnan(u), g, (1 - o["gamma"]) * u + o["gamma"] * g)
             self.columns[side + ".u"] = u
-            xi = zeta if xi_is_own else torch.tensor(self.scalars.get(contrasts + ".xi", o["xi0"]))
+            old = self.scalars.get(contrasts + ".xi", self.first_xi())
+            xi = zeta if xi_is_own else torch.tensor(old)
             w = e * others / (b - 1) / (u + torch.exp(-xi / tau) / (n - 1))[:, None]
             value = value + (w * delta).sum(1).mean()
             rate = o["zeta_lr"] * (0.1 if contrasts == "image" else 1.0)
@@ -312,8 +327,7 @@ class Case:
                 z = torch.where(torch.isnan(z), q, (1 - o["theta"]) * z + o["theta"] * q)
                 self.columns[contrasts + ".zeta_momentum"] = z
                 self.columns[contrasts + ".zeta"] = zeta - rate * z
-                old = self.scalars.get(contrasts + ".xi", o["xi0"])
-                self.scalars[contrasts + ".xi"] = max(old, (zeta - rate * z).max().item())
+                self.scalars[contrasts + ".xi"] = self.next_xi(old, zeta - rate * z)
         value.backward()
         return value
 
@@ -629,8 +643,14 @@ def main():
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
             for extreme in (False, True):
                 cases.append(Case("fastclip-v%d" % version, b, tau, extreme=extreme, gamma=0.2, gamma_epochs=2, **options))
+    for xi in ("norm", "all"):
+        for b, tau in ((5, 0.3), (17, 0.05), (64, 0.01)):
+            for extreme in (False, True):
+                for name in ("nuclr", "nuclr-frozen"):
+                    cases.append(Case(name, b, tau, extreme=extreme, xi=xi, zeta_lr=1e-2))
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
-        if case.name in (sys.argv[1:] or [case.name]):
+        if index >= int(wanted) if wanted.isdigit() else case.name == wanted:
             run(index, case)
 
 

@@ -103,6 +103,7 @@ static const struct setting paper[] = {
     {"tau", "0.01"},
     {"gamma", "0.8"},
     {"xi0", "0"},
+    {"xi", "signed"},
     {"zeta-lr", "5e-6"},
     {"zeta-lr-image-ratio", "0.1"},
     {"zeta-momentum", "0.9"},

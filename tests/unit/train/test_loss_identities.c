@@ -537,6 +537,74 @@ TEST(xi_follows_the_largest_zeta_of_its_side_at_once) {
     fixture_close(&f);
 }
 
+/* Forms of xi where zeta starts below 0, rises and falls again, of a batch that has not all
+ * samples. */
+static void check_form(enum loss_xi form) {
+    static struct fixture f;
+    static const double rates[] = {2e-3, 5e-3};
+    static const char *const names[] = {"image.xi", "text.xi"};
+    fixture_init(&f, "nuclr", 0.1, 6);
+    f.options.zeta0 = -0.05;
+    f.options.xi = form;
+    fixture_open(&f, 400);
+    const double first = form == LOSS_XI_NORM ? 0.05 : 0.0;
+    double xi[2] = {first, first};
+    int fell = 0;
+    for (int k = 0; k < 40; k++) {
+        draw(f.similarity, f.b, (uint64_t)(40 + k));
+        for (int i = 0; i < f.b; i++) {
+            f.ids[i] = (uint64_t)(k % 3 + 4 * i);
+            f.similarity[i * f.b + i] = k < 12 ? 1.0f : -1.0f; /* zeta rises, then falls */
+        }
+        step_rates(&f, rates[1], rates[0]);
+        const float *zeta[] = {column(&f, "image.zeta"), column(&f, "text.zeta")};
+        for (int side = 0; side < 2; side++) {
+            double largest = form == LOSS_XI_ALL ? first : xi[side];
+            for (int id = 0; id < SAMPLES; id++) {
+                const double z = (double)zeta[side][id];
+                largest = fmax(largest, form == LOSS_XI_NORM ? fabs(z) : z);
+            }
+            fell += largest < xi[side];
+            xi[side] = largest;
+            assert_true(fabs(scalar(&f, names[side]) - largest) < 1e-7);
+        }
+    }
+    assert_true(form == LOSS_XI_ALL ? fell > 2 : fell == 0);
+    fixture_close(&f);
+}
+
+TEST(xi_is_the_largest_zeta_the_largest_size_or_the_largest_of_now) {
+    check_form(LOSS_XI_SIGNED);
+    check_form(LOSS_XI_NORM);
+    check_form(LOSS_XI_ALL);
+}
+
+/* At n of CC3M and zeta0 = -0.05, the size of zeta0 in xi changes the gradient of fitted pairs. */
+TEST(forms_of_xi_are_different_gradients) {
+    static struct fixture f[2];
+    double norm = 0.0;
+    double difference = 0.0;
+    for (int k = 0; k < 2; k++) {
+        fixture_init(&f[k], "nuclr", 0.01, 8);
+        f[k].options.xi = k == 0 ? LOSS_XI_SIGNED : LOSS_XI_NORM;
+        for (int i = 0; i < 8 * 8; i++) { /* contrasts 0.15 below the pair, and less */
+            f[k].similarity[i] = i % 9 == 0 ? 0.5f : 0.2f + 0.15f * f[k].similarity[i];
+        }
+        fixture_open(&f[k], 2723200);
+        step_rates(&f[k], 0.0, 0.0);
+        fixture_close(&f[k]);
+    }
+    for (int i = 0; i < 8 * 8; i++) {
+        const double a = (double)f[0].gradient[i];
+        norm += a * a;
+        difference += (a - (double)f[1].gradient[i]) * (a - (double)f[1].gradient[i]);
+    }
+    const double share = sqrt(difference / norm);
+    if (!(share > 0.2)) {
+        fail_msg("the gradients differ by %g", share);
+    }
+}
+
 TEST(xi_starts_no_lower_than_zeta) {
     static struct fixture f;
     fixture_init(&f, "nuclr", 0.1, 4);
