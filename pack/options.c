@@ -187,12 +187,16 @@ void pack_settings_of(struct pack_settings *l, const struct pack_options *o) {
     }
     const char *const texts[][2] = {{"split", o->split},
                                     {"columns", o->columns},
+                                    {"delimiter", o->delimiter},
                                     {"caption-column", o->caption_column},
                                     {"image-column", o->image_column}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         if (texts[i][1]) {
             add(l, texts[i][0], texts[i][1], SETTING_STORED);
         }
+    }
+    if (o->grouping != SOURCE_GROUP_AUTO) {
+        add(l, "group-captions", source_grouping_names[o->grouping], SETTING_STORED);
     }
     if (o->part.count > 0) {
         struct pack_setting *s = add(l, PACK_SETTING_PART, NULL, SETTING_STORED);

@@ -35,6 +35,8 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
         .images = o->images,
         .split = o->split,
         .columns = o->columns,
+        .delimiter = o->delimiter,
+        .grouping = o->grouping,
         .caption_column = o->caption_column,
         .image_column = o->image_column,
         .stop = pack_plan_must_stop,

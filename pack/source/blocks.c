@@ -56,6 +56,14 @@ enum status source_blocks_fill(struct source_blocks *b, struct error *err) {
     return b->got > 0 ? STATUS_OK : STATUS_END;
 }
 
+void source_blocks_seek(struct source_blocks *b, uint64_t offset) {
+    if (offset < b->offset) { /* read again by the next source_blocks_fill */
+        b->offset = offset;
+        b->got = 0;
+    }
+    b->at = (size_t)(offset - b->offset);
+}
+
 uint64_t source_blocks_position(const struct source_blocks *b) {
     return b->offset + b->at;
 }

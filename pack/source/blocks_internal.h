@@ -28,6 +28,9 @@ enum status source_blocks_rewind(struct source_blocks *b, struct error *err);
  */
 enum status source_blocks_fill(struct source_blocks *b, struct error *err);
 
+/* Moves to a byte that was taken before. */
+void source_blocks_seek(struct source_blocks *b, uint64_t offset);
+
 /* Bytes taken so far. */
 uint64_t source_blocks_position(const struct source_blocks *b);
 

@@ -18,6 +18,8 @@ const char *const source_kind_names[SOURCE_KIND_COUNT + 1] = {
         NULL,
 };
 
+const char *const source_grouping_names[] = {"auto", "never", "adjacent", "all", NULL};
+
 const struct source_type *const source_types[SOURCE_KIND_COUNT] = {
 #define X(name, type) [SOURCE_##name] = &source_type_##type,
     SOURCE_KIND_LIST(X)
@@ -35,6 +37,10 @@ static enum status check_options(const char *path,
     } all[] = {
         {"split", opt->split, SOURCE_HAS_SPLIT},
         {"columns", opt->columns, SOURCE_HAS_COLUMNS},
+        {"delimiter", opt->delimiter, SOURCE_HAS_DELIMITER},
+        {"group-captions",
+         opt->grouping == SOURCE_GROUP_AUTO ? NULL : source_grouping_names[opt->grouping],
+         SOURCE_HAS_GROUPING},
         {"caption-column", opt->caption_column, SOURCE_HAS_CAPTION_COLUMN},
         {"image-column", opt->image_column, SOURCE_HAS_IMAGE_COLUMN},
     };

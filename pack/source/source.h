@@ -65,6 +65,18 @@ enum source_kind {
 /* "auto", the names above, and NULL. */
 extern const char *const source_kind_names[SOURCE_KIND_COUNT + 1];
 
+/* Which records of a table with the same path become one row. */
+enum source_grouping {
+    SOURCE_GROUP_AUTO,     /* as adjacent; sources of other kinds accept only this */
+    SOURCE_GROUP_NEVER,    /* none */
+    SOURCE_GROUP_ADJACENT, /* consecutive ones, where bad records between them do not count */
+    SOURCE_GROUP_ALL,      /* all; paths and captions are kept in memory, at most 1 GiB and 80 bytes
+                            * a record */
+};
+
+/* "auto", "never", "adjacent", "all", and NULL. */
+extern const char *const source_grouping_names[];
+
 /* Why a row cannot be used: the words of rejects.jsonl. */
 enum source_reason {
     REASON_NONE,
@@ -143,11 +155,14 @@ struct source_options {
                                  * of all */
     const char *columns;        /* tsv, csv: names of the columns of a table without header line,
                                  * "caption,_,path"; "_" for an unused one; NULL: detected */
+    const char *delimiter;      /* tsv, csv: one ASCII character between cells, or "tab"; NULL: the
+                                 * TAB of a TSV; of a CSV detected */
     const char *caption_column; /* tsv, csv: name of a column, or its number from 1. json: name of
                                  * the member, "caption". wds: member of the .json with the caption,
                                  * a string or a list of strings, instead of the .txt. NULL: usual
                                  * names */
     const char *image_column;   /* tsv, csv, json: the same for the picture's path */
+    enum source_grouping grouping; /* tsv, csv */
     /* wds: receives every byte of the file in order, up to the archive's end and possibly beyond,
      * so that a file can be hashed while it is read; source_skip must not be used then. NULL: off.
      */

@@ -33,6 +33,8 @@ enum {
     SOURCE_HAS_COLUMNS = 2,
     SOURCE_HAS_CAPTION_COLUMN = 4,
     SOURCE_HAS_IMAGE_COLUMN = 8,
+    SOURCE_HAS_DELIMITER = 16,
+    SOURCE_HAS_GROUPING = 32,
 };
 
 /* A kind of source; the table of them is in source.c. */

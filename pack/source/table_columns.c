@@ -69,6 +69,11 @@ struct table_cell table_path(const struct table_cell *c) {
     return path;
 }
 
+bool table_names_picture(const struct table_cell *c) {
+    struct table_cell path = table_path(c);
+    return ends_like_picture(path.data, path.size_bytes);
+}
+
 static bool is_named(const struct table_cell *c, const char *name, size_t size_bytes) {
     struct table_cell t = trimmed(c);
     return t.size_bytes == size_bytes && strncasecmp(t.data, name, size_bytes) == 0;
@@ -240,11 +245,16 @@ static size_t winner(const unsigned *votes, size_t columns) {
 }
 
 static enum status cannot_tell(const struct source_table *t, struct error *err) {
+    const char other[] = {'\'', t->delimiter, '\'', '\0'};
     return error_set(err, STATUS_CORRUPT,
                      "%s: cannot tell the captions from the paths: it must have two columns "
                      "separated by %s, or a header line with 'caption' and 'path', or use "
                      "--caption-column and --image-column (paths are relative to %.60s)",
-                     t->base.path, t->quotes ? "a comma" : "a TAB", t->base.images);
+                     t->base.path,
+                     t->delimiter == ','    ? "a comma"
+                     : t->delimiter == '\t' ? "a TAB"
+                                            : other,
+                     t->base.images);
 }
 
 static enum status by_votes(struct source_table *t,
@@ -307,8 +317,16 @@ table_find_columns(struct source_table *t, const struct source_options *opt, str
             break;
         }
         size_t count = table_split(t, cells);
+        if (count > TABLE_MAX_COLUMNS) {
+            if (i == 0) {
+                return error_set(err, STATUS_LIMIT, "%s: its first line has more than %d columns",
+                                 t->base.path, TABLE_MAX_COLUMNS);
+            }
+            continue;
+        }
         if (i == 0 && is_header(cells, count, opt)) {
             t->header = true;
+            t->column_count = count;
             s = by_names(t, cells, count, opt, err);
             return s == STATUS_END ? names_do_not_tell(t, err) : s;
         }

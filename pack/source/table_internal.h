@@ -17,10 +17,15 @@ struct source_table {
     uint64_t lines;          /* read so far */
     uint64_t line;           /* where the record in `text` begins, from 1 */
     struct byte_buffer text; /* the record; table_split removes quotes in place */
-    bool too_long, unclosed; /* what is wrong with it */
+    bool too_long;           /* of a line beyond the limit the text is only the beginning */
+    bool unclosed;           /* a quote is not closed, see table_records.c; the text is one line */
+    uint64_t search_end;     /* where the last search for a closing quote that failed has ended */
+    size_t search_bytes;     /* the limit of searches before that place */
     size_t path_column, caption_column;
     bool header;         /* the first line is one */
-    size_t column_count; /* of every record; 0: any that includes the two columns */
+    size_t column_count; /* of every record; with a header at most so many */
+    enum source_grouping grouping;
+    struct table_groups *groups; /* NULL: every record is a row */
 };
 
 struct table_cell {
@@ -28,15 +33,65 @@ struct table_cell {
     size_t size_bytes;
 };
 
+/* A place between two records. */
+struct table_place {
+    uint64_t offset, lines, search_end; /* as in struct source_table; offset: in the file */
+    size_t search_bytes;
+};
+
+/* Fills a row with the next record; *path is in t->text. Returns OK, END, IO or NOMEM. */
+enum status table_record(struct source_table *t,
+                         struct source_row *row,
+                         struct table_cell *path,
+                         struct error *err);
+
+/* Returns to the first record, after the header. Returns OK, IO or NOMEM. */
+enum status table_restart(struct source_table *t, struct error *err);
+
+/* ---- records of one picture, table_groups.c ----------------------------------------------------
+ */
+
+struct table_groups; /* opaque */
+
+enum status table_groups_create(struct table_groups **out, struct error *err);
+void table_groups_destroy(struct table_groups *g); /* accepts NULL */
+
+/* Fills the next row with adjacent records of one picture. Returns OK, END, IO or NOMEM. */
+enum status
+table_groups_adjacent(struct source_table *t, struct source_row *row, struct error *err);
+
+/* Fills the next row with all records of one picture. Returns LIMIT too. */
+enum status table_groups_all(struct source_table *t, struct source_row *row, struct error *err);
+
+/* ---- records and cells, table_records.c --------------------------------------------------------
+ */
+
 /* Returns to the start of the file, after a byte order mark. Returns OK or IO. */
 enum status table_rewind(struct source_table *t, struct error *err);
 
-/* Reads the next record that is not blank into t->text; of one beyond the limit only the beginning.
- * Returns OK, END, IO or NOMEM. */
+struct table_place table_place_of(const struct source_table *t);
+void table_return(struct source_table *t, const struct table_place *place);
+
+/* Reads the next record that is not blank into t->text. Returns OK, END, IO or NOMEM. */
 enum status table_read(struct source_table *t, struct error *err);
 
-/* The record's cells, at most TABLE_MAX_COLUMNS of them. May be called once for a record. */
+/* The number of the record's cells, of which the first TABLE_MAX_COLUMNS are filled in. May be
+ * called once for a record. */
 size_t table_split(struct source_table *t, struct table_cell cells[TABLE_MAX_COLUMNS]);
+
+/* Of a CSV: sets `delimiter` to the one of , ; | with which most of the first records have as many
+ * cells as the first. Returns OK, IO or NOMEM. */
+enum status table_find_delimiter(struct source_table *t, struct error *err);
+
+/* Of a TSV: sets `quotes` if more of the cells with a quote are quoted correctly than not. Returns
+ * OK, IO or NOMEM. */
+enum status table_find_quotes(struct source_table *t, struct error *err);
+
+/* ---- columns, table_columns.c ------------------------------------------------------------------
+ */
+
+/* Whether a cell ends like a picture's file. */
+bool table_names_picture(const struct table_cell *c);
 
 /* The path in a cell without the number of a caption after it: "1.jpg#0". */
 struct table_cell table_path(const struct table_cell *c);

@@ -67,6 +67,42 @@ same "a CSV with columns by option"
 tail -n +2 all.csv >bare.csv
 pack 40 0 --images pictures --columns _,path,caption bare.csv
 same "a CSV with named columns"
+# --- tables: the delimiter, quotes, and records of one picture
+pack 40 0 --images pictures --from csv --delimiter ',' all.csv
+same "a CSV with its delimiter"
+expect 64 "one ASCII character" "$BIN/ccpack" -o refused --images pictures --delimiter ',,' all.csv
+{
+    printf 'image\tcaption\n'
+    awk -F '\t' '{ printf "%s\t\"%s\"\n", $2, $1 }' all.tsv
+} >quoted.tsv
+pack 40 0 --images pictures quoted.tsv
+same "a quoted TSV"
+{
+    echo "image,caption"
+    echo "$(head -n 1 all.tsv | cut -f 2),A man, a dog"
+} >wide.csv
+expect 65 "can be used" "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
+grep -q "has 3 columns instead of 2" bad/rejects.jsonl || fail "a row wider than the header is not named"
+rm -rf bad
+awk -F '\t' '{ for (i = 0; i < 3; i++) printf "%s#%d\t%s, seen %d times%s\n", $2, i, $1, i,
+                  (NR % 8 == 0 && i == 1 ? "\textra" : "") }' all.tsv >token.txt
+pack 40 5 --max-bad 5 --images pictures token.txt
+grep -q '"texts":115,' out.json || fail "captions of one picture are not joined"
+grep -q '"row":8,.*line 23 has 3 columns' form/rejects.jsonl || fail "$(cat form/rejects.jsonl)"
+print2=$(fingerprint)
+cp -r form whole
+for part in 1/3 2/3 3/3; do
+    "$BIN/ccpack" -q -o "part-${part%/*}" --part $part --max-bad 5 --images pictures token.txt || fail "part $part"
+done
+"$BIN/ccpack" merge -q --json -o merged part-1 part-2 part-3 >out.json || fail "merge of groups"
+[ "$(fingerprint)" = "$print2" ] || fail "parts of a table with groups differ"
+cmp whole/rejects.jsonl merged/rejects.jsonl || fail "rejects of parts differ"
+shuf --random-source=all.tar token.txt >shuffled.txt
+pack 40 5 --max-bad 5 --images pictures --group-captions all shuffled.txt
+grep -q '"texts":115,' out.json || fail "captions that are not adjacent are not joined"
+pack 115 5 --max-bad 5 --images pictures --group-captions never token.txt
+expect 64 "no --group-captions" "$BIN/ccpack" -o refused --group-captions all all.tar
+
 awk -F '\t' 'BEGIN { printf "[" }
     { printf "%s{\"image\": \"%s\", \"caption\": \"%s\", \"image_id\": %d}", (NR > 1 ? ",\n" : ""), $2, $1, NR + 99 }
     END { printf "]\n" }' all.tsv >list.json

@@ -1,4 +1,4 @@
-/* Tables of any bytes, as TSV and as CSV: see fuzz_source.h. */
+/* Tables of any bytes, as TSV and as CSV, grouped and not: see fuzz_source.h. */
 #include "tests/fuzz/fuzz_source.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
@@ -8,6 +8,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
         {.kind = SOURCE_TSV, .images = "pictures"},
         {.kind = SOURCE_CSV, .images = "pictures"},
         {.kind = SOURCE_CSV, .images = "pictures", .columns = "caption,path"},
+        {.kind = SOURCE_TSV, .images = "pictures", .grouping = SOURCE_GROUP_ALL},
+        {.kind = SOURCE_CSV,
+         .images = "pictures",
+         .columns = "caption,path",
+         .delimiter = "tab",
+         .grouping = SOURCE_GROUP_NEVER},
     };
     for (size_t i = 0; i < sizeof(hows) / sizeof(hows[0]); i++) {
         fuzz_source(data, size_bytes, &hows[i]);

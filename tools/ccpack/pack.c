@@ -20,8 +20,10 @@ struct pack_cli {
     const char *images;
     const char *split;
     const char *columns;
+    const char *delimiter;
     const char *caption_column;
     const char *image_column;
+    int group_captions;
     int ids;
     const char *part;
     int on_bad;
@@ -72,12 +74,20 @@ static const struct cli_option pack_rows[] = {
      .help = "only pictures of these splits of a Karpathy file; without it, all"},
     {"columns", 0, CLI_STRING, FIELD(columns), .metavar = "NAME,...",
      .help = "names of the columns of a table without header line; '_' for an unused one"},
+    {"delimiter", 0, CLI_STRING, FIELD(delimiter), .metavar = "CHAR",
+     .help = "character between the cells of a table: ',', ';', '|', 'tab' or another one; without "
+             "it, by content"},
     {"caption-column", 0, CLI_STRING, FIELD(caption_column), .metavar = "NAME",
      .help =
          "column with the captions, by name or number from 1; of JSON lists and of the .json in "
          "tars the member"},
     {"image-column", 0, CLI_STRING, FIELD(image_column), .metavar = "NAME",
      .help = "the same for the picture's path"},
+    {"group-captions", 0, CLI_ENUM, FIELD(group_captions), .choices = source_grouping_names,
+     .default_text = "auto", .metavar = "HOW",
+     .help =
+         "which rows of a table with the same picture become one sample with several captions: "
+         "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
     {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
      .help = "the sample's id: its row number over all sources, or the number that is its key"},
     {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N",
@@ -180,8 +190,10 @@ static void to_source_options(struct pack_options *out, const struct pack_cli *o
     out->images = o->images;
     out->split = o->split;
     out->columns = o->columns;
+    out->delimiter = o->delimiter;
     out->caption_column = o->caption_column;
     out->image_column = o->image_column;
+    out->grouping = (enum source_grouping)o->group_captions;
 }
 
 static enum status to_options(struct pack_options *out,

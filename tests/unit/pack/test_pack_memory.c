@@ -88,6 +88,7 @@ TEST(large_pictures_take_turns) {
     const char *sources[] = {make_table(1, 8, "large")};
     struct pack_options o = pack_case_options(NULL, test_temp_path("out"), sources, 1);
     o.resize = (struct pack_resize){PACK_RESIZE_LONG, 3400, 0}; /* decoded at full size */
+    o.grouping = SOURCE_GROUP_NEVER;
     o.jobs = 8;
     expect_bounded(&o, 8);
 }
@@ -122,6 +123,7 @@ TEST(captions_of_a_shard_end_it) {
     struct pack_options o = pack_case_options(NULL, test_temp_path("out"), sources, 1);
     struct pack_summary sum;
     struct error err = {0};
+    o.grouping = SOURCE_GROUP_NEVER;
     o.shard_samples = 1000;
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_int_equal(sum.samples, ROWS);

@@ -369,7 +369,7 @@ TEST(many_pictures_of_one_stem_all_become_rows) {
 }
 
 TEST(positions_end_at_the_size) {
-    static const char table[] = "a dog\tone.jpg\na cat\ttwo.jpg\n";
+    static const char table[] = "a dog\tone.jpg\na cat\ttwo.jpg\na bird\tthree.jpg\n";
     static const char coco[] = "{\"images\": [{\"id\": 1, \"file_name\": \"a\"}, {\"id\": 2, "
                                "\"file_name\": \"b\"}], \"annotations\": []}";
     const char *const texts[] = {table, coco};
