@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "formats/base/hash.h"
+
 enum status dataset_tokenizer_open(struct tokenizer **out,
                                    const char *directory,
                                    const struct manifest *m,
@@ -31,16 +33,16 @@ enum status dataset_tokenizer_open(struct tokenizer **out,
                          path);
     }
     TRY(file_read_all(fs, &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
-    enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
+    const uint64_t hash = hash64(model.data, model.size_bytes);
+    enum status s =
+        m->tokenizer.file && hash != m->tokenizer.hash
+            ? error_set(err, STATUS_MISMATCH,
+                        "%s: has hash %016" PRIx64 ", the manifest's tokenizer has %016" PRIx64
+                        "; bring that one back, or replace it with 'ccpack tokenizer "
+                        "--overwrite'",
+                        path, hash, m->tokenizer.hash)
+            : tokenizer_open(out, model.data, model.size_bytes, err);
     byte_buffer_fini(&model);
-    if (s == STATUS_OK && m->tokenizer.file && tokenizer_hash(*out) != m->tokenizer.hash) {
-        s = error_set(err, STATUS_MISMATCH,
-                      "%s: has hash %016" PRIx64 ", the manifest's tokenizer has %016" PRIx64
-                      "; bring that one back, or replace it with 'ccpack tokenizer --overwrite'",
-                      path, tokenizer_hash(*out), m->tokenizer.hash);
-        tokenizer_close(*out);
-        *out = NULL;
-    }
     return s;
 }
 

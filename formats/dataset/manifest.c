@@ -246,6 +246,28 @@ static enum status corrupt(const struct parse *p, const char *what, size_t index
                      index);
 }
 
+static enum status
+bad_field(const struct parse *p, const char *field, const char *of, size_t index) {
+    return error_set(p->err, STATUS_CORRUPT, "%s: '%s' of %s %zu is missing or wrong", p->name,
+                     field, of, index);
+}
+
+/* A member that was read: its name, and whether it was there and right. */
+struct field {
+    const char *name;
+    bool ok;
+};
+
+/* The first that is not; NULL: all are. */
+static const char *first_bad(const struct field *fields, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!fields[i].ok) {
+            return fields[i].name;
+        }
+    }
+    return NULL;
+}
+
 static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) {
     return json_value_u64(json_value_get(v, key), out);
 }
@@ -273,6 +295,30 @@ static bool get_hex(const struct json_value *v, const char *key, uint64_t *out) 
     return true;
 }
 
+/* Returns the name of the first bad field, or NULL. */
+static const char *read_shard(struct shard_summary *s, const struct json_value *v) {
+    const char *name = json_value_string(json_value_get(v, "name"), NULL);
+    *s = (struct shard_summary){.name = {0}};
+    if (!name || !shard_name_is_valid(name)) {
+        return "name";
+    }
+    strcpy(s->name, name); /* its size was checked with its characters */
+    const struct field fields[] = {
+        {"bytes", get_u64(v, "bytes", &s->size_bytes) && s->size_bytes <= (uint64_t)INT64_MAX},
+        {"xxh64", get_hex(v, "xxh64", &s->hash)},
+        {"index", get_hex(v, "index", &s->index_hash)},
+        {"samples", get_u32(v, "samples", &s->sample_count) && s->sample_count >= 1 &&
+                        s->sample_count <= SHARD_MAX_SAMPLES},
+        {"texts", get_u32(v, "texts", &s->text_count)},
+        {"image_bytes", get_u64(v, "image_bytes", &s->image_bytes)},
+        {"first_id", get_u64(v, "first_id", &s->first_id)},
+        {"last_id", get_u64(v, "last_id", &s->last_id) && s->last_id <= SHARD_MAX_ID &&
+                        s->first_id <= s->last_id &&
+                        s->last_id - s->first_id >= s->sample_count - 1},
+    };
+    return first_bad(fields, sizeof(fields) / sizeof(fields[0]));
+}
+
 static enum status parse_shards(const struct parse *p, const struct json_value *list) {
     size_t count = json_value_count(list);
     if (!json_value_is_array(list) || count > MANIFEST_MAX_SHARDS) {
@@ -280,22 +326,11 @@ static enum status parse_shards(const struct parse *p, const struct json_value *
                          MANIFEST_MAX_SHARDS);
     }
     for (size_t i = 0; i < count; i++) {
-        const struct json_value *v = json_value_at(list, i);
-        struct shard_summary s = {.name = {0}};
-        const char *name = json_value_string(json_value_get(v, "name"), NULL);
-        if (!name || !shard_name_is_valid(name) || !get_u64(v, "bytes", &s.size_bytes) ||
-            !get_hex(v, "xxh64", &s.hash) || !get_hex(v, "index", &s.index_hash) ||
-            !get_u64(v, "image_bytes", &s.image_bytes) || !get_u64(v, "first_id", &s.first_id) ||
-            !get_u64(v, "last_id", &s.last_id) || !get_u32(v, "samples", &s.sample_count) ||
-            !get_u32(v, "texts", &s.text_count)) {
-            return corrupt(p, "a field of shard", i);
+        struct shard_summary s;
+        const char *bad = read_shard(&s, json_value_at(list, i));
+        if (bad) {
+            return bad_field(p, bad, "shard", i);
         }
-        if (s.sample_count < 1 || s.sample_count > SHARD_MAX_SAMPLES || s.first_id > s.last_id ||
-            s.last_id > SHARD_MAX_ID || s.size_bytes > (uint64_t)INT64_MAX ||
-            s.last_id - s.first_id < s.sample_count - 1) {
-            return corrupt(p, "a count of shard", i);
-        }
-        strcpy(s.name, name); /* its size was checked with its characters */
         TRY(manifest_add_shard(p->m, &s, p->err));
     }
     return STATUS_OK;
@@ -372,12 +407,17 @@ static enum status parse_generations(const struct parse *p, const struct json_va
     for (size_t i = 0; i < json_value_count(list); i++) {
         const struct json_value *v = json_value_at(list, i);
         struct manifest_generation g = {0};
-        if (!get_u32(v, "shards", &g.shards) || !get_u64(v, "samples", &g.samples) ||
-            !get_u64(v, "texts", &g.texts) || !get_u64(v, "id_space", &g.id_space) ||
-            !get_hex(v, "fingerprint", &g.fingerprint) || g.shards < before.shards ||
-            g.samples < before.samples || g.texts < before.texts || g.id_space < before.id_space ||
-            g.samples > g.id_space) {
-            return corrupt(p, "generation", i);
+        const struct field fields[] = {
+            {"shards", get_u32(v, "shards", &g.shards) && g.shards >= before.shards},
+            {"samples", get_u64(v, "samples", &g.samples) && g.samples >= before.samples},
+            {"texts", get_u64(v, "texts", &g.texts) && g.texts >= before.texts},
+            {"id_space", get_u64(v, "id_space", &g.id_space) && g.id_space >= before.id_space &&
+                             g.samples <= g.id_space},
+            {"fingerprint", get_hex(v, "fingerprint", &g.fingerprint)},
+        };
+        const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
+        if (bad) {
+            return bad_field(p, bad, "generation", i);
         }
         before = g;
         TRY(add_generation(p->m, &g, p->err));
@@ -390,11 +430,17 @@ static enum status check_sums(const struct parse *p, const struct json_value *ro
     struct manifest *m = p->m;
     struct manifest sum;
     const struct manifest_generation *last = &m->generations[m->generation_count - 1];
-    if (!get_u64(root, "samples", &m->samples) || !get_u64(root, "texts", &m->texts) ||
-        !get_u64(root, "id_space", &m->id_space) ||
-        !get_u64(root, "image_bytes", &m->image_bytes) || !get_u64(root, "bytes", &m->bytes) ||
-        !get_hex(root, "fingerprint", &m->fingerprint)) {
-        return error_set(p->err, STATUS_CORRUPT, "%s: a total is missing or wrong", p->name);
+    const struct field fields[] = {
+        {"samples", get_u64(root, "samples", &m->samples)},
+        {"texts", get_u64(root, "texts", &m->texts)},
+        {"id_space", get_u64(root, "id_space", &m->id_space)},
+        {"image_bytes", get_u64(root, "image_bytes", &m->image_bytes)},
+        {"bytes", get_u64(root, "bytes", &m->bytes)},
+        {"fingerprint", get_hex(root, "fingerprint", &m->fingerprint)},
+    };
+    const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
+    if (bad) {
+        return error_set(p->err, STATUS_CORRUPT, "%s: '%s' is missing or wrong", p->name, bad);
     }
     if (!sum_shards(m, &sum) || sum.samples != m->samples || sum.texts != m->texts ||
         sum.image_bytes != m->image_bytes || sum.bytes != m->bytes || sum.id_space > m->id_space) {
@@ -459,6 +505,85 @@ enum status manifest_parse(struct manifest *m,
     if (s != STATUS_OK) {
         manifest_fini(m);
     }
+    return s;
+}
+
+/* ---- salvage ----------------------------------------------------------------------------------
+ */
+
+/* One part of the manifest into `out`, or nothing of it. */
+static bool salvage_part(struct manifest *out,
+                         const char *name,
+                         enum status (*parse)(const struct parse *, const struct json_value *),
+                         const struct json_value *v) {
+    *out = empty;
+    const struct parse p = {out, name, NULL};
+    if (v && parse(&p, v) == STATUS_OK) {
+        return true;
+    }
+    manifest_fini(out);
+    return false;
+}
+
+static void salvage_root(struct manifest *m,
+                         struct manifest_salvaged *read,
+                         const char *name,
+                         const struct json_value *root) {
+    struct manifest t;
+    uint64_t id_space = 0;
+    const char *created_by = json_value_string(json_value_get(root, "created_by"), NULL);
+    const char *container = json_value_string(json_value_get(root, "container"), NULL);
+    if (!container || !shard_container_of_name(&m->container, container)) {
+        m->container = SHARD_CONTAINER_TAR_ZSTD;
+    }
+    if (created_by) {
+        (void)copy_text(&m->created_by, created_by, NULL);
+    }
+    read->shards = salvage_part(&t, name, parse_shards, json_value_get(root, "shards"));
+    m->shards = t.shards;
+    m->shard_count = t.shard_count;
+    read->sources = salvage_part(&t, name, parse_sources, json_value_get(root, "sources"));
+    m->sources = t.sources;
+    m->source_count = t.source_count;
+    read->options = salvage_part(&t, name, parse_options, json_value_get(root, "options"));
+    m->options = t.options;
+    m->option_count = t.option_count;
+    read->classes = salvage_part(&t, name, parse_classes, json_value_get(root, "classes"));
+    m->classes = t.classes;
+    m->class_count = t.class_count;
+    (void)salvage_part(&t, name, parse_tokenizer, json_value_get(root, "tokenizer"));
+    m->tokenizer = t.tokenizer;
+    if (salvage_part(&t, name, parse_generations, json_value_get(root, "generations"))) {
+        m->generations = t.generations;
+        m->generation_count = t.generation_count;
+        m->id_space = t.generations[t.generation_count - 1].id_space;
+    }
+    if (get_u64(root, "id_space", &id_space) && id_space > m->id_space &&
+        id_space <= SHARD_MAX_ID + 1) {
+        m->id_space = id_space;
+    }
+    read->fingerprint = get_hex(root, "fingerprint", &m->fingerprint);
+}
+
+enum status manifest_salvage(struct manifest *m,
+                             struct manifest_salvaged *read,
+                             const struct file_system *fs,
+                             const char *directory,
+                             struct error *err) {
+    REQUIRE(m && read && fs && directory);
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text;
+    struct json_document *document = NULL;
+    *m = empty;
+    *read = (struct manifest_salvaged){.shards = false};
+    TRY(path_join(path, sizeof(path), directory, MANIFEST_NAME, err));
+    TRY(file_read_all(fs, &text, path, MANIFEST_MAX_BYTES, err));
+    enum status s = json_document_parse(&document, path, text.data, text.size_bytes, err);
+    if (s == STATUS_OK) {
+        salvage_root(m, read, path, json_document_root(document));
+    }
+    json_document_destroy(document);
+    byte_buffer_fini(&text);
     return s;
 }
 

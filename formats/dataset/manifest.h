@@ -126,6 +126,20 @@ enum status manifest_read(struct manifest *m,
                           const char *directory,
                           struct error *err);
 
+/* Which parts of a damaged manifest could be read; each is read whole or not at all. */
+struct manifest_salvaged {
+    bool shards, sources, options, classes, fingerprint;
+};
+
+/* For repair, where manifest_read refuses: what can still be read of DIRECTORY/dataset.json.
+ * Nothing is known to be right: counts need not agree, and generations may be wrong. Call
+ * manifest_fini after OK. Returns OK, CORRUPT (it is not JSON), NOTFOUND, IO, LIMIT or NOMEM. */
+enum status manifest_salvage(struct manifest *m,
+                             struct manifest_salvaged *read,
+                             const struct file_system *fs,
+                             const char *directory,
+                             struct error *err);
+
 #ifdef __cplusplus
 }
 #endif

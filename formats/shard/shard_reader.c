@@ -156,6 +156,11 @@ enum status shard_reader_caption(struct shard_reader *r,
     return caption_chunk_get(&r->chunk, &r->index, index, &record, k, out, err);
 }
 
+const void *shard_reader_index(const struct shard_reader *r, size_t *size_bytes) {
+    *size_bytes = r->index_bytes;
+    return r->index_data;
+}
+
 enum status
 shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct error *err) {
     REQUIRE(r && out);

@@ -76,6 +76,9 @@ enum status shard_reader_caption(struct shard_reader *r,
                                  struct shard_text *out,
                                  struct error *err);
 
+/* The index inside the shard, which is what its sidecar must hold. Borrowed. */
+const void *shard_reader_index(const struct shard_reader *r, size_t *size_bytes);
+
 /* Reads the whole file for its hash; the result is what the manifest should record. Returns OK, IO
  * or NOMEM. */
 enum status
@@ -85,12 +88,19 @@ shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct e
 
 #define SHARD_NO_SAMPLE UINT64_MAX
 
+/* What is wrong: the shard itself, what the manifest says about it, or the sidecar. */
+enum shard_part { SHARD_PART_SHARD, SHARD_PART_MANIFEST, SHARD_PART_SIDECAR };
+
 struct shard_verify {
     const struct shard_summary
         *expected; /* the manifest's; NULL: only what the shard itself says */
     /* Called for each fault: the sample's id or SHARD_NO_SAMPLE, the byte in the shard file where
      * it was found, what is wrong. */
-    void (*fault)(void *cookie, uint64_t sample_id, uint64_t offset, const char *text);
+    void (*fault)(void *cookie,
+                  enum shard_part part,
+                  uint64_t sample_id,
+                  uint64_t offset,
+                  const char *text);
     /* Called now and then with the bytes done since the last call; false stops with INTERRUPTED.
      * May be NULL. */
     bool (*progress)(void *cookie, uint64_t bytes);

@@ -38,17 +38,36 @@ struct verify {
     uint8_t *seek; /* (sample_count + 2) entries; NULL but in container tar.zst */
 };
 
-__attribute__((format(printf, 4, 5))) static void
-fault(struct verify *v, uint64_t sample_id, uint64_t offset, const char *fmt, ...) {
+__attribute__((format(printf, 5, 0))) static void report(struct verify *v,
+                                                         enum shard_part part,
+                                                         uint64_t sample_id,
+                                                         uint64_t offset,
+                                                         const char *fmt,
+                                                         va_list args) {
     char text[sizeof(((struct error *)NULL)->text)];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
     v->faults++;
     if (v->how->fault) {
-        v->how->fault(v->how->cookie, sample_id, offset, text);
+        v->how->fault(v->how->cookie, part, sample_id, offset, text);
     }
+}
+
+/* Of the shard itself. */
+__attribute__((format(printf, 4, 5))) static void
+fault(struct verify *v, uint64_t sample_id, uint64_t offset, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    report(v, SHARD_PART_SHARD, sample_id, offset, fmt, args);
+    va_end(args);
+}
+
+/* Of what is said about the shard elsewhere. */
+__attribute__((format(printf, 4, 5))) static void
+fault_outside(struct verify *v, enum shard_part part, uint64_t offset, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    report(v, part, SHARD_NO_SAMPLE, offset, fmt, args);
+    va_end(args);
 }
 
 static bool progress(const struct verify *v, uint64_t bytes) {
@@ -75,14 +94,14 @@ static enum status check_file(struct verify *v, struct error *err) {
     v->fs->close(f);
     TRY(s);
     if (expected && size != expected->size_bytes) {
-        fault(v, SHARD_NO_SAMPLE, size,
-              "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64 "%s", v->path, size,
-              expected->size_bytes, changed);
+        fault_outside(v, SHARD_PART_MANIFEST, size,
+                      "%s: has %" PRIu64 " bytes, the manifest says %" PRIu64 "%s", v->path, size,
+                      expected->size_bytes, changed);
     }
     if (expected && hash != expected->hash) {
-        fault(v, SHARD_NO_SAMPLE, 0,
-              "%s: has the hash %016" PRIx64 ", the manifest says %016" PRIx64 "%s", v->path, hash,
-              expected->hash, changed);
+        fault_outside(v, SHARD_PART_MANIFEST, 0,
+                      "%s: has the hash %016" PRIx64 ", the manifest says %016" PRIx64 "%s",
+                      v->path, hash, expected->hash, changed);
     }
     return STATUS_OK;
 }
@@ -93,8 +112,8 @@ static void check_counts(struct verify *v) {
     if (e && (e->sample_count != x->sample_count || e->text_count != x->text_count ||
               e->image_bytes != x->image_bytes || e->first_id != x->first_id ||
               e->last_id != x->last_id || e->index_hash != x->hash)) {
-        fault(v, SHARD_NO_SAMPLE, v->reader->index_offset,
-              "%s: its index and the manifest differ in counts, ids or hash", v->path);
+        fault_outside(v, SHARD_PART_MANIFEST, v->reader->index_offset,
+                      "%s: its index and the manifest differ in counts, ids or hash", v->path);
     }
 }
 
@@ -315,8 +334,8 @@ static enum status check_sidecar(struct verify *v, struct error *err) {
     if (s == STATUS_LIMIT ||
         (s == STATUS_OK && (bytes.size_bytes != v->reader->index_bytes ||
                             memcmp(bytes.data, v->reader->index_data, bytes.size_bytes) != 0))) {
-        fault(v, SHARD_NO_SAMPLE, v->reader->index_offset,
-              "%s: is not the index of its shard (remove it: the shard has its own)", path);
+        fault_outside(v, SHARD_PART_SIDECAR, v->reader->index_offset,
+                      "%s: is not the index of its shard", path);
         s = STATUS_OK;
     }
     byte_buffer_fini(&bytes);

@@ -18,7 +18,12 @@ static void demand(bool holds) {
     }
 }
 
-static void count_fault(void *cookie, uint64_t sample_id, uint64_t offset, const char *text) {
+static void count_fault(void *cookie,
+                        enum shard_part part,
+                        uint64_t sample_id,
+                        uint64_t offset,
+                        const char *text) {
+    (void)part;
     (void)sample_id;
     (void)offset;
     demand(text[0] != '\0');

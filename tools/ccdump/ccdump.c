@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
         {"find", "the samples that fit conditions: key, caption, size, class", ccdump_find},
         {"stats", "histograms of sizes and captions; formats, duplicates, classes", ccdump_stats},
         {"verify", "read and check everything", ccdump_verify},
+        {"repair", "rebuild manifest, sidecars and token cache from the shards", ccdump_repair},
         {"cat", "samples as a plain tar, or parts of samples", ccdump_cat},
         {"extract", "samples as files in a folder", ccdump_extract},
         {"state", "what a checkpoint stores for every sample", ccdump_state},

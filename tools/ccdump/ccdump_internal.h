@@ -16,6 +16,7 @@ int ccdump_show(int argc, char **argv);
 int ccdump_find(int argc, char **argv);
 int ccdump_stats(int argc, char **argv);
 int ccdump_verify(int argc, char **argv);
+int ccdump_repair(int argc, char **argv);
 int ccdump_cat(int argc, char **argv);
 int ccdump_extract(int argc, char **argv);
 int ccdump_state(int argc, char **argv);

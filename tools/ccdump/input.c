@@ -46,6 +46,22 @@ static enum status is_shard(bool *out, const char *path, struct error *err) {
     return *out ? STATUS_OK : shard_reader_begins(out, fs, path, err);
 }
 
+bool ccdump_is_shard_of(const char *directory, const char *name) {
+    char path[PATH_MAX_BYTES];
+    char sidecar[PATH_MAX_BYTES];
+    const struct file_system *fs = file_posix();
+    bool is = false;
+    if (!shard_name_is_valid(name) ||
+        path_join(path, sizeof(path), directory, name, NULL) != STATUS_OK ||
+        shard_reader_recognise(&is, fs, path, NULL) != STATUS_OK) {
+        return false;
+    }
+    if (!is && shard_index_name(sidecar, sizeof(sidecar), path, NULL) == STATUS_OK) {
+        (void)fs->exists(fs->context, sidecar, &is, NULL);
+    }
+    return is;
+}
+
 enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error *err) {
     struct stat info;
     enum source_kind kind = SOURCE_AUTO;

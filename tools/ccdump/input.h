@@ -66,6 +66,10 @@ struct ccdump_content {
 /* What kind of thing is at `path`. Returns OK, NOTFOUND, IO, or CORRUPT (none of the kinds). */
 enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error *err);
 
+/* Whether the file `name` of a directory is a shard: by its end, or by the index beside it. False
+ * for what cannot be read. */
+bool ccdump_is_shard_of(const char *directory, const char *name);
+
 /* Returns OK, or what ccdump_kind_of and opening that kind return. On failure *out is NULL.
  * `path` must stay until close. */
 enum status ccdump_input_open(struct ccdump_input **out, const char *path, struct error *err);

@@ -109,6 +109,26 @@ static enum status print_fault(const struct verify_options *o,
     return s;
 }
 
+/* The cheapest sound repair of each kind of damage. */
+static void advise(char *out, size_t out_bytes, const char *path, unsigned damage) {
+    size_t n = 0;
+    const struct {
+        unsigned damage;
+        const char *before, *path, *after;
+    } ways[] = {
+        {VERIFY_DAMAGE_SHARD, "copy the damaged shards back, or pack them again", "", ""},
+        {VERIFY_DAMAGE_FOREIGN, "'ccpack index --overwrite' indexes the tars again", "", ""},
+        {VERIFY_DAMAGE_REBUILT, "'ccdump repair ", path, "' rebuilds what shards prove"},
+    };
+    out[0] = '\0';
+    for (size_t i = 0; i < CLI_COUNT(ways) && n < out_bytes; i++) {
+        if ((damage & ways[i].damage) != 0) {
+            n += (size_t)snprintf(out + n, out_bytes - n, "%s%s%.80s%s", n == 0 ? ": " : "; ",
+                                  ways[i].before, ways[i].path, ways[i].after);
+        }
+    }
+}
+
 static enum status report(const struct verify_options *o,
                           const char *path,
                           const struct verify_result *r,
@@ -140,8 +160,12 @@ static enum status report(const struct verify_options *o,
                r->shards == 1 ? "" : "s", cli_format_bytes(bytes, r->bytes), fingerprint);
     }
     if (r->faults > 0) {
+        char advice[240] = "";
+        if (r->has_fingerprint) {
+            advise(advice, sizeof(advice), path, r->damage);
+        }
         return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found%s", path, r->faults,
-                         r->faults == 1 ? "" : "s", r->has_fingerprint ? ": pack it again" : "");
+                         r->faults == 1 ? "" : "s", advice);
     }
     return STATUS_OK;
 }
@@ -154,15 +178,18 @@ static enum status interrupted(const char *path, struct error *err) {
 }
 
 /* Faults of the dataset as a whole: an id in two shards, another fingerprint. */
-static enum status check_whole(const char *path, const struct manifest *m, struct error *why) {
+static enum status
+check_whole(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct dataset *d = NULL;
     uint64_t fingerprint = 0;
+    *damage = VERIFY_DAMAGE_SHARD;
     enum status s = dataset_open(&d, path, NULL, why);
     if (s == STATUS_OK) {
         s = dataset_compute_fingerprint(d, &fingerprint, why);
     }
     dataset_close(d);
     if (s == STATUS_OK && fingerprint != m->fingerprint) {
+        *damage = VERIFY_DAMAGE_REBUILT;
         s = error_set(why, STATUS_CORRUPT,
                       "the samples have the fingerprint %016" PRIx64 ", " MANIFEST_NAME
                       " records %016" PRIx64,
@@ -171,50 +198,77 @@ static enum status check_whole(const char *path, const struct manifest *m, struc
     return s;
 }
 
-/* Checks the tokenizer against the manifest, and every row of the token cache made with it. A cache
- * of another tokenizer or another state of the dataset is not a fault, because nothing uses it. */
-static enum status check_tokens(const char *path, const struct manifest *m, struct error *why) {
+static enum status
+check_tokenizer(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct tokenizer *t = NULL;
+    *damage = VERIFY_DAMAGE_TOKENIZER;
+    TRY(dataset_tokenizer_open(&t, path, m, file_posix(), why));
+    tokenizer_close(t);
+    return STATUS_OK;
+}
+
+/* Checks every row of the token cache made with the tokenizer. A cache of another tokenizer or
+ * another state of the dataset is not a fault, because nothing uses it. */
+static enum status
+check_tokens(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct dataset *d = NULL;
     struct error cache_why = {0};
-    TRY(dataset_tokenizer_open(&t, path, m, file_posix(), why));
-    uint64_t hash = t ? tokenizer_hash(t) : 0;
-    tokenizer_close(t);
+    *damage = VERIFY_DAMAGE_REBUILT;
     TRY(dataset_open(&d, path, NULL, why));
     enum status s = STATUS_OK;
     const struct token_cache *c = dataset_token_cache(d, &cache_why);
-    const struct token_cache_key *key = c ? token_cache_key(c) : NULL;
     if (!c && cache_why.status != STATUS_NOTFOUND) {
         s = error_set(why, cache_why.status, "%s", cache_why.text);
-    } else if (c && key->tokenizer_hash == hash && key->fingerprint == m->fingerprint &&
-               key->text_count == m->texts) {
-        for (uint64_t i = 0; i < key->text_count && s == STATUS_OK; i++) {
-            uint32_t count = 0;
-            s = cli_interrupted() ? interrupted(path, why)
-                                  : token_cache_get(c, NULL, &count, i, 0, why);
-        }
+    } else if (c && verify_cache_is_of(c, m)) {
+        s = verify_cache_rows(c, why);
     }
     dataset_close(d);
+    return s;
+}
+
+bool verify_cache_is_of(const struct token_cache *c, const struct manifest *m) {
+    const struct token_cache_key *key = token_cache_key(c);
+    return (!m->tokenizer.file || key->tokenizer_hash == m->tokenizer.hash) &&
+           key->fingerprint == m->fingerprint && key->text_count == m->texts;
+}
+
+enum status verify_cache_rows(const struct token_cache *c, struct error *why) {
+    enum status s = STATUS_OK;
+    for (uint64_t i = 0; i < token_cache_key(c)->text_count && s == STATUS_OK; i++) {
+        uint32_t count = 0;
+        s = cli_interrupted() ? interrupted(TOKEN_CACHE_NAME, why)
+                              : token_cache_get(c, NULL, &count, i, 0, why);
+    }
     return s;
 }
 
 static enum status
 verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
     static enum status (*const checks[])(const char *path, const struct manifest *m,
-                                         struct error *why) = {check_whole, check_tokens};
+                                         unsigned *damage, struct error *why) = {
+        check_whole, check_tokenizer, check_tokens};
     struct manifest m;
-    TRY(manifest_read(&m, file_posix(), path, err));
+    struct error bad = {0};
+    enum status s = manifest_read(&m, file_posix(), path, &bad);
+    if (s != STATUS_OK) {
+        return error_set(err, s, "%s%s", bad.text,
+                         s == STATUS_CORRUPT ? "; 'ccdump repair' rebuilds it from the shards"
+                                             : "");
+    }
     struct verify_result r = {.has_fingerprint = true,
                               .fingerprint = m.fingerprint,
                               .shards = m.shard_count,
                               .bytes = m.bytes,
                               .files_are = "shard"};
-    enum status s = verify_shards(o, path, &m, &r, err);
-    for (size_t i = 0; s == STATUS_OK && r.faults == 0 && i < CLI_COUNT(checks); i++) {
+    s = verify_shards(o, path, &m, &r, err);
+    const bool whole = r.faults == 0; /* the checks below need shards as the manifest names them */
+    for (size_t i = 0; s == STATUS_OK && whole && i < CLI_COUNT(checks); i++) {
         struct error why = {0};
-        s = cli_interrupted() ? interrupted(path, &why) : checks[i](path, &m, &why);
+        unsigned damage = 0;
+        s = cli_interrupted() ? interrupted(path, &why) : checks[i](path, &m, &damage, &why);
         if (verify_is_fault(s)) {
             r.faults++;
+            r.damage |= damage;
             s = print_fault(o, path, &(struct verify_fault){SHARD_NO_SAMPLE, .text = why.text},
                             err);
         } else if (s != STATUS_OK) {

@@ -15,6 +15,7 @@
 #include "formats/dataset/manifest.h"
 #include "formats/image/image_codec.h"
 #include "formats/shard/shard_reader.h"
+#include "formats/tokenizer/token_cache.h"
 
 struct verify_options {
     uint64_t jobs; /* 0: one per processor */
@@ -30,8 +31,17 @@ struct verify_fault {
     const char *text;
 };
 
+/* What is damaged, as far as it decides on the repair. Bits. */
+enum verify_damage {
+    VERIFY_DAMAGE_SHARD = 1,     /* no other file of the dataset has what is lost */
+    VERIFY_DAMAGE_FOREIGN = 2,   /* a tar or its index, in a dataset of tars in place */
+    VERIFY_DAMAGE_REBUILT = 4,   /* what ccdump repair rebuilds: manifest, sidecar, token cache */
+    VERIFY_DAMAGE_TOKENIZER = 8, /* its message says what to do */
+};
+
 struct verify_result {
     uint64_t faults;
+    unsigned damage;  /* VERIFY_DAMAGE_... */
     uint64_t samples; /* without faults */
     uint64_t shards, bytes;
     uint64_t fingerprint;
@@ -48,6 +58,13 @@ enum status verify_fault_line(struct byte_buffer *out,
                               const char *path,
                               const struct verify_fault *f,
                               struct error *err);
+
+/* Whether the cache was made of this state of the dataset with its tokenizer; others are not used.
+ */
+bool verify_cache_is_of(const struct token_cache *c, const struct manifest *m);
+
+/* Reads every row of a token cache. Returns OK, CORRUPT or INTERRUPTED. */
+enum status verify_cache_rows(const struct token_cache *c, struct error *why);
 
 /* Checks what a sample that was read says about itself: its label against the number of classes (0:
  * they have no names, and any label is right); with a decoder also that the picture decodes, and

@@ -35,6 +35,7 @@ struct pool {
     const struct shard_summary *expected;
     size_t shard_count;
     size_t class_count;
+    bool foreign;
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a slot was printed, a worker has ended, or stop was set */
@@ -46,6 +47,7 @@ struct pool {
     bool stop;
     enum status status; /* the first failure that is not a fault */
     struct error error;
+    unsigned damage; /* VERIFY_DAMAGE_... */
     uint64_t faults, samples, done_bytes;
 };
 
@@ -57,6 +59,7 @@ struct worker {
     const char *name; /* of the shard's file */
     char path[PATH_MAX_BYTES];
     uint64_t samples, faults; /* of the shard being checked */
+    unsigned parts;           /* (1 << enum shard_part) with faults, likewise */
 };
 
 /* Requires the lock. Keeps the first failure. */
@@ -134,7 +137,8 @@ enum status verify_sample(struct image_decoder *decoder,
 /* ---- the workers ------------------------------------------------------------------------------
  */
 
-static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *text) {
+static void
+on_fault(void *cookie, enum shard_part part, uint64_t id, uint64_t offset, const char *text) {
     struct worker *w = cookie;
     struct pool *p = w->pool;
     struct verify_fault f = {.id = id, .offset = offset, .shard = w->name, .text = text};
@@ -146,6 +150,7 @@ static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *tex
     }
     p->faults++;
     w->faults++;
+    w->parts |= 1u << part;
     enum status s = verify_fault_line(&slot->lines, p->options, w->path, &f, &why);
     if (s != STATUS_OK) {
         fail(p, s, &why);
@@ -188,6 +193,22 @@ static enum status verify_one(struct worker *w, struct error *err) {
     return shard_verify(file_posix(), w->path, &how, err);
 }
 
+/* A damaged shard is not what the manifest says either; a whole one that is not shows that the
+ * manifest is damaged. */
+static unsigned damage_of(const struct pool *p, unsigned parts) {
+    if (parts == 0) {
+        return 0;
+    }
+    if (p->foreign) {
+        return VERIFY_DAMAGE_FOREIGN;
+    }
+    const bool shard = (parts & 1u << SHARD_PART_SHARD) != 0;
+    const bool manifest = (parts & 1u << SHARD_PART_MANIFEST) != 0;
+    const bool sidecar = (parts & 1u << SHARD_PART_SIDECAR) != 0;
+    return (shard ? VERIFY_DAMAGE_SHARD : 0u) |
+           (sidecar || (manifest && !shard) ? VERIFY_DAMAGE_REBUILT : 0u);
+}
+
 /* Requires the lock, which it releases while it checks the shard. */
 static void verify_next(struct worker *w) {
     struct pool *p = w->pool;
@@ -196,13 +217,15 @@ static void verify_next(struct worker *w) {
     pthread_mutex_unlock(&p->lock);
     w->samples = 0;
     w->faults = 0;
+    w->parts = 0;
     enum status s = verify_one(w, &why);
     /* Faults inside the shard are reported already; a file that cannot be read is one itself. */
     if (verify_is_fault(s) && w->faults == 0) {
-        on_fault(w, SHARD_NO_SAMPLE, 0, why.text);
+        on_fault(w, SHARD_PART_SHARD, SHARD_NO_SAMPLE, 0, why.text);
     }
     pthread_mutex_lock(&p->lock);
     p->samples += w->samples;
+    p->damage |= damage_of(p, w->parts);
     p->slots[w->shard].done = true;
     if (s != STATUS_OK && !verify_is_fault(s)) {
         fail(p, s, &why);
@@ -300,7 +323,8 @@ enum status verify_shards(const struct verify_options *o,
                      .path = path,
                      .expected = m ? m->shards : NULL,
                      .shard_count = shard_count,
-                     .class_count = m ? m->class_count : 0};
+                     .class_count = m ? m->class_count : 0,
+                     .foreign = m && m->container == SHARD_CONTAINER_TAR_FOREIGN};
     size_t threads = thread_count(o, shard_count);
     struct worker *workers = calloc(threads + 1, sizeof(*workers));
     p.slots = calloc(shard_count + 1, sizeof(*p.slots));
@@ -322,6 +346,7 @@ enum status verify_shards(const struct verify_options *o,
     free(p.slots);
     free(workers);
     result->faults += p.faults;
+    result->damage |= p.damage;
     result->samples += p.samples;
     return s;
 }

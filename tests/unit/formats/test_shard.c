@@ -179,7 +179,9 @@ static enum status on_sample(void *cookie, const struct sample_view *view, struc
     return s->answer == STATUS_OK ? STATUS_OK : error_set(e, s->answer, "not liked");
 }
 
-static void on_fault(void *cookie, uint64_t id, uint64_t offset, const char *text) {
+static void
+on_fault(void *cookie, enum shard_part part, uint64_t id, uint64_t offset, const char *text) {
+    assert_int_equal(part, SHARD_PART_SHARD);
     struct seen *s = cookie;
     (void)offset;
     assert_int_equal(id, s->faults);

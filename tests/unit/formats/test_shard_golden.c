@@ -12,7 +12,12 @@
 
 static struct error err;
 
-static void count_fault(void *cookie, uint64_t sample_id, uint64_t offset, const char *text) {
+static void count_fault(void *cookie,
+                        enum shard_part part,
+                        uint64_t sample_id,
+                        uint64_t offset,
+                        const char *text) {
+    (void)part;
     (void)sample_id;
     (void)offset;
     (void)text;
