@@ -1,6 +1,7 @@
 /*
  * Random bytes as dataset.json: if they parse, writing them gives a text that parses to the same,
- * and writing that again gives the same bytes.
+ * and writing that again gives the same bytes. What can be salvaged of other bytes is within
+ * limits.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,9 +24,27 @@ static void write_text(struct file_system *fs, const struct manifest *m, struct 
     demand(file_read_all(fs, text, "d/" MANIFEST_NAME, MANIFEST_MAX_BYTES, NULL) == STATUS_OK);
 }
 
+static void salvage(const uint8_t *data, size_t size_bytes) {
+    struct file_system *fs = NULL;
+    struct manifest_salvaged read;
+    struct manifest m;
+    demand(file_memory_create(&fs, NULL) == STATUS_OK);
+    demand(fs->make_directory(fs->context, "d", NULL) == STATUS_OK);
+    demand(file_write_atomic(fs, "d/" MANIFEST_NAME, data, size_bytes, NULL) == STATUS_OK);
+    if (manifest_salvage(&m, &read, fs, "d", NULL) == STATUS_OK) {
+        demand(read.shards || m.shard_count == 0);
+        for (size_t i = 0; i < m.shard_count; i++) {
+            demand(shard_name_is_valid(m.shards[i].name));
+        }
+        manifest_fini(&m);
+    }
+    file_memory_destroy(fs);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     struct manifest m;
     if (manifest_parse(&m, "fuzz", data, size_bytes, NULL) != STATUS_OK) {
+        salvage(data, size_bytes);
         return 0;
     }
     struct file_system *fs = NULL;
