@@ -148,6 +148,10 @@ enum status file_write_atomic(const struct file_system *fs,
 enum status
 path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err);
 
+/* Makes every missing directory above `path`, and each of them durable. Returns OK, LIMIT (the path
+ * is too long) or a failure of making one. */
+enum status file_make_parents(const struct file_system *fs, const char *path, struct error *err);
+
 /* The directory part of `path` ("." when there is none). */
 enum status path_directory(char *out, size_t out_size_bytes, const char *path, struct error *err);
 

@@ -160,6 +160,35 @@ enum status file_write_atomic(const struct file_system *fs,
     return file_draft_close(&d, fs->write(d.file, data, size_bytes, err), err);
 }
 
+enum status file_make_parents(const struct file_system *fs, const char *path, struct error *err) {
+    REQUIRE(fs && path);
+    char part[PATH_MAX_BYTES];
+    char above[PATH_MAX_BYTES];
+    size_t size_bytes = strlen(path);
+    while (size_bytes > 1 && path[size_bytes - 1] == '/') {
+        size_bytes--;
+    }
+    if (size_bytes >= sizeof part) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is longer than %d bytes", path,
+                         PATH_MAX_BYTES - 1);
+    }
+    for (size_t i = 1; i < size_bytes; i++) {
+        bool exists = false;
+        if (path[i] != '/' || path[i - 1] == '/') {
+            continue;
+        }
+        memcpy(part, path, i);
+        part[i] = '\0';
+        TRY(fs->exists(fs->context, part, &exists, err));
+        if (!exists) {
+            TRY(fs->make_directory(fs->context, part, err));
+            TRY(path_directory(above, sizeof above, part, err));
+            TRY(fs->sync_directory(fs->context, above, err));
+        }
+    }
+    return STATUS_OK;
+}
+
 enum status
 path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct error *err) {
     REQUIRE(out && out_size_bytes > 0 && a && b);

@@ -220,6 +220,7 @@ make_directory(const struct file_system *fs, const char *directory, struct error
     memcpy(plain, directory, end);
     plain[end] = '\0';
     TRY(path_directory(above, sizeof(above), plain, err));
+    TRY(file_make_parents(fs, plain, err));
     TRY(fs->make_directory(fs->context, directory, err));
     return fs->sync_directory(fs->context, above, err);
 }

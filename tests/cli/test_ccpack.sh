@@ -55,7 +55,8 @@ for how in "" "--resize short:32" "--ids key"; do
     readable one
 done
 [ -e one/rejects.jsonl ] && [ ! -s one/rejects.jsonl ] || fail "no empty rejects.jsonl"
-pack 60 60 0 -o size --shard-size 64KiB all.tar
+pack 60 60 0 -o parents/made/size --shard-size 64KiB all.tar
+mv parents/made/size size
 for shard in size/shard-*.tar.zst; do
     [ "$(stat -c %s "$shard")" -lt 80000 ] || fail "--shard-size 64KiB: $shard is larger"
 done

@@ -119,6 +119,14 @@ static void check_names(const struct file_system *fs, const char *dir) {
     EXPECT(fs, in(sub, "y"), "one");
     assert_status(fs->rename(ctx, in(sub, "x"), in(sub, "z"), &err), STATUS_NOTFOUND, err);
 
+    assert_ok(file_make_parents(fs, in(dir, "p//b/c/"), &err), err);
+    assert_ok(fs->exists(ctx, in(dir, "p/b"), &exists, &err), err);
+    assert_true(exists);
+    assert_ok(fs->exists(ctx, in(dir, "p/b/c"), &exists, &err), err);
+    assert_false(exists);
+    assert_ok(file_make_parents(fs, in(sub, "y/x"), &err), err); /* y is there */
+    assert_true(file_make_parents(fs, in(sub, "y/x/z"), &err) < STATUS_OK);
+
     assert_ok(fs->link(ctx, "sub/y", in(dir, "last"), &err), err);
     EXPECT(fs, in(dir, "last"), "one");
     assert_ok(file_write_atomic(fs, in(sub, "z"), "three", 5, &err), err);
