@@ -451,7 +451,7 @@ const char *const *train_options_preset(const struct train_options *o, int *coun
     static const char *const cc12m[] = {NUCLR_WORDS, "--zeta0=0"};
     static const char *const demo[] = {"--loss=nuclr",      "--image-tower=resnet10t",
                                        "--text-tower=tiny", "--image-size=64",
-                                       "--stem=small",      "--batch=64",
+                                       "--stem=standard",   "--batch=64",
                                        "--epochs=20",       "--lr=1e-3",
                                        "--tau=0.05",        "--zeta-freeze-epochs=2",
                                        "--augment=crop"};

@@ -128,7 +128,7 @@ static const struct setting demo[] = {
     {"image-tower", "resnet10t"},
     {"text-tower", "tiny"},
     {"image-size", "64"},
-    {"stem", "small"},
+    {"stem", "standard"},
     {"batch", "64"},
     {"epochs", "20"},
     {"lr", "1e-3"},
