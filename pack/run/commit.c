@@ -455,6 +455,9 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 }
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
+    if (c->summary->rows == 0) {
+        return error_set(err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
+    }
     return error_set(err, STATUS_CORRUPT,
                      "not one of %" PRIu64 " rows can be used; %s/%s%s lists them with reasons%s",
                      c->summary->rows, c->opt->directory, PACK_REJECTS_NAME,

@@ -41,7 +41,7 @@ cp -r d bad
 printf 'X' | dd of=bad/made-000001.tar.zst bs=1 seek=2000 conv=notrunc 2>dd.txt
 expect 65 "$BIN/ccdump" cat bad -o gone.tar
 [ ! -e gone.tar ] && [ ! -e gone.tar.tmp ] || fail "an incomplete tar is left"
-expect 66 "$BIN/ccdump" cat d -o no/such/folder.tar
+expect 74 "$BIN/ccdump" cat d -o err.txt/folder.tar
 
 # --- extract: the files of the tar
 expect 0 "$BIN/ccdump" extract d -o files --json
@@ -49,7 +49,8 @@ has out.txt '"samples":60,'
 mkdir reference && tar xf all.tar -C reference
 diff -r files reference
 expect 0 "$BIN/ccdump" extract d/made-000001.tar.zst -o part
-expect 0 "$BIN/ccdump" extract d -o part2 --id 25-49
+expect 0 "$BIN/ccdump" extract d -o made/on/the/way --id 25-49
+mv made/on/the/way part2
 diff -r part part2
 expect 0 "$BIN/ccdump" extract scenes -o from-dataset
 expect 0 "$BIN/ccdump" extract scenes.tar -o from-tar

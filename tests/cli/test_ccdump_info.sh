@@ -26,7 +26,7 @@ expect 66 "$BIN/ccdump" info nowhere
 has err.txt nowhere
 mkdir empty
 expect 66 "$BIN/ccdump" info empty
-has err.txt empty/dataset.json
+has err.txt "empty is not a dataset"
 
 # The fingerprint of a shard is that of a dataset of only its samples.
 "$TESTBIN/make_dataset" first 100 100 0 1 "$container"
@@ -106,8 +106,8 @@ expect 64 "$BIN/ccdump" show d one
 expect 64 "$BIN/ccdump" show d 1 --json --image -
 expect 64 "$BIN/ccdump" show d --nonsense
 expect 64 "$BIN/ccdump" nonsense
-expect 66 "$BIN/ccdump" show d 1 --image nowhere/x
-has err.txt nowhere/x
+expect 74 "$BIN/ccdump" show d 1 --image err.txt/x
+has err.txt err.txt/x
 
 # --- a plain tar: rows are ids, everything else is equal
 "$BIN/ccdump" cat d >plain.tar

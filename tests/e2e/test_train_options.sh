@@ -19,7 +19,8 @@ option() { # option NAME RUN: its value in RUN/config.json
 small="--image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 32 --threads 1"
 
 # Options override a preset.
-"$BIN/ccstream-train" -q --data data --out preset --preset cpu-demo $small --epochs 1
+"$BIN/ccstream-train" -q --data data --out parents/made/preset --preset cpu-demo $small --epochs 1
+mv parents/made/preset preset
 [ "$(option lr preset)" = 0.001 ] || fail "the preset's learning rate is $(option lr preset)"
 [ "$(option epochs preset)" = 1 ] || fail "the command line's epochs are $(option epochs preset)"
 [ "$(option augment preset)" = crop ] || fail "the preset's augmentation is $(option augment preset)"

@@ -11,6 +11,7 @@
 #include "formats/base/rng.h"
 #include "formats/image/image_codec.h"
 #include "tools/ccbench/ccbench_internal.h"
+#include "tools/cli/path_kind.h"
 
 enum { MAX_MEMORY_MIB = 256 };
 
@@ -274,6 +275,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct dataset *d = NULL;
     struct pictures pictures = {0};
     cli_signals_install();
+    TRY(path_check_dataset(a->items[0], err));
     TRY(dataset_open(&d, a->items[0], NULL, err));
     enum status s = read_pictures(&pictures, d, o->samples, err);
     dataset_close(d);

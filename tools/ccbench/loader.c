@@ -466,6 +466,9 @@ static enum status open_consumer(struct consumer *c, struct error *err) {
     if (c->o->digest) {
         TRY(hasher_create(&c->digest, err));
     }
+    if (c->o->dump_ids != NULL) {
+        TRY(file_make_parents(fs, c->o->dump_ids, err));
+    }
     return c->o->dump_ids != NULL
                ? fs->open(fs->context, &c->dump, c->o->dump_ids, FILE_REPLACE, err)
                : STATUS_OK;

@@ -8,6 +8,7 @@
 #include "formats/base/rng.h"
 #include "kernels/device_stream.h"
 #include "tools/ccbench/step_internal.h"
+#include "tools/cli/path_kind.h"
 
 static const double RATE = 1e-5;
 static const double ZETA_RATE = 5e-6;
@@ -59,6 +60,7 @@ static enum status open_loader(struct bench_step *b, struct loader_info *info, s
     lo.max_tokens = (uint32_t)o->tokens;
     lo.threads = (uint32_t)o->loader_threads;
     lo.host_memory = bench_step_host_memory(b->dev);
+    TRY(path_check_dataset(o->data, err));
     TRY(loader_open(&b->loader, o->data, &lo, err));
     loader_info(b->loader, info);
     if (info->vocab_count == 0) {

@@ -164,6 +164,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     enum status s;
     if (o->out && strcmp(o->out, "-") != 0) {
+        TRY_OR_FAIL(s, file_make_parents(file_posix(), o->out, err));
         TRY_OR_FAIL(s, file_draft_open(&c.out, file_posix(), o->out, err));
         s = file_draft_close(&c.out, put_samples(&c, err), err);
     } else {

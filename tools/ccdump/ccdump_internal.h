@@ -52,6 +52,7 @@ struct ccdump_walk {
     struct ccdump_range *ranges; /* disjoint, ascending */
     size_t range_count, range_at;
     uint64_t left;
+    bool chosen;    /* by ids, not all samples */
     bool inside;    /* the input is in ranges[range_at] */
     uint64_t done;  /* samples that next gave */
     uint64_t bytes; /* for the byte rate: the caller adds what it read; 0: not shown */

@@ -13,6 +13,7 @@
 #include "formats/base/file_io.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/ccdump/names.h"
+#include "tools/cli/path_kind.h"
 
 struct options {
     struct ccdump_choice choice;
@@ -199,8 +200,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct file_system *fs = file_posix();
     struct extract x = {.options = options};
     enum status s;
+    TRY(path_check_out_folder(x.options->out, err));
     TRY(ccdump_input_open(&x.input, a->items[0], err));
     ccdump_signals();
+    TRY_OR_FAIL(s, file_make_parents(fs, x.options->out, err));
     TRY_OR_FAIL(s, fs->make_directory(fs->context, x.options->out, err));
     TRY_OR_FAIL(s, put_samples(&x, err));
     s = report(&x, err);

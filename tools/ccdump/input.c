@@ -11,6 +11,7 @@
 #include "formats/shard/shard_reader.h"
 #include "pack/source/source.h"
 #include "tools/ccdump/input_internal.h"
+#include "tools/cli/path_kind.h"
 
 const char *ccdump_file_name(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -70,12 +71,13 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
     if (strcmp(path, "-") == 0) {
         return STATUS_OK;
     }
+    TRY(path_check_local(path, err));
     if (stat(path, &info) != 0) {
         return error_set_errno(err, "%s: cannot be read", path);
     }
     if (S_ISDIR(info.st_mode)) {
         *out = CCDUMP_DATASET;
-        return STATUS_OK;
+        return path_check_dataset(path, err);
     }
     if (S_ISREG(info.st_mode)) {
         TRY(is_shard(&shard, path, err));
@@ -85,6 +87,9 @@ enum status ccdump_kind_of(enum ccdump_kind *out, const char *path, struct error
         return STATUS_OK;
     }
     enum status s = source_kind_of(&kind, path, err);
+    if (s == STATUS_CORRUPT) {
+        TRY(path_check_inspectable(path, err));
+    }
     if (s == STATUS_CORRUPT || (s == STATUS_OK && kind != SOURCE_WDS)) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: neither a dataset directory nor a shard nor a tar (plain, .gz, .zst)",

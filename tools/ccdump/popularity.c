@@ -12,6 +12,7 @@
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
 #include "tools/cli/html.h"
+#include "tools/cli/path_kind.h"
 #include "train/run/checkpoint.h"
 #include "train/state/sample_state.h"
 
@@ -311,7 +312,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct checkpoint *c = NULL;
     struct report r = {.o = o, .tau = o->tau};
     ccdump_signals();
+    TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
+    if (o->html != NULL) {
+        const enum status made = file_make_parents(file_posix(), o->html, err);
+        if (made != STATUS_OK) {
+            checkpoint_close(c);
+            return made;
+        }
+    }
     html_init(&r.page, o->side == 0 ? "Popularity of captions" : "Popularity of pictures");
     json_writer_init(&r.line, 0);
     const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);

@@ -199,6 +199,7 @@ static enum status write_image(const char *path,
     if (strcmp(path, "-") == 0) {
         return cli_put(content->image, f->image_bytes, err);
     }
+    TRY(file_make_parents(file_posix(), path, err));
     return file_write_atomic(file_posix(), path, content->image, f->image_bytes, err);
 }
 

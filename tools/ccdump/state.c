@@ -9,6 +9,7 @@
 
 #include "formats/tensors/safetensors.h"
 #include "tools/ccdump/ccdump_internal.h"
+#include "tools/cli/path_kind.h"
 #include "train/run/checkpoint.h"
 #include "train/state/sample_state.h"
 
@@ -200,6 +201,7 @@ static enum status show(const struct checkpoint *c, bool json, struct error *err
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct checkpoint *c = NULL;
     ccdump_signals();
+    TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open(&c, file_posix(), a->items[0], err));
     const enum status s = show(c, ((const struct options *)options)->json, err);
     checkpoint_close(c);

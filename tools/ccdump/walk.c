@@ -129,7 +129,9 @@ enum status ccdump_walk_init(struct ccdump_walk *w,
                              bool quiet,
                              struct error *err) {
     const struct cli_list all = {.items = {"0-"}, .count = 1};
-    *w = (struct ccdump_walk){.input = in, .left = choice->count > 0 ? choice->count : UINT64_MAX};
+    *w = (struct ccdump_walk){.input = in,
+                              .left = choice->count > 0 ? choice->count : UINT64_MAX,
+                              .chosen = choice->from > 0 || choice->ids.count > 0};
     cli_progress_init(&w->progress, "samples", quiet);
     TRY(ccdump_ranges_parse(&w->ranges, &w->range_count,
                             choice->ids.count > 0 ? &choice->ids : &all, err));
@@ -184,6 +186,9 @@ enum status ccdump_walk_next(struct ccdump_walk *w, struct ccdump_facts *out, st
     if (s == STATUS_OK) {
         w->left--;
         w->done++;
+    }
+    if (s == STATUS_END && w->done == 0 && w->chosen) {
+        return error_set(err, STATUS_NOTFOUND, "%s: no sample has such an id", w->input->path);
     }
     return s;
 }

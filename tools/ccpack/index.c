@@ -3,6 +3,7 @@
  */
 #include "pack/index/index_tar.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
 
 struct index_cli {
     bool overwrite;
@@ -65,6 +66,9 @@ static enum status to_options(struct pack_options *out,
                               const struct index_cli *o,
                               const struct cli_arguments *a,
                               struct error *err) {
+    for (size_t i = 0; i < a->count; i++) {
+        TRY(path_check_source(a->items[i], err));
+    }
     pack_options_default(out);
     out->directory = folder;
     out->sources = a->items;

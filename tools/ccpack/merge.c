@@ -3,6 +3,7 @@
  */
 #include "pack/merge/merge.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
 
 struct merge_cli {
     const char *out;
@@ -60,6 +61,10 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     opt.interrupted = cli_interrupted_callback;
     opt.progress = show_progress;
     opt.cookie = &r;
+    for (size_t i = 0; i < a->count; i++) {
+        TRY(path_check_dataset(a->items[i], err));
+    }
+    TRY(path_check_out_folder(o->out, err));
     enum status s = pack_merge(&opt, &summary, err);
     s = ccpack_end(&r, s, &summary, o->out, o->quiet, o->json, err);
     return s != STATUS_INTERRUPTED

@@ -9,6 +9,7 @@
 
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
 
 struct pack_cli {
     const char *out;
@@ -202,6 +203,10 @@ static enum status to_options(struct pack_options *out,
                               struct error *err) {
     pack_options_default(out);
     to_source_options(out, o);
+    for (size_t i = 0; i < a->count; i++) {
+        TRY(path_check_source(a->items[i], err));
+    }
+    TRY(path_check_out_folder(o->out, err));
     out->directory = o->out;
     out->sources = a->items;
     out->source_count = a->count;

@@ -10,6 +10,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "tools/ccpack/captions.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
 
 struct tokenizer_cli {
     uint64_t vocab_size;
@@ -243,6 +244,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                          "--tokenizer imports a tokenizer; --vocab-size, --model-type and "
                          "--no-clean are for learning one");
     }
+    TRY(path_check_dataset(directory, err));
     /* A packing run may be about to replace what is read here. */
     TRY(fs->lock_directory(fs->context, &lock, directory, err));
     TRY_OR_FAIL(s, dataset_open(&d, directory, NULL, err));

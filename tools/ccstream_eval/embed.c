@@ -99,10 +99,15 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct eval e;
     struct embeddings found;
     TRY(eval_open_images(&e, a->items[0], &o->common, err));
+    enum status s = file_make_parents(file_posix(), o->out, err);
+    if (s != STATUS_OK) {
+        eval_close(&e);
+        return s;
+    }
     struct embed_options how = eval_transformed(&e, &o->common);
     how.texts = o->texts;
     how.features = o->features;
-    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+    s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
     eval_close(&e);
     TRY(s);
     s = write_all(o, &found, err);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/dataset/dataset.h"
+#include "tools/cli/path_kind.h"
 
 /* The names after own are in the order of IMAGE_NORMS. */
 static const char *const normalize_choices[] = {"own",     "clip",     "imagenet",
@@ -71,6 +72,8 @@ enum status eval_open_images(struct eval *e,
     e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     cli_signals_install();
     enum status s;
+    TRY(path_check_checkpoint(checkpoint, err));
+    TRY(path_check_dataset(o->data, err));
     TRY_OR_FAIL(s, checkpoint_open(&e->checkpoint, file_posix(), checkpoint, err));
     TRY_OR_FAIL(s, device_open(&e->dev, o->device, (int32_t)o->threads, err));
     if (e->dev->note[0] != '\0') {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tools/ccstream_eval/eval_common.h"
+#include "tools/cli/path_kind.h"
 #include "train/eval/probe.h"
 
 struct options {
@@ -92,6 +93,7 @@ static void job_close(struct job *j) {
 static enum status
 job_open(struct job *j, const struct options *o, const char *checkpoint, struct error *err) {
     TRY(eval_open_images(&j->eval, checkpoint, &o->common, err));
+    TRY(path_check_dataset(o->train, err));
     TRY(open_side(&j->train, j, o, o->train, err));
     TRY(open_side(&j->test, j, o, o->common.data, err));
     j->class_count = eval_label_count(j->train.e.labels, j->train.e.images_count);

@@ -9,6 +9,7 @@
 
 #include "formats/dataset/dataset.h"
 #include "tools/ccstream_eval/eval_common.h"
+#include "tools/cli/path_kind.h"
 #include "train/eval/objective.h"
 
 struct options {
@@ -215,6 +216,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct eval e;
     struct pairs pairs = {0};
     struct objective_result result;
+    for (size_t i = 0; i < o.also.count; i++) {
+        TRY(path_check_dataset(o.also.items[i], err));
+    }
     TRY(eval_open(&e, a->items[0], &o.common, err));
     enum status s;
     TRY_OR_FAIL(s, checkpoint_choose_tau(e.checkpoint, &o.tau, err));

@@ -79,6 +79,9 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     struct embeddings found;
     struct embed_options how = eval_embed_options(e, &o->common);
     how.texts = true;
+    if (o->html != NULL) {
+        TRY(file_make_parents(file_posix(), o->html, err));
+    }
     TRY(embed_dataset(&found, &e->encoder, e->dev, o->common.data, &how, err));
     enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
                                     found.texts_count, found.owner, found.embed_dim, err);

@@ -19,7 +19,9 @@
 #include "tools/ccstream_train/run_config.h"
 #include "tools/ccstream_train/train_options.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/free_memory.h"
 #include "tools/cli/openmp_wait.h"
+#include "tools/cli/path_kind.h"
 #include "train/run/trainer.h"
 
 /* ---- the live line ---- */
@@ -31,8 +33,30 @@ struct live {
     int64_t started_ns, logged_ns;
     double mean_rate, mean_stall; /* of the last steps */
     double global_loss;
-    uint64_t steps;
+    uint64_t steps, steps_per_epoch;
+    int64_t first_ns; /* when the first step began */
+    bool estimated, on_cpu;
 };
+
+/* Once, when ten steps or ten seconds of steps are done. */
+static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
+    static const double demo_s = 24 * 3600;
+    const double s = (double)(clock_now_ns() - l->first_ns) / 1e9;
+    if (l->estimated || (l->steps < 10 && s < 10)) {
+        return;
+    }
+    l->estimated = true;
+    char epoch[CLI_TEXT_BYTES];
+    char run[CLI_TEXT_BYTES];
+    const double rest_s = s / (double)l->steps * (double)(total_steps - step);
+    cli_progress_clear(&l->progress);
+    log_write(&l->log, LOG_LEVEL_INFO, "about %s per epoch, %s to the end%s",
+              cli_format_seconds(epoch, s / (double)l->steps * (double)l->steps_per_epoch),
+              cli_format_seconds(run, rest_s),
+              l->on_cpu && rest_s > demo_s
+                  ? "; this is a long run for a CPU: --preset cpu-demo trains a small model"
+                  : "");
+}
 
 static void on_step(void *cookie, const struct step_report *r, uint64_t total_steps) {
     static const int64_t log_every_ns = INT64_C(10) * 1000 * 1000 * 1000;
@@ -46,6 +70,7 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
     (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %.0f pairs/s  stall %.0f %%",
                    r->epoch + 1, r->global_loss, l->mean_rate, 100.0 * l->mean_stall);
     cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
+    say_estimate(l, r->step, total_steps);
     const int64_t now_ns = clock_now_ns();
     if (!l->progress.active && !l->quiet &&
         (now_ns - l->logged_ns > log_every_ns || r->step == total_steps)) {
@@ -164,22 +189,65 @@ static enum status open_tokenizer(struct tokenizer **out,
                                     data, data);
 }
 
-static enum status dry_run(const struct trainer_options *t, struct error *err) {
+/* Runs `job` with the sizes that a memory plan needs. */
+static enum status with_sizes(const struct trainer_options *t,
+                              enum status (*job)(const struct trainer_options *t,
+                                                 uint32_t vocab_count,
+                                                 uint64_t ids,
+                                                 struct error *err),
+                              struct error *err) {
     struct manifest manifest = {0};
     struct tokenizer *tokenizer = NULL;
     uint64_t ids;
     enum status s = count_ids(&ids, t, &manifest, err);
     if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
-        s = print_plan(t, 0, ids, err);
+        s = job(t, 0, ids, err);
     } else if (s == STATUS_OK) {
         s = open_tokenizer(&tokenizer, t, &manifest, err);
         if (s == STATUS_OK) {
-            s = print_plan(t, tokenizer_vocab_count(tokenizer), ids, err);
+            s = job(t, tokenizer_vocab_count(tokenizer), ids, err);
         }
     }
     tokenizer_close(tokenizer);
     manifest_fini(&manifest);
     return s;
+}
+
+/* Refuses a run on the CPU that does not fit into memory, before anything is allocated; names the
+ * largest micro-batch that fits. */
+static enum status check_memory(const struct trainer_options *t,
+                                uint32_t vocab_count,
+                                uint64_t ids,
+                                struct error *err) {
+    struct dual_encoder_memory m;
+    struct trainer_options o = *t;
+    char need[CLI_TEXT_BYTES], there[CLI_TEXT_BYTES], less[CLI_TEXT_BYTES];
+    const uint64_t free_bytes = free_memory_bytes();
+    TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+    const uint64_t need_bytes = m.total_bytes;
+    if (free_bytes == 0 || need_bytes <= free_bytes) {
+        return STATUS_OK;
+    }
+    (void)cli_format_bytes(need, need_bytes);
+    (void)cli_format_bytes(there, free_bytes);
+    o.micro_batch_count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
+    while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
+        o.micro_batch_count = (o.micro_batch_count + 1) / 2;
+        TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+    }
+    if (m.total_bytes > free_bytes) {
+        return error_set(err, STATUS_NOMEM,
+                         "this run needs %s of memory, and %s are free; not even --micro-batch 2 "
+                         "fits (%s): choose a smaller --image-size, --image-tower or --batch, or "
+                         "--preset cpu-demo; --dry-run prints the plan",
+                         need, there, cli_format_bytes(less, m.total_bytes));
+    }
+    return error_set(err, STATUS_NOMEM,
+                     "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "
+                     "same loss over the whole batch), and --preset cpu-demo is a small model that "
+                     "a CPU trains in minutes; --dry-run prints the plan",
+                     need, there, (unsigned)o.micro_batch_count,
+                     cli_format_bytes(less, m.total_bytes));
 }
 
 static void write_sources(struct json_writer *w, const struct trainer *t, uint32_t count) {
@@ -286,6 +354,19 @@ static void say_start(const struct trainer *t,
     }
 }
 
+/* What the trainer would find missing only after it has made the model. */
+static enum status check_inputs(const struct train_options *o, struct error *err) {
+    const char *const files[] = {o->init_image, o->init_text, o->tokenizer};
+    for (size_t i = 0; i < CLI_COUNT(files); i++) {
+        uint64_t size_bytes;
+        if (files[i] != NULL && o->resume == NULL) {
+            TRY(path_check_local(files[i], err));
+            TRY(file_size(file_posix(), &size_bytes, files[i], err));
+        }
+    }
+    return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
+}
+
 static enum status train_on(struct data_list *data,
                             const struct train_options *o,
                             const char *run,
@@ -296,8 +377,9 @@ static enum status train_on(struct data_list *data,
     struct trainer_options t;
     TRY(train_options_apply(&t, data, o, run, err));
     if (o->dry_run) {
-        return dry_run(&t, err);
+        return with_sizes(&t, print_plan, err);
     }
+    TRY(check_inputs(o, err));
     t.log = &live.log;
     t.on_step = on_step;
     t.on_retrieval = on_retrieval;
@@ -312,11 +394,18 @@ static enum status train_on(struct data_list *data,
     if (fresh) {
         TRY(fs->exists(fs->context, run, &made, err));
         made = !made;
+        TRY(file_make_parents(fs, run, err));
         TRY(fs->make_directory(fs->context, run, err));
     }
     struct trainer *trainer = NULL;
     struct retrieval_result result = {0};
-    enum status s = trainer_create(&trainer, &t, err);
+    enum status s = STATUS_OK;
+    if (fresh && strcmp(o->device, "cpu") == 0) { /* a resumed run has no choice */
+        s = with_sizes(&t, check_memory, err);
+    }
+    if (s == STATUS_OK) {
+        s = trainer_create(&trainer, &t, err);
+    }
     if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
         struct train_options kept = train_options_kept(o);
         if (train_options_loss_reads(o, LOSS_ZETA_LR)) { /* auto: a resumed run keeps the number */
@@ -336,6 +425,9 @@ static enum status train_on(struct data_list *data,
     cli_signals_install();
     cli_progress_init(&live.progress, "steps", o->quiet);
     live.progress.begun = trainer_summary(trainer).step;
+    live.steps_per_epoch = trainer_summary(trainer).steps_per_epoch;
+    live.on_cpu = strncmp(o->device, "cuda", 4) != 0 && strcmp(o->device, "auto") != 0;
+    live.first_ns = clock_now_ns();
     s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
     if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
@@ -365,11 +457,16 @@ static enum status start_new(const struct train_options *o, struct error *err) {
     }
     char config[PATH_MAX_BYTES];
     bool there = false;
+    TRY(path_check_out_folder(o->out, err));
     TRY(path_join(config, sizeof config, o->out, "config.json", err));
     TRY(file_posix()->exists(file_posix()->context, config, &there, err));
     if (there && !o->dry_run) {
         return error_set(err, STATUS_EXISTS,
                          "%s holds a run already; --resume it, or choose another --out", o->out);
+    }
+    if (path_check_dataset(o->out, NULL) == STATUS_OK) {
+        return error_set(err, STATUS_EXISTS, "%s is a dataset; choose another --out for the run",
+                         o->out);
     }
     return train(o, o->out, err);
 }

@@ -160,7 +160,10 @@ set_enum(const struct cli_option *row, void *field, const char *text, struct err
             snprintf(list + used, sizeof(list) - used, "%s%s", i > 0 ? ", " : "", row->choices[i]);
         used = n > 0 && used + (size_t)n < sizeof(list) ? used + (size_t)n : used;
     }
-    return error_set(err, STATUS_USAGE, "--%s must be one of %s, not '%s'", row->name, list, text);
+    const char *meant = cli_meant_value(row->choices, text);
+    return error_set(err, STATUS_USAGE, "--%s must be one of %s, not '%.80s'%s%s%s", row->name,
+                     list, text, meant != NULL ? "; did you mean '" : "",
+                     meant != NULL ? meant : "", meant != NULL ? "'?" : "");
 }
 
 static enum status
@@ -250,49 +253,6 @@ static size_t find_letter(const struct cli_program *p, char letter) {
     return i;
 }
 
-/* Edit distance of two short names (insert, delete, replace). */
-static size_t name_distance(const char *a, size_t a_size, const char *b) {
-    size_t row[64];
-    size_t b_size = strlen(b);
-    if (b_size >= 64 || a_size >= 64) {
-        return SIZE_MAX;
-    }
-    for (size_t j = 0; j <= b_size; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= a_size; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_size; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-        }
-    }
-    return row[b_size];
-}
-
-static enum status
-unknown_option(const struct cli_program *p, const char *name, size_t n, struct error *err) {
-    const char *best = NULL;
-    size_t best_distance = n / 3 + 2;
-    const struct cli_option *row;
-    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
-        size_t distance = name_distance(name, n, row->name);
-        bool begins = n >= 3 && strncmp(row->name, name, n) == 0;
-        if (begins || distance < best_distance) {
-            best = row->name;
-            best_distance = begins ? 0 : distance;
-        }
-    }
-    if (best != NULL) {
-        return error_set(err, STATUS_USAGE, "unknown option '--%.*s'; did you mean '--%s'?", (int)n,
-                         name, best);
-    }
-    return error_set(err, STATUS_USAGE, "unknown option '--%.*s'", (int)n, name);
-}
-
 /* Sets row i to the value after '=' or glued to a letter, or else to the next word. */
 static enum status take_value(struct parser *ps, size_t i, const char *glued, struct error *err) {
     const struct cli_option *row = cli_row(ps->program, i);
@@ -307,6 +267,17 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
                              row->metavar);
         }
         text = ps->argv[++ps->at];
+        const size_t n = strcspn(text, "=");
+        if (n > 2 && text[0] == '-' && text[1] == '-' &&
+            cli_row(ps->program, find_name(ps->program, text + 2, n - 2)) != NULL) {
+            return error_set(err, STATUS_USAGE,
+                             "--%s requires a value: %s; the option '%s' follows it", row->name,
+                             row->metavar, text);
+        }
+    }
+    if (text != NULL && text[0] == '\0') {
+        return error_set(err, STATUS_USAGE, "--%s requires a value, not an empty text: %s",
+                         row->name, row->metavar);
     }
     ps->args->given[i] = true;
     return set_value(row, cli_field(row, ps->options), text, err);
@@ -326,13 +297,17 @@ static enum status long_option(struct parser *ps, const char *word, struct error
     }
     const size_t i = find_name(ps->program, word, n);
     if (cli_row(ps->program, i) == NULL) {
-        return unknown_option(ps->program, word, n, err);
+        return cli_unknown_option(ps->program, "--", word, n, err);
     }
     return take_value(ps, i, equals != NULL ? equals + 1 : NULL, err);
 }
 
-/* -q, -qj4, -o DIR, -oDIR */
+/* -q, -qj4, -o DIR, -oDIR. A long name after one dash is a mistake: -out is not -o ut. */
 static enum status short_options(struct parser *ps, const char *word, struct error *err) {
+    const size_t n = strcspn(word, "=");
+    if (n > 1 && cli_is_known(ps->program, word, n)) {
+        return cli_unknown_option(ps->program, "-", word, n, err);
+    }
     for (; *word != '\0'; word++) {
         const size_t i = find_letter(ps->program, *word);
         const struct cli_option *row = cli_row(ps->program, i);
@@ -341,7 +316,7 @@ static enum status short_options(struct parser *ps, const char *word, struct err
             return STATUS_END;
         }
         if (row == NULL) {
-            return error_set(err, STATUS_USAGE, "unknown option '-%c'", *word);
+            return cli_unknown_option(ps->program, "-", word, 1, err);
         }
         if (row->type != CLI_FLAG) {
             return take_value(ps, i, word[1] != '\0' ? word + 1 : NULL, err);
@@ -356,7 +331,9 @@ static enum status parse_words(struct parser *ps, struct error *err) {
     for (ps->at = 1; ps->at < ps->argc; ps->at++) {
         const char *word = ps->argv[ps->at];
         enum status s = STATUS_OK;
-        if (options_end || word[0] != '-' || word[1] == '\0') {
+        if (word[0] == '\0') {
+            s = error_set(err, STATUS_USAGE, "argument %d is an empty text", ps->at);
+        } else if (options_end || word[0] != '-' || word[1] == '\0') {
             ps->args->items[ps->args->count++] = word;
         } else if (strcmp(word, "--") == 0) {
             options_end = true;
@@ -385,8 +362,8 @@ check_complete(const struct cli_program *p, const struct cli_arguments *a, struc
                          p->usage[0]);
     }
     if (a->count > p->max_arguments) {
-        return error_set(err, STATUS_USAGE, "one argument too many: '%s'",
-                         a->items[p->max_arguments]);
+        return error_set(err, STATUS_USAGE, "one argument too many: '%.100s'; usage: %s %s",
+                         a->items[p->max_arguments], p->name, p->usage[0]);
     }
     return STATUS_OK;
 }

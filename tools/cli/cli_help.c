@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_internal.h"
@@ -307,6 +308,38 @@ static void suite_help(const struct cli_suite *suite, FILE *out) {
     print_examples(suite->examples, out);
 }
 
+/* A first word that is neither a command nor an option. */
+static int unknown_command(const struct cli_suite *suite, const char *word) {
+    struct cli_guess guess = {0};
+    const char *owner = cli_owner_of_command(word);
+    for (size_t i = 0; i < suite->command_count; i++) {
+        cli_guess_add(&guess, word, strlen(word), suite->commands[i].name);
+    }
+    fprintf(stderr, "%s: no command '%s'; ", suite->name, word);
+    if (access(word, F_OK) == 0) {
+        fprintf(stderr, "a command comes first: %s COMMAND %s\n", suite->name, word);
+    } else if (owner != NULL) {
+        fprintf(stderr, "did you mean '%s %s'?\n", owner, word);
+    } else if (guess.best != NULL) {
+        fprintf(stderr, "did you mean '%s'?\n", guess.best);
+    } else {
+        fprintf(stderr, "the first word is a command\n");
+    }
+    fprintf(stderr, "%s: '%s --help' lists the commands\n", suite->name, suite->name);
+    return status_exit_code(STATUS_USAGE);
+}
+
+/* Whether a program that also works without a command was given a wrong one: a word that names no
+ * file, but is near a command or is another program's. */
+static bool is_meant_as_command(const struct cli_suite *suite, const char *word) {
+    struct cli_guess guess = {0};
+    for (size_t i = 0; i < suite->command_count; i++) {
+        cli_guess_add(&guess, word, strlen(word), suite->commands[i].name);
+    }
+    return word[0] != '-' && access(word, F_OK) != 0 &&
+           (guess.best != NULL || cli_owner_of_command(word) != NULL);
+}
+
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < suite->command_count; i++) {
@@ -314,8 +347,15 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {
             return suite->commands[i].run(argc - 1, argv + 1);
         }
     }
+    const bool help = strcmp(word, "help") == 0 && argc == 2 && access(word, F_OK) != 0;
+    if (help) {
+        static char option[] = "--help";
+        argv[1] = option;
+        return cli_suite_main(suite, argc, argv);
+    }
     if (suite->otherwise != NULL) {
-        return suite->otherwise(argc, argv);
+        return is_meant_as_command(suite, word) ? unknown_command(suite, word)
+                                                : suite->otherwise(argc, argv);
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         suite_help(suite, stdout);
@@ -326,10 +366,8 @@ int cli_suite_main(const struct cli_suite *suite, int argc, char **argv) {
         return EXIT_SUCCESS;
     }
     if (argc > 1) {
-        fprintf(stderr, "%s: no command '%s'; '%s --help' lists them\n", suite->name, word,
-                suite->name);
-    } else {
-        suite_help(suite, stderr);
+        return unknown_command(suite, word);
     }
+    suite_help(suite, stderr);
     return status_exit_code(STATUS_USAGE);
 }

@@ -22,4 +22,29 @@ static inline bool cli_is_number(enum cli_type type) {
 /* Whether the field holds the number that the row's word stands for. */
 bool cli_is_word(const struct cli_option *row, const void *field);
 
+/* The number of choices and commands is small, so every guess compares with all of them. */
+struct cli_guess {
+    const char *best; /* NULL: nothing is near */
+    size_t distance;
+};
+
+/* Makes `candidate` the best guess for the first n bytes of `word` if it is the nearest so far. */
+void cli_guess_add(struct cli_guess *g, const char *word, size_t n, const char *candidate);
+
+/* The choice that a misspelt or foreign value stands for, or NULL. */
+const char *cli_meant_value(const char *const *choices, const char *text);
+
+/* The program whose command has this name, or NULL. */
+const char *cli_owner_of_command(const char *name);
+
+/* Whether a long option of the program, or a name of other tools for one, has this name. */
+bool cli_is_known(const struct cli_program *p, const char *name, size_t n);
+
+/* Names the option that was meant: by the names of other tools, or the nearest. Returns USAGE. */
+enum status cli_unknown_option(const struct cli_program *p,
+                               const char *dashes,
+                               const char *name,
+                               size_t n,
+                               struct error *err);
+
 #endif

@@ -3,6 +3,26 @@
  */
 #include "tools/cli/data_list.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cli/path_kind.h"
+
+/* "DIR:X" is a path if X is no number: then DIR may be the dataset that was meant. */
+static enum status check_dataset(const char *path, struct error *err) {
+    char directory[PATH_MAX_BYTES];
+    const char *colon = strrchr(path, ':');
+    if (colon != NULL) {
+        (void)snprintf(directory, sizeof directory, "%.*s", (int)(colon - path), path);
+        if (path_check_dataset(path, NULL) != STATUS_OK &&
+            path_check_dataset(directory, NULL) == STATUS_OK) {
+            return error_set(err, STATUS_USAGE, "%s: the weight after the colon is not a number",
+                             path);
+        }
+    }
+    return path_check_dataset(path, err);
+}
+
 enum status
 data_list_add(struct data_list *list, const char *const *texts, size_t count, struct error *err) {
     REQUIRE(list != NULL && (texts != NULL || count == 0));
@@ -10,8 +30,10 @@ data_list_add(struct data_list *list, const char *const *texts, size_t count, st
         if (list->count == LOADER_MAX_SOURCES) {
             return error_set(err, STATUS_USAGE, "more than %d datasets", LOADER_MAX_SOURCES);
         }
+        TRY(path_check_local(texts[i], err));
         TRY(loader_source_parse(&list->items[list->count], list->directories[list->count],
                                 PATH_MAX_BYTES, texts[i], err));
+        TRY(check_dataset(list->directories[list->count], err));
         list->count++;
     }
     return STATUS_OK;

@@ -19,7 +19,7 @@ struct data_list {
 };
 
 /* Appends the datasets that `count` texts name. The list must be all zero before the first call.
- * Returns OK or USAGE (too many, or a weight out of range). */
+ * Returns OK, USAGE (too many, or a weight out of range) or NOTFOUND (no dataset). */
 enum status
 data_list_add(struct data_list *list, const char *const *texts, size_t count, struct error *err);
 

@@ -97,6 +97,8 @@ loss_find_row(const struct loss_row **out, const struct loss_options *opt, struc
                ? error_set(err, STATUS_USAGE,
                            "loss %s is of images with texts; of two views are %s", opt->name,
                            names_of(others, sizeof others, true, LOSS_PARITY_ALGORITHM))
-               : error_set(err, STATUS_USAGE,
-                           "loss %s is of two views of images; for pairs use clip", opt->name);
+               : error_set(
+                     err, STATUS_USAGE,
+                     "loss %s compares two views of images: add --task simclr; for pairs use clip",
+                     opt->name);
 }

@@ -123,7 +123,7 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
     REQUIRE(opt->moments == 1 || opt->moments == 2);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch) {
-        return error_set(err, STATUS_USAGE, "micro-batch of %d pairs is not in 0-%d, the batch",
+        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch %d",
                          (int)opt->micro_batch, (int)opt->max_batch);
     }
     enum status s = STATUS_OK;

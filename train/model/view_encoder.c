@@ -141,7 +141,7 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
     REQUIRE(opt->moments == 1 || opt->moments == 2);
     REQUIRE(opt->slots >= 0 && opt->slots <= DUAL_ENCODER_MAX_SLOTS);
     if (opt->micro_batch < 0 || opt->micro_batch > opt->max_batch / 2) {
-        return error_set(err, STATUS_USAGE, "micro-batch of %d images is not in 0-%d, the batch",
+        return error_set(err, STATUS_USAGE, "--micro-batch %d is larger than --batch %d",
                          (int)opt->micro_batch, (int)(opt->max_batch / 2));
     }
     enum status s = STATUS_OK;

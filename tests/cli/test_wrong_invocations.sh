@@ -1,0 +1,57 @@
+#!/bin/bash
+# Every row of wrong_invocations.txt: a wrong command line ends at once with the exit code and the words that
+# it names, in a short message on stderr; it neither crashes nor hangs nor leaves an output folder.
+set -u
+PATH=$BIN:$PATH
+table=$SRC/tests/cli/wrong_invocations.txt
+
+"$TESTBIN/make_scenes" val 12 1 32 pairs.tar >/dev/null || exit 1
+mkdir tars pictures empty || exit 1
+cp pairs.tar tars/a.tar
+cp pairs.tar tars/b.tar
+tar xf pairs.tar -C pictures
+for text in pictures/*.txt; do
+    printf '%s\t%s.jpg\n' "$(cat "$text")" "$(basename "$text" .txt)"
+done >pairs.tsv
+: >empty.tar
+: >empty.tsv
+head -c 1500 /dev/urandom >noise.bin
+gzip -c pairs.tar >pairs.tar.gz
+ccpack -q -o data pairs.tar && ccpack tokenizer -q data --vocab-size 64 2>/dev/null &&
+    ccpack -q -o part --part 1/2 pairs.tar || exit 1
+ccpack -q -o bare pairs.tar || exit 1
+# What the programs take for a run and for a run without a checkpoint.
+mkdir run new-run datasets
+touch run/metrics.jsonl new-run/metrics.jsonl
+echo '{"program":"ccstream-train","options":{"data":["data"],"out":null}}' | tee run/config.json >new-run/config.json
+printf '\002\000\000\000\000\000\000\000{}' >run/last
+cp -r data datasets/a
+
+failures=0
+rows=0
+fail() {
+    echo "FAILED: $command: $*"
+    head -c 600 err.txt
+    failures=$((failures + 1))
+}
+while IFS='|' read -r want command words; do
+    case $want in '' | '#'*) continue ;; esac
+    rows=$((rows + 1))
+    rm -rf z
+    got=0
+    eval "timeout 30 $command" >out.txt 2>err.txt </dev/null || got=$?
+    [ "$got" = "$((want))" ] || fail "exit code $got, not $((want))"
+    while IFS= read -r word; do
+        grep -qF -- "$word" err.txt || fail "no '$word' in its message"
+    done < <(sed 's/^ *//; s/ *$//; s/ *; */\n/g' <<<"$words")
+    [ -s err.txt ] || fail "no message"
+    grep -qE 'contract broken|Sanitizer|runtime error|%s' err.txt && fail "a crash"
+    [ "$(wc -l <err.txt)" -le 30 ] || fail "a message of $(wc -l <err.txt) lines"
+    [ ! -e z ] || fail "an output folder is left"
+done <"$table"
+[ "$rows" -ge 70 ] || {
+    echo "FAILED: only $rows rows were read"
+    failures=1
+}
+echo "$rows rows"
+[ "$failures" = 0 ]

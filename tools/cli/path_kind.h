@@ -1,0 +1,33 @@
+/*
+ * path_kind: whether a path is what a program requires, and if not, what it is and which command
+ * uses it. A newcomer names a folder of tars as a dataset, a dataset as a run, or a bucket.
+ *
+ * Threading : pure functions, except that they read the file system.
+ * Untrusted : the path, and what it leads to.
+ */
+#ifndef TOOLS_CLI_PATH_KIND_H
+#define TOOLS_CLI_PATH_KIND_H
+
+#include "formats/base/status.h"
+
+/* A folder with dataset.json. Returns OK, or NOTFOUND with a message that says what the path is. */
+enum status path_check_dataset(const char *path, struct error *err);
+
+/* The same for a folder that ccstream-train made, or a checkpoint file in one. */
+enum status path_check_checkpoint(const char *path, struct error *err);
+
+/* Refuses what ccpack cannot pack: datasets, runs, checkpoints, folders of tars, remote addresses.
+ * Returns OK or NOTFOUND. */
+enum status path_check_source(const char *path, struct error *err);
+
+/* Refuses files that ccdump's commands for samples cannot show: checkpoints, files of a dataset
+ * that are not shards, empty ones. Returns OK or NOTFOUND. */
+enum status path_check_inspectable(const char *path, struct error *err);
+
+/* A folder, or a name that is still free. Returns OK or EXISTS. */
+enum status path_check_out_folder(const char *path, struct error *err);
+
+/* An address such as s3://bucket/file, which no program opens. Returns OK or NOTFOUND. */
+enum status path_check_local(const char *path, struct error *err);
+
+#endif
