@@ -1,13 +1,15 @@
 /*
  * COCO captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}.
- * The file is read whole. The rows are the entries of "images" in their order, each with its
- * captions in the order of "annotations". Captions of pictures that are not listed are ignored,
- * because a file may list a part of a split.
+ * The file is read whole, and parsed entry by entry. The rows are the entries of "images" in their
+ * order, each with its captions in the order of "annotations". An annotation that is not valid JSON
+ * or is of a picture that is not listed belongs to no row and is counted: a file may list a part of
+ * a split.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "pack/source/json_parts_internal.h"
 #include "pack/source/source_internal.h"
 
 struct listed {
@@ -17,14 +19,13 @@ struct listed {
 
 struct source_coco {
     struct source base;
-    struct json_document *document;
-    const struct json_value *images;
-    size_t image_count;
+    struct byte_buffer text;
+    struct json_parts images, annotations;
     struct listed *listed; /* by id; pictures that have one */
     size_t listed_count;
-    /* Captions of image i: captions[first[i]] .. captions[first[i + 1]]. */
+    /* Annotations of image i: annotations.items[first[i]] .. [first[i + 1]], after they are sorted.
+     */
     size_t *first;
-    const struct json_value **captions;
 };
 
 static int by_id(const void *a, const void *b) {
@@ -33,10 +34,34 @@ static int by_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* The member `name` of an entry as a number. Returns OK, NOTFOUND (no number, or the entry is not
+ * valid JSON) or NOMEM. */
+static enum status number_in(uint64_t *out,
+                             const struct source_coco *c,
+                             const struct json_part *part,
+                             const char *name) {
+    struct json_document *document = NULL;
+    enum status s = json_part_parse(&document, &c->text, part, NULL);
+    if (s != STATUS_OK) {
+        return s == STATUS_NOMEM ? s : STATUS_NOTFOUND;
+    }
+    bool found = json_value_u64(json_value_get(json_document_root(document), name), out);
+    json_document_destroy(document);
+    return found ? STATUS_OK : STATUS_NOTFOUND;
+}
+
+static enum status no_memory(const struct source_coco *c, struct error *err) {
+    return error_set(err, STATUS_NOMEM, "%s: out of memory for its entries", c->base.path);
+}
+
 static enum status list_images(struct source_coco *c, struct error *err) {
-    for (size_t i = 0; i < c->image_count; i++) {
-        uint64_t id;
-        if (json_value_u64(json_value_get(json_value_at(c->images, i), "id"), &id)) {
+    for (size_t i = 0; i < c->images.count; i++) {
+        uint64_t id = 0;
+        enum status s = number_in(&id, c, &c->images.items[i], "id");
+        if (s == STATUS_NOMEM) {
+            return no_memory(c, err);
+        }
+        if (s == STATUS_OK) {
             c->listed[c->listed_count++] = (struct listed){id, i};
         }
     }
@@ -50,105 +75,161 @@ static enum status list_images(struct source_coco *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* Index in "images" of an annotation's picture; image_count when it is not listed. */
-static size_t image_of(const struct source_coco *c, const struct json_value *annotation) {
+/* Index in "images" of an annotation's picture; the number of images when it is not listed. */
+static enum status
+image_of(size_t *out, const struct source_coco *c, const struct json_part *annotation) {
     struct listed wanted = {0};
-    if (!json_value_u64(json_value_get(annotation, "image_id"), &wanted.id)) {
-        return c->image_count;
+    *out = c->images.count;
+    enum status s = number_in(&wanted.id, c, annotation, "image_id");
+    if (s == STATUS_OK) {
+        const struct listed *l =
+            bsearch(&wanted, c->listed, c->listed_count, sizeof(wanted), by_id);
+        *out = l ? l->image : *out;
     }
-    const struct listed *l = bsearch(&wanted, c->listed, c->listed_count, sizeof(wanted), by_id);
-    return l ? l->image : c->image_count;
+    return s == STATUS_NOMEM ? s : STATUS_OK;
 }
 
-/* A counting sort, so that every picture's captions keep their order. */
-static void group_captions(struct source_coco *c, const struct json_value *annotations) {
-    size_t count = json_value_count(annotations);
-    for (size_t i = 0; i < count; i++) {
-        size_t image = image_of(c, json_value_at(annotations, i));
-        if (image < c->image_count) {
-            c->first[image + 1]++;
-        }
+/* A counting sort of the annotations by picture, so that every picture's keep their order. Those of
+ * no picture come last. */
+static enum status group_annotations(struct source_coco *c, struct error *err) {
+    const size_t count = c->annotations.count;
+    uint32_t *images = malloc((count + 1) * sizeof(*images));
+    struct json_part *sorted = malloc((count + 1) * sizeof(*sorted));
+    enum status s = images && sorted ? STATUS_OK : STATUS_NOMEM;
+    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
+        size_t image = 0;
+        s = image_of(&image, c, &c->annotations.items[i]);
+        images[i] = (uint32_t)image; /* a file of 1 GiB has less than 2^32 entries */
+        c->first[image + 1]++;
     }
-    for (size_t i = 0; i < c->image_count; i++) {
+    if (s != STATUS_OK) {
+        free(images);
+        free(sorted);
+        return no_memory(c, err);
+    }
+    c->base.ignored = c->first[c->images.count + 1];
+    for (size_t i = 0; i <= c->images.count; i++) {
         c->first[i + 1] += c->first[i];
     }
-    size_t total = c->first[c->image_count];
     for (size_t i = count; i-- > 0;) {
-        const struct json_value *annotation = json_value_at(annotations, i);
-        size_t image = image_of(c, annotation);
-        if (image < c->image_count) {
-            c->captions[--c->first[image + 1]] = json_value_get(annotation, "caption");
-        }
+        sorted[--c->first[images[i] + 1]] = c->annotations.items[i];
     }
     /* first[i + 1] is now where image i begins; move the ends back in place. */
-    memmove(c->first, c->first + 1, c->image_count * sizeof(*c->first));
-    c->first[c->image_count] = total;
+    memmove(c->first, c->first + 1, (c->images.count + 1) * sizeof(*c->first));
+    free(images);
+    free(c->annotations.items);
+    c->annotations.items = sorted;
+    return STATUS_OK;
+}
+
+static enum status take_caption(const struct source_coco *c,
+                                struct source_row *row,
+                                const struct json_part *part,
+                                struct error *err) {
+    struct json_document *document = NULL;
+    TRY(json_part_parse(&document, &c->text, part, err)); /* was parsed before */
+    size_t size_bytes = 0;
+    const char *text =
+        json_value_string(json_value_get(json_document_root(document), "caption"), &size_bytes);
+    enum status s = STATUS_OK;
+    if (text) {
+        s = source_row_add_caption(row, text, size_bytes, err);
+    } else {
+        source_row_reject(row, REASON_ROW_BAD, "a caption of image %s is not text", row->key);
+    }
+    json_document_destroy(document);
+    return s;
+}
+
+/* Sets key and path. */
+static void take_image(struct source_coco *c,
+                       struct source_row *row,
+                       size_t i,
+                       const struct json_value *image) {
+    uint64_t id;
+    size_t name_bytes = 0;
+    const struct json_value *id_value = json_value_get(image, "id");
+    const char *name = json_value_string(json_value_get(image, "file_name"), &name_bytes);
+    if (json_value_string(id_value, NULL)) {
+        source_row_reject(
+            row, REASON_ROW_BAD,
+            "the id of entry %zu of \"images\" is the string \"%.60s\"; COCO's ids are "
+            "numbers",
+            i, json_value_string(id_value, NULL));
+    } else if (!json_value_u64(id_value, &id)) {
+        source_row_reject(row, REASON_ROW_BAD, "entry %zu of \"images\" has no id", i);
+    } else if (!name) {
+        source_row_reject(row, REASON_ROW_BAD, "entry %zu of \"images\" has no file_name", i);
+    } else {
+        source_row_set_number_key(row, id);
+        source_row_set_path(row, &c->base, name, name_bytes);
+    }
 }
 
 static enum status coco_next(struct source *s, struct source_row *row, struct error *err) {
     struct source_coco *c = (struct source_coco *)s;
-    if (s->rows == c->image_count) {
+    if (s->rows == c->images.count) {
         return STATUS_END;
     }
     size_t i = (size_t)s->rows;
     s->position_bytes =
-        (uint64_t)((double)s->size_bytes * (double)(i + 1) / (double)c->image_count);
-    const struct json_value *image = json_value_at(c->images, i);
-    uint64_t id;
-    size_t name_bytes = 0;
-    const char *name = json_value_string(json_value_get(image, "file_name"), &name_bytes);
-    if (!json_value_u64(json_value_get(image, "id"), &id) || !name) {
-        source_row_reject(row, REASON_ROW_BAD, "entry %zu of \"images\" has no id or file_name", i);
+        (uint64_t)((double)s->size_bytes * (double)(i + 1) / (double)c->images.count);
+    struct json_document *document = NULL;
+    struct error why = {0};
+    enum status status = json_part_parse(&document, &c->text, &c->images.items[i], &why);
+    if (status == STATUS_NOMEM) {
+        return no_memory(c, err);
+    }
+    if (status != STATUS_OK) {
+        source_row_reject(row, REASON_ROW_BAD,
+                          "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
+                          c->images.items[i].offset, why.text);
         return STATUS_OK;
     }
-    source_row_set_number_key(row, id);
-    source_row_set_path(row, s, name, name_bytes);
-    for (size_t k = c->first[i]; k < c->first[i + 1]; k++) {
-        size_t size_bytes = 0;
-        const char *text = json_value_string(c->captions[k], &size_bytes);
-        if (!text) {
-            source_row_reject(row, REASON_ROW_BAD, "a caption of image %" PRIu64 " is not text",
-                              id);
-            return STATUS_OK;
-        }
-        TRY(source_row_add_caption(row, text, size_bytes, err));
+    take_image(c, row, i, json_document_root(document));
+    json_document_destroy(document);
+    for (size_t k = c->first[i]; k < c->first[i + 1] && row->reason == REASON_NONE; k++) {
+        TRY(take_caption(c, row, &c->annotations.items[k], err));
     }
     if (c->first[i] == c->first[i + 1]) {
-        source_row_reject(row, REASON_CAPTION_MISSING, "no annotation names image %" PRIu64, id);
+        source_row_reject(row, REASON_CAPTION_MISSING, "no annotation names image %s", row->key);
     }
     return STATUS_OK;
 }
 
 static void coco_close(struct source *s) {
     struct source_coco *c = (struct source_coco *)s;
-    json_document_destroy(c->document);
+    byte_buffer_fini(&c->text);
+    json_parts_fini(&c->images);
+    json_parts_fini(&c->annotations);
     free(c->listed);
     free(c->first);
-    free(c->captions);
 }
 
 static enum status
 coco_open(struct source *s, const struct source_options *opt, struct error *err) {
     (void)opt;
     struct source_coco *c = (struct source_coco *)s;
-    static const char expected[] =
-        "not COCO captions: the lists \"images\" and \"annotations\" are required";
-    TRY(source_parse_images(s, &c->document, &c->images, expected, err));
-    const struct json_value *annotations =
-        json_value_get(json_document_root(c->document), "annotations");
-    if (!json_value_is_array(annotations)) {
-        return error_set(err, STATUS_CORRUPT, "%s: %s", s->path, expected);
+    TRY(file_read_all(file_posix(), &c->text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
+    s->size_bytes = c->text.size_bytes;
+    enum status status = json_parts_find(&c->images, s->path, &c->text, "images", err);
+    if (status == STATUS_OK) {
+        status = json_parts_find(&c->annotations, s->path, &c->text, "annotations", err);
     }
-    c->image_count = json_value_count(c->images);
-    c->listed = calloc(c->image_count + 1, sizeof(*c->listed));
-    c->first = calloc(c->image_count + 2, sizeof(*c->first));
-    c->captions = calloc(json_value_count(annotations) + 1, sizeof(*c->captions));
-    if (!c->listed || !c->first || !c->captions) {
-        return error_set(err, STATUS_NOMEM, "%s: out of memory for its lists", s->path);
+    if (status == STATUS_NOTFOUND) {
+        return error_set(
+            err, STATUS_CORRUPT,
+            "%s: not COCO captions: the lists \"images\" and \"annotations\" are required",
+            s->path);
+    }
+    TRY(status);
+    c->listed = calloc(c->images.count + 1, sizeof(*c->listed));
+    c->first = calloc(c->images.count + 3, sizeof(*c->first));
+    if (!c->listed || !c->first) {
+        return no_memory(c, err);
     }
     TRY(list_images(c, err));
-    group_captions(c, annotations);
-    return STATUS_OK;
+    return group_annotations(c, err);
 }
 
 /* Accepts a single object with unknown keys too, so that the message names the missing lists. */

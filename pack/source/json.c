@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "pack/source/blocks_internal.h"
+#include "pack/source/json_parts_internal.h"
 #include "pack/source/source_internal.h"
 
 struct source_json {
@@ -54,44 +55,11 @@ static enum status wrong(const struct source_json *j, const char *what, struct e
                      j->base.path, source_blocks_position(&j->blocks), j->base.rows, what);
 }
 
-/* The state after the bytes of an element so far. */
-struct scan {
-    uint64_t depth;
-    bool in_string, escaped;
-    bool scalar; /* no string, object or list: ends before a delimiter */
-};
-
-/* How many of the bytes belong to the element; *ended: it is complete. */
-static size_t scan_bytes(struct scan *s, const uint8_t *p, size_t n, bool *ended) {
-    for (size_t i = 0; i < n; i++) {
-        uint8_t c = p[i];
-        if (s->in_string) {
-            s->in_string = s->escaped || c != '"';
-            s->escaped = !s->escaped && c == '\\';
-        } else if (c == '"') {
-            s->in_string = true;
-        } else if (c == '{' || c == '[') {
-            s->depth++;
-        } else if ((c == '}' || c == ']') && s->depth > 0) {
-            s->depth--;
-        } else if (s->depth == 0 && s->scalar &&
-                   (source_is_space((char)c) || c == ',' || c == ']' || c == '}')) {
-            *ended = true;
-            return i;
-        }
-        if (s->depth == 0 && !s->in_string && !s->scalar) {
-            *ended = true;
-            return i + 1;
-        }
-    }
-    return n;
-}
-
 /* Copies the element at the current byte to j->text; of one that is too long only the beginning. */
 static enum status take_element(struct source_json *j, struct error *err) {
     struct source_blocks *b = &j->blocks;
     uint8_t first = b->block[b->at];
-    struct scan scan = {.scalar = first != '{' && first != '[' && first != '"'};
+    struct json_scan scan = json_scan_begin(first);
     bool ended = false;
     j->text.size_bytes = 0;
     j->text_offset = source_blocks_position(b);
@@ -105,7 +73,7 @@ static enum status take_element(struct source_json *j, struct error *err) {
             }
             return wrong(j, "the file ends within an object", err);
         }
-        size_t n = scan_bytes(&scan, b->block + b->at, b->got - b->at, &ended);
+        size_t n = json_scan_bytes(&scan, b->block + b->at, b->got - b->at, &ended);
         size_t room = SOURCE_MAX_JSON_BYTES - j->text.size_bytes;
         j->too_long |= n > room;
         TRY(byte_buffer_append(&j->text, b->block + b->at, n < room ? n : room, err));

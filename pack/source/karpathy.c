@@ -4,21 +4,23 @@
  *     {"images": [{"filepath": "val2014", "filename": "1.jpg", "cocoid": 1, "imgid": 0,
  *                  "split": "train", "sentences": [{"raw": "A dog."}, ...]}]}
  *
- * The file is read whole. The rows are the pictures of the chosen splits, in the file's order, each
- * with all its sentences. Pictures of other splits are no rows and have no numbers. The path is
- * filepath/filename, or filename without a filepath. The key is cocoid, or else imgid, or else the
- * file's name.
+ * The file is read whole, and parsed picture by picture. A picture that is not valid JSON is a bad
+ * row, whatever splits are chosen. The rows are the pictures of the chosen splits, in the file's
+ * order, each with all its sentences. Pictures of other splits are no rows and have no numbers. The
+ * path is filepath/filename, or filename without a filepath. The key is cocoid, or else imgid, or
+ * else the file's name.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "pack/source/json_parts_internal.h"
 #include "pack/source/source_internal.h"
 
 struct source_karpathy {
     struct source base;
-    struct json_document *document;
-    const struct json_value *images;
-    size_t image_count;
+    struct byte_buffer text;
+    struct json_parts images;
     size_t next;       /* index in "images" */
     const char *split; /* comma-separated; NULL: all */
 };
@@ -70,19 +72,11 @@ take_sentences(struct source_row *row, const struct json_value *image, struct er
     return STATUS_OK;
 }
 
-static enum status karpathy_next(struct source *s, struct source_row *row, struct error *err) {
-    struct source_karpathy *k = (struct source_karpathy *)s;
-    const struct json_value *image = NULL;
-    bool chosen = false;
-    while (!chosen && k->next < k->image_count) {
-        image = json_value_at(k->images, k->next++);
-        chosen = is_chosen(k, image);
-    }
-    if (!chosen) {
-        return STATUS_END;
-    }
-    s->position_bytes =
-        (uint64_t)((double)s->size_bytes * (double)k->next / (double)k->image_count);
+/* Fills a row with a picture. */
+static enum status take_picture(struct source_karpathy *k,
+                                struct source_row *row,
+                                const struct json_value *image,
+                                struct error *err) {
     size_t name_bytes = 0;
     size_t folder_bytes = 0;
     const char *name = json_value_string(json_value_get(image, "filename"), &name_bytes);
@@ -98,50 +92,83 @@ static enum status karpathy_next(struct source *s, struct source_row *row, struc
         source_row_reject(row, REASON_ROW_BAD, "its path is too long");
         return STATUS_OK;
     }
-    source_row_set_path(row, s, path, strlen(path));
+    source_row_set_path(row, &k->base, path, strlen(path));
     return take_sentences(row, image, err);
 }
 
-/* The split of picture i; NULL: none. */
-static const char *split_of(const struct source_karpathy *k, size_t i, size_t *size_bytes) {
-    return json_value_string(json_value_get(json_value_at(k->images, i), "split"), size_bytes);
-}
-
-static bool is_split(const struct source_karpathy *k, const char *name, size_t name_bytes) {
-    for (size_t i = 0; i < k->image_count; i++) {
-        size_t size_bytes = 0;
-        const char *split = split_of(k, i, &size_bytes);
-        if (split && size_bytes == name_bytes && memcmp(split, name, name_bytes) == 0) {
-            return true;
+static enum status karpathy_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_karpathy *k = (struct source_karpathy *)s;
+    while (k->next < k->images.count) {
+        struct json_document *document = NULL;
+        struct error why = {0};
+        size_t i = k->next++;
+        s->position_bytes = k->images.items[i].offset + (uint64_t)k->images.items[i].size_bytes;
+        enum status status = json_part_parse(&document, &k->text, &k->images.items[i], &why);
+        if (status == STATUS_NOMEM) {
+            return error_set(err, status, "%s", why.text);
+        }
+        if (status != STATUS_OK) {
+            source_row_reject(row, REASON_ROW_BAD,
+                              "entry %zu of \"images\", at byte %" PRIu32 ": %.150s", i,
+                              k->images.items[i].offset, why.text);
+            return STATUS_OK;
+        }
+        const struct json_value *image = json_document_root(document);
+        bool chosen = is_chosen(k, image);
+        status = chosen ? take_picture(k, row, image, err) : STATUS_OK;
+        json_document_destroy(document);
+        if (chosen) {
+            return status;
         }
     }
-    return false;
+    s->position_bytes = s->size_bytes;
+    return STATUS_END;
 }
 
-static enum status unknown_split(const struct source_karpathy *k,
-                                 const char *name,
-                                 size_t name_bytes,
-                                 struct error *err) {
-    char found[120] = "";
-    for (size_t i = 0; i < k->image_count; i++) {
-        size_t size_bytes = 0;
-        size_t at = strlen(found);
-        const char *split = split_of(k, i, &size_bytes);
-        if (split && !is_listed(found, split, size_bytes) && size_bytes + 2 <= sizeof(found) - at) {
-            snprintf(found + at, sizeof(found) - at, "%s%s", at > 0 ? "," : "", split);
-        }
+/* Which of the chosen splits have a picture, and the names of all that have one. */
+struct splits {
+    bool has[64]; /* in the order of the option; those beyond are not checked */
+    char found[120];
+};
+
+static void add_split(struct splits *out, const char *chosen, const char *name, size_t size_bytes) {
+    size_t at = strlen(out->found);
+    if (!is_listed(out->found, name, size_bytes) && size_bytes + 2 <= sizeof(out->found) - at) {
+        snprintf(out->found + at, sizeof(out->found) - at, "%s%s", at > 0 ? "," : "", name);
     }
-    return error_set(err, STATUS_USAGE, "%s: no picture is of split '%.*s': there are %s",
-                     k->base.path, name_bytes < 40 ? (int)name_bytes : 40, name,
-                     found[0] ? found : "none at all");
+    for (size_t i = 0; *chosen != '\0' && i < 64; i++) {
+        size_t n = strcspn(chosen, ",");
+        out->has[i] |= n == size_bytes && memcmp(chosen, name, n) == 0;
+        chosen += n + (chosen[n] == ',');
+    }
 }
 
-/* Checks that every chosen split has a picture. Returns OK or USAGE. */
+/* Checks that every chosen split has a picture. Returns OK, USAGE or NOMEM. */
 static enum status check_splits(const struct source_karpathy *k, struct error *err) {
-    for (const char *p = k->split; *p != '\0';) {
+    struct splits splits = {.found = ""};
+    for (size_t i = 0; i < k->images.count; i++) {
+        struct json_document *document = NULL;
+        enum status s = json_part_parse(&document, &k->text, &k->images.items[i], NULL);
+        if (s == STATUS_NOMEM) {
+            return error_set(err, s, "%s: out of memory", k->base.path);
+        }
+        if (s == STATUS_OK) {
+            size_t size_bytes = 0;
+            const char *name = json_value_string(
+                json_value_get(json_document_root(document), "split"), &size_bytes);
+            if (name) {
+                add_split(&splits, k->split, name, size_bytes);
+            }
+            json_document_destroy(document);
+        }
+    }
+    const char *p = k->split;
+    for (size_t i = 0; *p != '\0' && i < 64; i++) {
         size_t n = strcspn(p, ",");
-        if (!is_split(k, p, n)) {
-            return unknown_split(k, p, n, err);
+        if (!splits.has[i]) {
+            return error_set(err, STATUS_USAGE, "%s: no picture is of split '%.*s': there are %s",
+                             k->base.path, n < 40 ? (int)n : 40, p,
+                             splits.found[0] ? splits.found : "none at all");
         }
         p += n + (p[n] == ',');
     }
@@ -149,15 +176,22 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
 }
 
 static void karpathy_close(struct source *s) {
-    json_document_destroy(((struct source_karpathy *)s)->document);
+    struct source_karpathy *k = (struct source_karpathy *)s;
+    byte_buffer_fini(&k->text);
+    json_parts_fini(&k->images);
 }
 
 static enum status
 karpathy_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct source_karpathy *k = (struct source_karpathy *)s;
-    TRY(source_parse_images(s, &k->document, &k->images,
-                            "not a Karpathy split file: a list \"images\" is required", err));
-    k->image_count = json_value_count(k->images);
+    TRY(file_read_all(file_posix(), &k->text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
+    s->size_bytes = k->text.size_bytes;
+    enum status status = json_parts_find(&k->images, s->path, &k->text, "images", err);
+    if (status == STATUS_NOTFOUND) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not a Karpathy split file: a list \"images\" is required", s->path);
+    }
+    TRY(status);
     k->split = opt->split;
     return k->split ? check_splits(k, err) : STATUS_OK;
 }

@@ -144,6 +144,10 @@ enum status source_row_add_caption(struct source_row *r,
                                    const char *text,
                                    size_t size_bytes,
                                    struct error *err) {
+    if (size_bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark */
+        text += 3;
+        size_bytes -= 3;
+    }
     while (size_bytes > 0 && source_is_space(text[0])) {
         text++;
         size_bytes--;
@@ -216,23 +220,6 @@ bool source_is_image_extension(const char *text, size_t size_bytes) {
         }
     }
     return false;
-}
-
-enum status source_parse_images(struct source *s,
-                                struct json_document **document,
-                                const struct json_value **images,
-                                const char *expected,
-                                struct error *err) {
-    struct byte_buffer text = {0};
-    TRY(file_read_all(file_posix(), &text, s->path, SOURCE_MAX_WHOLE_BYTES, err));
-    s->size_bytes = text.size_bytes;
-    enum status status = json_document_parse(document, s->path, text.data, text.size_bytes, err);
-    byte_buffer_fini(&text);
-    TRY(status);
-    *images = json_value_get(json_document_root(*document), "images");
-    return json_value_is_array(*images)
-               ? STATUS_OK
-               : error_set(err, STATUS_CORRUPT, "%s: %s", s->path, expected);
 }
 
 /* Reads an open regular file whole. */

@@ -207,7 +207,8 @@ size_t source_class_count(const struct source *s);
 const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
 /* Files read so far that belong to no row: members of a tar that are hidden, have no extension, or
- * are not regular files; in class folders everything but pictures. Folders do not count. */
+ * are not regular files; in class folders everything but pictures, without folders. Of COCO,
+ * annotations that are not valid JSON or name no listed picture. */
 uint64_t source_ignored(const struct source *s);
 
 /* Progress: bytes of the file read so far, and its size; both 0 where that is not known. */

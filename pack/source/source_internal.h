@@ -97,8 +97,8 @@ void source_row_set_number_key(struct source_row *r, uint64_t number);
 /* Sets the key to the path's last part without its extension. */
 void source_row_set_stem(struct source_row *r, const char *path, size_t size_bytes);
 
-/* Adds a caption without the white space around it; skips an empty one. A bad one rejects the row.
- * Returns OK or NOMEM. */
+/* Adds a caption without a byte order mark and the white space around it; skips an empty one. A bad
+ * one rejects the row. Returns OK or NOMEM. */
 enum status source_row_add_caption(struct source_row *r,
                                    const char *text,
                                    size_t size_bytes,
@@ -122,15 +122,6 @@ void source_row_set_path(struct source_row *r,
                          const struct source *s,
                          const char *name,
                          size_t size_bytes);
-
-/* Parses the file at s->path whole and finds its list "images". `expected` is for the message when
- * there is none. The caller destroys *document, after a failure too. Returns OK, CORRUPT, LIMIT,
- * IO, NOTFOUND or NOMEM. */
-enum status source_parse_images(struct source *s,
-                                struct json_document **document,
-                                const struct json_value **images,
-                                const char *expected,
-                                struct error *err);
 
 /* ASCII white space. */
 bool source_is_space(char c);

@@ -44,6 +44,7 @@ TEST(coco_rows_have_all_their_captions_in_order) {
     source_reading_next(&r);
     assert_int_equal(r.row.reason, REASON_ROW_BAD);
     assert_null(source_reading_next(&r));
+    assert_int_equal(source_ignored(r.source), 1);
     source_reading_close(&r);
 }
 
@@ -58,6 +59,89 @@ TEST(repeated_coco_ids_are_refused) {
     assert_status(source_open(&s, path, &how, &err), STATUS_CORRUPT, err);
     assert_null(s);
     assert_non_null(strstr(err.text, "id 4"));
+}
+
+/* Values that are not valid JSON, each in the place of %s. */
+static const char *const bad_values[] = {"\"\\ud800\"", "\"\xFF\"", "NaN", "9223372036854775808",
+                                         "{\"a\": 1, \"a\": 2}"};
+
+/* One bad value costs the entry that it is in, not the file. */
+TEST(bad_values_in_coco_cost_their_entry) {
+    for (size_t i = 0; i < sizeof(bad_values) / sizeof(bad_values[0]); i++) {
+        char text[1024];
+        struct source_reading r;
+        snprintf(
+            text, sizeof(text),
+            "\xEF\xBB\xBF{\"info\": %s, \"images\": [{\"id\": 1, \"file_name\": \"1\"}, "
+            "{\"id\": 2, \"file_name\": \"2\", \"x\": %s}, {\"id\": 3, \"file_name\": \"3\"}], "
+            "\"annotations\": [{\"image_id\": 1, \"caption\": \"a\"}, "
+            "{\"image_id\": 1, \"caption\": %s}, {\"image_id\": %s, \"caption\": \"b\"}, "
+            "{\"image_id\": 3, \"caption\": \"c\"}]}",
+            bad_values[i], bad_values[i], bad_values[i], bad_values[i]);
+        source_reading_open_text(&r, "c.json", text, &(struct source_options){0});
+        assert_string_equal(source_reading_next(&r), "a");
+        source_reading_next(&r);
+        assert_int_equal(r.row.reason, REASON_ROW_BAD);
+        assert_non_null(strstr(r.row.detail, "entry 1 of \"images\", at byte "));
+        assert_string_equal(source_reading_next(&r), "c");
+        assert_null(source_reading_next(&r));
+        assert_int_equal(source_ignored(r.source), 2);
+        source_reading_close(&r);
+    }
+}
+
+TEST(coco_ids_that_are_strings_are_named) {
+    struct source_reading r;
+    source_reading_open_text(&r, "c.json",
+                             "{\"images\": [{\"id\": \"x7\", \"file_name\": \"1\"}], "
+                             "\"annotations\": [{\"image_id\": \"x7\", \"caption\": \"a\"}]}",
+                             NULL);
+    source_reading_next(&r);
+    assert_int_equal(r.row.reason, REASON_ROW_BAD);
+    assert_non_null(strstr(r.row.detail, "is the string \"x7\""));
+    assert_null(source_reading_next(&r));
+    assert_int_equal(source_ignored(r.source), 1);
+    source_reading_close(&r);
+}
+
+TEST(bad_values_in_split_files_cost_their_picture) {
+    for (size_t i = 0; i < sizeof(bad_values) / sizeof(bad_values[0]); i++) {
+        char text[1024];
+        struct source_reading r;
+        struct source_options how = {.split = "train"};
+        snprintf(text, sizeof(text),
+                 "\xEF\xBB\xBF{\"images\": [{\"filename\": \"1.jpg\", \"split\": \"train\", "
+                 "\"sentences\": [{\"raw\": \"a\"}]}, {\"filename\": \"2.jpg\", \"split\": "
+                 "\"train\", \"sentences\": [{\"raw\": %s}]}, {\"filename\": \"3.jpg\", \"split\": "
+                 "\"train\", \"sentences\": [{\"raw\": \"c\"}]}], \"dataset\": %s}",
+                 bad_values[i], bad_values[i]);
+        source_reading_open_text(&r, "k.json", text, &how);
+        assert_string_equal(source_reading_next(&r), "a");
+        source_reading_next(&r);
+        assert_int_equal(r.row.reason, REASON_ROW_BAD);
+        assert_string_equal(source_reading_next(&r), "c");
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
+}
+
+/* The list of objects after a byte order mark. */
+TEST(bad_values_in_lists_cost_their_element) {
+    for (size_t i = 0; i < sizeof(bad_values) / sizeof(bad_values[0]); i++) {
+        char text[512];
+        struct source_reading r;
+        snprintf(text, sizeof(text),
+                 "\xEF\xBB\xBF[{\"image\": \"1\", \"caption\": \"a\"}, {\"image\": \"2\", "
+                 "\"caption\": %s}, {\"image\": \"3\", \"caption\": \"c\"}]",
+                 bad_values[i]);
+        source_reading_open_text(&r, "l.json", text, NULL);
+        assert_string_equal(source_reading_next(&r), "a");
+        source_reading_next(&r);
+        assert_int_not_equal(r.row.reason, REASON_NONE);
+        assert_string_equal(source_reading_next(&r), "c");
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
 }
 
 static const char karpathy[] =
@@ -111,7 +195,8 @@ TEST(karpathy_splits_choose) {
     how = (struct source_options){.kind = SOURCE_KARPATHY, .split = "train"};
     expect_refused("{\"images\": []}", &how, STATUS_USAGE, "there are none at all");
     expect_refused("{\"images\": 7}", &how, STATUS_CORRUPT, "a list \"images\" is required");
-    expect_refused("{\"images\": [}", &how, STATUS_CORRUPT, "line 1");
+    expect_refused("{\"images\": [}", &how, STATUS_CORRUPT, "at byte 12: a value is expected");
+    expect_refused("{\"images\": [{\"a\": 1}", &how, STATUS_CORRUPT, "where it ends");
 }
 
 TEST(lists_of_objects) {
