@@ -35,7 +35,7 @@ static bool is_key(const char *key, size_t size_bytes, const char *const *names)
 static void look_at_key(struct look *l, const char *key, size_t size_bytes) {
     static const char *const images[] = {"images", NULL};
     static const char *const annotations[] = {"annotations", NULL};
-    static const char *const row[] = {"image", "caption", NULL};
+    static const char *const row[] = {"image", "caption", "file_name", "text", NULL};
     static const char *const of_coco[] = {"file_name", NULL};
     static const char *const of_karpathy[] = {"filename", "sentences", "sentids", "split", NULL};
     if (l->depth == 1) {

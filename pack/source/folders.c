@@ -1,5 +1,5 @@
 /*
- * Class folders:
+ * Folders of pictures. Class folders:
  *
  *     SOURCE/cat/1.jpg   SOURCE/cat/more/2.jpg   SOURCE/dog/3.png
  *
@@ -10,6 +10,15 @@
  * counted as ignored. Links to files are followed, and so is a link that is a class. Other links to
  * folders are not followed, so there are no loops.
  *
+ * Loose pairs:
+ *
+ *     SOURCE/1.jpg   SOURCE/1.txt   SOURCE/more/2.png   SOURCE/more/2.txt   SOURCE/more/2.json
+ *
+ * The rows are the pictures in SOURCE and its folders, in the same order, by the extensions of
+ * their names. NAME.txt is the caption of NAME.jpg, and NAME.json its JSON. A NAME.txt without a
+ * picture is a bad row. Of two pictures with one name, the second is rejected as image-extra. Other
+ * files are counted as ignored.
+ *
  * The names of one folder and its parents are in memory at a time.
  */
 #include "pack/source/folders_internal.h"
@@ -19,13 +28,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/base/utf8.h"
 #include "formats/image/image_codec.h"
 
-enum { KIND_FILE = 'f', KIND_FOLDER = 'd', PEEK_BYTES = 64 };
+enum { KIND_FILE = 'f', KIND_FOLDER = 'd', PEEK_BYTES = 64, LOOK_FOLDERS = 1000 };
 
 void source_names_init(struct source_names *n) {
     *n = (struct source_names){0};
@@ -270,6 +280,224 @@ static enum status folders_next(struct source *s, struct source_row *row, struct
                                 f->classes.names[class_index], err);
 }
 
+/* ---- loose pairs ------------------------------------------------------------------------------
+ */
+
+static bool has_extension(const char *name, const char *extension) {
+    const char *dot = strrchr(name, '.');
+    return dot && strcasecmp(dot, extension) == 0;
+}
+
+/* The bytes before a name's last dot. */
+static size_t stem_bytes(const char *name) {
+    const char *dot = strrchr(name, '.');
+    return dot ? (size_t)(dot - name) : strlen(name);
+}
+
+/* The first name of the level from `from` on that has this stem and is a picture's (extension NULL)
+ * or has the extension; the number of names when there is none. */
+static size_t
+find_beside(const struct level *l, const char *name, size_t size_bytes, const char *extension) {
+    size_t low = 0;
+    size_t high = l->list.count;
+    while (low < high) { /* the first name that does not come before the stem */
+        size_t middle = low + (high - low) / 2;
+        if (strncmp(l->list.names[middle], name, size_bytes + 1) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    for (size_t i = low; i < l->list.count; i++) {
+        const char *other = l->list.names[i];
+        if (strncmp(other, name, size_bytes + 1) != 0) {
+            break;
+        }
+        if (stem_bytes(other) == size_bytes && other[-1] == KIND_FILE &&
+            (extension ? has_extension(other, extension) : source_is_image_name(other))) {
+            return i;
+        }
+    }
+    return l->list.count;
+}
+
+/* Reads the file beside the current picture; its path is f->path then. Returns OK, NOTFOUND, LIMIT,
+ * IO or NOMEM. */
+static enum status read_beside(struct source_folders *f,
+                               struct byte_buffer *out,
+                               size_t index,
+                               size_t max_bytes,
+                               struct error *err) {
+    const struct level *l = &f->levels[f->depth - 1];
+    memset(out, 0, sizeof(*out));
+    if (index == l->list.count) {
+        return STATUS_NOTFOUND;
+    }
+    TRY(set_path(f, l->path_bytes, l->list.names[index], err));
+    return file_read_all(file_posix(), out, f->path, max_bytes, err);
+}
+
+/* Adds NAME.txt as the caption and NAME.json. */
+static enum status
+add_texts(struct source_folders *f, struct source_row *row, const char *name, struct error *err) {
+    const struct level *l = &f->levels[f->depth - 1];
+    const size_t n = stem_bytes(name);
+    struct byte_buffer text;
+    struct error why = {0};
+    enum status s =
+        read_beside(f, &text, find_beside(l, name, n, ".txt"), SOURCE_MAX_TEXT_BYTES, &why);
+    if (s == STATUS_OK) {
+        s = source_row_add_caption(row, (const char *)text.data, text.size_bytes, &why);
+    } else if (s != STATUS_NOMEM) {
+        source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
+                          "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
+    }
+    byte_buffer_fini(&text);
+    if (s == STATUS_NOMEM) {
+        return error_set(err, s, "%s", why.text);
+    }
+    s = read_beside(f, &text, find_beside(l, name, n, ".json"), SOURCE_MAX_JSON_BYTES, &why);
+    if (s == STATUS_OK) {
+        s = byte_buffer_append(&row->json, text.data, text.size_bytes, &why);
+        row->json_unchecked = true;
+    } else if (s != STATUS_NOMEM && s != STATUS_NOTFOUND) {
+        source_row_drop_json(row, why.text);
+    }
+    byte_buffer_fini(&text);
+    return s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
+}
+
+/* Fills a row with the file at f->path. Returns AGAIN if it is no row. */
+static enum status
+take_file(struct source_folders *f, struct source_row *row, const char *name, struct error *err) {
+    const struct level *l = &f->levels[f->depth - 1];
+    const size_t picture = find_beside(l, name, stem_bytes(name), NULL);
+    const bool is_picture = source_is_image_name(name);
+    const bool is_text = has_extension(name, ".txt");
+    if (!is_picture && picture < l->list.count && (is_text || has_extension(name, ".json"))) {
+        return STATUS_AGAIN; /* of a picture's row */
+    }
+    if (!is_picture && !is_text) {
+        f->base.ignored++;
+        return STATUS_AGAIN;
+    }
+    const char *key = f->path + f->root_bytes;
+    source_row_set_key(row, key, strlen(key) - (strlen(name) - stem_bytes(name)));
+    if (!is_picture) {
+        source_row_reject(row, REASON_IMAGE_MISSING, "no picture beside '%.160s'", name);
+        return STATUS_OK;
+    }
+    strcpy(row->path, f->path);
+    if (l->list.names[picture] != name) {
+        source_row_reject(row, REASON_IMAGE_EXTRA, "'%.160s' has its name", l->list.names[picture]);
+        return STATUS_OK;
+    }
+    return add_texts(f, row, name, err);
+}
+
+static enum status pairs_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source_folders *f = (struct source_folders *)s;
+    while (f->depth > 0) {
+        struct level *l = &f->levels[f->depth - 1];
+        if (l->next == l->list.count) {
+            pop(f);
+            continue;
+        }
+        const char *name = l->list.names[l->next++];
+        TRY(set_path(f, l->path_bytes, name, err));
+        if (name[-1] == KIND_FOLDER) {
+            TRY(push(f, err));
+            continue;
+        }
+        enum status status = take_file(f, row, name, err);
+        if (status != STATUS_AGAIN) {
+            return status;
+        }
+    }
+    return STATUS_END;
+}
+
+static enum status
+pairs_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_folders *f = (struct source_folders *)s;
+    size_t size_bytes = strlen(s->path);
+    (void)opt;
+    json_writer_init(&f->json, 0);
+    source_names_init(&f->classes);
+    if (size_bytes >= sizeof(f->path) - 2) {
+        return error_set(err, STATUS_LIMIT, "%.80s...: the path is too long", s->path);
+    }
+    while (size_bytes > 1 && s->path[size_bytes - 1] == '/') {
+        s->path[--size_bytes] = '\0';
+    }
+    strcpy(f->path, s->path);
+    strcpy(s->images, s->path);
+    TRY(push(f, err));
+    f->root_bytes = f->levels[0].path_bytes;
+    return STATUS_OK;
+}
+
+/* Whether at least half of the pictures of the current folder have a .txt beside them. *decided: it
+ * has pictures. */
+static bool half_have_texts(const struct source_folders *f, bool *decided) {
+    const struct level *l = &f->levels[f->depth - 1];
+    size_t pictures = 0;
+    size_t texts = 0;
+    for (size_t i = 0; i < l->list.count; i++) {
+        const char *name = l->list.names[i];
+        if (name[-1] == KIND_FILE && source_is_image_name(name)) {
+            pictures++;
+            texts += find_beside(l, name, stem_bytes(name), ".txt") < l->list.count;
+        }
+    }
+    *decided = pictures > 0;
+    return 2 * texts >= pictures;
+}
+
+/* The first folder with pictures decides, of at most LOOK_FOLDERS. */
+static bool find_pairs(struct source_folders *f) {
+    bool decided = false;
+    for (int looked = 1; looked < LOOK_FOLDERS && f->depth > 0;) {
+        struct level *l = &f->levels[f->depth - 1];
+        if (l->next == 0) {
+            bool pairs = half_have_texts(f, &decided);
+            if (decided) {
+                return pairs;
+            }
+        }
+        while (l->next < l->list.count && l->list.names[l->next][-1] != KIND_FOLDER) {
+            l->next++;
+        }
+        if (l->next == l->list.count) {
+            pop(f);
+            continue;
+        }
+        if (set_path(f, l->path_bytes, l->list.names[l->next++], NULL) != STATUS_OK ||
+            push(f, NULL) != STATUS_OK) {
+            return false;
+        }
+        looked++;
+    }
+    return false;
+}
+
+static void folders_close(struct source *s);
+
+static bool pairs_detect(const struct source_head *h) {
+    struct source_folders *f = h->is_folder ? calloc(1, sizeof(*f)) : NULL;
+    bool found = false;
+    if (f) {
+        found = path_join(f->base.path, sizeof(f->base.path), "", h->path, NULL) == STATUS_OK &&
+                pairs_open(&f->base, NULL, NULL) == STATUS_OK && find_pairs(f);
+        folders_close(&f->base);
+        free(f);
+    }
+    return found;
+}
+
+/* ---- the kinds --------------------------------------------------------------------------------
+ */
+
 static void folders_close(struct source *s) {
     struct source_folders *f = (struct source_folders *)s;
     while (f->depth > 0) {
@@ -293,10 +521,12 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     strcpy(s->images, s->path);
     TRY(list_folder(f, &f->classes, true, err));
     if (f->classes.count == 0) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: a folder without folders of pictures: each class is a folder in it; "
-                         "name tars, tables and JSON files one by one",
-                         s->path);
+        return error_set(
+            err, STATUS_CORRUPT,
+            "%s: neither a folder of class folders (each class is a folder in it), nor "
+            "one of pictures NAME.jpg with NAME.txt beside them, nor an imagefolder "
+            "with metadata.jsonl; name tars, tables and JSON files one by one",
+            s->path);
     }
     for (size_t i = 0; i < f->classes.count; i++) {
         TRY(source_check_class(s->path, f->classes.names[i], f->classes.count, err));
@@ -314,6 +544,14 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
 static bool folders_detect(const struct source_head *h) {
     return h->is_folder;
 }
+
+const struct source_type source_type_pairs = {
+    .struct_bytes = sizeof(struct source_folders),
+    .detect = pairs_detect,
+    .open = pairs_open,
+    .next = pairs_next,
+    .close = folders_close,
+};
 
 const struct source_type source_type_folders = {
     .struct_bytes = sizeof(struct source_folders),

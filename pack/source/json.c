@@ -4,7 +4,8 @@
  *
  *     [{"image": "000/1.jpg", "caption": "a dog", "image_id": 7}, ...]
  *
- * Every element is a row. `caption` is a string or a list of strings. The key is image_id, a number
+ * `image` may be called file_name and `caption` text, as in Hugging Face's metadata.jsonl. Every
+ * element is a row. `caption` is a string or a list of strings. The key is image_id, a number
  * or a string, or else the name of the picture's file. An object with other members is packed with
  * its sample.
  *
@@ -227,9 +228,25 @@ static enum status rewind_json(struct source_json *j, struct error *err) {
     return STATUS_OK;
 }
 
+/* Without options, members of the first element have the names of Hugging Face's metadata.jsonl if
+ * those above are missing. */
+static void use_other_names(struct source_json *j,
+                            const struct source_options *opt,
+                            const struct json_value *first) {
+    if (!opt->image_column && !json_value_get(first, "image") &&
+        json_value_get(first, "file_name")) {
+        strcpy(j->image_member, "file_name");
+    }
+    if (!opt->caption_column && json_value_get(first, j->image_member) &&
+        !json_value_get(first, "caption") && json_value_get(first, "text")) {
+        strcpy(j->caption_member, "text");
+    }
+}
+
 /* The first element must be such an object, or the source is refused. If it cannot be parsed, it is
  * a bad row like any other. */
-static enum status check_first(struct source_json *j, struct error *err) {
+static enum status
+check_first(struct source_json *j, const struct source_options *opt, struct error *err) {
     enum status s = next_element(j, err);
     if (s == STATUS_END) {
         return error_set(err, STATUS_CORRUPT, "%s: an empty list", j->base.path);
@@ -241,6 +258,7 @@ static enum status check_first(struct source_json *j, struct error *err) {
     s = json_document_parse(&document, "object", j->text.data, j->text.size_bytes, &why);
     if (s == STATUS_OK) {
         const struct json_value *root = json_document_root(document);
+        use_other_names(j, opt, root);
         known = json_value_get(root, j->image_member) != NULL;
         json_document_destroy(document);
     }
@@ -271,7 +289,7 @@ json_open(struct source *s, const struct source_options *opt, struct error *err)
     TRY(source_blocks_open(&j->blocks, s->path, err));
     s->size_bytes = j->blocks.size_bytes;
     TRY(rewind_json(j, err));
-    TRY(check_first(j, err));
+    TRY(check_first(j, opt, err));
     return rewind_json(j, err);
 }
 

@@ -47,6 +47,8 @@ enum {
 #define SOURCE_KIND_LIST(X)                                                                        \
     X(WDS, wds)                                                                                    \
     X(CIFAR, cifar)                                                                                \
+    X(IMAGEFOLDER, imagefolder)                                                                    \
+    X(PAIRS, pairs)                                                                                \
     X(FOLDERS, folders)                                                                            \
     X(KARPATHY, karpathy)                                                                          \
     X(COCO, coco)                                                                                  \

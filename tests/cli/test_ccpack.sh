@@ -153,7 +153,8 @@ done
 rmdir mixed/folder || fail "--overwrite touched a folder"
 diff -r kept mixed || fail "--overwrite left something of the old dataset"
 expect 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
-expect 65 "folder" "$BIN/ccpack" -o refused pictures
+mkdir alone && cp pictures/*.jpg alone/
+expect 65 "NAME.txt beside them" "$BIN/ccpack" -o refused alone
 : >empty.tar
 expect 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
 head -c 3000 /dev/urandom | tr '\n' '\0' >noise.bin

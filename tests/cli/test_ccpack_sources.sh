@@ -123,6 +123,23 @@ pack 10 0 --split val karpathy.json
 pack 40 0 --split val,train karpathy.json
 same "all splits by name"
 
+# --- folders: pictures with texts beside them, and an imagefolder
+pack 40 0 pictures
+same "loose pairs"
+mkdir hugging && cp pictures/*.jpg hugging/
+sed 's/"image"/"file_name"/; s/"caption"/"text"/' list.jsonl >hugging/metadata.jsonl
+pack 40 0 hugging
+same "an imagefolder"
+pack 40 0 --images hugging hugging/metadata.jsonl
+same "the lines of an imagefolder"
+rm hugging/metadata.jsonl
+{
+    echo "file_name,text"
+    sed 's/^[0-9]*,//; s/\r$//; 1d' all.csv
+} >hugging/metadata.csv
+pack 40 0 hugging
+same "an imagefolder with a CSV"
+
 # --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do
@@ -165,7 +182,7 @@ pack 6 0 batches
 "$BIN/ccdump" show form 5 --json | grep -q '"format":"png"' || fail "CIFAR's pictures are not PNGs"
 
 # --- parts and a resumed run skip exactly the rows of other parts
-for source in "--images pictures list.json" "--images pictures all.csv" karpathy.json set "--from folders set.tar" batches; do
+for source in "--images pictures list.json" "--images pictures all.csv" karpathy.json pictures hugging set "--from folders set.tar" batches; do
     for k in 1 2 3; do
         rm -rf "part-$k"
         "$BIN/ccpack" -q --part "$k/3" -o "part-$k" $source 2>err.txt || fail "--part $k/3 $source: $(cat err.txt)"
@@ -185,7 +202,7 @@ expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.csv
 printf 'PAR1....' >some.parquet
 expect 65 "parquet" "$BIN/ccpack" -o refused some.parquet
 expect 65 "single picture" "$BIN/ccpack" -o refused "$1"
-expect 65 "each class is a folder" "$BIN/ccpack" -o refused pictures
+expect 65 "each class is a folder" "$BIN/ccpack" -o refused json
 printf '[{"image_id": 1, "caption": "a result"}]' >results.json
 expect 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json
 head -c 3072 /dev/zero >short.bin

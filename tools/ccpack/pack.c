@@ -157,8 +157,9 @@ static const struct cli_program pack_program = {
         (const char *const[]){
             "SOURCE is a WebDataset tar or zip (also .gz, .zst; '-': on stdin), a TSV or CSV of "
             "captions and paths, COCO captions, a Karpathy split file, a JSON list or lines of "
-            "objects with 'image' and 'caption', a folder of class folders, or a CIFAR binary or "
-            "their folder. A tar of class folders requires --from folders.",
+            "objects with 'image' and 'caption', a folder of pictures NAME.jpg with NAME.txt, an "
+            "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
+            "CIFAR binary or their folder. A tar of class folders requires --from folders.",
             "Columns of a table: with a header line, by names such as 'caption' and 'path'; "
             "without one, the path column is the one whose cells end like picture files, or else "
             "name files.",

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "pack/source/source.h"
 #include "tests/support/test.h"
@@ -63,7 +64,8 @@ TEST(kinds_of_json_are_detected_by_their_keys) {
         {"{\"image\": \"a\", \"caption\": \"b\"}\n{\"image\"", SOURCE_JSON},
         {"{\"image\": \"a\", \"caption\": \"not \\\"images\\\": [{ ends", SOURCE_JSON},
         {"{\"file\": \"a\", \"text\": \"b\"}\n{", SOURCE_JSON},
-        {"{\"file\": \"a\", \"text\": \"b\"}\n", SOURCE_COCO},
+        {"{\"file\": \"a\", \"words\": \"b\"}\n", SOURCE_COCO},
+        {"{\"file_name\": \"a\", \"text\": \"b\"}\n", SOURCE_JSON},
         {"{\"info\": {\"sentences\": [{\"image", SOURCE_COCO},
         {"{", SOURCE_COCO},
         {"{\"a\\", SOURCE_COCO},
@@ -90,6 +92,22 @@ TEST(folders_are_detected_by_their_content) {
     test_write_file(test_temp_path("folder/train.bin"), "", 0);
     assert_ok(source_kind_of(&kind, path, &err), err);
     assert_int_equal(kind, SOURCE_CIFAR);
+    assert_int_equal(unlink(test_temp_path("folder/train.bin")), 0);
+    assert_int_equal(mkdir(test_temp_path("folder/a"), 0700), 0);
+    assert_int_equal(mkdir(test_temp_path("folder/b"), 0700), 0);
+    test_write_file(test_temp_path("folder/a/notes.txt"), "", 0);
+    test_write_file(test_temp_path("folder/b/1.jpg"), "", 0);
+    test_write_file(test_temp_path("folder/b/2.jpg"), "", 0);
+    test_write_file(test_temp_path("folder/b/3.jpg"), "", 0);
+    test_write_file(test_temp_path("folder/b/1.txt"), "", 0);
+    assert_ok(source_kind_of(&kind, path, &err), err);
+    assert_int_equal(kind, SOURCE_FOLDERS);
+    test_write_file(test_temp_path("folder/b/2.txt"), "", 0);
+    assert_ok(source_kind_of(&kind, path, &err), err);
+    assert_int_equal(kind, SOURCE_PAIRS);
+    test_write_file(test_temp_path("folder/metadata.csv"), "", 0);
+    assert_ok(source_kind_of(&kind, path, &err), err);
+    assert_int_equal(kind, SOURCE_IMAGEFOLDER);
 }
 
 TEST(real_files) {

@@ -205,3 +205,94 @@ TEST(real_class_folders) {
     assert_int_equal(source_class_count(r.source), 200);
     source_reading_close(&r);
 }
+
+/* ---- loose pairs and imagefolders -------------------------------------------------------------
+ */
+
+static void expect_pair(struct source_reading *r,
+                        const char *key,
+                        enum source_reason reason,
+                        const char *captions) {
+    assert_string_equal(source_reading_next(r), captions);
+    assert_string_equal(r->row.key, key);
+    assert_int_equal(r->row.reason, reason);
+    assert_int_equal(r->row.class_index, -1);
+}
+
+TEST(loose_pairs) {
+    struct source_reading r;
+    make_file("pairs/a/1.jpg", jpeg_head);
+    make_file("pairs/a/1.txt", "\xEF\xBB\xBF a dog\n");
+    make_file("pairs/a/1.json", "{\"x\": 1}");
+    make_file("pairs/a/10.txt", "of ten");
+    make_file("pairs/a/10.JPG", jpeg_head);
+    make_file("pairs/a/1-2.png", jpeg_head);
+    make_file("pairs/b.x.txt", "top");
+    make_file("pairs/b.x.webp", jpeg_head);
+    make_file("pairs/b.x.png", jpeg_head);
+    make_file("pairs/c.jpg", jpeg_head);
+    make_file("pairs/c.txt", " ");
+    make_file("pairs/d.jpg", jpeg_head);
+    make_file("pairs/d.txt", "\xFF");
+    make_file("pairs/lost.txt", "no picture");
+    make_file("pairs/notes.md", "x");
+    make_file("pairs/.hidden.jpg", jpeg_head);
+    source_reading_open(&r, test_temp_path("pairs"), NULL);
+    expect_pair(&r, "a/1-2", REASON_CAPTION_MISSING, "");
+    expect_pair(&r, "a/1", REASON_NONE, "a dog");
+    assert_string_equal(r.row.path, test_temp_path("pairs/a/1.jpg"));
+    assert_int_equal(r.row.json.size_bytes, 8);
+    expect_pair(&r, "a/10", REASON_NONE, "of ten");
+    assert_int_equal(r.row.json.size_bytes, 0);
+    expect_pair(&r, "b.x", REASON_NONE, "top");
+    expect_pair(&r, "b.x", REASON_IMAGE_EXTRA, "");
+    expect_pair(&r, "c", REASON_CAPTION_EMPTY, "");
+    expect_pair(&r, "d", REASON_CAPTION_NOT_UTF8, "");
+    expect_pair(&r, "lost", REASON_IMAGE_MISSING, "");
+    assert_null(source_reading_next(&r));
+    assert_int_equal(source_ignored(r.source), 2);
+    source_reading_close(&r);
+}
+
+TEST(imagefolders) {
+    static const struct {
+        const char *name, *text;
+    } tables[] = {
+        {"metadata.jsonl", "{\"file_name\": \"d/1.jpg\", \"text\": \"a dog\"}\n"
+                           "{\"file_name\": \"2.jpg\", \"text\": \"a cat\", \"by\": \"me\"}\n7\n"},
+        {"metadata.csv", "file_name,text,by\nd/1.jpg,a dog,\n2.jpg,a cat,me\n7,8,9,10\n"},
+        {"metadata.jsonl",
+         "{\"file_name\": \"d/1.jpg\", \"caption\": \"a dog\"}\n"
+         "{\"file_name\": \"2.jpg\", \"caption\": \"a cat\", \"by\": \"me\"}\n7\n"},
+    };
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        struct source_reading r;
+        char name[64];
+        snprintf(name, sizeof(name), "set%zu/%s", i, tables[i].name);
+        make_file(name, tables[i].text);
+        snprintf(name, sizeof(name), "set%zu/d/1.txt", i);
+        make_file(name, "another caption");
+        snprintf(name, sizeof(name), "set%zu", i);
+        source_reading_open(&r, test_temp_path("%s", name), NULL);
+        expect_pair(&r, "1", REASON_NONE, "a dog");
+        assert_string_equal(r.row.path, test_temp_path("set%zu/d/1.jpg", i));
+        expect_pair(&r, "2", REASON_NONE, "a cat");
+        assert_int_equal(r.row.json.size_bytes > 0, i != 1);
+        source_reading_next(&r);
+        assert_int_equal(r.row.reason, REASON_ROW_BAD);
+        assert_int_equal(r.row.row, 2);
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
+    struct source *s = NULL;
+    struct error err = {0};
+    struct source_options how = {.kind = SOURCE_IMAGEFOLDER};
+    make_file("plain/1.jpg", jpeg_head);
+    make_file("splits/train/metadata.csv", "file_name,text\n");
+    how.kind = SOURCE_AUTO;
+    assert_status(source_open(&s, test_temp_path("splits"), &how, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "splits/train"));
+    how.kind = SOURCE_IMAGEFOLDER;
+    assert_status(source_open(&s, test_temp_path("plain"), &how, &err), STATUS_CORRUPT, err);
+    assert_non_null(strstr(err.text, "metadata.jsonl"));
+}

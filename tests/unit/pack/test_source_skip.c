@@ -213,6 +213,23 @@ TEST(class_folders) {
     check_skips(test_temp_path("set"), &how);
 }
 
+TEST(loose_pairs_and_imagefolders) {
+    static const char *const names[] = {"set/1.jpg", "set/1.txt",   "set/2.jpg", "set/d/3.jpg",
+                                        "set/3.txt", "set/d/3.txt", "set/x.md"};
+    static const char lines[] = "{\"file_name\": \"1.jpg\", \"text\": \"a\"}\n7\n"
+                                "{\"file_name\": \"2.jpg\", \"text\": \"b\", \"x\": 1}\n";
+    struct source_options how = {0};
+    assert_int_equal(mkdir(test_temp_path("set"), 0700), 0);
+    assert_int_equal(mkdir(test_temp_path("set/d"), 0700), 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *data = strstr(names[i], ".txt") ? "text" : jpeg_head;
+        test_write_file(test_temp_path("%s", names[i]), data, strlen(data));
+    }
+    check_skips(test_temp_path("set"), &how);
+    test_write_file(test_temp_path("set/metadata.jsonl"), lines, strlen(lines));
+    check_skips(test_temp_path("set"), &how);
+}
+
 TEST(cifar) {
     static uint8_t records[5][3073];
     struct source_options how = {0};

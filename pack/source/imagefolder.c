@@ -1,0 +1,116 @@
+/*
+ * A Hugging Face imagefolder: a folder of pictures with metadata.jsonl or metadata.csv, whose
+ * file_name is a path in the folder and whose text (or caption) is the caption. The rows are those
+ * of that file, by the rules of its kind. A folder of imagefolders, such as train and test, is
+ * refused, because it would be taken for class folders.
+ */
+#include <dirent.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pack/source/source_internal.h"
+
+struct source_imagefolder {
+    struct source base;
+    struct source *table; /* the file with the captions */
+};
+
+static const struct {
+    const char *name;
+    enum source_kind kind;
+} tables[] = {{"metadata.jsonl", SOURCE_JSON}, {"metadata.csv", SOURCE_CSV}};
+
+enum { TABLE_COUNT = sizeof(tables) / sizeof(tables[0]) };
+
+/* The folder's file with captions; TABLE_COUNT: none. */
+static size_t find_table(char path[PATH_MAX_BYTES], const char *folder) {
+    size_t i = 0;
+    while (i < TABLE_COUNT &&
+           (path_join(path, PATH_MAX_BYTES, folder, tables[i].name, NULL) != STATUS_OK ||
+            access(path, F_OK) != 0)) {
+        i++;
+    }
+    return i;
+}
+
+/* A folder in `folder` that is an imagefolder, usually one for each split. */
+static bool find_split(char path[PATH_MAX_BYTES], const char *folder) {
+    char table[PATH_MAX_BYTES];
+    const struct dirent *e = NULL;
+    bool found = false;
+    DIR *d = opendir(folder);
+    while (d && !found && (e = readdir(d)) != NULL) {
+        found = e->d_name[0] != '.' &&
+                path_join(path, PATH_MAX_BYTES, folder, e->d_name, NULL) == STATUS_OK &&
+                find_table(table, path) < TABLE_COUNT;
+    }
+    if (d) {
+        closedir(d);
+    }
+    return found;
+}
+
+static enum status
+imagefolder_open(struct source *s, const struct source_options *opt, struct error *err) {
+    struct source_imagefolder *f = (struct source_imagefolder *)s;
+    struct source_options how = *opt;
+    char path[PATH_MAX_BYTES];
+    size_t i = find_table(path, s->path);
+    if (i == TABLE_COUNT && find_split(path, s->path)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%.100s: its folders are imagefolders, one for each split: name those to "
+                         "pack, such as %.100s",
+                         s->path, path);
+    }
+    if (i == TABLE_COUNT) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not an imagefolder: a folder with metadata.jsonl or metadata.csv is "
+                         "required",
+                         s->path);
+    }
+    how.kind = tables[i].kind;
+    if (!opt->images) {
+        strcpy(s->images, s->path);
+    }
+    how.images = s->images;
+    return source_open(&f->table, path, &how, err);
+}
+
+static enum status finish(struct source *s, enum status status) {
+    const struct source *table = ((struct source_imagefolder *)s)->table;
+    s->position_bytes = table->position_bytes;
+    s->size_bytes = table->size_bytes;
+    return status;
+}
+
+static enum status imagefolder_next(struct source *s, struct source_row *row, struct error *err) {
+    struct source *table = ((struct source_imagefolder *)s)->table;
+    table->rows = s->rows;
+    return finish(s, table->type->next(table, row, err));
+}
+
+static enum status imagefolder_skip(struct source *s, struct source_row *row, struct error *err) {
+    struct source *table = ((struct source_imagefolder *)s)->table;
+    table->rows = s->rows;
+    return finish(s, (table->type->skip ? table->type->skip : table->type->next)(table, row, err));
+}
+
+static void imagefolder_close(struct source *s) {
+    source_close(((struct source_imagefolder *)s)->table);
+}
+
+static bool imagefolder_detect(const struct source_head *h) {
+    char path[PATH_MAX_BYTES];
+    return h->is_folder && (find_table(path, h->path) < TABLE_COUNT || find_split(path, h->path));
+}
+
+const struct source_type source_type_imagefolder = {
+    .options = SOURCE_HAS_COLUMNS | SOURCE_HAS_CAPTION_COLUMN | SOURCE_HAS_IMAGE_COLUMN |
+               SOURCE_HAS_DELIMITER | SOURCE_HAS_GROUPING,
+    .struct_bytes = sizeof(struct source_imagefolder),
+    .detect = imagefolder_detect,
+    .open = imagefolder_open,
+    .next = imagefolder_next,
+    .skip = imagefolder_skip,
+    .close = imagefolder_close,
+};
