@@ -11,7 +11,7 @@ fail() {
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
     --batch 16 --epochs 1 --threads 1"
 
 train() { # train OUT OPTIONS...
@@ -22,16 +22,52 @@ train() { # train OUT OPTIONS...
 
 train first --seed 1
 train plain --seed 2 --steps 1
-train both --seed 2 --steps 1 --init-image first/last --init-text first/last
-grep -q "is not used" both.log || fail "unused tensors are not named: $(cat both.log)"
+train both --seed 2 --steps 1 --init-image first --init-text first/last
+[ "$(grep -c "taken: its .* tower. Not taken: .* projections, .* --init takes the whole model" both.log)" -eq 2 ] ||
+    fail "what is not taken is not named: $(cat both.log)"
 if cmp -s plain/last both/last; then
     fail "--init-image and --init-text have no effect"
 fi
 
+# --init takes the whole model and its options: without a learning rate, the text side, which has no running
+# statistics, stays as it is to the last bit. So does the temperature.
+"$BIN/ccstream-train" --data data --batch 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
+    --init first --out all 2>all.log
+grep -q 'taken both towers, both projections, the temperature; not taken: .*state of samples (--init-state)' all.log ||
+    fail "what is taken is not named: $(cat all.log)"
+for run in first all both; do
+    "$BIN/ccstream-eval" embed -q $run --data data --texts -o $run >/dev/null
+done
+cmp first.texts.npy all.texts.npy || fail "--init changes the text side"
+if cmp -s first.texts.npy both.texts.npy; then
+    fail "--init-text alone gives the whole text side"
+fi
+tau() {
+    sed -n 's/.*"tau":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | head -n 1
+}
+train warm --tau 0.25 --steps 2
+train after --init warm --steps 1
+[ "$(tau after)" = 0.25 ] || fail "the temperature is $(tau after)"
+train chosen --init warm --tau 0.5 --steps 1
+[ "$(tau chosen)" = 0.5 ] || fail "--tau: the temperature is $(tau chosen)"
+"$BIN/ccstream-train" -q --resume after
+[ "$(tail -n 1 after/metrics.jsonl | sed 's/.*"step":\([0-9]*\).*/\1/')" = 2 ] || fail "after does not resume"
+tail -n 2 after/metrics.jsonl | grep -q '"tau":0.25,' || fail "resumed, the temperature is another: $(cat after/metrics.jsonl)"
+
+# --init-state takes the state of samples where data and loss are the same.
+visited() {
+    "$BIN/ccdump" state "$1" --json | sed 's/.*"visits":{"ids":[0-9]*,"visited":\([0-9]*\),.*/\1/'
+}
+train stateless --init first --steps 1
+[ "$(visited stateless)" -eq 16 ] || fail "--init alone: $(visited stateless) samples are visited"
+train state --init first --init-state --steps 1 --seed 3
+[ "$(visited state)" -eq 32 ] || fail "--init-state: $(visited state) samples are visited"
+grep -q 'taken .*, the state of samples; not taken' state.log || fail "$(cat state.log)"
+
 # The run resumes from its own checkpoint, even if the files are gone.
 train whole --seed 2 --init-image first/last --init-text first/last
 cp first/last copy.safetensors
-rm -r first
+mv first moved
 "$BIN/ccstream-train" -q --resume both
 cmp whole/last both/last || fail "a resumed run is not the uninterrupted one"
 
@@ -49,3 +85,15 @@ refused 65 "the model has (44, 384)" --text-tower small --init-text copy.safeten
 refused 66 "none" --init-text none
 head -c 5000 copy.safetensors >cut.safetensors
 refused 65 "cut.safetensors" --init-image cut.safetensors
+refused 64 "init-state requires --init" --init-state
+refused 64 "omit --init-text" --init moved --init-text moved
+refused 65 "was made with another towers\|another towers" --init moved --image-tower resnet18
+refused 65 "trained with loss nuclr, this run has loss clip" --init moved --init-state --loss clip
+printf 'PK\003\004' >weights.pth
+refused 69 "is a PyTorch pickle" --init-image weights.pth
+grep -q "python3 -c .*save_file.* 'weights.pth' weights.safetensors" err.txt || fail "no line that converts: $(cat err.txt)"
+"$TESTBIN/make_scenes" train 32 4 32 other.tar
+"$BIN/ccpack" -q -o other other.tar # without a tokenizer: the checkpoint has one
+options=${options/--data data/--data other}
+train others --init moved --steps 1
+refused 65 "was trained on dataset [0-9a-f]* (32 samples), other is" --init moved --init-state

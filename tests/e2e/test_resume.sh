@@ -69,7 +69,7 @@ cmp whole/last killed/last || fail "a killed run does not end as the uninterrupt
 # An evaluation that was due when a run was stopped is run later: the evaluation lines are those of an uninterrupted
 # run. Stopped right after the checkpoint of an epoch, and killed between checkpoint and line.
 evaluations() {
-    grep '"retrieval":' "$1/metrics.jsonl"
+    grep '"retrieval":' "$1/metrics.jsonl" | sed 's/,"time":.*//'
 }
 "$BIN/ccstream-train" -q $options --epochs 2 --val data --out judged
 [ "$(evaluations judged | cut -d, -f1 | tr '\n' ' ')" = '{"step":8 {"step":16 ' ] || fail "$(evaluations judged)"
@@ -104,6 +104,15 @@ cmp whole/last fresh/last || fail "a run from config.json alone is another run"
 grep -q "^total " plan.txt || fail "--dry-run printed no total: $(cat plan.txt)"
 [ ! -e planned ] || fail "--dry-run made a directory"
 
+# Every line of metrics carries the time and the run's id, which a resumed run keeps.
+id=$(sed 's/.*"run":"\([0-9a-f]*\)".*/\1/' parts/config.json)
+[ "${#id}" -eq 16 ] || fail "config.json has no id: $(cat parts/config.json)"
+lines=$(grep -c "\"time\":\"20[0-9-]*T[0-9:.]*Z\",\"run\":\"$id\"}\$" parts/metrics.jsonl)
+[ "$lines" -eq "$(wc -l <parts/metrics.jsonl)" ] || fail "$lines lines have the time and the id"
+if grep -q "$id" whole/metrics.jsonl; then
+    fail "two runs have the same id"
+fi
+
 # Runs that cannot be resumed are refused with the reason.
 expect() {
     local wanted=$1 pattern=$2
@@ -114,7 +123,6 @@ expect() {
     grep -q -- "$pattern" err.txt || fail "$*: message lacks '$pattern': $(cat err.txt)"
 }
 train="$BIN/ccstream-train"
-expect 64 "--lr cannot be given with --resume" "$train" --resume whole --lr 0.1
 expect 66 "no run of ccstream-train" "$train" --resume data
 expect 73 "holds a run already" "$train" $options --out whole
 expect 64 "are needed" "$train" --data data

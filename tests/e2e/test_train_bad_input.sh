@@ -40,7 +40,8 @@ expect 64 'no captions to validate with' $train --data data --val captionless $o
 expect 64 'has no tokenizer' $train --data captionless $options --out x
 expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
-# Resuming with a wrong dataset, another vocabulary, a damaged checkpoint.
+# Resuming with a wrong dataset or a damaged checkpoint. The tokenizer of the dataset is not read: the
+# checkpoint holds the run's.
 $train --data data $options --out run --steps 2
 cp run/last good.safetensors
 "$BIN/ccpack" -q -o other other.tar
@@ -48,7 +49,11 @@ cp data/tokenizer.model other/
 expect 65 'was trained on dataset' $train --resume run --data other
 cp -r data renamed
 "$BIN/ccpack" tokenizer -q renamed --overwrite --vocab-size 38
-expect 65 'tokens or vocabulary\|another tokenizer' $train --resume run --data renamed
+cp -r run same
+cp -r run other-tokenizer
+$train --resume same --steps 3
+$train --resume other-tokenizer --data renamed --steps 3
+cmp same/last other-tokenizer/last || fail "the tokenizer of the dataset matters"
 newest=run/$(readlink run/last)
 size=$(stat -c %s "$newest")
 printf '\377' | dd of="$newest" bs=1 seek=$((size / 2)) conv=notrunc status=none

@@ -2,8 +2,7 @@
  * ccstream-train: options, RUN/config.json, the live line; the run itself is train/trainer.
  *
  * RUN/config.json holds the options of a run as text. --resume reads them as if they stood on the
- * command line, before what really stands there; options that would make it another run are
- * refused.
+ * command line, before what really stands there; changes that the checkpoint excludes are refused.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,6 +21,8 @@
 #include "tools/cli/free_memory.h"
 #include "tools/cli/openmp_wait.h"
 #include "tools/cli/path_kind.h"
+#include "train/run/checkpoint.h"
+#include "train/run/run_dir.h"
 #include "train/run/trainer.h"
 
 /* ---- the live line ---- */
@@ -175,6 +176,15 @@ static enum status open_tokenizer(struct tokenizer **out,
                                   struct error *err) {
     const char *data = t->sources[0].directory;
     struct byte_buffer model;
+    if (t->init != NULL) {
+        struct checkpoint *c;
+        size_t size_bytes;
+        TRY(checkpoint_open(&c, file_posix(), t->init, err));
+        const void *bytes = checkpoint_tokenizer(c, &size_bytes);
+        const enum status s = tokenizer_open(out, bytes, size_bytes, err);
+        checkpoint_close(c);
+        return s;
+    }
     if (t->tokenizer != NULL) {
         TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
         const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
@@ -356,97 +366,171 @@ static void say_start(const struct trainer *t,
 
 /* What the trainer would find missing only after it has made the model. */
 static enum status check_inputs(const struct train_options *o, struct error *err) {
-    const char *const files[] = {o->init_image, o->init_text, o->tokenizer};
+    const char *const files[] = {o->init, o->init_image, o->init_text, o->tokenizer};
     for (size_t i = 0; i < CLI_COUNT(files); i++) {
+        char file[PATH_MAX_BYTES];
         uint64_t size_bytes;
         if (files[i] != NULL && o->resume == NULL) {
             TRY(path_check_local(files[i], err));
-            TRY(file_size(file_posix(), &size_bytes, files[i], err));
+            TRY(run_dir_resolve(file, files[i], err));
+            TRY(file_size(file_posix(), &size_bytes, file, err));
         }
     }
     return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
 }
 
+/* A schedule that --epochs changed keeps what was derived from the old number of epochs: the end of
+ * gamma's schedule, and the warm-up. */
+static void keep_derived(struct train_options *o,
+                         struct trainer_options *t,
+                         const struct train_options *recorded) {
+    if (o->loss.gamma_epochs == 0) {
+        const uint64_t half = recorded->epochs / 2;
+        o->loss.gamma_epochs = half > 0 ? half : 1;
+        t->loss.gamma_epochs = o->loss.gamma_epochs;
+    }
+    t->warmup_epochs = recorded->epochs;
+}
+
+static void say_changes(const struct trainer *t,
+                        const struct train_options *o,
+                        const struct train_options *recorded,
+                        const struct live *l) {
+    const struct trainer_summary sum = trainer_summary(t);
+    const uint64_t per_epoch = sum.steps_per_epoch;
+    if (o->epochs != recorded->epochs) {
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "--epochs %" PRIu64 " instead of %" PRIu64 ": the schedule ends at step %" PRIu64
+                  " instead of %" PRIu64,
+                  o->epochs, recorded->epochs, o->epochs * per_epoch, recorded->epochs * per_epoch);
+    }
+    if (o->lr != recorded->lr || o->min_lr != recorded->min_lr) {
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "learning rate from %g down to %g instead of from %g down to %g", o->lr,
+                  o->min_lr, recorded->lr, recorded->min_lr);
+    }
+    if ((o->epochs != recorded->epochs || o->lr != recorded->lr || o->min_lr != recorded->min_lr) &&
+        sum.step < o->epochs * per_epoch) {
+        log_write(&l->log, LOG_LEVEL_INFO, "learning rate of step %" PRIu64 ": %.3g", sum.step + 1,
+                  sum.next_lr);
+    }
+}
+
+/* Opens the trainer, in a new directory or on the run that is resumed, and records the options in
+ * force. */
+static enum status open_run(struct trainer **out,
+                            const struct trainer_options *t,
+                            struct train_options *o,
+                            const struct train_options *recorded,
+                            struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct run_config_words paths = {0};
+    struct train_options kept;
+    bool made = false;
+    if (recorded == NULL) {
+        TRY(fs->exists(fs->context, t->run, &made, err));
+        made = !made;
+        TRY(file_make_parents(fs, t->run, err));
+        TRY(fs->make_directory(fs->context, t->run, err));
+    }
+    enum status s = STATUS_OK;
+    if (recorded == NULL && strcmp(t->device, "cpu") == 0) { /* a resumed run has no choice */
+        s = with_sizes(t, check_memory, err);
+    }
+    if (s == STATUS_OK) {
+        s = trainer_create(out, t, err);
+    }
+    if (s == STATUS_OK && t->warmup_epochs > 0) {
+        o->warmup_steps = trainer_summary(*out).warmup_steps;
+    }
+    if (s == STATUS_OK) {
+        s = train_options_keep(&kept, &paths, o, err);
+    }
+    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR)) {
+        kept.loss.zeta_lr = trainer_summary(*out).zeta_lr; /* auto: a resumed run keeps the number */
+    }
+    if (s == STATUS_OK) {
+        s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
+    }
+    if (s != STATUS_OK) {
+        trainer_destroy(*out);
+        *out = NULL;
+        if (made) {
+            (void)rmdir(t->run); /* only when nothing was put in it */
+        }
+    }
+    run_config_words_fini(&paths);
+    return s;
+}
+
+/* `recorded`: the options of the run that is resumed; NULL: a new run. */
 static enum status train_on(struct data_list *data,
-                            const struct train_options *o,
+                            const struct train_options *given,
+                            const struct train_options *recorded,
                             const char *run,
                             struct error *err) {
-    struct live live = {.quiet = o->quiet, .started_ns = clock_now_ns()};
+    struct train_options o = *given;
+    struct live live = {.quiet = o.quiet, .started_ns = clock_now_ns()};
+    char id[RUN_CONFIG_ID_BYTES];
     live.logged_ns = live.started_ns;
-    live.log = log_stderr(train_program()->name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    live.log = log_stderr(train_program()->name, o.quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     struct trainer_options t;
-    TRY(train_options_apply(&t, data, o, run, err));
-    if (o->dry_run) {
+    TRY(train_options_apply(&t, data, &o, run, err));
+    if (o.dry_run) {
         return with_sizes(&t, print_plan, err);
     }
-    TRY(check_inputs(o, err));
+    TRY(check_inputs(&o, err));
+    if (recorded == NULL && !o.init_state && o.remap_state.count > 0) {
+        return error_set(err, STATUS_USAGE,
+                         "--remap-state needs a run whose state it maps: --resume RUN, or --init "
+                         "RUN --init-state");
+    }
+    run_config_id(id, run);
+    t.run_id = id;
     t.log = &live.log;
     t.on_step = on_step;
     t.on_retrieval = on_retrieval;
     t.should_stop = cli_interrupted_callback;
     t.cookie = &live;
-    const struct file_system *fs = file_posix();
-    const bool fresh = o->resume == NULL;
-    if (fresh && o->remap_state.count > 0) {
-        return error_set(err, STATUS_USAGE, "--remap-state needs a run to resume: --resume RUN");
-    }
-    bool made = false;
-    if (fresh) {
-        TRY(fs->exists(fs->context, run, &made, err));
-        made = !made;
-        TRY(file_make_parents(fs, run, err));
-        TRY(fs->make_directory(fs->context, run, err));
+    if (recorded != NULL && o.epochs != recorded->epochs) {
+        keep_derived(&o, &t, recorded);
     }
     struct trainer *trainer = NULL;
     struct retrieval_result result = {0};
-    enum status s = STATUS_OK;
-    if (fresh && strcmp(o->device, "cpu") == 0) { /* a resumed run has no choice */
-        s = with_sizes(&t, check_memory, err);
-    }
-    if (s == STATUS_OK) {
-        s = trainer_create(&trainer, &t, err);
-    }
-    if (s == STATUS_OK && (fresh || o->remap_state.count > 0)) { /* then it names the new data */
-        struct train_options kept = train_options_kept(o);
-        if (train_options_loss_reads(o, LOSS_ZETA_LR)) { /* auto: a resumed run keeps the number */
-            kept.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
-        }
-        s = run_config_write(train_program(), &kept, run, err);
-    }
-    if (s != STATUS_OK) {
-        if (made) {
-            (void)rmdir(run); /* only when nothing was put in it */
-        }
-        trainer_destroy(trainer);
-        return s;
-    }
-    say_start(trainer, o, &live, run);
+    TRY(open_run(&trainer, &t, &o, recorded, err));
+    say_start(trainer, &o, &live, run);
     say_sources(trainer, data->count, &live.log);
+    if (recorded != NULL) {
+        say_changes(trainer, &o, recorded, &live);
+    }
     cli_signals_install();
-    cli_progress_init(&live.progress, "steps", o->quiet);
+    cli_progress_init(&live.progress, "steps", o.quiet);
     live.progress.begun = trainer_summary(trainer).step;
     live.steps_per_epoch = trainer_summary(trainer).steps_per_epoch;
-    live.on_cpu = strncmp(o->device, "cuda", 4) != 0 && strcmp(o->device, "auto") != 0;
+    live.on_cpu = strncmp(o.device, "cuda", 4) != 0 && strcmp(o.device, "auto") != 0;
     live.first_ns = clock_now_ns();
-    s = trainer_run(trainer, &result, err);
+    enum status s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
     if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
         log_write(&live.log, LOG_LEVEL_WARN, "%s", err->text);
         s = STATUS_OK;
     }
-    if (s == STATUS_OK && o->json) {
+    if (s == STATUS_OK && o.json) {
         s = print_json(trainer, data->count, &live, run, &result, err);
     }
     trainer_destroy(trainer);
     return s;
 }
 
-static enum status train(const struct train_options *o, const char *run, struct error *err) {
+static enum status train(const struct train_options *o,
+                         const struct train_options *recorded,
+                         const char *run,
+                         struct error *err) {
     struct data_list *data = calloc(1, sizeof *data);
     if (data == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    const enum status s = train_on(data, o, run, err);
+    const enum status s = train_on(data, o, recorded, run, err);
     free(data);
     return s;
 }
@@ -468,58 +552,96 @@ static enum status start_new(const struct train_options *o, struct error *err) {
         return error_set(err, STATUS_EXISTS, "%s is a dataset; choose another --out for the run",
                          o->out);
     }
-    return train(o, o->out, err);
+    return train(o, NULL, o->out, err);
 }
 
-/* Runs `job` on the options of all the words: a run's configuration, or a preset and a file, and
- * after them the command line. */
-static enum status with_words(const struct train_options *given,
-                              const struct cli_arguments *typed,
-                              int argc,
-                              char **argv,
-                              enum status (*job)(const struct train_options *o, struct error *err),
-                              struct error *err) {
-    struct run_config_words line = {0};
-    struct train_options o;
-    struct cli_arguments all = {0};
-    const char *const *words = (const char *const *)argv;
-    int preset_count;
-    const char *const *preset = train_options_preset(given, &preset_count);
-    enum status s = run_config_add_words(&line, 1, words, err);
-    if (s == STATUS_OK && given->resume != NULL) {
-        s = run_config_add_run(&line, given->resume, err);
+/* A dataset that was moved is named, with the way out. */
+static enum status check_data(const struct train_options *o, struct error *err) {
+    struct data_list *data = calloc(1, sizeof *data);
+    struct error why = {0};
+    enum status s = data != NULL ? data_list_add(data, o->data.items, o->data.count, &why)
+                                 : error_set(&why, STATUS_NOMEM, "out of memory");
+    if (s != STATUS_OK) {
+        s = error_set(err, s, "%s%s%s%s", why.text, s == STATUS_NOTFOUND ? "; " : "",
+                      s == STATUS_NOTFOUND ? o->resume : "",
+                      s == STATUS_NOTFOUND
+                          ? " was trained on it, and --data DIR names its new place if it was moved"
+                          : "");
     }
-    if (s == STATUS_OK) {
-        s = run_config_add_words(&line, preset_count, preset, err);
-    }
-    if (s == STATUS_OK && given->config != NULL) {
-        s = run_config_add_file(&line, given->config, err);
-    }
-    if (s == STATUS_OK) {
-        if (given->data.count > 0) {
-            run_config_drop(&line, "data");
-        }
-        s = run_config_add_words(&line, argc - 1, words + 1, err);
-    }
-    if (s == STATUS_OK) {
-        s = cli_parse(train_program(), &o, &all, line.count, line.words, err);
-    }
-    if (s == STATUS_OK) {
-        const struct log_sink log = log_stderr(train_program()->name, LOG_LEVEL_WARN);
-        train_options_name_unread(typed, &o, &log);
-        s = job(&o, err);
-    }
-    cli_arguments_fini(&all);
-    run_config_words_fini(&line);
+    free(data);
     return s;
 }
 
-static enum status go_on(const struct train_options *o, struct error *err) {
+static enum status
+resume(const struct train_options *o, const struct train_options *recorded, struct error *err) {
     if (o->data.count == 0) {
         return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
                          o->resume);
     }
-    return train(o, o->resume, err);
+    TRY(check_data(o, err));
+    return train(o, recorded, o->resume, err);
+}
+
+/* The words that a run's options come from, in order: those of the run that is resumed, or a
+ * preset, a file and the model of --init; then the command line, argv. */
+static enum status collect_words(struct run_config_words *line,
+                                 struct train_options *recorded,
+                                 const struct train_options *given,
+                                 int argc,
+                                 char **argv,
+                                 struct error *err) {
+    const char *const *words = (const char *const *)argv;
+    struct cli_arguments args = {0};
+    int preset_count;
+    const char *const *preset = train_options_preset(given, &preset_count);
+    TRY(run_config_add_words(line, 1, words, err));
+    if (given->resume != NULL) {
+        TRY(run_config_add_run(line, given->resume, err));
+        if (given->data.count > 0) {
+            run_config_drop(line, "data");
+        }
+        TRY(cli_parse(train_program(), recorded, &args, line->count, line->words, err));
+        cli_arguments_fini(&args);
+    } else {
+        TRY(run_config_add_words(line, preset_count, preset, err));
+        if (given->config != NULL) {
+            TRY(run_config_add_file(line, given->config, err));
+        }
+        if (given->data.count > 0) {
+            run_config_drop(line, "data");
+        }
+        if (given->init != NULL) {
+            TRY(run_config_add_model(line, given->init, err));
+        }
+    }
+    return run_config_add_words(line, argc - 1, words + 1, err);
+}
+
+/* Trains with the options of all the words. */
+static enum status train_with(const struct train_options *given,
+                              const struct cli_arguments *typed,
+                              int argc,
+                              char **argv,
+                              struct error *err) {
+    struct run_config_words line = {0};
+    struct train_options o;
+    struct train_options recorded;
+    struct cli_arguments all = {0};
+    enum status s = collect_words(&line, &recorded, given, argc, argv, err);
+    if (s == STATUS_OK) {
+        s = cli_parse(train_program(), &o, &all, line.count, line.words, err);
+    }
+    if (s == STATUS_OK && given->resume != NULL) {
+        s = train_options_check_resumed(typed, &recorded, &o, err);
+    }
+    if (s == STATUS_OK) {
+        const struct log_sink log = log_stderr(train_program()->name, LOG_LEVEL_WARN);
+        train_options_name_unread(typed, &o, &log);
+        s = given->resume != NULL ? resume(&o, &recorded, err) : start_new(&o, err);
+    }
+    cli_arguments_fini(&all);
+    run_config_words_fini(&line);
+    return s;
 }
 
 static void print_device(const char *name, bool works, const char *text, void *cookie) {
@@ -538,11 +660,8 @@ int main(int argc, char **argv) {
         cli_arguments_fini(&args);
         return cli_exit(train_program(), s, &err);
     }
-    if (s == STATUS_OK && o.resume != NULL) {
-        s = train_options_check_resumed(&args, &err);
-    }
     if (s == STATUS_OK) {
-        s = with_words(&o, &args, argc, argv, o.resume != NULL ? go_on : start_new, &err);
+        s = train_with(&o, &args, argc, argv, &err);
     }
     cli_arguments_fini(&args);
     return cli_exit(train_program(), s, &err);

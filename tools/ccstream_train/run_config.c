@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/json/json_reader.h"
+#include "train/run/checkpoint.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20, NUMBER_BYTES = 64 };
 
@@ -163,15 +166,80 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     return run_config_add_file(w, path, err);
 }
 
+enum status
+run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
+    REQUIRE(w != NULL && checkpoint != NULL);
+    enum { COUNT = 9, WORD_BYTES = 64 };
+    char text[COUNT][WORD_BYTES];
+    const char *words[COUNT + 1];
+    int count = 0;
+    struct checkpoint *c;
+    TRY(checkpoint_open(&c, file_posix(), checkpoint, err));
+    const struct model_config m = *checkpoint_model(c);
+    checkpoint_close(c);
+#define WORD(...) ((void)snprintf(text[count], WORD_BYTES, __VA_ARGS__), count++)
+    WORD("--task=%s", m.hidden_dim > 0 ? "simclr" : "pair");
+    WORD("--image-tower=%s", m.image_tower);
+    WORD("--stem=%s", m.small_stem ? "small" : "standard");
+    WORD("--image-size=%d", (int)m.image_size_px);
+    WORD("--embed-dim=%d", (int)m.embed_dim);
+    WORD("--normalize=%s", IMAGE_NORMS[m.image_norm].name);
+    if (m.hidden_dim > 0) {
+        WORD("--hidden-dim=%d", (int)m.hidden_dim);
+    } else {
+        WORD("--text-tower=%s", m.text_tower);
+        WORD("--max-tokens=%d", (int)m.max_tokens);
+        WORD("--text-pool=%s", m.text_pool == TRANSFORMER_POOL_MEAN ? "mean" : "first");
+    }
+#undef WORD
+    for (int i = 0; i < count; i++) {
+        words[i] = text[i];
+    }
+    if (m.hidden_dim == 0 && !m.clean_captions) {
+        words[count++] = "--no-clean";
+    }
+    return run_config_add_words(w, count, words, err);
+}
+
+/* What /dev/urandom gives, or where that fails the time. */
+static void draw_id(char out[RUN_CONFIG_ID_BYTES]) {
+    uint64_t number;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
+        number = (uint64_t)clock_now_ns();
+    }
+    (void)snprintf(out, RUN_CONFIG_ID_BYTES, "%016" PRIx64, number);
+}
+
+void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
+    char path[PATH_MAX_BYTES];
+    struct byte_buffer text = {0};
+    struct json_document *document = NULL;
+    const char *id = NULL;
+    if (path_join(path, sizeof path, run, "config.json", NULL) == STATUS_OK &&
+        file_read_all(file_posix(), &text, path, MAX_CONFIG_BYTES, NULL) == STATUS_OK &&
+        json_document_parse(&document, path, text.data, text.size_bytes, NULL) == STATUS_OK) {
+        id = json_value_string(json_value_get(json_document_root(document), "run"), NULL);
+    }
+    if (id != NULL && strlen(id) == RUN_CONFIG_ID_BYTES - 1 &&
+        strspn(id, "0123456789abcdef") == RUN_CONFIG_ID_BYTES - 1) {
+        memcpy(out, id, RUN_CONFIG_ID_BYTES);
+    } else {
+        draw_id(out);
+    }
+    json_document_destroy(document);
+    byte_buffer_fini(&text);
+}
+
 static enum status append_text(struct byte_buffer *b, const char *text, struct error *err) {
     return byte_buffer_append(b, text, strlen(text), err);
 }
 
 enum status run_config_write(const struct cli_program *program,
                              const void *options,
+                             const char *id,
                              const char *run,
                              struct error *err) {
-    REQUIRE(program != NULL && options != NULL && run != NULL);
+    REQUIRE(program != NULL && options != NULL && id != NULL && run != NULL);
     char path[PATH_MAX_BYTES];
     struct byte_buffer text;
     byte_buffer_init(&text, MAX_CONFIG_BYTES);
@@ -179,6 +247,8 @@ enum status run_config_write(const struct cli_program *program,
     TRY_OR_FAIL(s, path_join(path, sizeof path, run, "config.json", err));
     TRY_OR_FAIL(s, append_text(&text, "{\"program\":\"", err));
     TRY_OR_FAIL(s, append_text(&text, program->name, err));
+    TRY_OR_FAIL(s, append_text(&text, "\",\"run\":\"", err));
+    TRY_OR_FAIL(s, append_text(&text, id, err));
     TRY_OR_FAIL(s, append_text(&text, "\",\"options\":", err));
     TRY_OR_FAIL(s, cli_config_json(program, options, &text, err));
     TRY_OR_FAIL(s, append_text(&text, "}\n", err));

@@ -3,8 +3,10 @@
  */
 #include "tools/ccstream_train/train_options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/ccstream_train/loss_help.h"
 #include "train/loss/loss_row.h"
@@ -38,13 +40,13 @@ static const struct cli_option rows[] = {
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN", .group = "Run",
      .help = "resume a run: from its newest checkpoint, or from step 0 when it has none; "
-             "a finished run is left as it is"},
+             "a finished run is left as it is, unless --epochs extends it. What cannot be changed "
+             "beside it is refused with the reason; the rest is recorded for the next --resume"},
     {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR", .group = "Run",
      .help =
-         "with --resume and other --data: the dataset that the run was trained on, once for each "
-         "of "
-         "a mix, in its order; the state of samples is taken over by the hash of their images, and "
-         "the epoch begins anew"},
+         "with other --data than those of --resume or --init-state: the dataset that the run was "
+         "trained on, once for each of a mix, in its order; the state of samples is taken over by "
+         "the hash of their images, and a resumed epoch begins anew"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = preset_choices,
      .metavar = "NAME", .group = "Run",
      .help = "settings that later options change, see below: the paper's of NUCLR on CC3M "
@@ -92,12 +94,19 @@ static const struct cli_option rows[] = {
      .help =
          "SentencePiece model or BERT's vocab.txt for the captions, instead of the tokenizer of "
          "the dataset; the checkpoint holds it"},
+    {"init", 0, CLI_STRING, FIELD(init), .metavar = "RUN", .group = "Model",
+     .help = "run or checkpoint whose whole model a new run begins with: towers, projections, "
+             "tokenizer, and the temperature unless --tau is given. The options of the model "
+             "follow from it"},
+    {"init-state", 0, CLI_FLAG, FIELD(init_state), .group = "Model",
+     .help = "with --init: begin with its state of samples too; requires the same loss, and the "
+             "same data or --remap-state"},
     {"init-image", 0, CLI_STRING, FIELD(init_image), .metavar = "FILE", .group = "Model",
-     .help = "weights that the image tower begins with: safetensors with timm's names, or a "
-             "checkpoint; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
+     .help = "weights that the image tower alone begins with: safetensors with timm's names, or a "
+             "run; timm's were trained with --normalize imagenet, NUCLR's code takes clip"},
     {"init-text", 0, CLI_STRING, FIELD(init_text), .metavar = "FILE", .group = "Model",
-     .help = "weights that the text tower begins with: safetensors with the names of Hugging "
-             "Face's DistilBERT, or a checkpoint"},
+     .help = "weights that the text tower alone begins with: safetensors with the names of Hugging "
+             "Face's DistilBERT, or a run"},
     {"image-size", 0, CLI_U64, FIELD(image_size), .min = "8", .max = "1024", .default_text = "256",
      .metavar = "PX", .group = "Model", .help = "side of the square the model sees"},
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
@@ -218,28 +227,22 @@ static const struct cli_option rows[] = {
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
 };
 
-/* What a resumed run may change: none of these affects the numbers; the fingerprint of the data is
- * checked. */
-static const char *const changeable[] = {"data",
-                                         "val",
-                                         "remap-state",
-                                         "on-full-disk",
-                                         "resume",
-                                         "eval-every",
-                                         "checkpoint-every",
-                                         "keep",
-                                         "steps",
-                                         "json",
-                                         "quiet",
-                                         "device",
-                                         "state",
-                                         "threads",
-                                         "loader-threads",
-                                         "engine",
-                                         "any-kernels",
-                                         "cuda-graph",
-                                         "autotune",
-                                         "plan-cache"};
+/* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
+ * where its data are, whose fingerprint is checked. */
+static const char *const changeable[] = {
+    "data",        "val",
+    "remap-state", "on-full-disk",
+    "resume",      "eval-every",
+    "epochs",      "lr",
+    "min-lr",      "checkpoint-every",
+    "keep",        "steps",
+    "json",        "quiet",
+    "device",      "state",
+    "threads",     "loader-threads",
+    "engine",      "any-kernels",
+    "cuda-graph",  "autotune",
+    "plan-cache",  "dry-run",
+};
 
 static const struct cli_program fixed = {
     .name = "ccstream-train",
@@ -317,6 +320,8 @@ enum status train_options_apply(struct trainer_options *t,
     t->loss.seed = o->seed;
     t->image_tower = o->image_tower;
     t->text_tower = o->text_tower;
+    t->init = o->init;
+    t->init_state = o->init_state;
     t->init_image = o->init_image;
     t->init_text = o->init_text;
     t->tokenizer = o->tokenizer;
@@ -402,34 +407,114 @@ void train_options_name_unread(const struct cli_arguments *given,
 
 /* ---- resuming ---- */
 
-enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err) {
+/* Why the other options cannot change; a group's reason has no name. */
+static const struct {
+    const char *name, *group, *reason;
+} fixed_reasons[] = {
+    {"out", NULL, "RUN itself is continued"},
+    {"preset", NULL, "a run's options are in RUN/config.json"},
+    {"config", NULL, "a run's options are in RUN/config.json"},
+    {"batch", NULL, "the place in the epoch is a number of batches"},
+    {"seed", NULL, "order, augmentation and dropout follow from it"},
+    {"init", NULL, "the run has weights of its own by now"},
+    {"init-image", NULL, "the run has weights of its own by now"},
+    {"init-text", NULL, "the run has weights of its own by now"},
+    {"init-state", NULL, "the run has state of its own by now"},
+    {"tokenizer", NULL, "the checkpoint holds the one that the text tower was trained with"},
+    {NULL, "Model", "the weights in the checkpoint were trained with it"},
+    {NULL, "Loss", "the state of samples in the checkpoint was computed with it"},
+    {NULL, "Optimiser", "the moments in the checkpoint were computed with it"},
+    {NULL, "Machine", "the steps before were computed with it"},
+};
+
+static const char *reason_of(const char *name, const char *group) {
+    const char *reason = "it is part of the run";
+    for (size_t i = CLI_COUNT(fixed_reasons); i-- > 0;) {
+        const bool named =
+            fixed_reasons[i].name != NULL && strcmp(fixed_reasons[i].name, name) == 0;
+        const bool grouped =
+            fixed_reasons[i].group != NULL && strcmp(fixed_reasons[i].group, group) == 0;
+        reason = named || grouped ? fixed_reasons[i].reason : reason;
+    }
+    return reason;
+}
+
+static bool same_value(const struct cli_option *row,
+                       const struct train_options *a,
+                       const struct train_options *b) {
+    const char *x = (const char *)a + row->offset;
+    const char *y = (const char *)b + row->offset;
+    const char *text[2];
+    if (row->type != CLI_STRING) { /* no list is compared: all of them may be changed */
+        return memcmp(x, y, row->size_bytes) == 0;
+    }
+    memcpy(&text[0], x, sizeof text[0]);
+    memcpy(&text[1], y, sizeof text[1]);
+    return text[0] != NULL && text[1] != NULL && strcmp(text[0], text[1]) == 0;
+}
+
+enum status train_options_check_resumed(const struct cli_arguments *given,
+                                        const struct train_options *recorded,
+                                        const struct train_options *o,
+                                        struct error *err) {
     const struct cli_option *row;
+    const char *group = "";
     for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL; i++) {
         bool allowed = !given->given[i];
+        group = row->group != NULL ? row->group : group;
         for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
             allowed = strcmp(row->name, changeable[k]) == 0;
         }
-        if (!allowed) {
+        if (!allowed && !same_value(row, recorded, o)) {
             return error_set(err, STATUS_USAGE,
-                             "--%s cannot be given with --resume: it is part of the run; start a "
-                             "new one with --out",
-                             row->name);
+                             "--%s cannot be changed by --resume: %s. For a new run that begins "
+                             "with these weights: --init %s --data DIR --out NEW",
+                             row->name, reason_of(row->name, group), o->resume);
         }
     }
     return STATUS_OK;
 }
 
-struct train_options train_options_kept(const struct train_options *o) {
-    struct train_options kept = *o;
-    kept.out = NULL;
-    kept.resume = NULL;
-    kept.remap_state = (struct cli_list){0};
-    kept.config = NULL;
-    kept.preset = 0;
-    kept.json = false;
-    kept.quiet = false;
-    kept.steps = 0;
-    return kept;
+/* *path, if it is a relative one, after the working directory. */
+static enum status
+make_absolute(const char **path, struct run_config_words *paths, struct error *err) {
+    char directory[PATH_MAX_BYTES];
+    char absolute[2 * PATH_MAX_BYTES];
+    const char *word = absolute;
+    if (*path == NULL || (*path)[0] == '/' || strstr(*path, "://") != NULL) {
+        return STATUS_OK;
+    }
+    if (getcwd(directory, sizeof directory) == NULL) {
+        return error_set_errno(err, "the working directory");
+    }
+    (void)snprintf(absolute, sizeof absolute, "%s/%s", directory, *path);
+    TRY(run_config_add_words(paths, 1, &word, err));
+    *path = paths->words[paths->count - 1];
+    return STATUS_OK;
+}
+
+enum status train_options_keep(struct train_options *kept,
+                               struct run_config_words *paths,
+                               const struct train_options *o,
+                               struct error *err) {
+    *kept = *o;
+    kept->out = NULL;
+    kept->resume = NULL;
+    kept->remap_state = (struct cli_list){0};
+    kept->config = NULL;
+    kept->preset = 0;
+    kept->json = false;
+    kept->quiet = false;
+    kept->steps = 0;
+    const char **const single[] = {&kept->val,       &kept->init,      &kept->init_image,
+                                   &kept->init_text, &kept->tokenizer, &kept->plan_cache};
+    for (size_t i = 0; i < CLI_COUNT(single); i++) {
+        TRY(make_absolute(single[i], paths, err));
+    }
+    for (size_t i = 0; i < kept->data.count; i++) {
+        TRY(make_absolute(&kept->data.items[i], paths, err));
+    }
+    return STATUS_OK;
 }
 
 /* ---- presets ---- */

@@ -6,6 +6,7 @@
 #ifndef TOOLS_CCSTREAM_TRAIN_TRAIN_OPTIONS_H
 #define TOOLS_CCSTREAM_TRAIN_TRAIN_OPTIONS_H
 
+#include "tools/ccstream_train/run_config.h"
 #include "tools/cli/cli.h"
 #include "tools/cli/data_list.h"
 #include "train/loss/loss_row.h"
@@ -18,7 +19,8 @@ struct train_options {
     int preset;
     int on_full_disk;
     const char *image_tower, *text_tower;
-    const char *init_image, *init_text, *tokenizer;
+    const char *init, *init_image, *init_text, *tokenizer;
+    bool init_state;
     int stem;
     int task;
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
@@ -71,11 +73,19 @@ void train_options_name_unread(const struct cli_arguments *given,
                                const struct train_options *o,
                                const struct log_sink *log);
 
-/* Checks that the options beside --resume are allowed: none may affect the numbers. Returns
- * OK or USAGE. */
-enum status train_options_check_resumed(const struct cli_arguments *given, struct error *err);
+/* Checks the options beside --resume: each may be changed by a resumed run, or has the value that
+ * the run has (`recorded`). Returns OK or USAGE with the reason. */
+enum status train_options_check_resumed(const struct cli_arguments *given,
+                                        const struct train_options *recorded,
+                                        const struct train_options *o,
+                                        struct error *err);
 
-/* The options as they were given, without those that belong to one call only. */
-struct train_options train_options_kept(const struct train_options *o);
+/* The options as RUN/config.json records them: without those that belong to one call only, and with
+ * absolute paths, which `paths` (all zero) owns until run_config_words_fini. Returns OK, NOMEM, IO
+ * or USAGE. */
+enum status train_options_keep(struct train_options *kept,
+                               struct run_config_words *paths,
+                               const struct train_options *o,
+                               struct error *err);
 
 #endif

@@ -16,6 +16,7 @@ enum {
     MAX_LISTED = 20,
     NAME_BYTES = 256,
     SHAPE_BYTES = 160,
+    LINE_BYTES = 400,
     TEXT_BYTES = 2 * SHAPE_BYTES + NAME_BYTES
 };
 
@@ -126,20 +127,49 @@ static bool is_required(const struct job *j, const char *name) {
     return n < (int)sizeof full && params_find(j->p, full) >= 0;
 }
 
+/* Buffers that PyTorch's modules save and that no forward pass reads. */
+static bool is_harmless(const char *name) {
+    static const char *const endings[] = {"num_batches_tracked", "position_ids"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length >= n && strcmp(name + length - n, endings[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One line on what the file has beyond the tower. */
 static void name_extras(const struct job *j) {
+    char names[LINE_BYTES] = "";
+    size_t used = 0;
+    size_t named = 0;
     size_t extra = 0;
+    if (safetensors_metadata(j->file, "ccstream.version") != NULL) {
+        log_write(j->log, LOG_LEVEL_INFO,
+                  "%s: a checkpoint of a whole model; taken: its %.*s tower. Not taken: the other "
+                  "tower, projections, temperature, state of samples. --init takes the whole model",
+                  j->path, (int)strlen(j->tower) - 1, j->tower);
+        return;
+    }
     for (size_t i = 0; i < safetensors_count(j->file); i++) {
         const char *name = safetensors_at(j->file, i)->name;
-        if (is_required(j, name)) {
+        if (is_required(j, name) || is_harmless(name)) {
             continue;
         }
-        if (extra < MAX_LISTED) {
-            log_write(j->log, LOG_LEVEL_INFO, "%s: %s is not used", j->path, name);
+        if (extra == named && named < MAX_LISTED && used + strlen(name) + 2 < sizeof names) {
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     named > 0 ? ", " : "", name);
+            named++;
         }
         extra++;
     }
-    if (extra > MAX_LISTED) {
-        log_write(j->log, LOG_LEVEL_INFO, "%s: nor are %zu others", j->path, extra - MAX_LISTED);
+    if (extra > named) {
+        log_write(j->log, LOG_LEVEL_INFO, "%s: not used: %s and %zu others", j->path, names,
+                  extra - named);
+    } else if (extra > 0) {
+        log_write(j->log, LOG_LEVEL_INFO, "%s: not used: %s", j->path, names);
     }
 }
 
@@ -257,6 +287,37 @@ static enum status load(struct job *j, struct error *err) {
     return STATUS_OK;
 }
 
+/* Whether the file is a zip archive or a pickle: what torch.save writes. */
+static bool is_pickle(const struct file_system *fs, const char *path) {
+    struct file *file;
+    uint8_t start[4];
+    size_t got = 0;
+    if (fs->open(fs->context, &file, path, FILE_READ, NULL) != STATUS_OK) {
+        return false;
+    }
+    const enum status s = fs->pread(file, start, &got, sizeof start, 0, NULL);
+    fs->close(file);
+    return s == STATUS_OK && got == sizeof start &&
+           (memcmp(start, "PK\003\004", 4) == 0 || (start[0] == 0x80 && start[1] <= 5));
+}
+
+static enum status open_file(struct job *j, const struct file_system *fs, struct error *err) {
+    if (!is_pickle(fs, j->path)) {
+        return safetensors_open(&j->file, fs, j->path, err);
+    }
+    log_write(j->log, LOG_LEVEL_ERROR,
+              "to convert it: python3 -c \"import sys, torch, safetensors.torch as s; "
+              "d = torch.load(sys.argv[1], map_location='cpu', weights_only=True); "
+              "d = d.get('state_dict', d); "
+              "s.save_file({k: v.clone().contiguous() for k, v in d.items()}, sys.argv[2])\" "
+              "'%s' weights.safetensors",
+              j->path);
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s is a PyTorch pickle, which can run code and is not read; convert it to "
+                     "safetensors",
+                     j->path);
+}
+
 enum status pretrained_load(struct params *p,
                             const char *tower,
                             const struct file_system *fs,
@@ -265,7 +326,7 @@ enum status pretrained_load(struct params *p,
                             struct error *err) {
     REQUIRE(p != NULL && tower != NULL && fs != NULL && path != NULL);
     struct job j = {.p = p, .tower = tower, .path = path, .log = log};
-    TRY(safetensors_open(&j.file, fs, path, err));
+    TRY(open_file(&j, fs, err));
     const enum status s = load(&j, err);
     safetensors_close(j.file);
     return s;

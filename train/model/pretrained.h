@@ -5,8 +5,9 @@
  * Names may begin with one of a few prefixes ("distilbert.", "model.", "module.", the tower's own
  * in a checkpoint of ccstream); the prefix that fits most names is used. F32, F16, BF16 and F64 are
  * accepted and stored in the table's type. Tensors of the file that the tower lacks, such as a
- * classifier, are named and skipped. Tensors that the file lacks, or has in another shape, are an
- * error.
+ * classifier, are named and skipped; buffers that no forward pass reads (num_batches_tracked) are
+ * skipped in silence. Tensors that the file lacks, or has in another shape, are an error. The
+ * pickles of torch.save are refused with the line that converts them.
  *
  * Threading : as the table.
  * Ownership : everything is borrowed for the call.

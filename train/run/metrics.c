@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "formats/base/file_io.h"
@@ -21,6 +22,7 @@ static const char evaluation_name[] = "retrieval";
 
 struct metrics {
     FILE *file;
+    const char *id;      /* of the run; NULL: none */
     bool has_evaluation; /* of the step it was opened for */
     struct json_writer line;
     char path[PATH_MAX_BYTES];
@@ -71,7 +73,11 @@ truncate_after(const char *path, uint64_t step, bool *evaluated, struct error *e
     return s;
 }
 
-enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err) {
+enum status metrics_open(struct metrics **out,
+                         const char *run,
+                         const char *id,
+                         uint64_t step,
+                         struct error *err) {
     REQUIRE(out != NULL && run != NULL);
     *out = NULL;
     struct metrics *m = calloc(1, sizeof *m);
@@ -79,6 +85,7 @@ enum status metrics_open(struct metrics **out, const char *run, uint64_t step, s
         return error_set(err, STATUS_NOMEM, "metrics: out of memory");
     }
     enum status s;
+    m->id = id;
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
     TRY_OR_FAIL(s, truncate_after(m->path, step, &m->has_evaluation, err));
@@ -98,9 +105,24 @@ bool metrics_has_evaluation(const struct metrics *m) {
     return m->has_evaluation;
 }
 
+static void put_time(struct json_writer *w) {
+    struct timespec now = {0};
+    struct tm utc;
+    char seconds[32];
+    char text[64];
+    clock_gettime(CLOCK_REALTIME, &now);
+    (void)strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    (void)snprintf(text, sizeof text, "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
+    json_string(w, "time", text);
+}
+
 /* Ends the object and writes it as one line. */
 static enum status write_line(struct metrics *m, struct error *err) {
     struct json_writer *w = &m->line;
+    put_time(w);
+    if (m->id != NULL) {
+        json_string(w, "run", m->id);
+    }
     json_close_object(w);
     json_newline(w);
     TRY(json_writer_status(w, err));

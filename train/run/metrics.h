@@ -2,7 +2,8 @@
  * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
  * one per evaluation, one per checkpoint that sums up the state of the samples. Every line begins
  * with its step, so that a resumed run drops the lines after the checkpoint it starts from, and
- * ends with one line a step.
+ * ends with one line a step. Every line ends with the time at which it was written and the id of
+ * the run: "time":"2026-11-22T18:41:56.123Z","run":"0123456789abcdef".
  *
  * Threading : one owner.
  * Ownership : open/close.
@@ -38,9 +39,13 @@ struct step_report {
     uint64_t device_bytes;   /* the most of the device's memory seen in use; 0: it has none */
 };
 
-/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. Returns OK, IO, NOMEM or LIMIT.
- */
-enum status metrics_open(struct metrics **out, const char *run, uint64_t step, struct error *err);
+/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) is borrowed
+ * until close. Returns OK, IO, NOMEM or LIMIT. */
+enum status metrics_open(struct metrics **out,
+                         const char *run,
+                         const char *id,
+                         uint64_t step,
+                         struct error *err);
 
 /* Whether a kept line is the evaluation of the step that open was given. */
 bool metrics_has_evaluation(const struct metrics *m);

@@ -50,12 +50,15 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     t->options = *opt;
     t->saved_step = nothing_saved;
     enum status s;
+    TRY_OR_FAIL(s, trainer_open_source(t, err));
     TRY_OR_FAIL(s, trainer_check_val(t, err));
     TRY_OR_FAIL(s, trainer_open_loader(t, err));
     TRY_OR_FAIL(s, trainer_open_model(t, err));
     trainer_make_schedule(t);
     TRY_OR_FAIL(s, trainer_restore(t, err));
-    TRY_OR_FAIL(s, metrics_open(&t->metrics, opt->run, t->step, err));
+    TRY_OR_FAIL(s, metrics_open(&t->metrics, opt->run, opt->run_id, t->step, err));
+    checkpoint_close(t->source);
+    t->source = NULL;
     *out = t;
     return STATUS_OK;
 fail:
@@ -68,6 +71,7 @@ void trainer_destroy(struct trainer *t) {
         return;
     }
     trainer_close_steps(t);
+    checkpoint_close(t->source);
     metrics_close(t->metrics);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
@@ -112,6 +116,8 @@ struct trainer_summary trainer_summary(const struct trainer *t) {
                                     .memory = t->views != NULL ? view_encoder_memory_used(t->views)
                                                                : dual_encoder_memory_used(t->model),
                                     .resumed_step = t->resumed_step,
+                                    .warmup_steps = t->schedule.warmup_steps,
+                                    .next_lr = schedule_lr(&t->schedule, t->step),
                                     .engine = t->data.engine,
                                     .device = t->dev->ops->name,
                                     .device_note = t->dev->note,

@@ -46,20 +46,25 @@ struct trainer_options {
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
-    const char *val; /* dataset for retrieval after epochs; NULL: none */
-    const char *run; /* directory, must exist; resumes from RUN/last if it exists */
+    const char *val;    /* dataset for retrieval after epochs; NULL: none */
+    const char *run;    /* directory, must exist; resumes from RUN/last if it exists */
+    const char *run_id; /* in every line of metrics.jsonl; NULL: none */
 
-    /* (remap_count) the datasets that RUN/last was trained on, in its order, if it resumes
-     * with others: samples are found by the hashes of their images; NULL and 0 */
+    /* (remap_count) the datasets that RUN/last (or `init`, with init_state) was trained on, in its
+     * order, if this run has others: samples are found by the hashes of their images; NULL and 0 */
     const char *const *remap_state;
     uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
     struct loss_options loss; /* views follows `task`; gamma_epochs 0: half of the epochs */
 
     const char *image_tower, *text_tower; /* presets */
-    const char *init_image, *init_text;   /* safetensors files that a new run's towers begin with;
-                                             NULL:   drawn from the seed */
-    const char *tokenizer; /* file, see tokenizer_open; NULL: that of the first dataset */
+    const char *init; /* checkpoint or run whose model (towers, projections, tokenizer) a new run
+                         begins with, and its temperature where loss.tau is 0; NULL: none */
+    bool init_state;  /* and its state of samples: requires the same data and loss */
+    const char *init_image, *init_text; /* safetensors files, or runs, that a new run's towers
+                                           begin with; NULL: drawn from the seed */
+    const char *tokenizer; /* file, see tokenizer_open; NULL: that of RUN/last, of `init` or of the
+                              first dataset. A resumed run always has that of RUN/last */
     bool small_stem;
     uint32_t image_size_px;
     uint32_t max_tokens;
@@ -78,8 +83,10 @@ struct trainer_options {
     uint64_t epochs;
     uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
     double lr, min_lr;
-    uint64_t warmup_steps; /* UINT64_MAX: 500, or a tenth of the run where that is less */
-    bool warmup_plateau;   /* by stairs, see schedule_lr */
+    uint64_t warmup_steps;  /* UINT64_MAX: 500, or a tenth of the run where that is less */
+    uint64_t warmup_epochs; /* epochs that this tenth is of, where a resumed run was extended; 0:
+                               `epochs` */
+    bool warmup_plateau;    /* by stairs, see schedule_lr */
     struct optimizer_options optimizer;
     uint64_t seed;
 
@@ -111,6 +118,8 @@ struct trainer_summary {
     uint64_t samples_count, id_space_count, vocab_count;
     struct dual_encoder_memory memory;
     uint64_t resumed_step;   /* step the run was resumed from; 0: a new run */
+    uint64_t warmup_steps;   /* of the schedule */
+    double next_lr;          /* learning rate of the next step */
     const char *engine;      /* of the loader */
     const char *device;      /* that computes: what "auto" chose */
     const char *device_note; /* why auto did not take its first choice; "" otherwise */

@@ -37,32 +37,77 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
     return place;
 }
 
+enum status trainer_open_source(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    size_t size_bytes;
+    TRY(run_dir_has_checkpoint(o->run, &t->resumes, err));
+    const char *path = t->resumes ? o->run : o->init;
+    if (path == NULL) {
+        return STATUS_OK;
+    }
+    TRY(checkpoint_open(&t->source, file_posix(), path, err));
+    if (checkpoint_model(t->source)->hidden_dim == 0 &&
+        checkpoint_tokenizer(t->source, &size_bytes) == NULL) {
+        return error_set(err, STATUS_CORRUPT, "%s holds no tokenizer", checkpoint_path(t->source));
+    }
+    return STATUS_OK;
+}
+
+/* What differs between two models; NULL: nothing. `tensors`: only what their tensors depend on. */
+static const char *
+model_difference(const struct model_config *a, const struct model_config *b, bool tensors) {
+    if ((a->hidden_dim > 0) != (b->hidden_dim > 0)) {
+        return "task";
+    }
+    if (strcmp(a->image_tower, b->image_tower) != 0 || strcmp(a->text_tower, b->text_tower) != 0 ||
+        a->small_stem != b->small_stem) {
+        return "towers";
+    }
+    if (a->embed_dim != b->embed_dim || a->hidden_dim != b->hidden_dim) {
+        return "embedding size";
+    }
+    if (a->vocab_count != b->vocab_count) {
+        return "vocabulary";
+    }
+    if (tensors) {
+        return NULL;
+    }
+    return a->image_size_px != b->image_size_px     ? "image size"
+           : a->text_pool != b->text_pool           ? "pool of text"
+           : a->image_norm != b->image_norm         ? "normalisation of pictures"
+           : a->max_tokens != b->max_tokens         ? "number of tokens"
+           : a->clean_captions != b->clean_captions ? "cleaning of captions"
+                                                    : NULL;
+}
+
+/* Whether the state of samples in the checkpoint is that of this run's data. */
+static enum status
+check_same_data(const struct trainer *t, const struct checkpoint *c, struct error *err) {
+    const struct train_position *p = checkpoint_position(c);
+    if (trainer_compare_data(t, p) != TRAINER_DATA_OTHER) {
+        return STATUS_OK;
+    }
+    if (p->source_count != t->options.source_count) {
+        return error_set(err, STATUS_MISMATCH,
+                         "%s was trained on %" PRIu64 " datasets, this run has %u",
+                         checkpoint_path(c), p->source_count, (unsigned)t->options.source_count);
+    }
+    return error_set(
+        err, STATUS_MISMATCH,
+        "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s%s is %016" PRIx64
+        " (%" PRIu64 " samples); --remap-state takes over what they share",
+        checkpoint_path(c), p->fingerprint, p->samples_count, t->options.sources[0].directory,
+        p->source_count > 1 ? " with the others" : "", t->data.fingerprint, t->data.sample_count);
+}
+
 /* What must agree between a checkpoint and this run, and the message if it does not. */
 static enum status
 check_same_run(const struct trainer *t, const struct checkpoint *c, struct error *err) {
-    const struct model_config *m = checkpoint_model(c);
     const struct train_position *p = checkpoint_position(c);
-    const char *what = NULL;
-    if ((m->hidden_dim > 0) != (t->config.hidden_dim > 0)) {
-        what = "task";
-    } else if (strcmp(m->image_tower, t->config.image_tower) != 0 ||
-               strcmp(m->text_tower, t->config.text_tower) != 0 ||
-               m->small_stem != t->config.small_stem) {
-        what = "towers";
-    } else if (m->image_size_px != t->config.image_size_px) {
-        what = "image size";
-    } else if (m->text_pool != t->config.text_pool) {
-        what = "pool of text";
-    } else if (m->image_norm != t->config.image_norm) {
-        what = "normalisation of pictures";
-    } else if (m->max_tokens != t->config.max_tokens || m->vocab_count != t->config.vocab_count ||
-               m->clean_captions != t->config.clean_captions) {
-        what = "tokens or vocabulary";
-    } else if (m->embed_dim != t->config.embed_dim || m->hidden_dim != t->config.hidden_dim) {
-        what = "embedding size";
-    } else if (strcmp(checkpoint_loss_name(c), t->options.loss.name) != 0) {
+    const char *what = model_difference(checkpoint_model(c), &t->config, false);
+    if (what == NULL && strcmp(checkpoint_loss_name(c), t->options.loss.name) != 0) {
         what = "loss";
-    } else if (p->seed != t->options.seed) {
+    } else if (what == NULL && p->seed != t->options.seed) {
         what = "seed";
     }
     if (what != NULL) {
@@ -70,28 +115,8 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
                          what);
     }
     /* seek reports what differs between mixes. */
-    if (p->source_count == 1 && t->options.source_count == 1 &&
-        trainer_compare_data(t, p) == TRAINER_DATA_OTHER) {
-        return error_set(
-            err, STATUS_MISMATCH,
-            "%s was trained on dataset %016" PRIx64 " (%" PRIu64 " samples), %s is %016" PRIx64
-            " (%" PRIu64 " samples); --remap-state takes over what they share",
-            checkpoint_path(c), p->fingerprint, p->samples_count, t->options.sources[0].directory,
-            t->data.fingerprint, t->data.sample_count);
-    }
-    if (t->views != NULL) {
-        return STATUS_OK; /* it reads no captions */
-    }
-    size_t stored_size;
-    size_t size;
-    const void *stored = checkpoint_tokenizer(c, &stored_size);
-    const void *bytes = tokenizer_bytes(loader_tokenizer(t->loader), &size);
-    if (stored == NULL || stored_size != size || memcmp(stored, bytes, size) != 0) {
-        return error_set(err, STATUS_MISMATCH,
-                         "%s was trained with another tokenizer than that of %s",
-                         checkpoint_path(c), t->options.sources[0].directory);
-    }
-    return STATUS_OK;
+    return p->source_count == 1 && t->options.source_count == 1 ? check_same_data(t, c, err)
+                                                                : STATUS_OK;
 }
 
 /* Brings the loader to where the run continues. */
@@ -109,42 +134,78 @@ static enum status seek(struct trainer *t, const struct train_position *p, struc
                            : "");
 }
 
-enum status trainer_restore(struct trainer *t, struct error *err) {
-    bool there = false;
-    TRY(run_dir_has_checkpoint(t->options.run, &there, err));
-    if (!there) {
-        return STATUS_OK;
-    }
-    struct checkpoint *c = NULL;
-    TRY(checkpoint_open(&c, file_posix(), t->options.run, err));
+/* The state of samples, which may be that of other data (trainer_remap), and the loss's own
+ * numbers. */
+static enum status
+restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct error *err) {
     const struct loss_scalar *scalars;
     const int32_t scalar_count = loss_scalars(t->loss, &scalars);
+    if (same) {
+        TRY(checkpoint_load_state(c, t->state, scalars, scalar_count, err));
+    } else {
+        TRY(checkpoint_load_scalars(c, scalars, scalar_count, err));
+        TRY(trainer_remap_state(t, c, err));
+    }
+    return t->loss_device != NULL ? loss_device_send(t->loss_device, err) : STATUS_OK;
+}
+
+/* The model of `init` for a new run; what else the checkpoint has is named. */
+static enum status restore_init(struct trainer *t, struct error *err) {
+    const struct checkpoint *c = t->source;
+    const struct trainer_options *o = &t->options;
+    const char *what = model_difference(checkpoint_model(c), &t->config, true);
+    if (what != NULL) {
+        return error_set(err, STATUS_MISMATCH,
+                         "--init: %s was made with another %s; the model's options may be omitted, "
+                         "the checkpoint holds them",
+                         checkpoint_path(c), what);
+    }
+    if (o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0) {
+        return error_set(err, STATUS_MISMATCH,
+                         "--init-state: %s was trained with loss %s, this run has loss %s, which "
+                         "keeps other numbers for every sample",
+                         checkpoint_path(c), checkpoint_loss_name(c), o->loss.name);
+    }
+    TRY(checkpoint_load_params(c, trainer_params(t), false, err));
+    if (o->init_state) {
+        TRY(check_same_data(t, c, err));
+        TRY(restore_state(
+            t, c, trainer_compare_data(t, checkpoint_position(c)) == TRAINER_DATA_SAME, err));
+    }
+    log_write(o->log, LOG_LEVEL_INFO,
+              "%s, step %" PRIu64 ": taken %s, %s%s; not taken: moments of the optimiser, place in "
+              "the schedule%s",
+              checkpoint_path(c), checkpoint_position(c)->step,
+              t->views != NULL ? "the tower and its head" : "both towers, both projections",
+              o->loss.tau == 0.0 ? "the temperature" : "the temperature of --tau",
+              o->init_state ? ", the state of samples" : "",
+              o->init_state ? "" : ", state of samples (--init-state)");
+    return STATUS_OK;
+}
+
+enum status trainer_restore(struct trainer *t, struct error *err) {
+    const struct checkpoint *c = t->source;
+    if (!t->resumes) {
+        return c != NULL ? restore_init(t, err) : STATUS_OK;
+    }
     const struct train_position *p = checkpoint_position(c);
-    enum status s = check_same_run(t, c, err);
-    if (s == STATUS_OK) {
-        s = seek(t, p, err);
+    const bool same = trainer_compare_data(t, p) == TRAINER_DATA_SAME;
+    TRY(check_same_run(t, c, err));
+    TRY(seek(t, p, err));
+    TRY(checkpoint_load_params(c, trainer_params(t), true, err));
+    TRY(restore_state(t, c, same, err));
+    t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
+    if (t->step > t->schedule.total_steps) {
+        return error_set(err, STATUS_USAGE,
+                         "%s was saved after step %" PRIu64 ", beyond the %" PRIu64
+                         " of --epochs %" PRIu64,
+                         checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
     }
-    if (s == STATUS_OK) {
-        s = checkpoint_load_params(c, trainer_params(t), true, err);
+    t->resumed_step = p->step;
+    if (same) { /* else the state is not what the file holds */
+        t->saved_step = p->step;
     }
-    if (s == STATUS_OK) {
-        const bool same = trainer_compare_data(t, p) == TRAINER_DATA_SAME;
-        s = same ? checkpoint_load_state(c, t->state, scalars, scalar_count, err)
-                 : checkpoint_load_scalars(c, scalars, scalar_count, err);
-        if (s == STATUS_OK && !same) {
-            s = trainer_remap_state(t, c, err);
-        }
-        if (s == STATUS_OK && t->loss_device != NULL) {
-            s = loss_device_send(t->loss_device, err);
-        }
-        t->step = same ? p->step : p->epoch * t->data.steps_per_epoch;
-        t->resumed_step = p->step;
-        if (same) { /* else the state is not what the file holds */
-            t->saved_step = p->step;
-        }
-    }
-    checkpoint_close(c);
-    return s;
+    return STATUS_OK;
 }
 
 static struct train_position position_of(const struct trainer *t) {

@@ -40,6 +40,8 @@ struct step_recording {
 
 struct trainer {
     struct trainer_options options;
+    struct checkpoint *source; /* RUN/last, or else `init`; only until trainer_create returns */
+    bool resumes;              /* `source` is RUN/last */
     struct model_config config;
     struct loader *loader;
     struct loader_info data;
@@ -78,8 +80,10 @@ enum status trainer_open_loader(struct trainer *t, struct error *err);
 enum status trainer_open_model(struct trainer *t, struct error *err);
 void trainer_make_schedule(struct trainer *t);
 
-/* trainer_checkpoint.c: resumes from RUN/last if it exists; saves unless this step is saved.
+/* trainer_checkpoint.c: opens what the run begins with, before everything else; then takes from it
+ * what the options ask for: all of RUN/last, the model of `init`. Saves unless this step is saved.
  */
+enum status trainer_open_source(struct trainer *t, struct error *err);
 enum status trainer_restore(struct trainer *t, struct error *err);
 enum status trainer_save(struct trainer *t, struct error *err);
 

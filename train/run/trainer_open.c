@@ -70,8 +70,15 @@ static enum status view_options(struct view_encoder_options *out,
     return STATUS_OK;
 }
 
-/* What only pairs have. */
+/* What only pairs have, and what excludes each other. */
 static enum status check_task(const struct trainer_options *o, struct error *err) {
+    if (o->init != NULL && (o->init_image != NULL || o->init_text != NULL)) {
+        return error_set(err, STATUS_USAGE, "--init takes the whole model; omit --init-%s",
+                         o->init_image != NULL ? "image" : "text");
+    }
+    if (o->init_state && o->init == NULL) {
+        return error_set(err, STATUS_USAGE, "--init-state requires --init RUN");
+    }
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
                         : o->init_text != NULL   ? "--init-text"
@@ -162,6 +169,34 @@ static enum status open_device(struct trainer *t, struct error *err) {
     return device_open_with(&t->dev, t->options.device, &how, err);
 }
 
+/* The tokenizer of the checkpoint that the run begins with, because its word embeddings belong to
+ * it; otherwise the file of the options, read into `file`; otherwise the loader opens that of the
+ * data. */
+static enum status choose_tokenizer(const struct trainer *t,
+                                    struct loader_options *lo,
+                                    struct byte_buffer *file,
+                                    struct error *err) {
+    const struct trainer_options *o = &t->options;
+    size_t size_bytes = 0;
+    const void *stored = t->source != NULL ? checkpoint_tokenizer(t->source, &size_bytes) : NULL;
+    if (o->tokenizer != NULL && !t->resumes) {
+        TRY(file_read_all(file_posix(), file, o->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
+        lo->tokenizer_model = file->data;
+        lo->tokenizer_model_size_bytes = file->size_bytes;
+        if (stored != NULL &&
+            (file->size_bytes != size_bytes || memcmp(file->data, stored, size_bytes) != 0)) {
+            return error_set(err, STATUS_MISMATCH,
+                             "%s was trained with another tokenizer than %s; omit --tokenizer, the "
+                             "checkpoint holds its own",
+                             checkpoint_path(t->source), o->tokenizer);
+        }
+    } else if (o->task == TRAINER_PAIRS) {
+        lo->tokenizer_model = stored;
+        lo->tokenizer_model_size_bytes = size_bytes;
+    }
+    return STATUS_OK;
+}
+
 enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct loader_options lo;
@@ -185,16 +220,12 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
         lo.host_memory =
             (struct host_memory){.alloc = alloc_pinned, .release = free_pinned, .cookie = t->dev};
     }
-    struct byte_buffer model = {0};
-    enum status s = o->tokenizer == NULL ? STATUS_OK
-                                         : file_read_all(file_posix(), &model, o->tokenizer,
-                                                         TOKENIZER_MAX_MODEL_BYTES, err);
+    struct byte_buffer file = {0};
+    enum status s = choose_tokenizer(t, &lo, &file, err);
     if (s == STATUS_OK) {
-        lo.tokenizer_model = model.data;
-        lo.tokenizer_model_size_bytes = model.size_bytes;
         s = loader_open_mix(&t->loader, o->sources, o->source_count, &lo, err);
     }
-    byte_buffer_fini(&model);
+    byte_buffer_fini(&file);
     TRY(s);
     loader_info(t->loader, &t->data);
     if (o->task == TRAINER_PAIRS && t->data.vocab_count == 0) {
@@ -225,23 +256,26 @@ static enum status open_values(struct trainer *t, struct error *err) {
     return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
 }
 
+/* `from`: a safetensors file or a run; NULL: the tower keeps what it has. */
+static enum status
+first_tower(struct trainer *t, const char *tower, const char *from, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    if (from == NULL) {
+        return STATUS_OK;
+    }
+    TRY(run_dir_resolve(path, from, err));
+    return pretrained_load(trainer_params(t), tower, file_posix(), path, t->options.log, err);
+}
+
 /* A resumed run has its weights in its checkpoint, whatever it began with. */
 static enum status first_values(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
-    struct params *p = trainer_params(t);
-    bool resumes = false;
-    TRY(run_dir_has_checkpoint(o->run, &resumes, err));
-    if (resumes) { /* the checkpoint holds every value */
+    if (t->resumes) { /* the checkpoint holds every value */
         return STATUS_OK;
     }
-    TRY(params_init(p, o->seed, err));
-    if (o->init_image != NULL) {
-        TRY(pretrained_load(p, "image.", file_posix(), o->init_image, o->log, err));
-    }
-    if (o->init_text != NULL) {
-        TRY(pretrained_load(p, "text.", file_posix(), o->init_text, o->log, err));
-    }
-    return STATUS_OK;
+    TRY(params_init(trainer_params(t), o->seed, err));
+    TRY(first_tower(t, "image.", o->init_image, err));
+    return first_tower(t, "text.", o->init_text, err);
 }
 
 static enum status create_model(struct trainer *t, struct error *err) {
@@ -266,6 +300,9 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
+    if (loss.tau == 0.0 && o->init != NULL) {
+        TRY(checkpoint_choose_tau(t->source, &loss.tau, err));
+    }
     TRY(create_model(t, err));
     TRY(trainer_open_steps(t, err));
     TRY(first_values(t, err));
@@ -282,7 +319,8 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
 void trainer_make_schedule(struct trainer *t) {
     const struct trainer_options *o = &t->options;
     const uint64_t total = o->epochs * t->data.steps_per_epoch;
-    const uint64_t tenth = total / 10;
+    const uint64_t tenth =
+        (o->warmup_epochs > 0 ? o->warmup_epochs * t->data.steps_per_epoch : total) / 10;
     if (o->loss.zeta_lr == LOSS_AUTO) {
         t->options.loss.zeta_lr =
             schedule_zeta_auto_lr(o->loss.zeta_freeze_epochs * t->data.steps_per_epoch, total);

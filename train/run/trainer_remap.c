@@ -93,9 +93,9 @@ static enum status grown_ids(uint64_t *old_ids,
         }
     }
     log_write(t->options.log, LOG_LEVEL_INFO,
-              "%s has grown from %" PRIu64 " to %" PRIu64 " samples; epoch %" PRIu64 " begins anew",
+              "%s has grown from %" PRIu64 " to %" PRIu64 " samples",
               now.source_count > 1 ? "the mix" : t->options.sources[0].directory, p->samples_count,
-              t->data.sample_count, p->epoch + 1);
+              t->data.sample_count);
     return STATUS_OK;
 }
 
@@ -157,12 +157,11 @@ static enum status image_ids(uint64_t *old_ids,
                             t->options.remap_count, err);
     }
     if (s == STATUS_OK) {
-        log_write(
-            t->options.log, LOG_LEVEL_INFO,
-            "state of %" PRIu64 " samples taken over by image, %" PRIu64 " begin anew, %" PRIu64
-            " of %s%s are not there any more; epoch %" PRIu64 " begins anew",
-            counts.matched_count, counts.unmatched_count, counts.forgotten_count,
-            t->options.remap_state[0], p->source_count > 1 ? " and the others" : "", p->epoch + 1);
+        log_write(t->options.log, LOG_LEVEL_INFO,
+                  "state of %" PRIu64 " samples taken over by image, %" PRIu64
+                  " begin anew, %" PRIu64 " of %s%s are not there any more",
+                  counts.matched_count, counts.unmatched_count, counts.forgotten_count,
+                  t->options.remap_state[0], p->source_count > 1 ? " and the others" : "");
     }
     for (uint32_t i = 0; i < LOADER_MAX_SOURCES; i++) {
         dataset_close(opened[i]);
@@ -183,6 +182,10 @@ enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, s
     }
     if (s == STATUS_OK) {
         s = sample_state_remap(t->state, old, old_ids, err);
+    }
+    if (s == STATUS_OK && t->resumes) {
+        log_write(t->options.log, LOG_LEVEL_INFO, "epoch %" PRIu64 " begins anew",
+                  checkpoint_position(c)->epoch + 1);
     }
     free(old_ids);
     sample_state_destroy(old);

@@ -68,7 +68,7 @@ TEST(lists_are_restored_and_replaced_whole) {
     struct error err = {0};
     const struct options given = {.batch = 8,
                                   .more = {.items = {"a:0.7", "more=b", "c"}, .count = 3}};
-    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    assert_ok(run_config_write(&program, &given, "0123456789abcdef", test_temp_dir(), &err), err);
     struct run_config_words words;
     char name[] = "program";
     char more[] = "--more";
@@ -99,7 +99,7 @@ TEST(options_are_restored) {
                                   .tau = 3.0,
                                   .loss = 1,
                                   .clean = true};
-    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    assert_ok(run_config_write(&program, &given, "0123456789abcdef", test_temp_dir(), &err), err);
     struct run_config_words words;
     char name[] = "program";
     char *argv[] = {name, NULL};
@@ -120,7 +120,7 @@ TEST(options_are_restored) {
 TEST(command_line_overrides_the_configuration) {
     struct error err = {0};
     const struct options given = {.batch = 77, .lr = 0.5, .tau = 1.0};
-    assert_ok(run_config_write(&program, &given, test_temp_dir(), &err), err);
+    assert_ok(run_config_write(&program, &given, "0123456789abcdef", test_temp_dir(), &err), err);
     struct run_config_words words;
     char name[] = "program";
     char batch[] = "--batch=5";

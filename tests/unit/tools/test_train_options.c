@@ -53,7 +53,8 @@ static struct train_options preset(const char *name, char **text, struct run_con
     assert_ok(run_config_add_words(words, 1, program, &err), err);
     assert_ok(run_config_add_words(words, count, list, &err), err);
     assert_ok(cli_parse(train_program(), &o, &args, words->count, words->words, &err), err);
-    assert_ok(run_config_write(train_program(), &o, test_temp_dir(), &err), err);
+    assert_ok(run_config_write(train_program(), &o, "0123456789abcdef", test_temp_dir(), &err),
+              err);
     size_t size = 0;
     *text = (char *)test_read_file(test_temp_path("config.json"), &size);
     *text = realloc(*text, size + 1);

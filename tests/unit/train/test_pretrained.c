@@ -142,13 +142,35 @@ TEST(every_prefix_and_real_type_is_read) {
         const struct out t[] = {tensor_of("conv1.weight", types[k], 4),
                                 tensor_of("bn1.running_var", types[(k + 1) % 5], 1),
                                 tensor_of("fc.weight", SAFETENSORS_I64, 1),
+                                tensor_of("bn1.num_batches_tracked", SAFETENSORS_I64, 1),
+                                tensor_of("fc.bias", SAFETENSORS_I64, 1),
                                 tensor_of("bn1.weight", types[(k + 2) % 5], 1)};
-        write_file(&f, prefixes[k], t, 4, false);
+        write_file(&f, prefixes[k], t, 6, false);
         assert_ok(pretrained_load(f.p, "image.", f.fs, f.path, &f.sink, &err), err);
         assert_values(&f, "image.conv1.weight");
         assert_values(&f, "image.bn1.weight");
         assert_values(&f, "image.bn1.running_var");
-        assert_non_null(strstr(f.log, "fc.weight is not used"));
+        char extras[64];
+        (void)snprintf(extras, sizeof extras, "not used: %sfc.weight, %sfc.bias\n", prefixes[k],
+                       prefixes[k]);
+        assert_non_null(strstr(f.log, extras));
+        assert_null(strstr(f.log, "num_batches_tracked"));
+        close_fixture(&f);
+    }
+}
+
+TEST(pickles_are_refused_with_the_line_that_converts_them) {
+    static const char *const starts[] = {"PK\003\004 a zip", "\200\002 a pickle"};
+    for (int k = 0; k < 2; k++) {
+        struct error err = {0};
+        struct fixture f;
+        open_fixture(&f);
+        test_write_file(f.path, starts[k], strlen(starts[k]));
+        assert_status(pretrained_load(f.p, "image.", f.fs, f.path, &f.sink, &err),
+                      STATUS_UNSUPPORTED, err);
+        assert_non_null(strstr(err.text, "is a PyTorch pickle"));
+        assert_non_null(strstr(f.log, "python3 -c \"import sys, torch, safetensors.torch as s; "));
+        assert_non_null(strstr(f.log, "w.safetensors' weights.safetensors"));
         close_fixture(&f);
     }
 }

@@ -78,7 +78,7 @@ TEST(other_files_in_the_run_are_left_alone) {
 static void write_steps(const char *run, uint64_t keep_to, uint64_t first, uint64_t last) {
     struct error err = {0};
     struct metrics *m = NULL;
-    assert_ok(metrics_open(&m, run, keep_to, &err), err);
+    assert_ok(metrics_open(&m, run, NULL, keep_to, &err), err);
     for (uint64_t s = first; s <= last; s++) {
         const struct step_report r = {.step = s, .epoch = s / 4, .loss = 0.5, .pairs_per_s = 100.0};
         assert_ok(metrics_step(m, &r, &err), err);
@@ -109,10 +109,26 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     assert_int_equal(expected, 9);
     free(text);
     struct metrics *m = NULL;
-    assert_status(metrics_open(&m, test_temp_path("nowhere"), 0, &err), STATUS_NOTFOUND, err);
+    assert_status(metrics_open(&m, test_temp_path("nowhere"), NULL, 0, &err), STATUS_NOTFOUND, err);
 }
 
-/* Of the batch's state only what the loss keeps; memory in every line. */
+/* ,"time":"2026-11-22T18:41:56.123Z","run":"00000000000000ff"} */
+static void assert_ends_with_time_and_run(const char *line) {
+    static const char pattern[] = ",'time':'dddd-dd-ddTdd:dd:dd.dddZ','run':'00000000000000ff'}";
+    const size_t size = sizeof pattern - 1;
+    assert_true(strlen(line) > size);
+    const char *end = line + strlen(line) - size;
+    for (size_t i = 0; i < size; i++) {
+        const bool same = pattern[i] == 'd'    ? end[i] >= '0' && end[i] <= '9'
+                          : pattern[i] == '\'' ? end[i] == '"'
+                                               : end[i] == pattern[i];
+        if (!same) {
+            fail_msg("not the time and the run's id: %s", end);
+        }
+    }
+}
+
+/* Of the batch's state only what the loss keeps; memory, time and the run's id in every line. */
 TEST(a_step_records_its_batch_and_memory) {
     struct error err = {0};
     struct metrics *m = NULL;
@@ -127,7 +143,7 @@ TEST(a_step_records_its_batch_and_memory) {
         "\"batch\":{\"image.log_u\":0.5,\"image.zeta\":-0.05,\"text.zeta\":0.125},",
         "\"batch\":{},",
     };
-    assert_ok(metrics_open(&m, test_temp_dir(), 0, &err), err);
+    assert_ok(metrics_open(&m, test_temp_dir(), "00000000000000ff", 0, &err), err);
     for (int i = 0; i < 3; i++) {
         assert_ok(metrics_step(m, &steps[i], &err), err);
     }
@@ -141,7 +157,8 @@ TEST(a_step_records_its_batch_and_memory) {
         const char *rss = strstr(line, "\"peak_rss_bytes\":");
         assert_non_null(rss);
         assert_true(strtoull(rss + sizeof "\"peak_rss_bytes\":" - 1, NULL, 10) > 1 << 20);
-        assert_int_equal(strstr(line, "\"device_bytes\":77}") != NULL, i == 1);
+        assert_int_equal(strstr(line, "\"device_bytes\":77,") != NULL, i == 1);
+        assert_ends_with_time_and_run(line);
     }
     free(text);
 }
@@ -166,7 +183,7 @@ TEST(metrics_report_whether_a_step_was_evaluated) {
         struct error err = {0};
         struct metrics *m = NULL;
         test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
-        assert_ok(metrics_open(&m, test_temp_dir(), cases[i].step, &err), err);
+        assert_ok(metrics_open(&m, test_temp_dir(), NULL, cases[i].step, &err), err);
         if (metrics_has_evaluation(m) != cases[i].evaluated) {
             fail_msg("step %d after '%s'", (int)cases[i].step, cases[i].end);
         }

@@ -1,0 +1,86 @@
+#!/bin/bash
+# What a resumed run may change (its place, that of its data, the schedule that is ahead of it), and what is
+# refused with the reason.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 64 3 16 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer -q data --vocab-size 60
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
+    --embed-dim 16 --batch 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 1"
+train="$BIN/ccstream-train"
+"$train" -q $options --out whole --keep 20 --checkpoint-every 1
+[ "$(readlink whole/last)" = checkpoints/step-12.safetensors ] || fail "last names $(readlink whole/last)"
+
+back_to() { # back_to STEP RUN: a copy of the whole run as it was after STEP
+    cp -r whole "$2"
+    ln -sfn "checkpoints/step-$1.safetensors" "$2/last"
+}
+
+# From another folder: paths are recorded as absolute ones, and the tokenizer is that of the checkpoint.
+"$train" -q $options --tokenizer data/tokenizer.model --out away --steps 5
+mkdir elsewhere
+mv data/tokenizer.model kept.model
+(cd elsewhere && "$train" -q --resume ../away) || fail "no resume from another folder"
+mv kept.model data/tokenizer.model
+cmp whole/last away/last || fail "resumed from another folder, a run is another one"
+"$BIN/ccstream-eval" retrieval whole --data data --json >here.json
+(cd elsewhere && "$BIN/ccstream-eval" retrieval ../whole --data ../data --json) >there.json
+cmp here.json there.json || fail "evaluated from another folder: $(cat there.json)"
+
+# A dataset that was moved is named; --data points to it once and for all.
+back_to 6 followed
+mv data moved
+expect 66 "$train" -q --resume followed
+has err.txt '/data: '
+has err.txt '; followed was trained on it, and --data DIR names its new place'
+(cd elsewhere && "$train" -q --resume ../followed --data ../moved --steps 8)
+"$train" -q --resume followed
+cmp whole/last followed/last || fail "a run whose dataset was moved is another one"
+mv moved data
+
+# A longer schedule. It is recorded, so that an interruption changes nothing; the warm-up stays as it was.
+cp -r whole longer
+expect 0 "$train" --resume longer --epochs 4
+has err.txt '--epochs 4 instead of 3: the schedule ends at step 16 instead of 12'
+has err.txt 'learning rate of step 13: 0.000'
+[ "$(readlink longer/last)" = checkpoints/step-16.safetensors ] || fail "last names $(readlink longer/last)"
+has longer/config.json '"warmup-steps":"1"'
+has longer/config.json '"gamma-epochs":1'
+cp -r whole twice
+"$train" -q --resume twice --epochs 4 --steps 14
+"$train" -q --resume twice
+cmp longer/last twice/last || fail "an extended run that was interrupted is another one"
+
+# Another learning rate.
+back_to 6 faster
+expect 0 "$train" --resume faster --lr 0.01 --min-lr 0.01 --steps 7
+has err.txt 'learning rate from 0.01 down to 0.01 instead of from 0.001 down to 1e-06'
+"$train" -q --resume faster --steps 8
+tail -n 2 faster/metrics.jsonl | head -n 1 >step.txt
+has step.txt '"lr":0.01,'
+has step.txt '"step":8,'
+
+# What affects no number, and what the run has already.
+back_to 6 same
+"$train" -q $options --resume same --loader-threads 3 --checkpoint-every 2 --eval-every 3 --val data ||
+    fail "the run's own options are refused"
+cmp whole/last same/last || fail "a run resumed with its own options is another one"
+has same/metrics.jsonl '{"step":12,"retrieval":'
+
+refused() { # refused WORDS OPTIONS...
+    words=$1
+    shift
+    expect 64 "$train" -q --resume whole "$@"
+    has err.txt "$words"
+    has err.txt 'For a new run that begins with these weights: --init whole --data DIR --out NEW'
+}
+refused '--batch cannot be changed by --resume: the place in the epoch is a number of batches' --batch 8
+refused '--seed cannot be changed by --resume: order, augmentation and dropout follow from it' --seed 8
+refused '--tau cannot be changed by --resume: the state of samples in the checkpoint' --tau 0.1
+refused '--embed-dim cannot be changed by --resume: the weights in the checkpoint' --embed-dim 32
+refused '--beta2 cannot be changed by --resume: the moments in the checkpoint' --beta2 0.9
+refused '--out cannot be changed by --resume: RUN itself is continued' --out other
+refused "--preset cannot be changed by --resume: a run's options are in RUN/config.json" --preset cpu-demo
+expect 64 "$train" -q --resume whole --epochs 2
+has err.txt 'step 12, beyond the 8 of --epochs 2'
