@@ -133,6 +133,20 @@ evaluate debias run --data test-groups --pairs pairs.tsv --lambda 0 --templates 
 evaluate debias run --data test-groups --spurious spurious.txt >debias.txt
 grep -q '^worst group' debias.txt || fail "debias as text: $(cat debias.txt)"
 
+# Training reports the same numbers: between epochs, and for a finished run what it lacks.
+cp -r run watched
+"$BIN/ccstream-train" --resume watched --zeroshot test-labelled 2>log.txt
+grep -q 'zero-shot top-1 [0-9.]* %, top-5 [0-9.]* %, mean over classes [0-9.]* %' log.txt || fail "$(cat log.txt)"
+evaluate zeroshot run --data test-labelled --json >zeroshot.json
+[ "$(sed -n 's/.*"zeroshot":\({[^}]*}\).*/\1/p' watched/metrics.jsonl)" = "$(cat zeroshot.json)" ] ||
+    fail "zero-shot while training: $(tail -n 1 watched/metrics.jsonl), ccstream-eval: $(cat zeroshot.json)"
+"$BIN/ccstream-train" -q --resume watched --json >json.txt
+[ "$(grep -c '"zeroshot":' watched/metrics.jsonl)" -eq 1 ] || fail "a finished run was evaluated again"
+code=0
+"$BIN/ccstream-train" -q --resume watched --zeroshot held 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "--zeroshot without classes: exit code $code"
+grep -q -- '--zeroshot: held has no class names' err.txt || fail "$(cat err.txt)"
+
 # Embeddings: sizes match the headers; rows have length 1 by the similarity of an array with itself.
 evaluate embed run --data held --texts --features -o out --json >embed.json
 [ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"

@@ -45,7 +45,7 @@ expect 0 "$train" --resume longer --epochs 4
 has err.txt '--epochs 4 instead of 3: the schedule ends at step 16 instead of 12'
 has err.txt 'learning rate of step 13: 0.000'
 [ "$(readlink longer/last)" = checkpoints/step-16.safetensors ] || fail "last names $(readlink longer/last)"
-has longer/config.json '"warmup-steps":"1"'
+has longer/config.json '"warmup-steps":1,'
 has longer/config.json '"gamma-epochs":1'
 cp -r whole twice
 "$train" -q --resume twice --epochs 4 --steps 14

@@ -101,7 +101,7 @@ static int32_t class_of(struct text_list *classes, char *name) {
 static enum status groups_read(struct groups *g, const char *dir, struct error *err) {
     size_t size_bytes = 1;
     bool any = false;
-    TRY(eval_classes(&g->folders, dir, err));
+    TRY(zeroshot_classes(&g->folders, dir, err));
     for (size_t i = 0; i < g->folders.count; i++) {
         size_bytes += strlen(g->folders.lines[i]) + 1;
         any = any || strchr(g->folders.lines[i], '@') != NULL;
@@ -135,7 +135,7 @@ static enum status weigh_groups(struct groups *g, const char *dir, struct error 
     int32_t *labels = NULL;
     uint64_t known = 0;
     enum status s;
-    TRY(eval_classes(&folders, dir, err));
+    TRY(zeroshot_classes(&folders, dir, err));
     TRY_OR_FAIL(s, dataset_open(&d, dir, NULL, err));
     const uint64_t count = dataset_sample_count(d);
     labels = calloc((size_t)count + 1, sizeof *labels);
@@ -343,8 +343,9 @@ static enum status read_files(struct job *j, struct error *err) {
         return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE or both are required");
     }
     TRY(groups_read(&j->groups, o->common.data, err));
-    TRY(eval_name_classes(&j->groups.classes, &j->name_file, o->class_names, o->common.data, err));
-    TRY(eval_read_templates(&j->templates, o->templates, err));
+    TRY(zeroshot_name_classes(&j->groups.classes, &j->name_file, o->class_names, o->common.data,
+                              err));
+    TRY(zeroshot_read_templates(&j->templates, o->templates, err));
     TRY(read_lines(&j->spurious, o->spurious, err));
     TRY(read_lines(&j->pair_lines, o->pairs, err));
     return split_pairs(&j->pairs, &j->pair_lines, o->pairs, err);

@@ -13,6 +13,7 @@
 #include "train/eval/classify.h"
 #include "train/eval/embed.h"
 #include "train/eval/prompts.h"
+#include "train/eval/zeroshot.h"
 #include "train/run/checkpoint.h"
 
 /* First member of every subcommand's options. */
@@ -71,21 +72,6 @@ void eval_close(struct eval *e); /* accepts an all-zero one */
  * --transform that is the whole picture. */
 struct embed_options eval_embed_options(const struct eval *e, const struct eval_options *o);
 struct embed_options eval_transformed(const struct eval *e, const struct eval_options *o);
-
-/* Copies the class names of a dataset; none if its labels have no names. */
-enum status eval_classes(struct text_list *out, const char *dataset_dir, struct error *err);
-
-/* Replaces class names by the names for prompts: those in the file at `path`, or without a file the
- * same names with spaces for _. Changes `own` in place, which may then borrow from `file`; the
- * caller frees both. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
-enum status eval_name_classes(struct text_list *own,
-                              struct text_list *file,
-                              const char *path,
-                              const char *data,
-                              struct error *err);
-
-/* The prompt templates in a file; NULL: a few built-in ones. */
-enum status eval_read_templates(struct text_list *out, const char *path, struct error *err);
 
 /* A vector for each class by its prompts, allocated in *out. Returns OK, NOMEM or what
  * prompts_class_vectors returns. */

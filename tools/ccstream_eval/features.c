@@ -69,7 +69,7 @@ static enum status open_side(struct side *side,
                              struct error *err) {
     struct embed_options how = eval_transformed(&j->eval, &o->common);
     how.features = o->layer == 0;
-    TRY(eval_classes(&side->classes, dir, err));
+    TRY(zeroshot_classes(&side->classes, dir, err));
     TRY(embed_dataset(&side->e, &j->eval.encoder, j->eval.dev, dir, &how, err));
     side->set =
         (struct classify_set){.rows = o->layer == 0 ? side->e.features : side->e.images,

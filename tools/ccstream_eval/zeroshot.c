@@ -1,6 +1,5 @@
 /*
- * ccstream-eval zeroshot: prompts with the class names become vectors of the common space; an image
- * is assigned to the nearest.
+ * ccstream-eval zeroshot: train/eval/zeroshot on a checkpoint.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,26 +47,6 @@ static const struct cli_program program = {
     .max_arguments = 1,
 };
 
-static enum status classify(struct classify_result *result,
-                            struct eval *e,
-                            const struct options *o,
-                            const struct text_list *names,
-                            const struct text_list *templates,
-                            struct error *err) {
-    struct embeddings images = {0};
-    struct embed_options how = eval_transformed(e, &o->common);
-    float *vectors = NULL;
-    enum status s;
-    TRY_OR_FAIL(s, eval_class_vectors(&vectors, e, names, templates, err));
-    TRY_OR_FAIL(s, embed_dataset(&images, &e->encoder, e->dev, o->common.data, &how, err));
-    const struct classify_set set = eval_image_set(&images, images.labels);
-    s = classify_by_vectors(result, e->dev, &set, vectors, NULL, (int32_t)names->count, err);
-fail:
-    embeddings_fini(&images);
-    free(vectors);
-    return s;
-}
-
 static enum status report(const struct options *o,
                           const struct classify_result *r,
                           const struct text_list *names,
@@ -90,12 +69,14 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct text_list templates = {0};
     struct classify_result result = {0};
     enum status s;
-    TRY_OR_FAIL(s, eval_classes(&own, o->common.data, err));
-    TRY_OR_FAIL(s, eval_name_classes(&own, &file, o->class_names, o->common.data, err));
-    TRY_OR_FAIL(s, eval_read_templates(&templates, o->templates, err));
+    TRY_OR_FAIL(s, zeroshot_classes(&own, o->common.data, err));
+    TRY_OR_FAIL(s, zeroshot_name_classes(&own, &file, o->class_names, o->common.data, err));
+    TRY_OR_FAIL(s, zeroshot_read_templates(&templates, o->templates, err));
     TRY_OR_FAIL(s, eval_open(&e, a->items[0], &o->common, err));
     const struct text_list *names = own.count > 0 ? &own : &file;
-    TRY_OR_FAIL(s, classify(&result, &e, o, names, &templates, err));
+    const struct embed_options how = eval_transformed(&e, &o->common);
+    TRY_OR_FAIL(s, zeroshot_evaluate(&result, e.model, e.dev, o->common.data, names, &templates,
+                                     &how, err));
     s = report(o, &result, names, err);
 fail:
     classify_result_fini(&result);

@@ -37,6 +37,7 @@ struct live {
     uint64_t steps, steps_per_epoch;
     int64_t first_ns; /* when the first step began */
     bool estimated, on_cpu;
+    struct classify_result zeroshot; /* the last one, without its arrays; images 0: none */
 };
 
 /* Once, when ten steps or ten seconds of steps are done. */
@@ -89,6 +90,18 @@ static void on_retrieval(void *cookie, uint64_t step, const struct retrieval_res
               " (%" PRIu64 " images, %" PRIu64 " texts)",
               step, r->value[RETRIEVAL_I2T][RETRIEVAL_R1], r->value[RETRIEVAL_T2I][RETRIEVAL_R1],
               r->value[RETRIEVAL_MEAN][RETRIEVAL_R1], r->images, r->texts);
+}
+
+static void on_zeroshot(void *cookie, uint64_t step, const struct classify_result *r) {
+    struct live *l = cookie;
+    l->zeroshot = *r;
+    l->zeroshot.class_top1 = NULL;
+    l->zeroshot.class_images = NULL;
+    cli_progress_clear(&l->progress);
+    log_write(&l->log, LOG_LEVEL_INFO,
+              "step %" PRIu64 "  zero-shot top-1 %.2f %%, top-5 %.2f %%, mean over classes %.2f %%"
+              " (%" PRIu64 " images, %d classes)",
+              step, r->top1, r->top5, r->per_class, r->images, (int)r->class_count);
 }
 
 /* ---- jobs ---- */
@@ -299,6 +312,11 @@ static enum status print_json(const struct trainer *t,
     if (r->images > 0) {
         retrieval_write_json(&w, "retrieval", r);
     }
+    if (l->zeroshot.images > 0) {
+        json_open_object(&w, "zeroshot");
+        classify_write_json(&w, &l->zeroshot);
+        json_close_object(&w);
+    }
     json_close_object(&w);
     json_newline(&w);
     const enum status s = json_writer_status(&w, err);
@@ -376,6 +394,7 @@ static enum status check_inputs(const struct train_options *o, struct error *err
             TRY(file_size(file_posix(), &size_bytes, file, err));
         }
     }
+    TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
     return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
 }
 
@@ -447,7 +466,8 @@ static enum status open_run(struct trainer **out,
         s = train_options_keep(&kept, &paths, o, err);
     }
     if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR)) {
-        kept.loss.zeta_lr = trainer_summary(*out).zeta_lr; /* auto: a resumed run keeps the number */
+        kept.loss.zeta_lr =
+            trainer_summary(*out).zeta_lr; /* auto: a resumed run keeps the number */
     }
     if (s == STATUS_OK) {
         s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
@@ -490,6 +510,7 @@ static enum status train_on(struct data_list *data,
     t.log = &live.log;
     t.on_step = on_step;
     t.on_retrieval = on_retrieval;
+    t.on_zeroshot = on_zeroshot;
     t.should_stop = cli_interrupted_callback;
     t.cookie = &live;
     if (recorded != NULL && o.epochs != recorded->epochs) {

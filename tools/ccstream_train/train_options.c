@@ -56,9 +56,13 @@ static const struct cli_option rows[] = {
              "it, it before --preset"},
     {"val", 'v', CLI_STRING, FIELD(val), .metavar = "DIR", .group = "Run",
      .help = "dataset for retrieval between epochs and at the end"},
+    {"zeroshot", 0, CLI_STRING, FIELD(zeroshot), .metavar = "DIR", .group = "Run",
+     .help = "dataset with labels for zero-shot classification between epochs and at the end, as "
+             "ccstream-eval zeroshot does without options"},
     {"eval-every", 0, CLI_U64, FIELD(eval_every), .min = "0", .max = "1000000", .default_text = "1",
      .metavar = "N", .group = "Run",
-     .help = "evaluate on --val every N epochs, and where the run ends; 0: only there. --resume "
+     .help = "evaluate on --val and --zeroshot every N epochs, and where the run ends; 0: only "
+             "there. --resume "
              "makes up one that was due when the run was stopped"},
     {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
      .default_text = "0", .metavar = "N", .group = "Run",
@@ -239,9 +243,10 @@ static const char *const changeable[] = {
     "json",        "quiet",
     "device",      "state",
     "threads",     "loader-threads",
-    "engine",      "any-kernels",
-    "cuda-graph",  "autotune",
-    "plan-cache",  "dry-run",
+    "zeroshot",    "engine",
+    "any-kernels", "cuda-graph",
+    "autotune",    "plan-cache",
+    "dry-run",
 };
 
 static const struct cli_program fixed = {
@@ -314,6 +319,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->sources = data->items;
     t->source_count = data->count;
     t->val = o->val;
+    t->zeroshot = o->zeroshot;
     t->run = run;
     t->loss = o->loss;
     t->loss.name = loss_names()[o->loss_index];
@@ -506,8 +512,9 @@ enum status train_options_keep(struct train_options *kept,
     kept->json = false;
     kept->quiet = false;
     kept->steps = 0;
-    const char **const single[] = {&kept->val,       &kept->init,      &kept->init_image,
-                                   &kept->init_text, &kept->tokenizer, &kept->plan_cache};
+    const char **const single[] = {&kept->val,        &kept->zeroshot,  &kept->init,
+                                   &kept->init_image, &kept->init_text, &kept->tokenizer,
+                                   &kept->plan_cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
         TRY(make_absolute(single[i], paths, err));
     }

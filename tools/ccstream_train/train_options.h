@@ -15,7 +15,7 @@
 struct train_options {
     struct cli_list data;
     struct cli_list remap_state;
-    const char *val, *out, *resume, *config;
+    const char *val, *zeroshot, *out, *resume, *config;
     int preset;
     int on_full_disk;
     const char *image_tower, *text_tower;

@@ -18,26 +18,28 @@
 enum { MAX_METRICS_BYTES = 1 << 30, MAX_LINE_BYTES = 1 << 16 };
 
 static const char step_prefix[] = "{\"step\":";
-static const char evaluation_name[] = "retrieval";
+static const char *const evaluation_names[METRICS_EVALUATIONS] =
+    {[METRICS_RETRIEVAL] = "retrieval", [METRICS_ZEROSHOT] = "zeroshot"};
 
 struct metrics {
     FILE *file;
-    const char *id;      /* of the run; NULL: none */
-    bool has_evaluation; /* of the step it was opened for */
+    const char *id;                /* of the run; NULL: none */
+    bool has[METRICS_EVALUATIONS]; /* of the step it was opened for */
     struct json_writer line;
     char path[PATH_MAX_BYTES];
 };
 
-/* Whether `rest`, a line after its step, is an evaluation. */
-static bool is_evaluation(const char *rest) {
-    const size_t length = sizeof evaluation_name - 1;
-    return strncmp(rest, ",\"", 2) == 0 && strncmp(rest + 2, evaluation_name, length) == 0 &&
-           rest[2 + length] == '"';
+/* Marks the evaluation that `rest`, a line after its step, holds. */
+static void mark_evaluation(const char *rest, bool has[METRICS_EVALUATIONS]) {
+    for (int i = 0; i < METRICS_EVALUATIONS && strncmp(rest, ",\"", 2) == 0; i++) {
+        const size_t length = strlen(evaluation_names[i]);
+        has[i] |= strncmp(rest + 2, evaluation_names[i], length) == 0 && rest[2 + length] == '"';
+    }
 }
 
-/* The part of `text` whose lines are whole and begin with a step of at most `step`;
- * *evaluated: one of them is an evaluation of `step`. */
-static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
+/* The part of `text` whose lines are whole and begin with a step of at most `step`; has: the
+ * evaluations of `step` among them. */
+static size_t kept_size(const char *text, uint64_t step, bool has[METRICS_EVALUATIONS]) {
     size_t kept = 0;
     for (;;) {
         const char *line = text + kept;
@@ -50,13 +52,15 @@ static size_t kept_size(const char *text, uint64_t step, bool *evaluated) {
         if (found > step) {
             return kept;
         }
-        *evaluated |= found == step && is_evaluation(rest);
+        if (found == step) {
+            mark_evaluation(rest, has);
+        }
         kept += (size_t)(end - line) + 1;
     }
 }
 
 static enum status
-truncate_after(const char *path, uint64_t step, bool *evaluated, struct error *err) {
+truncate_after(const char *path, uint64_t step, bool has[METRICS_EVALUATIONS], struct error *err) {
     struct byte_buffer old;
     const struct file_system *fs = file_posix();
     struct error ignored = {0};
@@ -67,7 +71,7 @@ truncate_after(const char *path, uint64_t step, bool *evaluated, struct error *e
     if (s != STATUS_OK) {
         return error_set(err, s, "%s", ignored.text);
     }
-    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, evaluated) : 0;
+    const size_t kept = old.size_bytes > 0 ? kept_size((const char *)old.data, step, has) : 0;
     s = kept == old.size_bytes ? STATUS_OK : file_write_atomic(fs, path, old.data, kept, err);
     byte_buffer_fini(&old);
     return s;
@@ -88,7 +92,7 @@ enum status metrics_open(struct metrics **out,
     m->id = id;
     json_writer_init(&m->line, MAX_LINE_BYTES);
     TRY_OR_FAIL(s, path_join(m->path, sizeof m->path, run, "metrics.jsonl", err));
-    TRY_OR_FAIL(s, truncate_after(m->path, step, &m->has_evaluation, err));
+    TRY_OR_FAIL(s, truncate_after(m->path, step, m->has, err));
     m->file = fopen(m->path, "ae");
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);
@@ -101,8 +105,8 @@ fail:
     return s;
 }
 
-bool metrics_has_evaluation(const struct metrics *m) {
-    return m->has_evaluation;
+bool metrics_has(const struct metrics *m, enum metrics_evaluation which) {
+    return m->has[which];
 }
 
 static void put_time(struct json_writer *w) {
@@ -191,7 +195,18 @@ enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
                               struct error *err) {
-    retrieval_write_json(begin_line(m, step), evaluation_name, r);
+    retrieval_write_json(begin_line(m, step), evaluation_names[METRICS_RETRIEVAL], r);
+    return write_line(m, err);
+}
+
+enum status metrics_zeroshot(struct metrics *m,
+                             uint64_t step,
+                             const struct classify_result *r,
+                             struct error *err) {
+    struct json_writer *w = begin_line(m, step);
+    json_open_object(w, evaluation_names[METRICS_ZEROSHOT]);
+    classify_write_json(w, r);
+    json_close_object(w);
     return write_line(m, err);
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
+#include "train/eval/classify.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
 #include "train/state/sample_state.h"
@@ -47,8 +48,9 @@ enum status metrics_open(struct metrics **out,
                          uint64_t step,
                          struct error *err);
 
-/* Whether a kept line is the evaluation of the step that open was given. */
-bool metrics_has_evaluation(const struct metrics *m);
+/* Whether a kept line is this evaluation of the step that open was given. */
+enum metrics_evaluation { METRICS_RETRIEVAL, METRICS_ZEROSHOT, METRICS_EVALUATIONS };
+bool metrics_has(const struct metrics *m, enum metrics_evaluation which);
 
 /* Each writes one whole line. That of a step has "batch": {"image.log_u", "text.log_u",
  * "image.zeta", "text.zeta"}, those of them that the loss keeps, and "peak_rss_bytes" of the
@@ -58,6 +60,12 @@ enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
                               struct error *err);
+
+/* {"step":..,"zeroshot":{"top1":..,"top5":..,...}}, see classify_write_json. */
+enum status metrics_zeroshot(struct metrics *m,
+                             uint64_t step,
+                             const struct classify_result *r,
+                             struct error *err);
 
 /* {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
 enum status metrics_state(struct metrics *m,

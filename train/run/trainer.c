@@ -165,20 +165,17 @@ static bool evaluation_is_due(const struct trainer *t) {
     const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
     const bool epoch_ended = t->step % t->data.steps_per_epoch == 0;
     const bool due = epoch_ended && o->eval_epochs > 0 && epochs_done % o->eval_epochs == 0;
-    return o->val != NULL && (due || t->step == trainer_last_step(t));
+    return (o->val != NULL || o->zeroshot != NULL) && (due || t->step == trainer_last_step(t));
 }
 
-/* What the epoch did is saved already. */
-static enum status
-evaluate_when_due(struct trainer *t, struct retrieval_result *result, struct error *err) {
-    const enum status s = evaluation_is_due(t) ? trainer_evaluate(t, result, err) : STATUS_OK;
+/* What the epoch did is saved already. `owed`: the run was stopped between the checkpoint of this
+ * step and an evaluation after it, and makes up for that. */
+static enum status evaluate_when_due(struct trainer *t,
+                                     struct retrieval_result *result,
+                                     bool owed,
+                                     struct error *err) {
+    const enum status s = evaluation_is_due(t) ? trainer_evaluate(t, result, owed, err) : STATUS_OK;
     return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
-}
-
-/* A run that was stopped between a checkpoint and the evaluation after it makes up for that.
- * Not one whose data have changed: its step is not the one that was saved. */
-static bool owes_evaluation(const struct trainer *t) {
-    return t->step > 0 && t->step == t->resumed_step && !metrics_has_evaluation(t->metrics);
 }
 
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err) {
@@ -188,8 +185,8 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
     if (t->resumed_step > 0 && t->saved_step == nothing_saved) { /* on other data */
         TRY(save_when_due(t, false, err));
     }
-    if (owes_evaluation(t)) {
-        TRY(evaluate_when_due(t, result, err));
+    if (t->step > 0 && t->step == t->resumed_step) { /* not where other data changed the step */
+        TRY(evaluate_when_due(t, result, true, err));
     }
     while (t->step < trainer_last_step(t)) {
         bool epoch_ended = false;
@@ -204,7 +201,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         if (stop) {
             return stopped(t, err);
         }
-        TRY(evaluate_when_due(t, result, err));
+        TRY(evaluate_when_due(t, result, false, err));
     }
     return metrics_sync(t->metrics, err);
 }

@@ -20,6 +20,7 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 #include "loader/loader.h"
+#include "train/eval/classify.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
 #include "train/model/dual_encoder.h"
@@ -46,9 +47,10 @@ struct trainer_options {
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
     const struct loader_source *sources;
     uint32_t source_count;
-    const char *val;    /* dataset for retrieval after epochs; NULL: none */
-    const char *run;    /* directory, must exist; resumes from RUN/last if it exists */
-    const char *run_id; /* in every line of metrics.jsonl; NULL: none */
+    const char *val;      /* dataset for retrieval after epochs; NULL: none */
+    const char *zeroshot; /* dataset with labels for zero-shot classification, likewise */
+    const char *run;      /* directory, must exist; resumes from RUN/last if it exists */
+    const char *run_id;   /* in every line of metrics.jsonl; NULL: none */
 
     /* (remap_count) the datasets that RUN/last (or `init`, with init_state) was trained on, in its
      * order, if this run has others: samples are found by the hashes of their images; NULL and 0 */
@@ -99,15 +101,15 @@ struct trainer_options {
     enum loader_engine engine;
 
     uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
-    bool go_on_unsaved;  /* a checkpoint that cannot be written, but the last one, is a warning */
-    uint32_t keep_count; /* checkpoints that stay; >= 1 */
-    uint32_t
-        eval_epochs; /* evaluate on `val` every so many epochs and at the end; 0 = at the end */
+    bool go_on_unsaved;   /* a checkpoint that cannot be written, but the last one, is a warning */
+    uint32_t keep_count;  /* checkpoints that stay; >= 1 */
+    uint32_t eval_epochs; /* evaluate every so many epochs and at the end; 0 = at the end */
 
     const struct log_sink *log;
     /* Called after every step and evaluation; may be NULL. */
     void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
     void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
+    void (*on_zeroshot)(void *cookie, uint64_t step, const struct classify_result *r);
     bool (*should_stop)(void *cookie); /* asked between steps; may be NULL */
     void *cookie;
 };

@@ -1,40 +1,103 @@
 /*
- * trainer_eval: retrieval between epochs.
+ * trainer_eval: retrieval and zero-shot classification between epochs.
  */
 #include "train/run/trainer_internal.h"
 
 #include "formats/dataset/dataset.h"
 #include "formats/tokenizer/tokenizer.h"
+#include "train/eval/zeroshot.h"
+
+static enum status check_captions(const char *directory, struct error *err) {
+    struct dataset *val = NULL;
+    TRY(dataset_open(&val, directory, file_posix(), err));
+    const uint64_t texts_count = dataset_text_count(val);
+    dataset_close(val);
+    return texts_count > 0
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE, "%s has no captions to validate with", directory);
+}
+
+/* The built-in prompts alone: only the dataset's own class names can be used. */
+static enum status check_classes(const char *directory, struct error *err) {
+    struct text_list names;
+    TRY(zeroshot_classes(&names, directory, err));
+    const size_t count = names.count;
+    text_list_fini(&names);
+    return count > 0 ? STATUS_OK
+                     : error_set(err, STATUS_USAGE,
+                                 "--zeroshot: %s has no class names, which ccpack makes of class "
+                                 "folders and CIFAR files",
+                                 directory);
+}
 
 /* A validation set that cannot be opened is better known now than after the first epoch. */
 enum status trainer_check_val(const struct trainer *t, struct error *err) {
-    struct dataset *val = NULL;
-    if (t->options.val == NULL) {
-        return STATUS_OK;
+    const struct trainer_options *o = &t->options;
+    if (o->val != NULL && o->task == TRAINER_PAIRS) {
+        TRY(check_captions(o->val, err));
     }
-    TRY(dataset_open(&val, t->options.val, file_posix(), err));
-    const uint64_t texts_count = dataset_text_count(val);
-    dataset_close(val);
-    return texts_count > 0 ? STATUS_OK
-                           : error_set(err, STATUS_USAGE, "%s has no captions to validate with",
-                                       t->options.val);
+    return o->zeroshot != NULL && o->task == TRAINER_PAIRS ? check_classes(o->zeroshot, err)
+                                                           : STATUS_OK;
 }
 
-enum status
-trainer_evaluate(struct trainer *t, struct retrieval_result *result, struct error *err) {
+static struct embed_options embed_options(const struct trainer *t) {
     const struct trainer_options *o = &t->options;
-    struct embed_options ro;
-    embed_options_default(&ro);
-    ro.clean_captions = o->clean_captions;
-    ro.threads = o->loader_threads;
-    ro.log = o->log;
-    ro.should_stop = o->should_stop;
-    ro.cookie = o->cookie;
-    ro.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &ro.tokenizer_size_bytes);
-    TRY(retrieval_evaluate(result, t->model, t->dev, o->val, &ro, err));
+    struct embed_options how;
+    embed_options_default(&how);
+    how.clean_captions = o->clean_captions;
+    how.threads = o->loader_threads;
+    how.log = o->log;
+    how.should_stop = o->should_stop;
+    how.cookie = o->cookie;
+    how.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &how.tokenizer_size_bytes);
+    return how;
+}
+
+static enum status
+evaluate_retrieval(struct trainer *t, struct retrieval_result *result, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    const struct embed_options how = embed_options(t);
+    TRY(retrieval_evaluate(result, t->model, t->dev, o->val, &how, err));
     TRY(metrics_retrieval(t->metrics, t->step, result, err));
     if (o->on_retrieval != NULL) {
         o->on_retrieval(o->cookie, t->step, result);
+    }
+    return STATUS_OK;
+}
+
+/* As ccstream-eval zeroshot does without options. */
+static enum status evaluate_zeroshot(struct trainer *t, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    struct embed_options how = embed_options(t);
+    struct classify_result result = {0};
+    struct text_list names = {0};
+    struct text_list templates = {0};
+    enum status s;
+    how.augment = AUGMENT_EVAL_CROP;
+    TRY_OR_FAIL(s, zeroshot_classes(&names, o->zeroshot, err));
+    TRY_OR_FAIL(s, zeroshot_name_classes(&names, NULL, NULL, o->zeroshot, err));
+    TRY_OR_FAIL(s, zeroshot_read_templates(&templates, NULL, err));
+    TRY_OR_FAIL(s, zeroshot_evaluate(&result, t->model, t->dev, o->zeroshot, &names, &templates,
+                                     &how, err));
+    TRY_OR_FAIL(s, metrics_zeroshot(t->metrics, t->step, &result, err));
+    if (o->on_zeroshot != NULL) {
+        o->on_zeroshot(o->cookie, t->step, &result);
+    }
+fail:
+    classify_result_fini(&result);
+    text_list_fini(&names);
+    text_list_fini(&templates);
+    return s;
+}
+
+enum status
+trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err) {
+    const struct trainer_options *o = &t->options;
+    if (o->val != NULL && !(owed && metrics_has(t->metrics, METRICS_RETRIEVAL))) {
+        TRY(evaluate_retrieval(t, result, err));
+    }
+    if (o->zeroshot != NULL && !(owed && metrics_has(t->metrics, METRICS_ZEROSHOT))) {
+        TRY(evaluate_zeroshot(t, err));
     }
     return STATUS_OK;
 }

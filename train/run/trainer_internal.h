@@ -98,9 +98,11 @@ enum trainer_data {
 enum trainer_data trainer_compare_data(const struct trainer *t, const struct train_position *p);
 enum status trainer_remap_state(struct trainer *t, const struct checkpoint *c, struct error *err);
 
-/* trainer_eval.c: whether `val` can be evaluated on, before any work; and doing so. */
+/* trainer_eval.c: whether `val` and `zeroshot` can be evaluated on, before any work; and the
+ * evaluations of the step, but those that metrics.jsonl has (`owed`: after a resume). */
 enum status trainer_check_val(const struct trainer *t, struct error *err);
-enum status trainer_evaluate(struct trainer *t, struct retrieval_result *result, struct error *err);
+enum status
+trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err);
 
 /* trainer_step.c: memory of steps, opened after the model; closed before loader and device. */
 enum status trainer_open_steps(struct trainer *t, struct error *err);

@@ -81,6 +81,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     }
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
+                        : o->zeroshot != NULL    ? "--zeroshot"
                         : o->init_text != NULL   ? "--init-text"
                         : o->tokenizer != NULL   ? "--tokenizer"
                                                  : NULL;
@@ -88,9 +89,9 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
                            "%s is for images with captions, not for --task simclr%s", wrong,
-                           o->val != NULL ? "; judge a checkpoint by ccstream-eval knn, "
-                                            "linear or mean"
-                                          : "");
+                           o->val != NULL || o->zeroshot != NULL
+                               ? "; judge a checkpoint by ccstream-eval knn, linear or mean"
+                               : "");
 }
 
 static bool is_gpu(const struct trainer_options *o) {

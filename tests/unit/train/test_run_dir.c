@@ -168,23 +168,27 @@ TEST(metrics_report_whether_a_step_was_evaluated) {
     static const struct {
         const char *end;
         uint64_t step;
-        bool evaluated;
+        bool retrieval, zeroshot;
     } cases[] = {
-        {"{\"step\":4,\"state\":{}}\n", 4, false},
-        {"{\"step\":4,\"retrieval\":{}}\n", 4, true},
-        {"{\"step\":4,\"retrieval\":{}}\n", 5, false},
-        {"{\"step\":4,\"retrieval\":{}}\n", 3, false},
-        {"{\"step\":4,\"retrieval\":{", 4, false},
-        {"{\"step\":4,\"retrievals\":{}}\n", 4, false},
-        {"{\"step\":4", 4, false},
-        {"", 0, false},
+        {"{\"step\":4,\"state\":{}}\n", 4, false, false},
+        {"{\"step\":4,\"retrieval\":{}}\n", 4, true, false},
+        {"{\"step\":4,\"zeroshot\":{}}\n", 4, false, true},
+        {"{\"step\":4,\"retrieval\":{}}\n{\"step\":4,\"zeroshot\":{}}\n", 4, true, true},
+        {"{\"step\":3,\"zeroshot\":{}}\n{\"step\":4,\"retrieval\":{}}\n", 4, true, false},
+        {"{\"step\":4,\"retrieval\":{}}\n", 5, false, false},
+        {"{\"step\":4,\"retrieval\":{}}\n", 3, false, false},
+        {"{\"step\":4,\"retrieval\":{", 4, false, false},
+        {"{\"step\":4,\"retrievals\":{}}\n", 4, false, false},
+        {"{\"step\":4", 4, false, false},
+        {"", 0, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error err = {0};
         struct metrics *m = NULL;
         test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
         assert_ok(metrics_open(&m, test_temp_dir(), NULL, cases[i].step, &err), err);
-        if (metrics_has_evaluation(m) != cases[i].evaluated) {
+        if (metrics_has(m, METRICS_RETRIEVAL) != cases[i].retrieval ||
+            metrics_has(m, METRICS_ZEROSHOT) != cases[i].zeroshot) {
             fail_msg("step %d after '%s'", (int)cases[i].step, cases[i].end);
         }
         metrics_close(m);
