@@ -38,7 +38,7 @@ add_anchor(void *cookie, int64_t anchor, const float *scores, struct error *err)
         }
     }
     const double n = (double)s->count;
-    s->gcl += s->tau * (largest + log(others / (n - 1.0))) / n;
+    s->gcl += s->tau * (largest + log(others)) / n;
     s->clip += (largest + log(others + exp(-largest))) / n;
     if (s->zeta != NULL) {
         s->nuclr += (s->tau * (largest_zeta + log(with_zeta)) + (double)s->zeta[anchor]) / n;

@@ -123,8 +123,10 @@ struct loss_output {
     float *image_gradient, *text_gradient;
     double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
                          weights are constants: normally slightly negative, no test of convergence */
-    double objective; /* an estimate of the loss over the whole dataset, from the running sums; for
-                         losses without them the value itself, for emc2 that of the batch */
+    double objective; /* an estimate of the loss over the whole dataset, from the running sums:
+                         sogclr GCL and nuclr NUCLR of train/eval/objective.h, isogclr and fastclip
+                         as in their files; for losses without running sums the value itself, for
+                         emc2 that of the batch */
     double tau;       /* temperature in this step; individual: the mean over the batch */
     struct loss_batch_state batch;
 };

@@ -11,6 +11,7 @@
 #include "train/eval/objective.h"
 #include "train/eval/probe.h"
 #include "train/eval/prompts.h"
+#include "train/loss/loss.h"
 
 static struct device *open_device(void) {
     struct error err = {0};
@@ -265,7 +266,7 @@ TEST(objectives_are_those_written_out) {
                 all += exp((s - own) / tau);
                 weighed += exp((s - own - (double)zeta[1 - side][j]) / tau);
             }
-            gcl += tau * log(others / (N - 1)) / N;
+            gcl += tau * log(others) / N;
             clip += 0.5 * log(all) / N;
             nuclr += (tau * log(weighed) + (double)zeta[1 - side][i]) / N;
         }
@@ -277,6 +278,71 @@ TEST(objectives_are_those_written_out) {
     assert_true(fabs(r.gcl_image + r.gcl_text - r.gcl) < 1e-12);
     assert_ok(objective_compute(&r, dev, x, t, N, DIM, tau, NULL, NULL, &err), err);
     assert_true(isnan(r.nuclr));
+    device_close(dev);
+}
+
+/* What a step reports as global_loss when the whole dataset is its batch and nothing was seen
+ * before. */
+static double global_loss(const char *name, const float *s, const float *const *zeta, int n) {
+    struct error err = {0};
+    struct sample_state *state = NULL;
+    struct loss *loss = NULL;
+    struct loss_options o;
+    uint64_t ids[32];
+    static float gradient[32 * 32];
+    loss_options_default(&o);
+    o.name = name;
+    o.tau = 0.1;
+    assert_ok(sample_state_create(&state, (uint64_t)n, &err), err);
+    assert_ok(loss_create(&loss, &o, state, (uint64_t)n, n, &err), err);
+    for (int i = 0; i < n; i++) {
+        ids[i] = (uint64_t)i;
+    }
+    static const char *const names[] = {"image.zeta", "text.zeta"};
+    for (int side = 0; side < 2; side++) {
+        const int32_t column = sample_state_find(state, names[side]);
+        if (column >= 0) {
+            sample_state_scatter(state, column, zeta[side], ids, n);
+        }
+    }
+    const struct loss_input in = {.similarity = s, .sample_ids = ids, .batch_count = n};
+    struct loss_output out = {.gradient = gradient};
+    assert_ok(loss_step(loss, &in, &out, &err), err);
+    loss_destroy(loss);
+    sample_state_destroy(state);
+    return out.objective;
+}
+
+TEST(global_loss_and_objective_are_one_definition) {
+    enum { N = 23, DIM = 6 };
+    struct error err = {0};
+    struct device *dev = open_device();
+    struct rng g;
+    float x[2][N * DIM];
+    float zeta[2][N];
+    float s[N * N];
+    rng_init(&g, 9, RNG_INIT, 0, 0);
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < N * DIM; i++) {
+            x[side][i] = (float)rng_normal(&g);
+        }
+        for (int i = 0; i < N; i++) {
+            zeta[side][i] = 0.05f * (float)rng_normal(&g);
+        }
+        classify_normalize(x[side], N, DIM);
+    }
+    for (int i = 0; i < N * N; i++) {
+        double sum = 0.0;
+        for (int d = 0; d < DIM; d++) {
+            sum += (double)x[0][i / N * DIM + d] * (double)x[1][i % N * DIM + d];
+        }
+        s[i] = (float)sum;
+    }
+    struct objective_result r;
+    assert_ok(objective_compute(&r, dev, x[0], x[1], N, DIM, 0.1, zeta[0], zeta[1], &err), err);
+    const float *const zetas[] = {zeta[0], zeta[1]};
+    assert_true(near(global_loss("sogclr", s, zetas, N), r.gcl));
+    assert_true(near(global_loss("nuclr", s, zetas, N), r.nuclr));
     device_close(dev);
 }
 
