@@ -37,6 +37,16 @@ TEST(choices_match_the_modules) {
     assert_null(choices[i]);
 }
 
+TEST(help_says_how_emc2_differs_from_the_paper) {
+    const struct cli_entry *e = train_program()->list;
+    while (strcmp(e->name, "emc2") != 0) {
+        e++;
+        assert_non_null(e->name);
+    }
+    assert_non_null(strstr(e->text, "differs from Algorithm 1"));
+    assert_non_null(strstr(e->text, "outside the batch records nothing"));
+}
+
 /* The options of RUN/config.json after --preset NAME; they point into `words`. */
 static struct train_options preset(const char *name, char **text, struct run_config_words *words) {
     struct error err = {0};
