@@ -124,14 +124,14 @@ void tally_histogram(struct tally_histogram *out, const struct tally *t, size_t 
     uint64_t width = round_width((high - low) / wanted_bins + ((high - low) % wanted_bins != 0));
     uint64_t edge = low - low % width;
     size_t bins = 1;
-    out->edges[0] = least < edge ? least : edge;
+    out->edges[0] = least < edge ? least - least % width : edge;
     while (edge <= high - high % width && bins < TALLY_MAX_BINS) {
         edge += width;
         out->edges[bins++] = edge;
     }
     out->bin_count = bins - 1;
     if (out->edges[out->bin_count] <= greatest) {
-        out->edges[out->bin_count] = greatest + 1;
+        out->edges[out->bin_count] = greatest - greatest % width + width;
     }
     size_t bin = 0;
     for (size_t i = 0; i < t->used; i++) {

@@ -46,7 +46,7 @@ enum { TALLY_MAX_BINS = 24 };
  * and the last, which include outliers, so that a few of them do not squeeze the rest into one bin.
  */
 struct tally_histogram {
-    uint64_t edges[TALLY_MAX_BINS + 1]; /* edges[0]: the least number; the last one is above all */
+    uint64_t edges[TALLY_MAX_BINS + 1]; /* multiples of the width; the last one is above all */
     uint64_t counts[TALLY_MAX_BINS];
     size_t bin_count; /* 0 for an empty tally */
 };

@@ -69,8 +69,10 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
     l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;
     l->mean_stall = old * l->mean_stall + (1.0 - old) * r->stall_fraction;
     char extra[160];
-    (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %.0f pairs/s  stall %.0f %%",
-                   r->epoch + 1, r->global_loss, l->mean_rate, 100.0 * l->mean_stall);
+    char rate[CLI_TEXT_BYTES];
+    (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %s pairs/s  stall %.0f %%",
+                   r->epoch + 1, r->global_loss, cli_format_rate(rate, l->mean_rate),
+                   100.0 * l->mean_stall);
     cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
     say_estimate(l, r->step, total_steps);
     const int64_t now_ns = clock_now_ns();

@@ -261,6 +261,8 @@ enum { CLI_TEXT_BYTES = 32 };
 const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes);
 /* "3,318,333" */
 const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count);
+/* A rate with two digits at least, without its unit: "1250", "12", "3.4", "0.31", "0" */
+const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second);
 /* "1h02m", "3m20s", "12.5s" */
 const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 

@@ -43,7 +43,8 @@ void cli_progress_update(struct cli_progress *p,
     if (total > 0) {
         n += snprintf(line + n, sizeof(line) - (size_t)n, "/%s", cli_format_count(b, total));
     }
-    n += snprintf(line + n, sizeof(line) - (size_t)n, " %s  %.0f/s", p->what, rate);
+    n += snprintf(line + n, sizeof(line) - (size_t)n, " %s  %s/s", p->what,
+                  cli_format_rate(a, rate));
     if (bytes > 0 && seconds > 0) {
         n += snprintf(line + n, sizeof(line) - (size_t)n, "  %s/s",
                       cli_format_bytes(a, (uint64_t)((double)bytes / seconds)));
@@ -98,6 +99,11 @@ const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count) {
         out[at++] = digits[i];
     }
     out[at] = '\0';
+    return out;
+}
+
+const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second) {
+    snprintf(out, CLI_TEXT_BYTES, per_second >= 9.95 ? "%.0f" : "%.2g", per_second);
     return out;
 }
 

@@ -292,6 +292,12 @@ TEST(numbers_have_separators_and_units) {
     assert_string_equal(cli_format_count(t, 3318333), "3,318,333");
     assert_string_equal(cli_format_count(t, 12), "12");
     assert_string_equal(cli_format_count(t, UINT64_MAX), "18,446,744,073,709,551,615");
+    assert_string_equal(cli_format_rate(t, 1249.7), "1250");
+    assert_string_equal(cli_format_rate(t, 9.96), "10");
+    assert_string_equal(cli_format_rate(t, 3.44), "3.4");
+    assert_string_equal(cli_format_rate(t, 0.31), "0.31");
+    assert_string_equal(cli_format_rate(t, 0.0124), "0.012");
+    assert_string_equal(cli_format_rate(t, 0.0), "0");
     assert_string_equal(cli_format_seconds(t, 12.5), "12.5s");
     assert_string_equal(cli_format_seconds(t, 200), "3m20s");
     assert_string_equal(cli_format_seconds(t, 3725), "1h02m");
