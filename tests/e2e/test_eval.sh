@@ -63,9 +63,19 @@ awk -v a="$(number i2t_r1 retrieval.json)" -v b="$(number t2i_r1 retrieval.json)
 above "$(number i2t_r10 retrieval.json)" 0 || fail "retrieval: $(cat retrieval.json)"
 
 evaluate retrieval run --data held --html found.html --examples 4 >retrieval.txt
-[ "$(grep -o '<h2>' found.html | wc -l)" -eq 4 ] || fail "found.html has not four captions"
-[ "$(grep -o 'src="data:image/jpeg;base64,' found.html | wc -l)" -eq 20 ] || fail "found.html has not twenty pictures"
-grep -q 'rank of its own picture' found.html || fail "found.html shows no rank"
+[ "$(grep -o '<h3>' found.html | wc -l)" -eq 4 ] || fail "found.html has not four captions"
+[ "$(grep -o '<div class="row">' found.html | wc -l)" -eq 4 ] || fail "found.html has not four pictures with captions"
+[ "$(grep -o 'src="data:image/jpeg;base64,' found.html | wc -l)" -eq 28 ] || fail "found.html has not 24 + 4 pictures"
+grep -q 'its picture is number [0-9]* of [0-9]*<' found.html || fail "found.html shows no rank"
+# Found examples before missed ones; right and wrong in words; every picture has a text; what was evaluated.
+[ "$(grep -o '<b>[FM][a-z]*: ' found.html | tr -d '\n')" = '<b>Found: <b>Missed: <b>Found: <b>Missed: ' ] ||
+    fail "found.html does not begin with what was found"
+grep -q '&#10007; wrong' found.html && grep -q '&#10003; right' found.html || fail "found.html marks nothing"
+[ "$(grep -c 'alt=""' found.html)" -eq 0 ] && grep -q 'alt="[a-z]' found.html || fail "found.html has pictures without a text"
+for part in '<dd>run/last</dd>' '<dd>held</dd>' '<dd>nuclr, tau 0.05</dd>' '<dt>Epochs done</dt>' '<th>R@10</th>' '<th>chance</th>' \
+    'prefers-color-scheme:dark' 'cosine of the two'; do
+    grep -qF "$part" found.html || fail "found.html lacks $part"
+done
 
 # Chance is a quarter.
 evaluate linear run --train train-labelled --data test-labelled --json --per-class >linear.json 2>linear.log
@@ -200,6 +210,10 @@ grep -q '"scalars":{"image.xi":' state.json || fail "state: $(cat state.json)"
 "$BIN/ccdump" state run | grep -q 'text.log_u: 256 of 256 ids visited' || fail "state for people"
 "$BIN/ccdump" popularity run data --top 3 --html popularity.html >popularity.txt
 [ "$(grep -o '<figure>' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six figures"
+for part in '<dd>nuclr, tau 0.05</dd>' 'the median' 'exp(zeta / tau)'; do
+    grep -qF "$part" popularity.html || fail "popularity.html lacks $part"
+done
+[ "$(grep -c 'alt=""' popularity.html)" -eq 0 ] || fail "popularity.html has pictures without a text"
 [ "$(grep -o 'src="data:image/jpeg;base64,' popularity.html | wc -l)" -eq 6 ] || fail "popularity.html has not six pictures"
 grep -q 'a .* on a ' popularity.txt || fail "popularity: $(cat popularity.txt)"
 "$BIN/ccdump" popularity run data --side image --json >popularity.jsonl

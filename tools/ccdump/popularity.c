@@ -11,7 +11,7 @@
 #include "formats/dataset/dataset.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/cli_text.h"
-#include "tools/cli/html.h"
+#include "tools/cli/html_run.h"
 #include "tools/cli/path_kind.h"
 #include "train/run/checkpoint.h"
 #include "train/state/sample_state.h"
@@ -223,7 +223,7 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     const struct shard_text caption = f.caption_count > 0 ? content.captions[0] : none;
     if (r->o->html != NULL) {
         html_markup(&r->page, "<figure>");
-        html_image(&r->page, content.image, f.image_bytes);
+        html_image(&r->page, content.image, f.image_bytes, caption);
         html_markup(&r->page, "<figcaption>");
         html_text(&r->page, caption.data, caption.size_bytes);
         html_markup(&r->page, "<br><span class=\"number\">");
@@ -281,9 +281,43 @@ static enum status show_list(struct report *r,
     return STATUS_OK;
 }
 
-static enum status
-show(struct report *r, const struct ranked *ranked, size_t count, struct error *err) {
+/* What the page is about, and how to read it. */
+static void
+show_head(struct report *r, const struct checkpoint *c, const struct ranked *ranked, size_t count) {
+    const bool text = r->o->side == 0;
+    struct retrieval_result recalls;
+    char dirs[512] = "";
+    for (uint32_t i = 0; i < r->source_count; i++) {
+        const size_t used = strlen(dirs);
+        (void)snprintf(dirs + used, sizeof dirs - used, "%s%s", i > 0 ? ", " : "",
+                       r->sources[i].dir);
+    }
+    html_run_facts(&r->page, c, r->tau, dirs);
+    if (html_run_last_retrieval(&recalls, c)) {
+        html_run_retrieval(&r->page, "The run's last evaluation", &recalls);
+    }
+    html_markup(
+        &r->page,
+        "<p>The popularity exp(zeta / tau) of a %s is learned: the more %s it fits, the "
+        "larger it is, and the less the loss pushes it away from those that it is not "
+        "paired with. (With --zeta-gradient paper it also grows where its own pair is fitted "
+        "well, the more the smaller the batch is.) All began with the same value.</p>\n<p>Of %zu "
+        "%s the smallest "
+        "popularity is %.4g, the median %.4g, the largest %.4g.</p>\n",
+        text ? "caption" : "picture", text ? "pictures" : "captions", count,
+        text ? "captions" : "pictures", exp((double)ranked[count - 1].zeta / r->tau),
+        exp((double)ranked[count / 2].zeta / r->tau), exp((double)ranked[0].zeta / r->tau));
+}
+
+static enum status show(struct report *r,
+                        const struct checkpoint *c,
+                        const struct ranked *ranked,
+                        size_t count,
+                        struct error *err) {
     const size_t top = r->o->top < count ? (size_t)r->o->top : count;
+    if (r->o->html != NULL) {
+        show_head(r, c, ranked, count);
+    }
     TRY(show_list(r, "most popular", ranked, top, 1, err));
     TRY(show_list(r, "least popular", ranked + count - 1, top, -1, err));
     return r->o->html != NULL ? html_write(&r->page, r->o->html, err) : STATUS_OK;
@@ -300,7 +334,7 @@ static enum status rank_and_show(struct report *r,
     TRY(open_sources(r, c, dirs, dir_count, err));
     enum status s = rank_samples(&ranked, &count, c, r, err);
     if (s == STATUS_OK) {
-        s = show(r, ranked, count, err);
+        s = show(r, c, ranked, count, err);
     }
     free(ranked);
     return s;

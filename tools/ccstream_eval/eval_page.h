@@ -1,5 +1,6 @@
 /*
- * eval_page: an HTML page with captions and the pictures that a model finds nearest to them.
+ * eval_page: an HTML page of captions with the pictures that a model finds nearest to them, and of
+ * pictures with the nearest captions.
  *
  * Threading : single-owner. Ownership: everything is borrowed for the call.
  */
@@ -9,18 +10,21 @@
 #include <stdint.h>
 
 #include "formats/base/status.h"
-#include "kernels/ops.h"
+#include "tools/ccstream_eval/eval_common.h"
 #include "train/eval/embed.h"
+#include "train/eval/retrieval.h"
 
-enum { EVAL_PAGE_FOUND = 5 };
+enum { EVAL_PAGE_FOUND = 6 };
 
-/* Writes `path`: for `examples` captions, spread evenly over the dataset, the EVAL_PAGE_FOUND
- * nearest pictures with the right one marked, and its rank. Returns OK, IO, NOMEM, LIMIT, CORRUPT
- * or a failure of the device. */
+/* Writes `path`: for `examples` captions and as many pictures, spread evenly over the dataset, the
+ * EVAL_PAGE_FOUND nearest of the other kind, with a mark and a word on the right ones. Examples
+ * whose right one is among them come first. Returns OK, IO, NOMEM, LIMIT, CORRUPT or a failure of
+ * the device. */
 enum status eval_page_write(const char *path,
+                            const struct eval *eval,
                             const char *dataset_dir,
                             const struct embeddings *e,
-                            struct device *dev,
+                            const struct retrieval_result *recalls,
                             int64_t examples,
                             struct error *err);
 

@@ -16,10 +16,12 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack; the checkpoint's tokenizer encodes its captions"),
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also write a page of captions with the pictures they find, in one file"},
+     .help =
+         "also write a page of captions with the pictures they find, and of pictures with their "
+         "captions, in one file"},
     {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
      .default_text = "24", .metavar = "N",
-     .help = "captions on that page, spread evenly over the dataset"},
+     .help = "captions on that page, and pictures, spread evenly over the dataset"},
 };
 
 static const struct cli_program program = {
@@ -86,7 +88,7 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
                                     found.texts_count, found.owner, found.embed_dim, err);
     if (s == STATUS_OK && o->html != NULL) {
-        s = eval_page_write(o->html, o->common.data, &found, e->dev, (int64_t)o->examples, err);
+        s = eval_page_write(o->html, e, o->common.data, &found, out, (int64_t)o->examples, err);
     }
     embeddings_fini(&found);
     return s;

@@ -12,15 +12,37 @@
 
 enum { QUALITY = 80, MAX_MARKUP_BYTES = 1024 };
 
+/* Rows of 2, 3 or 6 cards by the width of the window: pages with 6 or 12 have no ragged row. */
 static const char STYLE[] =
-    "body{font:15px/1.5 sans-serif;margin:2em auto;max-width:72em;padding:0 1em;color:#222}"
-    "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}"
-    ".grid{display:flex;flex-wrap:wrap;gap:1em}"
-    "figure{margin:0;width:200px;border:1px solid #ddd;border-radius:6px;padding:8px}"
-    "figure.right{border:2px solid #2a7}"
-    "figure img{max-width:100%;display:block;margin:0 auto 6px}"
-    "figcaption{font-size:.85em;overflow-wrap:anywhere}"
-    ".number{color:#777;font-variant-numeric:tabular-nums}";
+    ":root{color-scheme:light dark;--text:#1d2126;--soft:#56606b;--line:#d0d6dd;--back:#fff;"
+    "--card:#f5f7f9;--right:#0a6b39;--wrong:#96302f}"
+    "@media(prefers-color-scheme:dark){:root{--text:#e6e8eb;--soft:#a6afb9;--line:#3c444d;"
+    "--back:#15181c;--card:#1f242a;--right:#62d497;--wrong:#f3a5a3}}"
+    "*{box-sizing:border-box}"
+    "body{font:16px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1240px;padding:1rem;"
+    "color:var(--text);background:var(--back)}"
+    "h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.25rem;margin:2.5rem 0 .5rem}"
+    "h3{font-size:1rem;margin:1.5rem 0 .4rem;overflow-wrap:anywhere}h3 .number{font-weight:400}"
+    "dl{display:flex;flex-wrap:wrap;gap:.4rem 2rem;margin:0 0 1rem}"
+    "dt{font-size:.8rem;color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}"
+    "table{border-collapse:collapse;margin:0 0 1rem}caption{text-align:left;color:var(--soft)}"
+    "th,td{padding:.15rem .75rem .15rem "
+    "0;text-align:left}td{font-variant-numeric:tabular-nums;white-space:nowrap}"
+    ".grid,.wide{display:grid;gap:.75rem;grid-template-columns:repeat(2,minmax(0,1fr))}"
+    ".wide{grid-template-columns:minmax(0,1fr)}"
+    "@media(min-width:600px){.grid{grid-template-columns:repeat(3,minmax(0,1fr))}}"
+    "@media(min-width:1000px){.grid{grid-template-columns:repeat(6,minmax(0,1fr))}"
+    ".wide{grid-template-columns:repeat(2,minmax(0,1fr))}}"
+    "figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:8px;"
+    "background:var(--card)}"
+    "figure.right{border:2px solid var(--right);padding:7px}"
+    "figure img{width:100%;height:9rem;object-fit:contain;display:block;margin:0 0 6px}"
+    "figcaption{font-size:.85rem;overflow-wrap:anywhere}"
+    ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
+    ".row img{width:100%;height:8rem;object-fit:contain}"
+    "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
+    ".mark{font-weight:600}.right .mark{color:var(--right)}.wrong .mark{color:var(--wrong)}"
+    ".number{color:var(--soft);font-variant-numeric:tabular-nums}";
 
 static void append(struct html_page *p, const void *data, size_t size_bytes) {
     if (p->status == STATUS_OK) {
@@ -61,8 +83,9 @@ void html_init(struct html_page *p, const char *title) {
     memset(p, 0, sizeof *p);
     byte_buffer_init(&p->out, HTML_MAX_BYTES);
     p->status = image_decoder_create(&p->decoder, NULL, &p->error);
-    append_text(p, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                   "<meta name=\"viewport\" content=\"width=device-width\"><title>");
+    append_text(p,
+                "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>");
     html_text(p, title, strlen(title));
     append_text(p, "</title><style>");
     append_text(p, STYLE);
@@ -126,7 +149,7 @@ static enum status make_small(struct html_page *p,
     return s;
 }
 
-void html_image(struct html_page *p, const void *data, size_t size_bytes) {
+void html_image(struct html_page *p, const void *data, size_t size_bytes, struct shard_text alt) {
     struct byte_buffer jpeg;
     struct error err = {0};
     if (p->status != STATUS_OK) {
@@ -135,7 +158,9 @@ void html_image(struct html_page *p, const void *data, size_t size_bytes) {
     byte_buffer_init(&jpeg, 0);
     const enum status s = make_small(p, &jpeg, data, size_bytes, &err);
     if (s == STATUS_OK) {
-        append_text(p, "<img alt=\"\" src=\"data:image/jpeg;base64,");
+        append_text(p, "<img alt=\"");
+        html_text(p, alt.data, alt.size_bytes);
+        append_text(p, "\" src=\"data:image/jpeg;base64,");
         append_base64(p, jpeg.data, jpeg.size_bytes);
         append_text(p, "\">");
     } else {

@@ -13,6 +13,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/file_io.h"
 #include "formats/image/image_codec.h"
+#include "formats/shard/shard.h"
 
 enum { HTML_MAX_BYTES = 512 << 20, HTML_IMAGE_PX = 192 };
 
@@ -34,8 +35,8 @@ void html_markup(struct html_page *p, const char *fmt, ...) __attribute__((forma
 void html_text(struct html_page *p, const char *text, size_t size_bytes);
 
 /* Appends a picture as an <img> with a longer side of at most HTML_IMAGE_PX, or the reason why it
- * does not decode. */
-void html_image(struct html_page *p, const void *data, size_t size_bytes);
+ * does not decode. alt: what stands for it where it is not seen, its caption. */
+void html_image(struct html_page *p, const void *data, size_t size_bytes, struct shard_text alt);
 
 /* Ends the page and writes it atomically. Returns OK, IO, NOMEM or LIMIT. */
 enum status html_write(struct html_page *p, const char *path, struct error *err);
