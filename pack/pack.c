@@ -3,6 +3,7 @@
  */
 #include "pack/pack.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "pack/options_internal.h"
@@ -17,11 +18,20 @@ static bool keeps_rows(enum status s, const struct pack_commit *c) {
             s == STATUS_INTERRUPTED);
 }
 
+static void take_notes(struct pack_summary *out, const struct pack_plan *p) {
+    for (size_t i = 0; i < p->opt->source_count; i++) {
+        if (p->notes[i] && out->notes++ == 0) {
+            snprintf(out->note, sizeof(out->note), "%s", p->notes[i]);
+        }
+    }
+}
+
 static enum status pack_rows(struct pack_plan *p, struct pack_summary *out, struct error *err) {
     struct pack_commit c;
     enum status s = pack_commit_open(&c, p, out, err);
     if (s == STATUS_OK) {
         s = pack_ring_run(&c, err);
+        take_notes(out, p);
         if (s == STATUS_OK) {
             s = pack_judge(c.opt, out, err);
         }

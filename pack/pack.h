@@ -156,6 +156,9 @@ struct pack_summary {
                                   * a folder, which may be a class */
     uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
     char json_example[240];      /* the first of them: source, row, what is wrong */
+    uint64_t notes;              /* sources that may have lost rows: a tar without an end mark, or
+                                  * followed by what is no tar */
+    char note[240];              /* about the first of them */
     uint64_t ignored;            /* files and entries that belong to no row, see source_ignored */
     uint64_t bytes;              /* of the shards */
     uint64_t fingerprint;        /* of the dataset; with append it includes the old samples */

@@ -345,6 +345,9 @@ commit(struct run *r, size_t tar, struct index_tar_result *result, struct error 
     }
     sum->rows += result->rows;
     sum->ignored += result->ignored;
+    if (result->note[0] != '\0' && sum->notes++ == 0) {
+        memcpy(sum->note, result->note, sizeof(sum->note));
+    }
     for (int i = 0; i < REASON_COUNT; i++) {
         sum->rejected_by[i] += result->rejected_by[i];
         sum->rejected += result->rejected_by[i];

@@ -2,6 +2,7 @@
  * Indexing one tar. It is read and hashed once from front to back. The bytes of each row are then
  * read again in place, because readers will find a sample by these alone.
  */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -168,6 +169,7 @@ static enum status read_rows(struct reading *r, struct error *err) {
     }
     r->out->rows = source_rows_read(r->source);
     r->out->ignored = source_ignored(r->source);
+    snprintf(r->out->note, sizeof(r->out->note), "%s", source_note(r->source));
     return s == STATUS_END ? STATUS_OK : s;
 }
 

@@ -42,13 +42,16 @@ static void put_sources(struct json_writer *w, const struct pack_options *opt) {
     json_close_array(w);
 }
 
-/* What dataset.json will say about a source, but for its name. */
-static void put_source(struct json_writer *w, const struct manifest_source *s) {
+/* What dataset.json will say about a source, but for its name, and the source's note. */
+static void put_source(struct json_writer *w, const struct manifest_source *s, const char *note) {
     json_open_object(w, NULL);
     json_u64(w, "rows", s->rows);
     json_u64(w, "bytes", s->bytes);
     json_hex64(w, "sample_hash", s->sample_hash);
     json_hex64(w, "content", s->content);
+    if (note) {
+        json_string(w, "note", note);
+    }
     json_close_object(w);
 }
 
@@ -95,7 +98,7 @@ put_begin(struct byte_buffer *out, const struct pack_plan *p, struct error *err)
     if (p->totals) {
         json_open_array(&w, "totals");
         for (size_t i = 0; i < p->opt->source_count; i++) {
-            put_source(&w, &p->totals[i]);
+            put_source(&w, &p->totals[i], p->notes[i]);
         }
         json_close_array(&w);
     }
@@ -198,7 +201,7 @@ enum status pack_journal_point(struct pack_journal *j,
     json_hex64(w, "content", p->content);
     json_open_array(w, "sources");
     for (; j->source < p->source; j->source++) {
-        put_source(w, &sources[j->source]);
+        put_source(w, &sources[j->source], j->plan->notes[j->source]);
     }
     json_close_array(w);
     json_open_array(w, "classes");

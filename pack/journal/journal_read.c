@@ -120,20 +120,26 @@ static bool take_rejected(struct pack_point *point, const struct json_value *v) 
     return json_value_is_object(v);
 }
 
-static bool get_source(const struct json_value *v, struct manifest_source *out) {
-    return get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID &&
+static bool get_source(struct reading *r,
+                       const struct json_value *v,
+                       struct manifest_source *out,
+                       size_t index) {
+    const char *note = json_value_string(json_value_get(v, "note"), NULL);
+    return (!note || pack_plan_note(r->plan, index, note, r->err) == STATUS_OK) &&
+           get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID &&
            get_u64(v, "bytes", &out->bytes) && get_hex(v, "sample_hash", &out->sample_hash) &&
            get_hex(v, "content", &out->content);
 }
 
 /* The sources that ended since the line before, and the current one. */
-static bool take_sources(struct pack_plan *p, const struct json_value *list, size_t from) {
+static bool take_sources(struct reading *r, const struct json_value *list, size_t from) {
+    struct pack_plan *p = r->plan;
     const struct pack_point *at = &p->point;
     if (json_value_count(list) != at->source - from) {
         return false;
     }
     for (size_t i = from; i < at->source; i++) {
-        if (!get_source(json_value_at(list, i - from), &p->sources[i])) {
+        if (!get_source(r, json_value_at(list, i - from), &p->sources[i], i)) {
             return false;
         }
     }
@@ -167,7 +173,7 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
     size_t from = p->point.source;
     point.source = (size_t)source;
     p->point = point;
-    return take_sources(p, json_value_get(v, "sources"), from) ? STATUS_OK : damaged(r, "a source");
+    return take_sources(r, json_value_get(v, "sources"), from) ? STATUS_OK : damaged(r, "a source");
 }
 
 static enum status take_begin(struct reading *r, const struct json_value *root) {
@@ -185,7 +191,7 @@ static enum status take_begin(struct reading *r, const struct json_value *root) 
         }
         bool good = json_value_count(totals) == count;
         for (size_t i = 0; good && i < count; i++) {
-            good = get_source(json_value_at(totals, i), &p->totals[i]) &&
+            good = get_source(r, json_value_at(totals, i), &p->totals[i], i) &&
                    p->totals[i].rows <= SHARD_MAX_ID / count;
         }
         if (!good) {

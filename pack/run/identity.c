@@ -83,8 +83,9 @@ enum status pack_identity_scan(struct manifest_source *out,
     }
     out->rows = source_rows_read(s);
     out->content = out->rows > 0 ? source_content(s) : 0;
+    status = status == STATUS_END ? pack_plan_note(p, index, source_note(s), err) : status;
     source_close(s);
-    return status == STATUS_END ? STATUS_OK : status;
+    return status;
 }
 
 static bool same_file(const struct manifest_source *a, const struct manifest_source *b) {

@@ -44,6 +44,14 @@ void pack_plan_source_options(struct source_options *out, struct pack_plan *p) {
     };
 }
 
+enum status pack_plan_note(struct pack_plan *p, size_t index, const char *note, struct error *err) {
+    if (note[0] == '\0' || p->notes[index]) {
+        return STATUS_OK;
+    }
+    p->notes[index] = strdup(note);
+    return p->notes[index] ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for a note");
+}
+
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source) {
     uint64_t base = p->old_rows;
     for (size_t i = 0; i < source; i++) {
@@ -516,7 +524,8 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
     byte_buffer_init(&p->head, PACK_JOURNAL_MAX_BYTES);
     byte_buffer_init(&p->names, 0);
     p->sources = calloc(opt->source_count, sizeof(*p->sources));
-    if (!p->sources) {
+    p->notes = calloc(opt->source_count, sizeof(*p->notes));
+    if (!p->sources || !p->notes) {
         return error_set(err, STATUS_NOMEM, "out of memory for rows");
     }
     TRY(check_kinds(opt, err));
@@ -541,5 +550,9 @@ void pack_plan_fini(struct pack_plan *p) {
     byte_buffer_fini(&p->head);
     byte_buffer_fini(&p->names);
     free(p->sources);
+    for (size_t i = 0; p->notes && i < p->opt->source_count; i++) {
+        free(p->notes[i]);
+    }
+    free(p->notes);
     free(p->totals);
 }

@@ -49,6 +49,7 @@ struct pack_plan {
     struct manifest_source
         *sources; /* of the run, with the rows that have been committed; no names */
     struct manifest_source *totals; /* with all rows; NULL: they were not counted */
+    char **notes;                   /* source_note of those that have ended; NULL: none */
     uint64_t part_rows;             /* rows of the part, where totals are known */
     struct pack_classes classes;
     struct byte_buffer head;  /* the journal's first line */
@@ -69,6 +70,9 @@ void pack_plan_fini(struct pack_plan *p); /* after pack_plan_make, whatever it r
 /* Whether the run was interrupted or has failed. `plan` is a struct pack_plan. */
 bool pack_plan_must_stop(void *plan);
 void pack_plan_source_options(struct source_options *out, struct pack_plan *p);
+
+/* Keeps the source's note. Returns OK or NOMEM. */
+enum status pack_plan_note(struct pack_plan *p, size_t index, const char *note, struct error *err);
 
 /* The id of row 0 of a source, with ids by row. Requires that all sources before it are read. */
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source);

@@ -189,7 +189,7 @@ read_rows(struct ring *r, struct source *s, size_t index, uint64_t base, struct 
             add_to_batch(r, slot);
         }
     }
-    return status == STATUS_END ? STATUS_OK : status;
+    return status == STATUS_END ? pack_plan_note(r->plan, index, source_note(s), err) : status;
 }
 
 /* Not a file or folder, such as standard input. */

@@ -49,6 +49,10 @@ struct source_archive {
     uint64_t position_bytes, size_bytes; /* size: 0 for a pipe */
     bool at_member;
     struct source_member member;
+    uint64_t body_bytes; /* read of it by libarchive */
+    bool has_ended;      /* an end mark precedes the next header */
+    uint64_t end_bytes;  /* where that mark begins */
+    char note[240];      /* see source_archive_note */
     uint64_t members;
     const uint64_t *rows; /* for messages */
 };
@@ -163,6 +167,9 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
         archive_read_support_filter_zstd(a->archive);
         archive_read_support_format_zip_streamable(a->archive);
     }
+    if (!a->bytes) {
+        archive_read_set_option(a->archive, "tar", "read_concatenated_archives", "1");
+    }
     if (archive_read_open2(a->archive, a, NULL, read_block, skip_bytes, NULL) != ARCHIVE_OK) {
         return broken(a, err);
     }
@@ -174,6 +181,8 @@ static enum status open_libarchive(struct source_archive *a, bool plain, struct 
 static enum status change_reader(struct source_archive *a, struct error *err) {
     struct archive_entry *e = NULL;
     uint64_t offset = source_tar_offset(a->tar);
+    a->has_ended = source_tar_has_ended(a->tar);
+    a->end_bytes = source_tar_begin(a->tar);
     source_tar_close(a->tar);
     a->tar = NULL;
     a->position_bytes = offset;
@@ -252,6 +261,10 @@ void source_archive_close(struct source_archive *a) {
     free(a);
 }
 
+static bool is_tar(const struct source_archive *a) {
+    return (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_TAR;
+}
+
 static const char *name_of(struct archive_entry *e) {
     const char *name = archive_entry_pathname(e);
     name = name ? name : archive_entry_pathname_utf8(e);
@@ -261,18 +274,64 @@ static const char *name_of(struct archive_entry *e) {
     return strncmp(name, "./", 2) == 0 ? name + 2 : name;
 }
 
-/* Reads the rest of a zip's member instead of skipping it. If the member's sizes contradict each
+/* Skips what is unread of a member. Of a zip it is read: if the member's sizes contradict each
  * other, libarchive would skip to another place than reading ends at, and find other members. */
-static enum status drain(struct source_archive *a, struct error *err) {
-    bool zip = (archive_format(a->archive) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_ZIP;
-    int code = a->at_member && zip ? ARCHIVE_OK : ARCHIVE_EOF;
-    while (code == ARCHIVE_OK) {
+static enum status leave_member(struct source_archive *a, struct error *err) {
+    int code = ARCHIVE_OK;
+    while (code == ARCHIVE_OK && !is_tar(a)) {
         const void *data;
         size_t size_bytes;
         la_int64_t offset;
         code = archive_read_data_block(a->archive, &data, &size_bytes, &offset);
     }
-    return code == ARCHIVE_EOF ? STATUS_OK : broken(a, err);
+    if (is_tar(a)) {
+        code = archive_read_data_skip(a->archive);
+    }
+    return code == ARCHIVE_EOF || code == ARCHIVE_OK ? STATUS_OK : broken(a, err);
+}
+
+static bool is_zero_block(const struct source_archive *a, uint64_t offset) {
+    static const uint8_t zeros[TAR_BLOCK_BYTES];
+    uint8_t block[TAR_BLOCK_BYTES];
+    return pread(a->fd, block, sizeof(block), (off_t)offset) == sizeof(block) &&
+           memcmp(block, zeros, sizeof(block)) == 0;
+}
+
+/* Whether libarchive, which was to find a header from `begin` on, failed at what follows an end
+ * mark of a plain tar. It has consumed at most the block at which it failed. */
+static bool failed_after_end(struct source_archive *a, uint64_t begin) {
+    uint64_t end = (uint64_t)archive_filter_bytes(a->archive, 0);
+    bool found = a->has_ended;
+    for (int k = 1; k <= 2 && a->plain_tar && !found && end >= begin + k * TAR_BLOCK_BYTES; k++) {
+        found = is_zero_block(a, a->before_bytes + end - (uint64_t)k * TAR_BLOCK_BYTES);
+    }
+    return found;
+}
+
+/* Whether a tar in a file goes on after its end mark, which ends at `offset`. */
+static bool has_more(const struct source_archive *a, uint64_t offset) {
+    bool zeros = true;
+    while (zeros && offset + TAR_BLOCK_BYTES <= a->size_bytes) {
+        zeros = is_zero_block(a, offset);
+        offset += TAR_BLOCK_BYTES;
+    }
+    return !zeros;
+}
+
+/* At the end of a tar. */
+static void note_end(struct source_archive *a, bool has_ended) {
+    if (a->bytes && has_ended && has_more(a, (uint64_t)archive_filter_bytes(a->archive, 0))) {
+        snprintf(a->note, sizeof(a->note),
+                 "%.120s: what follows the end mark after its %" PRIu64
+                 " members was not read; ccpack -o DIR reads another tar there",
+                 a->path, a->members);
+    }
+    if (!has_ended) {
+        snprintf(a->note, sizeof(a->note),
+                 "%.120s: the tar has no end mark after its %" PRIu64
+                 " members: it may be truncated",
+                 a->path, a->members);
+    }
 }
 
 /* source_archive_next by source_tar; UNSUPPORTED: libarchive must continue. */
@@ -287,6 +346,9 @@ static enum status next_of_tar(struct source_archive *a, struct error *err) {
     a->position_bytes = source_tar_position(a->tar);
     a->at_member = s == STATUS_OK;
     a->members += s == STATUS_OK;
+    if (s == STATUS_END) {
+        note_end(a, source_tar_has_ended(a->tar));
+    }
     return s < STATUS_OK && s != STATUS_UNSUPPORTED ? error_set(err, s, "%s", why.text) : s;
 }
 
@@ -299,16 +361,31 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
         }
         TRY(change_reader(a, err));
     }
-    TRY(drain(a, err));
+    if (a->at_member) {
+        TRY(leave_member(a, err));
+    }
     a->at_member = false;
+    uint64_t begin = (uint64_t)archive_filter_bytes(a->archive, 0);
     int code = archive_read_next_header(a->archive, &e);
     a->member.offset_bytes = a->before_bytes + (uint64_t)archive_read_header_position(a->archive);
     if (code == ARCHIVE_EOF) {
+        if (is_tar(a)) {
+            note_end(a, a->has_ended || (uint64_t)archive_filter_bytes(a->archive, 0) > begin);
+        }
         return STATUS_END;
     }
     if (code != ARCHIVE_OK && code != ARCHIVE_WARN) {
-        return broken(a, err);
+        if (a->stopped || !is_tar(a) || !failed_after_end(a, begin)) {
+            return broken(a, err);
+        }
+        a->member.offset_bytes = a->has_ended ? a->end_bytes : a->before_bytes + begin;
+        snprintf(a->note, sizeof(a->note),
+                 "%.120s: what follows the end of the tar, after its %" PRIu64
+                 " members, is no tar and was not read",
+                 a->path, a->members);
+        return STATUS_END;
     }
+    a->has_ended = false;
     la_int64_t size_bytes = archive_entry_size(e);
     a->member = (struct source_member){
         .name = name_of(e),
@@ -319,9 +396,14 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
         .offset_bytes = a->member.offset_bytes,
         .body_bytes = a->before_bytes + (uint64_t)archive_filter_bytes(a->archive, 0),
     };
+    a->body_bytes = 0;
     a->at_member = true;
     a->members++;
     return STATUS_OK;
+}
+
+const char *source_archive_note(const struct source_archive *a) {
+    return a->note;
 }
 
 uint64_t source_archive_offset(const struct source_archive *a) {
@@ -336,6 +418,20 @@ const struct source_member *source_archive_member(const struct source_archive *a
     return a->at_member ? &a->member : NULL;
 }
 
+/* Libarchive ends a sparse member of a tar where its last hole begins. The rest is zeros. Returns
+ * how many of them fit after the `read_bytes` that were just read. */
+static size_t
+read_hole(const struct source_archive *a, uint8_t *out, size_t room_bytes, uint64_t read_bytes) {
+    const struct source_member *m = &a->member;
+    uint64_t at = a->body_bytes + read_bytes;
+    if (!m->size_known || at >= m->size_bytes || !is_tar(a)) {
+        return 0;
+    }
+    size_t n = room_bytes < m->size_bytes - at ? room_bytes : (size_t)(m->size_bytes - at);
+    memset(out, 0, n);
+    return n;
+}
+
 /* Reads some of the member's body; less than size_bytes only at its end. */
 static enum status
 read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, struct error *err) {
@@ -346,7 +442,8 @@ read_body(struct source_archive *a, void *out, size_t size_bytes, size_t *got, s
     if (n < 0) {
         return broken(a, err);
     }
-    *got = (size_t)n;
+    *got = (size_t)n + read_hole(a, (uint8_t *)out + n, size_bytes - (size_t)n, (uint64_t)n);
+    a->body_bytes += *got;
     return STATUS_OK;
 }
 

@@ -33,7 +33,8 @@ enum status source_archive_open(struct source_archive **out,
                                 struct error *err);
 void source_archive_close(struct source_archive *a); /* accepts NULL */
 
-/* Moves to the next member, skipping what is unread of the current one. Returns OK, END, CORRUPT or
+/* Moves to the next member, skipping what is unread of the current one. Members after an end mark
+ * are read too, but not if the caller receives every byte. Returns OK, END, CORRUPT or
  * INTERRUPTED. */
 enum status source_archive_next(struct source_archive *a, struct error *err);
 
@@ -62,6 +63,10 @@ enum status source_archive_peek(struct source_archive *a,
                                 size_t *got,
                                 size_t size_bytes,
                                 struct error *err);
+
+/* After END, what is suspicious about the archive as a whole: a tar without an end mark may be
+ * truncated, and what follows an end mark may be no tar. Empty: nothing. */
+const char *source_archive_note(const struct source_archive *a);
 
 /* Bytes of the file read so far, and its size; 0 for a pipe. */
 uint64_t source_archive_position(const struct source_archive *a);

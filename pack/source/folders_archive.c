@@ -64,6 +64,7 @@ next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, s
         enum status s = source_archive_next(f->archive, err);
         f->base.position_bytes = source_archive_position(f->archive);
         if (s != STATUS_OK) {
+            f->base.note = source_archive_note(f->archive);
             return s;
         }
         const struct source_member *m = source_archive_member(f->archive);
@@ -79,6 +80,7 @@ static enum status
 open_archive(struct folders_archive *f, const struct source_options *opt, struct error *err) {
     source_archive_close(f->archive);
     f->archive = NULL;
+    f->base.note = NULL;
     f->base.ignored = 0;
     TRY(source_archive_open(&f->archive, f->base.path, opt, &f->base.rows, err));
     f->base.size_bytes = source_archive_size(f->archive);

@@ -209,6 +209,10 @@ uint64_t source_ignored(const struct source *s) {
     return s->ignored;
 }
 
+const char *source_note(const struct source *s) {
+    return s->note ? s->note : "";
+}
+
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes) {
     *position_bytes = s->position_bytes < s->size_bytes ? s->position_bytes : s->size_bytes;
     *size_bytes = s->size_bytes;

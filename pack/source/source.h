@@ -213,6 +213,10 @@ const char *source_class_name(const struct source *s, size_t i); /* NULL beyond 
  * annotations that are not valid JSON or name no listed picture. */
 uint64_t source_ignored(const struct source *s);
 
+/* After END, a doubt about the source as a whole, such as a tar without an end mark. Empty: none.
+ */
+const char *source_note(const struct source *s);
+
 /* Progress: bytes of the file read so far, and its size; both 0 where that is not known. */
 void source_position(const struct source *s, uint64_t *position_bytes, uint64_t *size_bytes);
 

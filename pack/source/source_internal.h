@@ -81,6 +81,7 @@ struct source {
     uint64_t rows;                       /* read or skipped so far */
     uint64_t content;                    /* see source_content */
     uint64_t ignored;                    /* see source_ignored */
+    const char *note;                    /* see source_note; owned by the kind; NULL: none */
     bool plain_tar;                      /* see source_is_plain_tar */
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */

@@ -31,6 +31,8 @@ struct source_tar {
     uint64_t at;        /* next byte to parse */
     uint64_t body_left; /* of the current member */
     uint64_t header_offset;
+    uint64_t begin; /* of the last search for a header: zeros up to header_offset */
+    bool has_ended;
     char name[TAR_NAME_BYTES + 1];
     uint8_t window[WINDOW_BYTES];
 };
@@ -219,22 +221,32 @@ static enum status unsupported(struct source_tar *t, struct error *err) {
                      (unsigned long long)t->at);
 }
 
+/* Moves to the first block that is not all zeros, or to the end of the file. */
+static enum status skip_zeros(struct source_tar *t, struct error *err) {
+    TRY(fill(t, TAR_BLOCK_BYTES, err));
+    while (in_window(t) >= TAR_BLOCK_BYTES && is_zero(here(t), TAR_BLOCK_BYTES)) {
+        t->at += TAR_BLOCK_BYTES;
+        TRY(fill(t, TAR_BLOCK_BYTES, err));
+    }
+    return STATUS_OK;
+}
+
 enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err) {
     uint8_t type = 0;
     uint64_t size_bytes = 0;
     t->at += t->body_left;
     t->body_left = 0;
     t->at += tar_padding(t->at);
+    t->begin = t->at;
+    TRY(skip_zeros(t, err));
+    t->has_ended = t->at > t->begin;
     t->header_offset = t->at;
-    TRY(fill(t, TAR_BLOCK_BYTES, err));
     size_t got = in_window(t);
     if (got == 0 && t->at == t->size_bytes) {
+        t->header_offset = t->begin;
         return STATUS_END;
     }
     const uint8_t *header = here(t);
-    if (got >= TAR_BLOCK_BYTES && is_zero(header, TAR_BLOCK_BYTES)) {
-        return STATUS_END;
-    }
     if (got < TAR_BLOCK_BYTES || !read_header(header, &type, &size_bytes)) {
         return unsupported(t, err);
     }
@@ -333,6 +345,14 @@ void source_tar_close(struct source_tar *t) {
 
 uint64_t source_tar_offset(const struct source_tar *t) {
     return t->header_offset;
+}
+
+uint64_t source_tar_begin(const struct source_tar *t) {
+    return t->begin;
+}
+
+bool source_tar_has_ended(const struct source_tar *t) {
+    return t->has_ended;
 }
 
 uint64_t source_tar_position(const struct source_tar *t) {

@@ -29,12 +29,21 @@ enum status source_tar_open(struct source_tar **out,
                             struct error *err);
 void source_tar_close(struct source_tar *t); /* accepts NULL */
 
-/* Finds the next member, skipping the rest of the current one. Returns OK; END; UNSUPPORTED if it
- * does not support the header at source_tar_offset; or IO. */
+/* Finds the next member, skipping the rest of the current one, and end marks: blocks of zeros,
+ * after which another tar may follow. Returns OK; END; UNSUPPORTED if it does not support the
+ * header at source_tar_offset; or IO. */
 enum status source_tar_next(struct source_tar *t, struct source_member *out, struct error *err);
 
-/* Where the last call of source_tar_next found a member, the end, or an unsupported header. */
+/* Where the last call of source_tar_next found a member, the end with its mark, or an unsupported
+ * header. */
 uint64_t source_tar_offset(const struct source_tar *t);
+
+/* Where the last call began to look for it. If the offset is another one, an end mark is between.
+ */
+uint64_t source_tar_begin(const struct source_tar *t);
+
+/* Whether there was an end mark. */
+bool source_tar_has_ended(const struct source_tar *t);
 
 /* Reads up to size_bytes of the rest of the member's body. Returns OK, IO, or CORRUPT if the file
  * has become shorter. */

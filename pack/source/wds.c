@@ -78,6 +78,7 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
         w->base.position_bytes = source_archive_position(w->archive);
         TRY(s);
         if (s == STATUS_END) {
+            w->base.note = source_archive_note(w->archive);
             w->at_end = true;
             break;
         }

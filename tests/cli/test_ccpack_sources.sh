@@ -140,6 +140,50 @@ rm hugging/metadata.jsonl
 pack 40 0 hugging
 same "an imagefolder with a CSV"
 
+# --- tars in one file, plain and compressed; what is lost at the end is named
+"$TESTBIN/make_scenes" val 7 2 48 more.tar >/dev/null || exit 1
+blocks=$(($(stat -c %s all.tar) / 512 - 2)) # without the end mark
+head -c $((blocks * 512)) all.tar >cut.tar
+cat all.tar more.tar >joined.tar
+{ head -c $((blocks * 512 + 512)) all.tar; cat more.tar; } >lone.tar
+{ gzip -c all.tar; gzip -c more.tar; } >joined.tar.gz
+for source in joined.tar lone.tar joined.tar.gz; do
+    pack 47 0 "$source"
+    pack 47 0 - <"$source"
+    grep -q '"notes":0,' out.json || fail "$source: $(cat out.json)"
+done
+if command -v zstd >/dev/null; then
+    { zstd -qc all.tar; zstd -qc more.tar; } >joined.tar.zst
+    pack 47 0 joined.tar.zst
+fi
+gzip -c cut.tar >cut.tar.gz
+for source in cut.tar cut.tar.gz; do
+    expect 0 "warning: $source: the tar has no end mark after its 80 members: it may be truncated" \
+        "$BIN/ccpack" --overwrite -o form "$source"
+done
+{ cat all.tar; echo what is this; } >tail.tar
+expect 0 "tail.tar: what follows the end of the tar, after its 80 members, is no tar" \
+    "$BIN/ccpack" --overwrite -o form tail.tar
+
+mkdir indexed && cp joined.tar indexed/
+expect 0 "joined.tar: what follows the end mark after its 80 members was not read" \
+    "$BIN/ccpack" index indexed/joined.tar
+
+# --- sparse members, also those that end in a hole
+mkdir holes && set -- pictures/*.jpg
+cp "$1" holes/1.jpg && truncate -s 5M holes/1.jpg
+cp "$2" holes/2.jpg && truncate -s 1M holes/2.jpg && cat "$2" >>holes/2.jpg && truncate -s 3M holes/2.jpg
+echo one >holes/1.txt && echo two >holes/2.txt
+tar cf whole.tar --sort=name --format=gnu -C holes .
+pack 2 0 whole.tar
+whole=$(fingerprint)
+for how in gnu "posix --sparse-version=0.0" "posix --sparse-version=0.1" "posix --sparse-version=1.0"; do
+    tar cSf sparse.tar --sort=name --format=$how -C holes .
+    [ "$(stat -c %s sparse.tar)" -lt 1000000 ] || fail "tar -S --format=$how made no sparse tar"
+    pack 2 0 sparse.tar
+    [ "$(fingerprint)" = "$whole" ] || fail "a sparse tar of format $how gives other pictures"
+done
+
 # --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do

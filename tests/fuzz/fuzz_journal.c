@@ -32,7 +32,8 @@ parse(const uint8_t *head, size_t head_bytes, const struct byte_buffer *text, ui
     opt.part = (struct pack_part){parts, parts};
     p.end.source = SOURCES;
     p.sources = calloc(SOURCES, sizeof(*p.sources));
-    demand(p.sources != NULL);
+    p.notes = calloc(SOURCES, sizeof(*p.notes));
+    demand(p.sources != NULL && p.notes != NULL);
     pack_classes_init(&p.classes);
     demand(manifest_init(&p.manifest, opt.container, opt.created_by, NULL) == STATUS_OK);
     demand(byte_buffer_append(&p.head, head, head_bytes, NULL) == STATUS_OK);

@@ -57,6 +57,14 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
     if (s->rejected > 0) {
         print_rejects(s, directory);
     }
+    if (s->notes > 0) {
+        fprintf(stderr, "warning: %s", s->note);
+        if (s->notes > 1) {
+            fprintf(stderr, "; %s more source%s with such a doubt",
+                    cli_format_count(samples, s->notes - 1), s->notes == 2 ? "" : "s");
+        }
+        fputc('\n', stderr);
+    }
     if (s->json_dropped > 0) {
         fprintf(stderr, "%s sample%s packed without their .json, which is invalid; the first: %s\n",
                 cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
@@ -80,6 +88,7 @@ print_summary_json(const struct pack_summary *s, double seconds, struct error *e
     json_u64(&w, "rejected", s->rejected);
     json_u64(&w, "texts", s->texts);
     json_u64(&w, "json_dropped", s->json_dropped);
+    json_u64(&w, "notes", s->notes);
     json_u64(&w, "ignored", s->ignored);
     json_u64(&w, "shards", s->shards);
     json_u64(&w, "bytes", s->bytes);

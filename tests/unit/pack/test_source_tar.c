@@ -167,13 +167,15 @@ TEST(truncated_anywhere) {
     byte_buffer_fini(&tar);
 }
 
-/* Half of the headers that are changed get a right checksum again. */
+/* Half of the headers that are changed get a right checksum again. The end mark stays: what follows
+ * it is not read where every byte is asked for. */
 TEST(whatever_bytes_are_changed) {
     struct rng r;
     rng_init(&r, 11, RNG_ORDER, 0, 0);
     for (int k = 0; k < 400; k++) {
         make_mixed();
-        size_t block = rng_below(&r, (uint32_t)(tar.size_bytes / TAR_BLOCK_BYTES));
+        size_t block =
+            rng_below(&r, (uint32_t)((tar.size_bytes - TAR_END_BYTES) / TAR_BLOCK_BYTES));
         uint8_t *header = tar.data + block * TAR_BLOCK_BYTES;
         for (uint32_t i = 1 + rng_below(&r, 3); i > 0; i--) {
             size_t at =
@@ -185,6 +187,53 @@ TEST(whatever_bytes_are_changed) {
             seal(header);
         }
         compare(tar.data, tar.size_bytes);
+    }
+    byte_buffer_fini(&tar);
+}
+
+/* The number of rows, and what is said about the tar as a whole. */
+static uint64_t rows_of(char note[240], const uint8_t *data, size_t size_bytes) {
+    const char *path = test_temp_path("whole.tar");
+    struct source_options how = {.kind = SOURCE_WDS};
+    struct source *s = NULL;
+    struct error err = {0};
+    uint64_t count = 0;
+    test_write_file(path, data, size_bytes);
+    assert_ok(source_open(&s, path, &how, &err), err);
+    assert_status(source_skip(s, UINT64_MAX, &count, &err), STATUS_END, err);
+    snprintf(note, 240, "%s", source_note(s));
+    source_close(s);
+    return count;
+}
+
+/* After an end mark another tar may follow. Both readers find it: libarchive reads from "v7" on. */
+TEST(what_follows_an_end_mark_is_read_or_noted) {
+    static const uint8_t zeros[TAR_END_BYTES];
+    static const size_t marks[] = {TAR_BLOCK_BYTES, TAR_END_BYTES};
+    char note[240];
+    for (int k = 0; k < 4; k++) {
+        const bool old = k / 2 == 1;
+        begin();
+        put_row("a");
+        if (old) {
+            put("v7.jpg", '\0', jpeg_head, sizeof(jpeg_head) - 1);
+        }
+        const uint64_t rows = old ? 2 : 1;
+        assert_int_equal(rows_of(note, tar.data, tar.size_bytes), rows);
+        assert_non_null(strstr(note, "no end mark"));
+        assert_int_equal(byte_buffer_append(&tar, zeros, marks[k % 2], NULL), STATUS_OK);
+        assert_int_equal(rows_of(note, tar.data, tar.size_bytes), rows);
+        assert_string_equal(note, "");
+        put_row("b");
+        put_end();
+        assert_int_equal(rows_of(note, tar.data, tar.size_bytes), rows + 1);
+        assert_string_equal(note, "");
+        for (size_t more = 100; more <= 1000; more += 900) { /* no tar */
+            assert_int_equal(byte_buffer_append(&tar, jpeg_head, 1, NULL), STATUS_OK);
+            assert_int_equal(byte_buffer_append(&tar, zeros, more, NULL), STATUS_OK);
+            assert_int_equal(rows_of(note, tar.data, tar.size_bytes), rows + 1);
+            assert_non_null(strstr(note, "is no tar and was not read"));
+        }
     }
     byte_buffer_fini(&tar);
 }
