@@ -132,17 +132,18 @@ struct pack_options {
     int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
                     * 0.2 % of the bytes and takes 10 % more time */
     uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; 1 */
-    uint32_t shard_samples;      /* [1, SHARD_MAX_SAMPLES]; 10000 */
-    uint64_t shard_size_bytes;   /* a shard takes no sample that makes it larger; 1 GiB */
-    bool overwrite;              /* replaces an existing dataset; other files stay */
-    bool append;                 /* adds to an existing dataset; not with overwrite or part */
-    bool allow_repeat;           /* append takes sources that the dataset has; only with append */
-    bool resume;                 /* continues an unfinished run with these options, does nothing
-                                  * after a finished one; not with overwrite */
-    enum pack_on_bad on_bad;     /* PACK_ON_BAD_SKIP */
-    struct pack_max_bad max_bad; /* 10 % */
-    const char *created_by;      /* for the manifest, "ccpack 0.1.0" */
-    bool (*interrupted)(void *cookie);                             /* polled; NULL: never */
+    uint32_t shard_samples;    /* [1, SHARD_MAX_SAMPLES]; 10000 */
+    uint64_t shard_size_bytes; /* a shard takes no sample that makes it larger; 1 GiB */
+    bool overwrite;            /* replaces an existing dataset as soon as a row can be packed; other
+                                * files stay */
+    bool append;               /* adds to an existing dataset; not with overwrite or part */
+    bool allow_repeat;         /* append takes sources that the dataset has; only with append */
+    bool resume;               /* continues an unfinished run with these options, does nothing
+                                * after a finished one; not with overwrite */
+    enum pack_on_bad on_bad;   /* PACK_ON_BAD_SKIP */
+    struct pack_max_bad max_bad;       /* 10 % */
+    const char *created_by;            /* for the manifest, "ccpack 0.1.0" */
+    bool (*interrupted)(void *cookie); /* polled; NULL: never */
     void (*progress)(void *cookie, const struct pack_progress *p); /* NULL: none */
     void *cookie;                                                  /* of both */
 };
@@ -152,6 +153,7 @@ void pack_options_default(struct pack_options *opt);
 struct pack_summary {
     uint64_t rows, samples, rejected, texts; /* of this run and the one that it resumes */
     uint64_t rejected_by[REASON_COUNT];
+    char reject_example[480];    /* the first bad row of this process; empty: none */
     uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose member is in
                                   * a folder, which may be a class */
     uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
@@ -175,7 +177,8 @@ struct pack_summary {
 /* Whether most bad rows look like pictures in class folders, which have no captions. */
 bool pack_summary_looks_like_folders(const struct pack_summary *s);
 
-/* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. If there are too many of
+/* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. A run without a row that
+ * can be used leaves the directory as it was. If there are too many of
  * them, a source is damaged or unreadable, or the run is interrupted, the failure is returned. The
  * samples before it become a valid dataset, marked as partial; with append the dataset stays as it
  * was. Both can be resumed. Returns OK; EXISTS (the directory is not empty, or another process

@@ -176,7 +176,8 @@ static enum status prepare(struct run *r, struct error *err) {
         return error_set(err, STATUS_NOMEM, "out of memory for %zu tars", o->source_count);
     }
     TRY(manifest_init(&r->manifest, SHARD_CONTAINER_TAR_FOREIGN, o->created_by, err));
-    return pack_rejects_open(&r->rejects, o->fs, o->directory, 0, true, err);
+    pack_rejects_init(&r->rejects, o->fs, o->directory, 0);
+    return pack_rejects_open(&r->rejects, true, err);
 }
 
 /* ---- threads ----------------------------------------------------------------------------------

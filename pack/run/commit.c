@@ -15,8 +15,10 @@
 #include "pack/run/directory_internal.h"
 #include "pack/run/identity_internal.h"
 
-/* Of a shard's captions, which stay in memory until it is finished. */
-enum { MAX_CAPTION_BYTES = 16 << 20 };
+enum {
+    MAX_CAPTION_BYTES = 16 << 20, /* of a shard, which stay in memory until it is finished */
+    MAX_WAITING_BYTES = 64 << 20, /* of rejects before the first sample */
+};
 
 /* The value of ids that were in the dataset before this process. */
 static const uint64_t SEEN_BEFORE = UINT64_MAX - 1;
@@ -86,6 +88,22 @@ static void take_counts(struct pack_commit *c) {
     c->point = p->point;
 }
 
+/* Changes the directory; the second call does nothing. */
+static enum status begin(struct pack_commit *c, struct error *err) {
+    struct pack_plan *p = c->plan;
+    if (c->begun) {
+        return STATUS_OK;
+    }
+    c->begun = true;
+    TRY(pack_directory_prepare(p, err));
+    TRY(pack_rejects_open(&c->rejects, c->opt->append, err));
+    if (p->start == PACK_START_NEW) {
+        TRY(pack_journal_begin(c->fs, c->opt->directory, &p->head, p, err));
+    }
+    TRY(pack_journal_open(&c->journal, p, err));
+    return pack_finisher_start(&c->finisher, &c->rejects, &c->journal, err);
+}
+
 enum status pack_commit_open(struct pack_commit *c,
                              struct pack_plan *plan,
                              struct pack_summary *summary,
@@ -101,14 +119,8 @@ enum status pack_commit_open(struct pack_commit *c,
     TRY(shard_frame_builder_create(&c->builder, o->container, o->level, err));
     TRY(open_maps(c, err));
     TRY(pack_keys_init(&c->keys, err));
-    TRY(pack_directory_prepare(plan, err));
-    TRY(pack_rejects_open(&c->rejects, c->fs, o->directory, plan->point.rejects_bytes, o->append,
-                          err));
-    if (plan->start == PACK_START_NEW) {
-        TRY(pack_journal_begin(c->fs, o->directory, &plan->head, plan, err));
-    }
-    TRY(pack_journal_open(&c->journal, plan, err));
-    return pack_finisher_start(&c->finisher, &c->rejects, &c->journal, err);
+    pack_rejects_init(&c->rejects, c->fs, o->directory, plan->point.rejects_bytes);
+    return plan->start == PACK_START_RESUME ? begin(c, err) : STATUS_OK;
 }
 
 /* ---- rejects ----------------------------------------------------------------------------------
@@ -145,17 +157,22 @@ static const char *folders_hint(const struct pack_summary *s) {
 static enum status
 too_many(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
     char allowed[40];
+    bool nothing = s->samples == 0 && s->reject_example[0] != '\0';
     if (o->max_bad.percent >= 0) {
         snprintf(allowed, sizeof(allowed), "%g%%", o->max_bad.percent);
     } else {
         snprintf(allowed, sizeof(allowed), "%" PRIu64, o->max_bad.rows);
     }
+    char list[160];
+    snprintf(list, sizeof(list), "%.100s/%s lists them with reasons", o->directory,
+             PACK_REJECTS_NAME);
     return error_set(err, STATUS_CORRUPT,
                      "%" PRIu64 " of %" PRIu64
                      " rows are bad, more than --max-bad %s allows (most of "
-                     "them %s); %s/%s lists them with reasons%s",
-                     bad_rows(s), s->rows, allowed, commonest(s), o->directory, PACK_REJECTS_NAME,
-                     folders_hint(s));
+                     "them %s); %s%s%s",
+                     bad_rows(s), s->rows, allowed, commonest(s),
+                     nothing ? "nothing was packed; the first is " : list,
+                     nothing ? s->reject_example : "", folders_hint(s));
 }
 
 enum status
@@ -167,6 +184,15 @@ pack_judge(const struct pack_options *o, const struct pack_summary *s, struct er
     return bad && o->on_bad == PACK_ON_BAD_SKIP ? too_many(o, s, err) : STATUS_OK;
 }
 
+/* The first bad row stands for all where there is no list. */
+static void note_reject(struct pack_summary *s, const char *source, const struct source_row *row) {
+    if (s->reject_example[0] == '\0' && !pack_reason_is_choice(row->reason)) {
+        snprintf(s->reject_example, sizeof(s->reject_example),
+                 "%.100s: row %" PRIu64 ", key '%.60s': %s%s%.200s", source, row->row, row->key,
+                 source_reason_name(row->reason), row->detail[0] != '\0' ? ": " : "", row->detail);
+    }
+}
+
 static enum status
 add_reject(struct pack_commit *c, const struct pack_item *item, struct error *err) {
     const struct source_row *row = &item->row;
@@ -176,6 +202,10 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     c->summary->missing_in_folders +=
         row->reason == REASON_CAPTION_MISSING && strchr(row->key, '/') != NULL;
     TRY(pack_rejects_add(&c->rejects, source, row, err));
+    if (c->rejects.waiting.size_bytes > MAX_WAITING_BYTES) {
+        TRY(begin(c, err));
+    }
+    note_reject(c->summary, source, row);
     if (pack_reason_is_choice(row->reason)) {
         return STATUS_OK;
     }
@@ -209,6 +239,9 @@ count_shard(struct pack_commit *c, const struct shard_summary *shard, struct err
 /* Waits for the shard that the finisher has, if there is one. */
 static enum status take_finished(struct pack_commit *c, struct error *err) {
     struct shard_summary shard;
+    if (!c->begun) {
+        return STATUS_OK;
+    }
     enum status s = pack_finisher_take(&c->finisher, &shard, err);
     if (s == STATUS_END) {
         return STATUS_OK;
@@ -329,6 +362,7 @@ static enum status add_sample(struct pack_commit *c, struct pack_item *item, str
         TRY(choose_key(c, item, err));
     }
     if (!c->writer) {
+        TRY(begin(c, err));
         TRY(shard_writer_open(&c->writer, c->fs, c->opt->directory, PACK_SHARD_NAME,
                               c->plan->next_number, c->opt->container, c->opt->level, err));
     }
@@ -455,13 +489,14 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 }
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
-    if (c->summary->rows == 0) {
+    const struct pack_summary *s = c->summary;
+    if (s->rows == 0) {
         return error_set(err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
     }
     return error_set(err, STATUS_CORRUPT,
-                     "not one of %" PRIu64 " rows can be used; %s/%s%s lists them with reasons%s",
-                     c->summary->rows, c->opt->directory, PACK_REJECTS_NAME,
-                     c->opt->append ? ".tmp" : "", folders_hint(c->summary));
+                     "not one of %" PRIu64 " rows can be used%s%s; nothing was packed%s", s->rows,
+                     s->reject_example[0] != '\0' ? ", of which the first is " : "",
+                     s->reject_example, folders_hint(s));
 }
 
 enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {
@@ -472,15 +507,13 @@ enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error
         c->point.source = c->opt->source_count;
         c->point.row = 0;
     }
-    TRY(finish_all(c, partial, err));
-    TRY(pack_identity_check_read(c->plan, err));
     if (c->summary->samples == 0 && !is_part) {
-        if (!c->opt->append) { /* an append keeps the dataset's own list */
-            TRY(pack_rejects_publish(&c->rejects, err));
-            c->summary->has_journal = false;
-        }
+        c->summary->has_journal = false;
         return no_sample(c, err);
     }
+    TRY(begin(c, err));
+    TRY(finish_all(c, partial, err));
+    TRY(pack_identity_check_read(c->plan, err));
     TRY(pack_rejects_publish(&c->rejects, err));
     TRY(write_manifest(c, partial, err));
     c->summary->has_journal = true;

@@ -22,6 +22,7 @@ struct pack_commit {
     struct pack_map *pictures; /* hash of a picture to its id; NULL: without dedup */
     struct pack_map *ids;      /* id to source and row; NULL: ids by row */
     struct pack_keys keys;
+    bool begun; /* the directory has been changed */
     struct pack_rejects rejects;
     struct pack_journal journal;
     struct pack_finisher finisher;
@@ -31,7 +32,9 @@ struct pack_commit {
     uint64_t finished_samples; /* likewise */
 };
 
-/* Brings the directory to where the run begins, and opens the files that are written. */
+/* Prepares for the rows. A resumed run brings its directory to where it begins, and opens the files
+ * that are written. Another one does so when its first row has become a sample: until then it
+ * replaces nothing, and it leaves nothing if there is none. */
 enum status pack_commit_open(struct pack_commit *c,
                              struct pack_plan *plan,
                              struct pack_summary *summary,

@@ -20,20 +20,25 @@ static enum status copy_list(const struct file_system *fs,
                             err);
 }
 
-enum status pack_rejects_open(struct pack_rejects *r,
-                              const struct file_system *fs,
-                              const char *directory,
-                              uint64_t size_bytes,
-                              bool keep,
-                              struct error *err) {
-    char path[PATH_MAX_BYTES];
-    char temporary[PATH_MAX_BYTES];
-    bool begun = false;
+void pack_rejects_init(struct pack_rejects *r,
+                       const struct file_system *fs,
+                       const char *directory,
+                       uint64_t size_bytes) {
     memset(r, 0, sizeof(*r));
     r->fs = fs;
     r->directory = directory;
     r->size_bytes = size_bytes;
     json_writer_init(&r->line, 0);
+    byte_buffer_init(&r->waiting, 0);
+}
+
+enum status pack_rejects_open(struct pack_rejects *r, bool keep, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    char temporary[PATH_MAX_BYTES];
+    bool begun = false;
+    const struct file_system *fs = r->fs;
+    const char *directory = r->directory;
+    uint64_t size_bytes = r->size_bytes - r->waiting.size_bytes;
     TRY(path_join(path, sizeof(path), directory, PACK_REJECTS_NAME, err));
     TRY(path_join(temporary, sizeof(temporary), directory, PACK_REJECTS_TEMPORARY, err));
     TRY(fs->exists(fs->context, temporary, &begun, err));
@@ -54,6 +59,10 @@ enum status pack_rejects_open(struct pack_rejects *r,
         TRY(fs->truncate(fs->context, temporary, size_bytes, err));
     }
     TRY(fs->open(fs->context, &r->file, temporary, FILE_APPEND_WRITE, err));
+    if (r->waiting.size_bytes > 0) {
+        TRY(fs->write(r->file, r->waiting.data, r->waiting.size_bytes, err));
+    }
+    byte_buffer_fini(&r->waiting);
     TRY(fs->sync(r->file, err));
     return fs->sync_directory(fs->context, directory, err);
 }
@@ -77,7 +86,8 @@ enum status pack_rejects_add(struct pack_rejects *r,
     struct json_writer *w = &r->line;
     pack_rejects_line(w, source, row);
     TRY(json_writer_status(w, err));
-    TRY(r->fs->write(r->file, w->out.data, w->out.size_bytes, err));
+    TRY(r->file ? r->fs->write(r->file, w->out.data, w->out.size_bytes, err)
+                : byte_buffer_append(&r->waiting, w->out.data, w->out.size_bytes, err));
     r->size_bytes += w->out.size_bytes;
     return STATUS_OK;
 }
@@ -103,6 +113,7 @@ void pack_rejects_close(struct pack_rejects *r) {
     if (r->fs) {
         r->fs->close(r->file);
         json_writer_fini(&r->line);
+        byte_buffer_fini(&r->waiting);
     }
     memset(r, 0, sizeof(*r));
 }

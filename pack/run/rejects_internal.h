@@ -16,19 +16,22 @@
 struct pack_rejects {
     const struct file_system *fs;
     const char *directory;
-    struct file *file; /* under its temporary name; NULL once published */
+    struct file *file; /* under its temporary name; NULL before it is opened and once published */
     uint64_t size_bytes;
+    struct byte_buffer waiting; /* lines added before it is opened */
     struct json_writer line;
 };
 
-/* Opens the list under its temporary name, cut back to its first `size_bytes`: the temporary file
- * where there is one, else a copy of the published list (`keep`), else the published list. */
-enum status pack_rejects_open(struct pack_rejects *r,
-                              const struct file_system *fs,
-                              const char *directory,
-                              uint64_t size_bytes,
-                              bool keep,
-                              struct error *err);
+/* A list that has `size_bytes` bytes so far. Changes no file. */
+void pack_rejects_init(struct pack_rejects *r,
+                       const struct file_system *fs,
+                       const char *directory,
+                       uint64_t size_bytes);
+
+/* Opens the list under its temporary name, truncated to the size it was initialised with: the
+ * temporary file where there is one, else a copy of the published list (`keep`), else the published
+ * list. Writes the lines that wait. */
+enum status pack_rejects_open(struct pack_rejects *r, bool keep, struct error *err);
 
 /* Replaces the content of `w` by the line of a row. */
 void pack_rejects_line(struct json_writer *w, const char *source, const struct source_row *row);

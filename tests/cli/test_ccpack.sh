@@ -123,8 +123,14 @@ expect 66 "5" "$BIN/ccdump" show bad --id 5
 expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
 expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
 mkdir no-pictures
-expect 65 "rejects.jsonl" "$BIN/ccpack" -o none --images no-pictures bad.tsv
-[ -s none/rejects.jsonl ] || fail "the message names none/rejects.jsonl, which is not there"
+expect 65 "the first is bad.tsv: row 0, key '[^']*': image-unreadable: .*no-pictures" \
+    "$BIN/ccpack" -o none --images no-pictures --max-bad 100% bad.tsv
+[ ! -e none ] || fail "a run that packed nothing leaves $(ls none)"
+expect 65 "nothing was packed; the first is bad.tsv: row 0" "$BIN/ccpack" -o none --images no-pictures bad.tsv
+"$BIN/ccpack" -q -o none --max-bad 6 --images pictures bad.tsv || fail "the corrected command is refused"
+cp -r none none-before
+expect 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-pictures bad.tsv
+diff -r none none-before || fail "--overwrite by a run that packs nothing changes the dataset"
 "$BIN/ccdump" verify few >/dev/null || fail "what was written before the stop is not valid"
 
 # --- refusals, with names and exit codes

@@ -192,9 +192,7 @@ done
 (cd json && tar cf ../json.tar --sort=name --format=ustar -- *)
 pack 40 0 --caption-column words json.tar
 same "captions in the JSON"
-expect 65 "can be used" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
-grep -q "has no member 'none'" bad/rejects.jsonl || fail "the missing member is not named"
-rm -rf bad
+expect 65 "can be used, .*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
 mkdir -p set/cat/more set/dog set/empty

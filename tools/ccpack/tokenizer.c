@@ -172,8 +172,15 @@ static enum status report(const struct tokenizer_cli *o,
     return cli_end_json(&w, err);
 }
 
+/* Whether DIR has ids of this tokenizer. `why` is NOTFOUND if it has no ids at all. */
+static bool has_cache(const struct dataset *d, const struct tokenizer *t, struct error *why) {
+    const struct token_cache *c = dataset_token_cache(d, why);
+    return c && token_cache_key(c)->tokenizer_hash == tokenizer_hash(t);
+}
+
 /* Without --overwrite and --tokenizer: --cache uses the tokenizer that DIR has, and learning
- * another one is refused, before any work. */
+ * another one is refused, before any work. A tokenizer without the ids that were to be written with
+ * it is of an interrupted run: learning gives it again, or what is learnt is refused. */
 static enum status find_present(struct outcome *r,
                                 const char *directory,
                                 const struct dataset *d,
@@ -185,6 +192,12 @@ static enum status find_present(struct outcome *r,
     }
     TRY(dataset_tokenizer_open(&r->tokenizer, directory, dataset_manifest(d), file_posix(), err));
     r->kept = r->tokenizer != NULL;
+    struct error why = {0};
+    if (r->kept && o->cache && learning_asked && !has_cache(d, r->tokenizer, &why)) {
+        tokenizer_close(r->tokenizer);
+        r->tokenizer = NULL;
+        r->kept = false;
+    }
     if (r->kept && (!o->cache || learning_asked)) {
         return error_set(err, STATUS_EXISTS,
                          "%s/%s: the dataset has a tokenizer; --overwrite replaces it", directory,
@@ -200,9 +213,7 @@ static enum status remove_stale_cache(const char *directory,
                                       struct error *err) {
     char path[PATH_MAX_BYTES];
     struct error why = {0};
-    const struct token_cache *c = dataset_token_cache(d, &why);
-    if (c ? token_cache_key(c)->tokenizer_hash == tokenizer_hash(t)
-          : why.status == STATUS_NOTFOUND) {
+    if (has_cache(d, t, &why) || why.status == STATUS_NOTFOUND) {
         return STATUS_OK;
     }
     TRY(path_join(path, sizeof(path), directory, TOKEN_CACHE_NAME, err));
