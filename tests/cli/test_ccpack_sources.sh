@@ -81,8 +81,8 @@ same "a quoted TSV"
     echo "image,caption"
     echo "$(head -n 1 all.tsv | cut -f 2),A man, a dog"
 } >wide.csv
-expect 65 "can be used" "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
-grep -q "has 3 columns instead of 2" bad/rejects.jsonl || fail "a row wider than the header is not named"
+expect 65 "can be used, .*has 3 columns instead of 2" \
+    "$BIN/ccpack" -o bad --max-bad 100% --images pictures wide.csv
 rm -rf bad
 awk -F '\t' '{ for (i = 0; i < 3; i++) printf "%s#%d\t%s, seen %d times%s\n", $2, i, $1, i,
                   (NR % 8 == 0 && i == 1 ? "\textra" : "") }' all.tsv >token.txt
