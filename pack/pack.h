@@ -156,6 +156,8 @@ struct pack_summary {
     char reject_example[480];    /* the first bad row of this process; empty: none */
     uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose member is in
                                   * a folder, which may be a class */
+    uint64_t absent;             /* in this run: rows whose picture's file does not exist */
+    char absent_example[240];    /* the first of these files */
     uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
     char json_example[240];      /* the first of them: source, row, what is wrong */
     uint64_t notes;              /* sources that may have lost rows: a tar without an end mark, or

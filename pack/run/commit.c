@@ -148,15 +148,30 @@ bool pack_summary_looks_like_folders(const struct pack_summary *s) {
     return s->missing_in_folders > 0 && s->missing_in_folders > bad_rows(s) / 2;
 }
 
-static const char *folders_hint(const struct pack_summary *s) {
-    return pack_summary_looks_like_folders(s)
-               ? "; if the folders in a tar are classes, --from folders makes them labels"
-               : "";
+/* Whether most bad rows name files that do not exist. */
+static bool is_wrong_folder(const struct pack_summary *s) {
+    return s->absent > bad_rows(s) / 2;
+}
+
+/* What may be wrong, after the message; empty: not known. */
+static const char *hint(char out[320], const struct pack_options *o, const struct pack_summary *s) {
+    out[0] = '\0';
+    if (pack_summary_looks_like_folders(s)) {
+        strcpy(out, "; if the folders in a tar are classes, --from folders makes them labels");
+    } else if (is_wrong_folder(s)) {
+        snprintf(out, 320,
+                 "; %s%.60s lacks %" PRIu64 " of %" PRIu64
+                 " pictures, the first is %.120s; --images names the folder to which paths are "
+                 "relative",
+                 o->images ? "" : "the folder of the source", o->images ? o->images : "", s->absent,
+                 s->rows, s->absent_example);
+    }
+    return out;
 }
 
 static enum status
 too_many(const struct pack_options *o, const struct pack_summary *s, struct error *err) {
-    char allowed[40];
+    char allowed[40], why[320];
     bool nothing = s->samples == 0 && s->reject_example[0] != '\0';
     if (o->max_bad.percent >= 0) {
         snprintf(allowed, sizeof(allowed), "%g%%", o->max_bad.percent);
@@ -166,13 +181,13 @@ too_many(const struct pack_options *o, const struct pack_summary *s, struct erro
     char list[160];
     snprintf(list, sizeof(list), "%.100s/%s lists them with reasons", o->directory,
              PACK_REJECTS_NAME);
-    return error_set(err, STATUS_CORRUPT,
-                     "%" PRIu64 " of %" PRIu64
-                     " rows are bad, more than --max-bad %s allows (most of "
-                     "them %s); %s%s%s",
-                     bad_rows(s), s->rows, allowed, commonest(s),
-                     nothing ? "nothing was packed; the first is " : list,
-                     nothing ? s->reject_example : "", folders_hint(s));
+    bool example = nothing && !is_wrong_folder(s); /* else the hint has one */
+    return error_set(
+        err, STATUS_CORRUPT,
+        "%" PRIu64 " of %" PRIu64 " rows are bad, more than --max-bad %s allows (most of "
+        "them %s); %s%s%s%s",
+        bad_rows(s), s->rows, allowed, commonest(s), nothing ? "nothing was packed" : list,
+        example ? "; the first is " : "", example ? s->reject_example : "", hint(why, o, s));
 }
 
 enum status
@@ -199,6 +214,10 @@ add_reject(struct pack_commit *c, const struct pack_item *item, struct error *er
     const char *source = c->opt->sources[item->source];
     c->summary->rejected++;
     c->summary->rejected_by[row->reason]++;
+    if (row->absent && c->summary->absent++ == 0) {
+        snprintf(c->summary->absent_example, sizeof(c->summary->absent_example), "%.239s",
+                 row->path);
+    }
     c->summary->missing_in_folders +=
         row->reason == REASON_CAPTION_MISSING && strchr(row->key, '/') != NULL;
     TRY(pack_rejects_add(&c->rejects, source, row, err));
@@ -493,10 +512,12 @@ static enum status no_sample(struct pack_commit *c, struct error *err) {
     if (s->rows == 0) {
         return error_set(err, STATUS_CORRUPT, "the sources hold no pictures: nothing to pack");
     }
+    char why[320];
+    bool example = s->reject_example[0] != '\0' && !is_wrong_folder(s);
     return error_set(err, STATUS_CORRUPT,
                      "not one of %" PRIu64 " rows can be used%s%s; nothing was packed%s", s->rows,
-                     s->reject_example[0] != '\0' ? ", of which the first is " : "",
-                     s->reject_example, folders_hint(s));
+                     example ? ", of which the first is " : "", example ? s->reject_example : "",
+                     hint(why, c->opt, s));
 }
 
 enum status pack_commit_finish(struct pack_commit *c, bool partial, struct error *err) {

@@ -69,6 +69,7 @@ void source_row_reset(struct source_row *r, uint64_t row) {
     r->path[0] = '\0';
     r->class_index = -1;
     r->caption_count = 0;
+    r->absent = false;
     r->reason = REASON_NONE;
     r->detail[0] = '\0';
     r->json_problem[0] = '\0';
@@ -247,6 +248,7 @@ static enum status load_picture(struct source_row *r, struct error *err) {
     struct stat info;
     int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &info) != 0) {
+        r->absent = errno == ENOENT || errno == ENOTDIR;
         source_row_reject(r, REASON_IMAGE_UNREADABLE, "%.160s: %s", r->path, strerror(errno));
     } else if (!S_ISREG(info.st_mode) || info.st_size == 0) {
         source_row_reject(r, REASON_IMAGE_UNREADABLE, "%.160s: %s", r->path,

@@ -77,6 +77,11 @@ static enum status open_source(struct source *s,
                                struct error *err) {
     TRY(path_join(s->path, sizeof(s->path), "", path, err));
     if (opt->images) {
+        struct stat info;
+        if (stat(opt->images, &info) != 0 || !S_ISDIR(info.st_mode)) {
+            return error_set(err, STATUS_NOTFOUND, "--images %.200s: there is no such folder",
+                             opt->images);
+        }
         TRY(path_join(s->images, sizeof(s->images), "", opt->images, err));
     } else {
         TRY(path_directory(s->images, sizeof(s->images), path, err));

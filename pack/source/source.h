@@ -122,6 +122,7 @@ struct source_row {
     uint32_t caption_size_bytes[SOURCE_MAX_CAPTIONS];
     struct byte_buffer json; /* empty: none, or dropped */
     char json_problem[120];  /* why it was dropped; empty: it was not */
+    bool absent;             /* the picture's file does not exist; source_row_load finds out */
     enum source_reason reason;
     char detail[240]; /* explains `reason`; may be empty */
 

@@ -123,10 +123,10 @@ expect 66 "5" "$BIN/ccdump" show bad --id 5
 expect 65 "--max-bad 5" "$BIN/ccpack" -o few --max-bad 5 --images pictures bad.tsv
 expect 65 "--max-bad 10%" "$BIN/ccpack" -o share --images pictures bad.tsv
 mkdir no-pictures
-expect 65 "the first is bad.tsv: row 0, key '[^']*': image-unreadable: .*no-pictures" \
+expect 65 "nothing was packed; no-pictures lacks 10 of 13 pictures, the first is no-pictures/.*jpg; --images names" \
     "$BIN/ccpack" -o none --images no-pictures --max-bad 100% bad.tsv
 [ ! -e none ] || fail "a run that packed nothing leaves $(ls none)"
-expect 65 "nothing was packed; the first is bad.tsv: row 0" "$BIN/ccpack" -o none --images no-pictures bad.tsv
+expect 65 "nothing was packed; no-pictures lacks 10 of 13 pictures" "$BIN/ccpack" -o none --images no-pictures bad.tsv
 "$BIN/ccpack" -q -o none --max-bad 6 --images pictures bad.tsv || fail "the corrected command is refused"
 cp -r none none-before
 expect 65 "nothing was packed" "$BIN/ccpack" --overwrite -o none --images no-pictures bad.tsv

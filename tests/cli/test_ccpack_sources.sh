@@ -236,6 +236,18 @@ for source in "--images pictures list.json" "--images pictures all.csv" karpathy
     same "three parts of $source"
 done
 
+# --- a wrong or missing folder of pictures is named, with the first file that was looked for
+mkdir bare
+expect 66 "--images nowhere: there is no such folder" "$BIN/ccpack" -o refused --images nowhere all.tsv
+rm -rf bad
+expect 65 "; bare lacks 40 of 40 pictures, the first is bare/.*jpg; --images names" "$BIN/ccpack" -o bad --images bare all.tsv
+rm -rf bad
+expect 65 "; the folder of the source lacks 40 of 40 pictures, the first is .*jpg; --images names" "$BIN/ccpack" -o bad all.tsv
+rm -rf bad
+yes "$(head -n 1 all.tsv)" | head -n 5000 >many.tsv
+expect 65 "; bare lacks 1000 of 1000 pictures" "$BIN/ccpack" -o bad --group-captions never --images bare many.tsv
+rm -rf bad
+
 # --- messages for unreadable input say what to do
 printf 'a dog\thttps://example.org/1.jpg\n' >urls.tsv
 expect 65 "img2dataset" "$BIN/ccpack" -o refused urls.tsv

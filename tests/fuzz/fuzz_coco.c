@@ -5,8 +5,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static const struct source_options hows[] = {
-        {.kind = SOURCE_COCO, .images = "pictures"},
-        {.kind = SOURCE_KARPATHY, .images = "pictures"},
+        {.kind = SOURCE_COCO, .images = "/"},
+        {.kind = SOURCE_KARPATHY, .images = "/"},
     };
     for (size_t i = 0; i < sizeof(hows) / sizeof(hows[0]); i++) {
         fuzz_source(data, size_bytes, &hows[i]);

@@ -5,12 +5,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static const struct source_options hows[] = {
-        {.kind = SOURCE_TSV, .images = "pictures"},
-        {.kind = SOURCE_CSV, .images = "pictures"},
-        {.kind = SOURCE_CSV, .images = "pictures", .columns = "caption,path"},
-        {.kind = SOURCE_TSV, .images = "pictures", .grouping = SOURCE_GROUP_ALL},
+        {.kind = SOURCE_TSV, .images = "/"},
+        {.kind = SOURCE_CSV, .images = "/"},
+        {.kind = SOURCE_CSV, .images = "/", .columns = "caption,path"},
+        {.kind = SOURCE_TSV, .images = "/", .grouping = SOURCE_GROUP_ALL},
         {.kind = SOURCE_CSV,
-         .images = "pictures",
+         .images = "/",
          .columns = "caption,path",
          .delimiter = "tab",
          .grouping = SOURCE_GROUP_NEVER},
