@@ -28,6 +28,7 @@ struct pack_worker {
     struct resize_scratch scratch;
     uint8_t *pixels; /* of the resized picture */
     size_t pixels_bytes;
+    struct json_writer json; /* of keys */
 };
 
 enum status pack_worker_create(struct pack_worker **out,
@@ -46,6 +47,7 @@ enum status pack_worker_create(struct pack_worker **out,
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
     resize_scratch_init(&w->scratch);
+    json_writer_init(&w->json, 0);
     enum status s = image_decoder_create(&w->decoder, &w->limits, err);
     if (s == STATUS_OK) {
         s = shard_frame_builder_create(&w->builder, opt->container, opt->level, err);
@@ -64,6 +66,7 @@ void pack_worker_destroy(struct pack_worker *w) {
         shard_frame_builder_destroy(w->builder);
         resize_scratch_fini(&w->scratch);
         free(w->pixels);
+        json_writer_fini(&w->json);
         free(w);
     }
 }
@@ -256,6 +259,7 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;
     }
+    TRY(pack_keys_keep(&item->row, &w->json, err));
     take_texts(item);
     item->sample.sample_id = item->id;
     pack_keys_choose(w->keys, item);

@@ -184,6 +184,17 @@ for how in gnu "posix --sparse-version=0.0" "posix --sparse-version=0.1" "posix 
     [ "$(fingerprint)" = "$whole" ] || fail "a sparse tar of format $how gives other pictures"
 done
 
+# --- a key that is not ASCII stays in the metadata, and a byte order mark is no part of a caption
+mkdir foreign && cp "pictures/$(head -n 1 all.tsv | cut -f 2)" "foreign/犬 1.jpg"
+printf '\357\273\277a dog\n' >"foreign/犬 1.txt"
+pack 1 0 foreign
+"$BIN/ccdump" show form 0 --json >show.json
+grep -q '"meta":{"key":"犬 1"}' show.json || fail "the key is not kept: $(cat show.json)"
+grep -q '"a dog"' show.json || fail "the byte order mark is kept: $(cat show.json)"
+(cd foreign && tar cf ../foreign.tar --sort=name -- *)
+pack 1 0 foreign.tar
+"$BIN/ccdump" show form 0 --json | cmp - show.json || fail "the tar of the folder differs"
+
 # --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do

@@ -146,3 +146,39 @@ TEST(a_key_with_id_keeps_the_beginning_of_the_key) {
     assert_string_equal(out + SHARD_MAX_KEY_BYTES - 9, "x-12345--");
     assert_true(shard_key_is_valid(out));
 }
+
+/* What becomes of a row's JSON, by the source's key. */
+TEST(keys_that_lose_bytes_are_kept_in_the_json) {
+    static const struct {
+        const char *key, *json, *kept;
+    } cases[] = {
+        {"plain-1", "{}", "{}"},
+        {"a b/c.d\\e", "", ""},
+        {"\xE6\x97\xA5", "", "{\"key\":\"\xE6\x97\xA5\"}"},
+        {"d/\xC3\xA4\"", " { } ", " {\"key\":\"d/\xC3\xA4\\\"\" } "},
+        {"\xC3\xA4", "{\"a\": {}}\n", "{\"key\":\"\xC3\xA4\",\"a\": {}}\n"},
+        {"\xC3\xA4", "{\"a\": 1, \"key\": 2}", "{\"a\": 1, \"key\": 2}"},
+        {"\xC3\xA4", "[1]", "[1]"},
+        {"\xE4", "{}", "{\"key\":\"\xEF\xBF\xBD\"}"},
+        {"\x7F", "", "{\"key\":\"\\u007f\"}"},
+        {"0123456789012345678901234567890123456789012345678901234567890123456789012345678", "", ""},
+        {"012345678901234567890123456789012345678901234567890123456789012345678901234567890", "",
+         "{\"key\":"
+         "\"012345678901234567890123456789012345678901234567890123456789012345678901234567890\"}"},
+    };
+    struct json_writer w;
+    json_writer_init(&w, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct source_row row;
+        source_row_init(&row);
+        strcpy(row.key, cases[i].key);
+        assert_ok(byte_buffer_append(&row.json, cases[i].json, strlen(cases[i].json), &err), err);
+        assert_ok(pack_keys_keep(&row, &w, &err), err);
+        assert_int_equal(row.json.size_bytes, strlen(cases[i].kept));
+        if (row.json.size_bytes > 0) {
+            assert_memory_equal(row.json.data, cases[i].kept, row.json.size_bytes);
+        }
+        source_row_fini(&row);
+    }
+    json_writer_fini(&w);
+}
