@@ -58,6 +58,8 @@ void pack_summary_of(struct pack_summary *out, const struct manifest *m) {
     out->bytes = m->bytes;
     out->shards = (uint32_t)m->shard_count;
     out->fingerprint = m->fingerprint;
+    out->id_space = m->id_space;
+    out->ids = m->samples;
     out->is_dataset = true;
 }
 

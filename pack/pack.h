@@ -166,6 +166,7 @@ struct pack_summary {
     uint64_t ignored;            /* files and entries that belong to no row, see source_ignored */
     uint64_t bytes;              /* of the shards */
     uint64_t fingerprint;        /* of the dataset; with append it includes the old samples */
+    uint64_t id_space, ids;      /* likewise: its largest id + 1, and how many samples have one */
     uint32_t shards;
     uint64_t resumed;       /* samples that an earlier run had packed */
     uint64_t resumed_bytes; /* likewise, of shards */

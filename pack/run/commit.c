@@ -496,6 +496,8 @@ static enum status write_manifest(struct pack_commit *c, bool partial, struct er
     TRY(dataset_fingerprint_of(&c->summary->fingerprint, m, c->opt->directory, c->fs, err));
     TRY(manifest_seal(m, c->summary->fingerprint, err));
     TRY(manifest_write(m, c->fs, c->opt->directory, err));
+    c->summary->id_space = m->id_space;
+    c->summary->ids = m->samples;
     c->summary->is_dataset = true;
     return STATUS_OK;
 }

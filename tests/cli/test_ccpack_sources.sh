@@ -113,6 +113,14 @@ pack 40 0 --images pictures list.jsonl
 same "lines of objects"
 pack 40 0 --images pictures --ids key list.json
 "$BIN/ccdump" show form 139 --json | grep -q '"key":"139"' || fail "--ids key does not use image_id"
+sed 's/"image_id": 139/"image_id": 1234567890/' list.json >sparse.json
+for how in "" "--resume"; do
+    "$BIN/ccpack" -o sparse $how --ids key --images pictures sparse.json 2>err.txt || fail "$(cat err.txt)"
+    grep -q "ids go up to 1,234,567,890, for 40 samples.* 18.* GiB with SogCLR, 36.* GiB with NuCLR. --ids row" err.txt ||
+        fail "ids with gaps are not named: $(cat err.txt)"
+done
+"$BIN/ccpack" -o dense --ids key --images pictures list.json 2>err.txt
+grep -q "ids go up" err.txt && fail "ids without gaps are named: $(cat err.txt)"
 awk -F '\t' 'BEGIN { printf "{\"images\": [" }
     { printf "%s{\"filepath\": \"pictures\", \"filename\": \"%s\", \"imgid\": %d, \"split\": \"%s\", \"sentences\": [{\"raw\": \"%s\"}]}",
           (NR > 1 ? ", " : ""), $2, NR, (NR % 4 ? "train" : "val"), $1 }

@@ -269,6 +269,26 @@ static void print_remains(const struct pack_summary *s, enum status status, cons
     }
 }
 
+/* With --ids key: training keeps state for every id up to the largest, whether a sample has it or
+ * not. 16 bytes is what SogCLR keeps, and 32 what NuCLR does. */
+static void warn_of_sparse_ids(const struct pack_summary *s) {
+    enum { SPARSE = 10, FEW = 1000000, LEAST_BYTES = 16, USUAL_BYTES = 32 };
+    char ids[CLI_TEXT_BYTES], samples[CLI_TEXT_BYTES];
+    char least[CLI_TEXT_BYTES], usual[CLI_TEXT_BYTES];
+    if (s->id_space < FEW || s->id_space / SPARSE < s->ids) {
+        return;
+    }
+    uint64_t counted =
+        s->id_space < UINT64_MAX / USUAL_BYTES ? s->id_space : UINT64_MAX / USUAL_BYTES;
+    fprintf(
+        stderr,
+        "warning: ids go up to %s, for %s sample%s. Training keeps state for every id in memory: "
+        "%s with SogCLR, %s with NuCLR. --ids row numbers the rows instead\n",
+        cli_format_count(ids, s->id_space - 1), cli_format_count(samples, s->ids),
+        s->ids == 1 ? "" : "s", cli_format_bytes(least, counted * LEAST_BYTES),
+        cli_format_bytes(usual, counted * USUAL_BYTES));
+}
+
 int ccpack_pack_main(int argc, char **argv) {
     struct pack_cli o;
     struct cli_arguments a;
@@ -286,6 +306,9 @@ int ccpack_pack_main(int argc, char **argv) {
         opt.cookie = &r;
         s = pack_run(&opt, &summary, &err);
         s = ccpack_end(&r, s, &summary, o.out, o.quiet, o.json, &err);
+    }
+    if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.quiet) {
+        warn_of_sparse_ids(&summary);
     }
     cli_arguments_fini(&a);
     int code = cli_exit(&pack_program, s, &err);
