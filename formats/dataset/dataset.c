@@ -8,8 +8,9 @@
  *     ids      0 ...... 9,991 10,000 .. 19,998 20,001 ...
  *     position 0 ........ 9,9xx ...
  *
- * Only where ranges overlap (numeric keys as ids, merged parts) are all records read at open and
- * sorted into a table of places (dataset_merge.c).
+ * Only where ranges overlap (numeric keys as ids, merged parts), or where samples that were removed
+ * are still in shards, are all records read at open and sorted into a table of places
+ * (dataset_merge.c).
  */
 #include "formats/dataset/dataset.h"
 
@@ -277,9 +278,9 @@ static enum status open_shards(struct dataset *d, const char *directory, struct 
             d->max_chunk_bytes = s->index.largest_chunk_bytes;
         }
     }
-    d->manifest.samples = samples; /* sealed manifests say the same */
+    d->manifest.samples = samples; /* also of an unsealed manifest */
     TRY(rank_shards(d, &overlap, err));
-    return overlap ? dataset_merge(d, err) : STATUS_OK;
+    return overlap || d->manifest.removed.samples > 0 ? dataset_merge(d, err) : STATUS_OK;
 }
 
 static void open_tokens(struct dataset *d, const char *directory) {
@@ -431,6 +432,28 @@ enum status dataset_sample_at(const struct dataset *d,
         .label = r.label,
     };
     return STATUS_OK;
+}
+
+enum status dataset_find(const struct dataset *d,
+                         uint64_t sample_id,
+                         struct dataset_sample *out,
+                         struct error *err) {
+    REQUIRE(d && out);
+    uint64_t low = 0;
+    uint64_t high = d->manifest.samples;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        TRY(dataset_sample_at(d, middle, out, err));
+        if (out->sample_id == sample_id) {
+            return STATUS_OK;
+        }
+        if (out->sample_id < sample_id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return error_set(err, STATUS_NOTFOUND, "there is no sample %" PRIu64, sample_id);
 }
 
 /* ---- fingerprint ------------------------------------------------------------------------------

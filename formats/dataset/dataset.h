@@ -2,8 +2,9 @@
  * dataset: a directory of shards as one list of samples in id order. For each sample it gives the
  * file, offset, size and hash of the image, so that one read gets it, and the captions.
  *
- * Positions run from 0 to samples - 1 in id order and text ids from 0 to texts - 1 in the same
- * order; a sample id never changes, positions and text ids do when the dataset grows.
+ * Samples that were removed are in no list. Positions run from 0 to samples - 1 in id order and
+ * text ids from 0 to texts - 1 in the same order; a sample id never changes, positions and text ids
+ * do when the dataset grows.
  *
  * Threading : immutable after open; any number of threads may read it. A caption_reader has one
  *             owner.
@@ -76,6 +77,12 @@ enum status dataset_sample_at(const struct dataset *d,
                               uint64_t position,
                               struct dataset_sample *out,
                               struct error *err);
+
+/* The sample with this id. Returns OK, NOTFOUND or CORRUPT. */
+enum status dataset_find(const struct dataset *d,
+                         uint64_t sample_id,
+                         struct dataset_sample *out,
+                         struct error *err);
 
 /* XXH64 over (id, image hash, caption hash) of all samples in id order: it identifies the content,
  * independent of paths and shard boundaries. Reads every record. Returns OK, CORRUPT or NOMEM. */

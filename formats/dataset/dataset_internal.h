@@ -23,7 +23,7 @@ struct dataset_shard {
     uint64_t first_text;
 };
 
-/* Where a sample is, when ids of shards overlap. */
+/* Where a sample is, when ids of shards overlap or samples were removed. */
 struct dataset_place {
     uint32_t shard;
     uint32_t index;
@@ -35,7 +35,7 @@ struct dataset {
     struct dataset_shard *shards; /* (shard_count), as in the manifest */
     uint32_t shard_count;
     uint32_t *ranks;              /* (shard_count) shard numbers by first id */
-    struct dataset_place *places; /* (samples), or NULL where no ids overlap */
+    struct dataset_place *places; /* (samples), or NULL: no ids overlap, none is removed */
     uint64_t *first_texts;        /* (samples), or NULL likewise */
     uint32_t max_image_bytes;
     uint32_t max_chunk_bytes;
@@ -43,8 +43,8 @@ struct dataset {
     struct error tokens_error;
 };
 
-/* Fills places and first_texts: reads every record. Returns OK, CORRUPT, EXISTS (an id in two
- * shards) or NOMEM. */
+/* Fills places and first_texts without removed samples, and sets manifest.samples: reads every
+ * record. Returns OK, CORRUPT, EXISTS (an id in two shards) or NOMEM. */
 enum status dataset_merge(struct dataset *d, struct error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Shards whose ids run through each other, as one list by id. All ids are sorted by digits, which
- * reads and writes them in long runs; a merge of many shards would look at one record of each in
- * turn, and so at all pages of all indexes at once:
+ * Shards whose ids run through each other, or of which samples were removed, as one list by id. All
+ * ids are sorted by digits, which reads and writes them in long runs; a merge of many shards would
+ * look at one record of each in turn, and so at all pages of all indexes at once:
  *
  *     records of each shard --> (id, place)* --digit 0--> --digit 1--> .. --> places, first_texts
  *
@@ -49,20 +49,36 @@ static void give_pages_back(const struct mapping *m) {
     }
 }
 
-static enum status
-read_ids(const struct dataset *d, struct entry *out, uint64_t *first_id, struct error *err) {
+/* Skips samples that were removed; *count gets the number of the others. */
+static enum status read_ids(const struct dataset *d,
+                            struct entry *out,
+                            uint64_t *first_id,
+                            uint64_t *count,
+                            struct error *err) {
+    const struct manifest_removed *removed = &d->manifest.removed;
     uint64_t n = 0;
-    *first_id = d->shards[d->ranks[0]].index.first_id;
+    uint64_t skipped = 0;
+    *first_id = d->shard_count > 0 ? d->shards[d->ranks[0]].index.first_id : 0;
     for (uint32_t k = 0; k < d->shard_count; k++) {
         const struct dataset_shard *shard = &d->shards[k];
         for (uint32_t i = 0; i < shard->index.sample_count; i++) {
             struct shard_record r;
             TRY(shard_index_record(&shard->index, i, &r, err));
+            if (removed->samples > 0 && manifest_is_removed(&d->manifest, r.sample_id)) {
+                skipped++;
+                continue;
+            }
             out[n++] = (struct entry){r.sample_id - *first_id, place_of(k, i, r.text_count)};
         }
         give_pages_back(&shard->mapping);
     }
-    return STATUS_OK;
+    *count = n;
+    return skipped == removed->samples
+               ? STATUS_OK
+               : error_set(err, STATUS_CORRUPT,
+                           MANIFEST_NAME " says that %" PRIu64
+                                         " removed samples are in shards, there are %" PRIu64,
+                           removed->samples, skipped);
 }
 
 /* One stable pass: `from` by the digit at `shift` into `to`; false, and nothing is done, where all
@@ -107,8 +123,8 @@ static enum status
 make_tables(struct dataset *d, const struct entry *sorted, uint64_t first_id, struct error *err) {
     uint64_t count = d->manifest.samples;
     uint64_t text = 0;
-    d->places = malloc((size_t)count * sizeof(*d->places));
-    d->first_texts = malloc((size_t)count * sizeof(*d->first_texts));
+    d->places = malloc((size_t)(count + 1) * sizeof(*d->places));
+    d->first_texts = malloc((size_t)(count + 1) * sizeof(*d->first_texts));
     if (!d->places || !d->first_texts) {
         return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
     }
@@ -129,9 +145,10 @@ enum status dataset_merge(struct dataset *d, struct error *err) {
     uint64_t first_id = 0;
     struct entry *a = malloc((size_t)count * sizeof(*a));
     struct entry *b = malloc((size_t)count * sizeof(*b));
-    enum status s = a && b ? read_ids(d, a, &first_id, err)
+    enum status s = a && b ? read_ids(d, a, &first_id, &count, err)
                            : error_set(err, STATUS_NOMEM, "out of memory to sort the ids");
     if (s == STATUS_OK) {
+        d->manifest.samples = count;
         struct entry *sorted = sort(a, b, count);
         if (sorted == b) {
             b = a;

@@ -61,6 +61,7 @@ void manifest_fini(struct manifest *m) {
     free(m->shards);
     free(m->sources);
     free(m->options);
+    free(m->removed.ids);
     free(m->generations);
     *m = empty;
 }
@@ -170,6 +171,43 @@ enum status manifest_set_tokenizer(struct manifest *m,
     return STATUS_OK;
 }
 
+static int by_id(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a;
+    uint64_t y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+enum status
+manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err) {
+    REQUIRE(m && (ids || count == 0));
+    struct manifest_removed *r = &m->removed;
+    if (count > MANIFEST_MAX_REMOVED - r->count) {
+        return error_set(err, STATUS_LIMIT, "more than %d removed samples", MANIFEST_MAX_REMOVED);
+    }
+    uint64_t *all = realloc(r->ids, (r->count + count + 1) * sizeof(*all));
+    if (!all) {
+        return nomem(err);
+    }
+    r->ids = all;
+    for (size_t i = 0; i < count; i++) {
+        all[r->count + i] = ids[i];
+    }
+    const size_t total = r->count + count;
+    qsort(all, total, sizeof(*all), by_id);
+    r->count = 0;
+    for (size_t i = 0; i < total; i++) {
+        if (r->count == 0 || all[r->count - 1] != all[i]) {
+            all[r->count++] = all[i];
+        }
+    }
+    return STATUS_OK;
+}
+
+bool manifest_is_removed(const struct manifest *m, uint64_t id) {
+    return m->removed.count > 0 &&
+           bsearch(&id, m->removed.ids, m->removed.count, sizeof(id), by_id) != NULL;
+}
+
 static enum status
 add_generation(struct manifest *m, const struct manifest_generation *g, struct error *err) {
     if (m->generation_count == MANIFEST_MAX_GENERATIONS) {
@@ -185,7 +223,7 @@ add_generation(struct manifest *m, const struct manifest_generation *g, struct e
     return STATUS_OK;
 }
 
-/* Totals over the shards. False when they do not fit 64 bits. */
+/* Totals over the shards, without what was removed. False when they do not fit 64 bits. */
 static bool sum_shards(const struct manifest *m, struct manifest *out) {
     *out = empty;
     for (size_t i = 0; i < m->shard_count; i++) {
@@ -200,6 +238,13 @@ static bool sum_shards(const struct manifest *m, struct manifest *out) {
             out->id_space = s->last_id + 1;
         }
     }
+    const struct manifest_removed *r = &m->removed;
+    if (r->samples > out->samples || r->texts > out->texts || r->image_bytes > out->image_bytes) {
+        return false;
+    }
+    out->samples -= r->samples;
+    out->texts -= r->texts;
+    out->image_bytes -= r->image_bytes;
     return true;
 }
 
@@ -207,7 +252,9 @@ enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error
     REQUIRE(m && m->created_by);
     struct manifest sum;
     if (!sum_shards(m, &sum)) {
-        return error_set(err, STATUS_LIMIT, "the dataset's sizes do not fit 64 bits");
+        return error_set(
+            err, STATUS_LIMIT,
+            "the dataset's sizes do not fit 64 bits, or more was removed than is there");
     }
     m->samples = sum.samples;
     m->texts = sum.texts;
@@ -239,6 +286,7 @@ struct parse {
     struct manifest *m;
     const char *name;
     struct error *err;
+    bool shrinks; /* samples may have been removed between generations */
 };
 
 static enum status corrupt(const struct parse *p, const char *what, size_t index) {
@@ -402,15 +450,50 @@ static enum status parse_tokenizer(const struct parse *p, const struct json_valu
     return manifest_set_tokenizer(p->m, file, kind, hash, p->err);
 }
 
+/* Absent: none. */
+static enum status parse_removed(const struct parse *p, const struct json_value *v) {
+    struct manifest_removed *r = &p->m->removed;
+    if (!v) {
+        return STATUS_OK;
+    }
+    const struct json_value *list = json_value_get(v, "ids");
+    const size_t count = json_value_count(list);
+    const struct field fields[] = {
+        {"samples", get_u64(v, "samples", &r->samples) && r->samples <= count},
+        {"texts", get_u64(v, "texts", &r->texts)},
+        {"image_bytes", get_u64(v, "image_bytes", &r->image_bytes)},
+        {"ids", json_value_is_array(list) && count >= 1 && count <= MANIFEST_MAX_REMOVED},
+    };
+    const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
+    if (bad) {
+        return error_set(p->err, STATUS_CORRUPT,
+                         "%s: '%s' of the removed samples is missing or wrong", p->name, bad);
+    }
+    r->ids = malloc(count * sizeof(*r->ids));
+    if (!r->ids) {
+        return nomem(p->err);
+    }
+    for (r->count = 0; r->count < count; r->count++) {
+        uint64_t *id = &r->ids[r->count];
+        if (!json_value_u64(json_value_at(list, r->count), id) || *id > SHARD_MAX_ID ||
+            (r->count > 0 && *id <= id[-1])) {
+            return corrupt(p, "the id of removed sample", r->count);
+        }
+    }
+    return STATUS_OK;
+}
+
 static enum status parse_generations(const struct parse *p, const struct json_value *list) {
     struct manifest_generation before = {0};
     for (size_t i = 0; i < json_value_count(list); i++) {
         const struct json_value *v = json_value_at(list, i);
         struct manifest_generation g = {0};
         const struct field fields[] = {
-            {"shards", get_u32(v, "shards", &g.shards) && g.shards >= before.shards},
-            {"samples", get_u64(v, "samples", &g.samples) && g.samples >= before.samples},
-            {"texts", get_u64(v, "texts", &g.texts) && g.texts >= before.texts},
+            {"shards",
+             get_u32(v, "shards", &g.shards) && (p->shrinks || g.shards >= before.shards)},
+            {"samples",
+             get_u64(v, "samples", &g.samples) && (p->shrinks || g.samples >= before.samples)},
+            {"texts", get_u64(v, "texts", &g.texts) && (p->shrinks || g.texts >= before.texts)},
             {"id_space", get_u64(v, "id_space", &g.id_space) && g.id_space >= before.id_space &&
                              g.samples <= g.id_space},
             {"fingerprint", get_hex(v, "fingerprint", &g.fingerprint)},
@@ -464,10 +547,10 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     if (!format || strcmp(format, MANIFEST_FORMAT) != 0 || !get_u64(root, "version", &version)) {
         return error_set(p->err, STATUS_CORRUPT, "%s: not a dataset's manifest", p->name);
     }
-    if (version != MANIFEST_VERSION) {
+    if (version != MANIFEST_VERSION && version != MANIFEST_VERSION_REMOVED) {
         return error_set(p->err, STATUS_VERSION,
-                         "%s: version %" PRIu64 ", this program reads version %d", p->name, version,
-                         MANIFEST_VERSION);
+                         "%s: version %" PRIu64 ", this program reads versions %d and %d", p->name,
+                         version, MANIFEST_VERSION, MANIFEST_VERSION_REMOVED);
     }
     if (!container || !shard_container_of_name(&known, container)) {
         return error_set(p->err, STATUS_VERSION, "%s: container '%.40s' is not known here", p->name,
@@ -482,7 +565,14 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
     TRY(parse_options(p, json_value_get(root, "options")));
     TRY(parse_classes(p, json_value_get(root, "classes")));
     TRY(parse_tokenizer(p, json_value_get(root, "tokenizer")));
-    TRY(parse_generations(p, json_value_get(root, "generations")));
+    const struct json_value *removed = json_value_get(root, "removed");
+    const bool shrinks = version == MANIFEST_VERSION_REMOVED;
+    if (shrinks) {
+        TRY(removed ? parse_removed(p, removed)
+                    : error_set(p->err, STATUS_CORRUPT, "%s: lacks the removed samples", p->name));
+    }
+    const struct parse last = {p->m, p->name, p->err, shrinks};
+    TRY(parse_generations(&last, json_value_get(root, "generations")));
     return check_sums(p, root);
 }
 
@@ -499,7 +589,7 @@ enum status manifest_parse(struct manifest *m,
                          MANIFEST_MAX_BYTES);
     }
     TRY(json_document_parse(&document, name, text, size_bytes, err));
-    const struct parse p = {m, name, err};
+    const struct parse p = {m, name, err, false};
     enum status s = parse_root(&p, json_document_root(document));
     json_document_destroy(document);
     if (s != STATUS_OK) {
@@ -517,7 +607,7 @@ static bool salvage_part(struct manifest *out,
                          enum status (*parse)(const struct parse *, const struct json_value *),
                          const struct json_value *v) {
     *out = empty;
-    const struct parse p = {out, name, NULL};
+    const struct parse p = {out, name, NULL, true};
     if (v && parse(&p, v) == STATUS_OK) {
         return true;
     }
@@ -551,6 +641,9 @@ static void salvage_root(struct manifest *m,
     read->classes = salvage_part(&t, name, parse_classes, json_value_get(root, "classes"));
     m->classes = t.classes;
     m->class_count = t.class_count;
+    const struct json_value *removed = json_value_get(root, "removed");
+    read->removed = salvage_part(&t, name, parse_removed, removed) || !removed;
+    m->removed = t.removed;
     (void)salvage_part(&t, name, parse_tokenizer, json_value_get(root, "tokenizer"));
     m->tokenizer = t.tokenizer;
     if (salvage_part(&t, name, parse_generations, json_value_get(root, "generations"))) {

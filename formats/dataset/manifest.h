@@ -21,12 +21,14 @@ extern "C" {
 
 enum {
     MANIFEST_VERSION = 1,
+    MANIFEST_VERSION_REMOVED = 2, /* of a dataset from which samples were removed */
     MANIFEST_MAX_BYTES = 64 << 20,
     MANIFEST_MAX_SHARDS = 60000,
     MANIFEST_MAX_SOURCES = 1 << 16,
     MANIFEST_MAX_OPTIONS = 256,
     MANIFEST_MAX_GENERATIONS = 4096,
     MANIFEST_MAX_CLASSES = 1 << 20,
+    MANIFEST_MAX_REMOVED = 1 << 21,
     MANIFEST_MAX_TEXT_BYTES = 4096, /* of a source's, class's or option's text, created_by */
 };
 
@@ -50,8 +52,16 @@ struct manifest_tokenizer {
     uint64_t hash; /* XXH64 of the file */
 };
 
-/* The dataset after one run of the packer; each holds the shards of the one before it as its first
- * ones. */
+/* Samples that were removed. Their ids are never used again. */
+struct manifest_removed {
+    uint64_t *ids; /* ascending */
+    size_t count;
+    /* Of those that are still in shards, where readers skip them: */
+    uint64_t samples, texts, image_bytes;
+};
+
+/* The dataset after one run that changed it; unless samples were removed or compacted since, each
+ * holds the shards of the one before it as its first ones. */
 struct manifest_generation {
     uint32_t shards;
     uint64_t samples, texts, id_space;
@@ -61,8 +71,8 @@ struct manifest_generation {
 struct manifest {
     char *created_by; /* "ccpack 0.1.0" */
     enum shard_container container;
-    uint64_t samples;  /* sum over the shards */
-    uint64_t texts;    /* captions, sum over the shards */
+    uint64_t samples;  /* sum over the shards, without removed ones; also the next two */
+    uint64_t texts;    /* captions */
     uint64_t id_space; /* largest id + 1 */
     uint64_t image_bytes;
     uint64_t bytes; /* of the shard files */
@@ -76,6 +86,7 @@ struct manifest {
     char **classes; /* names: a sample's label i is classes[i]; may be none */
     size_t class_count;
     struct manifest_tokenizer tokenizer;
+    struct manifest_removed removed;
     struct manifest_generation *generations; /* the last is the dataset as it is */
     size_t generation_count;
 };
@@ -107,6 +118,13 @@ enum status manifest_set_tokenizer(struct manifest *m,
                                    uint64_t hash,
                                    struct error *err);
 
+/* Adds ids in any order to the removed ones, those that are there already once; the caller counts
+ * what of them is in shards. Returns OK, NOMEM or LIMIT. */
+enum status
+manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, struct error *err);
+
+bool manifest_is_removed(const struct manifest *m, uint64_t id);
+
 /* Sums up the shards into the totals, raises id_space to the largest id + 1 (never lowers it), and
  * appends the generation with this fingerprint (see dataset_fingerprint_of).
  * A generation equal to the last one is not added twice. Returns OK, NOMEM or LIMIT. */
@@ -129,6 +147,7 @@ enum status manifest_read(struct manifest *m,
 /* Which parts of a damaged manifest could be read; each is read whole or not at all. */
 struct manifest_salvaged {
     bool shards, sources, options, classes, fingerprint;
+    bool removed; /* or there are none */
 };
 
 /* For repair, where manifest_read refuses: what can still be read of DIRECTORY/dataset.json.

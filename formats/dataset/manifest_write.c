@@ -53,6 +53,19 @@ static void write_generations(struct json_writer *w, const struct manifest *m) {
     json_close_array(w);
 }
 
+static void write_removed(struct json_writer *w, const struct manifest_removed *r) {
+    json_open_object(w, "removed");
+    json_u64(w, "samples", r->samples);
+    json_u64(w, "texts", r->texts);
+    json_u64(w, "image_bytes", r->image_bytes);
+    json_open_array(w, "ids");
+    for (size_t i = 0; i < r->count; i++) {
+        json_u64(w, NULL, r->ids[i]);
+    }
+    json_close_array(w);
+    json_close_object(w);
+}
+
 static void write_origin(struct json_writer *w, const struct manifest *m) {
     json_open_array(w, "sources");
     for (size_t i = 0; i < m->source_count; i++) {
@@ -103,7 +116,7 @@ enum status manifest_write(const struct manifest *m,
     json_writer_init(&w, MANIFEST_MAX_BYTES);
     json_open_object(&w, NULL);
     json_string(&w, "format", MANIFEST_FORMAT);
-    json_u64(&w, "version", MANIFEST_VERSION);
+    json_u64(&w, "version", m->removed.count > 0 ? MANIFEST_VERSION_REMOVED : MANIFEST_VERSION);
     json_string(&w, "created_by", m->created_by);
     json_string(&w, "container", shard_container_name(m->container));
     json_u64(&w, "samples", m->samples);
@@ -115,6 +128,10 @@ enum status manifest_write(const struct manifest *m,
     next_line(&w);
     write_generations(&w, m);
     next_line(&w);
+    if (m->removed.count > 0) {
+        write_removed(&w, &m->removed);
+        next_line(&w);
+    }
     write_origin(&w, m);
     next_line(&w);
     write_shards(&w, m);

@@ -148,8 +148,15 @@ static enum status check_directory(const struct pack_options *o, struct error *e
     }
     enum status s = manifest_read(&m, o->fs, o->directory, &why);
     bool foreign = s == STATUS_OK && m.container == SHARD_CONTAINER_TAR_FOREIGN;
+    const bool removed = s == STATUS_OK && m.removed.count > 0;
     if (s == STATUS_OK) {
         manifest_fini(&m);
+    }
+    if (foreign && removed) {
+        return error_set(err, STATUS_EXISTS,
+                         "%s: a new index would bring removed samples back; take them out of the "
+                         "tars, and move this file away",
+                         path);
     }
     if (!foreign) {
         return error_set(err, STATUS_EXISTS,

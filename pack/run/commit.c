@@ -58,6 +58,9 @@ static enum status open_maps(struct pack_commit *c, struct error *err) {
     for (size_t i = 0; (c->pictures || c->ids) && i < m->shard_count; i++) {
         TRY(remember_shard(c, m->shards[i].name, err));
     }
+    for (size_t i = 0; c->ids && i < m->removed.count; i++) { /* never used again */
+        TRY(pack_map_put(c->ids, m->removed.ids[i], SEEN_BEFORE, err));
+    }
     return STATUS_OK;
 }
 
@@ -347,7 +350,7 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
         uint64_t row = item->row.row & ((UINT64_C(1) << ROW_BITS) - 1);
         return pack_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
     }
-    char place[200] = "a sample packed before has it";
+    char place[200] = "a sample packed before has or had it";
     if (first != SEEN_BEFORE) {
         snprintf(place, sizeof(place), "%.120s: row %" PRIu64 " has it",
                  c->opt->sources[first >> ROW_BITS], first & ((UINT64_C(1) << ROW_BITS) - 1));

@@ -49,6 +49,19 @@ cmp zst.jsonl tar.jsonl || fail "the two containers hold different samples"
 grep -q '"a\\u0000b"' zst.jsonl || fail "a NUL in a caption"
 grep -q '"{\\"valid\\":"' indexed.jsonl || fail "JSON that does not parse, in a foreign tar"
 
+# Removed samples, before and after the shards are rewritten.
+seq 5 40 >ids.txt
+for dataset in zst tar; do
+    cp -r $dataset "less-$dataset"
+    expect 0 "$BIN/ccpack" remove "less-$dataset" --ids ids.txt
+    by_page "less-$dataset"
+    mv "less-$dataset.jsonl" before.jsonl
+    [ "$(wc -l <before.jsonl)" = 34 ] || fail "less-$dataset has not 34 samples"
+    expect 0 "$BIN/ccpack" compact "less-$dataset"
+    by_page "less-$dataset"
+    cmp "less-$dataset.jsonl" before.jsonl || fail "compact changed samples"
+done
+
 # The reader of the page finds damage, too.
 for at in 20 3000 100000; do
     cp zst/shard-000000.tar.zst kept

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Presets, configuration files, and a dataset that grows between runs.
+# Presets, configuration files, and a dataset that grows or shrinks between runs.
 set -eu
 
 fail() {
@@ -78,6 +78,17 @@ code=0
 # Each checkpoint summarises per-sample state.
 grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
+
+# A dataset from which samples are removed: the run resumes, with the state of the others.
+cp -r data less
+"$BIN/ccstream-train" -q --data less --out shrunk --preset cpu-demo $small --epochs 2 --steps 4
+seq 10 41 >ids.txt
+"$BIN/ccpack" remove -q less --ids ids.txt
+"$BIN/ccpack" compact -q less
+"$BIN/ccstream-train" --resume shrunk 2>log.txt
+grep -q 'has shrunk from 96 to 64 samples' log.txt || fail "the log does not say that samples were removed: $(cat log.txt)"
+[ "$(readlink shrunk/last)" = checkpoints/step-4.safetensors ] || fail "last names $(readlink shrunk/last)"
+grep -q '"visited":96,' shrunk/metrics.jsonl || fail "state was lost: $(grep state shrunk/metrics.jsonl)"
 
 # A dataset that grows: the run resumes, with new samples unvisited.
 "$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --steps 4

@@ -373,10 +373,18 @@ def read_shard(path, entry, container):
 def read_dataset(directory):
     with open(os.path.join(directory, "dataset.json"), "rb") as f:
         m = json.loads(f.read())
-    need(m["format"] == "ccstream-dataset" and m["version"] == 1, "manifest")
+    need(m["format"] == "ccstream-dataset" and m["version"] in (1, 2), "manifest")
+    removed = m["removed"] if m["version"] == 2 else {"ids": [], "samples": 0, "texts": 0, "image_bytes": 0}
+    need(removed["ids"] == sorted(set(removed["ids"])), "removed ids")
     samples = []
     for entry in m["shards"]:
         samples += read_shard(os.path.join(directory, entry["name"]), entry, m["container"])
+    gone = [s for s in samples if s[0]["id"] in set(removed["ids"])]
+    need(len(gone) == removed["samples"] and sum(len(s[2]) for s in gone) == removed["texts"] and
+         sum(len(s[4]) for s in gone) == removed["image_bytes"], "counts of removed samples")
+    samples = [s for s in samples if s[0]["id"] not in set(removed["ids"])]
+    need(sum(len(s[2]) for s in samples) == m["texts"] and
+         sum(len(s[4]) for s in samples) == m["image_bytes"], "totals")
     samples.sort(key=lambda s: s[0]["id"])
     ids = [s[0]["id"] for s in samples]
     need(len(set(ids)) == len(ids) == m["samples"] and m["id_space"] > max(ids, default=-1), "ids")

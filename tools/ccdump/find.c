@@ -31,7 +31,10 @@ static const char *const format_names[] = {"any", "unknown", "jpeg", "png", "web
 
 static const struct cli_option rows[] = {
     {"key", 'k', CLI_STRING, CLI_FIELD(struct options, key), .metavar = "GLOB",
-     .help = "the key equals this or matches it as a pattern with * ? []", .group = "Conditions"},
+     .help =
+         "the key, or the original one in the metadata's member 'key', equals this or matches it "
+         "as a pattern with * ? []",
+     .group = "Conditions"},
     {"caption", 'c', CLI_STRING, CLI_FIELD(struct options, caption), .metavar = "TEXT",
      .help = "a caption contains this text; a-z equal A-Z"},
     {"min-side", 0, CLI_U64, CLI_FIELD(struct options, min_side_px), .default_text = "0",
@@ -130,13 +133,19 @@ static enum status fits_caption(bool *out,
     return STATUS_OK;
 }
 
+static bool is_key(const char *wanted, const char *key) {
+    return strcmp(wanted, key) == 0 || fnmatch(wanted, key, 0) == 0;
+}
+
 static enum status
 fits_key(bool *out, const struct options *o, struct ccdump_input *in, struct error *err) {
     struct ccdump_content content;
+    char original[CCDUMP_MAX_KEY_BYTES];
     *out = !o->key;
     if (!*out) {
         TRY(ccdump_input_read(in, &content, err));
-        *out = strcmp(o->key, content.key) == 0 || fnmatch(o->key, content.key, 0) == 0;
+        *out = is_key(o->key, content.key) ||
+               (ccdump_original_key(original, &content.json) && is_key(o->key, original));
     }
     return STATUS_OK;
 }

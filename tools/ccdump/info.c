@@ -75,6 +75,8 @@ static void write_lists(struct json_writer *w, const struct manifest *m) {
         json_string(w, NULL, m->classes[i]);
     }
     json_close_array(w);
+    json_u64(w, "removed", m->removed.count);
+    json_u64(w, "removed_in_shards", m->removed.samples);
     if (!m->tokenizer.file) {
         json_null(w, "tokenizer");
         return;
@@ -94,6 +96,15 @@ static void print_lists(const struct manifest *m) {
         printf("%s %s=%s", i == 0 ? " with" : "", m->options[i].name, m->options[i].value);
     }
     printf("\n");
+    if (m->removed.count > 0) {
+        printf("  removed      %s sample%s", cli_format_count(a, m->removed.count),
+               m->removed.count == 1 ? "" : "s");
+        if (m->removed.samples > 0) {
+            printf(", %s still in shards ('ccpack compact' rewrites them)",
+                   cli_format_count(a, m->removed.samples));
+        }
+        printf("\n");
+    }
     if (m->class_count > 0) {
         printf("  classes      %s (ccdump stats lists them)\n",
                cli_format_count(a, m->class_count));

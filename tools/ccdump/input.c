@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/json/json_reader.h"
 #include "formats/shard/shard_reader.h"
 #include "pack/source/source.h"
 #include "tools/ccdump/input_internal.h"
@@ -176,7 +177,10 @@ enum status ccdump_input_find(struct ccdump_input *in,
     TRY(lower_bound(in, &position, id, err));
     enum status s = in->ops->choose(in, out, position, err);
     if (s == STATUS_END || (s == STATUS_OK && out->id != id)) {
-        return error_set(err, STATUS_NOTFOUND, "%s: there is no sample %" PRIu64, in->path, id);
+        const bool removed = in->manifest && manifest_is_removed(in->manifest, id);
+        return error_set(err, STATUS_NOTFOUND, "%s: %s %" PRIu64 "%s", in->path,
+                         removed ? "sample" : "there is no sample", id,
+                         removed ? " was removed" : "");
     }
     in->next_position = position + 1;
     return s;
@@ -193,4 +197,21 @@ enum status
 ccdump_input_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
     memset(out, 0, sizeof(*out));
     return in->ops->read(in, out, err);
+}
+
+bool ccdump_original_key(char out[CCDUMP_MAX_KEY_BYTES], const struct shard_text *json) {
+    static const char member[] = "\"key\"";
+    struct json_document *document = NULL;
+    size_t size = 0;
+    if (!json->data || !memmem(json->data, json->size_bytes, member, sizeof(member) - 1) ||
+        json_document_parse(&document, "meta", json->data, json->size_bytes, NULL) != STATUS_OK) {
+        return false;
+    }
+    const char *key = json_value_string(json_value_get(json_document_root(document), "key"), &size);
+    const bool has = key && size < CCDUMP_MAX_KEY_BYTES;
+    if (has) {
+        memcpy(out, key, size + 1);
+    }
+    json_document_destroy(document);
+    return has;
 }

@@ -24,6 +24,8 @@
 
 #define CCDUMP_UNKNOWN UINT64_MAX
 
+enum { CCDUMP_MAX_KEY_BYTES = 4096 };
+
 enum ccdump_kind { CCDUMP_DATASET, CCDUMP_SHARD, CCDUMP_TAR };
 
 /* Read-only for users. */
@@ -106,5 +108,9 @@ enum status ccdump_input_caption(struct ccdump_input *in,
 /* The whole current sample, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
 enum status
 ccdump_input_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err);
+
+/* The key that the sample had in its source, where the shard could not hold it: "key" of its
+ * metadata. False if there is none, or the text is not JSON. */
+bool ccdump_original_key(char out[CCDUMP_MAX_KEY_BYTES], const struct shard_text *json);
 
 #endif

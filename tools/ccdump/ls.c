@@ -12,6 +12,7 @@ struct options {
     struct ccdump_choice choice;
     bool keys;
     bool shards;
+    bool removed;
     bool json;
 };
 
@@ -23,6 +24,8 @@ static const struct cli_option rows[] = {
      .group = "Output"},
     {"shards", 0, CLI_FLAG, CLI_FIELD(struct options, shards),
      .help = "list shards instead: file, samples, captions, bytes, first and last id"},
+    {"removed", 0, CLI_FLAG, CLI_FIELD(struct options, removed),
+     .help = "list the ids of removed samples instead (ccpack remove)"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
 };
 
@@ -30,7 +33,7 @@ static const struct cli_program program = {
     .name = "ccdump ls",
     .purpose = "lists samples: id, key, size, bytes, format, number of captions, first caption",
     .usage = (const char *const[]){"DIR|SHARD|TAR [--id N | --from ID --count N] [--keys] [--json]",
-                                   "DIR|SHARD --shards [--json]", NULL},
+                                   "DIR|SHARD --shards [--json]", "DIR --removed [--json]", NULL},
     CLI_OPTIONS(rows),
     .shared = ccdump_choice_rows,
     .min_arguments = 1,
@@ -117,8 +120,36 @@ static enum status list_shards(const struct options *o, const char *path, struct
     return s;
 }
 
+static enum status list_removed(const struct options *o, const char *path, struct error *err) {
+    struct manifest m;
+    struct json_writer w;
+    TRY(manifest_read(&m, file_posix(), path, err));
+    json_writer_init(&w, 0);
+    enum status s = STATUS_OK;
+    for (size_t i = 0; s == STATUS_OK && i < m.removed.count; i++) {
+        if (!o->json) {
+            printf("%" PRIu64 "\n", m.removed.ids[i]);
+            continue;
+        }
+        json_open_object(&w, NULL);
+        json_u64(&w, "id", m.removed.ids[i]);
+        json_bool(&w, "removed", true);
+        json_close_object(&w);
+        s = cli_put_json(&w, err);
+    }
+    json_writer_fini(&w);
+    manifest_fini(&m);
+    return s;
+}
+
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;
+    if (o->shards && o->removed) {
+        return error_set(err, STATUS_USAGE, "--shards and --removed exclude each other");
+    }
+    if (o->removed) {
+        return list_removed(o, a->items[0], err);
+    }
     if (o->shards) {
         return list_shards(o, a->items[0], err);
     }

@@ -74,7 +74,8 @@ struct repair {
     bool entries_right;       /* `old` lists every shard as it is */
     struct byte_buffer names; /* of the shards, each with a NUL, in the order of the manifest */
     struct manifest now;
-    uint64_t *sidecars; /* (now.shard_count) bits: the sidecar is wrong */
+    struct manifest_removed present; /* counts of removed samples that are in shards */
+    uint64_t *sidecars;              /* (now.shard_count) bits: the sidecar is wrong */
     uint64_t rebuilt, refused;
     struct json_writer w;
     struct cli_progress progress;
@@ -168,7 +169,7 @@ static enum status read_old(struct repair *r, struct error *why, struct error *e
     enum status s = manifest_read(&r->old, r->fs, r->directory, why);
     r->whole = s == STATUS_OK;
     if (r->whole) {
-        r->read = (struct manifest_salvaged){true, true, true, true, true};
+        r->read = (struct manifest_salvaged){true, true, true, true, true, true};
         return STATUS_OK;
     }
     if (s != STATUS_CORRUPT && s != STATUS_NOTFOUND) {
@@ -238,6 +239,19 @@ check_sidecar(bool *right, struct repair *r, const struct shard_reader *reader, 
     return STATUS_OK;
 }
 
+static enum status count_removed(struct repair *r, struct shard_reader *reader, struct error *err) {
+    for (uint32_t i = 0; r->old.removed.count > 0 && i < shard_reader_sample_count(reader); i++) {
+        struct shard_record record;
+        TRY(shard_reader_record(reader, i, &record, err));
+        if (manifest_is_removed(&r->old, record.sample_id)) {
+            r->present.samples++;
+            r->present.texts += record.text_count;
+            r->present.image_bytes += record.image_bytes;
+        }
+    }
+    return STATUS_OK;
+}
+
 /* Adds the shard to the new manifest. CORRUPT: it is damaged. */
 static enum status
 take_shard(struct repair *r, const char *name, bool *sidecar_right, struct error *err) {
@@ -250,6 +264,9 @@ take_shard(struct repair *r, const char *name, bool *sidecar_right, struct error
     enum status s = shard_reader_summary(reader, &summary, err);
     if (s == STATUS_OK) {
         s = check_sidecar(sidecar_right, r, reader, path);
+    }
+    if (s == STATUS_OK) {
+        s = count_removed(r, reader, err);
     }
     const enum shard_container container = shard_reader_container(reader);
     shard_reader_close(reader);
@@ -319,6 +336,9 @@ static void keep_old(struct repair *r) {
     to->classes = from->classes;
     to->class_count = from->class_count;
     to->tokenizer = from->tokenizer;
+    to->removed = r->present;
+    to->removed.ids = from->removed.ids;
+    to->removed.count = from->removed.count;
     to->generations = from->generations;
     to->generation_count = from->generation_count;
     from->sources = NULL;
@@ -327,6 +347,7 @@ static void keep_old(struct repair *r) {
     from->generations = NULL;
     from->source_count = from->option_count = from->class_count = from->generation_count = 0;
     memset(&from->tokenizer, 0, sizeof(from->tokenizer));
+    memset(&from->removed, 0, sizeof(from->removed));
 }
 
 /* The tokenizer that lies in the directory, where the manifest that recorded it is lost. */
@@ -356,7 +377,8 @@ static struct token_cache *open_cache(const struct repair *r, struct error *why)
 static enum status
 is_proved(bool *out, const struct repair *r, uint64_t fingerprint, struct error *err) {
     const size_t last = r->now.generation_count;
-    *out = r->entries_right || (r->read.fingerprint && r->old.fingerprint == fingerprint) ||
+    const bool listed = r->entries_right && r->read.removed && r->now.removed.count == 0;
+    *out = listed || (r->read.fingerprint && r->old.fingerprint == fingerprint) ||
            (r->now.generations && r->now.generations[last].fingerprint == fingerprint);
     if (r->o->fingerprint) {
         const uint64_t given = strtoull(r->o->fingerprint, NULL, 16);

@@ -177,6 +177,22 @@ static enum status interrupted(const char *path, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
 }
 
+/* Where no removed sample is said to be in a shard, there must be none. */
+static enum status
+check_removed(const struct dataset *d, const struct manifest *m, struct error *why) {
+    for (size_t i = 0; i < m->removed.count; i++) {
+        struct dataset_sample sample;
+        enum status s = dataset_find(d, m->removed.ids[i], &sample, why);
+        if (s != STATUS_NOTFOUND) {
+            return s != STATUS_OK ? s
+                                  : error_set(why, STATUS_CORRUPT,
+                                              "sample %" PRIu64 " was removed, but is in a shard",
+                                              m->removed.ids[i]);
+        }
+    }
+    return STATUS_OK;
+}
+
 /* Faults of the dataset as a whole: an id in two shards, another fingerprint. */
 static enum status
 check_whole(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
@@ -186,6 +202,9 @@ check_whole(const char *path, const struct manifest *m, unsigned *damage, struct
     enum status s = dataset_open(&d, path, NULL, why);
     if (s == STATUS_OK) {
         s = dataset_compute_fingerprint(d, &fingerprint, why);
+    }
+    if (s == STATUS_OK && m->removed.samples == 0) {
+        s = check_removed(d, m, why);
     }
     dataset_close(d);
     if (s == STATUS_OK && fingerprint != m->fingerprint) {

@@ -34,8 +34,7 @@ struct pool {
     const char *path;
     const struct shard_summary *expected;
     size_t shard_count;
-    size_t class_count;
-    bool foreign;
+    const struct manifest *manifest; /* NULL: a shard by itself */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a slot was printed, a worker has ended, or stop was set */
@@ -171,7 +170,11 @@ static bool on_progress(void *cookie, uint64_t bytes) {
 
 static enum status on_sample(void *cookie, const struct sample_view *view, struct error *err) {
     struct worker *w = cookie;
-    TRY(verify_sample(w->decoder, view, w->pool->class_count, err));
+    const struct manifest *m = w->pool->manifest;
+    if (m && manifest_is_removed(m, view->record.sample_id)) {
+        return STATUS_OK;
+    }
+    TRY(verify_sample(w->decoder, view, m ? m->class_count : 0, err));
     w->samples++;
     return STATUS_OK;
 }
@@ -199,7 +202,7 @@ static unsigned damage_of(const struct pool *p, unsigned parts) {
     if (parts == 0) {
         return 0;
     }
-    if (p->foreign) {
+    if (p->manifest && p->manifest->container == SHARD_CONTAINER_TAR_FOREIGN) {
         return VERIFY_DAMAGE_FOREIGN;
     }
     const bool shard = (parts & 1u << SHARD_PART_SHARD) != 0;
@@ -323,8 +326,7 @@ enum status verify_shards(const struct verify_options *o,
                      .path = path,
                      .expected = m ? m->shards : NULL,
                      .shard_count = shard_count,
-                     .class_count = m ? m->class_count : 0,
-                     .foreign = m && m->container == SHARD_CONTAINER_TAR_FOREIGN};
+                     .manifest = m};
     size_t threads = thread_count(o, shard_count);
     struct worker *workers = calloc(threads + 1, sizeof(*workers));
     p.slots = calloc(shard_count + 1, sizeof(*p.slots));

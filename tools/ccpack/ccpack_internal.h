@@ -14,6 +14,8 @@ int ccpack_pack_main(int argc, char **argv);
 int ccpack_merge_main(int argc, char **argv);
 int ccpack_index_main(int argc, char **argv);
 int ccpack_tokenizer_main(int argc, char **argv);
+int ccpack_remove_main(int argc, char **argv);
+int ccpack_compact_main(int argc, char **argv);
 
 /* The threads for --jobs; 0: one for each core. */
 uint32_t ccpack_jobs(uint64_t asked);

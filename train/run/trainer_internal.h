@@ -91,7 +91,7 @@ enum status trainer_save(struct trainer *t, struct error *err);
  * where they are not the same (grown or remapped). */
 enum trainer_data {
     TRAINER_DATA_SAME,
-    TRAINER_DATA_GROWN,    /* the same datasets, with something appended to at least one */
+    TRAINER_DATA_GROWN,    /* the same datasets, something appended to or removed from one */
     TRAINER_DATA_REMAPPED, /* others, as --remap-state allows */
     TRAINER_DATA_OTHER,
 };

@@ -1,8 +1,8 @@
 /*
  * trainer_remap: the state of samples when a run resumes with other data than its checkpoint's:
- * with the same datasets, to which something was appended, or with any others, whose images are
- * looked up in those before. In each case the result is a list: for every sample id, the id it had
- * before:
+ * with the same datasets, to which something was appended or from which samples were removed, or
+ * with any others, whose images are looked up in those before. In each case the result is a list:
+ * for every sample id, the id it had before:
  *
  *   before   A [0, 96)    B [96, 160)
  *   now      A' [0, 128)       B' [128, 200)     id 130 of now was id 98, ids 96 to 127 were none
@@ -72,7 +72,7 @@ static uint64_t old_end(const struct train_position *p, uint32_t i) {
     return i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
 }
 
-/* ---- datasets that have grown: the same ids after other offsets ---- */
+/* ---- datasets that have grown or shrunk: the same ids after other offsets ---- */
 
 static enum status grown_ids(uint64_t *old_ids,
                              const struct trainer *t,
@@ -92,9 +92,9 @@ static enum status grown_ids(uint64_t *old_ids,
             old_ids[now.sources[i].id_offset + k] = first + k;
         }
     }
-    log_write(t->options.log, LOG_LEVEL_INFO,
-              "%s has grown from %" PRIu64 " to %" PRIu64 " samples",
-              now.source_count > 1 ? "the mix" : t->options.sources[0].directory, p->samples_count,
+    log_write(t->options.log, LOG_LEVEL_INFO, "%s has %s from %" PRIu64 " to %" PRIu64 " samples",
+              now.source_count > 1 ? "the mix" : t->options.sources[0].directory,
+              t->data.sample_count < p->samples_count ? "shrunk" : "grown", p->samples_count,
               t->data.sample_count);
     return STATUS_OK;
 }

@@ -157,8 +157,55 @@ TEST(a_manifest_without_shards_is_valid) {
     manifest_fini(&m);
 }
 
+/* Version 2: totals and the last generation are without the removed samples. */
+TEST(removed_ids_are_kept_and_checked) {
+    const uint64_t ids[] = {7, 3, 7, 250};
+    struct manifest m;
+    struct manifest back;
+    struct shard_summary shard = {.name = "x-000000.tar",
+                                  .size_bytes = 9000,
+                                  .sample_count = 300,
+                                  .text_count = 310,
+                                  .image_bytes = 5000,
+                                  .last_id = 299};
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR, "ccpack 0.1.0", &err), err);
+    assert_ok(manifest_add_shard(&m, &shard, &err), err);
+    assert_ok(manifest_seal(&m, 1, &err), err);
+    assert_ok(manifest_add_removed(&m, ids, 4, &err), err);
+    m.removed.samples = 2; /* 250 is in no shard any more */
+    m.removed.texts = 4;
+    m.removed.image_bytes = 30;
+    assert_ok(manifest_seal(&m, 2, &err), err);
+    char *text = text_of(&m);
+    assert_non_null(strstr(text, "\"version\":2,"));
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_int_equal(back.samples, 298);
+    assert_int_equal(back.texts, 306);
+    assert_int_equal(back.image_bytes, 4970);
+    assert_int_equal(back.removed.count, 3);
+    assert_true(manifest_is_removed(&back, 3) && manifest_is_removed(&back, 250));
+    assert_false(manifest_is_removed(&back, 4));
+    assert_int_equal(back.generation_count, 2);
+    manifest_fini(&back);
+    const char *const edits[][2] = {
+        {"[3,7,250]", "[7,3,250]"},    {"[3,7,250]", "[3,3,250]"},
+        {"[3,7,250]", "[3]      "},    {"[3,7,250]", "[       ]"},
+        {"[3,7,250]", "{       }"},    {"\"samples\":2,", "\"samples\":3,"},
+        {"\"removed\"", "\"removex\""}};
+    for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+        char *at = strstr(text, edits[i][0]);
+        assert_non_null(at);
+        memcpy(at, edits[i][1], strlen(edits[i][1]));
+        assert_status(manifest_parse(&back, "m", text, strlen(text), &err), STATUS_CORRUPT, err);
+        memcpy(at, edits[i][0], strlen(edits[i][0]));
+    }
+    free(text);
+    manifest_fini(&m);
+}
+
 TEST(contradictions_are_refused) {
-    assert_edit_refused("\"version\":1", "\"version\":2", STATUS_VERSION);
+    assert_edit_refused("\"version\":1", "\"version\":3", STATUS_VERSION);
+    assert_edit_refused("\"version\":1", "\"version\":2", STATUS_CORRUPT);
     assert_edit_refused("ccstream-dataset", "other", STATUS_CORRUPT);
     assert_edit_refused("\"tar.zst\"", "\"tar.gz\"", STATUS_VERSION);
     assert_edit_refused("\"samples\":270", "\"samples\":271", STATUS_CORRUPT);

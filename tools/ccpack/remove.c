@@ -1,0 +1,364 @@
+/*
+ * ccpack remove: takes samples out of a dataset by id or key. ccpack compact: takes their bytes out
+ * of its shards.
+ */
+#include "pack/remove/remove.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/file_io.h"
+#include "tools/ccdump/input.h"
+#include "tools/ccpack/ccpack_internal.h"
+
+struct remove_cli {
+    const char *ids;
+    const char *keys;
+    bool dry_run;
+    bool json;
+    bool quiet;
+};
+
+struct compact_cli {
+    bool dry_run;
+    bool json;
+    bool quiet;
+};
+
+static const struct cli_option remove_rows[] = {
+    {"ids", 0, CLI_STRING, CLI_FIELD(struct remove_cli, ids), .metavar = "FILE",
+     .help = "the ids to remove, one on each line; empty lines and those that begin with # are "
+             "skipped"},
+    {"keys", 0, CLI_STRING, CLI_FIELD(struct remove_cli, keys), .metavar = "FILE",
+     .help = "the keys to remove, likewise; also compared with the original key in the metadata's "
+             "member 'key'. Reads every sample. Keys of no sample are counted and skipped"},
+    {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, dry_run),
+     .help = "only say what would be removed"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct remove_cli, quiet), .help = "errors only"},
+};
+
+static const struct cli_program remove_program = {
+    .name = "ccpack remove",
+    .purpose = "takes samples out of a dataset, for example after opt-out requests",
+    .usage = (const char *const[]){"DIR --ids FILE|--keys FILE [--dry-run] [--json]", NULL},
+    .examples =
+        (const char *const[]){"ccpack remove cc3m --ids optout.txt && ccpack compact cc3m", NULL},
+    .notes =
+        (const char *const[]){
+            "The dataset gets a new generation without these samples; no program delivers or shows "
+            "them any more. Their ids are never used again, and no other id changes. Pictures and "
+            "captions stay in the shards until 'ccpack compact DIR'.",
+            "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the state "
+            "of "
+            "the other samples, by id. 'ccpack tokenizer DIR --cache' makes tokens.cct again.",
+            "dataset.json is replaced in one step: a kill leaves the dataset before or after it. "
+            "An "
+            "id that the dataset never had ends the command before anything changes; one that was "
+            "removed before is skipped.",
+            NULL},
+    CLI_OPTIONS(remove_rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+static const struct cli_option compact_rows[] = {
+    {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, dry_run),
+     .help = "only say what would be rewritten"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, json), .help = "summary as JSON on stdout"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct compact_cli, quiet), .help = "errors only"},
+};
+
+static const struct cli_program compact_program = {
+    .name = "ccpack compact",
+    .purpose = "takes the bytes of removed samples out of the shards",
+    .usage = (const char *const[]){"DIR [--dry-run] [--json]", NULL},
+    .examples = (const char *const[]){"ccpack compact cc3m", NULL},
+    .notes =
+        (const char *const[]){
+            "Shards with removed samples are rewritten without them under new names, and the old "
+            "ones deleted; other shards are not touched. Ids and fingerprint stay. A tokens.cct of "
+            "an "
+            "earlier state, which has the removed captions, is deleted.",
+            "After an interruption or a kill the dataset is whole, as it was or as it will be; the "
+            "same command completes the work. No run may read the dataset meanwhile.",
+            "Copies, hard links made by 'ccpack merge', backups and the learnt vocabulary are not "
+            "changed. Tars indexed in place are never written to.",
+            NULL},
+    CLI_OPTIONS(compact_rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+/* ---- the list ---------------------------------------------------------------------------------
+ */
+
+struct list {
+    struct byte_buffer text; /* lines, each ended with a NUL */
+    const char **lines;      /* (count) */
+    size_t *numbers;         /* (count) of the lines in the file, from 1 */
+    size_t count;
+};
+
+static void list_fini(struct list *l) {
+    byte_buffer_fini(&l->text);
+    free(l->lines);
+    free(l->numbers);
+}
+
+/* Without white space at both ends of lines, empty lines and comments. */
+static enum status list_read(struct list *l, const char *path, struct error *err) {
+    size_t lines = 1;
+    size_t number = 0;
+    memset(l, 0, sizeof(*l));
+    TRY(file_read_all(file_posix(), &l->text, path, 1 << 30, err));
+    char *at = (char *)l->text.data;
+    char *end = at + l->text.size_bytes;
+    for (size_t i = 0; i < l->text.size_bytes; i++) {
+        lines += at[i] == '\n';
+    }
+    l->lines = malloc(lines * sizeof(*l->lines));
+    l->numbers = malloc(lines * sizeof(*l->numbers));
+    if (!l->lines || !l->numbers) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    while (at < end) {
+        char *stop = memchr(at, '\n', (size_t)(end - at));
+        char *next = stop ? stop + 1 : end;
+        stop = stop ? stop : end;
+        while (stop > at && strchr(" \t\r", stop[-1])) {
+            stop--;
+        }
+        *stop = '\0'; /* the file's text is followed by a NUL */
+        at += strspn(at, " \t");
+        number++;
+        if (*at != '\0' && *at != '#') {
+            l->lines[l->count] = at;
+            l->numbers[l->count++] = number;
+        }
+        at = next;
+    }
+    return l->count > 0 ? STATUS_OK : error_set(err, STATUS_CORRUPT, "%s: has no line", path);
+}
+
+static enum status
+parse_ids(uint64_t *out, const struct list *l, const char *path, struct error *err) {
+    for (size_t i = 0; i < l->count; i++) {
+        if (!cli_parse_u64(l->lines[i], CLI_UNIT_NONE, &out[i])) {
+            return error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is no id", path,
+                             l->numbers[i], l->lines[i]);
+        }
+    }
+    return STATUS_OK;
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The ids of all samples with one of the keys. *found: how many different keys they have. */
+static enum status find_keys(struct byte_buffer *ids,
+                             size_t *found,
+                             const struct list *l,
+                             const char *directory,
+                             struct cli_progress *progress,
+                             struct error *err) {
+    struct ccdump_input *in = NULL;
+    struct ccdump_facts f;
+    struct ccdump_content content;
+    char original[CCDUMP_MAX_KEY_BYTES];
+    bool *seen = calloc(l->count, sizeof(*seen));
+    if (!seen) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %zu keys", l->count);
+    }
+    qsort(l->lines, l->count, sizeof(*l->lines), by_text);
+    enum status s = ccdump_input_open(&in, directory, err);
+    while (s == STATUS_OK && (s = ccdump_input_next(in, &f, err)) == STATUS_OK) {
+        if (cli_interrupted()) {
+            s = error_set(err, STATUS_INTERRUPTED, "interrupted; nothing was removed");
+            break;
+        }
+        s = ccdump_input_read(in, &content, err);
+        if (s != STATUS_OK) {
+            break;
+        }
+        const char *key = content.key;
+        const char **at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
+        if (!at && ccdump_original_key(original, &content.json)) {
+            key = original;
+            at = bsearch(&key, l->lines, l->count, sizeof(key), by_text);
+        }
+        if (at) {
+            *found += !seen[at - l->lines];
+            seen[at - l->lines] = true;
+            s = byte_buffer_append(ids, &f.id, sizeof(f.id), err);
+        }
+        cli_progress_update(progress, f.position + 1, in->sample_count, 0, NULL);
+    }
+    cli_progress_clear(progress);
+    ccdump_input_close(in);
+    free(seen);
+    return s == STATUS_END ? STATUS_OK : s;
+}
+
+/* The ids to remove: (size_bytes / 8) numbers. */
+static enum status find_ids(struct byte_buffer *ids,
+                            uint64_t *unknown_keys,
+                            const struct remove_cli *o,
+                            const char *directory,
+                            struct cli_progress *progress,
+                            struct error *err) {
+    struct list l;
+    size_t found = 0;
+    const char *path = o->ids ? o->ids : o->keys;
+    enum status s = list_read(&l, path, err);
+    if (s == STATUS_OK && o->ids) {
+        s = byte_buffer_reserve(ids, l.count * sizeof(uint64_t), err);
+        if (s == STATUS_OK) {
+            ids->size_bytes = l.count * sizeof(uint64_t);
+            s = parse_ids((uint64_t *)(void *)ids->data, &l, path, err);
+        }
+    } else if (s == STATUS_OK) {
+        s = find_keys(ids, &found, &l, directory, progress, err);
+        *unknown_keys = l.count - found;
+        if (s == STATUS_OK && found == 0) {
+            s = error_set(err, STATUS_NOTFOUND, "%s: no sample has one of the %zu keys of %s",
+                          directory, l.count, path);
+        }
+    }
+    list_fini(&l);
+    return s;
+}
+
+/* ---- results ----------------------------------------------------------------------------------
+ */
+
+static enum status report_json(const struct pack_remove_summary *r,
+                               bool dry_run,
+                               bool compact,
+                               uint64_t unknown_keys,
+                               struct error *err) {
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_u64(&w, "removed", r->removed);
+    if (compact) {
+        json_u64(&w, "shards_rewritten", r->shards);
+        json_u64(&w, "files_deleted", r->deleted);
+    } else {
+        json_u64(&w, "removed_before", r->before);
+        json_u64(&w, "unknown_keys", unknown_keys);
+    }
+    json_u64(&w, "image_bytes", r->image_bytes);
+    json_u64(&w, "samples", r->samples);
+    json_hex64(&w, "fingerprint", r->fingerprint);
+    json_hex64(&w, "old_fingerprint", r->old_fingerprint);
+    json_bool(&w, "dry_run", dry_run);
+    return cli_end_json(&w, err);
+}
+
+static void report_removed(const struct remove_cli *o,
+                           const char *directory,
+                           const struct pack_remove_summary *r,
+                           uint64_t unknown_keys) {
+    char a[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
+    fprintf(stderr,
+            "%s: %s sample%s %s, %s left, fingerprint %016" PRIx64 ", before %016" PRIx64 "\n",
+            directory, cli_format_count(a, r->removed), r->removed == 1 ? "" : "s",
+            o->dry_run ? "would be removed" : "removed", cli_format_count(b, r->samples),
+            r->fingerprint, r->old_fingerprint);
+    if (r->before > 0) {
+        fprintf(stderr, "%s of the ids had been removed before\n", cli_format_count(a, r->before));
+    }
+    if (unknown_keys > 0) {
+        fprintf(stderr, "%s of the keys are of no sample\n", cli_format_count(a, unknown_keys));
+    }
+    if (r->removed > 0 && !o->dry_run) {
+        fprintf(
+            stderr,
+            "their pictures and captions (%s of pictures) are in the shards until 'ccpack compact "
+            "%s'\n'ccstream-train --resume' keeps the state of the other samples; 'ccpack "
+            "tokenizer %s --cache' makes a token cache again\n",
+            cli_format_bytes(a, r->image_bytes), directory, directory);
+    }
+}
+
+static enum status
+run_remove(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct remove_cli *o = options;
+    const char *directory = a->items[0];
+    struct byte_buffer ids = {0};
+    struct pack_remove_summary result;
+    struct ccpack_run r;
+    uint64_t unknown_keys = 0;
+    if (!o->ids == !o->keys) {
+        return error_set(err, STATUS_USAGE, "one of --ids and --keys must name the list");
+    }
+    ccpack_begin(&r, "samples", o->quiet);
+    byte_buffer_init(&ids, 0);
+    enum status s = find_ids(&ids, &unknown_keys, o, directory, &r.progress, err);
+    if (s == STATUS_OK) {
+        const struct pack_remove_options opt = {
+            .fs = file_posix(),
+            .directory = directory,
+            .ids = (const uint64_t *)(const void *)ids.data,
+            .id_count = ids.size_bytes / sizeof(uint64_t),
+            .dry_run = o->dry_run,
+            .created_by = "ccpack " CCSTREAM_VERSION,
+        };
+        s = pack_remove_samples(&opt, &result, err);
+    }
+    byte_buffer_fini(&ids);
+    if (s == STATUS_OK && !o->quiet) {
+        report_removed(o, directory, &result, unknown_keys);
+    }
+    return s == STATUS_OK && o->json ? report_json(&result, o->dry_run, false, unknown_keys, err)
+                                     : s;
+}
+
+static void show_shards(void *cookie, uint64_t shards, uint64_t total_shards) {
+    struct ccpack_run *r = cookie;
+    cli_progress_update(&r->progress, shards, total_shards, 0, NULL);
+}
+
+static enum status
+run_compact(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct compact_cli *o = options;
+    struct pack_remove_summary result;
+    struct ccpack_run r;
+    char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
+    ccpack_begin(&r, "shards", o->quiet);
+    const struct pack_remove_options opt = {
+        .fs = file_posix(),
+        .directory = a->items[0],
+        .dry_run = o->dry_run,
+        .created_by = "ccpack " CCSTREAM_VERSION,
+        .interrupted = cli_interrupted_callback,
+        .progress = show_shards,
+        .cookie = &r,
+    };
+    enum status s = pack_compact(&opt, &result, err);
+    cli_progress_clear(&r.progress);
+    if (s == STATUS_INTERRUPTED) {
+        return error_set(err, s, "interrupted: %s is as it was; run it again to compact it",
+                         opt.directory);
+    }
+    if (s == STATUS_OK && !o->quiet) {
+        fprintf(stderr, "%s: %s removed sample%s (%s of pictures) %s out of %s shard%s\n",
+                opt.directory, cli_format_count(n, result.removed), result.removed == 1 ? "" : "s",
+                cli_format_bytes(b, result.image_bytes), o->dry_run ? "would be taken" : "taken",
+                cli_format_count(m, result.shards), result.shards == 1 ? "" : "s");
+    }
+    return s == STATUS_OK && o->json ? report_json(&result, o->dry_run, true, 0, err) : s;
+}
+
+int ccpack_remove_main(int argc, char **argv) {
+    struct remove_cli o;
+    return cli_main(&remove_program, &o, run_remove, argc, argv);
+}
+
+int ccpack_compact_main(int argc, char **argv) {
+    struct compact_cli o;
+    return cli_main(&compact_program, &o, run_compact, argc, argv);
+}
