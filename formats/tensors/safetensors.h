@@ -65,6 +65,10 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
 /* Accepts NULL. Before a successful finish it removes PATH.tmp; PATH is then as it was. */
 void safetensors_writer_destroy(struct safetensors_writer *w);
 
+/* For programs that accept no tensor beyond those that they know: a file without hashes, which
+ * checkpoint_open refuses. Before the first data. */
+void safetensors_writer_omit_hashes(struct safetensors_writer *w);
+
 /* One metadata entry; both strings are copied and must be UTF-8. Returns OK, NOMEM, LIMIT, INVALID
  * (empty or reserved key, not UTF-8, or data was written already) or EXISTS. */
 enum status safetensors_writer_metadata(struct safetensors_writer *w,

@@ -43,6 +43,7 @@ struct safetensors_writer {
     size_t metadata_count;
     size_t metadata_capacity;
     uint64_t text_bytes; /* of all names, keys and values */
+    bool plain;          /* the hashes are not written */
     struct hasher *hasher;
     uint64_t *hashes; /* once the header is written */
     size_t current;   /* tensor that the next bytes belong to */
@@ -68,6 +69,10 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
 fail:
     safetensors_writer_destroy(w);
     return s;
+}
+
+void safetensors_writer_omit_hashes(struct safetensors_writer *w) {
+    w->plain = true;
 }
 
 void safetensors_writer_destroy(struct safetensors_writer *w) {
@@ -246,7 +251,9 @@ static enum status
 build_json(const struct safetensors_writer *w, struct json_writer *json, struct error *err) {
     json_open_object(json, NULL);
     json_open_object(json, "__metadata__");
-    json_string(json, SAFETENSORS_HASH_NAME, SAFETENSORS_HASH_VALUE);
+    if (!w->plain) {
+        json_string(json, SAFETENSORS_HASH_NAME, SAFETENSORS_HASH_VALUE);
+    }
     for (size_t i = 0; i < w->metadata_count; i++) {
         json_string(json, w->metadata[i].key, w->metadata[i].value);
     }
@@ -262,8 +269,10 @@ build_json(const struct safetensors_writer *w, struct json_writer *json, struct 
         at = end;
     }
     const uint64_t hash_count = w->tensor_count + 1;
-    put_tensor(json, SAFETENSORS_HASH_NAME, SAFETENSORS_U64, &hash_count, 1, at,
-               at + 8 * hash_count);
+    if (!w->plain) {
+        put_tensor(json, SAFETENSORS_HASH_NAME, SAFETENSORS_U64, &hash_count, 1, at,
+                   at + 8 * hash_count);
+    }
     json_close_object(json);
     return json_writer_status(json, err);
 }
@@ -368,6 +377,8 @@ enum status safetensors_writer_finish(struct safetensors_writer *w, struct error
                          (unsigned long long)w->current_done_bytes,
                          (unsigned long long)w->tensors[w->current].size_bytes);
     }
-    TRY(write_hashes(w, err));
+    if (!w->plain) {
+        TRY(write_hashes(w, err));
+    }
     return file_draft_close(&w->out, STATUS_OK, err);
 }

@@ -97,3 +97,21 @@ grep -q "python3 -c .*save_file.* 'weights.pth' weights.safetensors" err.txt || 
 options=${options/--data data/--data other}
 train others --init moved --steps 1
 refused 65 "was trained on dataset [0-9a-f]* (32 samples), other is" --init moved --init-state
+
+# An exported model begins another run; what a program cannot hold is refused.
+"$BIN/ccstream-export" -q moved --format safetensors -o deep/plain || fail "ccstream-export: $?"
+train plainly --tokenizer data/tokenizer.model --init-image deep/plain/model.safetensors --init-text deep/plain/model.safetensors --steps 1
+code=0
+"$BIN/ccstream-export" moved --format timm -o towers 2>err.txt || code=$?
+[ "$code" -eq 69 ] || fail "--stem small for timm: exit code $code: $(cat err.txt)"
+grep -q "this run's --stem small" err.txt || fail "$(cat err.txt)"
+
+# --projection-bias off: training leaves both biases at 0, so that VisionTextDualEncoderModel can have the model.
+train unbiased --tokenizer data/tokenizer.model --stem standard --image-size 16 --projection-bias off --steps 2
+train biased --tokenizer data/tokenizer.model --stem standard --image-size 16 --steps 1
+for run in unbiased biased; do
+    "$BIN/ccstream-export" -q $run --format transformers -o $run-dual 2>err.txt || fail "ccstream-export: $(cat err.txt)"
+done
+[ -e unbiased-dual/model.safetensors ] || fail "without bias, there is no dual encoder"
+[ ! -e biased-dual/model.safetensors ] || fail "with biases, there is a dual encoder"
+grep -q 'image_proj.bias of this run is not zero' err.txt || fail "$(cat err.txt)"

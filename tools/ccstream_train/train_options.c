@@ -120,6 +120,10 @@ static const struct cli_option rows[] = {
      .metavar = "N", .group = "Model", .help = "tokens of a caption, with begin and end"},
     {"embed-dim", 0, CLI_U64, FIELD(embed_dim), .min = "1", .max = "8192", .default_text = "256",
      .metavar = "N", .group = "Model", .help = "size of the common space"},
+    {"projection-bias", 0, CLI_ENUM, FIELD(projection_bias), .default_text = "on",
+     .choices = switch_choices, .metavar = "ON", .group = "Model",
+     .help = "off: the biases of both projections start at 0 and are not trained (with --init they "
+             "stay as they are), as ccstream-export needs it for VisionTextDualEncoderModel"},
     {"hidden-dim", 0, CLI_U64, FIELD(hidden_dim), .min = "1", .max = "65536", .default_text = "512",
      .metavar = "N", .group = "Model",
      .help =
@@ -261,7 +265,8 @@ static const struct cli_program fixed = {
                                       "resnet18 --text-tower tiny --image-size 96 "
                                       "--batch 128 --epochs 5 --zeta-freeze-epochs 1",
                                       "ccstream-train --data cc3m:0.7 --data coco:0.3 --out runs/c",
-                                      "ccstream-train --resume runs/a", NULL},
+                                      "ccstream-train --init runs/a --data other --out runs/d",
+                                      "ccstream-train --resume runs/a --epochs 60", NULL},
     .notes =
         (const char *const[]){
             "SIGINT and SIGTERM finish the step, save a checkpoint and end the "
@@ -336,6 +341,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->max_tokens = (uint32_t)o->max_tokens;
     t->embed_dim = (uint32_t)o->embed_dim;
     t->dropout = o->dropout;
+    t->no_projection_bias = o->projection_bias == 1;
     t->text_pool = o->text_pool == 1 ? TRANSFORMER_POOL_MEAN : TRANSFORMER_POOL_FIRST;
     t->dtype = precision_dtypes[o->precision];
     t->padded_captions = o->captions == 1;

@@ -25,7 +25,7 @@ struct train_options {
     int task;
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;
-    int text_pool, precision, captions, optimizer;
+    int text_pool, projection_bias, precision, captions, optimizer;
     double momentum;
     bool no_clean;
     int augment, normalize;

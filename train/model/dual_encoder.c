@@ -49,7 +49,8 @@ static enum status add_head(struct dual_encoder *m,
     struct param_spec bias = {.name = bias_name,
                               .ndim = 1,
                               .shape = {m->opt.embed_dim},
-                              .init = PARAM_INIT_UNIFORM,
+                              .init =
+                                  m->opt.no_projection_bias ? PARAM_INIT_ZEROS : PARAM_INIT_UNIFORM,
                               .init_scale = bound};
     TRY(params_add(m->params, &h->weight, &weight, err));
     return params_add(m->params, &h->bias, &bias, err);

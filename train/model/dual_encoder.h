@@ -55,6 +55,8 @@ struct dual_encoder_options {
     int32_t moments; /* of the optimiser: 2, or 1 (optimizer_moments) */
     int32_t slots;   /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
                         dual_encoder_put; 0 */
+    bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
+                              */
 };
 
 /* Fills *opt from two presets (see resnet_preset and transformer_preset): embed_dim 256, batch 1,

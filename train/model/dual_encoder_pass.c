@@ -80,13 +80,14 @@ static enum status head_backward(struct dual_encoder *m,
                                                .dout = part_rows(p, dout),
                                                .out = part_rows(p, &h->out),
                                                .norm = first_rows(h->norm, n)};
-    const struct linear_bwd project = {.din = *dfeatures,
-                                       .dweight = params_grad(m->params, h->weight),
-                                       .dbias = params_grad(m->params, h->bias),
-                                       .dout = normalize.din,
-                                       .in = h->features,
-                                       .weight = params_tensor(m->params, h->weight),
-                                       .param_mode = mode};
+    const struct linear_bwd project = {
+        .din = *dfeatures,
+        .dweight = params_grad(m->params, h->weight),
+        .dbias = m->opt.no_projection_bias ? (struct tensor){0} : params_grad(m->params, h->bias),
+        .dout = normalize.din,
+        .in = h->features,
+        .weight = params_tensor(m->params, h->weight),
+        .param_mode = mode};
     TRY(ops->l2_normalize_bwd(m->dev, &normalize, err));
     return ops->linear_bwd(m->dev, &project, err);
 }

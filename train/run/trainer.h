@@ -76,6 +76,7 @@ struct trainer_options {
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
     enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
+    bool no_projection_bias;         /* see dual_encoder_options; false */
     enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */
     bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */

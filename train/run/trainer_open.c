@@ -54,6 +54,7 @@ static enum status model_options(struct dual_encoder_options *out,
     out->training = true;
     out->dtype = o->dtype;
     out->padded = o->padded_captions;
+    out->no_projection_bias = o->no_projection_bias;
     out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
 }
@@ -84,6 +85,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                         : o->zeroshot != NULL    ? "--zeroshot"
                         : o->init_text != NULL   ? "--init-text"
                         : o->tokenizer != NULL   ? "--tokenizer"
+                        : o->no_projection_bias  ? "--projection-bias off"
                                                  : NULL;
     return wrong == NULL
                ? STATUS_OK

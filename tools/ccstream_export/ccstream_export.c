@@ -1,0 +1,117 @@
+/*
+ * ccstream-export: a trained model as files of timm, transformers, open_clip or plain safetensors.
+ */
+#include <stdio.h>
+
+#include "formats/base/file_io.h"
+#include "tools/ccstream_export/export.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/path_kind.h"
+
+struct options {
+    const char *out;
+    int format;
+    bool quiet;
+};
+
+/* In the order of enum format. */
+static const char *const format_choices[] = {"timm", "transformers", "open_clip", "safetensors",
+                                             NULL};
+
+static const struct cli_option rows[] = {
+    {"format", 'f', CLI_ENUM, CLI_FIELD(struct options, format), .choices = format_choices,
+     .default_text = "safetensors", .metavar = "NAME", .help = "whose files to write, see below"},
+    {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
+     .help = "folder for the files; made if it is missing, files of the same names are replaced"},
+    {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet),
+     .help = "do not print how to load the files"},
+};
+
+static const struct cli_entry format_list[] = {
+    {"timm", "the image tower, before its projection: timm.create_model(NAME, num_classes=0, "
+             "checkpoint_path='DIR/model.safetensors')"},
+    {"transformers",
+     "text/ for DistilBertModel.from_pretrained, image/ for AutoModel.from_pretrained; DIR for "
+     "VisionTextDualEncoderModel.from_pretrained if the run was trained with --projection-bias "
+     "off, because that model has no bias in its projections"},
+    {"open_clip", "the whole model: open_clip.create_model('local-dir:DIR'). The configuration "
+                  "names DIR/text by its path"},
+    {"safetensors", "the whole model under our names, for any program"},
+    {NULL, NULL}};
+
+static const struct cli_program program = {
+    .name = "ccstream-export",
+    .purpose = "writes a trained model as files that other programs load",
+    .usage = (const char *const[]){"CHECKPOINT -o DIR [options]", NULL},
+    .examples = (const char *const[]){"ccstream-export --format open_clip runs/a -o a-open-clip",
+                                      "ccstream-export --format timm runs/a -o a-timm", NULL},
+    .notes =
+        (const char *const[]){
+            "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
+            "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
+            "and tokenizer_config.json, a SentencePiece model tokenizer.model. Optimiser and state "
+            "of samples are not exported.",
+            NULL},
+    .list_heading = "Formats",
+    .list = format_list,
+    CLI_OPTIONS(rows),
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+enum format { FORMAT_TIMM, FORMAT_TRANSFORMERS, FORMAT_OPEN_CLIP, FORMAT_SAFETENSORS };
+
+static enum status (*const writers[])(const struct export_job *job, struct error *err) = {
+    [FORMAT_TIMM] = export_timm,
+    [FORMAT_TRANSFORMERS] = export_transformers,
+    [FORMAT_OPEN_CLIP] = export_open_clip,
+    [FORMAT_SAFETENSORS] = export_safetensors};
+
+/* The line of Python that loads what was written. */
+static void print_use(const struct options *o, const char *tower) {
+    switch ((enum format)o->format) {
+    case FORMAT_TIMM:
+        printf("timm.create_model('%s', num_classes=0, checkpoint_path='%s/model.safetensors')\n",
+               tower, o->out);
+        break;
+    case FORMAT_TRANSFORMERS:
+        printf("transformers.DistilBertModel.from_pretrained('%s/text')\n", o->out);
+        break;
+    case FORMAT_OPEN_CLIP:
+        printf("open_clip.create_model('local-dir:%s')\n", o->out);
+        break;
+    case FORMAT_SAFETENSORS:
+        printf("safetensors.torch.load_file('%s/model.safetensors')\n", o->out);
+        break;
+    }
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
+    const struct log_sink log = log_stderr(program.name, LOG_LEVEL_INFO);
+    const struct file_system *fs = file_posix();
+    struct checkpoint *checkpoint = NULL;
+    struct safetensors *file = NULL;
+    enum status s;
+    TRY(path_check_checkpoint(a->items[0], err));
+    TRY(path_check_out_folder(o->out, err));
+    TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
+    TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));
+    TRY_OR_FAIL(s, file_make_parents(fs, o->out, err));
+    TRY_OR_FAIL(s, fs->make_directory(fs->context, o->out, err));
+    const struct export_job job = {
+        .checkpoint = checkpoint, .file = file, .out = o->out, .log = &log};
+    TRY_OR_FAIL(s, writers[o->format](&job, err));
+    if (!o->quiet) {
+        print_use(o, checkpoint_model(checkpoint)->image_tower);
+    }
+fail:
+    safetensors_close(file);
+    checkpoint_close(checkpoint);
+    return s;
+}
+
+int main(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}
