@@ -76,4 +76,35 @@ expect 64 "$BIN/ccdump" find d --label -2
 expect 64 "$BIN/ccdump" find d --id x
 expect 0 "$BIN/ccdump" find --help
 has out.txt "66 if none was"
+# Keys that a shard cannot hold are found as they were in the source.
+"$TESTBIN/make_scenes" val 3 1 48 scenes.tar >scenes.txt
+mkdir pictures && tar xf scenes.tar -C pictures
+set -- pictures/*.jpg
+for ending in jpg txt; do
+    mv "${1%.jpg}.$ending" "pictures/大熊猫.$ending"
+    mv "${2%.jpg}.$ending" "pictures/しろくま.$ending"
+done
+tar cf pictures.tar --sort=name -C pictures .
+"$BIN/ccpack" -q -o keys pictures.tar
+expect 0 "$BIN/ccdump" find keys --key '大熊猫' --json
+lines out.txt 1
+expect 0 "$BIN/ccdump" find keys --key 'し*' --json
+lines out.txt 1
+expect 66 "$BIN/ccdump" find keys --key '猫' --json
+printf '大熊猫\n' >optout.txt
+expect 0 "$BIN/ccpack" remove keys --keys optout.txt --json
+has out.txt '"removed":1,'
+expect 66 "$BIN/ccdump" find keys --key '大熊猫'
+
+# One of a thing is one thing.
+expect 0 "$BIN/ccdump" info keys
+has out.txt "removed      1 sample,"
+"$TESTBIN/make_scenes" val 1 1 48 one.tar >scenes.txt
+"$BIN/ccpack" -q -o one one.tar
+for command in verify stats "ls --shards"; do
+    expect 0 "$BIN/ccdump" $command one
+    has out.txt "1 sample"
+    hasnt out.txt "1 samples"
+    hasnt out.txt "1 captions"
+done
 echo passed

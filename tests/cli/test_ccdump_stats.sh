@@ -59,7 +59,7 @@ has out.txt '"caption_words":{"count":14,"min":1,'
 expect 0 "$BIN/ccdump" find more.tar --hash "$hash" --json
 lines out.txt 4
 expect 0 "$BIN/ccdump" stats more.tar
-has out.txt "1 rows cannot be packed"
+has out.txt "1 row cannot be packed"
 has out.txt "ccdump find --hash $hash"
 
 # Pictures without captions are counted too.

@@ -117,6 +117,15 @@ has out.txt "made-000005.cci"
 cp d/made-000005.cci side/
 expect 0 "$BIN/ccdump" verify side
 
+# A shard that is not listed is mentioned, and is no fault.
+cp "side/made-000003.$container" "side/made-000099.$container"
+expect 0 "$BIN/ccdump" verify side
+has err.txt "made-000099.$container is a shard that dataset.json does not list"
+expect 0 "$BIN/ccdump" verify side --json
+has out.txt '"unlisted_shards":1,'
+expect 0 "$BIN/ccdump" verify d
+hasnt err.txt "does not list"
+
 # A good dataset with another manifest: found by the fingerprint.
 cp -r d other
 print=$("$BIN/ccdump" info d --json | sed 's/.*"fingerprint":"\([0-9a-f]*\)","container.*/\1/')

@@ -166,8 +166,8 @@ static enum status put_samples(struct extract *x, struct error *err) {
 fail:
     ccdump_walk_fini(&walk);
     if (s == STATUS_INTERRUPTED) {
-        return error_set(err, s, "interrupted after %" PRIu64 " samples; run it again to resume",
-                         x->samples);
+        return error_set(err, s, "interrupted after %" PRIu64 " sample%s; run it again to resume",
+                         x->samples, ccdump_s(x->samples));
     }
     return s == STATUS_END ? STATUS_OK : s;
 }

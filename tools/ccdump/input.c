@@ -162,8 +162,8 @@ enum status ccdump_input_at(struct ccdump_input *in,
     enum status s = in->ops->choose(in, out, position, err);
     if (s == STATUS_END) {
         return error_set(err, STATUS_NOTFOUND,
-                         "%s: there is no position %" PRIu64 " among %" PRIu64 " samples", in->path,
-                         position, in->sample_count);
+                         "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s",
+                         in->path, position, in->sample_count, in->sample_count == 1 ? "" : "s");
     }
     in->next_position = position + 1;
     return s;

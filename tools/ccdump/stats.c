@@ -390,8 +390,9 @@ static void print_labels(const struct stats *s) {
 static void print_text(const struct stats *s) {
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
-    printf("%s samples, %s captions", cli_format_count(a, s->samples),
-           cli_format_count(b, s->tallies[CAPTION_WORDS].count));
+    const uint64_t captions = s->tallies[CAPTION_WORDS].count;
+    printf("%s sample%s, %s caption%s", cli_format_count(a, s->samples), ccdump_s(s->samples),
+           cli_format_count(b, captions), ccdump_s(captions));
     for (int i = 0; i < FORMAT_COUNT; i++) {
         if (s->formats[i] > 0) {
             printf(", %s %s", cli_format_count(a, s->formats[i]),
@@ -400,17 +401,20 @@ static void print_text(const struct stats *s) {
     }
     printf("\n");
     if (s->problems > 0) {
-        printf("%s rows cannot be packed (ccdump verify explains), %s of them have no picture\n",
-               cli_format_count(a, s->problems), cli_format_count(b, s->pictureless));
+        printf("%s row%s cannot be packed (ccdump verify explains), %s without a picture\n",
+               cli_format_count(a, s->problems), ccdump_s(s->problems),
+               cli_format_count(b, s->pictureless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
         printf("%s re-encoded by the packer, %s not decoded by it\n",
                cli_format_count(a, s->reencoded), cli_format_count(b, s->unchecked));
     }
     if (s->size_unknown > 0) {
-        printf("%s pictures of unknown size\n", cli_format_count(a, s->size_unknown));
+        printf("%s picture%s of unknown size\n", cli_format_count(a, s->size_unknown),
+               ccdump_s(s->size_unknown));
     }
-    printf("%s pictures are duplicates", cli_format_count(a, s->duplicates));
+    printf("%s %s", cli_format_count(a, s->duplicates),
+           s->duplicates == 1 ? "picture is a duplicate" : "pictures are duplicates");
     if (s->duplicates > 0) {
         printf(" of %s different ones; one occurs %s times (ccdump find --hash %016" PRIx64 ")",
                cli_format_count(a, s->duplicate_groups), cli_format_count(b, s->largest_group),

@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -40,6 +41,7 @@ static const struct cli_program program = {
         "shards. The exit code is 0 without faults and 65 with faults.",
         "In a dataset, shards are checked against the manifest; a single shard is checked only "
         "against its own index and checksums.",
+        "A shard in the directory that dataset.json does not list is mentioned, and is no fault.",
         "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
         "tokens.cct made with it against its checksum.",
         NULL}};
@@ -145,6 +147,7 @@ static enum status report(const struct verify_options *o,
         json_u64(&w, "samples", r->samples);
         json_u64(&w, "shards", r->shards);
         json_u64(&w, "bytes", r->bytes);
+        json_u64(&w, "unlisted_shards", r->unlisted);
         if (r->has_fingerprint) {
             json_hex64(&w, "fingerprint", r->fingerprint);
         } else {
@@ -155,9 +158,9 @@ static enum status report(const struct verify_options *o,
         if (r->has_fingerprint) {
             snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
         }
-        printf("%s: ok: %s samples in %" PRIu64 " %s%s, %s%s\n", path,
-               cli_format_count(samples, r->samples), r->shards, r->files_are,
-               r->shards == 1 ? "" : "s", cli_format_bytes(bytes, r->bytes), fingerprint);
+        printf("%s: ok: %s sample%s in %" PRIu64 " %s%s, %s%s\n", path,
+               cli_format_count(samples, r->samples), ccdump_s(r->samples), r->shards, r->files_are,
+               ccdump_s(r->shards), cli_format_bytes(bytes, r->bytes), fingerprint);
     }
     if (r->faults > 0) {
         char advice[240] = "";
@@ -165,7 +168,7 @@ static enum status report(const struct verify_options *o,
             advise(advice, sizeof(advice), path, r->damage);
         }
         return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found%s", path, r->faults,
-                         r->faults == 1 ? "" : "s", advice);
+                         ccdump_s(r->faults), advice);
     }
     return STATUS_OK;
 }
@@ -261,6 +264,50 @@ enum status verify_cache_rows(const struct token_cache *c, struct error *why) {
     return s;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Counts and mentions shards in the directory that the manifest does not list; they do no harm. */
+static enum status find_unlisted(const struct verify_options *o,
+                                 const char *path,
+                                 const struct manifest *m,
+                                 struct verify_result *r,
+                                 struct error *err) {
+    const struct file_system *fs = file_posix();
+    struct byte_buffer names;
+    const char **listed = malloc((m->shard_count + 1) * sizeof(*listed));
+    if (!listed) {
+        return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
+    }
+    for (size_t i = 0; i < m->shard_count; i++) {
+        listed[i] = m->shards[i].name;
+    }
+    if (m->shard_count > 0) {
+        qsort(listed, m->shard_count, sizeof(*listed), by_name);
+    }
+    byte_buffer_init(&names, 0);
+    const enum status s = fs->list(fs->context, path, &names, err);
+    for (size_t at = 0; s == STATUS_OK && at < names.size_bytes;) {
+        const char *name = (const char *)names.data + at;
+        at += strlen(name) + 1;
+        if (bsearch(&name, listed, m->shard_count, sizeof(name), by_name) ||
+            !ccdump_is_shard_of(path, name)) {
+            continue;
+        }
+        r->unlisted++;
+        if (!o->json) {
+            fprintf(stderr,
+                    "%s: warning: %s/%s is a shard that " MANIFEST_NAME " does not list; nothing "
+                    "reads it\n",
+                    program.name, path, name);
+        }
+    }
+    byte_buffer_fini(&names);
+    free(listed);
+    return s;
+}
+
 static enum status
 verify_dataset(const struct verify_options *o, const char *path, struct error *err) {
     static enum status (*const checks[])(const char *path, const struct manifest *m,
@@ -293,6 +340,9 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
         } else if (s != STATUS_OK) {
             *err = why;
         }
+    }
+    if (s == STATUS_OK) {
+        s = find_unlisted(o, path, &m, &r, err);
     }
     manifest_fini(&m);
     return s == STATUS_OK ? report(o, path, &r, err) : s;

@@ -44,6 +44,7 @@ struct verify_result {
     unsigned damage;  /* VERIFY_DAMAGE_... */
     uint64_t samples; /* without faults */
     uint64_t shards, bytes;
+    uint64_t unlisted; /* shards in the directory that are not in the manifest */
     uint64_t fingerprint;
     bool has_fingerprint;  /* of a dataset */
     const char *files_are; /* "shard", "tar" */
