@@ -95,4 +95,39 @@ done
 dd if=d/made-000000.tar.zst of=image bs=1 skip="$(field show.txt offset)" \
     count="$(field show.txt image_bytes)" 2>dd.txt
 cmp image x/k000000001.jpg
+
+# The two ways into WebDataset that the READMEs name, read as it reads: a stream per URL, members of one key
+# together, names of the form __NAME__ skipped.
+for page in README.md pack/README.md; do
+    has "$SRC/$page" "pipe:zstd -dcq"
+    has "$SRC/$page" "--container tar"
+done
+pipe=$(sed -n 's/.*f"pipe:\(.*\) {shard}" for.*/\1/p' "$SRC/pack/README.md")
+[ "$pipe" = "zstd -dcq" ] || fail "another pipe in pack/README.md: $pipe"
+if command -v python3 >which.txt; then
+    cat >stream.py <<'EOT'
+import re, sys, tarfile
+keys = []
+for member in tarfile.open(fileobj=sys.stdin.buffer, mode="r|*"):
+    if not member.isreg() or re.match(r"^__[^/]*__$", member.name):
+        continue
+    key, extension = member.name.split(".", 1)
+    if not keys or keys[-1][0] != key:
+        keys.append((key, []))
+    keys[-1][1].append(extension)
+assert len(keys) == len({key for key, _ in keys}), "the members of a sample are not together"
+assert all("jpg" in extensions and "txt" in extensions for _, extensions in keys), keys
+for key, _ in keys:
+    print(key)
+EOT
+    "$BIN/ccdump" ls zst --keys --json | sed 's/.*"key":"\([^"]*\)".*/\1/' >wanted.txt
+    for shard in zst/*.tar.zst; do # as the pipe of a URL runs
+        sh -c "$pipe $shard" | python3 stream.py || fail "WebDataset's way into $shard"
+    done >zst.keys
+    for shard in plain/*.tar; do
+        python3 stream.py <"$shard" || fail "WebDataset's way into $shard"
+    done >plain.keys
+    cmp zst.keys wanted.txt || fail "other samples through the pipe"
+    cmp plain.keys wanted.txt || fail "other samples in the plain tars"
+fi
 echo passed
