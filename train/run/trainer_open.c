@@ -114,7 +114,8 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     const enum status s = loss_create(&loss, &options, state,
                                       id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
     if (s == STATUS_OK) {
-        const bool host = o->state == TRAINER_STATE_HOST || o->loss.parity == LOSS_PARITY_REFERENCE;
+        const bool host = o->state == TRAINER_STATE_HOST ||
+                          o->loss.parity == LOSS_PARITY_REFERENCE || o->loss.xi != LOSS_XI_SIGNED;
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
         m->state_bytes = here ? sample_state_bytes(state) * (size_t)id_space_count : 0;
