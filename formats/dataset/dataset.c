@@ -24,6 +24,8 @@
 #include "formats/dataset/dataset_internal.h"
 #include "formats/tokenizer/token_cache.h"
 
+enum { MAX_MAPPED = 50000 };
+
 static enum status nomem(struct error *err) {
     return error_set(err, STATUS_NOMEM, "out of memory for the dataset's tables");
 }
@@ -92,12 +94,13 @@ static enum status map_read(struct mapping *out,
 }
 
 /* A sidecar is mapped, because it is replaced and never truncated. An index inside a shard is read,
- * so that truncating the open shard gives a read error and does not kill the process. */
+ * so that truncating the open shard gives a read error and does not kill the process. Beyond
+ * MAX_MAPPED shards sidecars are read too: Linux allows a process 65,530 mappings. */
 static enum status map_bytes(struct mapping *out,
                              const struct file_system *fs,
                              struct file *f,
                              const char *path,
-                             bool is_sidecar,
+                             bool map,
                              uint64_t offset,
                              uint64_t size_bytes,
                              struct error *err) {
@@ -105,9 +108,11 @@ static enum status map_bytes(struct mapping *out,
         return error_set(err, STATUS_CORRUPT, "%s: has %" PRIu64 " bytes, no size of an index",
                          path, size_bytes);
     }
-    return is_sidecar && fs == file_posix()
-               ? map_posix(out, path, offset, (size_t)size_bytes, err)
-               : map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
+    if (map && fs == file_posix() &&
+        map_posix(out, path, offset, (size_t)size_bytes, NULL) == STATUS_OK) {
+        return STATUS_OK;
+    }
+    return map_read(out, fs, f, path, offset, (size_t)size_bytes, err);
 }
 
 /* ---- one shard --------------------------------------------------------------------------------
@@ -137,6 +142,7 @@ static enum status adopt(struct dataset_shard *shard,
 }
 
 static enum status open_sidecar(struct dataset_shard *shard,
+                                bool map,
                                 enum shard_container container,
                                 const struct file_system *fs,
                                 const struct shard_summary *expected,
@@ -149,7 +155,7 @@ static enum status open_sidecar(struct dataset_shard *shard,
     TRY(fs->open(fs->context, &f, path, FILE_READ, err));
     enum status s = fs->size(f, &size, err);
     if (s == STATUS_OK) {
-        s = map_bytes(&m, fs, f, path, true, 0, size, err);
+        s = map_bytes(&m, fs, f, path, map, 0, size, err);
     }
     if (s == STATUS_OK) {
         s = adopt(shard, container, &m, size, expected, err);
@@ -196,10 +202,11 @@ static enum status open_shard(struct dataset *d,
                       expected->size_bytes, shard_container_changed(d->manifest.container));
     }
     enum shard_container container = d->manifest.container;
+    bool map = shard - d->shards < MAX_MAPPED;
     if (s == STATUS_OK && container == SHARD_CONTAINER_TAR_FOREIGN) {
-        s = open_sidecar(shard, container, d->fs, expected, err);
+        s = open_sidecar(shard, map, container, d->fs, expected, err);
     } else if (s == STATUS_OK &&
-               open_sidecar(shard, container, d->fs, expected, NULL) != STATUS_OK) {
+               open_sidecar(shard, map, container, d->fs, expected, NULL) != STATUS_OK) {
         /* A sidecar that is missing or another one's costs nothing but the detour. */
         s = open_embedded(shard, container, d->fs, f, expected, err);
     }

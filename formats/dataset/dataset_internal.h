@@ -7,7 +7,7 @@
 #include "formats/dataset/dataset.h"
 #include "formats/shard/shard_internal.h"
 
-/* Bytes of a file in memory: mapped, or read where the file system is not the machine's own. */
+/* Bytes of a file in memory: mapped, or read. */
 struct mapping {
     void *base;
     size_t base_bytes;

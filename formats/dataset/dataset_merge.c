@@ -23,7 +23,8 @@ enum { COUNT_BITS = 11, INDEX_BITS = 21 };
 
 _Static_assert(SHARD_MAX_CAPTIONS < 1 << COUNT_BITS, "captions of a sample");
 _Static_assert(SHARD_MAX_SAMPLES <= 1 << INDEX_BITS, "samples of a shard");
-_Static_assert(MANIFEST_MAX_SHARDS < 1 << 16, "shards");
+_Static_assert((uint64_t)MANIFEST_MAX_SHARDS < UINT64_C(1) << (64 - COUNT_BITS - INDEX_BITS),
+               "shards");
 
 struct entry {
     uint64_t id; /* above the smallest */

@@ -78,7 +78,9 @@ enum status
 manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err) {
     REQUIRE(m && shard && shard_name_is_valid(shard->name));
     if (m->shard_count == MANIFEST_MAX_SHARDS) {
-        return error_set(err, STATUS_LIMIT, "more than %d shards: make them larger",
+        return error_set(err, STATUS_LIMIT,
+                         "more than %d shards in a dataset: choose a larger --shard-samples or "
+                         "--shard-size and start again",
                          MANIFEST_MAX_SHARDS);
     }
     struct shard_summary *shards = grow(m->shards, m->shard_count, sizeof(*shards));

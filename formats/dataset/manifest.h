@@ -22,12 +22,13 @@ extern "C" {
 enum {
     MANIFEST_VERSION = 1,
     MANIFEST_VERSION_REMOVED = 2, /* of a dataset from which samples were removed */
-    MANIFEST_MAX_BYTES = 64 << 20,
-    MANIFEST_MAX_SHARDS = 60000,
+    MANIFEST_MAX_BYTES = 256 << 20,
+    MANIFEST_MAX_SHARDS = 250000,
     MANIFEST_MAX_SOURCES = 1 << 16,
     MANIFEST_MAX_OPTIONS = 256,
     MANIFEST_MAX_GENERATIONS = 4096,
     MANIFEST_MAX_CLASSES = 1 << 20,
+    MANIFEST_MAX_CLASS_BYTES = 64 << 20, /* of the names of all classes, as JSON */
     MANIFEST_MAX_REMOVED = 1 << 21,
     MANIFEST_MAX_TEXT_BYTES = 4096, /* of a source's, class's or option's text, created_by */
 };

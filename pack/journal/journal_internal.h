@@ -17,7 +17,7 @@
 #include "formats/shard/shard_writer.h"
 #include "pack/run/plan_internal.h"
 
-enum { PACK_JOURNAL_VERSION = 2, PACK_JOURNAL_MAX_BYTES = 256 << 20 };
+enum { PACK_JOURNAL_VERSION = 2, PACK_JOURNAL_MAX_BYTES = 512 << 20 };
 
 /* The JSON of the first line: everything that decides the bytes. Runs with equal heads give equal
  * bytes. With append, `old` and its first `generations` are the dataset that the append was begun

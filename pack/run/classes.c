@@ -35,6 +35,15 @@ static bool find(const struct pack_classes *c, const char *name, uint64_t hash, 
     return *place != PACK_MAP_NONE && strcmp(c->names[*place], name) == 0;
 }
 
+/* The size of a name in dataset.json, with quotes and comma. */
+static uint64_t json_bytes(const char *name) {
+    uint64_t sum = 3;
+    for (; *name != '\0'; name++) {
+        sum += (unsigned char)*name < ' ' ? 6 : *name == '"' || *name == '\\' ? 2 : 1;
+    }
+    return sum;
+}
+
 /* Only the reader adds, so it may read without the mutex. */
 enum status
 pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, struct error *err) {
@@ -47,6 +56,11 @@ pack_classes_add(struct pack_classes *c, const char *name, uint64_t *place, stru
     }
     if (c->count == MANIFEST_MAX_CLASSES) {
         return error_set(err, STATUS_LIMIT, "more than %d classes", MANIFEST_MAX_CLASSES);
+    }
+    c->json_bytes += json_bytes(name);
+    if (c->json_bytes > MANIFEST_MAX_CLASS_BYTES) {
+        return error_set(err, STATUS_LIMIT, "the names of classes have more than %d bytes together",
+                         MANIFEST_MAX_CLASS_BYTES);
     }
     char *copy = strdup(name);
     if (!copy) {

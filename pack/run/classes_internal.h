@@ -17,6 +17,7 @@ struct pack_classes {
     pthread_mutex_t mutex; /* guards names and count */
     char **names;
     size_t count, capacity;
+    uint64_t json_bytes;     /* of all names */
     struct pack_map *places; /* the reader's: hash of a name to its place in `names` */
     int32_t *of_source;      /* the reader's: places of the current source's classes */
     size_t of_source_count, of_source_capacity;

@@ -273,10 +273,26 @@ static enum status take_finished(struct pack_commit *c, struct error *err) {
     return count_shard(c, &shard, err);
 }
 
+/* Refuses a run that will make too many shards long before it does. */
+static enum status check_shard_count(const struct pack_commit *c, struct error *err) {
+    enum { FIRST = 100, MARGIN = 2 };
+    uint32_t old = c->plan->old_shards;
+    double made = c->plan->manifest.shard_count - old + 1; /* with the one that ends now */
+    double expected = c->done > 0 ? old + made / c->done : 0;
+    if (made < FIRST || expected < (double)MARGIN * MANIFEST_MAX_SHARDS) {
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_LIMIT,
+                     "the run would make about %.0f shards, and a dataset has at most %d: choose a "
+                     "larger --shard-samples or --shard-size and start again",
+                     expected, MANIFEST_MAX_SHARDS);
+}
+
 /* Hands the shard to the finisher. The point in its journal line is before the row that did not
  * fit. */
 static enum status finish_shard(struct pack_commit *c, struct error *err) {
     TRY(take_finished(c, err));
+    TRY(check_shard_count(c, err));
     TRY(pack_journal_point(&c->journal, &c->finisher.point, &c->plan->manifest, &c->point,
                            c->plan->sources, err));
     c->summary->has_journal = true; /* there may be a shard now, so the journal is needed */

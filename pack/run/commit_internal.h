@@ -30,6 +30,7 @@ struct pack_commit {
     uint64_t resumed_bytes;    /* of the shards of earlier processes */
     uint64_t finished_bytes;   /* of the shards that are finished */
     uint64_t finished_samples; /* likewise */
+    double done;               /* share of the run up to the next row; negative: unknown */
 };
 
 /* Prepares for the rows. A resumed run brings its directory to where it begins, and opens the files

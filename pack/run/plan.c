@@ -368,6 +368,23 @@ static enum status check_appendable(const struct pack_plan *p,
     return compare_stored(p, old, SETTING_OF_DATASET, err);
 }
 
+/* Limits of the manifest that the run would meet at its end. */
+static enum status
+check_limits(const struct pack_options *o, const struct manifest *old, struct error *err) {
+    if (old->source_count + o->source_count > MANIFEST_MAX_SOURCES) {
+        return error_set(err, STATUS_LIMIT, "%zu sources: a dataset has at most %d",
+                         old->source_count + o->source_count, MANIFEST_MAX_SOURCES);
+    }
+    if (old->generation_count == MANIFEST_MAX_GENERATIONS ||
+        old->shard_count == MANIFEST_MAX_SHARDS) {
+        return error_set(err, STATUS_LIMIT,
+                         "%s: has %zu generations and %zu shards; at most %d and %d are possible",
+                         o->directory, old->generation_count, old->shard_count,
+                         MANIFEST_MAX_GENERATIONS, MANIFEST_MAX_SHARDS);
+    }
+    return STATUS_OK;
+}
+
 static enum status plan_append(struct pack_plan *p,
                                const struct pack_contents *c,
                                struct manifest *old,
@@ -396,6 +413,7 @@ static enum status plan_append(struct pack_plan *p,
         }
     }
     TRY(take_old(p, old, err));
+    TRY(check_limits(o, &p->manifest, err));
     TRY(pack_journal_head(&p->head, o, &p->manifest, generations, err));
     if (resumes) {
         TRY(continue_run(p, err));
@@ -529,6 +547,7 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
         return error_set(err, STATUS_NOMEM, "out of memory for rows");
     }
     TRY(check_kinds(opt, err));
+    TRY(check_limits(opt, &old, err));
     TRY(opt->fs->exists(opt->fs->context, opt->directory, &p->existed, err));
     if (p->existed) {
         TRY(opt->fs->lock_directory(opt->fs->context, &p->lock, opt->directory, err));

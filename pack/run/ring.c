@@ -356,16 +356,17 @@ static double share_done(const struct ring *r, const struct pack_item *item, uin
 
 static enum status
 commit_row(struct ring *r, struct pack_commit *c, struct pack_item *item, struct error *err) {
+    const struct pack_summary *s = c->summary;
+    c->done = share_done(r, item, s->rows + 1);
     TRY(pack_commit_add(c, item, err));
     if (r->opt->progress) {
-        const struct pack_summary *s = c->summary;
         struct pack_progress p = {
             .rows = s->rows,
             .samples = s->samples,
             .rejected = s->rejected,
             .resumed = s->resumed,
             .bytes = s->bytes - c->resumed_bytes,
-            .done = share_done(r, item, s->rows),
+            .done = c->done,
         };
         r->opt->progress(r->opt->cookie, &p);
     }

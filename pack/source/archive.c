@@ -310,12 +310,15 @@ static bool failed_after_end(struct source_archive *a, uint64_t begin) {
 
 /* Whether a tar in a file goes on after its end mark, which ends at `offset`. */
 static bool has_more(const struct source_archive *a, uint64_t offset) {
-    bool zeros = true;
-    while (zeros && offset + TAR_BLOCK_BYTES <= a->size_bytes) {
-        zeros = is_zero_block(a, offset);
-        offset += TAR_BLOCK_BYTES;
-    }
-    return !zeros;
+    enum { PIECE_BYTES = 8 << 10 };
+    static const uint8_t zeros[PIECE_BYTES];
+    uint8_t block[PIECE_BYTES];
+    ssize_t got = 0;
+    do {
+        got = pread(a->fd, block, sizeof(block), (off_t)offset);
+        offset += got > 0 ? (uint64_t)got : 0;
+    } while (got > 0 && memcmp(block, zeros, (size_t)got) == 0);
+    return got > 0;
 }
 
 /* At the end of a tar. */

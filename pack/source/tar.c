@@ -19,6 +19,7 @@
 enum {
     WINDOW_BYTES = 256 << 10,
     FIRST_BYTES = 8 << 10,
+    HOLE_BYTES = 1 << 20, /* of zeros are read before a hole is looked for */
 };
 
 struct source_tar {
@@ -221,12 +222,24 @@ static enum status unsupported(struct source_tar *t, struct error *err) {
                      (unsigned long long)t->at);
 }
 
-/* Moves to the first block that is not all zeros, or to the end of the file. */
+/* Moves to the first block that is not all zeros, or to the end of the file. A file may have been
+ * made much larger than its tar: long holes are not read. */
 static enum status skip_zeros(struct source_tar *t, struct error *err) {
+    const uint64_t begin = t->at;
     TRY(fill(t, TAR_BLOCK_BYTES, err));
     while (in_window(t) >= TAR_BLOCK_BYTES && is_zero(here(t), TAR_BLOCK_BYTES)) {
         t->at += TAR_BLOCK_BYTES;
+        if ((t->at - begin) % HOLE_BYTES == 0) {
+            off_t data = lseek(t->fd, (off_t)t->at, SEEK_DATA);
+            uint64_t next = data >= 0 ? (uint64_t)data : t->size_bytes;
+            bool hole = (data >= 0 || errno == ENXIO) && next > t->at && next <= t->size_bytes;
+            t->at = hole ? next - next % TAR_BLOCK_BYTES : t->at;
+        }
         TRY(fill(t, TAR_BLOCK_BYTES, err));
+    }
+    size_t rest = in_window(t); /* less than a block only at the end of the file */
+    if (t->at > begin && rest > 0 && rest < TAR_BLOCK_BYTES && is_zero(here(t), rest)) {
+        t->at += rest;
     }
     return STATUS_OK;
 }

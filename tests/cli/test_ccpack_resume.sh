@@ -64,6 +64,13 @@ for signal in INT KILL; do
     diff -r from-pipe $signal || fail "after $signal, --resume gives other bytes"
 done
 
+# --- a run that would make too many shards ends early: the second tar is almost all hole
+cp a.tar vast.tar && truncate -s 100G vast.tar
+"$TESTBIN/make_scenes" val 120 4 16 many.tar >/dev/null
+expect 65 "the run would make about [0-9]* shards, and a dataset has at most 250000: choose a larger --shard-samples" \
+    "$BIN/ccpack" --shard-samples 1 -o vast many.tar vast.tar
+rm -rf vast vast.tar
+
 # --- --resume without a run, and of a finished run
 run $how --resume -o fresh a.tar b.tar
 diff -r good fresh || fail "--resume in an absent directory gives other bytes"

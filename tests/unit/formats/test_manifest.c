@@ -40,7 +40,7 @@ static char *text_of(const struct manifest *m) {
     struct byte_buffer b;
     assert_ok(file_memory_create(&fs, &err), err);
     assert_ok(manifest_write(m, fs, ".", &err), err);
-    assert_ok(file_read_all(fs, &b, "./dataset.json", 1 << 20, &err), err);
+    assert_ok(file_read_all(fs, &b, "./dataset.json", MANIFEST_MAX_BYTES, &err), err);
     char *text = malloc(b.size_bytes + 1);
     memcpy(text, b.data, b.size_bytes + 1);
     byte_buffer_fini(&b);
@@ -65,6 +65,37 @@ TEST(written_manifests_are_read_back) {
     char *again = text_of(&back);
     assert_string_equal(text, again);
     free(again);
+    free(text);
+    manifest_fini(&back);
+    manifest_fini(&m);
+}
+
+/* Far more than the mappings that Linux allows a process, which once was the limit. */
+TEST(a_hundred_thousand_shards_are_written_and_read) {
+    enum { SHARDS = 100000 };
+    struct manifest m;
+    struct manifest back;
+    assert_ok(manifest_init(&m, SHARD_CONTAINER_TAR_ZSTD, "test", &err), err);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        struct shard_summary s = {
+            .size_bytes = 1 << 30,
+            .hash = UINT64_MAX - i,
+            .index_hash = i,
+            .image_bytes = 1 << 29,
+            .first_id = UINT64_C(10000) * i,
+            .last_id = UINT64_C(10000) * i + 9999,
+            .sample_count = 10000,
+            .text_count = 50000,
+        };
+        snprintf(s.name, sizeof(s.name), "shard-%06u.tar.zst", i);
+        assert_ok(manifest_add_shard(&m, &s, &err), err);
+    }
+    assert_ok(manifest_seal(&m, 1, &err), err);
+    char *text = text_of(&m);
+    assert_ok(manifest_parse(&back, "m", text, strlen(text), &err), err);
+    assert_int_equal(back.shard_count, SHARDS);
+    assert_int_equal(back.samples, UINT64_C(10000) * SHARDS);
+    assert_string_equal(back.shards[SHARDS - 1].name, "shard-099999.tar.zst");
     free(text);
     manifest_fini(&back);
     manifest_fini(&m);
