@@ -3,12 +3,12 @@
  *
  *     SOURCE/cat/1.jpg   SOURCE/cat/more/2.jpg   SOURCE/dog/3.png
  *
- * The folders in SOURCE are the classes, in byte order of their names, with or without pictures.
- * The rows are the pictures of each class. The entries of a folder are visited in byte order, a
- * folder among them with all that it contains. A file is a picture by the extension of its name or,
- * without a known one, by its content. Other files, hidden ones and those in SOURCE itself are
- * counted as ignored. Links to files are followed, and so is a link that is a class. Other links to
- * folders are not followed, so there are no loops.
+ * The folders in SOURCE that hold a picture are the classes, in byte order of their names. The rows
+ * are the pictures of each class. The entries of a folder are visited in byte order, a folder among
+ * them with all that it contains. A file is a picture by the extension of its name or, without a
+ * known one, by its content. Other files, hidden ones and those in SOURCE itself are counted as
+ * ignored. Links to files are followed, and so is a link that is a class. Other links to folders
+ * are not followed, so there are no loops.
  *
  * Loose pairs:
  *
@@ -240,32 +240,72 @@ static bool is_picture_inside(const char *path) {
     return got > 0 && image_format_of(head, (size_t)got) != IMAGE_FORMAT_UNKNOWN;
 }
 
-/* Puts the next picture's path in f->path. Returns OK, END, IO, NOTFOUND, NOMEM or LIMIT. */
+/* Takes one step of the walk; *found: f->path is a picture's. Requires that the walk has not ended.
+ * Returns OK, IO, NOTFOUND, NOMEM or LIMIT. */
+static enum status next_entry(struct source_folders *f, bool *found, struct error *err) {
+    *found = false;
+    if (f->depth == 0) {
+        TRY(set_path(f, f->root_bytes, f->classes.names[f->class_next++], err));
+        return push(f, err);
+    }
+    struct level *l = &f->levels[f->depth - 1];
+    if (l->next == l->list.count) {
+        pop(f);
+        return STATUS_OK;
+    }
+    const char *name = l->list.names[l->next++];
+    TRY(set_path(f, l->path_bytes, name, err));
+    if (name[-1] == KIND_FOLDER) {
+        return push(f, err);
+    }
+    *found = source_is_image_name(name) || is_picture_inside(f->path);
+    f->base.ignored += !*found;
+    return STATUS_OK;
+}
+
+/* Puts the next picture's path in f->path. Returns END, or as next_entry. */
 static enum status next_picture(struct source_folders *f, struct error *err) {
-    for (;;) {
-        if (f->depth == 0) {
-            if (f->class_next == f->classes.count) {
-                return STATUS_END;
-            }
-            TRY(set_path(f, f->root_bytes, f->classes.names[f->class_next++], err));
-            TRY(push(f, err));
-            continue;
+    bool found = false;
+    while (!found) {
+        if (f->depth == 0 && f->class_next == f->classes.count) {
+            return STATUS_END;
         }
-        struct level *l = &f->levels[f->depth - 1];
-        if (l->next == l->list.count) {
-            pop(f);
-            continue;
-        }
-        const char *name = l->list.names[l->next++];
-        TRY(set_path(f, l->path_bytes, name, err));
-        if (name[-1] == KIND_FOLDER) {
-            TRY(push(f, err));
-        } else if (source_is_image_name(name) || is_picture_inside(f->path)) {
-            return STATUS_OK;
-        } else {
-            f->base.ignored++;
+        TRY(next_entry(f, &found, err));
+    }
+    return STATUS_OK;
+}
+
+/* Whether the class that is walked next holds a picture. Ends its walk. */
+static enum status has_picture(struct source_folders *f, bool *out, struct error *err) {
+    const size_t end = f->class_next + 1;
+    enum status s = STATUS_OK;
+    *out = false;
+    while (s == STATUS_OK && !*out && (f->class_next < end || f->depth > 0)) {
+        s = next_entry(f, out, err);
+    }
+    while (f->depth > 0) {
+        pop(f);
+    }
+    return s;
+}
+
+/* Keeps the classes with pictures, so that a tar of the folder, which need not list the others, has
+ * the same classes. */
+static enum status drop_empty_classes(struct source_folders *f, struct error *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < f->classes.count; i++) {
+        const uint64_t ignored = f->base.ignored;
+        bool found = false;
+        f->class_next = i;
+        TRY(has_picture(f, &found, err));
+        if (found) {
+            f->classes.names[kept++] = f->classes.names[i];
+            f->base.ignored = ignored; /* it is walked again */
         }
     }
+    f->classes.count = kept;
+    f->class_next = 0;
+    return STATUS_OK;
 }
 
 static enum status folders_next(struct source *s, struct source_row *row, struct error *err) {
@@ -520,6 +560,12 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     strcpy(f->path, s->path);
     strcpy(s->images, s->path);
     TRY(list_folder(f, &f->classes, true, err));
+    if (f->path[size_bytes - 1] != '/') {
+        f->path[size_bytes++] = '/';
+        f->path[size_bytes] = '\0';
+    }
+    f->root_bytes = size_bytes;
+    TRY(drop_empty_classes(f, err));
     if (f->classes.count == 0) {
         return error_set(
             err, STATUS_CORRUPT,
@@ -531,11 +577,6 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     for (size_t i = 0; i < f->classes.count; i++) {
         TRY(source_check_class(s->path, f->classes.names[i], f->classes.count, err));
     }
-    if (f->path[size_bytes - 1] != '/') {
-        f->path[size_bytes++] = '/';
-        f->path[size_bytes] = '\0';
-    }
-    f->root_bytes = size_bytes;
     s->class_names = f->classes.names;
     s->class_count = f->classes.count;
     return STATUS_OK;

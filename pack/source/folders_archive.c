@@ -17,6 +17,7 @@ struct folders_archive {
     struct source base;
     struct source_archive *archive;
     bool sparse;                 /* only the first bytes of pictures are read */
+    bool listing;                /* of all pictures' folders, before the prefix is known */
     size_t prefix_bytes;         /* of a name, up to its class */
     struct source_names folders; /* of all pictures */
     struct source_names classes;
@@ -52,8 +53,9 @@ static enum status look(struct folders_archive *f,
     return STATUS_OK;
 }
 
+/* Whether a file, or a folder of it, is hidden. */
 static bool is_hidden(const char *name) {
-    return name[folder_bytes(name)] == '.';
+    return name[0] == '.' || strstr(name, "/.") != NULL;
 }
 
 /* Moves to the next picture that is in a folder below the prefix; image and fits as above. */
@@ -68,7 +70,8 @@ next_picture(struct folders_archive *f, struct byte_buffer *image, bool *fits, s
             return s;
         }
         const struct source_member *m = source_archive_member(f->archive);
-        if (m->is_file && !is_hidden(m->name) && folder_bytes(m->name) > f->prefix_bytes) {
+        size_t above = f->listing ? folder_bytes(m->name) : f->prefix_bytes;
+        if (m->is_file && folder_bytes(m->name) > f->prefix_bytes && !is_hidden(m->name + above)) {
             TRY(look(f, &found, image, fits, err));
         }
         f->base.ignored += !found && !m->is_folder;
@@ -91,10 +94,12 @@ open_archive(struct folders_archive *f, const struct source_options *opt, struct
 static enum status list_folders(struct folders_archive *f, struct error *err) {
     size_t last = 0; /* where the previous one begins in the list */
     f->sparse = true;
+    f->listing = true;
     for (;;) {
         bool fits;
         enum status s = next_picture(f, &f->scratch, &fits, err);
         if (s != STATUS_OK) {
+            f->listing = false;
             return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
         }
         const char *name = source_archive_member(f->archive)->name;
@@ -131,12 +136,24 @@ static size_t find_prefix(const struct source_names *folders) {
     return prefix;
 }
 
+/* Hidden folders are no classes, unless all are hidden: then they are above the classes. */
+static void drop_hidden(struct source_names *folders) {
+    size_t kept = 0;
+    for (size_t i = 0; i < folders->count; i++) {
+        if (!is_hidden(folders->names[i])) {
+            folders->names[kept++] = folders->names[i];
+        }
+    }
+    folders->count = kept > 0 ? kept : folders->count;
+}
+
 static enum status find_classes(struct folders_archive *f, struct error *err) {
     const char *path = f->base.path;
     if (f->folders.count == 0) {
         return error_set(err, STATUS_CORRUPT,
                          "%s: no picture in it is in a folder, and folders are the classes", path);
     }
+    drop_hidden(&f->folders);
     f->prefix_bytes = find_prefix(&f->folders);
     const char *last = NULL;
     size_t last_bytes = 0;

@@ -214,16 +214,18 @@ same "captions in the JSON"
 expect 65 "can be used, .*has no member 'none'" "$BIN/ccpack" -o bad --max-bad 100% --caption-column none json.tar
 
 # --- classes, on disk and in a tar: label, name and JSON are packed
-mkdir -p set/cat/more set/dog set/empty
+mkdir -p set/cat/more set/dog set/bare set/.hidden
 set -- pictures/*.jpg
 cp "$1" set/cat/1.jpg && cp "$2" set/cat/more/2.jpg && cp "$3" set/dog/3.jpg && cp "$4" set/dog/named
 echo "no picture" >set/dog/notes.txt
+cp "$1" set/.hidden/5.jpg
 for how in "set" "--from folders set.tar"; do
     tar cf set.tar --sort=name --format=ustar set
     pack 4 0 $how
     [ "$how" != set ] || print=$(fingerprint)
     same "class folders: $how"
-    grep -q '"ignored":1,' out.json || fail "notes.txt is not counted: $how"
+    grep -q '"ignored":2,' out.json || fail "notes.txt and .hidden are not counted: $how"
+    grep -q '"classes":\["cat","dog"\]' form/dataset.json || fail "other classes: $how"
     "$BIN/ccdump" ls form --json >ls.txt
     grep -c '"label":0,"class":"cat"' ls.txt | grep -qx 2 || fail "not two cats: $how: $(cat ls.txt)"
     "$BIN/ccdump" show form 2 --json | grep -q '"meta":{"class":"dog"}' || fail "no class in the JSON: $how"
