@@ -77,8 +77,8 @@ static enum status read_ids(const struct dataset *d,
     return skipped == removed->samples
                ? STATUS_OK
                : error_set(err, STATUS_CORRUPT,
-                           MANIFEST_NAME " says that %" PRIu64
-                                         " removed samples are in shards, there are %" PRIu64,
+                           MANIFEST_NAME " records %" PRIu64
+                                         " removed samples in the shards, there are %" PRIu64,
                            removed->samples, skipped);
 }
 

@@ -14,6 +14,8 @@ for container in ok ok-tar ok-tar-foreign; do
     by_page "$SRC/tests/golden/shard/v1/$container"
     [ "$(wc -l <$container.jsonl)" = 2 ] || fail "$container does not have 2 samples"
 done
+by_page "$SRC/tests/golden/shard/v1/ok-removed"
+head -1 ok.jsonl | cmp - ok-removed.jsonl || fail "the golden dataset with a removed sample"
 cmp ok.jsonl ok-tar.jsonl || fail "the golden shards of two containers differ"
 
 "$TESTBIN/make_scenes" val 70 1 48 scenes.tar >scenes.txt

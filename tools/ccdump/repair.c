@@ -35,7 +35,7 @@ static const struct cli_option rows[] = {
          "the fingerprint of the dataset, as ccpack printed it and checkpoints record it; proves "
          "that no shard is missing where dataset.json is lost"},
     {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct options, dry_run),
-     .help = "only say what would be rebuilt"},
+     .help = "only report what would be rebuilt"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
      .help = "one JSON object per file, and one for the result"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
@@ -412,7 +412,7 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
     if (!r->whole) {
         snprintf(problem, 480, "%s", why->text);
     } else if (!r->entries_right) {
-        snprintf(problem, 480, "what it says of a shard is not what the shard has");
+        snprintf(problem, 480, "its entry of a shard does not fit the shard");
     } else if (fingerprint != r->old.fingerprint) {
         snprintf(problem, 480, "its fingerprint is not that of the samples");
     } else {
@@ -481,8 +481,8 @@ static enum status write_manifest(struct repair *r, const char *problem, struct 
     return STATUS_OK;
 }
 
-/* The cache was made with or without cleaning of captions; where it does not say so any more, with,
- * as ccpack does. */
+/* The cache was made with or without cleaning of captions; where that cannot be read any more,
+ * with, which is the default of ccpack. */
 static enum status write_cache(struct repair *r,
                                const struct token_cache *old,
                                const char *problem,

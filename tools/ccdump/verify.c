@@ -180,7 +180,7 @@ static enum status interrupted(const char *path, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
 }
 
-/* Where no removed sample is said to be in a shard, there must be none. */
+/* Where the manifest counts no removed sample in a shard, there must be none. */
 static enum status
 check_removed(const struct dataset *d, const struct manifest *m, struct error *why) {
     for (size_t i = 0; i < m->removed.count; i++) {

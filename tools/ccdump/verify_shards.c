@@ -96,21 +96,21 @@ static void print_ready(struct pool *p) {
 /* ---- one sample ----------------------------------------------------------------------------
  */
 
-/* What the index says about the picture against the picture. */
+/* The picture against its record in the index. */
 static enum status check_picture(const struct sample_view *view, struct error *err) {
     const struct shard_record *r = &view->record;
     struct image_info info;
     TRY(image_probe(&info, view->image, view->image_bytes, NULL, err));
     if (info.format != r->format) {
-        return error_set(err, STATUS_CORRUPT, "the index says that the picture is %s, it is %s",
+        return error_set(err, STATUS_CORRUPT, "the index records %s, the picture is %s",
                          image_format_name(r->format), image_format_name(info.format));
     }
     bool unknown = r->width_px == 0 && r->height_px == 0;
     if (!unknown &&
         (r->width_px != (uint32_t)info.width_px || r->height_px != (uint32_t)info.height_px)) {
         return error_set(err, STATUS_CORRUPT,
-                         "the index says that the picture has %u x %u pixels, it has %d x %d",
-                         r->width_px, r->height_px, info.width_px, info.height_px);
+                         "the index records %u x %u pixels, the picture has %d x %d", r->width_px,
+                         r->height_px, info.width_px, info.height_px);
     }
     return STATUS_OK;
 }
@@ -196,7 +196,7 @@ static enum status verify_one(struct worker *w, struct error *err) {
     return shard_verify(file_posix(), w->path, &how, err);
 }
 
-/* A damaged shard is not what the manifest says either; a whole one that is not shows that the
+/* A damaged shard does not fit the manifest either; a whole one that does not fit it shows that the
  * manifest is damaged. */
 static unsigned damage_of(const struct pool *p, unsigned parts) {
     if (parts == 0) {

@@ -35,7 +35,7 @@ static const struct cli_option remove_rows[] = {
      .help = "the keys to remove, likewise; also compared with the original key in the metadata's "
              "member 'key'. Reads every sample. Keys of no sample are counted and skipped"},
     {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, dry_run),
-     .help = "only say what would be removed"},
+     .help = "only report what would be removed"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct remove_cli, json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct remove_cli, quiet), .help = "errors only"},
 };
@@ -66,7 +66,7 @@ static const struct cli_program remove_program = {
 
 static const struct cli_option compact_rows[] = {
     {"dry-run", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, dry_run),
-     .help = "only say what would be rewritten"},
+     .help = "only report what would be rewritten"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct compact_cli, json), .help = "summary as JSON on stdout"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct compact_cli, quiet), .help = "errors only"},
 };

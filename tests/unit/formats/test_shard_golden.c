@@ -68,6 +68,25 @@ TEST(version_1_reads_as_it_was_written) {
     check_dataset("tests/golden/shard/v1/ok-tar-foreign", 0x09d25c81b293c49au, true);
 }
 
+/* Version 2 of the manifest: that of ok after `ccpack remove` of sample 5. */
+TEST(a_dataset_with_a_removed_sample_reads_as_it_was_written) {
+    struct dataset *d = NULL;
+    struct dataset_sample s;
+    uint64_t computed = 0;
+    assert_ok(dataset_open(&d, test_source_path("tests/golden/shard/v1/ok-removed"), NULL, &err),
+              err);
+    assert_int_equal(dataset_sample_count(d), 1);
+    assert_int_equal(dataset_text_count(d), 2);
+    assert_int_equal(dataset_id_space(d), 6);
+    assert_ok(dataset_find(d, 3, &s, &err), err);
+    assert_status(dataset_find(d, 5, &s, &err), STATUS_NOTFOUND, err);
+    assert_ok(dataset_compute_fingerprint(d, &computed, &err), err);
+    assert_true(computed == 0xe16a1745a6c71d15u);
+    assert_true(dataset_fingerprint(d) == computed);
+    assert_true(dataset_manifest(d)->generations[0].fingerprint == 0xebdb9f8ea6029214u);
+    dataset_close(d);
+}
+
 /* What verify says of a file, as the status of its first reason. */
 static enum status judge(const char *path) {
     struct shard_reader *r = NULL;
