@@ -119,8 +119,9 @@ expect 0 "$BIN/ccdump" verify side
 
 # A shard that is not listed is mentioned, and is no fault.
 cp "side/made-000003.$container" "side/made-000099.$container"
+cp "side/made-000003.$container" "side/made-000098.$container.tmp"
 expect 0 "$BIN/ccdump" verify side
-has err.txt "made-000099.$container is a shard that dataset.json does not list"
+has err.txt "side has 1 shard that dataset.json does not list, so that nothing reads it: made-000099.$container"
 expect 0 "$BIN/ccdump" verify side --json
 has out.txt '"unlisted_shards":1,'
 expect 0 "$BIN/ccdump" verify d

@@ -53,7 +53,8 @@ bool ccdump_is_shard_of(const char *directory, const char *name) {
     char sidecar[PATH_MAX_BYTES];
     const struct file_system *fs = file_posix();
     bool is = false;
-    if (!shard_name_is_valid(name) ||
+    const char *dot = strrchr(name, '.');
+    if (!shard_name_is_valid(name) || (dot && strcmp(dot, ".tmp") == 0) ||
         path_join(path, sizeof(path), directory, name, NULL) != STATUS_OK ||
         shard_reader_recognise(&is, fs, path, NULL) != STATUS_OK) {
         return false;

@@ -276,6 +276,7 @@ static enum status find_unlisted(const struct verify_options *o,
                                  struct error *err) {
     const struct file_system *fs = file_posix();
     struct byte_buffer names;
+    const char *first = NULL;
     const char **listed = malloc((m->shard_count + 1) * sizeof(*listed));
     if (!listed) {
         return error_set(err, STATUS_NOMEM, "%s: out of memory", path);
@@ -296,12 +297,15 @@ static enum status find_unlisted(const struct verify_options *o,
             continue;
         }
         r->unlisted++;
-        if (!o->json) {
-            fprintf(stderr,
-                    "%s: warning: %s/%s is a shard that " MANIFEST_NAME " does not list; nothing "
-                    "reads it\n",
-                    program.name, path, name);
-        }
+        first = first && strcmp(first, name) < 0 ? first : name;
+    }
+    if (first && !o->json) {
+        fprintf(stderr,
+                "%s: warning: %s has %" PRIu64 " shard%s that " MANIFEST_NAME
+                " does not list, so that nothing reads %s: %s%s%s\n",
+                program.name, path, r->unlisted, ccdump_s(r->unlisted),
+                r->unlisted == 1 ? "it" : "them", first, r->unlisted == 1 ? "" : ", ...",
+                m->removed.count > 0 ? "; 'ccpack compact' deletes what it left over" : "");
     }
     byte_buffer_fini(&names);
     free(listed);
