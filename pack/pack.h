@@ -13,8 +13,8 @@
  *             called on the caller's thread, `interrupted` also on the one that reads.
  * Ownership : the options are borrowed for the call.
  * Memory    : at most 256 MiB plus 64 MiB for each job, whatever the pictures and captions; in
- *             addition a JSON file that is read whole, and 22 bytes a sample each with dedup and
- *             with ids by key.
+ *             addition a JSON file that is read whole, and 22 bytes a sample each with dedup (and
+ *             the captions that it merges, at most 1 GiB) and with ids by key.
  */
 #ifndef PACK_PACK_H
 #define PACK_PACK_H
@@ -47,7 +47,8 @@ enum pack_ids {
 
 enum pack_dedup {
     PACK_DEDUP_NONE,
-    PACK_DEDUP_EXACT, /* of pictures that would be stored as the same bytes, the first one */
+    PACK_DEDUP_EXACT, /* of pictures that would be stored as the same bytes, the first one, with the
+                       * captions of all where SOURCES.md says so */
 };
 
 enum pack_on_bad {

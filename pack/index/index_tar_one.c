@@ -36,7 +36,7 @@ enum status index_tar_worker_init(struct index_tar_worker *w,
     pack_item_init(&w->item);
     byte_buffer_init(&w->members, SHARD_MAX_FRAME_BYTES);
     json_writer_init(&w->line, 0);
-    return pack_worker_create(&w->packer, opt, budget, NULL, err);
+    return pack_worker_create(&w->packer, opt, budget, NULL, NULL, err);
 }
 
 void index_tar_worker_fini(struct index_tar_worker *w) {

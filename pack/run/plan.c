@@ -20,6 +20,7 @@
 #include "pack/journal/journal_internal.h"
 #include "pack/options_internal.h"
 #include "pack/run/directory_internal.h"
+#include "pack/run/equal_internal.h"
 #include "pack/run/identity_internal.h"
 
 bool pack_plan_must_stop(void *cookie) {
@@ -511,6 +512,9 @@ static enum status prepare_reading(struct pack_plan *p, struct error *err) {
     if (done || p->point.source == p->opt->source_count) {
         return STATUS_OK;
     }
+    if (p->opt->dedup == PACK_DEDUP_EXACT) {
+        TRY(pack_equal_find(&p->equal, p, err));
+    }
     struct source_options how;
     pack_plan_source_options(&how, p);
     TRY(source_open(&p->opened, p->opt->sources[p->point.source], &how, err));
@@ -564,6 +568,7 @@ enum status pack_plan_make(struct pack_plan *p, const struct pack_options *opt, 
 void pack_plan_fini(struct pack_plan *p) {
     p->opt->fs->close(p->lock);
     source_close(p->opened);
+    pack_equal_destroy(p->equal);
     manifest_fini(&p->manifest);
     pack_classes_fini(&p->classes);
     byte_buffer_fini(&p->head);

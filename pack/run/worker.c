@@ -10,6 +10,7 @@
 
 #include "augment/resize.h"
 #include "formats/image/image_codec.h"
+#include "pack/run/equal_internal.h"
 #include "pack/run/filter_internal.h"
 
 /* Capacity that a worker keeps of its buffers after a large picture. */
@@ -22,6 +23,7 @@ struct pack_worker {
     const struct pack_options *opt;
     struct pack_budget *budget;
     struct pack_keys *keys;
+    const struct pack_equal *equal;
     struct image_limits limits;
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
@@ -35,6 +37,7 @@ enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_budget *budget,
                                struct pack_keys *keys,
+                               const struct pack_equal *equal,
                                struct error *err) {
     *out = NULL;
     struct pack_worker *w = calloc(1, sizeof(*w));
@@ -44,6 +47,7 @@ enum status pack_worker_create(struct pack_worker **out,
     w->opt = opt;
     w->budget = budget;
     w->keys = keys;
+    w->equal = equal;
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
     resize_scratch_init(&w->scratch);
@@ -255,6 +259,7 @@ static enum status run(struct pack_worker *w, struct pack_item *item, struct err
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;
     }
+    TRY(pack_equal_add(w->equal, item->source, &item->row, err));
     TRY(judge(&item->row, take_image(w, item, err), err));
     if (item->row.reason != REASON_NONE) {
         return STATUS_OK;

@@ -13,11 +13,14 @@
 
 struct pack_worker;
 
-/* `keys` NULL: every row keeps its own key. Returns OK or NOMEM. */
+struct pack_equal;
+
+/* `keys` NULL: every row keeps its own key. `equal` NULL: its own captions. Returns OK or NOMEM. */
 enum status pack_worker_create(struct pack_worker **out,
                                const struct pack_options *opt,
                                struct pack_budget *budget,
                                struct pack_keys *keys,
+                               const struct pack_equal *equal,
                                struct error *err);
 void pack_worker_destroy(struct pack_worker *w); /* accepts NULL */
 

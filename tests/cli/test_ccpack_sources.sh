@@ -203,6 +203,23 @@ grep -q '"a dog"' show.json || fail "the byte order mark is kept: $(cat show.jso
 pack 1 0 foreign.tar
 "$BIN/ccdump" show form 0 --json | cmp - show.json || fail "the tar of the folder differs"
 
+# --- captions of equal pictures are merged
+mkdir equal && set -- pictures/*.jpg
+for name in 1 2 4 5; do cp "$1" "equal/$name.jpg"; done && cp "$2" equal/3.jpg
+printf 'a' >equal/1.txt && printf 'b' >equal/2.txt && printf 'c' >equal/3.txt && printf '\377' >equal/4.txt && printf 'a' >equal/5.txt
+for how in "equal" "more.tsv equal"; do
+    printf 'equal/5.jpg\td\nequal/1.jpg\te\n' >more.tsv
+    pack 2 "$([ "$how" = equal ] && echo 3 || echo 5)" --dedup exact --max-bad 1 $how
+    "$BIN/ccdump" ls form --json >ls.txt
+    grep -q '"captions":\["c"\]' ls.txt || fail "$how: $(cat ls.txt)"
+    want='"captions":\["a","b"\]'
+    [ "$how" = equal ] || want='"captions":\["d","e","a","b"\]'
+    grep -q "$want" ls.txt || fail "captions of equal pictures are not merged: $how: $(cat ls.txt)"
+done
+(cd equal && tar cf ../equal.tar --sort=name -- *)
+pack 2 3 --dedup exact --max-bad 1 - <equal.tar
+grep -q '"texts":2,' out.json || fail "standard input was read twice: $(cat out.json)"
+
 # --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do

@@ -114,8 +114,9 @@ static const struct cli_option pack_rows[] = {
      .help = "exclude rows with a longer caption"},
     {"dedup", 0, CLI_ENUM, FIELD(dedup), .choices = dedup_names, .default_text = "none",
      .metavar = "HOW",
-     .help = "exact: of pictures that would be stored as the same bytes, pack the first one only; "
-             "needs 22 bytes of memory a sample"},
+     .help = "exact: of pictures that would be stored as the same bytes, pack the first one only, "
+             "with the captions of all; reads the sources twice, and needs 22 bytes of memory a "
+             "sample"},
     {"resize", 0, CLI_STRING, FIELD(resize), .default_text = "none", .metavar = "HOW",
      .help = "short:N or long:N reduces that side to N pixels, exact:WxH both sides (16 to 8192); "
              "no side is ever enlarged; all pictures become new JPEGs",

@@ -233,6 +233,7 @@ TEST(equal_pictures_are_packed_once) {
     dataset_close(pack_all(&o, &sum));
     assert_int_equal(sum.rejected_by[REASON_DUPLICATE], 5); /* 4 8 12 16 20 */
     assert_int_equal(sum.samples, 18);
+    assert_int_equal(sum.texts, 23); /* those of the others are in sample 0 */
     struct byte_buffer text;
     assert_ok(file_read_all(fs, &text, "out/" PACK_REJECTS_NAME, 1 << 16, &err), err);
     assert_non_null(strstr((const char *)text.data, "\"row\":12,\"key\":\"000012\",\"reason\":"
