@@ -155,7 +155,7 @@ static enum status make_batch_slots(struct loader *l, struct error *err) {
         uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
         if (at == NULL) {
             return error_set(err, STATUS_NOMEM,
-                             "out of memory for %u batches of %zu bytes: lower the batch or "
+                             "out of memory for %u batches of %zu bytes: lower --batch or "
                              "prefetch_batches",
                              p->batch_slot_count, size);
         }

@@ -125,7 +125,7 @@ enum status sampler_init(struct sampler *s,
     }
     if (s->steps_per_epoch == 0) {
         return error_set(err, STATUS_USAGE,
-                         "there are %llu samples, fewer than one batch of %llu: lower the batch",
+                         "there are %llu samples, fewer than one batch of %llu: lower --batch",
                          (unsigned long long)s->sample_count, (unsigned long long)batch);
     }
     if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {

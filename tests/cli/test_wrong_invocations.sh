@@ -26,6 +26,8 @@ touch run/metrics.jsonl new-run/metrics.jsonl
 echo '{"program":"ccstream-train","options":{"data":["data"],"out":null}}' | tee run/config.json >new-run/config.json
 printf '\002\000\000\000\000\000\000\000{}' >run/last
 cp -r data datasets/a
+cp -r bare headless && rm headless/dataset.json
+mkdir -p folders/circle && cp pictures/*0.jpg folders/circle && ccpack -q -o classes folders || exit 1
 
 failures=0
 rows=0

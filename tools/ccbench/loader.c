@@ -435,13 +435,15 @@ static enum status print_json(const struct result *r,
 static void
 print_text(const struct result *r, const struct options *o, const struct loader_options *opt) {
     char count[CLI_TEXT_BYTES];
+    char threads[CLI_TEXT_BYTES];
     char pairs[CLI_TEXT_BYTES];
     char memory[CLI_TEXT_BYTES];
     char line[256];
     loader_stats_line(&r->stats, line, sizeof(line));
-    printf("%s samples, %s, %u px, batches of %u, %u threads, %s%s\n",
-           cli_format_count(count, r->info.sample_count), augment_kind_name(opt->augment),
-           opt->image_size_px, opt->batch_count, r->info.threads, r->info.engine,
+    printf("%s, %s, %u px, batches of %u, %s, %s%s\n",
+           cli_format_counted(count, r->info.sample_count, "sample"),
+           augment_kind_name(opt->augment), opt->image_size_px, opt->batch_count,
+           cli_format_counted(threads, r->info.threads, "thread"), r->info.engine,
            opt->direct ? ", direct" : "");
     printf("  loader  %10.1f pairs/s   %s pairs\n", r->pairs_per_s,
            cli_format_count(pairs, r->pairs));

@@ -171,8 +171,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         s = put_samples(&c, err);
     }
     if (s == STATUS_OK && c.omitted > 0) {
-        fprintf(stderr, "%s: %s: %" PRIu64 " row%s without a picture omitted\n", program.name,
-                a->items[0], c.omitted, c.omitted == 1 ? "" : "s");
+        char rows_text[CLI_TEXT_BYTES];
+        fprintf(stderr, "%s: %s: %s without a picture omitted\n", program.name, a->items[0],
+                cli_format_counted(rows_text, c.omitted, "row"));
     }
 fail:
     names_fini(&c.names);

@@ -26,11 +26,6 @@ int ccdump_popularity(int argc, char **argv);
  * without a message. */
 void ccdump_signals(void);
 
-/* The ending of a plural: "1 sample", "2 samples". */
-static inline const char *ccdump_s(uint64_t count) {
-    return count == 1 ? "" : "s";
-}
-
 /* ---- which samples -----------------------------------------------------------------------------
  */
 

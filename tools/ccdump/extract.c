@@ -166,8 +166,9 @@ static enum status put_samples(struct extract *x, struct error *err) {
 fail:
     ccdump_walk_fini(&walk);
     if (s == STATUS_INTERRUPTED) {
-        return error_set(err, s, "interrupted after %" PRIu64 " sample%s; run it again to resume",
-                         x->samples, ccdump_s(x->samples));
+        char text[CLI_TEXT_BYTES];
+        return error_set(err, s, "interrupted after %s; run it again to resume",
+                         cli_format_counted(text, x->samples, "sample"));
     }
     return s == STATUS_END ? STATUS_OK : s;
 }
@@ -185,9 +186,8 @@ static enum status report(const struct extract *x, struct error *err) {
         return cli_end_json(&w, err);
     }
     if (!x->options->quiet) {
-        printf("%s: %s sample%s, %s file%s written", x->options->out,
-               cli_format_count(a, x->samples), x->samples == 1 ? "" : "s",
-               cli_format_count(b, x->written), x->written == 1 ? "" : "s");
+        printf("%s: %s, %s written", x->options->out, cli_format_counted(a, x->samples, "sample"),
+               cli_format_counted(b, x->written, "file"));
         if (x->present > 0) {
             printf(", %s already present", cli_format_count(a, x->present));
         }

@@ -97,8 +97,7 @@ static void print_lists(const struct manifest *m) {
     }
     printf("\n");
     if (m->removed.count > 0) {
-        printf("  removed      %s sample%s", cli_format_count(a, m->removed.count),
-               ccdump_s(m->removed.count));
+        printf("  removed      %s", cli_format_counted(a, m->removed.count, "sample"));
         if (m->removed.samples > 0) {
             printf(", %s still in shards ('ccpack compact' rewrites them)",
                    cli_format_count(a, m->removed.samples));
@@ -114,13 +113,13 @@ static void print_lists(const struct manifest *m) {
                m->tokenizer.kind, m->tokenizer.hash);
     }
     for (size_t i = 0; i + 1 < m->generation_count; i++) {
-        printf("  before       %s sample%s, fingerprint %016" PRIx64 "\n",
-               cli_format_count(a, m->generations[i].samples), ccdump_s(m->generations[i].samples),
+        printf("  before       %s, fingerprint %016" PRIx64 "\n",
+               cli_format_counted(a, m->generations[i].samples, "sample"),
                m->generations[i].fingerprint);
     }
     for (size_t i = 0; i < m->source_count && i < SHOWN_SOURCES; i++) {
-        printf("  %-12s %s, %s row%s\n", i == 0 ? "from" : "", m->sources[i].name,
-               cli_format_count(a, m->sources[i].rows), ccdump_s(m->sources[i].rows));
+        printf("  %-12s %s, %s\n", i == 0 ? "from" : "", m->sources[i].name,
+               cli_format_counted(a, m->sources[i].rows, "row"));
     }
     if (m->source_count > SHOWN_SOURCES) {
         printf("  %-12s and %zu more\n", "", m->source_count - SHOWN_SOURCES);

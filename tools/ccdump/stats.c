@@ -390,9 +390,8 @@ static void print_labels(const struct stats *s) {
 static void print_text(const struct stats *s) {
     char a[CLI_TEXT_BYTES];
     char b[CLI_TEXT_BYTES];
-    const uint64_t captions = s->tallies[CAPTION_WORDS].count;
-    printf("%s sample%s, %s caption%s", cli_format_count(a, s->samples), ccdump_s(s->samples),
-           cli_format_count(b, captions), ccdump_s(captions));
+    printf("%s, %s", cli_format_counted(a, s->samples, "sample"),
+           cli_format_counted(b, s->tallies[CAPTION_WORDS].count, "caption"));
     for (int i = 0; i < FORMAT_COUNT; i++) {
         if (s->formats[i] > 0) {
             printf(", %s %s", cli_format_count(a, s->formats[i]),
@@ -401,17 +400,15 @@ static void print_text(const struct stats *s) {
     }
     printf("\n");
     if (s->problems > 0) {
-        printf("%s row%s cannot be packed (ccdump verify explains), %s without a picture\n",
-               cli_format_count(a, s->problems), ccdump_s(s->problems),
-               cli_format_count(b, s->pictureless));
+        printf("%s cannot be packed (ccdump verify explains), %s without a picture\n",
+               cli_format_counted(a, s->problems, "row"), cli_format_count(b, s->pictureless));
     }
     if (s->reencoded > 0 || s->unchecked > 0) {
         printf("%s re-encoded by the packer, %s not decoded by it\n",
                cli_format_count(a, s->reencoded), cli_format_count(b, s->unchecked));
     }
     if (s->size_unknown > 0) {
-        printf("%s picture%s of unknown size\n", cli_format_count(a, s->size_unknown),
-               ccdump_s(s->size_unknown));
+        printf("%s of unknown size\n", cli_format_counted(a, s->size_unknown, "picture"));
     }
     printf("%s %s", cli_format_count(a, s->duplicates),
            s->duplicates == 1 ? "picture is a duplicate" : "pictures are duplicates");

@@ -158,17 +158,18 @@ static enum status report(const struct verify_options *o,
         if (r->has_fingerprint) {
             snprintf(fingerprint, sizeof(fingerprint), ", fingerprint %016" PRIx64, r->fingerprint);
         }
-        printf("%s: ok: %s sample%s in %" PRIu64 " %s%s, %s%s\n", path,
-               cli_format_count(samples, r->samples), ccdump_s(r->samples), r->shards, r->files_are,
-               ccdump_s(r->shards), cli_format_bytes(bytes, r->bytes), fingerprint);
+        char files[CLI_TEXT_BYTES];
+        printf("%s: ok: %s in %s, %s%s\n", path, cli_format_counted(samples, r->samples, "sample"),
+               cli_format_counted(files, r->shards, r->files_are),
+               cli_format_bytes(bytes, r->bytes), fingerprint);
     }
     if (r->faults > 0) {
         char advice[240] = "";
         if (r->has_fingerprint) {
             advise(advice, sizeof(advice), path, r->damage);
         }
-        return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " fault%s found%s", path, r->faults,
-                         ccdump_s(r->faults), advice);
+        return error_set(err, STATUS_CORRUPT, "%s: %s found%s", path,
+                         cli_format_counted(samples, r->faults, "fault"), advice);
     }
     return STATUS_OK;
 }
@@ -303,7 +304,7 @@ static enum status find_unlisted(const struct verify_options *o,
         fprintf(stderr,
                 "%s: warning: %s has %" PRIu64 " shard%s that " MANIFEST_NAME
                 " does not list, so that nothing reads %s: %s%s%s\n",
-                program.name, path, r->unlisted, ccdump_s(r->unlisted),
+                program.name, path, r->unlisted, r->unlisted == 1 ? "" : "s",
                 r->unlisted == 1 ? "it" : "them", first, r->unlisted == 1 ? "" : ", ...",
                 m->removed.count > 0 ? "; 'ccpack compact' deletes what it left over" : "");
     }

@@ -180,8 +180,9 @@ enum status ccdump_walk_next(struct ccdump_walk *w, struct ccdump_facts *out, st
                             NULL);
     }
     if (cli_interrupted()) {
-        return error_set(err, STATUS_INTERRUPTED, "interrupted after %" PRIu64 " sample%s", w->done,
-                         ccdump_s(w->done));
+        char text[CLI_TEXT_BYTES];
+        return error_set(err, STATUS_INTERRUPTED, "interrupted after %s",
+                         cli_format_counted(text, w->done, "sample"));
     }
     const enum status s = next(w, out, err);
     if (s == STATUS_OK) {

@@ -17,8 +17,8 @@ uint32_t ccpack_jobs(uint64_t asked) {
 
 static void print_rejects(const struct pack_summary *s, const char *directory) {
     char n[CLI_TEXT_BYTES];
-    fprintf(stderr, "%s row%s rejected, see %s/%s:", cli_format_count(n, s->rejected),
-            s->rejected == 1 ? "" : "s", directory, PACK_REJECTS_NAME);
+    fprintf(stderr, "%s rejected, see %s/%s:", cli_format_counted(n, s->rejected, "row"), directory,
+            PACK_REJECTS_NAME);
     const char *comma = "";
     for (int i = 0; i < REASON_COUNT; i++) {
         if (s->rejected_by[i] > 0) {
@@ -36,23 +36,22 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
 static void print_summary(const struct pack_summary *s, const char *directory, double seconds) {
     char samples[CLI_TEXT_BYTES], texts[CLI_TEXT_BYTES], shards[CLI_TEXT_BYTES];
     char bytes[CLI_TEXT_BYTES], time[CLI_TEXT_BYTES];
-    fprintf(stderr,
-            "%s: %s%s sample%s with %s caption%s in %s shard%s, %s, fingerprint %016" PRIx64 "\n",
-            directory, s->was_finished ? "finished already: " : "",
-            cli_format_count(samples, s->samples), s->samples == 1 ? "" : "s",
-            cli_format_count(texts, s->texts), s->texts == 1 ? "" : "s",
-            cli_format_count(shards, s->shards), s->shards == 1 ? "" : "s",
-            cli_format_bytes(bytes, s->bytes), s->fingerprint);
+    fprintf(stderr, "%s: %s%s with %s in %s, %s, fingerprint %016" PRIx64 "\n", directory,
+            s->was_finished ? "finished already: " : "",
+            cli_format_counted(samples, s->samples, "sample"),
+            cli_format_counted(texts, s->texts, "caption"),
+            cli_format_counted(shards, s->shards, "shard"), cli_format_bytes(bytes, s->bytes),
+            s->fingerprint);
     if (s->was_finished) {
         return;
     }
     uint64_t own_samples = s->samples - s->resumed;
     uint64_t own_bytes = s->bytes - s->resumed_bytes;
-    fprintf(stderr, "%s, %.0f samples/s, %s/s\n", cli_format_seconds(time, seconds),
-            seconds > 0 ? (double)own_samples / seconds : 0.0,
+    fprintf(stderr, "%s, %s samples/s, %s/s\n", cli_format_seconds(time, seconds),
+            cli_format_rate(samples, seconds > 0 ? (double)own_samples / seconds : 0.0),
             cli_format_bytes(bytes, seconds > 0 ? (uint64_t)((double)own_bytes / seconds) : 0));
     if (s->resumed > 0) {
-        fprintf(stderr, "%s of them were packed before\n", cli_format_count(samples, s->resumed));
+        fprintf(stderr, "%s packed before\n", cli_format_counted(samples, s->resumed, "sample"));
     }
     if (s->rejected > 0) {
         print_rejects(s, directory);
@@ -66,9 +65,8 @@ static void print_summary(const struct pack_summary *s, const char *directory, d
         fputc('\n', stderr);
     }
     if (s->json_dropped > 0) {
-        fprintf(stderr, "%s sample%s packed without their .json, which is invalid; the first: %s\n",
-                cli_format_count(samples, s->json_dropped), s->json_dropped == 1 ? "" : "s",
-                s->json_example);
+        fprintf(stderr, "%s packed without their .json, which is invalid; the first: %s\n",
+                cli_format_counted(samples, s->json_dropped, "sample"), s->json_example);
     }
     if (s->ignored > 0) {
         fprintf(stderr,

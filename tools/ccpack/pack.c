@@ -256,15 +256,16 @@ static void print_remains(const struct pack_summary *s, enum status status, cons
                 s->has_journal ? "new shard" : "");
     } else if (s->is_dataset) {
         fprintf(stderr,
-                "ccpack: %s is a valid dataset, but partial: %s rows, %s samples; the same command "
+                "ccpack: %s is a valid dataset, but partial: %s, %s; the same command "
                 "with %s continues, --overwrite starts again\n",
-                directory, cli_format_count(n, s->rows), cli_format_count(m, s->samples), resume);
+                directory, cli_format_counted(n, s->rows, "row"),
+                cli_format_counted(m, s->samples, "sample"), resume);
     } else if (s->has_journal) {
-        fprintf(
-            stderr,
-            "ccpack: %s holds %s finished shards with %s samples, and no dataset.json: it is no "
-            "dataset; the same command with %s continues, --overwrite starts again\n",
-            directory, cli_format_count(n, s->shards), cli_format_count(m, s->samples), resume);
+        fprintf(stderr,
+                "ccpack: %s holds %s with %s, and no dataset.json: it is no "
+                "dataset; the same command with %s continues, --overwrite starts again\n",
+                directory, cli_format_counted(n, s->shards, "finished shard"),
+                cli_format_counted(m, s->samples, "sample"), resume);
     } else if (status == STATUS_INTERRUPTED) {
         fprintf(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }

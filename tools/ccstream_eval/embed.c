@@ -80,9 +80,9 @@ static enum status report(const struct options *o, const struct embeddings *e, s
     if (!o->common.json) {
         char images[CLI_TEXT_BYTES];
         char texts[CLI_TEXT_BYTES];
-        printf("%s: %s images, %s texts, %d numbers each\n", o->out,
-               cli_format_count(images, (uint64_t)e->images_count),
-               cli_format_count(texts, (uint64_t)e->texts_count), (int)e->embed_dim);
+        printf("%s: %s, %s, %d numbers each\n", o->out,
+               cli_format_counted(images, (uint64_t)e->images_count, "image"),
+               cli_format_counted(texts, (uint64_t)e->texts_count, "text"), (int)e->embed_dim);
         return STATUS_OK;
     }
     struct json_writer w;

@@ -61,8 +61,8 @@ static void print_text(const struct retrieval_result *r) {
     char images[CLI_TEXT_BYTES];
     char texts[CLI_TEXT_BYTES];
     char head[2 * CLI_TEXT_BYTES + 20];
-    (void)snprintf(head, sizeof head, "%s images, %s texts", cli_format_count(images, r->images),
-                   cli_format_count(texts, r->texts));
+    (void)snprintf(head, sizeof head, "%s, %s", cli_format_counted(images, r->images, "image"),
+                   cli_format_counted(texts, r->texts, "text"));
     printf("%-24s", head);
     for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {
         printf("%8s", retrieval_metrics[k].title);

@@ -86,12 +86,16 @@ static void on_step(void *cookie, const struct step_report *r, uint64_t total_st
 
 static void on_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r) {
     struct live *l = cookie;
+    char images[CLI_TEXT_BYTES];
+    char texts[CLI_TEXT_BYTES];
     cli_progress_clear(&l->progress);
     log_write(&l->log, LOG_LEVEL_INFO,
               "step %" PRIu64 "  image to text R@1 %.2f %%, text to image R@1 %.2f %%, mean %.2f %%"
-              " (%" PRIu64 " images, %" PRIu64 " texts)",
+              " (%s, %s)",
               step, r->value[RETRIEVAL_I2T][RETRIEVAL_R1], r->value[RETRIEVAL_T2I][RETRIEVAL_R1],
-              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1], r->images, r->texts);
+              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1],
+              cli_format_counted(images, r->images, "image"),
+              cli_format_counted(texts, r->texts, "text"));
 }
 
 static void on_zeroshot(void *cookie, uint64_t step, const struct classify_result *r) {
@@ -339,9 +343,9 @@ static void say_sources(const struct trainer *t, uint32_t count, const struct lo
     for (uint32_t i = 0; i < count && count > 1; i++) {
         const struct trainer_source s = trainer_source(t, i);
         char samples[CLI_TEXT_BYTES];
-        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s samples, ids from %" PRIu64,
+        log_write(log, LOG_LEVEL_INFO, "%.3g %% from %s: %s, ids from %" PRIu64,
                   100 * (s.weight > 0 ? s.weight : (double)s.samples_count) / all, s.directory,
-                  cli_format_count(samples, s.samples_count), s.id_offset);
+                  cli_format_counted(samples, s.samples_count, "sample"), s.id_offset);
     }
 }
 
@@ -351,16 +355,17 @@ static void say_start(const struct trainer *t,
                       const char *run) {
     const struct trainer_summary sum = trainer_summary(t);
     char samples[CLI_TEXT_BYTES];
+    char steps[CLI_TEXT_BYTES];
     char parameters[CLI_TEXT_BYTES];
     char memory[CLI_TEXT_BYTES];
     log_write(&l->log, LOG_LEVEL_INFO,
-              "%s + %s, %s parameters, %s; %s samples, %" PRIu64
-              " steps per epoch; loss %s, device %s, reading by %s",
+              "%s + %s, %s parameters, %s; %s, %s per epoch; loss %s, device %s, reading by %s",
               o->image_tower, o->task == 1 ? "projection head" : o->text_tower,
               cli_format_count(parameters, (uint64_t)sum.memory.parameter_count),
               cli_format_bytes(memory, sum.memory.total_bytes),
-              cli_format_count(samples, sum.samples_count), sum.steps_per_epoch, sum.loss,
-              sum.device, sum.engine);
+              cli_format_counted(samples, sum.samples_count, "sample"),
+              cli_format_counted(steps, sum.steps_per_epoch, "step"), sum.loss, sum.device,
+              sum.engine);
     if (strcmp(sum.state, "host") != 0) {
         log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
@@ -379,13 +384,14 @@ static void say_start(const struct trainer *t,
         log_write(&l->log, LOG_LEVEL_INFO, "resuming %s at step %" PRIu64, run, sum.resumed_step);
     }
     if (sum.step >= sum.total_steps) {
-        log_write(&l->log, LOG_LEVEL_INFO, "%s is finished: %" PRIu64 " steps are done", run,
-                  sum.step);
+        log_write(&l->log, LOG_LEVEL_INFO, "%s is finished after %s", run,
+                  cli_format_counted(steps, sum.step, "step"));
     }
 }
 
 /* What the trainer would find missing only after it has made the model. */
-static enum status check_inputs(const struct train_options *o, struct error *err) {
+static enum status
+check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err) {
     const char *const files[] = {o->init, o->init_image, o->init_text, o->tokenizer};
     for (size_t i = 0; i < CLI_COUNT(files); i++) {
         char file[PATH_MAX_BYTES];
@@ -397,6 +403,17 @@ static enum status check_inputs(const struct train_options *o, struct error *err
         }
     }
     TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
+    for (uint32_t i = 0; i < t->source_count && t->task == TRAINER_PAIRS; i++) {
+        struct manifest m;
+        TRY(manifest_read(&m, file_posix(), t->sources[i].directory, err));
+        const uint64_t texts = m.texts;
+        manifest_fini(&m);
+        if (texts == 0) {
+            return error_set(err, STATUS_USAGE,
+                             "%s has no captions; --task simclr trains on pictures alone",
+                             t->sources[i].directory);
+        }
+    }
     return o->val != NULL ? path_check_dataset(o->val, err) : STATUS_OK;
 }
 
@@ -501,7 +518,7 @@ static enum status train_on(struct data_list *data,
     if (o.dry_run) {
         return with_sizes(&t, print_plan, err);
     }
-    TRY(check_inputs(&o, err));
+    TRY(check_inputs(&o, &t, err));
     if (recorded == NULL && !o.init_state && o.remap_state.count > 0) {
         return error_set(err, STATUS_USAGE,
                          "--remap-state needs a run whose state it maps: --resume RUN, or --init "

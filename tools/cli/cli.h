@@ -255,12 +255,14 @@ void cli_progress_clear(struct cli_progress *p);
 /* ---- readable numbers ---------------------------------------------------------------------------
  */
 
-enum { CLI_TEXT_BYTES = 32 };
+enum { CLI_TEXT_BYTES = 48 };
 
 /* "1.4 GiB" */
 const char *cli_format_bytes(char out[CLI_TEXT_BYTES], uint64_t bytes);
 /* "3,318,333" */
 const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count);
+/* "3,318,333 samples", "1 sample": the noun is one that takes an s */
+const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const char *noun);
 /* A rate with two digits at least, without its unit: "1250", "12", "3.4", "0.31", "0" */
 const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second);
 /* "1h02m", "3m20s", "12.5s" */

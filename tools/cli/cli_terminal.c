@@ -102,6 +102,12 @@ const char *cli_format_count(char out[CLI_TEXT_BYTES], uint64_t count) {
     return out;
 }
 
+const char *cli_format_counted(char out[CLI_TEXT_BYTES], uint64_t count, const char *noun) {
+    const size_t n = strlen(cli_format_count(out, count));
+    snprintf(out + n, CLI_TEXT_BYTES - n, " %s%s", noun, count == 1 ? "" : "s");
+    return out;
+}
+
 const char *cli_format_rate(char out[CLI_TEXT_BYTES], double per_second) {
     snprintf(out, CLI_TEXT_BYTES, per_second >= 9.95 ? "%.0f" : "%.2g", per_second);
     return out;

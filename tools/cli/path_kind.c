@@ -19,6 +19,7 @@ enum kind {
     KIND_DATASET,
     KIND_UNFINISHED,   /* ccpack was interrupted in it */
     KIND_DATASET_FILE, /* a file in a dataset */
+    KIND_SHARDS,       /* a dataset without dataset.json */
     KIND_DATASETS,     /* a folder of datasets */
     KIND_RUN,
     KIND_EMPTY_RUN, /* without a checkpoint */
@@ -66,6 +67,10 @@ static void look_into_folder(struct found *out, const char *path) {
         const char *name = (const char *)names.data + at;
         char inner[PATH_MAX_BYTES];
         struct stat st;
+        if (strncmp(name, "shard-", 6) == 0 && ends_with(name, ".cci")) {
+            out->kind = KIND_SHARDS;
+            break;
+        }
         tars = tars || names_tar(name);
         if (tars || path_join(inner, sizeof inner, path, name, NULL) != STATUS_OK ||
             stat(inner, &st) != 0 || !S_ISDIR(st.st_mode)) {
@@ -169,6 +174,10 @@ enum status path_check_dataset(const char *path, struct error *err) {
                          "%.200s is not a complete dataset: ccpack was interrupted; repeat its "
                          "command with --resume",
                          path);
+    case KIND_SHARDS:
+        return error_set(err, STATUS_NOTFOUND,
+                         "%.200s has shards but no %s; 'ccdump repair %.100s' rebuilds it", path,
+                         MANIFEST_NAME, path);
     case KIND_DATASET_FILE:
         return error_set(err, STATUS_NOTFOUND,
                          "%.200s is one file of a dataset; name the folder: %.100s", path,
@@ -237,6 +246,7 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
                          path, path);
     case KIND_DATASET:
     case KIND_UNFINISHED:
+    case KIND_SHARDS:
     case KIND_DATASET_FILE:
         return error_set(err, STATUS_NOTFOUND,
                          "%.200s is %s, not a run or checkpoint; name the folder that "

@@ -298,6 +298,9 @@ TEST(numbers_have_separators_and_units) {
     assert_string_equal(cli_format_rate(t, 0.31), "0.31");
     assert_string_equal(cli_format_rate(t, 0.0124), "0.012");
     assert_string_equal(cli_format_rate(t, 0.0), "0");
+    assert_string_equal(cli_format_counted(t, 1, "sample"), "1 sample");
+    assert_string_equal(cli_format_counted(t, 0, "sample"), "0 samples");
+    assert_string_equal(cli_format_counted(t, 3318333, "sample"), "3,318,333 samples");
     assert_string_equal(cli_format_seconds(t, 12.5), "12.5s");
     assert_string_equal(cli_format_seconds(t, 200), "3m20s");
     assert_string_equal(cli_format_seconds(t, 3725), "1h02m");
