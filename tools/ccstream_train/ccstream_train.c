@@ -585,8 +585,11 @@ static enum status start_new(const struct train_options *o, struct error *err) {
     TRY(path_join(config, sizeof config, o->out, "config.json", err));
     TRY(file_posix()->exists(file_posix()->context, config, &there, err));
     if (there && !o->dry_run) {
-        return error_set(err, STATUS_EXISTS,
-                         "%s holds a run already; --resume it, or choose another --out", o->out);
+        return error_set(
+            err, STATUS_EXISTS,
+            "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
+            "another --out",
+            o->out, o->out);
     }
     if (path_check_dataset(o->out, NULL) == STATUS_OK) {
         return error_set(err, STATUS_EXISTS, "%s is a dataset; choose another --out for the run",

@@ -80,7 +80,7 @@ static const struct foreign foreign_options[] = {
     {"engine io io-engine", {"io", "engine"}},
     {"limit num n head max-samples num-samples", {"count", "samples"}},
     {"start offset skip", {"from"}},
-    {"index idx", {"id"}},
+    {"index idx sample sample-id", {"id"}},
     {"text grep pattern query", {"caption"}},
 };
 
@@ -105,6 +105,22 @@ static const struct foreign command_owners[] = {
     {"merge index tokenizer", {"ccpack"}},
     {"retrieval zeroshot debias linear knn mean embed objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
+};
+
+/* What other tools call commands. */
+static const struct foreign foreign_commands[] = {
+    {"summary describe size len count stat meta", {"ccdump info"}},
+    {"list head tail dir", {"ccdump ls"}},
+    {"view display get inspect print", {"ccdump show"}},
+    {"search grep filter query", {"ccdump find"}},
+    {"histogram histograms statistics analyze analyse", {"ccdump stats"}},
+    {"check validate fsck", {"ccdump verify"}},
+    {"unpack untar export", {"ccdump extract"}},
+    {"pack create build convert make import", {"ccpack -o DIR"}},
+    {"train fit", {"ccstream-train --data"}},
+    {"eval evaluate recall", {"ccstream-eval retrieval"}},
+    {"zero-shot classify", {"ccstream-eval zeroshot"}},
+    {"vocab tokenize tokenise bpe sentencepiece", {"ccpack tokenizer"}},
 };
 
 /* Insert, delete, replace; a swap of neighbours counts as two. */
@@ -187,6 +203,15 @@ static const char *foreign_option(const struct cli_program *p, const char *name)
             if (fits && has_word(f->theirs, name)) {
                 return ours;
             }
+        }
+    }
+    return NULL;
+}
+
+const char *cli_foreign_command(const char *name) {
+    for (size_t i = 0; i < CLI_COUNT(foreign_commands); i++) {
+        if (name[0] != '\0' && has_word(foreign_commands[i].theirs, name)) {
+            return foreign_commands[i].ours[0];
         }
     }
     return NULL;

@@ -122,10 +122,14 @@ static void look_at_file(struct found *out, const char *path, const struct stat 
     }
 }
 
+static bool is_remote(const char *path) {
+    return strstr(path, "://") != NULL || strncmp(path, "pipe:", 5) == 0;
+}
+
 static void find_kind(struct found *out, const char *path) {
     struct stat st;
     out->other[0] = '\0';
-    if (strstr(path, "://") != NULL) {
+    if (is_remote(path)) {
         out->kind = KIND_REMOTE;
     } else if (stat(path, &st) != 0) {
         out->kind = KIND_MISSING;
@@ -142,22 +146,46 @@ static void find_kind(struct found *out, const char *path) {
     }
 }
 
+/* How a tar at an address reaches ccpack's standard input; NULL: no program for it is known. */
+static const char *downloader(const char *path) {
+    return strncmp(path, "s3://", 5) == 0      ? "aws s3 cp"
+           : strncmp(path, "gs://", 5) == 0    ? "gsutil cat"
+           : strncmp(path, "http://", 7) == 0  ? "curl -sL"
+           : strncmp(path, "https://", 8) == 0 ? "curl -sL"
+                                               : NULL;
+}
+
 static enum status explain_remote(const char *path, struct error *err) {
+    const char *program = downloader(path);
+    if (strncmp(path, "pipe:", 5) == 0) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path,
+                         path + 5);
+    }
+    if (program == NULL) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "%.200s: only local files are read; download it or mount it first", path);
+    }
     return error_set(err, STATUS_NOTFOUND,
                      "%.150s: only local files are read; download it or mount it first; a tar can "
-                     "also be packed from a pipe: '%s %.100s%s | ccpack -o DIR -'",
-                     path,
-                     strncmp(path, "s3:", 3) == 0   ? "aws s3 cp"
-                     : strncmp(path, "gs:", 3) == 0 ? "gsutil cat"
-                                                    : "curl -sL",
-                     path, strncmp(path, "s3:", 3) == 0 ? " -" : "");
+                     "also be packed from a pipe: '%s %.150s%s | ccpack -o DIR -'",
+                     path, program, path, path[0] == 's' ? " -" : "");
+}
+
+/* Why a path may be missing that the shell usually expands; "" where it has no such character. */
+static const char *shell_hint(const char *path) {
+    return path[0] == '~' ? "; the shell expands ~ only at the beginning of a word: --data ~/DIR"
+           : strpbrk(path, "*?[{") != NULL
+               ? "; the shell expands *, ? and {a..b} only without quotes, to files that exist"
+               : "";
 }
 
 enum status path_check_local(const char *path, struct error *err) {
-    return strstr(path, "://") != NULL ? explain_remote(path, err) : STATUS_OK;
+    return is_remote(path) ? explain_remote(path, err) : STATUS_OK;
 }
 
 enum status path_check_dataset(const char *path, struct error *err) {
+    const char *hint = shell_hint(path);
     struct found found;
     find_kind(&found, path);
     switch (found.kind) {
@@ -166,9 +194,9 @@ enum status path_check_dataset(const char *path, struct error *err) {
     case KIND_REMOTE:
         return explain_remote(path, err);
     case KIND_MISSING:
-        return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: there is no such dataset; 'ccpack -o %.100s SOURCE...' makes one",
-                         path, path);
+        return error_set(err, STATUS_NOTFOUND, "%.200s: there is no such dataset%s%s%s%s", path,
+                         hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
+                         hint[0] == '\0' ? " SOURCE...' makes one" : "");
     case KIND_UNFINISHED:
         return error_set(err, STATUS_NOTFOUND,
                          "%.200s is not a complete dataset: ccpack was interrupted; repeat its "
@@ -237,9 +265,9 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
                          "%.200s: only local files are read; download it or mount it first", path);
     case KIND_MISSING:
         return error_set(err, STATUS_NOTFOUND,
-                         "%.200s: there is no such run or checkpoint; ccstream-train --out makes "
+                         "%.200s: there is no such run or checkpoint%s; ccstream-train --out makes "
                          "runs",
-                         path);
+                         path, shell_hint(path));
     case KIND_EMPTY_RUN:
         return error_set(err, STATUS_NOTFOUND,
                          "%.200s has no checkpoint yet; 'ccstream-train --resume %.100s' trains on",
@@ -271,6 +299,11 @@ enum status path_check_source(const char *path, struct error *err) {
     switch (found.kind) {
     case KIND_REMOTE:
         return explain_remote(path, err);
+    case KIND_MISSING:
+        return strcmp(path, "-") == 0
+                   ? STATUS_OK
+                   : error_set(err, STATUS_NOTFOUND, "%.250s: there is no such file or folder%s",
+                               path, shell_hint(path));
     case KIND_DATASET:
         return error_set(err, STATUS_NOTFOUND,
                          "%.150s is a dataset already; 'ccdump cat %.100s | ccpack -o DIR -' packs "
