@@ -125,8 +125,9 @@ enum status sampler_init(struct sampler *s,
     }
     if (s->steps_per_epoch == 0) {
         return error_set(err, STATUS_USAGE,
-                         "there are %llu samples, fewer than one batch of %llu: lower --batch",
-                         (unsigned long long)s->sample_count, (unsigned long long)batch);
+                         "the data has %llu sample%s, fewer than one batch of %llu: lower --batch",
+                         (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
+                         (unsigned long long)batch);
     }
     if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {
         return error_set(err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",

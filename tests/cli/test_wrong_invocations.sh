@@ -15,7 +15,7 @@ for text in pictures/*.txt; do
 done >pairs.tsv
 : >empty.tar
 : >empty.tsv
-head -c 1500 /dev/urandom >noise.bin
+head -c 1500 /dev/urandom | tee arrays.npz sheet.xlsx >noise.bin
 gzip -c pairs.tar >pairs.tar.gz
 ccpack -q -o data pairs.tar && ccpack tokenizer -q data --vocab-size 64 2>/dev/null &&
     ccpack -q -o part --part 1/2 pairs.tar || exit 1

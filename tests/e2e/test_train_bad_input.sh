@@ -37,7 +37,7 @@ expect 64 '--tau' $train --data data $options --tau -1 --out x
 expect 64 '--batch' $train --data data $options --batch 1 --out x
 expect 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
 expect 64 'no captions to validate with' $train --data data --val captionless $options --out x
-expect 64 'has no tokenizer' $train --data captionless $options --out x
+expect 64 'captionless has no captions; --task simclr' $train --data captionless $options --out x
 expect 64 'needs a run' $train --data data --remap-state captionless $options --out x
 
 # Resuming with a wrong dataset or a damaged checkpoint. The tokenizer of the dataset is not read: the

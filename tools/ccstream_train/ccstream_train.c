@@ -44,7 +44,7 @@ struct live {
 static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
     static const double demo_s = 24 * 3600;
     const double s = (double)(clock_now_ns() - l->first_ns) / 1e9;
-    if (l->estimated || (l->steps < 10 && s < 10)) {
+    if (l->estimated || step == total_steps || (l->steps < 10 && s < 10)) {
         return;
     }
     l->estimated = true;

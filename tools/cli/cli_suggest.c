@@ -261,8 +261,12 @@ enum status cli_unknown_option(const struct cli_program *p,
     const bool usable = normalise(word, name, n) && n > 1;
     const char *ours = !usable ? NULL : has_option(p, word, n) ? word : foreign_option(p, word);
     const struct cli_option *row;
-    for (size_t i = 0; usable && (row = cli_row(p, i)) != NULL; i++) {
-        cli_guess_add(&guess, word, n, row->name);
+    for (size_t i = 0; (row = cli_row(p, i)) != NULL; i++) {
+        if (usable) {
+            cli_guess_add(&guess, word, n, row->name);
+        } else if (n == 1 && row->letter == name[0]) {
+            ours = row->name;
+        }
     }
     if (ours != NULL && strcmp(ours, ".") == 0) {
         return error_set(err, STATUS_USAGE,

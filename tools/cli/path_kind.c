@@ -293,6 +293,34 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
     }
 }
 
+/* What to do with a file whose kind ccpack does not read; NULL for others. */
+static const char *conversion(const char *path) {
+    static const struct {
+        const char *end, *advice;
+    } rows[] = {
+        {".xlsx", "save the sheet as CSV"},
+        {".xls", "save the sheet as CSV"},
+        {".ods", "save the sheet as CSV"},
+        {".npy", NULL},
+        {".npz", NULL},
+        {".h5", NULL},
+        {".hdf5", NULL},
+        {".pkl", NULL},
+        {".pickle", NULL},
+        {".arrow", NULL},
+        {".tfrecord", NULL},
+        {".mdb", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (ends_with(path, rows[i].end)) {
+            return rows[i].advice != NULL
+                       ? rows[i].advice
+                       : "write its pictures as files, in class folders or with a CSV of captions";
+        }
+    }
+    return NULL;
+}
+
 enum status path_check_source(const char *path, struct error *err) {
     struct found found;
     find_kind(&found, path);
@@ -323,6 +351,12 @@ enum status path_check_source(const char *path, struct error *err) {
     case KIND_TARS:
         return error_set(err, STATUS_NOTFOUND,
                          "%.200s is a folder of tars; name the tars: %.100s/*.tar", path, path);
+    case KIND_FILE:
+        if (conversion(path) != NULL) {
+            return error_set(err, STATUS_CORRUPT, "%.200s: ccpack does not read this format; %s",
+                             path, conversion(path));
+        }
+        return STATUS_OK;
     default:
         return STATUS_OK;
     }

@@ -17,7 +17,7 @@ enum status path_check_dataset(const char *path, struct error *err);
 enum status path_check_checkpoint(const char *path, struct error *err);
 
 /* Refuses what ccpack cannot pack: datasets, runs, checkpoints, folders of tars, remote addresses.
- * Returns OK or NOTFOUND. */
+ * Returns OK, NOTFOUND or CORRUPT (a format that ccpack does not read). */
 enum status path_check_source(const char *path, struct error *err);
 
 /* Refuses files that ccdump's commands for samples cannot show: checkpoints, files of a dataset
