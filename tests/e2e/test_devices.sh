@@ -27,10 +27,11 @@ else
 fi
 
 # Devices that do not exist, and invalid names.
-for name in gpu cuda:x cuda:63 ""; do
+for name in gpu cuda:x cuda:63; do
     train 69 none --device "$name"
     [ ! -e none ] || fail "a run was made for --device '$name'"
 done
+train 64 none --device ""
 
 # cuda by name: itself or an error, never the CPU.
 if [ "$gpu" = yes ]; then

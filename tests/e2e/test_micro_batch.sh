@@ -45,5 +45,5 @@ for line in "  8            8" " 16           16" " 32           16" "128       
 done
 
 expect 64 "$BIN/ccstream-train" -q $options --micro-batch 33 --out x
-has err.txt "micro-batch of 33"
+has err.txt "--micro-batch 33 is larger than --batch 32"
 [ ! -e x ] || fail "a refused run left a directory"
