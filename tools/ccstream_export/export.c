@@ -279,6 +279,22 @@ static enum status add_scale(struct tensor_list *l,
     return STATUS_OK;
 }
 
+/* The bias that siglip learned, as text; NULL: the loss has none. */
+static const char *learned_bias(const struct export_job *job) {
+    return safetensors_metadata(job->file, "loss.state.bias");
+}
+
+static enum status
+add_bias(struct tensor_list *l, const struct export_job *job, struct error *err) {
+    void *values;
+    if (learned_bias(job) == NULL) {
+        return STATUS_OK;
+    }
+    TRY(tensor_list_add(l, &values, "", "logit_bias", SAFETENSORS_F32, NULL, 0, err));
+    *(float *)values = strtof(learned_bias(job), NULL);
+    return STATUS_OK;
+}
+
 static enum status copy_one(struct tensor_list *l,
                             const struct export_job *job,
                             const char *to,
@@ -425,6 +441,9 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     text[strlen(text) - 1] = '\0';
     json_open_object(w, "model_cfg");
     json_i64(w, "embed_dim", m->embed_dim);
+    if (learned_bias(job) != NULL) {
+        json_double(w, "init_logit_bias", strtod(learned_bias(job), NULL));
+    }
     json_open_object(w, "vision_cfg");
     json_i64(w, "image_size", m->image_size_px);
     json_string(w, "timm_model_name", m->image_tower);
@@ -467,6 +486,7 @@ enum status export_open_clip(const struct export_job *job, struct error *err) {
     TRY_OR_FAIL(s, export_add_bert(&l, job, "text.transformer.", err));
     TRY_OR_FAIL(s, copy_one(&l, job, "text.proj.weight", "text_proj.weight", err));
     TRY_OR_FAIL(s, add_scale(&l, job, "logit_scale", err));
+    TRY_OR_FAIL(s, add_bias(&l, job, err));
     TRY_OR_FAIL(s, write_tensors(job, NULL, "open_clip_model.safetensors", &l, err));
     begin_json(&w);
     TRY_OR_FAIL(s, export_bert_config(&w, job, err));

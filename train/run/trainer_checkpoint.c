@@ -173,13 +173,15 @@ static enum status restore_init(struct trainer *t, struct error *err) {
             t, c, trainer_compare_data(t, checkpoint_position(c)) == TRAINER_DATA_SAME, err));
     }
     log_write(o->log, LOG_LEVEL_INFO,
-              "%s, step %" PRIu64 ": taken %s, %s%s; not taken: moments of the optimiser, place in "
-              "the schedule%s",
+              "%s, step %" PRIu64
+              ": taken %s%s%s; not taken: %s%smoments of the optimiser, place in "
+              "the schedule",
               checkpoint_path(c), checkpoint_position(c)->step,
               t->views != NULL ? "the tower and its head" : "both towers, both projections",
-              o->loss.tau == 0.0 ? "the temperature" : "the temperature of --tau",
+              o->loss.tau == 0.0 ? ", the temperature" : "",
               o->init_state ? ", the state of samples" : "",
-              o->init_state ? "" : ", state of samples (--init-state)");
+              o->loss.tau == 0.0 ? "" : "the temperature (--tau), ",
+              o->init_state ? "" : "the state of samples and of the loss (--init-state), ");
     return STATUS_OK;
 }
 

@@ -58,6 +58,8 @@ static void open_fixture(struct fixture *f, bool bias, void (*change)(struct mod
     assert_ok(dual_encoder_create(&f->model, f->dev, &options, &err), err);
     assert_ok(params_init(dual_encoder_params(f->model), 3, &err), err);
     assert_ok(sample_state_create(&state, 4, &err), err);
+    double learned_bias = -9.5; /* as siglip's */
+    const struct loss_scalar learned = {"bias", &learned_bias};
     uint8_t *vocab = test_read_file(test_source_path("tests/golden/tokenizer/vocab.txt"), &size);
     const struct train_position position = {.step = 77, .source_count = 1};
     const struct checkpoint_content content = {.model = &f->config,
@@ -66,6 +68,8 @@ static void open_fixture(struct fixture *f, bool bias, void (*change)(struct mod
                                                .tau = 0.05,
                                                .params = dual_encoder_params(f->model),
                                                .state = state,
+                                               .scalars = &learned,
+                                               .scalar_count = bias ? 1 : 0,
                                                .tokenizer = vocab,
                                                .tokenizer_size_bytes = size};
     const char *path = test_temp_path("c.safetensors");
@@ -236,6 +240,9 @@ TEST(the_bias_of_texts_moves_into_the_last_layer_norm) {
         assert_true(fabs(sum - (double)b[i]) < 1e-6);
     }
     assert_true(fabs((double)*scale - log(20.0)) < 1e-6);
+    float *logit_bias = read_values(s, "logit_bias");
+    assert_true(*logit_bias == -9.5f);
+    free(logit_bias);
     free(w);
     free(b);
     free(before);
