@@ -390,10 +390,13 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
     }
     a->has_ended = false;
     la_int64_t size_bytes = archive_entry_size(e);
+    const char *link = size_bytes > 0 ? NULL : archive_entry_hardlink(e);
+    link = link ? link : archive_entry_symlink(e);
     a->member = (struct source_member){
         .name = name_of(e),
-        .is_file = archive_entry_filetype(e) == AE_IFREG,
+        .is_file = archive_entry_filetype(e) == AE_IFREG && !link,
         .is_folder = archive_entry_filetype(e) == AE_IFDIR,
+        .link = link,
         .size_known = archive_entry_size_is_set(e) && size_bytes >= 0,
         .size_bytes = size_bytes > 0 ? (uint64_t)size_bytes : 0,
         .offset_bytes = a->member.offset_bytes,

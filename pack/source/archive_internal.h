@@ -17,7 +17,8 @@ struct source_member {
     const char *name; /* without a leading "./"; empty: unknown */
     bool is_file;     /* a regular one */
     bool is_folder;
-    bool size_known; /* some zips store it after the body */
+    const char *link; /* what it is a link to, without content of its own; NULL: it is none */
+    bool size_known;  /* some zips store it after the body */
     uint64_t size_bytes;
     uint64_t offset_bytes; /* of its header in the (decompressed) archive */
     uint64_t body_bytes;   /* likewise: where its body begins */

@@ -8,7 +8,8 @@
  * A row ends where the stem changes, and before a member that the row has already: a second .txt or
  * .json, a picture of the same name, or any picture once there are picture and caption. Other
  * pictures of the row ("00012.depth.png") are extras: each becomes a rejected row of its own, so
- * that no picture is lost without a line in rejects.jsonl.
+ * that no picture is lost without a line in rejects.jsonl. Links are not followed, but named where
+ * a picture or caption is missing.
  *
  * A row that is skipped is read in the same way, but for its picture, of which only the first bytes
  * are read.
@@ -38,12 +39,15 @@ struct source_wds {
     bool sparse; /* the row is skipped */
     /* of the .json; empty: the .txt is the caption */
     char caption_member[SOURCE_MAX_NAME_BYTES + 1];
-    struct byte_buffer text;    /* the .txt being read */
-    struct byte_buffer member;  /* the picture being read; swapped with the row's */
-    struct byte_buffer key;     /* of the row being read, and of its extras; no NUL */
-    struct byte_buffer picture; /* name of the row's picture; ends with a NUL */
-    struct byte_buffer extras;  /* names, each followed by a NUL */
-    size_t extras_at;           /* those before it have become rows */
+    struct byte_buffer text;     /* the .txt being read */
+    struct byte_buffer member;   /* the picture being read; swapped with the row's */
+    struct byte_buffer key;      /* of the row being read, and of its extras; no NUL */
+    struct byte_buffer picture;  /* name of the row's picture; ends with a NUL */
+    struct byte_buffer before;   /* key of the row before, if it has a picture; no NUL */
+    struct byte_buffer links[2]; /* name and target, each followed by a NUL, of the last link in the
+                                  * row, and of the last one in a later row */
+    struct byte_buffer extras;   /* names, each followed by a NUL */
+    size_t extras_at;            /* those before it have become rows */
 };
 
 /* What the members of a row so far contained. */
@@ -63,6 +67,40 @@ static size_t stem_bytes(const char *name) {
     const char *slash = strrchr(name, '/');
     const char *base = slash ? slash + 1 : name;
     return (size_t)(base - name) + strcspn(base, ".");
+}
+
+static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
+    struct byte_buffer c = *a;
+    *a = *b;
+    *b = c;
+}
+
+static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
+    return byte_buffer_append(names, name, strlen(name) + 1, err);
+}
+
+static bool has_stem(const struct byte_buffer *stem, const char *name) {
+    size_t n = stem_bytes(name);
+    return n == stem->size_bytes && memcmp(name, stem->data, n) == 0;
+}
+
+/* Links are no members of rows. They explain why one is missing. */
+static enum status
+keep_link(struct source_wds *w, const struct source_member *m, struct error *err) {
+    bool later = w->key.size_bytes == 0 || !has_stem(&w->key, m->name);
+    struct byte_buffer *link = &w->links[later];
+    link->size_bytes = 0;
+    TRY(add_name(link, m->name, err));
+    return add_name(link, m->link, err);
+}
+
+/* The link of the row that begins with w->key is among those that were found before it. */
+static void take_link(struct source_wds *w) {
+    w->links[0].size_bytes = 0;
+    if (w->links[1].size_bytes > 0 && has_stem(&w->key, (const char *)w->links[1].data)) {
+        swap_buffers(&w->links[0], &w->links[1]);
+    }
+    w->links[1].size_bytes = 0;
 }
 
 /* Finds the next regular file with a stem. Hidden files, such as "._x" of macOS, have none. */
@@ -89,6 +127,9 @@ static enum status next_entry(struct source_wds *w, struct error *err) {
             return STATUS_OK;
         }
         w->base.ignored += !m->is_folder;
+        if (m->link) {
+            TRY(keep_link(w, m, err));
+        }
     }
     return STATUS_END;
 }
@@ -142,12 +183,6 @@ static enum status take_text(struct source_wds *w,
     return STATUS_OK;
 }
 
-static void swap_buffers(struct byte_buffer *a, struct byte_buffer *b) {
-    struct byte_buffer c = *a;
-    *a = *b;
-    *b = c;
-}
-
 /* Sorts captions by their numbers: a sorted tar has STEM.1.txt before STEM.txt. Without STEM.txt
  * the others are no captions. */
 static enum status order_captions(struct source_wds *w,
@@ -190,10 +225,6 @@ static enum status take_json(struct source_wds *w, struct source_row *row, struc
         source_row_drop_json(row, why);
     }
     return STATUS_OK;
-}
-
-static enum status add_name(struct byte_buffer *names, const char *name, struct error *err) {
-    return byte_buffer_append(names, name, strlen(name) + 1, err);
 }
 
 /* A further member of the row becomes an extra if it is a picture. */
@@ -293,8 +324,7 @@ static bool
 belongs(const struct source_wds *w, const struct row_parts *parts, enum member_kind kind) {
     const char *name = w->pending->name;
     size_t stem = stem_bytes(name);
-    if (stem != w->key.size_bytes || memcmp(name, w->key.data, stem) != 0 ||
-        w->extras.size_bytes >= EXTRAS_END_BYTES) {
+    if (!has_stem(&w->key, name) || w->extras.size_bytes >= EXTRAS_END_BYTES) {
         return false;
     }
     switch (kind) {
@@ -362,6 +392,7 @@ static enum status take_members(struct source_wds *w,
     TRY(byte_buffer_append(&w->key, name, stem_bytes(name), err));
     source_row_set_key(row, (const char *)w->key.data, w->key.size_bytes);
     row->offset_bytes = w->pending->offset_bytes;
+    take_link(w);
     bool took = true;
     while (status == STATUS_OK && took && w->pending) {
         status = take_member(w, row, parts, &took, err);
@@ -371,6 +402,30 @@ static enum status take_members(struct source_wds *w,
         }
     }
     return status < STATUS_OK ? status : STATUS_OK;
+}
+
+/* A picture without caption right after a row with its name is a second picture of that row: "1.txt
+ * 1.jpg 1.png". */
+static void reject_second_picture(const struct source_wds *w,
+                                  struct source_row *row,
+                                  const struct row_parts *parts) {
+    if (parts->image && parts->text_count == 0 && !parts->json && w->before.size_bytes > 0 &&
+        has_stem(&w->before, (const char *)w->picture.data)) {
+        source_row_reject(row, REASON_IMAGE_EXTRA, "%.160s: the row before has its picture",
+                          (const char *)w->picture.data);
+    }
+}
+
+/* Names a link in the place of the picture or caption that is missing. */
+static void
+reject_link(const struct source_wds *w, struct source_row *row, const struct row_parts *parts) {
+    if (w->links[0].size_bytes > 0 && (!parts->image || !has_caption(w, parts))) {
+        const char *name = (const char *)w->links[0].data;
+        source_row_reject(row, parts->image ? REASON_CAPTION_MISSING : REASON_IMAGE_MISSING,
+                          "%.70s is a link to %.70s, and links in a tar are not followed; tar "
+                          "--dereference --hard-dereference stores files",
+                          name, name + strlen(name) + 1);
+    }
 }
 
 static enum status read_row(struct source_wds *w, struct source_row *row, struct error *err) {
@@ -384,6 +439,8 @@ static enum status read_row(struct source_wds *w, struct source_row *row, struct
         return status;
     }
     TRY(order_captions(w, row, &parts, err));
+    reject_second_picture(w, row, &parts);
+    reject_link(w, row, &parts);
     if (!parts.image) {
         source_row_reject(row, REASON_IMAGE_MISSING,
                           "no picture next to it: members of a row have one name and are "
@@ -396,7 +453,9 @@ static enum status read_row(struct source_wds *w, struct source_row *row, struct
                           "--from folders makes folders classes",
                           w->caption_member[0] != '\0' ? "json" : "txt");
     }
-    return STATUS_OK;
+    w->before.size_bytes = 0;
+    return parts.image ? byte_buffer_append(&w->before, w->key.data, w->key.size_bytes, err)
+                       : STATUS_OK;
 }
 
 static enum status wds_next(struct source *s, struct source_row *row, struct error *err) {
@@ -419,6 +478,9 @@ static void wds_close(struct source *s) {
     byte_buffer_fini(&w->key);
     byte_buffer_fini(&w->picture);
     byte_buffer_fini(&w->extras);
+    byte_buffer_fini(&w->before);
+    byte_buffer_fini(&w->links[0]);
+    byte_buffer_fini(&w->links[1]);
 }
 
 static enum status wds_open(struct source *s, const struct source_options *opt, struct error *err) {

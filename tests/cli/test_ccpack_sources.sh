@@ -220,6 +220,20 @@ done
 pack 2 3 --dedup exact --max-bad 1 - <equal.tar
 grep -q '"texts":2,' out.json || fail "standard input was read twice: $(cat out.json)"
 
+# --- links in a tar, and a second picture after the caption, are named
+mkdir links && set -- pictures/*.jpg
+cp "$1" links/1.jpg && ln links/1.jpg links/2.jpg && ln -s 1.jpg links/3.jpg
+for i in 1 2 3; do echo "caption $i" >links/$i.txt; done
+cp "$2" links/4.jpg && cp "$3" links/4.png && echo four >links/4.txt
+tar cf links.tar -C links 1.jpg 1.txt 2.jpg 2.txt 3.jpg 3.txt 4.txt 4.jpg 4.png
+pack 2 3 --max-bad 3 links.tar
+for i in 2 3; do
+    grep -q '"reason":"image-missing","detail":"'$i'.jpg is a link to 1.jpg,' form/rejects.jsonl ||
+        fail "the link $i.jpg is not named: $(cat form/rejects.jsonl)"
+done
+grep -q '"reason":"image-extra","detail":"4.png: the row before has its picture"' form/rejects.jsonl ||
+    fail "4.png is not named: $(cat form/rejects.jsonl)"
+
 # --- captions from the JSON
 mkdir json && cp pictures/*.jpg json/
 for text in pictures/*.txt; do

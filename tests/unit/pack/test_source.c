@@ -246,7 +246,7 @@ TEST(tar_members_make_rows) {
         {"e", "", REASON_IMAGE_EXTRA},
         {"0", "again", REASON_NONE},
         {"0", "and again", REASON_NONE},
-        {"0", "", REASON_CAPTION_MISSING},
+        {"0", "", REASON_IMAGE_EXTRA},
         {"m", "first|second|third|four", REASON_NONE},
         {"n", "first|second|third|last", REASON_NONE},
         {"n", "of this|next row", REASON_NONE},
