@@ -181,14 +181,14 @@ struct pack_summary {
 /* Whether most bad rows look like pictures in class folders, which have no captions. */
 bool pack_summary_looks_like_folders(const struct pack_summary *s);
 
-/* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. A run without a row that
- * can be used leaves the directory as it was. If there are too many of
+/* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. If there are too many of
  * them, a source is damaged or unreadable, or the run is interrupted, the failure is returned. The
  * samples before it become a valid dataset, marked as partial; with append the dataset stays as it
- * was. Both can be resumed. Returns OK; EXISTS (the directory is not empty, or another process
- * writes to it); MISMATCH (append or resume with options or sources that do not fit the directory);
- * CORRUPT (too many bad rows, no good one, a damaged source or journal, a repeated id);
- * INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
+ * was. Both can be resumed. Without a sample the directory stays as it was. Returns OK; EXISTS (the
+ * directory is not empty, or another process writes to it); MISMATCH (append or resume with options
+ * or sources that do not fit the directory, or an append of a source that it has); CORRUPT (too
+ * many bad rows, no good one, a damaged source or journal, a repeated id); INTERRUPTED; USAGE,
+ * NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #ifdef __cplusplus
