@@ -51,6 +51,21 @@ while IFS='|' read -r want command words; do
     [ "$(wc -l <err.txt)" -le 30 ] || fail "a message of $(wc -l <err.txt) lines"
     [ ! -e z ] || fail "an output folder is left"
 done <"$table"
+# Every command is known to the other programs.
+for program in ccdump ccstream-eval ccbench ccpack; do
+    other=ccdump
+    [ "$program" != ccdump ] || other=ccbench
+    # As --help lists them, or as its usage lines name them.
+    for name in $("$program" --help | awk -v program="$program" '
+            /^Commands:/ { list = 1; next }
+            list && /^$/ { list = 0 }
+            list { print $1 }
+            $1 == program && $2 ~ /^[a-z]+$/ { print $2 }'); do
+        command="$other $name"
+        "$other" "$name" >out.txt 2>err.txt </dev/null
+        grep -qF "did you mean '$program $name'" err.txt || fail "it does not name $program"
+    done
+done
 [ "$rows" -ge 70 ] || {
     echo "FAILED: only $rows rows were read"
     failures=1

@@ -12,6 +12,7 @@
 #include "formats/base/file_io.h"
 #include "tools/ccdump/input.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/cli/path_kind.h"
 
 struct remove_cli {
     const char *ids;
@@ -295,6 +296,7 @@ run_remove(const void *options, const struct cli_arguments *a, struct error *err
     if (!o->ids == !o->keys) {
         return error_set(err, STATUS_USAGE, "one of --ids and --keys must name the list");
     }
+    TRY(path_check_dataset(directory, err));
     ccpack_begin(&r, "samples", o->quiet);
     byte_buffer_init(&ids, 0);
     enum status s = find_ids(&ids, &unknown_keys, o, directory, &r.progress, err);
@@ -328,6 +330,7 @@ run_compact(const void *options, const struct cli_arguments *a, struct error *er
     struct pack_remove_summary result;
     struct ccpack_run r;
     char n[CLI_TEXT_BYTES], m[CLI_TEXT_BYTES], b[CLI_TEXT_BYTES];
+    TRY(path_check_dataset(a->items[0], err));
     ccpack_begin(&r, "shards", o->quiet);
     const struct pack_remove_options opt = {
         .fs = file_posix(),

@@ -392,15 +392,14 @@ static void say_start(const struct trainer *t,
 /* What the trainer would find missing only after it has made the model. */
 static enum status
 check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err) {
-    const char *const files[] = {o->init, o->init_image, o->init_text, o->tokenizer};
-    for (size_t i = 0; i < CLI_COUNT(files); i++) {
-        char file[PATH_MAX_BYTES];
-        uint64_t size_bytes;
-        if (files[i] != NULL && o->resume == NULL) {
-            TRY(path_check_local(files[i], err));
-            TRY(run_dir_resolve(file, files[i], err));
-            TRY(file_size(file_posix(), &size_bytes, file, err));
+    const char *const weights[] = {o->init_image, o->init_text};
+    uint64_t size_bytes;
+    if (o->resume == NULL) { /* a run has all of these in its checkpoint */
+        for (size_t i = 0; i < CLI_COUNT(weights); i++) {
+            TRY(weights[i] != NULL ? path_check_weights(weights[i], err) : STATUS_OK);
         }
+        TRY(o->tokenizer != NULL ? file_size(file_posix(), &size_bytes, o->tokenizer, err)
+                                 : STATUS_OK);
     }
     TRY(o->zeroshot != NULL ? path_check_dataset(o->zeroshot, err) : STATUS_OK);
     for (uint32_t i = 0; i < t->source_count && t->task == TRAINER_PAIRS; i++) {
@@ -654,6 +653,7 @@ static enum status collect_words(struct run_config_words *line,
             run_config_drop(line, "data");
         }
         if (given->init != NULL) {
+            TRY(path_check_weights(given->init, err));
             TRY(run_config_add_model(line, given->init, err));
         }
     }

@@ -88,6 +88,8 @@ static const struct foreign foreign_options[] = {
 static const struct foreign foreign_values[] = {
     {"amp amp-bf16 amp-bfloat16 bf16-mixed bfloat16 pure-bf16 fp16 float16 half", {"bf16"}},
     {"fp32 float32 float single no", {"f32"}},
+    {"hf huggingface", {"transformers"}},
+    {"pytorch torch pt pth", {"safetensors"}},
     {"adam", {"adamw"}},
     {"sgd momentum", {"sgdm"}},
     {"infonce info-nce contrastive cliploss", {"clip"}},
@@ -101,8 +103,8 @@ static const struct foreign foreign_values[] = {
 
 /* Commands, and the program that has them. */
 static const struct foreign command_owners[] = {
-    {"info ls show find stats verify cat extract state popularity", {"ccdump"}},
-    {"merge index tokenizer", {"ccpack"}},
+    {"info ls show find stats verify repair cat extract state popularity", {"ccdump"}},
+    {"merge index tokenizer remove compact", {"ccpack"}},
     {"retrieval zeroshot debias linear knn mean embed objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
 };
@@ -115,9 +117,11 @@ static const struct foreign foreign_commands[] = {
     {"search grep filter query", {"ccdump find"}},
     {"histogram histograms statistics analyze analyse", {"ccdump stats"}},
     {"check validate fsck", {"ccdump verify"}},
-    {"unpack untar export", {"ccdump extract"}},
+    {"unpack untar", {"ccdump extract"}},
+    {"delete rm drop", {"ccpack remove"}},
     {"pack create build convert make import", {"ccpack -o DIR"}},
     {"train fit", {"ccstream-train --data"}},
+    {"export save", {"ccstream-export"}},
     {"eval evaluate recall", {"ccstream-eval retrieval"}},
     {"zero-shot classify", {"ccstream-eval zeroshot"}},
     {"vocab tokenize tokenise bpe sentencepiece", {"ccpack tokenizer"}},

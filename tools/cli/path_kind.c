@@ -293,6 +293,18 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
     }
 }
 
+enum status path_check_weights(const char *path, struct error *err) {
+    struct stat st;
+    TRY(path_check_local(path, err));
+    if (stat(path, &st) != 0) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "%.200s: there is no such file; weights are not downloaded by a model's "
+                         "name: name a safetensors file or a run",
+                         path);
+    }
+    return S_ISDIR(st.st_mode) ? path_check_checkpoint(path, err) : STATUS_OK;
+}
+
 /* What to do with a file whose kind ccpack does not read; NULL for others. */
 static const char *conversion(const char *path) {
     static const struct {

@@ -16,6 +16,9 @@ enum status path_check_dataset(const char *path, struct error *err);
 /* The same for a folder that ccstream-train made, or a checkpoint file in one. */
 enum status path_check_checkpoint(const char *path, struct error *err);
 
+/* A file, or a run. Returns OK or NOTFOUND. */
+enum status path_check_weights(const char *path, struct error *err);
+
 /* Refuses what ccpack cannot pack: datasets, runs, checkpoints, folders of tars, remote addresses.
  * Returns OK, NOTFOUND or CORRUPT (a format that ccpack does not read). */
 enum status path_check_source(const char *path, struct error *err);
