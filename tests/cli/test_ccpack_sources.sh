@@ -198,6 +198,7 @@ printf '\357\273\277a dog\n' >"foreign/犬 1.txt"
 pack 1 0 foreign
 "$BIN/ccdump" show form 0 --json >show.json
 grep -q '"meta":{"key":"犬 1"}' show.json || fail "the key is not kept: $(cat show.json)"
+"$BIN/ccdump" find form --key '犬*' >found.txt || fail "ccdump find --key: $(cat found.txt)"
 grep -q '"a dog"' show.json || fail "the byte order mark is kept: $(cat show.json)"
 (cd foreign && tar cf ../foreign.tar --sort=name -- *)
 pack 1 0 foreign.tar

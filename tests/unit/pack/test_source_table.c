@@ -178,6 +178,52 @@ TEST(csv_of_any_cells_is_read_back) {
     }
 }
 
+/* The same for TSVs as pandas writes them: only cells that need it are quoted. */
+TEST(tsv_of_any_cells_is_read_back) {
+    static const char bytes[] = "abc \",\t\r\n|'";
+    const char *path = test_temp_path("t.tsv");
+    struct rng rng;
+    rng_init(&rng, test_seed(), RNG_CAPTION, 1, 0);
+    for (int round = 0; round < 200; round++) {
+        char want[40][24];
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        for (int row = 0; row < 40; row++) {
+            size_t n = 1 + rng_below(&rng, 16);
+            for (size_t i = 0; i < n; i++) {
+                want[row][i] = bytes[rng_below(&rng, sizeof(bytes) - 1)];
+            }
+            want[row][0] = rng_below(&rng, 2) ? '"' : 'x'; /* no white space at the ends */
+            want[row][n] = rng_below(&rng, 2) ? '"' : 'x';
+            want[row][n + 1] = '\0';
+            bool quoted = strpbrk(want[row], "\"\t\r\n") != NULL;
+            if (round % 2) {
+                fprintf(f, "%d.jpg\t", row);
+            }
+            fputs(quoted ? "\"" : "", f);
+            for (const char *p = want[row]; *p; p++) {
+                fputs(*p == '"' ? "\"\"" : (char[]){*p, '\0'}, f);
+            }
+            fputs(quoted ? "\"" : "", f);
+            if (round % 2 == 0) {
+                fprintf(f, "\t%d.jpg", row);
+            }
+            fputc('\n', f);
+        }
+        assert_int_equal(fclose(f), 0);
+        struct source_reading r;
+        struct source_options how = {.kind = SOURCE_TSV};
+        source_reading_open(&r, path, &how);
+        for (int row = 0; row < 40; row++) {
+            assert_string_equal(source_reading_next(&r), want[row]);
+            assert_int_equal(r.row.reason, REASON_NONE);
+            assert_int_equal(atoi(path_base_name(r.row.path)), row);
+        }
+        assert_null(source_reading_next(&r));
+        source_reading_close(&r);
+    }
+}
+
 /* A quote that is never closed costs its own line, however many lines follow. */
 TEST(csv_quotes_never_closed_cost_one_line) {
     const char *path = test_temp_path("t.csv");
