@@ -67,6 +67,7 @@ cp whole/dataset.json d
 # --- dataset.json is lost: the token cache proves that no shard is
 rm d/dataset.json
 expect 0 "$BIN/ccdump" repair d
+has out.txt "d/dataset.json: rebuilt: it is missing"
 has err.txt "were lost"
 expect 0 "$BIN/ccdump" verify d
 for field in samples id_space texts shards image_bytes bytes fingerprint container; do

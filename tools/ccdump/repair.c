@@ -410,7 +410,11 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
     TRY(dataset_fingerprint_of(&fingerprint, &r->now, r->directory, r->fs, err));
     problem[0] = '\0';
     if (!r->whole) {
-        snprintf(problem, 480, "%s", why->text);
+        const char *text = strstr(why->text, MANIFEST_NAME ": "); /* the line names the file */
+        snprintf(problem, 480, "%s",
+                 why->status == STATUS_NOTFOUND ? "it is missing"
+                 : text                         ? text + strlen(MANIFEST_NAME ": ")
+                                                : why->text);
     } else if (!r->entries_right) {
         snprintf(problem, 480, "its entry of a shard does not fit the shard");
     } else if (fingerprint != r->old.fingerprint) {
