@@ -105,6 +105,7 @@ code=0
 "$BIN/ccstream-export" moved --format timm -o towers 2>err.txt || code=$?
 [ "$code" -eq 69 ] || fail "--stem small for timm: exit code $code: $(cat err.txt)"
 grep -q "this run's --stem small" err.txt || fail "$(cat err.txt)"
+[ ! -e towers ] || fail "a refused export left a folder"
 
 # --projection-bias off: training leaves both biases at 0, so that VisionTextDualEncoderModel can have the model.
 train unbiased --tokenizer data/tokenizer.model --stem standard --image-size 16 --projection-bias off --steps 2

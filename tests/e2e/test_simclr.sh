@@ -104,10 +104,12 @@ refused() { # refused WORDS COMMAND...
 }
 train="$BIN/ccstream-train -q"
 refused 'of images with texts' $train $options --loss nuclr --out refused
-refused 'has no tokenizer' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
-refused 'micro-batch of 65 images' $train $options --loss simclr --micro-batch 65 --out refused
+refused 'has no captions; --task simclr trains on pictures alone' $train --data train --loss simclr --out refused --image-tower resnet10t --text-tower tiny --batch 32
+refused '--micro-batch 65 is larger than --batch 64' $train $options --loss simclr --micro-batch 65 --out refused
 refused 'has no --parity reference for two views' $train $options --loss sogclr --parity reference --out refused
-refused 'no captions to validate' $train $options --loss simclr --val test --out refused
+refused '--val is for images with captions, not for --task simclr; .* knn' $train $options --loss simclr --val test --out refused
+refused '--zeroshot is for images with captions' $train $options --loss simclr --zeroshot test --out refused
+refused '--projection-bias off is for images' $train $options --loss simclr --projection-bias off --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test
 refused 'need a tokenizer' "$BIN/ccstream-eval" embed trained --data test --texts -o x
 "$BIN/ccstream-train" $options --loss simclr --micro-batch 16 --dry-run --out planned >plan.txt

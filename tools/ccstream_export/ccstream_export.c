@@ -2,6 +2,7 @@
  * ccstream-export: a trained model as files of timm, transformers, open_clip or plain safetensors.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "formats/base/file_io.h"
 #include "tools/ccstream_export/export.h"
@@ -92,11 +93,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct file_system *fs = file_posix();
     struct checkpoint *checkpoint = NULL;
     struct safetensors *file = NULL;
+    bool there = true;
     enum status s;
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(path_check_out_folder(o->out, err));
     TRY_OR_FAIL(s, checkpoint_open(&checkpoint, fs, a->items[0], err));
     TRY_OR_FAIL(s, safetensors_open(&file, fs, checkpoint_path(checkpoint), err));
+    TRY_OR_FAIL(s, fs->exists(fs->context, o->out, &there, err));
     TRY_OR_FAIL(s, file_make_parents(fs, o->out, err));
     TRY_OR_FAIL(s, fs->make_directory(fs->context, o->out, err));
     const struct export_job job = {
@@ -106,6 +109,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         print_use(o, checkpoint_model(checkpoint)->image_tower);
     }
 fail:
+    if (s != STATUS_OK && !there) {
+        (void)rmdir(o->out); /* only when nothing was put in it */
+    }
     safetensors_close(file);
     checkpoint_close(checkpoint);
     return s;
