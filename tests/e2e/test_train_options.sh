@@ -61,7 +61,7 @@ fi
 "$BIN/ccstream-train" -q --data bare --tokenizer data/tokenizer.model --out brought --preset cpu-demo $small --epochs 1 --steps 2
 "$BIN/ccstream-train" -q --resume brought
 cmp preset/last brought/last || fail "the same tokenizer, other bytes"
-"$BIN/ccstream-train" --dry-run --data bare --out x --tokenizer data/tokenizer.model --preset cpu-demo $small >plan.txt && grep -q "^total" plan.txt ||
+"$BIN/ccstream-train" --dry-run --data bare --tokenizer data/tokenizer.model --preset cpu-demo $small >plan.txt && grep -q "^total" plan.txt ||
     fail "no plan with a tokenizer from elsewhere"
 code=0
 "$BIN/ccstream-train" -q --data bare --tokenizer no-such.model --out x $small 2>err.txt || code=$?

@@ -575,6 +575,9 @@ static enum status train(const struct train_options *o,
 }
 
 static enum status start_new(const struct train_options *o, struct error *err) {
+    if (o->data.count > 0 && o->dry_run) {
+        return train(o, NULL, "", err);
+    }
     if (o->data.count == 0 || o->out == NULL) {
         return error_set(err, STATUS_USAGE, "--data DIR and --out RUN are needed, or --resume RUN");
     }
@@ -583,7 +586,7 @@ static enum status start_new(const struct train_options *o, struct error *err) {
     TRY(path_check_out_folder(o->out, err));
     TRY(path_join(config, sizeof config, o->out, "config.json", err));
     TRY(file_posix()->exists(file_posix()->context, config, &there, err));
-    if (there && !o->dry_run) {
+    if (there) {
         return error_set(
             err, STATUS_EXISTS,
             "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
