@@ -454,8 +454,9 @@ enum status pack_journal_kind(struct pack_journal_kind *out,
             s = damaged(&r, "its head");
         } else if (version != PACK_JOURNAL_VERSION) {
             s = error_set(err, STATUS_VERSION,
-                          "%s: version %" PRIu64 ", this program reads version %d", path, version,
-                          PACK_JOURNAL_VERSION);
+                          "%s: version %" PRIu64 ", this program resumes from version %d; the "
+                          "program that began the run resumes it, --overwrite starts again",
+                          path, version, PACK_JOURNAL_VERSION);
         } else {
             strcpy(out->name, kind);
         }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/dataset/dataset.h"
+#include "pack/journal/journal_internal.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/pack_case.h"
@@ -479,6 +480,27 @@ TEST(a_damaged_journal_is_refused) {
         memset(&err, 0, sizeof(err));
         assert_status(pack_run(&o, &sum, &err), STATUS_CORRUPT, err);
     }
+    byte_buffer_fini(&text);
+    file_memory_destroy(fs);
+}
+
+TEST(a_journal_of_an_earlier_version_is_refused) {
+    static const char head[] = "{\"journal\":\"pack\",\"version\":1,\"container\":\"tar.zst\"}";
+    struct error err = {0};
+    struct pack_summary sum;
+    struct byte_buffer text = {0};
+    make_tars();
+    struct file_system *fs = died_half_way();
+    assert_ok(pack_journal_wrap(&text, (const uint8_t *)head, sizeof(head) - 1, &err), err);
+    assert_ok(file_write_atomic(fs, "out/" PACK_JOURNAL_NAME, text.data, text.size_bytes, &err),
+              err);
+    struct pack_options o = pack_case_options(fs, "out", tars, 2);
+    o.resume = true;
+    refused(&o, STATUS_VERSION, "version 1", "--overwrite starts again");
+    o.resume = false;
+    o.overwrite = true;
+    assert_ok(pack_run(&o, &sum, &err), err);
+    assert_true(pack_case_verify(fs, "out") == sum.fingerprint);
     byte_buffer_fini(&text);
     file_memory_destroy(fs);
 }
