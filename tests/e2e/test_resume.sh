@@ -140,7 +140,10 @@ expect 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model
 expect 66 "it is not there" "$train" $options --out y
 [ ! -e y ] || fail "a refused run left a directory"
-mkdir empty
-expect 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval empty --data data
-echo "not a checkpoint" >junk.safetensors
+mkdir empty new
+cp whole/config.json new/
+touch new/metrics.jsonl
+expect 66 "not a run or checkpoint" "$BIN/ccstream-eval" retrieval empty --data data
+expect 66 "no checkpoint yet" "$BIN/ccstream-eval" retrieval new --data data
+head -c 5000 whole/last >junk.safetensors
 expect 65 "junk" "$BIN/ccstream-eval" retrieval junk.safetensors --data data
