@@ -124,7 +124,7 @@ has out.txt "ratio"
 has out.txt "$one"
 
 expect 66 "$BIN/ccbench" loader nowhere
-has err.txt nowhere/dataset.json
+has err.txt "nowhere: there is no such dataset"
 expect 64 "$BIN/ccbench" loader
 expect 64 "$BIN/ccbench" loader d --batch 121
 expect 64 "$BIN/ccbench" loader d --io mmap

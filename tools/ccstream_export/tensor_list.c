@@ -43,7 +43,7 @@ enum status tensor_list_copy(struct tensor_list *l,
                              const char *name,
                              const struct safetensors_info *from,
                              struct error *err) {
-    struct tensor_item *item;
+    struct tensor_item *item = NULL;
     TRY(add(l, &item, prefix, name, err));
     item->dtype = from->dtype;
     item->dim_count = from->dim_count;
@@ -61,7 +61,7 @@ enum status tensor_list_add(struct tensor_list *l,
                             const uint64_t *shape,
                             uint32_t dim_count,
                             struct error *err) {
-    struct tensor_item *item;
+    struct tensor_item *item = NULL;
     TRY(add(l, &item, prefix, name, err));
     size_t count = 1;
     for (uint32_t i = 0; i < dim_count; i++) {
