@@ -39,6 +39,14 @@ enum status manifest_init(struct manifest *m,
     return manifest_copy_text(&m->created_by, created_by, err);
 }
 
+bool manifest_has_been(const struct manifest *m, uint64_t fingerprint) {
+    size_t g = 0;
+    while (g < m->generation_count && m->generations[g].fingerprint != fingerprint) {
+        g++;
+    }
+    return g < m->generation_count || m->fingerprint == fingerprint;
+}
+
 void manifest_fini(struct manifest *m) {
     for (size_t i = 0; i < m->source_count; i++) {
         free(m->sources[i].name);

@@ -101,6 +101,9 @@ enum status manifest_init(struct manifest *m,
                           struct error *err);
 void manifest_fini(struct manifest *m); /* accepts an all-zero one */
 
+/* Whether the dataset is, or once was, the one with this fingerprint. */
+bool manifest_has_been(const struct manifest *m, uint64_t fingerprint);
+
 /* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored.
  * What identifies a source is 0 until the caller sets it. */
 enum status

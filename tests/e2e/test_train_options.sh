@@ -79,20 +79,28 @@ code=0
 grep -q '"state":{"image.log_u":{"visited":96,' preset/metrics.jsonl || fail "no state in $(tail -n 1 preset/metrics.jsonl)"
 grep -q '"stall_fraction":' preset/metrics.jsonl || fail "no stall_fraction"
 
+ranks() { # ranks N RUN DIR: a checkpoint of before the dataset changed ranks the N samples that it knows
+    "$BIN/ccdump" popularity "$2" "$3" --top 160 --json >popular.txt || fail "no popularity of $2 on $3"
+    ranked=$(grep -o '"id":[0-9]*' popular.txt | sort -u | wc -l)
+    [ "$ranked" -eq "$1" ] || fail "popularity of $2 on $3 ranks $ranked samples, not $1"
+}
+
 # A dataset from which samples are removed: the run resumes, with the state of the others.
 cp -r data less
-"$BIN/ccstream-train" -q --data less --out shrunk --preset cpu-demo $small --epochs 2 --steps 4
+"$BIN/ccstream-train" -q --data less --out shrunk --preset cpu-demo $small --epochs 2 --zeta-freeze-epochs 0 --steps 4
 seq 10 41 >ids.txt
 "$BIN/ccpack" remove -q less --ids ids.txt
 "$BIN/ccpack" compact -q less
+ranks 64 shrunk less
 "$BIN/ccstream-train" --resume shrunk 2>log.txt
 grep -q 'has shrunk from 96 to 64 samples' log.txt || fail "the log does not say that samples were removed: $(cat log.txt)"
 [ "$(readlink shrunk/last)" = checkpoints/step-4.safetensors ] || fail "last names $(readlink shrunk/last)"
 grep -q '"visited":96,' shrunk/metrics.jsonl || fail "state was lost: $(grep state shrunk/metrics.jsonl)"
 
 # A dataset that grows: the run resumes, with new samples unvisited.
-"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --steps 4
+"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --zeta-freeze-epochs 0 --steps 4
 "$BIN/ccpack" -q --append -o data second.tar
+ranks 96 grown data
 "$BIN/ccstream-train" --resume grown 2>log.txt
 grep -q 'has grown from 96 to 160 samples' log.txt || fail "the log does not say that the dataset has grown: $(cat log.txt)"
 [ "$(readlink grown/last)" = checkpoints/step-10.safetensors ] || fail "last names $(readlink grown/last)"

@@ -79,7 +79,8 @@ struct source {
     const char *dir;
     struct ccdump_input *input;
     uint32_t index;     /* in the run's mix */
-    uint64_t id_offset; /* where its ids begin in the state */
+    uint64_t id_offset; /* where its ids begin in the state, */
+    uint64_t id_count;  /* and how many there are; those added to the dataset later have none */
 };
 
 /* Where results go. */
@@ -107,17 +108,17 @@ open_source(struct source *s, const struct checkpoint *c, const char *dir, struc
     for (uint32_t i = 0; i < p->source_count; i++) {
         const uint64_t end =
             i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
-        if (p->sources[i].fingerprint == m->fingerprint &&
-            m->id_space <= end - p->sources[i].id_offset) {
+        if (manifest_has_been(m, p->sources[i].fingerprint)) {
             s->index = i;
             s->id_offset = p->sources[i].id_offset;
+            s->id_count = end - s->id_offset;
             return STATUS_OK;
         }
     }
     if (p->source_count > 1) {
         return error_set(err, STATUS_MISMATCH,
                          "%s was not trained on %s, fingerprint %016" PRIx64
-                         ", or the dataset has changed; ccdump info shows fingerprints",
+                         "; ccdump info shows fingerprints",
                          checkpoint_path(c), dir, m->fingerprint);
     }
     return error_set(err, STATUS_MISMATCH,
@@ -158,7 +159,7 @@ static enum status add_samples(struct ranked *out,
     struct ccdump_facts f;
     while ((status = ccdump_input_next(s->input, &f, err)) == STATUS_OK) {
         const uint64_t at = s->id_offset + f.id;
-        if (*count < most && sample_state_visited(seen[at])) {
+        if (*count < most && f.id < s->id_count && sample_state_visited(seen[at])) {
             out[(*count)++] = (struct ranked){f.id, source, zeta[at]};
         }
     }

@@ -109,17 +109,17 @@ static enum status find_ids(uint64_t *id_offset,
     const struct train_position *p = checkpoint_position(c);
     struct dataset *d = NULL;
     TRY(dataset_open(&d, dataset_dir, NULL, err));
-    const uint64_t fingerprint = dataset_fingerprint(d);
     const uint64_t space = dataset_id_space(d);
-    dataset_close(d);
     *known = false;
     *id_offset = 0;
     for (uint32_t i = 0; i < p->source_count && !*known; i++) {
         const uint64_t end =
             i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
-        *known = p->sources[i].fingerprint == fingerprint && space <= end - p->sources[i].id_offset;
+        *known = manifest_has_been(dataset_manifest(d), p->sources[i].fingerprint) &&
+                 space <= end - p->sources[i].id_offset;
         *id_offset = *known ? p->sources[i].id_offset : 0;
     }
+    dataset_close(d);
     return STATUS_OK;
 }
 

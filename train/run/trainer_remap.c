@@ -15,17 +15,6 @@
 #include "train/run/trainer_internal.h"
 #include "train/state/state_remap.h"
 
-/* Whether the dataset is, or once was, the one with this fingerprint. */
-static bool has_been(const struct dataset *d, uint64_t fingerprint) {
-    const struct manifest *m = dataset_manifest(d);
-    for (size_t g = 0; g < m->generation_count; g++) {
-        if (m->generations[g].fingerprint == fingerprint) {
-            return true;
-        }
-    }
-    return dataset_fingerprint(d) == fingerprint;
-}
-
 enum trainer_data trainer_compare_data(const struct trainer *t, const struct train_position *p) {
     if (p->fingerprint == t->data.fingerprint) {
         return TRAINER_DATA_SAME;
@@ -35,7 +24,8 @@ enum trainer_data trainer_compare_data(const struct trainer *t, const struct tra
     }
     bool grown = p->source_count == t->options.source_count;
     for (uint32_t i = 0; grown && i < t->options.source_count; i++) {
-        grown = has_been(loader_dataset(t->loader, i), p->sources[i].fingerprint);
+        grown = manifest_has_been(dataset_manifest(loader_dataset(t->loader, i)),
+                                  p->sources[i].fingerprint);
     }
     return grown ? TRAINER_DATA_GROWN : TRAINER_DATA_OTHER;
 }
