@@ -1,5 +1,5 @@
 /*
- * ccstream-train: options, RUN/config.json, the live line; the run itself is train/trainer.
+ * ccstream-train: options and RUN/config.json; the run itself is train/trainer.
  *
  * RUN/config.json holds the options of a run as text. --resume reads them as if they stood on the
  * command line, before what really stands there; changes that the checkpoint excludes are refused.
@@ -13,271 +13,16 @@
 #include "formats/base/clock.h"
 #include "formats/base/file_io.h"
 #include "formats/base/json_writer.h"
-#include "formats/dataset/dataset_tokenizer.h"
+#include "formats/dataset/manifest.h"
 #include "kernels/ops.h"
+#include "tools/ccstream_train/live.h"
+#include "tools/ccstream_train/memory_plan.h"
 #include "tools/ccstream_train/run_config.h"
 #include "tools/ccstream_train/train_options.h"
 #include "tools/cli/cli.h"
-#include "tools/cli/free_memory.h"
 #include "tools/cli/openmp_wait.h"
 #include "tools/cli/path_kind.h"
-#include "train/run/checkpoint.h"
-#include "train/run/run_dir.h"
 #include "train/run/trainer.h"
-
-/* ---- the live line ---- */
-
-struct live {
-    struct cli_progress progress;
-    struct log_sink log;
-    bool quiet;
-    int64_t started_ns, logged_ns;
-    double mean_rate, mean_stall; /* of the last steps */
-    double global_loss;
-    uint64_t steps, steps_per_epoch;
-    int64_t first_ns; /* when the first step began */
-    bool estimated, on_cpu;
-    struct classify_result zeroshot; /* the last one, without its arrays; images 0: none */
-};
-
-/* Once, when ten steps or ten seconds of steps are done. */
-static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
-    static const double demo_s = 24 * 3600;
-    const double s = (double)(clock_now_ns() - l->first_ns) / 1e9;
-    if (l->estimated || step == total_steps || (l->steps < 10 && s < 10)) {
-        return;
-    }
-    l->estimated = true;
-    char epoch[CLI_TEXT_BYTES];
-    char run[CLI_TEXT_BYTES];
-    const double rest_s = s / (double)l->steps * (double)(total_steps - step);
-    cli_progress_clear(&l->progress);
-    log_write(&l->log, LOG_LEVEL_INFO, "about %s per epoch, %s to the end%s",
-              cli_format_seconds(epoch, s / (double)l->steps * (double)l->steps_per_epoch),
-              cli_format_seconds(run, rest_s),
-              l->on_cpu && rest_s > demo_s
-                  ? "; this is a long run for a CPU: --preset cpu-demo trains a small model"
-                  : "");
-}
-
-static void on_step(void *cookie, const struct step_report *r, uint64_t total_steps) {
-    static const int64_t log_every_ns = INT64_C(10) * 1000 * 1000 * 1000;
-    struct live *l = cookie;
-    l->steps++;
-    l->global_loss = r->global_loss;
-    const double old = l->steps == 1 ? 0.0 : 0.95;
-    l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;
-    l->mean_stall = old * l->mean_stall + (1.0 - old) * r->stall_fraction;
-    char extra[160];
-    char rate[CLI_TEXT_BYTES];
-    (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %s pairs/s  stall %.0f %%",
-                   r->epoch + 1, r->global_loss, cli_format_rate(rate, l->mean_rate),
-                   100.0 * l->mean_stall);
-    cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
-    say_estimate(l, r->step, total_steps);
-    const int64_t now_ns = clock_now_ns();
-    if (!l->progress.active && !l->quiet &&
-        (now_ns - l->logged_ns > log_every_ns || r->step == total_steps)) {
-        l->logged_ns = now_ns;
-        log_write(&l->log, LOG_LEVEL_INFO, "step %" PRIu64 "/%" PRIu64 "  %s  grad %.3g  lr %.3g",
-                  r->step, total_steps, extra, r->grad_norm, r->lr);
-    }
-}
-
-static void on_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r) {
-    struct live *l = cookie;
-    char images[CLI_TEXT_BYTES];
-    char texts[CLI_TEXT_BYTES];
-    cli_progress_clear(&l->progress);
-    log_write(&l->log, LOG_LEVEL_INFO,
-              "step %" PRIu64 "  image to text R@1 %.2f %%, text to image R@1 %.2f %%, mean %.2f %%"
-              " (%s, %s)",
-              step, r->value[RETRIEVAL_I2T][RETRIEVAL_R1], r->value[RETRIEVAL_T2I][RETRIEVAL_R1],
-              r->value[RETRIEVAL_MEAN][RETRIEVAL_R1],
-              cli_format_counted(images, r->images, "image"),
-              cli_format_counted(texts, r->texts, "text"));
-}
-
-static void on_zeroshot(void *cookie, uint64_t step, const struct classify_result *r) {
-    struct live *l = cookie;
-    l->zeroshot = *r;
-    l->zeroshot.class_top1 = NULL;
-    l->zeroshot.class_images = NULL;
-    cli_progress_clear(&l->progress);
-    log_write(&l->log, LOG_LEVEL_INFO,
-              "step %" PRIu64 "  zero-shot top-1 %.2f %%, top-5 %.2f %%, mean over classes %.2f %%"
-              " (%" PRIu64 " images, %d classes)",
-              step, r->top1, r->top5, r->per_class, r->images, (int)r->class_count);
-}
-
-/* ---- jobs ---- */
-
-static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
-    const struct {
-        const char *name;
-        size_t size_bytes;
-    } lines[] = {{"parameters", m->values_bytes}, {"gradients", m->gradients_bytes},
-                 {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
-                 {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
-                 {"loss", m->loss_bytes},         {"state", m->state_bytes},
-                 {"total", m->total_bytes}};
-    char text[CLI_TEXT_BYTES];
-    (void)fprintf(out, "%-12s %s\n", "trained",
-                  cli_format_count(text, (uint64_t)m->parameter_count));
-    for (size_t i = 0; i < CLI_COUNT(lines); i++) {
-        (void)fprintf(out, "%-12s %s\n", lines[i].name,
-                      cli_format_bytes(text, lines[i].size_bytes));
-    }
-}
-
-/* The same model with a quarter to four times the batch. */
-static enum status print_batches(FILE *out,
-                                 const struct trainer_options *t,
-                                 uint32_t vocab_count,
-                                 uint64_t id_space_count,
-                                 struct error *err) {
-    (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
-                  "scratch", "total");
-    for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
-        struct trainer_options o = *t;
-        struct dual_encoder_memory m;
-        char text[3][CLI_TEXT_BYTES];
-        if (batch < 2) {
-            batch = 2;
-        }
-        if (batch > LOSS_MAX_BATCH) {
-            break;
-        }
-        o.batch_count = (uint32_t)batch;
-        if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
-            o.micro_batch_count = o.batch_count;
-        }
-        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
-        (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
-                      (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
-                      cli_format_bytes(text[1], m.scratch_bytes),
-                      cli_format_bytes(text[2], m.total_bytes));
-    }
-    return STATUS_OK;
-}
-
-/* Ids of all datasets of the run: those of the first, then those of the second, ... */
-static enum status count_ids(uint64_t *out,
-                             const struct trainer_options *t,
-                             struct manifest *first,
-                             struct error *err) {
-    *out = 0;
-    for (uint32_t i = 0; i < t->source_count; i++) {
-        struct manifest manifest;
-        TRY(manifest_read(&manifest, file_posix(), t->sources[i].directory, err));
-        *out += manifest.id_space;
-        if (i == 0) {
-            *first = manifest;
-        } else {
-            manifest_fini(&manifest);
-        }
-    }
-    return STATUS_OK;
-}
-
-static enum status
-print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, struct error *err) {
-    struct dual_encoder_memory memory;
-    TRY(trainer_plan(&memory, t, vocab_count, ids, err));
-    print_memory(stdout, &memory);
-    return print_batches(stdout, t, vocab_count, ids, err);
-}
-
-/* The one that a run would use. */
-static enum status open_tokenizer(struct tokenizer **out,
-                                  const struct trainer_options *t,
-                                  const struct manifest *manifest,
-                                  struct error *err) {
-    const char *data = t->sources[0].directory;
-    struct byte_buffer model;
-    if (t->init != NULL) {
-        struct checkpoint *c;
-        size_t size_bytes;
-        TRY(checkpoint_open(&c, file_posix(), t->init, err));
-        const void *bytes = checkpoint_tokenizer(c, &size_bytes);
-        const enum status s = tokenizer_open(out, bytes, size_bytes, err);
-        checkpoint_close(c);
-        return s;
-    }
-    if (t->tokenizer != NULL) {
-        TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
-        const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
-        byte_buffer_fini(&model);
-        return s;
-    }
-    TRY(dataset_tokenizer_open(out, data, manifest, file_posix(), err));
-    return *out != NULL ? STATUS_OK
-                        : error_set(err, STATUS_USAGE,
-                                    "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "
-                                    "give one with --tokenizer",
-                                    data, data);
-}
-
-/* Runs `job` with the sizes that a memory plan needs. */
-static enum status with_sizes(const struct trainer_options *t,
-                              enum status (*job)(const struct trainer_options *t,
-                                                 uint32_t vocab_count,
-                                                 uint64_t ids,
-                                                 struct error *err),
-                              struct error *err) {
-    struct manifest manifest = {0};
-    struct tokenizer *tokenizer = NULL;
-    uint64_t ids;
-    enum status s = count_ids(&ids, t, &manifest, err);
-    if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
-        s = job(t, 0, ids, err);
-    } else if (s == STATUS_OK) {
-        s = open_tokenizer(&tokenizer, t, &manifest, err);
-        if (s == STATUS_OK) {
-            s = job(t, tokenizer_vocab_count(tokenizer), ids, err);
-        }
-    }
-    tokenizer_close(tokenizer);
-    manifest_fini(&manifest);
-    return s;
-}
-
-/* Refuses a run on the CPU that does not fit into memory, before anything is allocated; names the
- * largest micro-batch that fits. */
-static enum status check_memory(const struct trainer_options *t,
-                                uint32_t vocab_count,
-                                uint64_t ids,
-                                struct error *err) {
-    struct dual_encoder_memory m;
-    struct trainer_options o = *t;
-    char need[CLI_TEXT_BYTES], there[CLI_TEXT_BYTES], less[CLI_TEXT_BYTES];
-    const uint64_t free_bytes = free_memory_bytes();
-    TRY(trainer_plan(&m, &o, vocab_count, ids, err));
-    const uint64_t need_bytes = m.total_bytes;
-    if (free_bytes == 0 || need_bytes <= free_bytes) {
-        return STATUS_OK;
-    }
-    (void)cli_format_bytes(need, need_bytes);
-    (void)cli_format_bytes(there, free_bytes);
-    o.micro_batch_count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
-    while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
-        o.micro_batch_count = (o.micro_batch_count + 1) / 2;
-        TRY(trainer_plan(&m, &o, vocab_count, ids, err));
-    }
-    if (m.total_bytes > free_bytes) {
-        return error_set(err, STATUS_NOMEM,
-                         "this run needs %s of memory, and %s are free; not even --micro-batch 2 "
-                         "fits (%s): choose a smaller --image-size, --image-tower or --batch, or "
-                         "--preset cpu-demo; --dry-run prints the plan",
-                         need, there, cli_format_bytes(less, m.total_bytes));
-    }
-    return error_set(err, STATUS_NOMEM,
-                     "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "
-                     "same loss over the whole batch), and --preset cpu-demo is a small model that "
-                     "a CPU trains in minutes; --dry-run prints the plan",
-                     need, there, (unsigned)o.micro_batch_count,
-                     cli_format_bytes(less, m.total_bytes));
-}
 
 static void write_sources(struct json_writer *w, const struct trainer *t, uint32_t count) {
     json_open_array(w, "datasets");
@@ -472,7 +217,7 @@ static enum status open_run(struct trainer **out,
     }
     enum status s = STATUS_OK;
     if (recorded == NULL && strcmp(t->device, "cpu") == 0) { /* a resumed run has no choice */
-        s = with_sizes(t, check_memory, err);
+        s = memory_plan_check(t, err);
     }
     if (s == STATUS_OK) {
         s = trainer_create(out, t, err);
@@ -515,7 +260,7 @@ static enum status train_on(struct data_list *data,
     struct trainer_options t;
     TRY(train_options_apply(&t, data, &o, run, err));
     if (o.dry_run) {
-        return with_sizes(&t, print_plan, err);
+        return memory_plan_print(&t, err);
     }
     TRY(check_inputs(&o, &t, err));
     if (recorded == NULL && !o.init_state && o.remap_state.count > 0) {
@@ -526,9 +271,9 @@ static enum status train_on(struct data_list *data,
     run_config_id(id, run);
     t.run_id = id;
     t.log = &live.log;
-    t.on_step = on_step;
-    t.on_retrieval = on_retrieval;
-    t.on_zeroshot = on_zeroshot;
+    t.on_step = live_step;
+    t.on_retrieval = live_retrieval;
+    t.on_zeroshot = live_zeroshot;
     t.should_stop = cli_interrupted_callback;
     t.cookie = &live;
     if (recorded != NULL && o.epochs != recorded->epochs) {

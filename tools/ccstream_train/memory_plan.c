@@ -1,0 +1,182 @@
+#include "tools/ccstream_train/memory_plan.h"
+
+#include <stdio.h>
+
+#include "formats/base/file_io.h"
+#include "formats/dataset/dataset_tokenizer.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/free_memory.h"
+#include "train/run/checkpoint.h"
+
+static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
+    const struct {
+        const char *name;
+        size_t size_bytes;
+    } lines[] = {{"parameters", m->values_bytes}, {"gradients", m->gradients_bytes},
+                 {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
+                 {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
+                 {"loss", m->loss_bytes},         {"state", m->state_bytes},
+                 {"total", m->total_bytes}};
+    char text[CLI_TEXT_BYTES];
+    (void)fprintf(out, "%-12s %s\n", "trained",
+                  cli_format_count(text, (uint64_t)m->parameter_count));
+    for (size_t i = 0; i < CLI_COUNT(lines); i++) {
+        (void)fprintf(out, "%-12s %s\n", lines[i].name,
+                      cli_format_bytes(text, lines[i].size_bytes));
+    }
+}
+
+/* The same model with a quarter to four times the batch. */
+static enum status print_batches(FILE *out,
+                                 const struct trainer_options *t,
+                                 uint32_t vocab_count,
+                                 uint64_t id_space_count,
+                                 struct error *err) {
+    (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
+                  "scratch", "total");
+    for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
+        struct trainer_options o = *t;
+        struct dual_encoder_memory m;
+        char text[3][CLI_TEXT_BYTES];
+        if (batch < 2) {
+            batch = 2;
+        }
+        if (batch > LOSS_MAX_BATCH) {
+            break;
+        }
+        o.batch_count = (uint32_t)batch;
+        if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
+            o.micro_batch_count = o.batch_count;
+        }
+        TRY(trainer_plan(&m, &o, vocab_count, id_space_count, err));
+        (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
+                      (unsigned)o.micro_batch_count, cli_format_bytes(text[0], m.activations_bytes),
+                      cli_format_bytes(text[1], m.scratch_bytes),
+                      cli_format_bytes(text[2], m.total_bytes));
+    }
+    return STATUS_OK;
+}
+
+/* Ids of all datasets of the run: those of the first, then those of the second, ... */
+static enum status count_ids(uint64_t *out,
+                             const struct trainer_options *t,
+                             struct manifest *first,
+                             struct error *err) {
+    *out = 0;
+    for (uint32_t i = 0; i < t->source_count; i++) {
+        struct manifest manifest;
+        TRY(manifest_read(&manifest, file_posix(), t->sources[i].directory, err));
+        *out += manifest.id_space;
+        if (i == 0) {
+            *first = manifest;
+        } else {
+            manifest_fini(&manifest);
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+print_plan(const struct trainer_options *t, uint32_t vocab_count, uint64_t ids, struct error *err) {
+    struct dual_encoder_memory memory;
+    TRY(trainer_plan(&memory, t, vocab_count, ids, err));
+    print_memory(stdout, &memory);
+    return print_batches(stdout, t, vocab_count, ids, err);
+}
+
+/* The one that a run would use. */
+static enum status open_tokenizer(struct tokenizer **out,
+                                  const struct trainer_options *t,
+                                  const struct manifest *manifest,
+                                  struct error *err) {
+    const char *data = t->sources[0].directory;
+    struct byte_buffer model;
+    if (t->init != NULL) {
+        struct checkpoint *c;
+        size_t size_bytes;
+        TRY(checkpoint_open(&c, file_posix(), t->init, err));
+        const void *bytes = checkpoint_tokenizer(c, &size_bytes);
+        const enum status s = tokenizer_open(out, bytes, size_bytes, err);
+        checkpoint_close(c);
+        return s;
+    }
+    if (t->tokenizer != NULL) {
+        TRY(file_read_all(file_posix(), &model, t->tokenizer, TOKENIZER_MAX_MODEL_BYTES, err));
+        const enum status s = tokenizer_open(out, model.data, model.size_bytes, err);
+        byte_buffer_fini(&model);
+        return s;
+    }
+    TRY(dataset_tokenizer_open(out, data, manifest, file_posix(), err));
+    return *out != NULL ? STATUS_OK
+                        : error_set(err, STATUS_USAGE,
+                                    "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "
+                                    "give one with --tokenizer",
+                                    data, data);
+}
+
+/* Runs `job` with the sizes that a memory plan needs. */
+static enum status with_sizes(const struct trainer_options *t,
+                              enum status (*job)(const struct trainer_options *t,
+                                                 uint32_t vocab_count,
+                                                 uint64_t ids,
+                                                 struct error *err),
+                              struct error *err) {
+    struct manifest manifest = {0};
+    struct tokenizer *tokenizer = NULL;
+    uint64_t ids;
+    enum status s = count_ids(&ids, t, &manifest, err);
+    if (s == STATUS_OK && t->task == TRAINER_VIEWS) {
+        s = job(t, 0, ids, err);
+    } else if (s == STATUS_OK) {
+        s = open_tokenizer(&tokenizer, t, &manifest, err);
+        if (s == STATUS_OK) {
+            s = job(t, tokenizer_vocab_count(tokenizer), ids, err);
+        }
+    }
+    tokenizer_close(tokenizer);
+    manifest_fini(&manifest);
+    return s;
+}
+
+static enum status check_memory(const struct trainer_options *t,
+                                uint32_t vocab_count,
+                                uint64_t ids,
+                                struct error *err) {
+    struct dual_encoder_memory m;
+    struct trainer_options o = *t;
+    char need[CLI_TEXT_BYTES], there[CLI_TEXT_BYTES], less[CLI_TEXT_BYTES];
+    const uint64_t free_bytes = free_memory_bytes();
+    TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+    const uint64_t need_bytes = m.total_bytes;
+    if (free_bytes == 0 || need_bytes <= free_bytes) {
+        return STATUS_OK;
+    }
+    (void)cli_format_bytes(need, need_bytes);
+    (void)cli_format_bytes(there, free_bytes);
+    o.micro_batch_count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
+    while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
+        o.micro_batch_count = (o.micro_batch_count + 1) / 2;
+        TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+    }
+    if (m.total_bytes > free_bytes) {
+        return error_set(err, STATUS_NOMEM,
+                         "this run needs %s of memory, and %s are free; not even --micro-batch 2 "
+                         "fits (%s): choose a smaller --image-size, --image-tower or --batch, or "
+                         "--preset cpu-demo; --dry-run prints the plan",
+                         need, there, cli_format_bytes(less, m.total_bytes));
+    }
+    return error_set(err, STATUS_NOMEM,
+                     "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "
+                     "same loss over the whole batch), and --preset cpu-demo is a small model that "
+                     "a CPU trains in minutes; --dry-run prints the plan",
+                     need, there, (unsigned)o.micro_batch_count,
+                     cli_format_bytes(less, m.total_bytes));
+}
+
+enum status memory_plan_print(const struct trainer_options *t, struct error *err) {
+    return with_sizes(t, print_plan, err);
+}
+
+enum status memory_plan_check(const struct trainer_options *t, struct error *err) {
+    return with_sizes(t, check_memory, err);
+}
