@@ -39,6 +39,14 @@ has err.txt '; followed was trained on it, and --data DIR names its new place'
 cmp whole/last followed/last || fail "a run whose dataset was moved is another one"
 mv moved data
 
+# Where zeta is frozen in all epochs, --zeta-lr auto has nothing to derive a number from until there are more.
+expect 0 "$train" $options --epochs 1 --out frozen
+has err.txt 'zeta: frozen in all epochs, --zeta-freeze-epochs is 1'
+has frozen/config.json '"zeta-lr":"auto"'
+expect 0 "$train" --resume frozen --epochs 3
+has err.txt 'zeta: peak step size 0.08309 (auto)'
+has frozen/config.json '"zeta-lr":0.08309'
+
 # A longer schedule. It is recorded, so that an interruption changes nothing; the warm-up stays as it was.
 cp -r whole longer
 expect 0 "$train" --resume longer --epochs 4

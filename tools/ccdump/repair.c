@@ -430,10 +430,9 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
         TRY(say_refused(r, MANIFEST_NAME, problem, err));
         return error_set(
             err, STATUS_CORRUPT,
-            "%s: nothing proves that its %zu shards are all: if ccpack or a checkpoint "
-            "recorded the fingerprint %016" PRIx64
-            ", pass it with --fingerprint; nothing was changed",
-            r->directory, r->now.shard_count, fingerprint);
+            "%s: nothing proves that no shard is missing: if ccpack or a checkpoint recorded the "
+            "fingerprint %016" PRIx64 ", pass it with --fingerprint; nothing was changed",
+            r->directory, fingerprint);
     }
     return manifest_seal(&r->now, fingerprint, err);
 }

@@ -94,6 +94,11 @@ static void say_sources(const struct trainer *t, uint32_t count, const struct lo
     }
 }
 
+/* A run whose epochs are all frozen: no step size of zeta is used. */
+static bool is_zeta_frozen(const struct train_options *o) {
+    return o->loss.zeta_freeze_epochs >= o->epochs;
+}
+
 static void say_start(const struct trainer *t,
                       const struct train_options *o,
                       const struct live *l,
@@ -115,7 +120,11 @@ static void say_start(const struct trainer *t,
         log_write(&l->log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
     }
-    if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
+    if (train_options_loss_reads(o, LOSS_ZETA_LR) && is_zeta_frozen(o)) {
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "zeta: frozen in all epochs, --zeta-freeze-epochs is %" PRIu64,
+                  o->loss.zeta_freeze_epochs);
+    } else if (train_options_loss_reads(o, LOSS_ZETA_LR)) {
         log_write(&l->log, LOG_LEVEL_INFO,
                   "zeta: peak step size %.4g%s, of images %.4g times that, frozen for %" PRIu64
                   " epochs",
@@ -228,9 +237,9 @@ static enum status open_run(struct trainer **out,
     if (s == STATUS_OK) {
         s = train_options_keep(&kept, &paths, o, err);
     }
-    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR)) {
-        kept.loss.zeta_lr =
-            trainer_summary(*out).zeta_lr; /* auto: a resumed run keeps the number */
+    /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
+    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) && !is_zeta_frozen(o)) {
+        kept.loss.zeta_lr = trainer_summary(*out).zeta_lr;
     }
     if (s == STATUS_OK) {
         s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
