@@ -308,7 +308,7 @@ static bool failed_after_end(struct source_archive *a, uint64_t begin) {
     return found;
 }
 
-/* Whether a tar in a file goes on after its end mark, which ends at `offset`. */
+/* Whether a tar in a file continues after its end mark, which ends at `offset`. */
 static bool has_more(const struct source_archive *a, uint64_t offset) {
     enum { PIECE_BYTES = 8 << 10 };
     static const uint8_t zeros[PIECE_BYTES];
