@@ -139,6 +139,19 @@ TEST(csv_cells_may_be_quoted) {
     }
 }
 
+/* The 40 captions of a table, whose pictures are named 0 to 39. */
+static void check_rows(const char *path, const struct source_options *how, char want[40][24]) {
+    struct source_reading r;
+    source_reading_open(&r, path, how);
+    for (int row = 0; row < 40; row++) {
+        assert_string_equal(source_reading_next(&r), want[row]);
+        assert_int_equal(r.row.reason, REASON_NONE);
+        assert_int_equal(atoi(path_base_name(r.row.path)), row);
+    }
+    assert_null(source_reading_next(&r));
+    source_reading_close(&r);
+}
+
 /* Comma-separated as it should be, whatever the cells hold: the same cells come out. */
 TEST(csv_of_any_cells_is_read_back) {
     static const char bytes[] = "ab \",;\t\r\n|'";
@@ -166,15 +179,7 @@ TEST(csv_of_any_cells_is_read_back) {
                     rng_below(&rng, 2) ? "\r\n" : "\n");
         }
         assert_int_equal(fclose(f), 0);
-        struct source_reading r;
-        source_reading_open(&r, path, &how);
-        for (int row = 0; row < 40; row++) {
-            assert_string_equal(source_reading_next(&r), want[row]);
-            assert_int_equal(r.row.reason, REASON_NONE);
-            assert_int_equal(atoi(path_base_name(r.row.path)), row);
-        }
-        assert_null(source_reading_next(&r));
-        source_reading_close(&r);
+        check_rows(path, &how, want);
     }
 }
 
@@ -211,16 +216,8 @@ TEST(tsv_of_any_cells_is_read_back) {
             fputc('\n', f);
         }
         assert_int_equal(fclose(f), 0);
-        struct source_reading r;
         struct source_options how = {.kind = SOURCE_TSV};
-        source_reading_open(&r, path, &how);
-        for (int row = 0; row < 40; row++) {
-            assert_string_equal(source_reading_next(&r), want[row]);
-            assert_int_equal(r.row.reason, REASON_NONE);
-            assert_int_equal(atoi(path_base_name(r.row.path)), row);
-        }
-        assert_null(source_reading_next(&r));
-        source_reading_close(&r);
+        check_rows(path, &how, want);
     }
 }
 
