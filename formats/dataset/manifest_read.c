@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/checked.h"
 #include "formats/dataset/manifest_internal.h"
 #include "formats/json/json_reader.h"
 
@@ -51,29 +50,6 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
     return json_value_u64(json_value_get(v, key), out);
 }
 
-static bool get_u32(const struct json_value *v, const char *key, uint32_t *out) {
-    uint64_t wide = 0;
-    return get_u64(v, key, &wide) && checked_u32(wide, out);
-}
-
-/* Sixteen lower-case hexadecimal digits. */
-static bool get_hex(const struct json_value *v, const char *key, uint64_t *out) {
-    size_t size = 0;
-    const char *text = json_value_string(json_value_get(v, key), &size);
-    if (!text || size != 16) {
-        return false;
-    }
-    *out = 0;
-    for (size_t i = 0; i < size; i++) {
-        char c = text[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            return false;
-        }
-        *out = *out << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return true;
-}
-
 /* Returns the name of the first bad field, or NULL. */
 static const char *read_shard(struct shard_summary *s, const struct json_value *v) {
     const char *name = json_value_string(json_value_get(v, "name"), NULL);
@@ -84,11 +60,11 @@ static const char *read_shard(struct shard_summary *s, const struct json_value *
     strcpy(s->name, name); /* its size was checked with its characters */
     const struct field fields[] = {
         {"bytes", get_u64(v, "bytes", &s->size_bytes) && s->size_bytes <= (uint64_t)INT64_MAX},
-        {"xxh64", get_hex(v, "xxh64", &s->hash)},
-        {"index", get_hex(v, "index", &s->index_hash)},
-        {"samples", get_u32(v, "samples", &s->sample_count) && s->sample_count >= 1 &&
-                        s->sample_count <= SHARD_MAX_SAMPLES},
-        {"texts", get_u32(v, "texts", &s->text_count)},
+        {"xxh64", json_value_hex64(json_value_get(v, "xxh64"), &s->hash)},
+        {"index", json_value_hex64(json_value_get(v, "index"), &s->index_hash)},
+        {"samples", json_value_u32(json_value_get(v, "samples"), &s->sample_count) &&
+                        s->sample_count >= 1 && s->sample_count <= SHARD_MAX_SAMPLES},
+        {"texts", json_value_u32(json_value_get(v, "texts"), &s->text_count)},
         {"image_bytes", get_u64(v, "image_bytes", &s->image_bytes)},
         {"first_id", get_u64(v, "first_id", &s->first_id)},
         {"last_id", get_u64(v, "last_id", &s->last_id) && s->last_id <= SHARD_MAX_ID &&
@@ -126,8 +102,10 @@ static enum status parse_sources(const struct parse *p, const struct json_value 
         TRY(manifest_add_source(p->m, name, rows, p->err));
         struct manifest_source *s = &p->m->sources[i];
         if ((json_value_get(v, "bytes") && !get_u64(v, "bytes", &s->bytes)) ||
-            (json_value_get(v, "sample_hash") && !get_hex(v, "sample_hash", &s->sample_hash)) ||
-            (json_value_get(v, "content") && !get_hex(v, "content", &s->content))) {
+            (json_value_get(v, "sample_hash") &&
+             !json_value_hex64(json_value_get(v, "sample_hash"), &s->sample_hash)) ||
+            (json_value_get(v, "content") &&
+             !json_value_hex64(json_value_get(v, "content"), &s->content))) {
             return corrupt(p, "source", i);
         }
     }
@@ -174,7 +152,8 @@ static enum status parse_tokenizer(const struct parse *p, const struct json_valu
     const char *file = json_value_string(json_value_get(v, "file"), NULL);
     const char *kind = json_value_string(json_value_get(v, "kind"), NULL);
     uint64_t hash = 0;
-    if (!file || !manifest_is_plain_name(file) || !kind || !get_hex(v, "xxh64", &hash)) {
+    if (!file || !manifest_is_plain_name(file) || !kind ||
+        !json_value_hex64(json_value_get(v, "xxh64"), &hash)) {
         return error_set(p->err, STATUS_CORRUPT, "%s: a field of the tokenizer is missing or wrong",
                          p->name);
     }
@@ -220,14 +199,14 @@ static enum status parse_generations(const struct parse *p, const struct json_va
         const struct json_value *v = json_value_at(list, i);
         struct manifest_generation g = {0};
         const struct field fields[] = {
-            {"shards",
-             get_u32(v, "shards", &g.shards) && (p->shrinks || g.shards >= before.shards)},
+            {"shards", json_value_u32(json_value_get(v, "shards"), &g.shards) &&
+                           (p->shrinks || g.shards >= before.shards)},
             {"samples",
              get_u64(v, "samples", &g.samples) && (p->shrinks || g.samples >= before.samples)},
             {"texts", get_u64(v, "texts", &g.texts) && (p->shrinks || g.texts >= before.texts)},
             {"id_space", get_u64(v, "id_space", &g.id_space) && g.id_space >= before.id_space &&
                              g.samples <= g.id_space},
-            {"fingerprint", get_hex(v, "fingerprint", &g.fingerprint)},
+            {"fingerprint", json_value_hex64(json_value_get(v, "fingerprint"), &g.fingerprint)},
         };
         const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
         if (bad) {
@@ -250,7 +229,7 @@ static enum status check_sums(const struct parse *p, const struct json_value *ro
         {"id_space", get_u64(root, "id_space", &m->id_space)},
         {"image_bytes", get_u64(root, "image_bytes", &m->image_bytes)},
         {"bytes", get_u64(root, "bytes", &m->bytes)},
-        {"fingerprint", get_hex(root, "fingerprint", &m->fingerprint)},
+        {"fingerprint", json_value_hex64(json_value_get(root, "fingerprint"), &m->fingerprint)},
     };
     const char *bad = first_bad(fields, sizeof(fields) / sizeof(fields[0]));
     if (bad) {
@@ -386,7 +365,7 @@ static void salvage_root(struct manifest *m,
         id_space <= SHARD_MAX_ID + 1) {
         m->id_space = id_space;
     }
-    read->fingerprint = get_hex(root, "fingerprint", &m->fingerprint);
+    read->fingerprint = json_value_hex64(json_value_get(root, "fingerprint"), &m->fingerprint);
 }
 
 enum status manifest_salvage(struct manifest *m,

@@ -7,6 +7,9 @@
 #include "formats/json/json_reader.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/checked.h"
 
 #include <jansson.h>
 
@@ -120,6 +123,21 @@ bool json_value_u64(const struct json_value *v, uint64_t *out) {
         return false;
     }
     *out = (uint64_t)i;
+    return true;
+}
+
+bool json_value_u32(const struct json_value *v, uint32_t *out) {
+    uint64_t wide = 0;
+    return json_value_u64(v, &wide) && checked_u32(wide, out);
+}
+
+bool json_value_hex64(const struct json_value *v, uint64_t *out) {
+    size_t size = 0;
+    const char *text = json_value_string(v, &size);
+    if (!text || size != 16 || strspn(text, "0123456789abcdef") != size) {
+        return false;
+    }
+    *out = strtoull(text, NULL, 16);
     return true;
 }
 

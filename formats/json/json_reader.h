@@ -60,8 +60,13 @@ const char *json_value_string(const struct json_value *v, size_t *size_bytes);
 
 /* False, with *out unchanged, if v is not of this kind: an integer in range, or any number. */
 bool json_value_u64(const struct json_value *v, uint64_t *out);
+bool json_value_u32(const struct json_value *v, uint32_t *out);
 bool json_value_i64(const struct json_value *v, int64_t *out);
 bool json_value_double(const struct json_value *v, double *out);
 bool json_value_bool(const struct json_value *v, bool *out);
+
+/* Sixteen lower-case hexadecimal digits, as json_hex64 writes them; false, with *out unchanged, if
+ * v is anything else. */
+bool json_value_hex64(const struct json_value *v, uint64_t *out);
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/base/checked.h"
 #include "formats/base/hash.h"
 #include "formats/json/json_reader.h"
 #include "pack/options_internal.h"
@@ -54,27 +53,14 @@ static bool get_u64(const struct json_value *v, const char *key, uint64_t *out) 
     return json_value_u64(json_value_get(v, key), out);
 }
 
-static bool get_u32(const struct json_value *v, const char *key, uint32_t *out) {
-    uint64_t wide = 0;
-    return get_u64(v, key, &wide) && checked_u32(wide, out);
-}
-
-static bool get_hex(const struct json_value *v, const char *key, uint64_t *out) {
-    size_t size = 0;
-    const char *text = json_value_string(json_value_get(v, key), &size);
-    if (!text || size != 16 || strspn(text, "0123456789abcdef") != size) {
-        return false;
-    }
-    *out = strtoull(text, NULL, 16);
-    return true;
-}
-
 static enum status take_shard(struct reading *r, const struct json_value *v) {
     struct shard_summary s = {.name = {0}};
     const char *name = json_value_string(json_value_get(v, "name"), NULL);
     if (!name || !shard_name_is_valid(name) || !get_u64(v, "bytes", &s.size_bytes) ||
-        !get_hex(v, "xxh64", &s.hash) || !get_hex(v, "index", &s.index_hash) ||
-        !get_u32(v, "samples", &s.sample_count) || !get_u32(v, "texts", &s.text_count) ||
+        !json_value_hex64(json_value_get(v, "xxh64"), &s.hash) ||
+        !json_value_hex64(json_value_get(v, "index"), &s.index_hash) ||
+        !json_value_u32(json_value_get(v, "samples"), &s.sample_count) ||
+        !json_value_u32(json_value_get(v, "texts"), &s.text_count) ||
         !get_u64(v, "image_bytes", &s.image_bytes) || !get_u64(v, "first_id", &s.first_id) ||
         !get_u64(v, "last_id", &s.last_id) || s.sample_count < 1 ||
         s.sample_count > SHARD_MAX_SAMPLES || s.first_id > s.last_id || s.last_id > SHARD_MAX_ID ||
@@ -127,8 +113,9 @@ static bool get_source(struct reading *r,
     const char *note = json_value_string(json_value_get(v, "note"), NULL);
     return (!note || pack_plan_note(r->plan, index, note, r->err) == STATUS_OK) &&
            get_u64(v, "rows", &out->rows) && out->rows <= SHARD_MAX_ID &&
-           get_u64(v, "bytes", &out->bytes) && get_hex(v, "sample_hash", &out->sample_hash) &&
-           get_hex(v, "content", &out->content);
+           get_u64(v, "bytes", &out->bytes) &&
+           json_value_hex64(json_value_get(v, "sample_hash"), &out->sample_hash) &&
+           json_value_hex64(json_value_get(v, "content"), &out->content);
 }
 
 /* The sources that ended since the line before, and the current one. */
@@ -166,7 +153,8 @@ static enum status take_point(struct reading *r, const struct json_value *v) {
         point.rejects_bytes < p->point.rejects_bytes ||
         !take_rejected(&point, json_value_get(v, "rejected")) ||
         !get_u64(v, "json_dropped", &point.json_dropped) || !example ||
-        !get_u64(v, "ignored", &point.ignored) || !get_hex(v, "content", &point.content)) {
+        !get_u64(v, "ignored", &point.ignored) ||
+        !json_value_hex64(json_value_get(v, "content"), &point.content)) {
         return damaged(r, "a count");
     }
     snprintf(point.json_example, sizeof(point.json_example), "%s", example);
