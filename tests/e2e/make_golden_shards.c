@@ -2,6 +2,7 @@
  * make_golden_shards OUT: remakes what is under tests/golden/shard/v1 into the folder OUT: for each
  * container a dataset of two samples that reads, and files that are refused. By hand, and only when
  * the format gets a new version: files of an old version stay as they are.
+ * ok-removed is a copy of ok after `ccpack remove` of sample 5.
  */
 #include <stdio.h>
 #include <stdlib.h>
