@@ -1,57 +1,18 @@
 /*
- * cuda_module: finds and loads libccstream_cuda.so.
+ * cuda_module: finds and loads libccstream_cuda.so, or the file that $CCSTREAM_CUDA_MODULE names.
  *
- * Searched: $CCSTREAM_CUDA_MODULE if set (ignored by a set-uid program), the folder of the
- * executable, and lib/ccstream next to that folder, where an installation puts it. The driver is
- * checked first: the module is useless without it, and loading it with its libraries takes half a
- * second.
+ * The driver is checked first: the module is useless without it, and loading it with its libraries
+ * takes half a second.
  */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "formats/base/module_file.h"
 #include "kernels/module_internal.h"
 
 static const char file_name[] = "libccstream_cuda.so";
-
-static bool executable_folder(char *out, size_t out_size) {
-    const ssize_t n = readlink("/proc/self/exe", out, out_size - 1);
-    if (n <= 0 || (size_t)n >= out_size - 1) {
-        return false;
-    }
-    out[n] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash == NULL) {
-        return false;
-    }
-    *slash = '\0';
-    return true;
-}
-
-/* The first place that holds a file, or false. */
-static bool find_module(char *out, size_t out_size) {
-    const char *named = secure_getenv("CCSTREAM_CUDA_MODULE");
-    if (named != NULL && named[0] != '\0') {
-        const int n = snprintf(out, out_size, "%s", named);
-        return n > 0 && (size_t)n < out_size;
-    }
-    static const char *const places[] = {"", "/../lib/ccstream", "/../lib64/ccstream"};
-    char folder[PATH_MAX];
-    if (!executable_folder(folder, sizeof folder)) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        const int n = snprintf(out, out_size, "%s%s/%s", folder, places[i], file_name);
-        if (n > 0 && (size_t)n < out_size && access(out, R_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static enum status
 check_build(const struct backend_module *module, const char *path, struct error *err) {
@@ -70,24 +31,13 @@ check_build(const struct backend_module *module, const char *path, struct error 
 enum status
 cuda_module_load(const struct backend_module **out, const char *path, struct error *err) {
     *out = NULL;
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        const char *why = dlerror();
-        return error_set(err, STATUS_UNSUPPORTED, "%s cannot be loaded: %s", path,
-                         why != NULL ? why : "no reason given");
-    }
-    backend_module_entry *entry;
-    void *symbol = dlsym(library, BACKEND_MODULE_SYMBOL);
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object to a function */
-    enum status s = STATUS_OK;
-    if (symbol == NULL) {
-        s = error_set(err, STATUS_UNSUPPORTED, "%s is not a module of ccstream: it has no %s", path,
-                      BACKEND_MODULE_SYMBOL);
-    } else {
-        s = check_build(entry(), path, err);
-    }
+    void *library;
+    void (*function)(void);
+    TRY(module_file_load(&library, &function, path, BACKEND_MODULE_SYMBOL, err));
+    backend_module_entry *const entry = (backend_module_entry *)function;
+    const enum status s = check_build(entry(), path, err);
     if (s != STATUS_OK) {
-        (void)dlclose(library);
+        module_file_unload(library);
         return s;
     }
     *out = entry(); /* never unloaded: its devices and CUDA's own threads use it */
@@ -105,7 +55,7 @@ static bool driver_present(void) {
 
 static enum status find_and_load(const struct backend_module **out, struct error *err) {
     char path[PATH_MAX];
-    if (!find_module(path, sizeof path)) {
+    if (!module_file_find(path, sizeof path, file_name, "CCSTREAM_CUDA_MODULE")) {
         return error_set(err, STATUS_UNSUPPORTED,
                          "this build has no CUDA module (%s next to the program)", file_name);
     }

@@ -26,11 +26,25 @@ void device_options_default(struct device_options *opt) {
 }
 
 static enum status
+count_gpus(const struct backend_module **out, int32_t *count, struct error *err) {
+    TRY(cuda_module(out, err));
+    return (*out)->count(count, err);
+}
+
+/* index: -1: that of the rank. */
+static enum status
 cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err) {
     const struct backend_module *module;
     int32_t count;
-    TRY(cuda_module(&module, err));
-    TRY(module->count(&count, err));
+    TRY(count_gpus(&module, &count, err));
+    if (index < 0 && opt->local_rank >= count) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "this machine has %d GPU%s, none for its rank %d (from 0); start at most "
+                         "%d rank%s on it, or use --device cpu",
+                         count, count == 1 ? "" : "s", opt->local_rank, count,
+                         count == 1 ? "" : "s");
+    }
+    index = index < 0 ? opt->local_rank : index;
     if (index >= count) {
         return error_set(err, STATUS_UNSUPPORTED, "there is no device cuda:%d, the last is cuda:%d",
                          index, count - 1);
@@ -38,11 +52,8 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     return module->open(out, index, opt, err);
 }
 
-/* "cuda" or "cuda:N" with N below MAX_GPUS; -1 for anything else. */
+/* "cuda:N" with N below MAX_GPUS; -1 for anything else. */
 static int32_t cuda_index(const char *name) {
-    if (strcmp(name, "cuda") == 0) {
-        return 0;
-    }
     if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9' || strlen(name) > 7) {
         return -1;
     }
@@ -54,8 +65,13 @@ static int32_t cuda_index(const char *name) {
 static enum status
 open_auto(struct device **out, const struct device_options *opt, struct error *err) {
     struct error why = {0};
-    if (cuda_open(out, 0, opt, &why) == STATUS_OK) {
+    const struct backend_module *module;
+    int32_t count;
+    if (cuda_open(out, -1, opt, &why) == STATUS_OK) {
         return STATUS_OK;
+    }
+    if (opt->local_rank > 0 && count_gpus(&module, &count, NULL) == STATUS_OK) {
+        return error_set(err, why.status, "%s", why.text); /* other ranks have opened theirs */
     }
     TRY(device_open_with(out, "cpu", opt, err));
     (void)snprintf((*out)->note, sizeof(*out)->note, "no cuda: %s", why.text);
@@ -67,6 +83,7 @@ enum status device_open_with(struct device **out,
                              const struct device_options *opt,
                              struct error *err) {
     REQUIRE(out != NULL && name != NULL && opt != NULL && opt->threads_count >= 0);
+    REQUIRE(opt->local_rank >= 0);
     *out = NULL;
     for (size_t i = 0; i < BACKENDS_COUNT; i++) {
         if (strcmp(name, backends[i].name) == 0) {
@@ -78,7 +95,7 @@ enum status device_open_with(struct device **out,
         return open_auto(out, opt, err);
     }
     const int32_t index = cuda_index(name);
-    if (index >= 0) {
+    if (index >= 0 || strcmp(name, "cuda") == 0) {
         return cuda_open(out, index, opt, err);
     }
     return error_set(err, STATUS_UNSUPPORTED,

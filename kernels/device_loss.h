@@ -4,6 +4,11 @@
  * to the similarities: values, gradients, the state of samples and the learned scalars; in double
  * where the host uses double, and with a fixed order of additions.
  *
+ * Of several ranks (device_ranks.h) each has all similarities and does the whole step, so decisions
+ * and scalars agree without messages. The state of samples is divided: rank r of W keeps the
+ * entries of the ids with id mod W = r, at index id / W. A step reads its own entries, merges them
+ * with those of the other ranks, and writes its own back.
+ *
  * The device can access all memory of a step, so nothing is copied to the host within a step. The
  * launches depend only on the struct, so a step can be recorded once and replayed.
  *
@@ -98,7 +103,8 @@ struct device_loss {
     enum device_loss_kind kind;
     bool views;          /* two views of images: N = 2 B; else N = B */
     int64_t batch_count; /* B in [2, 32768] */
-    uint64_t id_space;   /* entries of a column, at least 1 */
+    uint64_t id_space;   /* ids are below it; at least 1 */
+    int32_t rank, world; /* of the ranks that share the state: rank in [0, world) */
     struct device_loss_constants constants;
 
     /* On the device: */
@@ -114,7 +120,7 @@ struct device_loss {
     struct step_values *values;
     int32_t *fault; /* enum device_loss_fault of this step; unchanged if sound was 0 before it */
     struct device_loss_scalars *scalars;
-    /* (id_space) each; NULL: the loss has no such column */
+    /* An entry for each id with id mod world = rank; NULL: the loss has no such column */
     float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
     uint64_t *chain_id[DEVICE_LOSS_SIDES];
     uint64_t *visits;
@@ -131,8 +137,8 @@ struct device_losses {
     /* Depends only on batch_count, kind and views. */
     size_t (*workspace_bytes)(const struct device_loss *);
     /* Starts the step and returns. The launches depend only on kind, views, batch_count and
-     * constants. Returns OK, INVALID (a pointer that the loss needs is missing, a size out of
-     * range), NOMEM or DEVICE. */
+     * constants; with world > 1 one of them may be device_ranks.merge. Returns OK, INVALID (a
+     * pointer that the loss needs is missing, a size out of range), NOMEM or DEVICE. */
     enum status (*step)(struct device *, const struct device_loss *, struct error *);
 
     /* Zeroed memory for columns. *out is the address for kernels, *host the address for the host or

@@ -61,8 +61,9 @@ struct device_stream {
 
     /* Between the two calls ops are recorded, not executed. All of their shapes must have been used
      * before: an op that would allocate, wait or copy from or to the host returns UNSUPPORTED.
-     * record_end ends the recording in any case; *out is NULL if it failed. `out` may be NULL.
-     * Returns OK, UNSUPPORTED, NOMEM or DEVICE. */
+     * Collectives (device_ranks.h) divide the recording: a replay makes them too, between its
+     * parts. record_end ends the recording in any case; *out is NULL if it failed. `out` may be
+     * NULL. Returns OK, UNSUPPORTED, NOMEM or DEVICE. */
     enum status (*record_begin)(struct device *, struct error *);
     enum status (*record_end)(struct device *, struct recording **out, struct error *);
     /* Runs the recording in order on QUEUE_COMPUTE. */

@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-/* Increased whenever this struct, struct ops or an argument struct in ops.h changes. */
-enum { BACKEND_MODULE_ABI = 7 };
+/* Increased whenever this struct or one of ops.h or of a device's optional parts changes. */
+enum { BACKEND_MODULE_ABI = 9 };
 
 struct backend_module {
     uint32_t abi;             /* BACKEND_MODULE_ABI */

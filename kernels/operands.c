@@ -105,6 +105,15 @@ conv_rules(const char *op, const struct conv_params *p, const int64_t *sizes, st
     return sizes['P'] == h && sizes['Q'] == w ? STATUS_OK : planes_differ(op, sizes, h, w, err);
 }
 
+static enum status
+group_rules(const char *op, const struct batch_norm_group *group, struct error *err) {
+    if (group != NULL && (group->ranks_count < 1 || group->gather == NULL)) {
+        return error_set(err, STATUS_INVALID, "%s: a group of %d ranks%s", op,
+                         (int)group->ranks_count, group->gather == NULL ? " without gather" : "");
+    }
+    return STATUS_OK;
+}
+
 static enum status conv_bn_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct conv_bn *op = args;
     const bool mean = tensor_present(&op->running_mean);
@@ -117,11 +126,13 @@ static enum status conv_bn_rules(const void *args, const int64_t *sizes, struct 
     if (!(op->eps > 0.0f)) {
         return error_set(err, STATUS_INVALID, "conv_bn: eps is %g", (double)op->eps);
     }
+    TRY(group_rules("conv_bn", op->group, err));
     return conv_rules("conv_bn", &op->conv, sizes, err);
 }
 
 static enum status conv_bn_bwd_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct conv_bn_bwd *op = args;
+    TRY(group_rules("conv_bn_bwd", op->group, err));
     return conv_rules("conv_bn_bwd", &op->conv, sizes, err);
 }
 

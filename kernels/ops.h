@@ -11,20 +11,25 @@
  *
  * Threading : a struct device has one owner; distinct devices are independent.
  * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
- * struct is read during the call only. Order     : calls on one device run in order; only download
- * and sync wait. Layout    : dense row-major. Images are (N,H,W,C); convolution weights
- * (O,KH,KW,I); linear weights (OUT,IN). Optional  : operands marked optional may be omitted: a zero
- * field. Types     : One real type per call, that of its main input: F32, BF16, or F64 (only
- * cpu-ref; finite differences require it). In a BF16 call activations and their gradients (in, out,
- * pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so are weight, table and
- * positions, which are working copies; vectors of parameters and statistics (gamma, beta, bias,
- * mean, rstd, running_*, norm) and all gradients of parameters are F32. Sums are taken in f32 or
- * wider; a result is rounded once, when it is stored, to nearest even; what a later stage reads
- * back (pre, sum, probs, dpre) it reads as stored. Operators that differ say so. A device returns
- * UNSUPPORTED for a type it lacks; `supports` reports that beforehand. Checks    : every operator
- * checks types, shapes and numbers first and returns INVALID with a message that names the operand
- * and both shapes. A refused call has written nothing. Gradients : WRITE_SET overwrites, WRITE_ADD
- * adds to what is there. Reductions have a fixed order: the same call gives the same bits.
+ *             struct is read during the call only.
+ * Order     : calls on one device run in order; only download and sync wait, and calls with a
+ *             batch_norm_group, for the other ranks.
+ * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
+ *             weights (OUT,IN).
+ * Optional  : operands marked optional may be omitted: a zero field.
+ * Types     : one real type per call, that of its main input: F32, BF16, or F64 (only cpu-ref;
+ *             finite differences require it). In a BF16 call activations and their gradients (in,
+ *             out, pre, residual, sum, qkv, probs, din, dout, ...) are of that type, and so are
+ *             weight, table and positions, which are working copies; vectors of parameters and
+ *             statistics (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of
+ *             parameters are F32. Sums are taken in f32 or wider; a result is rounded once, when it
+ *             is stored, to nearest even; what a later stage reads back (pre, sum, probs, dpre) it
+ *             reads as stored. Operators that differ say so. A device returns UNSUPPORTED for a
+ *             type it lacks; `supports` reports that beforehand.
+ * Checks    : every operator checks types, shapes and numbers first and returns INVALID with a
+ *             message that names the operand and both shapes. A refused call has written nothing.
+ * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there. Reductions have a fixed order:
+ *             the same call gives the same bits.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -48,8 +53,8 @@ enum write_mode { WRITE_SET, WRITE_ADD };
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
-    ACTIVATION_GELU
-}; /* GELU: x/2 (1 + erf(x/sqrt 2)) */
+    ACTIVATION_GELU /* x/2 (1 + erf(x/sqrt 2)) */
+};
 
 enum { TENSOR_MAX_DIMS = 4 };
 
@@ -124,6 +129,17 @@ struct pool_params {
     int32_t kernel, stride, pad;
 };
 
+/* The ranks whose rows share the batch statistics of conv_bn. All make the same calls in training,
+ * in the same order, each with its own images, of any count. */
+struct batch_norm_group {
+    int32_t ranks_count; /* >= 1 */
+    /* Collective, in host memory: own_bytes of every rank, in the order of ranks, to all
+     * (ranks_count * own_bytes). */
+    enum status (
+        *gather)(void *cookie, void *all, const void *own, size_t own_bytes, struct error *err);
+    void *cookie;
+};
+
 /* ---- operators: their arguments, outputs first ---- */
 
 /* out = value, of any shape */
@@ -155,18 +171,24 @@ struct normalize_u8 {
  * OH = (H + 2 pad - KH)/stride + 1. pre, mean and rstd are kept for the backward pass. In training
  * mean and rstd are over (N,OH,OW) of pre as stored, with the biased variance, and running =
  * (1 - momentum) running + momentum batch (running_var takes the unbiased variance, as PyTorch).
- * Without training they are the running ones. */
+ * Without training they are the running ones.
+ *
+ * With a group the batch is that of all its ranks: mean, rstd and the running statistics become the
+ * same bits on each. dgamma and dbeta stay sums over the rank's own rows, as dweight does: a
+ * gradient of all ranks is the sum over ranks for every parameter. Devices with memory of their own
+ * return UNSUPPORTED. */
 struct conv_bn {
     struct tensor out, pre;   /* (N,OH,OW,O) */
     struct tensor mean, rstd; /* (O) */
-    struct tensor running_mean,
-        running_var;  /* (O); in training optional, both or none: without them no running statistics
-                         change, as in a second pass over a batch */
-    struct tensor in; /* (N,H,W,I) */
+    /* (O); in training optional, both or none: without them no running statistics change, as in a
+     * second pass over a batch */
+    struct tensor running_mean, running_var;
+    struct tensor in;          /* (N,H,W,I) */
     struct tensor weight;      /* (O,KH,KW,I) */
     struct tensor gamma, beta; /* (O) */
     struct tensor residual;    /* like out; optional */
     struct conv_params conv;
+    const struct batch_norm_group *group; /* of the batch statistics; NULL: this call alone */
     bool training;
     float eps;      /* > 0; 1e-5 */
     float momentum; /* weight of the new value in the running statistics, 0.1 */
@@ -185,6 +207,7 @@ struct conv_bn_bwd {
     enum write_mode din_mode, dresidual_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
+    const struct batch_norm_group *group; /* that of the forward call */
 };
 
 /* argmax: offset ky kernel + kx inside the window, the first maximum wins. Windows lie inside the
@@ -471,6 +494,7 @@ struct ops {
 };
 
 struct device_losses; /* device_loss.h */
+struct device_ranks;  /* device_ranks.h */
 struct device_stream; /* device_stream.h */
 
 /* The first member of every backend's device. */
@@ -478,6 +502,7 @@ struct device {
     const struct ops *ops;
     const struct device_losses *losses; /* NULL: losses run on the host */
     const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
+    const struct device_ranks *ranks;   /* NULL: ranks exchange host memory */
     void (*close)(struct device *);
     char note[512]; /* one line for the user if "auto" did not open its first choice, else "" */
 };
@@ -486,6 +511,8 @@ struct log_sink; /* formats/base/log.h */
 
 struct device_options {
     int32_t threads_count; /* CPU devices; 0: all CPUs of the process */
+    int32_t local_rank; /* "cuda" and "auto": the number of the GPU, one for each of the ranks of a
+                           machine; 0 */
     bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
     bool tf32;          /* cuda: f32 products on tensor cores with 10-bit mantissas; false */
     bool autotune;      /* cuda: time the kernels of every shape once and use the fastest; false */
@@ -499,9 +526,10 @@ void device_options_default(struct device_options *opt);
 
 /* Opens a device by name: "cpu" (oneDNN), "cpu-ref", "cuda" or "cuda:N" (the module of
  * kernels/cuda), or "auto": cuda where it works, else cpu with the reason in `note`. Any other name
- * opens that device or fails. threads_count holds for the whole process (oneDNN and OpenMP share
- * it). Returns OK, NOMEM, UNSUPPORTED (unknown name, with the list of names in the message; or no
- * CUDA here, with the reason) or DEVICE. */
+ * opens that device or fails; so does "auto" for a rank that has no GPU where others have one.
+ * threads_count holds for the whole process (oneDNN and OpenMP share it). Returns OK, NOMEM,
+ * UNSUPPORTED (unknown name, with the list of names in the message; or no CUDA here, with the
+ * reason) or DEVICE. */
 enum status device_open_with(struct device **out,
                              const char *name,
                              const struct device_options *opt,

@@ -104,8 +104,8 @@ enum status pack_parse_part(struct pack_part *out, const char *text, struct erro
     if (!parse_number(&out->number, &rest, '/', 1, PACK_MAX_PARTS) ||
         !parse_number(&out->count, &rest, '\0', 1, PACK_MAX_PARTS) || out->number > out->count) {
         return error_set(err, STATUS_USAGE,
-                         "--part %.40s: must be K/N with K from 1 to N and N up to %d", text,
-                         PACK_MAX_PARTS);
+                         "--part %.40s: must be K/N with K from 1 to N and N up to %d, or auto",
+                         text, PACK_MAX_PARTS);
     }
     return STATUS_OK;
 }

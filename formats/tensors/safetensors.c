@@ -448,3 +448,38 @@ enum status safetensors_read(const struct safetensors *r,
     TRY(read_exactly(r, out, size_bytes, tensor->offset_bytes, err));
     return r->hashes ? check_hash(r, tensor, hash64(out, size_bytes), err) : STATUS_OK;
 }
+
+enum status
+safetensors_read_pieces(const struct safetensors *r,
+                        const struct safetensors_info *tensor,
+                        void (*take)(void *cookie, const void *piece, size_t size_bytes),
+                        void *cookie,
+                        struct error *err) {
+    REQUIRE(r && tensor && take);
+    enum status s = STATUS_OK;
+    struct hasher *hasher = NULL;
+    void *piece = malloc(SAFETENSORS_PIECE_BYTES);
+    if (!piece) {
+        s = error_set(err, STATUS_NOMEM, "%s: out of memory", r->path);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, hasher_create(&hasher, err));
+    uint64_t size_bytes = 0;
+    for (uint64_t done = 0; done < tensor->size_bytes; done += size_bytes) {
+        size_bytes = tensor->size_bytes - done;
+        if (size_bytes > SAFETENSORS_PIECE_BYTES) {
+            size_bytes = SAFETENSORS_PIECE_BYTES;
+        }
+        TRY_OR_FAIL(s,
+                    read_exactly(r, piece, (size_t)size_bytes, tensor->offset_bytes + done, err));
+        hasher_update(hasher, piece, (size_t)size_bytes);
+        take(cookie, piece, (size_t)size_bytes);
+    }
+    if (r->hashes) {
+        s = check_hash(r, tensor, hasher_value(hasher), err);
+    }
+fail:
+    hasher_destroy(hasher);
+    free(piece);
+    return s;
+}

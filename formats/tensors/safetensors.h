@@ -147,4 +147,16 @@ enum status safetensors_read(const struct safetensors *r,
                              size_t size_bytes,
                              struct error *err);
 
+enum { SAFETENSORS_PIECE_BYTES = 1 << 20 };
+
+/* Reads one tensor in pieces of at most SAFETENSORS_PIECE_BYTES, which hold whole elements: calls
+ * take with each in order, then checks the hash as safetensors_read does. So what was taken counts
+ * only if this returns OK; else IO, NOMEM or CORRUPT. */
+enum status
+safetensors_read_pieces(const struct safetensors *r,
+                        const struct safetensors_info *tensor,
+                        void (*take)(void *cookie, const void *piece, size_t size_bytes),
+                        void *cookie,
+                        struct error *err);
+
 #endif

@@ -4,11 +4,13 @@
  *
  * Seen as a matrix, pre has M = N OH OW rows and C columns. Statistics are taken in a fixed number
  * of row blocks, in f32 over a few rows and in double over those, and added in order: the same bits
- * for any number of threads.
+ * for any number of threads. With a group, one exchange with the other ranks follows in each
+ * direction.
  */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/batch_norm_group.h"
 #include "kernels/bf16.h"
 #include "kernels/cpu/conv_gradients.h"
 #include "kernels/cpu/cpu_internal.h"
@@ -295,18 +297,48 @@ static void add_blocks(double *sums, int64_t c) {
     }
 }
 
-/* mean, rstd and the running statistics from the sums of pre - pivot and its squares. */
-static void set_statistics(const struct conv_bn *op, const double *sums, const float *pivot) {
+/* Doubles of the sums of all blocks, and then of the group. */
+static int64_t sums_doubles(const struct batch_norm_group *group, int64_t c) {
+    const int64_t doubles = batch_norm_group_doubles(group, c);
+    return doubles > BLOCKS * 2 * c ? doubles : BLOCKS * 2 * c;
+}
+
+/* Sums of pre - pivot and its squares over this call's rows -> mean, biased variance and count of
+ * the batch's. */
+static enum status
+find_moments(const struct conv_bn *op, double *sums, const float *pivot, struct error *err) {
     const int64_t c = op->pre.shape[3];
-    const int64_t m = tensor_count(&op->pre) / c;
+    double *rows = sums + 2 * c;
+    *rows = (double)(tensor_count(&op->pre) / c);
+    for (int64_t i = 0; i < c; i++) {
+        const double shift = sums[i] / *rows;
+        sums[i] = (double)pivot[i] + shift;
+        sums[c + i] = fmax(sums[c + i] / *rows - shift * shift, 0.0);
+    }
+    if (op->group == NULL) {
+        return STATUS_OK;
+    }
+    for (int64_t i = c; i < 2 * c; i++) {
+        sums[i] *= *rows;
+    }
+    TRY(batch_norm_group_merge(op->group, sums, c, err));
+    for (int64_t i = c; i < 2 * c; i++) {
+        sums[i] /= *rows;
+    }
+    return STATUS_OK;
+}
+
+/* mean, rstd and the running statistics from those of the batch. */
+static void set_statistics(const struct conv_bn *op, const double *moments) {
+    const int64_t c = op->pre.shape[3];
+    const double rows = moments[2 * c];
     const double fresh = (double)op->momentum;
     float *rm = op->running_mean.data; /* both NULL: none */
     float *rv = op->running_var.data;
     for (int64_t i = 0; i < c; i++) {
-        const double shift = sums[i] / (double)m;
-        const double mu = (double)pivot[i] + shift;
-        const double variance = fmax(sums[c + i] / (double)m - shift * shift, 0.0);
-        const double unbiased = m > 1 ? variance * (double)m / (double)(m - 1) : variance;
+        const double mu = moments[i];
+        const double variance = moments[c + i];
+        const double unbiased = rows > 1.0 ? variance * rows / (rows - 1.0) : variance;
         ((float *)op->mean.data)[i] = (float)mu;
         ((float *)op->rstd.data)[i] = (float)(1.0 / sqrt(variance + (double)op->eps));
         if (rm != NULL) {
@@ -356,16 +388,18 @@ enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct err
                              op->weight.data, err));
     }
     const int64_t c = op->pre.shape[3];
+    const int64_t doubles = sums_doubles(op->group, c);
     void *scratch;
-    TRY(cpu_scratch(dev, (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)c * sizeof(float),
-                    &scratch, err));
+    TRY(cpu_scratch(dev, (size_t)doubles * sizeof(double) + (size_t)c * sizeof(float), &scratch,
+                    err));
     double *sums = scratch;
-    float *pivot = (float *)(sums + BLOCKS * 2 * c);
+    float *pivot = (float *)(sums + doubles);
     if (op->training) {
         const float *first = cpu_read(&op->pre, 0, c, pivot);
         memmove(pivot, first, (size_t)c * sizeof *pivot);
         sum_moments(sums, pivot, &op->pre);
-        set_statistics(op, sums, pivot);
+        TRY(find_moments(op, sums, pivot, err));
+        set_statistics(op, sums);
     } else {
         memcpy(op->mean.data, op->running_mean.data, (size_t)c * sizeof(float));
         for (int64_t i = 0; i < c; i++) {
@@ -386,21 +420,29 @@ enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct err
     return STATUS_OK;
 }
 
-/* dgamma and dbeta from the sums, and the factors of dx = a dy + b (x - mean) + k. */
-static void set_factors(const struct conv_bn_bwd *op, const double *sums, float *factors) {
+/* dgamma and dbeta from the sums over this call's rows. */
+static void set_vector_gradients(const struct conv_bn_bwd *op, const double *sums) {
     const int64_t c = op->pre.shape[3];
-    const double m = (double)(tensor_count(&op->pre) / c);
     const bool add = op->param_mode == WRITE_ADD;
     float *dg = op->dgamma.data;
     float *db = op->dbeta.data;
     for (int64_t i = 0; i < c; i++) {
         const double r = (double)((const float *)op->rstd.data)[i];
+        dg[i] = (float)(sums[c + i] * r + (add ? (double)dg[i] : 0.0));
+        db[i] = (float)(sums[i] + (add ? (double)db[i] : 0.0));
+    }
+}
+
+/* The factors of dx = a dy + b (x - mean) + k, from the sums over the batch and its m rows:
+ * dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m). */
+static void set_factors(const struct conv_bn_bwd *op, const double *sums, float *factors) {
+    const int64_t c = op->pre.shape[3];
+    const double m = sums[2 * c];
+    for (int64_t i = 0; i < c; i++) {
+        const double r = (double)((const float *)op->rstd.data)[i];
         const double g = (double)((const float *)op->gamma.data)[i];
         const double sum_dy = sums[i];
         const double sum_dy_xhat = sums[c + i] * r;
-        dg[i] = (float)(sum_dy_xhat + (add ? (double)dg[i] : 0.0));
-        db[i] = (float)(sum_dy + (add ? (double)db[i] : 0.0));
-        /* dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m) */
         factors[i] = (float)(g * r);
         factors[c + i] = (float)(-g * r * r * sum_dy_xhat / m);
         factors[2 * c + i] = (float)(-g * r * sum_dy / m);
@@ -490,14 +532,18 @@ static void spread_gradient(const struct rows *how,
 
 /* Both passes over dout. Each tensor is read no more often than it must be: without an activation
  * pre, which is needed anyway, stands for out; and dy, once stored as dresidual, for both. */
-static void backward_batch_norm(const struct conv_bn_bwd *op,
-                                const struct rows *how,
-                                double *sums,
-                                float *factors) {
+static enum status backward_batch_norm(const struct conv_bn_bwd *op,
+                                       const struct rows *how,
+                                       double *sums,
+                                       float *factors,
+                                       struct error *err) {
     const struct tensor none = {.ndim = 0};
     const bool stored = tensor_present(&op->dresidual) && op->dresidual_mode == WRITE_SET;
     const struct tensor *mask = how->floor < 0.0f ? &op->pre : &op->out;
     sum_gradient_moments(sums, how, stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
+    set_vector_gradients(op, sums);
+    sums[2 * how->c] = (double)(tensor_count(&op->pre) / how->c);
+    TRY(batch_norm_group_add(op->group, sums, how->c, err));
     set_factors(op, sums, factors);
     if (stored) {
         struct rows plain = *how;
@@ -506,23 +552,24 @@ static void backward_batch_norm(const struct conv_bn_bwd *op,
     } else {
         spread_gradient(how, &op->dpre, &op->dresidual, &op->dout, mask, &op->pre);
     }
+    return STATUS_OK;
 }
 
 enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, struct error *err) {
     const int64_t c = op->pre.shape[3];
+    const int64_t doubles = sums_doubles(op->group, c);
     void *scratch;
-    TRY(cpu_scratch(dev,
-                    (size_t)(BLOCKS * 2 * c) * sizeof(double) + (size_t)(3 * c) * sizeof(float),
+    TRY(cpu_scratch(dev, (size_t)doubles * sizeof(double) + (size_t)(3 * c) * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
-    float *factors = (float *)(sums + BLOCKS * 2 * c);
+    float *factors = (float *)(sums + doubles);
     const struct rows how = {.mean = op->mean.data,
                              .a = factors,
                              .b = factors + c,
                              .k = factors + 2 * c,
                              .c = c,
                              .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
-    backward_batch_norm(op, &how, sums, factors);
+    TRY(backward_batch_norm(op, &how, sums, factors, err));
     const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
     TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
     return tensor_present(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,

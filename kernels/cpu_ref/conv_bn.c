@@ -5,8 +5,10 @@
  * same three stages in reverse order: activation and residual, batch norm, convolution.
  */
 #include <math.h>
+#include <stdlib.h>
 
 #include "formats/base/image_norm.h"
+#include "kernels/batch_norm_group.h"
 #include "kernels/cpu_ref/ref_internal.h"
 
 enum status ref_normalize_u8(struct device *dev, const struct normalize_u8 *op, struct error *err) {
@@ -72,22 +74,36 @@ static void convolve(const struct tensor *pre,
     }
 }
 
-/* Batch statistics of channel c, and the update of the running ones unless omitted. */
-static void batch_statistics(const struct conv_bn *op, int64_t c) {
-    const int64_t channels = op->pre.shape[3];
-    const int64_t count = tensor_count(&op->pre) / channels;
+/* Memory of batch_norm_group, for the caller to free. */
+static enum status take_memory(double **out,
+                               const struct batch_norm_group *group,
+                               int64_t channels,
+                               struct error *err) {
+    *out = calloc((size_t)batch_norm_group_doubles(group, channels), sizeof **out);
+    return *out != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for batch norm");
+}
+
+/* Mean of channel c in this call, and the sum of its squared deviations. */
+static void moments(const struct tensor *pre, int64_t c, double *mean, double *squares) {
+    const int64_t channels = pre->shape[3];
+    const int64_t count = tensor_count(pre) / channels;
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        sum += get(&op->pre, i * channels + c);
+        sum += get(pre, i * channels + c);
     }
-    const double m = sum / (double)count;
-    double squares = 0.0;
+    *mean = sum / (double)count;
+    *squares = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        const double d = get(&op->pre, i * channels + c) - m;
-        squares += d * d;
+        const double d = get(pre, i * channels + c) - *mean;
+        *squares += d * d;
     }
-    const double variance = squares / (double)count;
-    const double unbiased = count > 1 ? squares / (double)(count - 1) : variance;
+}
+
+/* Statistics of channel c over `count` rows, and the update of the running ones unless omitted. */
+static void
+set_statistics(const struct conv_bn *op, int64_t c, double count, double m, double squares) {
+    const double variance = squares / count;
+    const double unbiased = count > 1.0 ? squares / (count - 1.0) : variance;
     const double weight_new = (double)op->momentum;
     put(&op->mean, c, m);
     put(&op->rstd, c, 1.0 / sqrt(variance + (double)op->eps));
@@ -98,17 +114,38 @@ static void batch_statistics(const struct conv_bn *op, int64_t c) {
     put(&op->running_var, c, (1.0 - weight_new) * get(&op->running_var, c) + weight_new * unbiased);
 }
 
+static enum status batch_statistics(const struct conv_bn *op, struct error *err) {
+    const int64_t channels = op->pre.shape[3];
+    double *numbers;
+    TRY(take_memory(&numbers, op->group, channels, err));
+    double *count = numbers + 2 * channels;
+    *count = (double)(tensor_count(&op->pre) / channels);
+    for (int64_t c = 0; c < channels; c++) {
+        moments(&op->pre, c, &numbers[c], &numbers[channels + c]);
+    }
+    const enum status s = batch_norm_group_merge(op->group, numbers, channels, err);
+    for (int64_t c = 0; s == STATUS_OK && c < channels; c++) {
+        set_statistics(op, c, *count, numbers[c], numbers[channels + c]);
+    }
+    free(numbers);
+    return s;
+}
+
+static void running_statistics(const struct conv_bn *op) {
+    for (int64_t c = 0; c < op->pre.shape[3]; c++) {
+        put(&op->mean, c, get(&op->running_mean, c));
+        put(&op->rstd, c, 1.0 / sqrt(get(&op->running_var, c) + (double)op->eps));
+    }
+}
+
 enum status ref_conv_bn(struct device *dev, const struct conv_bn *op, struct error *err) {
     convolve(&op->pre, &op->in, &op->weight, &op->conv);
-    const int64_t channels = op->pre.shape[3];
-    for (int64_t c = 0; c < channels; c++) {
-        if (op->training) {
-            batch_statistics(op, c);
-        } else {
-            put(&op->mean, c, get(&op->running_mean, c));
-            put(&op->rstd, c, 1.0 / sqrt(get(&op->running_var, c) + (double)op->eps));
-        }
+    if (op->training) {
+        TRY(batch_statistics(op, err));
+    } else {
+        running_statistics(op);
     }
+    const int64_t channels = op->pre.shape[3];
     const int64_t count = tensor_count(&op->pre);
     for (int64_t i = 0; i < count; i++) {
         const int64_t c = i % channels;
@@ -127,28 +164,57 @@ static double masked(const struct conv_bn_bwd *op, int64_t i) {
     return op->conv.act == ACTIVATION_RELU && get(&op->out, i) <= 0.0 ? 0.0 : get(&op->dout, i);
 }
 
-/* With xhat = (pre - mean) rstd: dbeta = sum dy, dgamma = sum dy xhat,
- * dpre = gamma rstd (dy - dbeta / M - xhat dgamma / M), M = N OH OW. */
-static void batch_norm_bwd(const struct conv_bn_bwd *op, int64_t c) {
+/* Sums over this call's rows of channel c. */
+static void
+sum_gradients(const struct conv_bn_bwd *op, int64_t c, double *sum_dy, double *sum_dy_xhat) {
     const int64_t channels = op->pre.shape[3];
-    const int64_t count = tensor_count(&op->pre) / channels;
     const double m = get(&op->mean, c);
     const double r = get(&op->rstd, c);
-    double sum_dy = 0.0;
-    double sum_dy_xhat = 0.0;
-    for (int64_t i = 0; i < count; i++) {
-        const double dy = masked(op, i * channels + c);
-        sum_dy += dy;
-        sum_dy_xhat += dy * (get(&op->pre, i * channels + c) - m) * r;
+    *sum_dy = 0.0;
+    *sum_dy_xhat = 0.0;
+    for (int64_t e = c; e < tensor_count(&op->pre); e += channels) {
+        const double dy = masked(op, e);
+        *sum_dy += dy;
+        *sum_dy_xhat += dy * (get(&op->pre, e) - m) * r;
     }
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t e = i * channels + c;
+}
+
+/* dpre of channel c from the sums over the `count` rows of the batch. */
+static void spread_gradient(const struct conv_bn_bwd *op,
+                            int64_t c,
+                            double count,
+                            double sum_dy,
+                            double sum_dy_xhat) {
+    const int64_t channels = op->pre.shape[3];
+    const double m = get(&op->mean, c);
+    const double r = get(&op->rstd, c);
+    for (int64_t e = c; e < tensor_count(&op->pre); e += channels) {
         const double xhat = (get(&op->pre, e) - m) * r;
-        const double centred = masked(op, e) - (sum_dy + xhat * sum_dy_xhat) / (double)count;
+        const double centred = masked(op, e) - (sum_dy + xhat * sum_dy_xhat) / count;
         put(&op->dpre, e, get(&op->gamma, c) * r * centred);
     }
-    put_mode(&op->dgamma, c, sum_dy_xhat, op->param_mode);
-    put_mode(&op->dbeta, c, sum_dy, op->param_mode);
+}
+
+/* With xhat = (pre - mean) rstd: dbeta = sum dy, dgamma = sum dy xhat,
+ * dpre = gamma rstd (dy - dbeta / M - xhat dgamma / M), M = N OH OW. In dpre, sums and M are those
+ * of the group. */
+static enum status batch_norm_bwd(const struct conv_bn_bwd *op, struct error *err) {
+    const int64_t channels = op->pre.shape[3];
+    double *sums;
+    TRY(take_memory(&sums, op->group, channels, err));
+    double *count = sums + 2 * channels;
+    *count = (double)(tensor_count(&op->pre) / channels);
+    for (int64_t c = 0; c < channels; c++) {
+        sum_gradients(op, c, &sums[c], &sums[channels + c]);
+        put_mode(&op->dgamma, c, sums[channels + c], op->param_mode);
+        put_mode(&op->dbeta, c, sums[c], op->param_mode);
+    }
+    const enum status s = batch_norm_group_add(op->group, sums, channels, err);
+    for (int64_t c = 0; s == STATUS_OK && c < channels; c++) {
+        spread_gradient(op, c, *count, sums[c], sums[channels + c]);
+    }
+    free(sums);
+    return s;
 }
 
 static void convolve_bwd_weight(const struct tensor *dweight,
@@ -224,9 +290,7 @@ static void convolve_bwd_data(const struct tensor *din,
 }
 
 enum status ref_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, struct error *err) {
-    for (int64_t c = 0; c < op->pre.shape[3]; c++) {
-        batch_norm_bwd(op, c);
-    }
+    TRY(batch_norm_bwd(op, err));
     convolve_bwd_weight(&op->dweight, op->param_mode, &op->dpre, &op->in, &op->conv);
     if (tensor_present(&op->din)) {
         convolve_bwd_data(&op->din, op->din_mode, &op->dpre, &op->weight, &op->conv);

@@ -47,6 +47,7 @@ struct pack_journal_kind {
     char name[16];        /* "pack", "append" or "merge" */
     uint64_t generations; /* of the dataset before an append */
     bool tars;            /* its shards are .tar */
+    char part[24];        /* "3/8"; empty: of no part */
 };
 
 /* Returns OK, CORRUPT (no journal), VERSION, or as pack_journal_read. */

@@ -436,6 +436,9 @@ enum status pack_journal_kind(struct pack_journal_kind *out,
         const char *kind = json_value_string(json_value_get(root, "journal"), NULL);
         uint64_t version = 0;
         const char *container = json_value_string(json_value_get(root, "container"), NULL);
+        const char *part = json_value_string(
+            json_value_get(json_value_get(root, "settings"), PACK_SETTING_PART), NULL);
+        snprintf(out->part, sizeof(out->part), "%s", part ? part : "");
         get_u64(root, "generations", &out->generations);
         out->tars = container && strcmp(container, shard_container_name(SHARD_CONTAINER_TAR)) == 0;
         if (!kind || strlen(kind) >= sizeof(out->name) || !get_u64(root, "version", &version)) {

@@ -96,6 +96,15 @@ static enum status look(struct merge *m, const struct pack_contents *c, struct e
     return STATUS_OK;
 }
 
+/* Whether the dataset there is what this merge makes. */
+static enum status look_at_dataset(struct merge *m, struct error *err) {
+    struct manifest whole;
+    TRY(manifest_read(&whole, m->fs, m->opt->directory, err));
+    m->finished = merge_is_of_parts(m, &whole);
+    manifest_fini(&whole);
+    return STATUS_OK;
+}
+
 static enum status check_directory(struct merge *m, struct error *err) {
     const struct pack_merge_options *o = m->opt;
     struct pack_contents c;
@@ -113,11 +122,18 @@ static enum status check_directory(struct merge *m, struct error *err) {
             manifest_fini(&old);
         }
     }
+    m->has_journal = c.journal;
     TRY(look(m, &c, err));
     if (m->resumes) {
         return STATUS_OK;
     }
     pack_directory_look(&c, &m->names, m->tars);
+    if (c.dataset && !c.journal && !o->overwrite) {
+        TRY(look_at_dataset(m, err));
+        if (m->finished) {
+            return STATUS_OK;
+        }
+    }
     bool taken = c.dataset || c.journal || c.shards || c.rejects || c.foreign;
     if (!o->overwrite && taken) {
         return refuse(m, c.dataset ? "holds a dataset already" : "is not empty", err);
@@ -324,17 +340,23 @@ static enum status run(struct merge *m, struct pack_summary *out, struct error *
     TRY(check_directory(m, err));
     if (m->finished) {
         TRY(manifest_read(&m->manifest, m->fs, m->opt->directory, err));
+        out->was_finished = true;
     } else {
         TRY(hasher_create(&m->hasher, err));
         TRY(manifest_init(&m->manifest, m->parts[0].manifest.container, m->opt->created_by, err));
         TRY(prepare_directory(m, err));
+        m->has_journal = true;
+        out->has_journal = true;
         TRY(take_shards(m, err));
         TRY(take_rejects(m, err));
         TRY(describe(m, err));
         TRY(write_manifest(m, err));
     }
-    TRY(pack_remove(m->fs, m->opt->directory, PACK_JOURNAL_NAME, err));
-    TRY(m->fs->sync_directory(m->fs->context, m->opt->directory, err));
+    if (m->has_journal) {
+        TRY(pack_remove(m->fs, m->opt->directory, PACK_JOURNAL_NAME, err));
+        TRY(m->fs->sync_directory(m->fs->context, m->opt->directory, err));
+    }
+    out->has_journal = false;
     pack_summary_of(out, &m->manifest);
     return STATUS_OK;
 }
@@ -354,10 +376,7 @@ pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struc
     json_writer_init(&m->head, 0);
     enum status s = run(m, out, err);
     m->fs->close(m->lock);
-    for (size_t i = 0; m->parts && i < opt->part_count; i++) {
-        manifest_fini(&m->parts[i].manifest);
-    }
-    free(m->parts);
+    merge_free_parts(m);
     hasher_destroy(m->hasher);
     manifest_fini(&m->manifest);
     byte_buffer_fini(&m->names);

@@ -10,8 +10,10 @@
 
 struct merge_part {
     const char *directory;
-    struct manifest manifest;
-    struct pack_part number;
+    struct manifest manifest; /* where it is finished */
+    struct pack_part number;  /* 0: it is no part */
+    bool finished;
+    char *why; /* where it is not finished, or no part */
 };
 
 struct merge {
@@ -24,7 +26,8 @@ struct merge {
     struct file *lock;        /* of it; NULL: not there yet, or it cannot be locked */
     struct byte_buffer names; /* in the directory */
     bool tars;                /* shard-NNNNNN.tar there is the packer's */
-    bool finished;            /* only the journal has to be removed */
+    bool has_journal;         /* the directory, of this merge or one that it replaces */
+    bool finished;            /* at most the journal has to be removed */
     bool resumes;             /* a merge of these parts */
     struct json_writer head;
     struct hasher *hasher;     /* of the file that is copied */
@@ -32,8 +35,13 @@ struct merge {
     char to[PATH_MAX_BYTES];
 };
 
-/* Reads the parts' manifests into m->parts, by number, and checks that they are all of one run.
- * Returns OK, or as pack_merge. */
+/* Reads the parts' manifests into m->parts, by number, and checks that they are all there, finished
+ * and of one run. Returns OK, or as pack_merge. */
 enum status merge_read_parts(struct merge *m, struct error *err);
+
+/* Whether a dataset is what these parts are merged to, and has not been changed since. */
+bool merge_is_of_parts(const struct merge *m, const struct manifest *whole);
+
+void merge_free_parts(struct merge *m);
 
 #endif

@@ -84,9 +84,9 @@ refuse(const struct pack_plan *p, const struct pack_contents *c, struct error *e
     }
     if (c->dataset) {
         return error_set(err, STATUS_EXISTS,
-                         "%s: holds a dataset already; --append adds to it, --overwrite replaces "
-                         "it",
-                         directory);
+                         "%s: holds a dataset already; %s, --overwrite replaces it", directory,
+                         p->opt->part.count > 0 ? "--resume does nothing if it is this part"
+                                                : "--append adds to it");
     }
     if (c->shards) {
         return error_set(err, STATUS_EXISTS,

@@ -1,6 +1,6 @@
 /*
  * What the per-sample state costs: memory of all columns that any loss keeps over an id space, and
- * user CPU time of gathering and scattering them all for one batch of ids at random:
+ * user CPU time of bringing them all to the window and back for one batch of ids at random:
  *
  *     bench_state [IDS] [BATCH] [STEPS]          12000000 512 2000
  *
@@ -47,18 +47,19 @@ static void check(enum status s, const struct error *err) {
     }
 }
 
-static struct sample_state *make_state(uint64_t ids, int32_t *visits) {
+static struct sample_state *make_state(uint64_t ids, int64_t batch) {
     struct error err = {0};
     struct sample_state *s = NULL;
     int32_t c;
-    check(sample_state_create(&s, ids, &err), &err);
+    check(sample_state_create(&s, ids, NULL, &err), &err);
     for (int i = 0; i < F32_COUNT; i++) {
         check(sample_state_add(s, f32_names[i], SAMPLE_STATE_UNVISITED, &c, &err), &err);
     }
     for (int i = 0; i < ID_COUNT; i++) {
         check(sample_state_add_u64(s, id_names[i], SAMPLE_STATE_ID, &c, &err), &err);
     }
-    check(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, visits, &err), &err);
+    check(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &c, &err), &err);
+    check(sample_state_reserve(s, batch, &err), &err);
     return s;
 }
 
@@ -70,12 +71,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "bench_state [IDS] [BATCH] [STEPS]\n");
         return EXIT_FAILURE;
     }
-    int32_t visits;
-    struct sample_state *s = make_state(ids, &visits);
+    struct error err = {0};
+    struct sample_state *s = make_state(ids, batch);
     uint64_t *chosen = calloc((size_t)batch * (size_t)steps, sizeof *chosen);
-    float *values = calloc((size_t)batch, sizeof *values);
-    uint64_t *whole = calloc((size_t)batch, sizeof *whole);
-    if (chosen == NULL || values == NULL || whole == NULL) {
+    if (chosen == NULL) {
         return EXIT_FAILURE;
     }
     struct rng r;
@@ -85,24 +84,14 @@ int main(int argc, char **argv) {
     }
     const double from = user_s();
     for (int k = 0; k < steps; k++) {
-        const uint64_t *at = chosen + k * batch;
-        for (int32_t c = 0; c < F32_COUNT; c++) {
-            sample_state_gather(s, c, values, at, batch);
-            sample_state_scatter(s, c, values, at, batch);
-        }
-        for (int32_t c = F32_COUNT; c < F32_COUNT + ID_COUNT; c++) {
-            sample_state_gather_u64(s, c, whole, at, batch);
-            sample_state_scatter_u64(s, c, whole, at, batch);
-        }
-        sample_state_count_visits(s, visits, at, batch);
+        check(sample_state_begin_batch(s, chosen + k * batch, batch, &err), &err);
+        check(sample_state_end_batch(s, &err), &err);
     }
     const double step_us = (user_s() - from) / steps * 1e6;
     printf("%" PRIu64 " ids, %d columns: %.1f MB; batch %" PRId64
-           ": %.1f us of user time a step, gather and scatter of all\n",
+           ": %.1f us of user time a step, to the window and back\n",
            ids, F32_COUNT + ID_COUNT + 1, (double)sample_state_bytes(s) / 1e6, batch, step_us);
     free(chosen);
-    free(values);
-    free(whole);
     sample_state_destroy(s);
     return EXIT_SUCCESS;
 }

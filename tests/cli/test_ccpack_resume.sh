@@ -132,16 +132,24 @@ expect 73 "append" "$BIN/ccpack" -o grown a.tar
 for k in 1 2 3; do
     run $how --part $k/3 --resume -o part-$k a.tar b.tar
 done
-expect 65 "part 2/3 is missing" "$BIN/ccpack" merge -o merged part-3 part-1
-expect 65 "good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
+expect 65 "missing: part 2 of 3" "$BIN/ccpack" merge --json -o merged part-3 part-1
+grep -q -e "--part K/3 --resume.*--array=2$" err.txt || fail "no hint how to pack part 2: $(cat err.txt)"
+[ "$(cat out.txt)" = '{"parts":3,"missing":[2],"unfinished":[],"repeated":[],"foreign":[]}' ] ||
+    fail "merge --json with a missing part: $(cat out.txt)"
+expect 65 "not a part: good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
 expect 64 "is a part and cannot be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
+expect 74 "File too large; merged is not a dataset yet, the same command resumes" \
+    bash -c 'trap "" XFSZ && ulimit -f 1 && "$BIN/ccpack" merge -o merged part-3 part-1 part-2' # as a full disk
 "$BIN/ccpack" merge -q --json -o merged part-3 part-1 part-2 >out.json 2>err.txt || fail "merge: $(cat err.txt)"
 [ "$(field fingerprint)" = "$print" ] || fail "merged: $(field fingerprint), in one run: $print"
 [ "$(field samples)" = 100 ] || fail "merged: $(cat out.json)"
 "$BIN/ccdump" verify merged >/dev/null || fail "a merged dataset does not verify"
 [ part-1/shard-000000.tar.zst -ef merged/shard-000000.tar.zst ] || fail "shards were copied"
 cmp good/rejects.jsonl merged/rejects.jsonl || fail "other rejects"
-expect 73 "holds a dataset already" "$BIN/ccpack" merge -o merged part-3 part-1 part-2
+expect 0 "merged: finished already: 100 samples" "$BIN/ccpack" merge -o merged part-3 part-1 part-2
+expect 73 "holds a dataset already" "$BIN/ccpack" merge -o good part-3 part-1 part-2
+expect 73 "part-1: holds a dataset already; --resume does nothing if it is this part" \
+    "$BIN/ccpack" --part 1/3 -o part-1 a.tar b.tar
 expect 0 "100 samples" "$BIN/ccpack" merge --overwrite -o merged part-3 part-1 part-2
 expect 64 "K/N" "$BIN/ccpack" --part 4/3 -o refused a.tar
 expect 64 "standard input" "$BIN/ccpack" --part 1/3 -o refused -

@@ -29,6 +29,8 @@ run nuclr --loss nuclr --tau 0.05 --micro-batch 12
 "$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --out whole
 "$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --micro-batch 32 --out one
 cmp whole/last one/last || fail "one micro-batch is not the batch"
+"$BIN/ccstream-train" -q $options --loss nuclr --tau 0.05 --sync-bn --out synchronised
+cmp whole/last synchronised/last || fail "--sync-bn changes a run of one rank"
 if cmp -s whole/last nuclr-whole/last; then
     fail "micro-batches of 12 pairs end in the bytes of the whole batch"
 fi

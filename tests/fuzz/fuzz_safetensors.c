@@ -24,12 +24,26 @@ static void put_file(const struct file_system *fs, const uint8_t *data, size_t s
     fs->close(f);
 }
 
-/* NULL when the tensor's hash says that it is damaged. */
+struct taken {
+    const uint8_t *expected;
+    size_t size_bytes;
+};
+
+static void take(void *cookie, const void *piece, size_t size_bytes) {
+    struct taken *t = cookie;
+    demand(memcmp(t->expected + t->size_bytes, piece, size_bytes) == 0);
+    t->size_bytes += size_bytes;
+}
+
+/* NULL when the tensor's hash says that it is damaged. In pieces it is the same. */
 static uint8_t *load(const struct safetensors *r, const struct safetensors_info *t) {
     uint8_t *bytes = malloc((size_t)t->size_bytes + 1);
     demand(bytes != NULL);
     enum status s = safetensors_read(r, t, bytes, (size_t)t->size_bytes, NULL);
     demand(s == STATUS_OK || (s == STATUS_CORRUPT && safetensors_has_hashes(r)));
+    struct taken taken = {.expected = bytes};
+    demand(safetensors_read_pieces(r, t, take, &taken, NULL) == s);
+    demand(taken.size_bytes == t->size_bytes);
     if (s != STATUS_OK) {
         free(bytes);
         return NULL;

@@ -277,3 +277,42 @@ TEST(statistics_survive_a_mean_of_a_hundred_deviations) {
         assert_true(fabs((double)rstd[c] * sqrt(squares) - 1.0) <= 1e-5);
     }
 }
+
+static enum status
+no_gather(void *cookie, void *all, const void *own, size_t own_bytes, struct error *err) {
+    (void)cookie;
+    (void)all;
+    (void)own;
+    (void)own_bytes;
+    return error_set(err, STATUS_INVALID, "gather was called");
+}
+
+TEST(batch_norm_over_ranks_is_refused) {
+    static const char *const rows[] = {"conv_bn", "conv_bn_bwd"};
+    static struct op_case c;
+    const struct batch_norm_group group = {.ranks_count = 2, .gather = no_gather};
+    struct device *ref = op_cases_open("cpu-ref");
+    struct device *dev = open_emulated();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct op_row *row = op_row_find(rows[i]);
+        struct op_data d;
+        struct op_data before;
+        struct error err = {0};
+        op_describe(&c, row, &row->sizes[0], 0, DTYPE_F32);
+        op_cases_make(&d, &c, 0, ref);
+        assert_ok(op_data_create(&before, &c, 0, &err), err);
+        op_data_copy(&before, &d, &c);
+        if (row->op == OP_conv_bn) {
+            c.args.conv_bn.group = &group;
+        } else {
+            c.args.conv_bn_bwd.group = &group;
+        }
+        assert_status(op_run(dev, &c, &d, &err), STATUS_UNSUPPORTED, err);
+        assert_non_null(strstr(err.text, "several ranks"));
+        op_cases_same_bits(&c, &d, &before, "was written by a refused call");
+        op_data_destroy(&before);
+        op_data_destroy(&d);
+    }
+    device_close(dev);
+    device_close(ref);
+}

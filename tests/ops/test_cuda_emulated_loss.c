@@ -204,7 +204,7 @@ static void open_side(struct side *s,
         c->tweak(&o);
     }
     *s = (struct side){.values = {.sound = 1}};
-    assert_ok(sample_state_create(&s->state, SAMPLES, &err), err);
+    assert_ok(sample_state_create(&s->state, SAMPLES, NULL, &err), err);
     assert_ok(loss_create(&s->loss, &o, s->state, SAMPLES, b, &err), err);
     if (dev != NULL) {
         assert_ok(
@@ -627,13 +627,13 @@ TEST(one_sample_only_counts_as_a_visit) {
 TEST(incomplete_steps_are_refused) {
     struct device *dev = open_guarded();
     struct error err = {0};
-    struct device_loss l = {.kind = DEVICE_LOSS_CLIP, .batch_count = 2, .id_space = 3};
+    struct device_loss l = {.kind = DEVICE_LOSS_CLIP, .batch_count = 2, .id_space = 3, .world = 1};
     const uint64_t before = emulation_launches_count();
     assert_status(dev->losses->step(dev, &l, &err), STATUS_INVALID, err);
     l.batch_count = 1;
     assert_status(dev->losses->step(dev, &l, &err), STATUS_INVALID, err);
     l = (struct device_loss){
-        .kind = DEVICE_LOSS_NUCLR, .batch_count = 2, .id_space = 3, .views = true};
+        .kind = DEVICE_LOSS_NUCLR, .batch_count = 2, .id_space = 3, .world = 1, .views = true};
     assert_status(dev->losses->step(dev, &l, &err), STATUS_INVALID, err);
     l.kind = (enum device_loss_kind)(DEVICE_LOSS_EMC2 + 1);
     assert_status(dev->losses->step(dev, &l, &err), STATUS_INVALID, err);
@@ -675,7 +675,7 @@ TEST(published_code_and_other_forms_of_xi_stay_on_the_host) {
     loss_options_default(&o);
     o.parity = LOSS_PARITY_REFERENCE;
     side = (struct side){0};
-    assert_ok(sample_state_create(&side.state, SAMPLES, &why), why);
+    assert_ok(sample_state_create(&side.state, SAMPLES, NULL, &why), why);
     assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
     assert_false(loss_device_offered(side.loss, dev, &why));
     assert_non_null(strstr(why.text, "--parity reference"));
@@ -683,7 +683,7 @@ TEST(published_code_and_other_forms_of_xi_stay_on_the_host) {
     loss_options_default(&o);
     o.xi = LOSS_XI_ALL;
     side = (struct side){0};
-    assert_ok(sample_state_create(&side.state, SAMPLES, &why), why);
+    assert_ok(sample_state_create(&side.state, SAMPLES, NULL, &why), why);
     assert_ok(loss_create(&side.loss, &o, side.state, SAMPLES, 4, &why), why);
     assert_false(loss_device_offered(side.loss, dev, &why));
     assert_non_null(strstr(why.text, "--xi all"));
@@ -704,7 +704,7 @@ TEST(columns_go_to_the_device_up_to_a_tenth_of_its_memory) {
     enum sample_state_place place;
     int32_t column;
     struct device *dev = open_guarded(); /* reports 1 GiB free */
-    assert_ok(sample_state_create(&s, 13 << 20, &err), err);
+    assert_ok(sample_state_create(&s, 13 << 20, NULL, &err), err);
     assert_ok(sample_state_add(s, "a", 0.0f, &column, &err), err);
     assert_ok(sample_state_choose_place(&place, s, dev, &err), err);
     assert_int_equal(place, SAMPLE_STATE_DEVICE);

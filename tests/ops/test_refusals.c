@@ -201,6 +201,9 @@ SPOIL(linear_relu, c->args.linear.act = ACTIVATION_RELU)
 SPOIL(linear_bwd_relu, c->args.linear_bwd.act = ACTIVATION_RELU)
 /* Zeros of numbers that the caller did not set. */
 SPOIL(no_conv_eps, c->args.conv_bn.eps = 0.0f)
+static const struct batch_norm_group no_ranks = {0};
+SPOIL(group_of_none, c->args.conv_bn.group = &no_ranks)
+SPOIL(group_of_none_bwd, c->args.conv_bn_bwd.group = &no_ranks)
 SPOIL(no_layernorm_eps, c->args.layernorm.eps = 0.0f)
 SPOIL(no_matmul_alpha, c->args.matmul.alpha = 0.0f)
 SPOIL(no_add_alpha, c->args.add.alpha = 0.0f)
@@ -242,6 +245,8 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("conv_bn_bwd", 0, relu_then_gelu);
     refused_after("conv_bn", 0, no_conv_eps);
     refused_after("conv_bn", 0, one_running_statistic);
+    refused_after("conv_bn", 0, group_of_none);
+    refused_after("conv_bn_bwd", 0, group_of_none_bwd);
     refused_after("maxpool", 0, no_pool_stride);
     refused_after("maxpool_bwd", 0, negative_pool_pad);
     refused_after("maxpool", 0, pad_beyond_half);

@@ -146,7 +146,7 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     TRY(params_init(dual_encoder_params(b->both), 1, err));
     loss_options_default(&lo);
     lo.name = b->o->loss;
-    TRY(sample_state_create(&b->state, data_info->id_space, err));
+    TRY(sample_state_create(&b->state, data_info->id_space, NULL, err));
     TRY(loss_create(&b->loss, &lo, b->state, data_info->sample_count, n, err));
     if (loss_uses_self(b->loss)) {
         return error_set(err, STATUS_USAGE, "--loss %s is not measured here", lo.name);
@@ -205,7 +205,7 @@ step_both(struct bench_step *b, const struct dual_encoder_batch *batch, struct e
         .out = b->dt, .a = m->gradient, .b = x, .transpose_a = true, .alpha = 1.0f};
     TRY(ops->matmul(b->dev, &dx, err));
     TRY(ops->matmul(b->dev, &dt, err));
-    return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, err);
+    return dual_encoder_backward(b->both, &b->dx, &b->dt, batch, WRITE_SET, NULL, err);
 }
 
 /* ---- one tower ---- */
@@ -282,12 +282,12 @@ static enum status step_tower(struct bench_step *b, struct error *err) {
     struct tensor features;
     if (b->image != NULL) {
         TRY(resnet_forward(b->image, &features, &b->images, RESNET_TRAINING, err));
-        return resnet_backward(b->image, &b->dfeatures, WRITE_SET, err);
+        return resnet_backward(b->image, &b->dfeatures, WRITE_SET, NULL, err);
     }
     b->captions.seed = 1;
     b->captions.values = b->values;
     TRY(transformer_forward(b->text, &features, &b->captions, true, err));
-    return transformer_backward(b->text, &b->dfeatures, &b->captions, WRITE_SET, err);
+    return transformer_backward(b->text, &b->dfeatures, &b->captions, WRITE_SET, NULL, err);
 }
 
 /* ---- all of it ---- */

@@ -179,7 +179,7 @@ static enum status rank_samples(struct ranked **out,
     size_t samples = 0;
     *out = NULL;
     *count = 0;
-    TRY(sample_state_create(&state, checkpoint_position(c)->id_space_count, err));
+    TRY(sample_state_create(&state, checkpoint_position(c)->id_space_count, NULL, err));
     enum status s = sample_state_add(state, text ? "text.zeta" : "image.zeta", 0.0f, &zeta, err);
     if (s == STATUS_OK) {
         s = sample_state_add(state, text ? "text.zeta_momentum" : "image.zeta_momentum",

@@ -85,7 +85,7 @@ static enum status read_column(struct column *c,
     }
     const enum status s = safetensors_read(file, info, values, (size_t)info->size_bytes, err);
     if (s == STATUS_OK) {
-        c->summary = sample_state_summarise(values, kind, c->ids);
+        sample_state_summarise(&c->summary, values, kind, c->ids);
         count_bins(c, values, kind);
     }
     free(values);

@@ -1,6 +1,11 @@
 /*
- * ccpack merge: joins the parts of a run into one dataset.
+ * ccpack merge: joins the parts of a run into one dataset, or lists what is wrong with them.
  */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "pack/merge/merge.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/cli/path_kind.h"
@@ -17,7 +22,8 @@ static const struct cli_option merge_rows[] = {
      .help = "directory of the joined dataset"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, overwrite),
      .help = "replace the dataset in DIR, and keep all other files there"},
-    {"json", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, json), .help = "summary as JSON on stdout"},
+    {"json", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, json),
+     .help = "summary as JSON on stdout, or the numbers of the parts that prevent a merge"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct merge_cli, quiet), .help = "errors only"},
 };
 
@@ -25,34 +31,122 @@ static const struct cli_program merge_program = {
     .name = "ccpack merge",
     .purpose = "joins the parts that ccpack --part made into one dataset",
     .usage = (const char *const[]){"[options] -o DIR PART...", NULL},
-    .examples = (const char *const[]){"ccpack merge -o train part-*", NULL},
+    .examples = (const char *const[]){"ccpack merge -o train train-part-*", NULL},
     .notes =
         (const char *const[]){
             "PART is a directory that ccpack --part K/N made. Name all N parts, in any order; they "
             "must be made with the same options from the same sources. The dataset has the ids, "
             "labels and fingerprint of a single run over everything.",
+            "If parts are missing, unfinished, repeated or of another run, all of them are listed, "
+            "with --json on stdout, too, and nothing is merged.",
             "If DIR is on the file system of the parts, shards get a second name and are not "
             "copied; otherwise they are copied and their hashes checked. The parts do not change "
             "and may be removed afterwards.",
             "dataset.json is written last. After an interruption or a kill the same command "
-            "resumes.",
+            "resumes, and after a complete merge it does nothing.",
             NULL},
     CLI_OPTIONS(merge_rows),
     .min_arguments = 1,
     .max_arguments = CLI_MAX_ARGUMENTS,
 };
 
+/* The numbers of the parts with each fault, and how many there should be. */
+struct merge_run {
+    struct ccpack_run run;
+    struct byte_buffer ranges[PACK_MERGE_FOREIGN + 1]; /* of pairs: first, last */
+    uint32_t count;
+    enum status status;
+};
+
 static void show_progress(void *cookie, const struct pack_merge_progress *p) {
-    struct ccpack_run *r = cookie;
-    cli_progress_update(&r->progress, p->shards, p->total_shards, p->bytes, NULL);
+    struct merge_run *r = cookie;
+    cli_progress_update(&r->run.progress, p->shards, p->total_shards, p->bytes, NULL);
 }
 
-static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
-    const struct merge_cli *o = options;
+static void take_problem(void *cookie, const struct pack_merge_problem *p) {
+    static const char *const names[] = {"not a part", "missing", "unfinished", "repeated",
+                                        "of another run"};
+    struct merge_run *r = cookie;
+    struct error why = {0};
+    const uint32_t range[2] = {p->first, p->last};
+    const char *text = p->text;
+    if (p->fault == PACK_MERGE_NO_PART && access(p->directory, F_OK) == 0 &&
+        path_check_dataset(p->directory, &why) != STATUS_OK) {
+        text = why.text; /* it knows what else the directory may be */
+    }
+    r->count = p->count;
+    if (p->fault != PACK_MERGE_MISSING) {
+        char part[40] = "";
+        if (p->fault == PACK_MERGE_UNFINISHED || p->fault == PACK_MERGE_FOREIGN) {
+            snprintf(part, sizeof(part), "part %" PRIu32 "/%" PRIu32 ": ", p->first, p->count);
+        }
+        fprintf(stderr, "%s: %s%s\n", names[p->fault], part, text);
+    }
+    if (r->status == STATUS_OK) {
+        r->status = byte_buffer_append(&r->ranges[p->fault], range, sizeof(range), NULL);
+    }
+}
+
+/* "3,7-9", as --array takes it. */
+static void print_ranges(const struct byte_buffer *ranges, const char **comma) {
+    const uint32_t *range = (const uint32_t *)(const void *)ranges->data;
+    for (size_t i = 0; i < ranges->size_bytes / sizeof(*range); i += 2) {
+        fprintf(stderr, "%s%" PRIu32, *comma, range[i]);
+        if (range[i + 1] > range[i]) {
+            fprintf(stderr, "-%" PRIu32, range[i + 1]);
+        }
+        *comma = ",";
+    }
+}
+
+/* Which parts have to be packed, and how. */
+static void print_remedy(const struct merge_run *r) {
+    const struct byte_buffer *missing = &r->ranges[PACK_MERGE_MISSING];
+    const struct byte_buffer *unfinished = &r->ranges[PACK_MERGE_UNFINISHED];
+    const char *comma = "";
+    if (missing->size_bytes > 0) {
+        fputs(missing->size_bytes > 2 * sizeof(uint32_t) ? "missing: parts " : "missing: part ",
+              stderr);
+        print_ranges(missing, &comma);
+        fprintf(stderr, " of %" PRIu32 "\n", r->count);
+    }
+    if (missing->size_bytes + unfinished->size_bytes > 0) {
+        fprintf(stderr,
+                "'ccpack --part K/%" PRIu32
+                " --resume -o DIR ...', with the options and sources of "
+                "the others, packs part K; as a Slurm array: --part auto/%" PRIu32 ", --array=",
+                r->count, r->count);
+        comma = "";
+        print_ranges(missing, &comma);
+        print_ranges(unfinished, &comma);
+        fputc('\n', stderr);
+    }
+}
+
+static enum status print_problems_json(const struct merge_run *r, struct error *err) {
+    static const char *const names[] = {NULL, "missing", "unfinished", "repeated", "foreign"};
+    struct json_writer w;
+    cli_begin_json(&w);
+    json_u64(&w, "parts", r->count);
+    for (int i = PACK_MERGE_MISSING; i <= PACK_MERGE_FOREIGN; i++) {
+        const uint32_t *range = (const uint32_t *)(const void *)r->ranges[i].data;
+        json_open_array(&w, names[i]);
+        for (size_t k = 0; k < r->ranges[i].size_bytes / sizeof(*range); k += 2) {
+            for (uint32_t number = range[k]; number <= range[k + 1]; number++) {
+                json_u64(&w, NULL, number);
+            }
+        }
+        json_close_array(&w);
+    }
+    return cli_end_json(&w, err);
+}
+
+static enum status merge(struct merge_run *r,
+                         const struct merge_cli *o,
+                         const struct cli_arguments *a,
+                         struct error *err) {
     struct pack_merge_options opt;
     struct pack_summary summary = {0};
-    struct ccpack_run r;
-    ccpack_begin(&r, "shards", o->quiet);
     pack_merge_options_default(&opt);
     opt.directory = o->out;
     opt.parts = a->items;
@@ -60,17 +154,35 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     opt.overwrite = o->overwrite;
     opt.interrupted = cli_interrupted_callback;
     opt.progress = show_progress;
-    opt.cookie = &r;
-    for (size_t i = 0; i < a->count; i++) {
-        TRY(path_check_dataset(a->items[i], err));
-    }
+    opt.problem = take_problem;
+    opt.cookie = r;
     TRY(path_check_out_folder(o->out, err));
     enum status s = pack_merge(&opt, &summary, err);
-    s = ccpack_end(&r, s, &summary, o->out, o->quiet, o->json, err);
-    return s != STATUS_INTERRUPTED
-               ? s
-               : error_set(err, s, "interrupted: %s is not a dataset yet; run it again to resume",
-                           o->out);
+    s = ccpack_end(&r->run, s, &summary, o->out, o->quiet, o->json, err);
+    if (s == STATUS_MISMATCH && r->count > 0 && r->status == STATUS_OK) {
+        print_remedy(r);
+        return o->json && print_problems_json(r, err) != STATUS_OK ? STATUS_IO : s;
+    }
+    if (summary.has_journal) {
+        const size_t end = strlen(err->text);
+        snprintf(err->text + end, sizeof(err->text) - end,
+                 "; %.100s is not a dataset yet, the same command resumes", o->out);
+    }
+    return s;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct merge_cli *o = options;
+    struct merge_run r = {.status = STATUS_OK};
+    ccpack_begin(&r.run, "shards", o->quiet);
+    for (int i = 0; i <= PACK_MERGE_FOREIGN; i++) {
+        byte_buffer_init(&r.ranges[i], 0);
+    }
+    enum status s = merge(&r, o, a, err);
+    for (int i = 0; i <= PACK_MERGE_FOREIGN; i++) {
+        byte_buffer_fini(&r.ranges[i]);
+    }
+    return s;
 }
 
 int ccpack_merge_main(int argc, char **argv) {

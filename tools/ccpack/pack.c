@@ -9,6 +9,7 @@
 
 #include "pack/pack.h"
 #include "tools/ccpack/ccpack_internal.h"
+#include "tools/ccpack/part.h"
 #include "tools/cli/path_kind.h"
 
 struct pack_cli {
@@ -91,9 +92,10 @@ static const struct cli_option pack_rows[] = {
          "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
     {"ids", 0, CLI_ENUM, FIELD(ids), .choices = ids_names, .default_text = "row", .metavar = "KIND",
      .help = "the sample's id: its row number over all sources, or the number that is its key"},
-    {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N",
+    {"part", 0, CLI_STRING, FIELD(part), .metavar = "K/N|auto",
      .help = "only part K of N of all rows, which are counted first; 'ccpack merge' joins the "
-             "parts"},
+             "parts. auto: the part that Slurm or mpirun gives this process, in DIR-part-K-of-N; "
+             "auto/N: where the launcher gives only K"},
     {"on-bad", 0, CLI_ENUM, FIELD(on_bad), .choices = on_bad_names, .default_text = "skip",
      .metavar = "WHAT", .help = "list an unusable row and continue, or end with exit code 65",
      .group = "Rows"},
@@ -153,7 +155,8 @@ static const struct cli_program pack_program = {
                                       "zcat train.tar.gz | ccpack -o train -",
                                       "ccpack --append -o train 00002.tar",
                                       "ccpack --part 3/8 --resume -o part-3 *.tar",
-                                      "ccpack merge -o train part-*",
+                                      "mpirun -n 8 ccpack --part auto --resume -o train *.tar",
+                                      "ccpack merge -o train train-part-*",
                                       "ccpack tokenizer train --vocab-size 8192", NULL},
     .notes =
         (const char *const[]){
@@ -183,6 +186,10 @@ static const struct cli_program pack_program = {
             "plus a JSON file that is read whole. A picture that needs more than 128 MiB to decode "
             "is rejected as image-limit.",
             "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
+            "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
+            "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
+            "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
+            "parts, so that an array of some ids packs these parts. pack/README.md has recipes.",
             "pack/SOURCES.md and pack/RUNS.md have all rules.", NULL},
     CLI_OPTIONS(pack_rows),
     .min_arguments = 1,
@@ -200,7 +207,34 @@ static void to_source_options(struct pack_options *out, const struct pack_cli *o
     out->grouping = (enum source_grouping)o->group_captions;
 }
 
+static const char *get_variable(void *cookie, const char *name) {
+    (void)cookie;
+    return getenv(name);
+}
+
+/* Finds the part and, in `directory`, where an automatic one goes. */
+static enum status find_part(struct pack_options *out,
+                             char directory[PATH_MAX_BYTES],
+                             const struct pack_cli *o,
+                             struct error *err) {
+    const struct part_environment environment = {get_variable, NULL};
+    const char *variable = NULL;
+    TRY(part_parse(&out->part, &variable, o->part, &environment, err));
+    if (!variable) {
+        return STATUS_OK;
+    }
+    TRY(part_directory(directory, o->out, &out->part, err));
+    out->directory = directory;
+    if (!o->quiet) {
+        fprintf(stderr, "ccpack: %s=%s: part %" PRIu32 " of %" PRIu32 ", in %s\n", variable,
+                getenv(variable), out->part.number, out->part.count, directory);
+    }
+    return STATUS_OK;
+}
+
+/* `directory` keeps the path of an automatic part. */
 static enum status to_options(struct pack_options *out,
+                              char directory[PATH_MAX_BYTES],
                               const struct pack_cli *o,
                               const struct cli_arguments *a,
                               struct error *err) {
@@ -209,8 +243,11 @@ static enum status to_options(struct pack_options *out,
     for (size_t i = 0; i < a->count; i++) {
         TRY(path_check_source(a->items[i], err));
     }
-    TRY(path_check_out_folder(o->out, err));
     out->directory = o->out;
+    if (o->part) {
+        TRY(find_part(out, directory, o, err));
+    }
+    TRY(path_check_out_folder(out->directory, err));
     out->sources = a->items;
     out->source_count = a->count;
     out->ids = (enum pack_ids)o->ids;
@@ -233,9 +270,6 @@ static enum status to_options(struct pack_options *out,
     out->on_bad = (enum pack_on_bad)o->on_bad;
     out->interrupted = cli_interrupted_callback;
     out->progress = ccpack_show_progress;
-    if (o->part) {
-        TRY(pack_parse_part(&out->part, o->part, err));
-    }
     TRY(pack_parse_resize(&out->resize, o->resize, err));
     return pack_parse_max_bad(&out->max_bad, o->max_bad, err);
 }
@@ -303,12 +337,13 @@ int ccpack_pack_main(int argc, char **argv) {
     struct pack_options opt;
     struct pack_summary summary = {0};
     struct ccpack_run r;
-    s = to_options(&opt, &o, &a, &err);
+    char directory[PATH_MAX_BYTES];
+    s = to_options(&opt, directory, &o, &a, &err);
     if (s == STATUS_OK) {
         ccpack_begin(&r, "samples", o.quiet);
         opt.cookie = &r;
         s = pack_run(&opt, &summary, &err);
-        s = ccpack_end(&r, s, &summary, o.out, o.quiet, o.json, &err);
+        s = ccpack_end(&r, s, &summary, opt.directory, o.quiet, o.json, &err);
     }
     if (s == STATUS_OK && opt.ids == PACK_IDS_KEY && !o.quiet) {
         warn_of_sparse_ids(&summary);
@@ -316,7 +351,7 @@ int ccpack_pack_main(int argc, char **argv) {
     cli_arguments_fini(&a);
     int code = cli_exit(&pack_program, s, &err);
     if (s != STATUS_OK) {
-        print_remains(&summary, s, o.out);
+        print_remains(&summary, s, opt.directory);
     }
     return code;
 }

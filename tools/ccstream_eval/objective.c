@@ -131,7 +131,7 @@ static enum status take_zeta(struct pairs *p, const struct eval *e, struct error
     struct sample_state *state = NULL;
     int32_t columns[2];
     enum status s;
-    TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, err));
+    TRY(sample_state_create(&state, checkpoint_position(e->checkpoint)->id_space_count, NULL, err));
     TRY_OR_FAIL(s, sample_state_add(state, "image.zeta", 0.0f, &columns[0], err));
     TRY_OR_FAIL(s, sample_state_add(state, "text.zeta", 0.0f, &columns[1], err));
     TRY_OR_FAIL(s, checkpoint_load_state(e->checkpoint, state, NULL, 0, err));
@@ -141,8 +141,10 @@ static enum status take_zeta(struct pairs *p, const struct eval *e, struct error
         s = error_set(err, STATUS_NOMEM, "out of memory for zeta");
         goto fail;
     }
-    sample_state_gather(state, columns[0], p->zeta_image, p->ids, p->count);
-    sample_state_gather(state, columns[1], p->zeta_text, p->ids, p->count);
+    for (int64_t i = 0; i < p->count; i++) {
+        p->zeta_image[i] = sample_state_column(state, columns[0])[p->ids[i]];
+        p->zeta_text[i] = sample_state_column(state, columns[1])[p->ids[i]];
+    }
 fail:
     sample_state_destroy(state);
     return s;

@@ -5,6 +5,7 @@
  * command line, before what really stands there; changes that the checkpoint excludes are refused.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,22 @@
 #include "tools/cli/path_kind.h"
 #include "train/run/trainer.h"
 
+/* The ranks of this call. */
+struct launch {
+    struct comm *comm;
+    struct log_sink log;  /* warnings; of other ranks than 0 after their number */
+    bool first;           /* rank 0 */
+    bool failed_together; /* all ranks return the same failure */
+    bool running;         /* a rank that fails alone ends the others */
+};
+
+/* As comm_agree. A rank that fails between two of these calls makes the next one in main. */
+static enum status agree(struct launch *l, enum status own, struct error *err) {
+    const enum status s = comm_agree(l->comm, own, err);
+    l->failed_together = s != STATUS_OK;
+    return s;
+}
+
 static void write_sources(struct json_writer *w, const struct trainer *t, uint32_t count) {
     json_open_array(w, "datasets");
     for (uint32_t i = 0; i < count; i++) {
@@ -39,6 +56,7 @@ static void write_sources(struct json_writer *w, const struct trainer *t, uint32
 }
 
 static enum status print_json(const struct trainer *t,
+                              const struct comm *comm,
                               uint32_t sources_count,
                               const struct live *l,
                               const char *run,
@@ -56,6 +74,15 @@ static enum status print_json(const struct trainer *t,
     json_i64(&w, "parameters", sum.memory.parameter_count);
     write_sources(&w, t, sources_count);
     json_double(&w, "seconds", (double)(clock_now_ns() - l->started_ns) * 1e-9);
+    if (comm_world(comm) > 1) {
+        const struct comm_counters c = comm_counters(comm);
+        json_open_object(&w, "ranks");
+        json_i64(&w, "count", comm_world(comm));
+        json_u64(&w, "messages", c.messages_count); /* of rank 0 */
+        json_u64(&w, "sent_bytes", c.sent_bytes);
+        json_double(&w, "wait_seconds", (double)c.wait_ns * 1e-9);
+        json_close_object(&w);
+    }
     if (l->steps > 0) {
         json_double(&w, "global_loss", l->global_loss);
         json_double(&w, "pairs_per_s", l->mean_rate);
@@ -207,42 +234,61 @@ static void say_changes(const struct trainer *t,
     }
 }
 
-/* Opens the trainer, in a new directory or on the run that is resumed, and records the options in
- * force. */
+/* *made: it was not there. */
+static enum status make_run(const char *run, bool *made, struct error *err) {
+    const struct file_system *fs = file_posix();
+    bool there;
+    TRY(fs->exists(fs->context, run, &there, err));
+    TRY(file_make_parents(fs, run, err));
+    TRY(fs->make_directory(fs->context, run, err));
+    *made = !there;
+    return STATUS_OK;
+}
+
+/* Records the options in force. */
+static enum status write_config(const struct trainer *trainer,
+                                const struct trainer_options *t,
+                                const struct train_options *o,
+                                struct error *err) {
+    struct run_config_words paths = {0};
+    struct train_options kept;
+    enum status s = train_options_keep(&kept, &paths, o, err);
+    /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
+    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) && !is_zeta_frozen(o)) {
+        kept.loss.zeta_lr = trainer_summary(trainer).zeta_lr;
+    }
+    if (s == STATUS_OK) {
+        s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
+    }
+    run_config_words_fini(&paths);
+    return s;
+}
+
+/* Opens the trainer, in a new directory or on the run that is resumed. Rank 0 writes, when all
+ * ranks have found that they can begin. */
 static enum status open_run(struct trainer **out,
+                            struct launch *l,
                             const struct trainer_options *t,
                             struct train_options *o,
                             const struct train_options *recorded,
                             struct error *err) {
-    const struct file_system *fs = file_posix();
-    struct run_config_words paths = {0};
-    struct train_options kept;
     bool made = false;
-    if (recorded == NULL) {
-        TRY(fs->exists(fs->context, t->run, &made, err));
-        made = !made;
-        TRY(file_make_parents(fs, t->run, err));
-        TRY(fs->make_directory(fs->context, t->run, err));
-    }
-    enum status s = STATUS_OK;
+    enum status s = l->first && recorded == NULL ? make_run(t->run, &made, err) : STATUS_OK;
+    TRY(agree(l, s, err));
     if (recorded == NULL && strcmp(t->device, "cpu") == 0) { /* a resumed run has no choice */
         s = memory_plan_check(t, err);
+    }
+    s = agree(l, s, err);
+    if (s == STATUS_OK) {
+        s = comm_watch(l->comm, t->run, err);
     }
     if (s == STATUS_OK) {
         s = trainer_create(out, t, err);
     }
-    if (s == STATUS_OK && t->warmup_epochs > 0) {
-        o->warmup_steps = trainer_summary(*out).warmup_steps;
-    }
     if (s == STATUS_OK) {
-        s = train_options_keep(&kept, &paths, o, err);
-    }
-    /* auto: a resumed run keeps the number, but one that was not used is not worth keeping. */
-    if (s == STATUS_OK && train_options_loss_reads(o, LOSS_ZETA_LR) && !is_zeta_frozen(o)) {
-        kept.loss.zeta_lr = trainer_summary(*out).zeta_lr;
-    }
-    if (s == STATUS_OK) {
-        s = run_config_write(train_program(), &kept, t->run_id, t->run, err);
+        o->warmup_steps =
+            t->warmup_epochs > 0 ? trainer_summary(*out).warmup_steps : o->warmup_steps;
+        s = agree(l, l->first ? write_config(*out, t, o, err) : STATUS_OK, err);
     }
     if (s != STATUS_OK) {
         trainer_destroy(*out);
@@ -251,38 +297,95 @@ static enum status open_run(struct trainer **out,
             (void)rmdir(t->run); /* only when nothing was put in it */
         }
     }
-    run_config_words_fini(&paths);
     return s;
+}
+
+/* Threads where the user asks for none: what this rank may use, or its share of the host if it is
+ * not bound to less. */
+static uint32_t default_threads(const struct comm *c) {
+    cpu_set_t set;
+    const long all = sysconf(_SC_NPROCESSORS_ONLN) / comm_local_world(c);
+    const long own = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const long threads = all < own ? all : own;
+    return threads > 1 ? (uint32_t)threads : 1;
+}
+
+/* What depends on the rank. */
+static void set_rank(struct trainer_options *t, const struct launch *l) {
+    t->comm = l->comm;
+    if (comm_world(l->comm) == 1) {
+        return;
+    }
+    t->threads = t->threads > 0 ? t->threads : default_threads(l->comm);
+    t->loader_threads = t->loader_threads > 0 ? t->loader_threads : default_threads(l->comm);
+}
+
+static void say_ranks(const struct launch *l, const struct trainer_options *t) {
+    const int world = comm_world(l->comm);
+    if (world > 1) {
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "%d ranks, %d on this host: each with %u of the %u pairs of a batch, %u compute "
+                  "threads and %u decode threads",
+                  world, (int)comm_local_world(l->comm), t->batch_count / (uint32_t)world,
+                  t->batch_count, t->threads, t->loader_threads);
+    }
+}
+
+/* What rank 0 sent to the others and waited for them, of `steps` steps. */
+static void say_messages(const struct launch *l, uint64_t steps) {
+    const struct comm_counters c = comm_counters(l->comm);
+    if (comm_world(l->comm) > 1 && steps > 0) {
+        char bytes[CLI_TEXT_BYTES];
+        char wait[CLI_TEXT_BYTES];
+        log_write(&l->log, LOG_LEVEL_INFO,
+                  "rank 0 of %d sent %.1f messages and %s per step, and waited %s in all",
+                  (int)comm_world(l->comm), (double)c.messages_count / (double)steps,
+                  cli_format_bytes(bytes, c.sent_bytes / steps),
+                  cli_format_seconds(wait, (double)c.wait_ns * 1e-9));
+    }
+}
+
+/* Before anything is written: what may differ from host to host. */
+static enum status check_start(const struct train_options *o,
+                               const struct trainer_options *t,
+                               bool is_new,
+                               struct error *err) {
+    TRY(check_inputs(o, t, err));
+    return is_new && !o->init_state && o->remap_state.count > 0
+               ? error_set(err, STATUS_USAGE,
+                           "--remap-state needs a run whose state it maps: --resume RUN, or --init "
+                           "RUN --init-state")
+               : STATUS_OK;
 }
 
 /* `recorded`: the options of the run that is resumed; NULL: a new run. */
 static enum status train_on(struct data_list *data,
+                            struct launch *l,
                             const struct train_options *given,
                             const struct train_options *recorded,
                             const char *run,
                             struct error *err) {
     struct train_options o = *given;
-    struct live live = {.quiet = o.quiet, .started_ns = clock_now_ns()};
+    struct live live = {.quiet = o.quiet || !l->first, .started_ns = clock_now_ns()};
     char id[RUN_CONFIG_ID_BYTES];
     live.logged_ns = live.started_ns;
-    live.log = log_stderr(train_program()->name, o.quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    l->log.max_level = live.quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO;
+    live.log = l->log;
     struct trainer_options t;
     TRY(train_options_apply(&t, data, &o, run, err));
+    set_rank(&t, l);
     if (o.dry_run) {
-        return memory_plan_print(&t, err);
+        return agree(l, l->first ? memory_plan_print(&t, err) : STATUS_OK, err);
     }
-    TRY(check_inputs(&o, &t, err));
-    if (recorded == NULL && !o.init_state && o.remap_state.count > 0) {
-        return error_set(err, STATUS_USAGE,
-                         "--remap-state needs a run whose state it maps: --resume RUN, or --init "
-                         "RUN --init-state");
-    }
+    TRY(agree(l, check_start(&o, &t, recorded == NULL, err), err));
     run_config_id(id, run);
     t.run_id = id;
     t.log = &live.log;
-    t.on_step = live_step;
-    t.on_retrieval = live_retrieval;
-    t.on_zeroshot = live_zeroshot;
+    if (l->first) {
+        t.on_step = live_step;
+        t.on_retrieval = live_retrieval;
+        t.on_zeroshot = live_zeroshot;
+    }
     t.should_stop = cli_interrupted_callback;
     t.cookie = &live;
     if (recorded != NULL && o.epochs != recorded->epochs) {
@@ -290,32 +393,38 @@ static enum status train_on(struct data_list *data,
     }
     struct trainer *trainer = NULL;
     struct retrieval_result result = {0};
-    TRY(open_run(&trainer, &t, &o, recorded, err));
+    TRY(open_run(&trainer, l, &t, &o, recorded, err));
+    l->running = true;
     say_start(trainer, &o, &live, run);
+    say_ranks(l, &t);
     say_sources(trainer, data->count, &live.log);
     if (recorded != NULL) {
         say_changes(trainer, &o, recorded, &live);
     }
     cli_signals_install();
-    cli_progress_init(&live.progress, "steps", o.quiet);
+    cli_progress_init(&live.progress, "steps", live.quiet);
     live.progress.begun = trainer_summary(trainer).step;
     live.steps_per_epoch = trainer_summary(trainer).steps_per_epoch;
     live.on_cpu = strncmp(o.device, "cuda", 4) != 0 && strcmp(o.device, "auto") != 0;
     live.first_ns = clock_now_ns();
     enum status s = trainer_run(trainer, &result, err);
     cli_progress_clear(&live.progress);
+    l->failed_together = trainer_failed_together(trainer);
     if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
-        log_write(&live.log, LOG_LEVEL_WARN, "%s", err->text);
+        log_write(l->first ? &live.log : NULL, LOG_LEVEL_WARN, "%s", err->text);
         s = STATUS_OK;
     }
-    if (s == STATUS_OK && o.json) {
-        s = print_json(trainer, data->count, &live, run, &result, err);
+    say_messages(l, live.steps);
+    if (s == STATUS_OK && o.json && l->first) {
+        s = print_json(trainer, l->comm, data->count, &live, run, &result, err);
+        l->failed_together = false;
     }
     trainer_destroy(trainer);
     return s;
 }
 
-static enum status train(const struct train_options *o,
+static enum status train(struct launch *l,
+                         const struct train_options *o,
                          const struct train_options *recorded,
                          const char *run,
                          struct error *err) {
@@ -323,14 +432,14 @@ static enum status train(const struct train_options *o,
     if (data == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
-    const enum status s = train_on(data, o, recorded, run, err);
+    const enum status s = train_on(data, l, o, recorded, run, err);
     free(data);
     return s;
 }
 
-static enum status start_new(const struct train_options *o, struct error *err) {
+static enum status start_new(struct launch *l, const struct train_options *o, struct error *err) {
     if (o->data.count > 0 && o->dry_run) {
-        return train(o, NULL, "", err);
+        return train(l, o, NULL, "", err);
     }
     if (o->data.count == 0 || o->out == NULL) {
         return error_set(err, STATUS_USAGE, "--data DIR and --out RUN are needed, or --resume RUN");
@@ -351,7 +460,7 @@ static enum status start_new(const struct train_options *o, struct error *err) {
         return error_set(err, STATUS_EXISTS, "%s is a dataset; choose another --out for the run",
                          o->out);
     }
-    return train(o, NULL, o->out, err);
+    return train(l, o, NULL, o->out, err);
 }
 
 /* A dataset that was moved is named, with the way out. */
@@ -371,14 +480,16 @@ static enum status check_data(const struct train_options *o, struct error *err) 
     return s;
 }
 
-static enum status
-resume(const struct train_options *o, const struct train_options *recorded, struct error *err) {
+static enum status resume(struct launch *l,
+                          const struct train_options *o,
+                          const struct train_options *recorded,
+                          struct error *err) {
     if (o->data.count == 0) {
         return error_set(err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
                          o->resume);
     }
     TRY(check_data(o, err));
-    return train(o, recorded, o->resume, err);
+    return train(l, o, recorded, o->resume, err);
 }
 
 /* The words that a run's options come from, in order: those of the run that is resumed, or a
@@ -418,7 +529,8 @@ static enum status collect_words(struct run_config_words *line,
 }
 
 /* Trains with the options of all the words. */
-static enum status train_with(const struct train_options *given,
+static enum status train_with(struct launch *l,
+                              const struct train_options *given,
                               const struct cli_arguments *typed,
                               int argc,
                               char **argv,
@@ -435,9 +547,8 @@ static enum status train_with(const struct train_options *given,
         s = train_options_check_resumed(typed, &recorded, &o, err);
     }
     if (s == STATUS_OK) {
-        const struct log_sink log = log_stderr(train_program()->name, LOG_LEVEL_WARN);
-        train_options_name_unread(typed, &o, &log);
-        s = given->resume != NULL ? resume(&o, &recorded, err) : start_new(&o, err);
+        train_options_name_unread(typed, &o, l->first ? &l->log : NULL);
+        s = given->resume != NULL ? resume(l, &o, &recorded, err) : start_new(l, &o, err);
     }
     cli_arguments_fini(&all);
     run_config_words_fini(&line);
@@ -447,6 +558,59 @@ static enum status train_with(const struct train_options *given,
 static void print_device(const char *name, bool works, const char *text, void *cookie) {
     (void)cookie;
     printf("%-8s %s%s\n", name, works ? "" : "not here: ", text);
+}
+
+/* One line for a failure of all ranks; of a rank that fails alone its own, and the end of the
+ * others. Returns the exit code. */
+static int end(struct launch *l, enum status s, struct error *err) {
+    int code = status_exit_code(s);
+    if (l->first) {
+        code = cli_exit(train_program(), s, err);
+    } else if (s != STATUS_OK && !l->failed_together) {
+        log_write(&l->log, LOG_LEVEL_ERROR, "%s", err->text);
+    }
+    if (s == STATUS_OK || l->failed_together) {
+        comm_close(l->comm);
+    } else {
+        comm_fail(l->comm, err, code);
+    }
+    return code;
+}
+
+/* As one of the ranks that a launcher started, or alone. */
+static int train_as_rank(const struct train_options *o,
+                         const struct cli_arguments *typed,
+                         int argc,
+                         char **argv) {
+    char name[64];
+    const struct log_sink plain = log_stderr(train_program()->name, LOG_LEVEL_WARN);
+    struct launch l = {.first = true};
+    struct comm_options how;
+    struct error err = {0};
+    int32_t rank;
+    int32_t world;
+    const char *launcher;
+    comm_launched(&rank, &world, &launcher);
+    (void)snprintf(name, sizeof name, "%s", train_program()->name);
+    l.log = log_stderr(name, LOG_LEVEL_WARN);
+    comm_options_default(&how);
+    how.ranks = (enum comm_ranks)o->ranks;
+    how.timeout_ms = (int64_t)o->rank_timeout_seconds * 1000;
+    how.log = &plain; /* its lines name the rank */
+    enum status s = comm_open(&l.comm, &how, &err);
+    if (s != STATUS_OK) { /* the ranks cannot ask each other */
+        return rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);
+    }
+    if (comm_rank(l.comm) > 0) {
+        l.first = false;
+        (void)snprintf(name, sizeof name, "%s: rank %d", train_program()->name,
+                       (int)comm_rank(l.comm));
+    }
+    s = train_with(&l, o, typed, argc, argv, &err);
+    if (s != STATUS_OK && !l.failed_together && !l.running) {
+        s = agree(&l, s, &err);
+    }
+    return end(&l, s, &err);
 }
 
 int main(int argc, char **argv) {
@@ -460,9 +624,16 @@ int main(int argc, char **argv) {
         cli_arguments_fini(&args);
         return cli_exit(train_program(), s, &err);
     }
+    int code;
     if (s == STATUS_OK) {
-        s = train_with(&o, &args, argc, argv, &err);
+        code = train_as_rank(&o, &args, argc, argv);
+    } else {
+        int32_t rank;
+        int32_t world;
+        const char *launcher;
+        comm_launched(&rank, &world, &launcher); /* the ranks have the same command line */
+        code = rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);
     }
     cli_arguments_fini(&args);
-    return cli_exit(train_program(), s, &err);
+    return code;
 }

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "formats/base/clock.h"
 
@@ -33,11 +34,17 @@ void live_step(void *cookie, const struct step_report *r, uint64_t total_steps) 
     const double old = l->steps == 1 ? 0.0 : 0.95;
     l->mean_rate = old * l->mean_rate + (1.0 - old) * r->pairs_per_s;
     l->mean_stall = old * l->mean_stall + (1.0 - old) * r->stall_fraction;
-    char extra[160];
+    char extra[256];
     char rate[CLI_TEXT_BYTES];
     (void)snprintf(extra, sizeof extra, "epoch %" PRIu64 "  loss %.4f  %s pairs/s  stall %.0f %%",
                    r->epoch + 1, r->global_loss, cli_format_rate(rate, l->mean_rate),
                    100.0 * l->mean_stall);
+    if (r->slowest_pairs_per_s > 0.0) {
+        const size_t used = strlen(extra);
+        (void)snprintf(extra + used, sizeof extra - used, "  rank %u: %s pairs/s  wait %.0f %%",
+                       (unsigned)r->slowest_rank, cli_format_rate(rate, r->slowest_pairs_per_s),
+                       100.0 * r->wait_fraction);
+    }
     cli_progress_update(&l->progress, r->step, total_steps, 0, extra);
     say_estimate(l, r->step, total_steps);
     const int64_t now_ns = clock_now_ns();

@@ -154,16 +154,22 @@ static enum status check_memory(const struct trainer_options *t,
     (void)cli_format_bytes(need, need_bytes);
     (void)cli_format_bytes(there, free_bytes);
     o.micro_batch_count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
+    size_t least_bytes = m.total_bytes; /* more micro-batches may take more copies of gradients */
+    uint32_t least = o.micro_batch_count;
     while (m.total_bytes > free_bytes && o.micro_batch_count > 2) {
         o.micro_batch_count = (o.micro_batch_count + 1) / 2;
         TRY(trainer_plan(&m, &o, vocab_count, ids, err));
+        if (m.total_bytes < least_bytes) {
+            least_bytes = m.total_bytes;
+            least = o.micro_batch_count;
+        }
     }
     if (m.total_bytes > free_bytes) {
         return error_set(err, STATUS_NOMEM,
-                         "this run needs %s of memory, and %s are free; not even --micro-batch 2 "
+                         "this run needs %s of memory, and %s are free; not even --micro-batch %u "
                          "fits (%s): choose a smaller --image-size, --image-tower or --batch, or "
                          "--preset cpu-demo; --dry-run prints the plan",
-                         need, there, cli_format_bytes(less, m.total_bytes));
+                         need, there, (unsigned)least, cli_format_bytes(less, least_bytes));
     }
     return error_set(err, STATUS_NOMEM,
                      "this run needs %s of memory, and %s are free; --micro-batch %u fits (%s; the "

@@ -27,6 +27,8 @@ static const char *const pool_choices[] = {"first", "mean", NULL};
 static const char *const precision_choices[] = {"f32", "bf16", NULL};
 static const enum dtype precision_dtypes[] = {DTYPE_F32, DTYPE_BF16};
 static const char *const captions_choices[] = {"packed", "padded", NULL};
+/* In the order of enum comm_ranks. */
+static const char *const ranks_choices[] = {"auto", "off", "mpi", NULL};
 static const char *const optimizer_choices[] = {"adamw", "sgdm", NULL};
 
 #define FIELD(name) CLI_FIELD(struct train_options, name)
@@ -67,6 +69,9 @@ static const struct cli_option rows[] = {
     {"checkpoint-every", 0, CLI_U64, FIELD(checkpoint_every), .min = "0", .max = "1000000000",
      .default_text = "0", .metavar = "N", .group = "Run",
      .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
+    {"checkpoint-seconds", 0, CLI_U64, FIELD(checkpoint_seconds), .min = "0", .max = "1000000000",
+     .default_text = "0", .metavar = "N", .group = "Run",
+     .help = "also save when N seconds have passed since the last time; 0: never"},
     {"on-full-disk", 0, CLI_ENUM, FIELD(on_full_disk), .default_text = "stop",
      .choices = full_disk_choices, .metavar = "WHAT", .group = "Run",
      .help = "when a checkpoint cannot be written: stop, or go-on with a warning and try the next "
@@ -145,13 +150,20 @@ static const struct cli_option rows[] = {
      .help = "whose means and deviations pictures are brought to; the checkpoint keeps it"},
 
     {"batch", 'b', CLI_U64, FIELD(batch), .min = "2", .max = "32768", .default_text = "512",
-     .metavar = "N", .group = "Optimiser", .help = "global batch"},
+     .metavar = "N", .group = "Optimiser",
+     .help = "global batch, of all ranks together: a multiple of their number"},
     {"micro-batch", 0, CLI_U64, FIELD(micro_batch), .min = "0", .max = "32768", .default_text = "0",
      .metavar = "N", .group = "Optimiser",
      .help =
          "pairs (with --task simclr: images, both views of each) that the towers hold at a time, "
          "to save memory: the same loss over the whole batch for one more forward pass; batch "
-         "norm goes by N of them; 0: the batch"},
+         "norm goes by N of them; on a CPU batch / N = q * 2^k, q odd, keeps k more copies of the "
+         "gradients; 0: the batch"},
+    {"sync-bn", 0, CLI_FLAG, FIELD(sync_bn), .group = "Optimiser",
+     .help = "batch norm goes by the micro-batches that all ranks compute at the same time, with "
+             "--micro-batch 0 by the global batch, instead of by each rank's own: one exchange "
+             "more for every batch norm, forward and backward. With one rank it is what happens "
+             "anyway; not on cuda"},
     {"epochs", 'e', CLI_U64, FIELD(epochs), .min = "1", .max = "1000000", .default_text = "30",
      .metavar = "N", .group = "Optimiser", .help = "passes over the data"},
     {"optimizer", 0, CLI_ENUM, FIELD(optimizer), .default_text = "adamw",
@@ -188,6 +200,14 @@ static const struct cli_option rows[] = {
      .default_text = "0", .metavar = "N", .group = "Optimiser",
      .help = "of first values, order, augmentation and dropout"},
 
+    {"ranks", 0, CLI_ENUM, FIELD(ranks), .default_text = "auto", .choices = ranks_choices,
+     .metavar = "HOW", .group = "Machine",
+     .help = "auto: as many as mpirun or srun started; mpi: the same, also for one; off: one, and "
+             "refuse to start under a launcher of several"},
+    {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
+     .default_text = "60", .metavar = "SECONDS", .group = "Machine",
+     .help = "longest wait for another rank, and ten times that while a checkpoint is saved or the "
+             "model evaluated; then the run ends, and says which rank was lost"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
      .group = "Machine",
      .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda where it works, otherwise cpu and a "
@@ -217,7 +237,8 @@ static const struct cli_option rows[] = {
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR", .group = "Machine",
      .help = "cuda: folder that remembers the kernels found for each shape"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
-     .metavar = "N", .group = "Machine", .help = "compute threads; 0: all CPUs"},
+     .metavar = "N", .group = "Machine",
+     .help = "compute threads of a rank; 0: all CPUs, divided by the ranks on this host"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
      .choices = precision_choices, .metavar = "TYPE", .group = "Machine",
      .help = "bf16: activations and working weights in that type; weights, their gradients, "
@@ -229,7 +250,8 @@ static const struct cli_option rows[] = {
              "the same numbers but for rounding, for more work"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .group = "Machine",
-     .help = "decode threads; 0: one per CPU. No number changes any batch"},
+     .help = "decode threads of a rank; 0: one per CPU, divided by the ranks on this host. No "
+             "number changes any batch"},
     {"engine", 0, CLI_ENUM, FIELD(engine), .default_text = "auto", .choices = engine_choices,
      .metavar = "NAME", .group = "Machine",
      .help = "how shards are read; auto: io_uring, or pread where the kernel refuses it"},
@@ -250,7 +272,8 @@ static const char *const changeable[] = {
     "zeroshot",    "engine",
     "any-kernels", "cuda-graph",
     "autotune",    "plan-cache",
-    "dry-run",
+    "dry-run",     "checkpoint-seconds",
+    "ranks",       "rank-timeout",
 };
 
 static const struct cli_program fixed = {
@@ -269,9 +292,14 @@ static const struct cli_program fixed = {
                                       "ccstream-train --resume runs/a --epochs 60", NULL},
     .notes =
         (const char *const[]){
-            "SIGINT and SIGTERM finish the step, save a checkpoint and end the "
-            "run with exit code 0; --resume continues exactly there. A second "
+            "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and end "
+            "the run with exit code 0; --resume continues exactly there. A second "
             "one ends it at once.",
+            "With mpirun -n W or srun -n W, W ranks train together: each reads and encodes its "
+            "part of every batch, and all of them end with the model, state and metrics of one. "
+            "When a rank is lost, the others name it and end with exit code 75; --resume continues "
+            "from the last checkpoint, also with more or fewer ranks. A signal to any rank stops "
+            "all of them.",
             "An epoch of a mix has as many samples as all its datasets "
             "together. Each dataset's sample ids begin after those of the "
             "one before, in the order given; --resume takes the same "
@@ -357,6 +385,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->image_norm = (enum image_norm_kind)o->normalize;
     t->batch_count = (uint32_t)o->batch;
     t->micro_batch_count = (uint32_t)o->micro_batch;
+    t->sync_bn = o->sync_bn;
     t->epochs = o->epochs;
     t->max_steps = o->steps;
     t->lr = o->lr;
@@ -383,6 +412,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->loader_threads = (uint32_t)o->loader_threads;
     t->engine = (enum loader_engine)o->engine;
     t->checkpoint_steps = o->checkpoint_every;
+    t->checkpoint_seconds = o->checkpoint_seconds;
     t->keep_count = (uint32_t)o->keep;
     t->eval_epochs = (uint32_t)o->eval_every;
     if (o->remap_state.count > LOADER_MAX_SOURCES) {
@@ -519,6 +549,8 @@ enum status train_options_keep(struct train_options *kept,
     kept->json = false;
     kept->quiet = false;
     kept->steps = 0;
+    kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
+    kept->rank_timeout_seconds = 60;
     const char **const single[] = {&kept->val,        &kept->zeroshot,  &kept->init,
                                    &kept->init_image, &kept->init_text, &kept->tokenizer,
                                    &kept->plan_cache};

@@ -34,6 +34,7 @@ struct train_options {
     struct loss_options loss;
 
     uint64_t batch, micro_batch, epochs, steps;
+    bool sync_bn;
     double lr, min_lr;
     int warmup;
     uint64_t warmup_steps;
@@ -45,6 +46,9 @@ struct train_options {
     uint64_t threads, loader_threads;
     int engine;
     uint64_t checkpoint_every, keep, eval_every;
+    uint64_t checkpoint_seconds;
+    int ranks; /* enum comm_ranks */
+    uint64_t rank_timeout_seconds;
     bool dry_run, json, quiet;
     int cuda_graph; /* index into on, off */
     bool list_devices, any_kernels, tf32, autotune;

@@ -271,7 +271,8 @@ const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 /* ---- stopping on request ----------------------------------------------------------------------
  */
 
-/* The first SIGINT or SIGTERM sets a flag, the second ends the process at once. */
+/* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second of the kind ends the process at once.
+ */
 void cli_signals_install(void);
 bool cli_interrupted(void);
 /* The same as a callback for libraries; the cookie is ignored. */

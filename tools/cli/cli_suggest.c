@@ -24,6 +24,7 @@ static const struct foreign foreign_options[] = {
     {"batch-size bs train-batch-size per-device-train-batch-size eval-batch-size", {"batch"}},
     {"accum-freq gradient-accumulation-steps grad-accum-steps accumulate-grad-batches",
      {"micro-batch"}},
+    {"use-bn-sync sync-batchnorm sync-batch-norm syncbn convert-sync-batchnorm", {"sync-bn"}},
     {"workers num-workers dataloader-num-workers j", {"loader-threads", "threads", "jobs"}},
     {"num-threads nproc num-proc processes-count thread-count n-jobs", {"threads", "jobs"}},
     {"learning-rate base-lr peak-lr", {"lr"}},

@@ -159,6 +159,7 @@ void cli_signals_install(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* mpirun forwards it, and Slurm sends it on request */
     /* A closed pipe on stdout becomes a write error with a message instead of ending the process.
      */
     signal(SIGPIPE, SIG_IGN);

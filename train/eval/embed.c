@@ -1,5 +1,13 @@
 /*
  * embed: images through a sequential loader, captions through the iterator over all texts.
+ *
+ * Of W ranks each encodes a range of the groups that one rank would encode, groups of the same
+ * size, because the last bits of an embedding may depend on how many are encoded with it:
+ *
+ *   groups   | 0 | 1 | 2 | 3 | 4 | 5 | 6 |      rank 0: 0 to 2, rank 1: 3 to 5, rank 2: 6
+ *
+ * A range has the same number of groups on all ranks but the last ones, so that a gather of ranges
+ * is the whole, followed by unused rows.
  */
 #include "train/eval/embed.h"
 
@@ -24,6 +32,43 @@ void embeddings_fini(struct embeddings *e) {
     memset(e, 0, sizeof *e);
 }
 
+/* The groups of one rank. */
+struct range {
+    uint64_t first, count, last; /* [first, last); count: of every rank but the last ones */
+    int64_t size;                /* rows of a group */
+    int64_t rows;                /* of all ranges: at least those of all groups */
+};
+
+static struct range range_of(struct comm *comm, uint64_t rows_count, uint32_t size) {
+    const uint64_t world = comm != NULL ? (uint64_t)comm_world(comm) : 1;
+    const uint64_t rank = comm != NULL ? (uint64_t)comm_rank(comm) : 0;
+    const uint64_t groups = (rows_count + size - 1) / size;
+    struct range r = {.count = (groups + world - 1) / world, .size = size};
+    r.first = rank * r.count < groups ? rank * r.count : groups;
+    r.last = r.first + r.count < groups ? r.first + r.count : groups;
+    r.rows = (int64_t)(world * r.count * size);
+    return r;
+}
+
+/* Brings all rows of `data` to all ranks, each of row_bytes. */
+static enum status
+gather(struct comm *comm, const struct range *r, void *data, size_t row_bytes, struct error *err) {
+    const size_t own_bytes = (size_t)r->count * (size_t)r->size * row_bytes;
+    return comm == NULL || data == NULL
+               ? STATUS_OK
+               : comm_gather(comm, data, (char *)data + (size_t)comm_rank(comm) * own_bytes,
+                             own_bytes, err);
+}
+
+static enum status agree(const struct embed_options *opt, enum status own, struct error *err) {
+    if (opt->comm == NULL) {
+        return own;
+    }
+    const enum status s = comm_agree(opt->comm, own, err);
+    *opt->failed_together = s != STATUS_OK;
+    return s;
+}
+
 static bool stop_asked(const struct embed_options *opt) {
     return opt->should_stop != NULL && opt->should_stop(opt->cookie);
 }
@@ -32,16 +77,18 @@ static enum status encode_images(struct embeddings *e,
                                  const struct embed_model *model,
                                  struct device *dev,
                                  struct loader *loader,
+                                 const struct range *range,
                                  const struct embed_options *opt,
                                  struct error *err) {
-    int64_t done = 0;
-    for (;;) {
+    int64_t done = (int64_t)range->first * range->size;
+    if (range->first > 0 && range->first < range->last) {
+        struct loader_state place = loader_state(loader);
+        place.step = range->first;
+        TRY(loader_seek(loader, &place, err));
+    }
+    for (uint64_t i = range->first; i < range->last; i++) {
         struct loader_batch batch;
-        const enum status s = loader_acquire(loader, &batch, err);
-        if (s == STATUS_END) {
-            break;
-        }
-        TRY(s);
+        TRY(loader_acquire(loader, &batch, err));
         struct tensor image;
         struct tensor features;
         struct tensor *requested = e->features != NULL ? &features : NULL;
@@ -64,7 +111,6 @@ static enum status encode_images(struct embeddings *e,
             return error_set(err, STATUS_INTERRUPTED, "stopped on request");
         }
     }
-    e->images_count = done;
     return STATUS_OK;
 }
 
@@ -78,21 +124,24 @@ static enum status encode_texts(struct embeddings *e,
                                 struct dual_encoder *model,
                                 struct device *dev,
                                 struct texts *texts,
+                                const struct range *range,
                                 const struct embed_options *opt,
                                 struct error *err) {
     int64_t done = 0;
-    for (;;) {
+    for (uint64_t group = 0;; group++) { /* the captions of other ranks are read, not encoded */
         struct texts_batch batch;
         const enum status s = texts_next(texts, &batch, err);
         if (s == STATUS_END) {
             break;
         }
         TRY(s);
-        struct tensor text;
-        TRY(dual_encoder_encode_texts(model, &text, batch.tokens, batch.lengths,
-                                      (int32_t)batch.count, err));
-        TRY(dev->ops->download(dev, e->texts + done * e->embed_dim, text.data,
-                               tensor_size_bytes(&text), err));
+        if (group >= range->first && group < range->last) {
+            struct tensor text;
+            TRY(dual_encoder_encode_texts(model, &text, batch.tokens, batch.lengths,
+                                          (int32_t)batch.count, err));
+            TRY(dev->ops->download(dev, e->texts + done * e->embed_dim, text.data,
+                                   tensor_size_bytes(&text), err));
+        }
         for (uint32_t i = 0; i < batch.count; i++) {
             const uint64_t *found =
                 bsearch(&batch.sample_ids[i], e->sample_ids, (size_t)e->images_count,
@@ -112,7 +161,17 @@ static enum status encode_texts(struct embeddings *e,
     return STATUS_OK;
 }
 
+static enum status
+gather_images(struct embeddings *e, const struct range *r, struct comm *comm, struct error *err) {
+    TRY(gather(comm, r, e->images, (size_t)e->embed_dim * sizeof *e->images, err));
+    TRY(gather(comm, r, e->features, (size_t)e->feature_dim * sizeof *e->features, err));
+    TRY(gather(comm, r, e->sample_ids, sizeof *e->sample_ids, err));
+    return gather(comm, r, e->labels, sizeof *e->labels, err);
+}
+
+/* *size: images, and captions, that are encoded at a time. */
 static enum status open_loader(struct loader **out,
+                               uint32_t *size,
                                const struct embed_model *model,
                                const char *dataset_dir,
                                const struct embed_options *opt,
@@ -128,6 +187,7 @@ static enum status open_loader(struct loader **out,
         o.batch_count = (uint32_t)mo->micro_batch;
         o.image_size_px = (uint32_t)mo->image.image_px;
     }
+    *size = o.batch_count;
     o.augment = opt->augment;
     o.captions = LOADER_CAPTIONS_NONE;
     o.order = LOADER_ORDER_SEQUENTIAL;
@@ -140,11 +200,12 @@ static enum status open_loader(struct loader **out,
 }
 
 static enum status take_memory(struct embeddings *e,
-                               const struct loader_info *info,
+                               const struct range *images,
+                               const struct range *texts,
                                const struct embed_options *opt,
                                const char *dataset_dir,
                                struct error *err) {
-    const size_t count = (size_t)info->sample_count;
+    const size_t count = (size_t)images->rows;
     e->images = calloc(count, (size_t)e->embed_dim * sizeof(float));
     e->sample_ids = calloc(count, sizeof *e->sample_ids);
     e->labels = calloc(count, sizeof *e->labels);
@@ -154,8 +215,8 @@ static enum status take_memory(struct embeddings *e,
         ok = ok && e->features != NULL;
     }
     if (opt->texts) {
-        e->texts = calloc((size_t)info->text_count, (size_t)e->embed_dim * sizeof(float));
-        e->owner = calloc((size_t)info->text_count, sizeof *e->owner);
+        e->texts = calloc((size_t)texts->rows, (size_t)e->embed_dim * sizeof(float));
+        e->owner = calloc((size_t)texts->rows, sizeof *e->owner);
         ok = ok && e->texts != NULL && e->owner != NULL;
     }
     return ok ? STATUS_OK
@@ -166,6 +227,7 @@ static enum status embed_texts(struct embeddings *e,
                                struct dual_encoder *model,
                                struct device *dev,
                                struct loader *loader,
+                               const struct range *range,
                                const struct embed_options *opt,
                                struct error *err) {
     const struct dual_encoder_options *mo = dual_encoder_get_options(model);
@@ -181,11 +243,56 @@ static enum status embed_texts(struct embeddings *e,
         s = texts_open(&texts, loader_dataset(loader, 0), tokenizer, &to, err);
     }
     if (s == STATUS_OK) {
-        s = encode_texts(e, model, dev, texts, opt, err);
+        s = encode_texts(e, model, dev, texts, range, opt, err);
     }
     texts_close(texts);
     tokenizer_close(tokenizer);
-    return s;
+    TRY(agree(opt, s, err));
+    return gather(opt->comm, range, e->texts, (size_t)e->embed_dim * sizeof *e->texts, err);
+}
+
+/* This rank's images, and what encoding its captions requires. */
+struct job {
+    struct loader *loader;
+    struct range images, texts;
+    int64_t images_count;
+};
+
+static enum status begin(struct job *j,
+                         struct embeddings *out,
+                         const struct embed_model *model,
+                         struct device *dev,
+                         const char *dataset_dir,
+                         const struct embed_options *opt,
+                         struct error *err) {
+    struct loader_info info;
+    uint32_t size;
+    if (opt->texts && opt->tokenizer == NULL) {
+        return error_set(err, STATUS_USAGE, "captions need a tokenizer, and the model has none");
+    }
+    if (opt->texts && model->views != NULL) {
+        return error_set(err, STATUS_USAGE, "a model of two views has no tower for captions");
+    }
+    TRY(open_loader(&j->loader, &size, model, dataset_dir, opt, err));
+    loader_info(j->loader, &info);
+    if (model->views != NULL) {
+        out->embed_dim = view_encoder_get_options(model->views)->embed_dim;
+        out->feature_dim = view_encoder_feature_count(model->views);
+    } else {
+        out->embed_dim = dual_encoder_get_options(model->pairs)->embed_dim;
+        out->feature_dim = dual_encoder_feature_count(model->pairs);
+    }
+    if (info.sample_count == 0 || info.sample_count > INT32_MAX) {
+        return error_set(err, STATUS_USAGE, "%s has no samples, or too many to hold", dataset_dir);
+    }
+    if (opt->texts && info.text_count == 0) {
+        return error_set(err, STATUS_USAGE, "%s has no captions", dataset_dir);
+    }
+    j->images_count = (int64_t)info.sample_count;
+    j->images = range_of(opt->comm, info.sample_count, size);
+    j->texts = range_of(opt->comm, info.text_count, size);
+    TRY(take_memory(out, &j->images, &j->texts, opt, dataset_dir, err));
+    return encode_images(out, model, dev, j->loader, &j->images, opt, err);
 }
 
 enum status embed_dataset(struct embeddings *out,
@@ -195,40 +302,17 @@ enum status embed_dataset(struct embeddings *out,
                           const struct embed_options *opt,
                           struct error *err) {
     REQUIRE(out != NULL && model != NULL && dev != NULL && dataset_dir != NULL && opt != NULL);
+    struct job j = {0};
     memset(out, 0, sizeof *out);
-    if (opt->texts && opt->tokenizer == NULL) {
-        return error_set(err, STATUS_USAGE, "captions need a tokenizer, and the model has none");
-    }
-    if (opt->texts && model->views != NULL) {
-        return error_set(err, STATUS_USAGE, "a model of two views has no tower for captions");
-    }
-    struct loader *loader = NULL;
-    struct loader_info info;
-    TRY(open_loader(&loader, model, dataset_dir, opt, err));
-    loader_info(loader, &info);
-    if (model->views != NULL) {
-        out->embed_dim = view_encoder_get_options(model->views)->embed_dim;
-        out->feature_dim = view_encoder_feature_count(model->views);
-    } else {
-        out->embed_dim = dual_encoder_get_options(model->pairs)->embed_dim;
-        out->feature_dim = dual_encoder_feature_count(model->pairs);
-    }
-    enum status s = STATUS_OK;
-    if (info.sample_count == 0 || info.sample_count > INT32_MAX) {
-        s = error_set(err, STATUS_USAGE, "%s has no samples, or too many to hold", dataset_dir);
-    } else if (opt->texts && info.text_count == 0) {
-        s = error_set(err, STATUS_USAGE, "%s has no captions", dataset_dir);
-    }
+    enum status s = agree(opt, begin(&j, out, model, dev, dataset_dir, opt, err), err);
     if (s == STATUS_OK) {
-        s = take_memory(out, &info, opt, dataset_dir, err);
-    }
-    if (s == STATUS_OK) {
-        s = encode_images(out, model, dev, loader, opt, err);
+        out->images_count = j.images_count;
+        s = gather_images(out, &j.images, opt->comm, err);
     }
     if (s == STATUS_OK && opt->texts) {
-        s = embed_texts(out, model->pairs, dev, loader, opt, err);
+        s = embed_texts(out, model->pairs, dev, j.loader, &j.texts, opt, err);
     }
-    loader_close(loader);
+    loader_close(j.loader);
     if (s != STATUS_OK) {
         embeddings_fini(out);
     }

@@ -13,6 +13,7 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 #include "loader/loader.h"
+#include "train/comm/comm.h"
 #include "train/model/dual_encoder.h"
 #include "train/model/view_encoder.h"
 
@@ -23,6 +24,11 @@ struct embed_model {
 };
 
 struct embed_options {
+    /* Ranks that divide the work, borrowed; NULL: one. All call with the same options and get the
+     * same bits, those of one rank whose towers hold as many. *failed_together becomes true where
+     * all of them return the same failure; borrowed, not NULL with a comm. */
+    struct comm *comm;
+    bool *failed_together;
     bool features; /* of images also the tower's own output, not of a BF16 model; false */
     bool texts;    /* all captions as well; needs the tokenizer; false */
     enum augment_kind augment; /* how pictures become S x S; AUGMENT_EVAL_SQUASH */
@@ -48,7 +54,8 @@ struct embeddings {
 };
 
 /* Every image, and what is asked for beside it; a damaged picture ends it. Zeroes *out first; on
- * failure nothing is left to free. Returns OK, USAGE (no samples; texts without captions, tokenizer
+ * failure nothing is left to free. Of several ranks: collective, and a failure is that of all.
+ * Returns OK, USAGE (no samples; texts without captions, tokenizer
  * or text tower), NOMEM, INTERRUPTED, or what loader and device return. */
 enum status embed_dataset(struct embeddings *out,
                           const struct embed_model *model,

@@ -74,22 +74,14 @@ static int64_t walk_on(struct walk *w, int64_t *state, float *log_score, double 
     return recorded;
 }
 
-/* The chains of one side, taken up. */
+/* The chains of one side. */
 struct chains {
     float *log_score; /* (B) */
     uint64_t *ids;    /* (B) */
 };
 
-static struct chains take_chains(struct loss *l, const struct loss_input *in, int side) {
-    sample_state_gather_u64(l->state, l->columns[CHAIN_ID][side], l->gathered_ids, in->sample_ids,
-                            in->batch_count);
-    return (struct chains){loss_gather(l, in, CHAIN_SCORE, side), l->gathered_ids};
-}
-
-static void put_chains(struct loss *l, const struct loss_input *in, int side) {
-    loss_scatter(l, in, CHAIN_SCORE, side);
-    sample_state_scatter_u64(l->state, l->columns[CHAIN_ID][side], l->gathered_ids, in->sample_ids,
-                             in->batch_count);
+static struct chains chains_of(const struct loss *l, int side) {
+    return (struct chains){loss_window(l, CHAIN_SCORE, side), loss_window_u64(l, CHAIN_ID, side)};
 }
 
 static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
@@ -98,7 +90,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
     const double share = 0.5 / ((double)b * tau);
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        const struct chains chains = take_chains(l, in, side);
+        const struct chains chains = chains_of(l, side);
         for (int64_t a = 0; a < b; a++) {
             struct walk w = {.similarity = s.similarity + side_place(&s, a, 0),
                              .stride = s.contrast_stride,
@@ -120,7 +112,6 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
             const double log_others = side_log_mean(&s, a, tau, NULL) + log((double)(b - 1));
             out->objective += 0.5 * log_add(0.0, log_others) / (double)b;
         }
-        put_chains(l, in, side);
     }
 }
 
@@ -129,7 +120,7 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
     const int64_t n = 2 * b;
     const double tau = l->options.tau;
     const double share = 1.0 / ((double)n * tau);
-    const struct chains chains = take_chains(l, in, SIDE_IMAGE);
+    const struct chains chains = chains_of(l, SIDE_IMAGE);
     for (int64_t i = 0; i < b; i++) {
         int64_t state = loss_find_id(l, b, chains.ids[i]);
         for (int64_t view = 0; view < 2; view++) {
@@ -156,7 +147,6 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
         }
         chains.ids[i] = state >= 0 ? in->sample_ids[state % b] : chains.ids[i];
     }
-    put_chains(l, in, SIDE_IMAGE);
 }
 
 const struct loss_row loss_emc2 = {

@@ -40,18 +40,11 @@ struct side_taus {
     const uint64_t *visits; /* this one included */
 };
 
-static struct side_taus gather_taus(struct loss *l, const struct loss_input *in, int side) {
-    sample_state_gather_u64(l->state, l->visits, l->gathered_ids, in->sample_ids, in->batch_count);
-    return (struct side_taus){.tau = loss_gather(l, in, TAU, side),
-                              .m = loss_gather(l, in, TAU_GRADIENT, side),
-                              .v = loss_gather(l, in, TAU_SQUARE, side),
-                              .visits = l->gathered_ids};
-}
-
-static void scatter_taus(struct loss *l, const struct loss_input *in, int side) {
-    loss_scatter(l, in, TAU, side);
-    loss_scatter(l, in, TAU_GRADIENT, side);
-    loss_scatter(l, in, TAU_SQUARE, side);
+static struct side_taus taus_of(const struct loss *l, int side) {
+    return (struct side_taus){.tau = loss_window(l, TAU, side),
+                              .m = loss_window(l, TAU_GRADIENT, side),
+                              .v = loss_window(l, TAU_SQUARE, side),
+                              .visits = sample_state_window_u64(l->state, l->visits)};
 }
 
 static void step_tau(const struct loss_options *o, const struct side_taus *t, int64_t a, double h) {
@@ -77,9 +70,9 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
         struct side_taus taus = {0};
-        float *log_u = loss_gather(l, in, LOG_U, side);
+        float *log_u = loss_window(l, LOG_U, side);
         if (individual) {
-            taus = gather_taus(l, in, side);
+            taus = taus_of(l, side);
         }
         for (int64_t a = 0; a < b; a++) {
             const double tau = individual ? (double)taus.tau[a] : global;
@@ -98,10 +91,6 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
             if (individual) {
                 step_tau(o, &taus, a, updated + o->rho - mean);
             }
-        }
-        loss_scatter(l, in, LOG_U, side);
-        if (individual) {
-            scatter_taus(l, in, side);
         }
     }
     out->tau = individual ? tau_sum : global;

@@ -32,9 +32,9 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        float *log_u = loss_gather(l, in, LOG_U, side);
-        float *taus = loss_gather(l, in, TAU, side);
-        float *gradients = loss_gather(l, in, TAU_GRADIENT, side);
+        float *log_u = loss_window(l, LOG_U, side);
+        float *taus = loss_window(l, TAU, side);
+        float *gradients = loss_window(l, TAU_GRADIENT, side);
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
             const double log_g = side_log_mean(&s, a, tau, NULL);
@@ -52,9 +52,6 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
             gradients[a] = (float)v;
             taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         }
-        loss_scatter(l, in, LOG_U, side);
-        loss_scatter(l, in, TAU, side);
-        loss_scatter(l, in, TAU_GRADIENT, side);
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
 }
@@ -65,9 +62,9 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
     const int64_t b = in->batch_count;
     const double log_count = log((double)(2 * b - 2));
     const double share = 0.5 / (double)b;
-    float *log_u = loss_gather(l, in, LOG_U, SIDE_IMAGE);
-    float *taus = loss_gather(l, in, TAU, SIDE_IMAGE);
-    float *gradients = loss_gather(l, in, TAU_GRADIENT, SIDE_IMAGE);
+    float *log_u = loss_window(l, LOG_U, SIDE_IMAGE);
+    float *taus = loss_window(l, TAU, SIDE_IMAGE);
+    float *gradients = loss_window(l, TAU_GRADIENT, SIDE_IMAGE);
     out->tau = 0.0;
     for (int64_t i = 0; i < b; i++) {
         const double tau = (double)taus[i];
@@ -91,9 +88,6 @@ isogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outp
         taus[i] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         out->tau += tau / (double)b;
     }
-    loss_scatter(l, in, LOG_U, SIDE_IMAGE);
-    loss_scatter(l, in, TAU, SIDE_IMAGE);
-    loss_scatter(l, in, TAU_GRADIENT, SIDE_IMAGE);
 }
 
 const struct loss_row loss_isogclr = {

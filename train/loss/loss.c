@@ -17,18 +17,13 @@ static enum status allocate(struct loss *l, struct error *err) {
     const size_t rows = l->options.views ? 2 * b : b;
     l->own = calloc(1, l->row->private_bytes + 1);
     bool ok = l->own != NULL;
-    for (size_t i = 0; i < sizeof l->gathered / sizeof l->gathered[0]; i++) {
-        l->gathered[i] = calloc(b, sizeof *l->gathered[i]);
-        ok = ok && l->gathered[i] != NULL;
-    }
-    l->gathered_ids = calloc(b, sizeof *l->gathered_ids);
     l->sums = calloc(rows, sizeof *l->sums);
     l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->order = calloc(b, sizeof *l->order);
     l->is_first = calloc(b, sizeof *l->is_first);
-    ok = ok && l->gathered_ids != NULL && l->sums != NULL && l->places != NULL && l->ids != NULL &&
-         l->order != NULL && l->is_first != NULL;
+    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->order != NULL &&
+         l->is_first != NULL;
     for (int i = 0; i < 2; i++) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
@@ -116,6 +111,7 @@ enum status loss_create(struct loss **out,
         row->begin(l);
     }
     TRY_OR_FAIL(s, add_columns(l, err));
+    TRY_OR_FAIL(s, sample_state_reserve(state, max_batch_count, err));
     add_scalars(l);
     *out = l;
     return STATUS_OK;
@@ -128,13 +124,9 @@ void loss_destroy(struct loss *l) {
     if (l == NULL) {
         return;
     }
-    for (size_t i = 0; i < sizeof l->gathered / sizeof l->gathered[0]; i++) {
-        free(l->gathered[i]);
-    }
     free(l->own);
     free(l->view_row[0]);
     free(l->view_row[1]);
-    free(l->gathered_ids);
     free(l->sums);
     free(l->places);
     free(l->ids);
@@ -294,10 +286,10 @@ static double batch_mean(const struct loss *l, const char *name, int side, int64
     if (c == NULL || c[k].name == NULL || side >= loss_side_count(l)) {
         return (double)NAN;
     }
-    const float *values = sample_state_column(l->state, l->columns[k][side]);
+    const float *values = loss_window(l, k, side);
     double sum = 0.0;
     for (int64_t i = 0; i < count; i++) {
-        sum += (double)values[l->ids[i]];
+        sum += (double)values[i];
     }
     return sum / (double)count;
 }
@@ -330,7 +322,10 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     for (int64_t i = 0; i < count; i++) {
         l->ids[i] = in->sample_ids[l->places[i]];
     }
-    sample_state_count_visits(l->state, l->visits, l->ids, count);
+    TRY(sample_state_begin_batch(l->state, l->ids, count, err));
+    for (int64_t i = 0; i < count; i++) {
+        sample_state_window_u64(l->state, l->visits)[i]++;
+    }
     if (count == b) {
         l->row->step(l, in, out);
     } else if (count >= 2) {
@@ -340,21 +335,10 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         out->batch.log_u[side] = batch_mean(l, "log_u", side, count);
         out->batch.zeta[side] = batch_mean(l, "zeta", side, count);
     }
-    return STATUS_OK;
+    return sample_state_end_batch(l->state, err);
 }
 
 /* ---- what losses share ---- */
-
-float *loss_gather(struct loss *l, const struct loss_input *in, int column, int side) {
-    sample_state_gather(l->state, l->columns[column][side], l->gathered[column], in->sample_ids,
-                        in->batch_count);
-    return l->gathered[column];
-}
-
-void loss_scatter(struct loss *l, const struct loss_input *in, int column, int side) {
-    sample_state_scatter(l->state, l->columns[column][side], l->gathered[column], in->sample_ids,
-                         in->batch_count);
-}
 
 double loss_tau(const struct loss *l) {
     return l->options.temperature == LOSS_TEMPERATURE_GLOBAL ? exp(-l->scale.value)

@@ -148,8 +148,10 @@ enum status loss_create(struct loss **out,
                         struct error *err);
 void loss_destroy(struct loss *l); /* accepts NULL */
 
-/* Value, gradient, and the state of the batch's samples and the learned scalars updated. Returns
- * OK, INVALID, or CORRUPT when similarities are not finite (the state is then untouched). */
+/* Value, gradient, and the state of the batch's samples and the learned scalars updated. Where the
+ * state is divided among ranks: collective, with the same input on all of them, and the same
+ * output. Returns OK, INVALID, CORRUPT when similarities are not finite (the state is then
+ * untouched), or what comm returns. */
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/comm/comm.h"
 #include "train/loss/loss_internal.h"
 
 struct loss_device {
@@ -197,6 +198,9 @@ enum status loss_device_create(struct loss_device **out,
                                    .id_space = sample_state_id_space(state),
                                    .constants = constants_of(l),
                                    .values = values};
+    const struct comm *comm = sample_state_comm(state);
+    d->step.rank = comm != NULL ? comm_rank(comm) : 0;
+    d->step.world = comm != NULL ? comm_world(comm) : 1;
     enum status s;
     TRY_OR_FAIL(s, take_memory(d, err));
     TRY_OR_FAIL(s, sample_state_place(state, dev, place, err));

@@ -15,7 +15,8 @@
 
 struct loss_device;
 
-/* Whether the device can compute the loss's steps; if not, *why has the reason in one line. */
+/* Whether the device can compute the loss's steps, which requires the whole state on one rank; if
+ * not, *why has the reason in one line. */
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);
 
 /* Allocates memory for batches of batch_count, and moves the state's columns to `place`. Requires

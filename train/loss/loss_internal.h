@@ -37,10 +37,8 @@ struct loss {
     int32_t scalar_count;
 
     /* R below: rows of similarities, max batch, or twice that with two views. */
-    float *gathered[LOSS_MAX_COLUMNS]; /* (max batch) each, see loss_gather */
-    uint64_t *gathered_ids;            /* (max batch) */
-    double *sums;                      /* (R) */
-    struct loss_order *order;          /* (max batch): ids of the step, sorted, and their places */
+    double *sums;             /* (R) */
+    struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
     bool *is_first;     /* (max batch): whether a place of the batch is its id's first */
     int64_t *places;    /* (R): batch positions of the distinct ids, then of second views */
@@ -118,10 +116,15 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id);
 
 /* ---- state ---- */
 
-/* The batch's entries of an f32 column (its index in row->columns) and side: gathered into memory
- * of the loss that is valid until the next call for that column; and back from there. */
-float *loss_gather(struct loss *l, const struct loss_input *in, int column, int side);
-void loss_scatter(struct loss *l, const struct loss_input *in, int column, int side);
+/* The batch's entries of a column (its index in row->columns) and side, f32 or u64: (B), in the
+ * order of sample_ids. The step changes them in place. */
+static inline float *loss_window(const struct loss *l, int column, int side) {
+    return sample_state_window(l->state, l->columns[column][side]);
+}
+
+static inline uint64_t *loss_window_u64(const struct loss *l, int column, int side) {
+    return sample_state_window_u64(l->state, l->columns[column][side]);
+}
 
 /* ---- two views ---- */
 

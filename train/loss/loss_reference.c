@@ -53,14 +53,24 @@ static double shifted_sum(const struct loss_side *s,
 
 /* ---- sogclr, isogclr ---- */
 
+/* The running sums of one side's anchors. */
+struct sums {
+    float *s, *b; /* (B) */
+};
+
+static struct sums sums_of(const struct loss *l, int side) {
+    return (struct sums){loss_window(l, SUM, side), loss_window(l, SHIFT, side)};
+}
+
 /* s and b of one anchor, b in units of tau. Returns log of what weights are divided by. */
 static double step_sum(const struct loss *l,
+                       const struct sums *sums,
                        const struct loss_side *side,
                        int64_t a,
                        double tau,
                        uint64_t epoch) {
-    float *s = &l->gathered[SUM][a];
-    float *b = &l->gathered[SHIFT][a];
+    float *s = &sums->s[a];
+    float *b = &sums->b[a];
     const double gamma = l->options.gamma;
     const double shift = fmax((double)*b, largest_delta(side, a) / tau);
     const double g = shifted_sum(side, a, tau, NULL, shift);
@@ -70,36 +80,24 @@ static double step_sum(const struct loss *l,
     return shift + log((double)*s + added_to_sum);
 }
 
-static void gather_sums(struct loss *l, const struct loss_input *in, int side) {
-    (void)loss_gather(l, in, SUM, side);
-    (void)loss_gather(l, in, SHIFT, side);
-}
-
-static void scatter_sums(struct loss *l, const struct loss_input *in, int side) {
-    loss_scatter(l, in, SUM, side);
-    loss_scatter(l, in, SHIFT, side);
-}
-
 /* tau (log mean of the others' exponentials) of one anchor, from its sums. */
 static double
-sums_objective(const struct loss *l, const struct loss_side *s, int64_t a, double tau) {
-    const double sum = fmax((double)l->gathered[SUM][a], smallest_denominator);
-    return tau * (log(sum / (double)(s->count - 1)) + (double)l->gathered[SHIFT][a]) /
-           (double)s->count;
+sums_objective(const struct sums *sums, const struct loss_side *s, int64_t a, double tau) {
+    const double sum = fmax((double)sums->s[a], smallest_denominator);
+    return tau * (log(sum / (double)(s->count - 1)) + (double)sums->b[a]) / (double)s->count;
 }
 
 static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const double tau = l->options.tau;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        gather_sums(l, in, side);
+        const struct sums sums = sums_of(l, side);
         for (int64_t a = 0; a < s.count; a++) {
-            const double log_norm = step_sum(l, &s, a, tau, in->epoch);
+            const double log_norm = step_sum(l, &sums, &s, a, tau, in->epoch);
             out->value += side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)s.count);
-            out->objective += sums_objective(l, &s, a, tau) +
+            out->objective += sums_objective(&sums, &s, a, tau) +
                               tau * log((double)(l->samples_count - 1)) / (double)s.count;
         }
-        scatter_sums(l, in, side);
     }
 }
 
@@ -126,28 +124,24 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        gather_sums(l, in, side);
-        float *taus = loss_gather(l, in, TAU, side);
-        float *gradients = loss_gather(l, in, TAU_GRADIENT, side);
+        const struct sums sums = sums_of(l, side);
+        float *taus = loss_window(l, TAU, side);
+        float *gradients = loss_window(l, TAU_GRADIENT, side);
         for (int64_t a = 0; a < b; a++) {
             const double tau = (double)taus[a];
-            const double log_norm = step_sum(l, &s, a, tau, in->epoch);
+            const double log_norm = step_sum(l, &sums, &s, a, tau, in->epoch);
             const double value = side_add_surrogate(&s, a, tau, NULL, log_norm, 1.0 / (double)b);
-            const double log_mean =
-                log((double)l->gathered[SUM][a] / (double)(b - 1)) + (double)l->gathered[SHIFT][a];
+            const double log_mean = log((double)sums.s[a] / (double)(b - 1)) + (double)sums.b[a];
             const double h = log_mean + o->rho - value * (double)b / tau;
             const double bounded = fmax(-largest_tau_gradient, fmin(largest_tau_gradient, h));
             const double v =
                 (1.0 - o->tau_momentum) * (double)gradients[a] + o->tau_momentum * bounded;
             out->value += value;
-            out->objective += sums_objective(l, &s, a, tau) + tau * o->rho / (double)b;
+            out->objective += sums_objective(&sums, &s, a, tau) + tau * o->rho / (double)b;
             tau_sum += tau;
             gradients[a] = (float)v;
             taus[a] = (float)fmax(o->tau_min, fmin(o->tau_max, tau - o->tau_lr * v));
         }
-        scatter_sums(l, in, side);
-        loss_scatter(l, in, TAU, side);
-        loss_scatter(l, in, TAU_GRADIENT, side);
     }
     out->tau = tau_sum / (double)(SIDE_COUNT * b);
 }
@@ -203,19 +197,19 @@ static void refresh_xi(struct loss *l, uint64_t epoch) {
     }
     state->epoch = (double)epoch;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const float *zeta = sample_state_column(l->state, l->columns[ZETA][side]);
-        state->xi[side] = l->options.xi0;
-        for (uint64_t id = 0; id < sample_state_id_space(l->state); id++) {
-            state->xi[side] = fmax(state->xi[side], (double)zeta[id]);
-        }
+        state->xi[side] =
+            fmax(l->options.xi0, sample_state_largest(l->state, l->columns[ZETA][side]));
     }
 }
 
 /* s and b of one anchor, b a cosine. */
-static void
-step_cosine_sum(struct loss *l, const struct loss_side *side, int64_t a, const float *zeta) {
-    float *s = &l->gathered[SUM][a];
-    float *b = &l->gathered[SHIFT][a];
+static void step_cosine_sum(const struct loss *l,
+                            const struct sums *sums,
+                            const struct loss_side *side,
+                            int64_t a,
+                            const float *zeta) {
+    float *s = &sums->s[a];
+    float *b = &sums->b[a];
     const double tau = l->options.tau;
     const double gamma = l->options.gamma;
     const double shift = fmax((double)*b, largest_delta(side, a));
@@ -227,13 +221,16 @@ step_cosine_sum(struct loss *l, const struct loss_side *side, int64_t a, const f
 
 /* One anchor's n/(n-1) times mean over the batch of w~, added to sums (B): the part of q that the
  * anchor gives, the contrast's own pair included. */
-static void
-add_popularity(struct loss *l, const struct loss_side *side, int64_t a, const float *zeta) {
+static void add_popularity(struct loss *l,
+                           const struct sums *sums,
+                           const struct loss_side *side,
+                           int64_t a,
+                           const float *zeta) {
     const double n = (double)l->samples_count;
     const double b = (double)side->count;
     const double tau = l->options.tau;
-    const double s = (double)l->gathered[SUM][a];
-    const double shift = (double)l->gathered[SHIFT][a];
+    const double s = (double)sums->s[a];
+    const double shift = (double)sums->b[a];
     const double own = exp(-((double)zeta[a] + shift) / tau) / (n - 1.0);
     const double denominator = fmax(s / (b - 1.0) + own, smallest_denominator);
     for (int64_t c = 0; c < side->count; c++) {
@@ -246,15 +243,13 @@ static void
 step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
     const double theta = l->options.zeta_momentum;
     const int64_t b = in->batch_count;
-    float *z = loss_gather(l, in, ZETA_MOMENTUM, contrasts);
+    float *z = loss_window(l, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
         const double q = 1.0 - l->sums[c];
         const double old = z[c] == 0.0f ? q : (double)z[c];
         z[c] = (float)((1.0 - theta) * old + theta * q);
         zeta[c] = (float)((double)zeta[c] - rate * (double)z[c]);
     }
-    loss_scatter(l, in, ZETA_MOMENTUM, contrasts);
-    loss_scatter(l, in, ZETA, contrasts);
 }
 
 static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
@@ -267,15 +262,15 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side side = loss_side(in, out, (enum loss_side_index)anchors);
-        gather_sums(l, in, anchors);
-        float *zeta = loss_gather(l, in, ZETA, contrasts);
+        const struct sums sums = sums_of(l, anchors);
+        float *zeta = loss_window(l, ZETA, contrasts);
         for (int64_t c = 0; c < side.count; c++) {
             l->sums[c] = 0.0;
         }
         for (int64_t a = 0; a < side.count; a++) {
-            step_cosine_sum(l, &side, a, zeta);
-            const double s = (double)l->gathered[SUM][a];
-            const double shift = (double)l->gathered[SHIFT][a];
+            step_cosine_sum(l, &sums, &side, a, zeta);
+            const double s = (double)sums.s[a];
+            const double shift = (double)sums.b[a];
             const double offset =
                 (b - 1.0) / (n - 1.0) * exp(-(state->xi[contrasts] + shift) / tau);
             const double log_norm = shift / tau + log(fmax(s + offset, smallest_denominator));
@@ -284,9 +279,8 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double own = (double)zeta[a];
             const double log_others = log((n - 1.0) * s / (b - 1.0)) + shift / tau;
             out->objective += (tau * log_add(log_others, -own / tau) + own) / b;
-            add_popularity(l, &side, a, zeta);
+            add_popularity(l, &sums, &side, a, zeta);
         }
-        scatter_sums(l, in, anchors);
         if (rates[contrasts] > 0.0) {
             step_zeta(l, in, contrasts, zeta, rates[contrasts]);
         }

@@ -67,12 +67,7 @@ static void nuclr_begin(struct loss *l) {
 /* The largest zeta of all samples, or the first xi. Ids without a sample hold zeta0, which is not
  * above the first xi. */
 static double largest_of_all(const struct loss *l, int side) {
-    const float *zeta = sample_state_column(l->state, l->columns[ZETA][side]);
-    double largest = first_xi(l);
-    for (uint64_t id = 0; id < sample_state_id_space(l->state); id++) {
-        largest = fmax(largest, (double)zeta[id]);
-    }
-    return largest;
+    return fmax(first_xi(l), sample_state_largest(l->state, l->columns[ZETA][side]));
 }
 
 /* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
@@ -106,7 +101,7 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
     const double old_xi = state->xi[contrasts];
     double largest = -HUGE_VAL; /* of the batch */
     bool held_xi = false;       /* the batch has a sample that xi was taken from */
-    float *momentum = loss_gather(l, in, ZETA_MOMENTUM, contrasts);
+    float *momentum = loss_window(l, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
         const double q = 1.0 - l->sums[c];
         const double z =
@@ -116,8 +111,6 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
         zeta[c] = (float)((double)zeta[c] - rate * z);
         largest = fmax(largest, size_of(l, (double)zeta[c]));
     }
-    loss_scatter(l, in, ZETA_MOMENTUM, contrasts);
-    loss_scatter(l, in, ZETA, contrasts);
     state->xi[contrasts] = fmax(old_xi, largest);
     if (l->options.xi == LOSS_XI_ALL && held_xi && largest < old_xi && old_xi > first_xi(l)) {
         state->xi[contrasts] = largest_of_all(l, contrasts);
@@ -134,8 +127,8 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)anchors);
         const bool moves = rates[contrasts] > 0.0 && !l->row->zeta_frozen; /* zeta, that is */
-        float *log_u = loss_gather(l, in, LOG_U, anchors);
-        float *zeta = loss_gather(l, in, ZETA, contrasts);
+        float *log_u = loss_window(l, LOG_U, anchors);
+        float *zeta = loss_window(l, ZETA, contrasts);
         for (int64_t c = 0; c < b; c++) {
             l->sums[c] = 0.0;
         }
@@ -153,7 +146,6 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             }
             log_u[a] = (float)updated;
         }
-        loss_scatter(l, in, LOG_U, anchors);
         if (moves) {
             step_zeta(l, in, contrasts, zeta, rates[contrasts]);
         }

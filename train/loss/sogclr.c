@@ -32,7 +32,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
     double tau_gradient = 2.0 * l->options.rho;
     for (int side = 0; side < SIDE_COUNT; side++) {
         const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
-        float *log_u = loss_gather(l, in, LOG_U, side);
+        float *log_u = loss_window(l, LOG_U, side);
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, NULL);
             const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
@@ -43,7 +43,6 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
             tau_gradient += updated / (double)b - value / tau;
             log_u[a] = (float)updated;
         }
-        loss_scatter(l, in, LOG_U, side);
     }
     loss_learn_scale(l, in, -tau * tau_gradient);
 }
@@ -54,7 +53,7 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
     const int64_t b = in->batch_count;
     const double log_count = log((double)(2 * b - 2));
     const double share = 0.5 / (double)b;
-    float *log_u = loss_gather(l, in, LOG_U, SIDE_IMAGE);
+    float *log_u = loss_window(l, LOG_U, SIDE_IMAGE);
     for (int64_t i = 0; i < b; i++) {
         double mean_u = log(0.5);
         double updated[2];
@@ -76,7 +75,6 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
         mean_u += log_add(updated[0], updated[1]);
         log_u[i] = (float)mean_u;
     }
-    loss_scatter(l, in, LOG_U, SIDE_IMAGE);
 }
 
 const struct loss_row loss_sogclr = {

@@ -1,7 +1,7 @@
 /*
  * Two towers, two heads, one memory plan:
  *
- *   parameters   the table's blocks
+ *   parameters   the table's blocks, and more of gradients (gradients.h)
  *   kept         image tower | text tower | heads      alive from forward to backward
  *   scratch      shared by both towers, which never run at the same time
  *   input        images | tokens | lengths
@@ -9,7 +9,7 @@
  * all for one micro-batch, but for the embeddings, which are those of the whole batch. With B = 3 M
  *
  *   forward     part 0, part 1, part 2
- *   backward    part 2 (still there), then part 0 and part 1, each after its forward once more
+ *   backward    part 2 (still there), then part 1 and part 0, each after its forward once more
  *
  * Captions are packed one after the other, or padded to the longest one of the part: rows of no
  * caption change nothing but the time.
@@ -60,19 +60,17 @@ static void place_head(struct dual_encoder *m, struct head *h, struct carve *kep
     enum dtype exact = statistics_dtype(m->opt.dtype);
     h->out = carve_take(kept, tensor_2d(NULL, exact, m->opt.max_batch, m->opt.embed_dim));
     h->norm = carve_take(kept, tensor_1d(NULL, exact, m->opt.micro_batch));
+    if (m->opt.training) {
+        h->dfeatures =
+            carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, h->feature_count));
+    }
 }
 
 /* The heads' part of `kept`, which also holds their scratch. */
 static void place_heads(struct dual_encoder *m, struct carve *kept) {
-    int64_t widest = m->image_head.feature_count > m->text_head.feature_count
-                         ? m->image_head.feature_count
-                         : m->text_head.feature_count;
     place_head(m, &m->image_head, kept);
     place_head(m, &m->text_head, kept);
     m->z = carve_take(kept, tensor_2d(NULL, m->opt.dtype, m->opt.micro_batch, m->opt.embed_dim));
-    if (m->opt.training) {
-        m->dfeatures = carve_take(kept, tensor_1d(NULL, m->opt.dtype, m->opt.micro_batch * widest));
-    }
 }
 
 static void place_input(struct dual_encoder *m, struct carve *input) {
@@ -100,7 +98,11 @@ static struct tower_bytes tower_bytes(const struct dual_encoder *m) {
     return b;
 }
 
-static void plan_memory(struct dual_encoder *m) {
+static int32_t part_count(const struct dual_encoder *m) {
+    return (m->opt.max_batch + m->opt.micro_batch - 1) / m->opt.micro_batch;
+}
+
+static void plan_memory(struct dual_encoder *m, bool host_memory) {
     struct tower_bytes b = tower_bytes(m);
     struct carve heads = {0};
     struct carve input = {0};
@@ -110,12 +112,16 @@ static void plan_memory(struct dual_encoder *m) {
     u->activations_bytes = b.image_kept + b.text_kept + heads.used_bytes;
     u->scratch_bytes = b.image_scratch > b.text_scratch ? b.image_scratch : b.text_scratch;
     u->input_bytes = input.used_bytes;
-    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
+    m->sum_blocks = encoder_sum_blocks(part_count(m), m->opt.training, host_memory);
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training, m->sum_blocks,
+                       running_rows(m->opt.comm, part_count(m)));
 }
 
 /* Everything but device memory. */
-static enum status
-describe(struct dual_encoder **out, const struct dual_encoder_options *opt, struct error *err) {
+static enum status describe(struct dual_encoder **out,
+                            const struct dual_encoder_options *opt,
+                            bool host_memory,
+                            struct error *err) {
     *out = NULL;
     if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16) {
         return error_set(err, STATUS_USAGE, "embedding size %d is not in 1-65536",
@@ -149,7 +155,7 @@ describe(struct dual_encoder **out, const struct dual_encoder_options *opt, stru
                             resnet_feature_count(m->image), err));
     TRY_OR_FAIL(
         s, add_head(m, &m->text_head, "text_proj.weight", "text_proj.bias", m->opt.text.dim, err));
-    plan_memory(m);
+    plan_memory(m, host_memory);
     *out = m;
     return STATUS_OK;
 fail:
@@ -161,7 +167,7 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
                               const struct dual_encoder_options *opt,
                               struct error *err) {
     struct dual_encoder *m = NULL;
-    TRY(describe(&m, opt, err));
+    TRY(describe(&m, opt, opt->slots == 0, err));
     *out = m->memory;
     dual_encoder_destroy(m);
     return STATUS_OK;
@@ -169,8 +175,8 @@ enum status dual_encoder_plan(struct dual_encoder_memory *out,
 
 static enum status take_memory(struct dual_encoder *m, struct device *dev, struct error *err) {
     m->dev = dev;
-    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
-                            err));
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training,
+                            m->sum_blocks, m->opt.comm, part_count(m), &m->memory, err));
     struct tower_bytes b = tower_bytes(m);
     uint8_t *at = m->blocks.kept;
     resnet_attach(m->image, dev, m->opt.dtype, at, m->blocks.scratch);
@@ -200,7 +206,7 @@ static enum status take_host(const struct dual_encoder *m,
 /* Memory of the host. */
 static enum status take_slots(struct dual_encoder *m, struct error *err) {
     const size_t rows = (size_t)m->opt.max_batch;
-    const size_t parts = (rows + (size_t)m->opt.micro_batch - 1) / (size_t)m->opt.micro_batch;
+    const size_t parts = (size_t)part_count(m);
     REQUIRE(m->opt.slots == 0 || m->dev->stream != NULL);
     for (int32_t i = 0; i <= m->opt.slots; i++) {
         struct input_slot *s = &m->slots[i];
@@ -222,7 +228,7 @@ enum status dual_encoder_create(struct dual_encoder **out,
     struct dual_encoder *m = NULL;
     *out = NULL;
     TRY(dev->ops->supports(dev, opt->dtype, err));
-    TRY(describe(&m, opt, err));
+    TRY(describe(&m, opt, dev->stream == NULL, err));
     TRY_OR_FAIL(s, take_memory(m, dev, err));
     TRY_OR_FAIL(s, take_slots(m, err));
     *out = m;

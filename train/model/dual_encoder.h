@@ -12,8 +12,14 @@
  * Micro-batches. The towers may hold fewer pairs than the batch has. A training forward then runs
  * micro-batch by micro-batch and keeps the embeddings alone; backward runs each forward once more
  * (the same dropout, because its keys are the same) and adds up the gradients. So the loss sees the
- * whole batch. Batch norm takes its statistics over a micro-batch, and the running statistics move
- * once per micro-batch, in order; nothing else depends on the size.
+ * whole batch. Batch norm takes its statistics over a micro-batch (with image.bn_group, over those
+ * that the ranks compute at the same time), and the running statistics move once per micro-batch,
+ * in order; nothing else depends on the size.
+ *
+ * On a device whose memory is the host's the gradients of M = q 2^k micro-batches, q odd, are added
+ * in a fixed binary tree (gradients.h), so that 2^j ranks, j <= k, with micro-batches of equal size
+ * give the bits of one. That takes k blocks of gradients more: batch 512 in micro-batches of 64
+ * takes 3 of them, of 96 (6 micro-batches) 1. Other devices add the micro-batches one by one.
  *
  * Create plans and allocates all memory; later calls allocate nothing.
  *
@@ -30,6 +36,7 @@
 
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/gradients.h"
 #include "train/model/params.h"
 #include "train/model/resnet.h"
 #include "train/model/transformer.h"
@@ -50,11 +57,14 @@ struct dual_encoder_options {
     bool training;       /* gradients, moments and a backward pass; true */
     enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. Embeddings,
                             values and gradients of a BF16 model are f32 */
-    bool padded;     /* captions as the batch has them, padded to the longest; false: packed. The
-                        same numbers, for more work */
-    int32_t moments; /* of the optimiser: 2, or 1 (optimizer_moments) */
-    int32_t slots;   /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
-                        dual_encoder_put; 0 */
+    bool padded;       /* captions as the batch has them, padded to the longest; false: packed. The
+                          same numbers, for more work */
+    struct comm *comm; /* the ranks that share a batch, each with as many micro-batches: training
+                          forwards are collective, and the running statistics of all ranks move by
+                          the micro-batches of all, in the order of the batch; NULL: this one */
+    int32_t moments;   /* of the optimiser: 2, or 1 (optimizer_moments) */
+    int32_t slots;     /* places for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
+                          dual_encoder_put; 0 */
     bool no_projection_bias; /* the biases of the projections start at 0 and are not trained; false
                               */
 };
@@ -68,8 +78,9 @@ enum status dual_encoder_preset(struct dual_encoder_options *opt,
                                 struct error *err);
 
 struct dual_encoder_memory {
-    size_t values_bytes;      /* parameters and running statistics, with copies in BF16 */
-    size_t gradients_bytes;   /* of the parameters */
+    size_t values_bytes;      /* parameters and running statistics, with copies in BF16, and with
+                                 training the statistics of a batch's micro-batches, of all ranks */
+    size_t gradients_bytes;   /* of the parameters, with the blocks of the tree of micro-batches */
     size_t moments_bytes;     /* of the optimiser: m, and v where it has one */
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
@@ -80,7 +91,8 @@ struct dual_encoder_memory {
     int64_t parameter_count; /* trained elements */
 };
 
-/* The plan alone: the device memory that create would allocate. Returns OK, NOMEM or USAGE. */
+/* The plan alone: the device memory that create would allocate; with slots on a device with a
+ * stream, else on one whose memory is the host's. Returns OK, NOMEM or USAGE. */
 enum status dual_encoder_plan(struct dual_encoder_memory *out,
                               const struct dual_encoder_options *opt,
                               struct error *err);
@@ -153,12 +165,15 @@ enum status dual_encoder_encode_texts(struct dual_encoder *m,
                                       struct error *err);
 
 /* After a training forward with the same batch (its arrays still unchanged): gradients of all
- * parameters from dL/dX and dL/dT (N, E), set or added by mode. */
+ * parameters from dL/dX and dL/dT (N, E), set or added by mode. `ready`, which may be NULL,
+ * receives them while backward still runs: those of the text tower during backward of the image
+ * tower. */
 enum status dual_encoder_backward(struct dual_encoder *m,
                                   const struct tensor *dimage,
                                   const struct tensor *dtext,
                                   const struct dual_encoder_batch *batch,
                                   enum write_mode mode,
+                                  const struct gradient_ready *ready,
                                   struct error *err);
 
 #ifdef __cplusplus

@@ -33,6 +33,7 @@ struct head {
     int32_t weight, bias; /* (E, F), (E) */
     int32_t feature_count;
     struct tensor features;  /* (N, F) of the last forward, in the tower's memory */
+    struct tensor dfeatures; /* (micro_batch, F) */
     struct tensor out, norm; /* (max_batch, E), (micro_batch) */
 };
 
@@ -42,12 +43,12 @@ struct dual_encoder {
     struct resnet *image;
     struct transformer *text;
     struct head image_head, text_head;
+    int32_t sum_blocks; /* of gradients, beside the table's */
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */
     struct encoder_blocks blocks;
-    struct tensor z;         /* (micro_batch, E) before the norm, and its gradient */
-    struct tensor dfeatures; /* (micro_batch, F of the wider tower) as one row of numbers */
+    struct tensor z; /* (micro_batch, E) before the norm, and its gradient */
     struct input_slot slots[1 + DUAL_ENCODER_MAX_SLOTS];
 };
 

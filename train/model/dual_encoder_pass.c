@@ -75,7 +75,7 @@ static enum status head_backward(struct dual_encoder *m,
                                  struct error *err) {
     const struct ops *ops = m->dev->ops;
     const int64_t n = p->batch.count;
-    *dfeatures = tensor_2d(m->dfeatures.data, m->opt.dtype, n, h->feature_count);
+    *dfeatures = first_rows(h->dfeatures, n);
     const struct l2_normalize_bwd normalize = {.din = first_rows(m->z, n), /* (N, E) */
                                                .dout = part_rows(p, dout),
                                                .out = part_rows(p, &h->out),
@@ -261,10 +261,16 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct error *err) {
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(!training || m->opt.training);
+    struct running *running = &m->blocks.running;
+    running_begin(running, (batch->count + m->opt.micro_batch - 1) / m->opt.micro_batch);
     for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
         struct part p = part_of(m, batch, start, training ? RESNET_TRAINING : RESNET_INFERENCE);
+        if (training) {
+            running_part(running);
+        }
         TRY(part_forward(m, &p, err));
     }
+    TRY(training ? running_end(running, err) : STATUS_OK);
     *image = first_rows(m->image_head.out, batch->count);
     *text = first_rows(m->text_head.out, batch->count);
     return STATUS_OK;
@@ -302,20 +308,22 @@ enum status dual_encoder_encode_texts(struct dual_encoder *m,
     return STATUS_OK;
 }
 
-/* Backward of the part whose forward was the last one. */
+/* Backward of the part whose forward was the last one: tensors in the opposite order of the table,
+ * see params.h. */
 static enum status part_backward(struct dual_encoder *m,
                                  const struct tensor *dimage,
                                  const struct tensor *dtext,
                                  const struct part *p,
                                  enum write_mode mode,
                                  struct error *err) {
-    struct tensor dfeatures;
-    TRY(head_backward(m, &m->image_head, &dfeatures, dimage, p, mode, err));
-    TRY(resnet_backward(m->image, &dfeatures, mode, err));
-
+    struct gradients *sums = &m->blocks.sums;
+    struct tensor df_image, df_text;
     const struct transformer_batch captions = captions_of(m, p);
-    TRY(head_backward(m, &m->text_head, &dfeatures, dtext, p, mode, err));
-    return transformer_backward(m->text, &dfeatures, &captions, mode, err);
+    TRY(head_backward(m, &m->text_head, &df_text, dtext, p, mode, err));
+    TRY(head_backward(m, &m->image_head, &df_image, dimage, p, mode, err));
+    TRY(gradients_final(sums, m->image_head.weight, err));
+    TRY(transformer_backward(m->text, &df_text, &captions, mode, sums, err));
+    return resnet_backward(m->image, &df_image, mode, sums, err);
 }
 
 enum status dual_encoder_backward(struct dual_encoder *m,
@@ -323,16 +331,21 @@ enum status dual_encoder_backward(struct dual_encoder *m,
                                   const struct tensor *dtext,
                                   const struct dual_encoder_batch *batch,
                                   enum write_mode mode,
+                                  const struct gradient_ready *ready,
                                   struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(dimage->shape[0] == batch->count && dtext->shape[0] == batch->count);
-    int32_t last = (batch->count - 1) / m->opt.micro_batch * m->opt.micro_batch;
-    struct part p = part_of(m, batch, last, RESNET_TRAINING);
-    TRY(part_backward(m, dimage, dtext, &p, mode, err));
-    for (int32_t start = 0; start < last; start += m->opt.micro_batch) {
-        p = part_of(m, batch, start, RESNET_REPLAY);
-        TRY(part_forward(m, &p, err));
-        TRY(part_backward(m, dimage, dtext, &p, WRITE_ADD, err));
+    struct gradients *sums = &m->blocks.sums;
+    const int32_t last = (batch->count - 1) / m->opt.micro_batch;
+    gradients_begin(sums, last + 1, mode, ready);
+    for (int32_t i = last; i >= 0; i--) {
+        const struct part p =
+            part_of(m, batch, i * m->opt.micro_batch, i == last ? RESNET_TRAINING : RESNET_REPLAY);
+        if (i < last) {
+            TRY(part_forward(m, &p, err));
+        }
+        TRY(part_backward(m, dimage, dtext, &p, gradients_part(sums, i), err));
+        TRY(gradients_part_end(sums, err));
     }
     return STATUS_OK;
 }

@@ -5,13 +5,22 @@
 
 #include "kernels/device_stream.h"
 
+int32_t encoder_sum_blocks(int32_t parts, bool training, bool host_memory) {
+    return training && host_memory ? gradients_block_count(parts) : 0;
+}
+
 void encoder_memory_sum(struct dual_encoder_memory *m,
                         const struct params *p,
                         enum dtype dtype,
-                        bool training) {
+                        bool training,
+                        int32_t sum_blocks,
+                        int64_t running_rows) {
     const struct params_bytes bytes = params_plan(p, dtype, training);
     m->values_bytes = bytes.value_bytes + bytes.working_bytes;
-    m->gradients_bytes = bytes.grad_bytes;
+    if (training) {
+        m->values_bytes += (size_t)running_rows * bytes.buffer_bytes;
+    }
+    m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)sum_blocks);
     m->moments_bytes = bytes.moments_bytes;
     m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
                      m->activations_bytes + m->scratch_bytes + m->input_bytes;
@@ -23,9 +32,16 @@ enum status encoder_blocks_take(struct encoder_blocks *b,
                                 struct device *dev,
                                 enum dtype dtype,
                                 bool training,
+                                int32_t sum_blocks,
+                                struct comm *comm,
+                                int32_t parts,
                                 const struct dual_encoder_memory *m,
                                 struct error *err) {
     TRY(params_alloc(p, dev, dtype, training, err));
+    if (training) {
+        TRY(gradients_init(&b->sums, p, dev, sum_blocks, err));
+        TRY(running_init(&b->running, p, dev, comm, parts, err));
+    }
     TRY(dev->ops->alloc(dev, m->activations_bytes, &b->kept, err));
     TRY(dev->ops->alloc(dev, m->scratch_bytes, &b->scratch, err));
     return dev->ops->alloc(dev, m->input_bytes, &b->input, err);
@@ -38,6 +54,8 @@ void encoder_blocks_free(struct encoder_blocks *b, struct device *dev) {
     dev->ops->free(dev, b->input);
     dev->ops->free(dev, b->scratch);
     dev->ops->free(dev, b->kept);
+    running_fini(&b->running);
+    gradients_fini(&b->sums);
 }
 
 enum status encoder_copy(struct device *dev,

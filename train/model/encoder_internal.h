@@ -6,20 +6,30 @@
 #define TRAIN_MODEL_ENCODER_INTERNAL_H
 
 #include "train/model/dual_encoder.h"
+#include "train/model/gradients.h"
+#include "train/model/running.h"
 
 /* Device memory beside the parameter table's. */
 struct encoder_blocks {
+    struct gradients sums;
+    struct running running;
     void *kept;    /* activations_bytes of the plan */
     void *scratch; /* scratch_bytes */
     void *input;   /* input_bytes */
 };
 
-/* The parameters' part of the plan and its total; activations_bytes, scratch_bytes and input_bytes
- * are the caller's. */
+/* Blocks of gradients beside the table's for batches of `parts` micro-batches: those of the fixed
+ * tree (gradients.h), which only devices promise whose memory is the host's. */
+int32_t encoder_sum_blocks(int32_t parts, bool training, bool host_memory);
+
+/* The parameters' part of the plan, with memory of struct running, and its total;
+ * activations_bytes, scratch_bytes and input_bytes are the caller's. */
 void encoder_memory_sum(struct dual_encoder_memory *m,
                         const struct params *p,
                         enum dtype dtype,
-                        bool training);
+                        bool training,
+                        int32_t sum_blocks,
+                        int64_t running_rows);
 
 /* Takes all of the plan from `dev`. What was taken before a failure is for free. Returns OK, NOMEM
  * or DEVICE. */
@@ -28,6 +38,9 @@ enum status encoder_blocks_take(struct encoder_blocks *b,
                                 struct device *dev,
                                 enum dtype dtype,
                                 bool training,
+                                int32_t sum_blocks,
+                                struct comm *comm,
+                                int32_t parts,
                                 const struct dual_encoder_memory *m,
                                 struct error *err);
 void encoder_blocks_free(struct encoder_blocks *b, struct device *dev); /* accepts a NULL dev */

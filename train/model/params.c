@@ -1,6 +1,6 @@
 /*
  * Every tensor belongs to one of three classes: decayed, undecayed, buffer. Inside a class tensors
- * lie in order of addition, and the classes follow each other in the value block:
+ * lie in the opposite order of addition, and the classes follow each other in the value block:
  *
  *   value  | decayed | undecayed | buffers |      grad, m, v  | decayed | undecayed |
  *
@@ -41,7 +41,9 @@ struct params {
     int32_t moments;
     int64_t class_count[CLASS_COUNT]; /* elements, with the gaps */
     uint8_t *block[SLOT_COUNT];
-    uint8_t *working; /* BF16; NULL: none */
+    uint8_t *gradients; /* block of params_grad: block[PARAM_GRAD], or the caller's */
+    uint8_t *buffers;   /* the caller's block of running statistics; NULL: the table's own */
+    uint8_t *working;   /* BF16; NULL: none */
     enum dtype working_dtype;
 };
 
@@ -97,6 +99,15 @@ static int32_t class_of(const struct param_spec *spec) {
     return spec->ndim == 1 || ends_with(spec->name, ".bias") ? CLASS_UNDECAYED : CLASS_DECAYED;
 }
 
+static bool has_class(const struct params *p, int32_t class) {
+    for (int32_t i = 0; i < p->count; i++) {
+        if (p->entries[i].class == class) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum status grow(struct params *p, struct error *err) {
     if (p->count < p->capacity) {
         return STATUS_OK;
@@ -115,6 +126,7 @@ enum status
 params_add(struct params *p, int32_t *index, const struct param_spec *spec, struct error *err) {
     REQUIRE(p->dev == NULL && spec->ndim >= 0 && spec->ndim <= TENSOR_MAX_DIMS);
     REQUIRE(!spec->conv || spec->ndim == 4);
+    REQUIRE(!spec->adjacent || has_class(p, class_of(spec)));
     TRY(grow(p, err));
     struct entry *e = &p->entries[p->count];
     int n = snprintf(e->name, sizeof(e->name), "%s%s", p->prefix, spec->name);
@@ -143,16 +155,26 @@ static void
 place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT], int64_t *offsets) {
     int64_t align = (int64_t)(BLOCK_ALIGN_BYTES / dtype_size_bytes(dtype));
     memset(total, 0, CLASS_COUNT * sizeof(*total));
-    for (int32_t i = 0; i < p->count; i++) {
-        const struct entry *e = &p->entries[i];
-        int64_t *end = &total[e->class];
-        if (!e->spec.adjacent) {
-            *end = (*end + align - 1) / align * align;
+    for (int32_t i = p->count - 1; i >= 0; i--) {
+        const struct entry *first = &p->entries[i];
+        if (first->spec.adjacent) {
+            continue; /* placed together with the tensor that it follows */
         }
-        if (offsets != NULL) {
-            offsets[i] = *end;
+        int64_t *end = &total[first->class];
+        *end = (*end + align - 1) / align * align;
+        for (int32_t j = i; j < p->count; j++) {
+            const struct entry *e = &p->entries[j];
+            if (e->class != first->class) {
+                continue;
+            }
+            if (j > i && !e->spec.adjacent) {
+                break;
+            }
+            if (offsets != NULL) {
+                offsets[j] = *end;
+            }
+            *end += e->count;
         }
-        *end += e->count;
     }
     for (int32_t c = 0; c < CLASS_COUNT; c++) {
         total[c] = (total[c] + align - 1) / align * align;
@@ -171,7 +193,8 @@ struct params_bytes params_plan(const struct params *p, enum dtype dtype, bool t
     place(p, dtype, total, NULL);
     size_t trained = (size_t)(total[CLASS_DECAYED] + total[CLASS_UNDECAYED]);
     size_t size = dtype_size_bytes(dtype);
-    struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size};
+    struct params_bytes b = {.value_bytes = (trained + (size_t)total[CLASS_BUFFER]) * size,
+                             .buffer_bytes = (size_t)total[CLASS_BUFFER] * size};
     if (training) {
         b.grad_bytes = trained * size;
         b.moments_bytes = (size_t)p->moments * trained * size;
@@ -212,6 +235,7 @@ enum status params_alloc(struct params *p,
             p->block[s] = block;
         }
     }
+    p->gradients = p->block[PARAM_GRAD];
     if (b.working_bytes > 0) {
         void *block = NULL;
         TRY(dev->ops->alloc(dev, b.working_bytes, &block, err));
@@ -263,16 +287,21 @@ int64_t params_element_count(const struct params *p, enum param_kind kind) {
 
 /* ---- views ---- */
 
-static uint8_t *class_start(const struct params *p, enum param_slot slot, int32_t class) {
+/* Bytes from the start of a block to that of a class. */
+static size_t class_start(const struct params *p, int32_t class) {
     int64_t before = 0;
     for (int32_t c = 0; c < class; c++) {
         before += p->class_count[c];
     }
-    return p->block[slot] + (size_t)before * dtype_size_bytes(p->dtype);
+    return (size_t)before * dtype_size_bytes(p->dtype);
+}
+
+static void *entry_in(const struct params *p, const struct entry *e, uint8_t *block) {
+    return block + class_start(p, e->class) + (size_t)e->offset * dtype_size_bytes(p->dtype);
 }
 
 static void *entry_data(const struct params *p, const struct entry *e, enum param_slot slot) {
-    return class_start(p, slot, e->class) + (size_t)e->offset * dtype_size_bytes(p->dtype);
+    return entry_in(p, e, p->block[slot]);
 }
 
 static bool has_working(const struct params *p, const struct entry *e) {
@@ -288,20 +317,52 @@ struct tensor params_tensor(const struct params *p, int32_t index) {
     if (has_working(p, e)) {
         return tensor_view(working_data(p, e), p->working_dtype, e->spec.ndim, e->spec.shape);
     }
-    return tensor_view(entry_data(p, e, PARAM_VALUE), p->dtype, e->spec.ndim, e->spec.shape);
+    void *data = entry_data(p, e, PARAM_VALUE);
+    if (e->class == CLASS_BUFFER && p->buffers != NULL) {
+        data = p->buffers + (size_t)e->offset * dtype_size_bytes(p->dtype);
+    }
+    return tensor_view(data, p->dtype, e->spec.ndim, e->spec.shape);
 }
 
 struct tensor params_grad(const struct params *p, int32_t index) {
     const struct entry *e = &p->entries[index];
-    if (e->class == CLASS_BUFFER || p->block[PARAM_GRAD] == NULL) {
+    if (e->class == CLASS_BUFFER || p->gradients == NULL) {
         return (struct tensor){0};
     }
-    return tensor_view(entry_data(p, e, PARAM_GRAD), p->dtype, e->spec.ndim, e->spec.shape);
+    return tensor_view(entry_in(p, e, p->gradients), p->dtype, e->spec.ndim, e->spec.shape);
+}
+
+void params_redirect_buffers(struct params *p, void *block) {
+    p->buffers = block;
+}
+
+float params_momentum(const struct params *p) {
+    return p->buffers != NULL ? 1.0f : 0.1f;
+}
+
+struct tensor params_buffers(const struct params *p) {
+    return tensor_1d(p->block[PARAM_VALUE] + class_start(p, CLASS_BUFFER), p->dtype,
+                     p->class_count[CLASS_BUFFER]);
+}
+
+void params_redirect_gradients(struct params *p, void *block) {
+    p->gradients = block != NULL ? block : p->block[PARAM_GRAD];
+}
+
+int64_t params_decayed_prefix(const struct params *p, int32_t index) {
+    int64_t end = 0;
+    for (int32_t i = index; i < p->count; i++) {
+        const struct entry *e = &p->entries[i];
+        if (e->class == CLASS_DECAYED && e->offset + e->count > end) {
+            end = e->offset + e->count;
+        }
+    }
+    return end;
 }
 
 struct tensor params_range(const struct params *p, enum param_slot slot, bool decayed) {
     int32_t class = decayed ? CLASS_DECAYED : CLASS_UNDECAYED;
-    return tensor_1d(class_start(p, slot, class), p->dtype, p->class_count[class]);
+    return tensor_1d(p->block[slot] + class_start(p, class), p->dtype, p->class_count[class]);
 }
 
 struct tensor params_working(const struct params *p, bool decayed) {

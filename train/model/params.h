@@ -2,7 +2,8 @@
  * params: one table of all tensors of a model: names, shapes, initial values, and where each lies
  * in a few flat blocks of device memory.
  *
- * A model adds its tensors, params_alloc places them; from then on a tensor is known by its index.
+ * A model adds its tensors, params_alloc places them; from then on a tensor is known by its index,
+ * which is also its place in checkpoints.
  *
  *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
  *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
@@ -11,6 +12,11 @@
  *
  * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:
  * saved with the model, never touched by the optimiser.
+ *
+ * Order in memory: the last added tensor first. Models add tensors in the order of the forward
+ * pass, and backward finishes gradients in the opposite order. So the finished gradients are at any
+ * time a prefix of the range, which can be sent to other ranks while backward still runs
+ * (train/model/gradients.h). `adjacent` tensors stay in order of addition after their first one.
  *
  * Names are those of timm (image) and Hugging Face (text) after a prefix, and what is read and
  * written here has PyTorch's layout: convolution weights are (O, I, KH, KW) outside and
@@ -60,7 +66,8 @@ struct param_spec {
     int32_t ndim;                   /* [0, TENSOR_MAX_DIMS] */
     int64_t shape[TENSOR_MAX_DIMS]; /* as in device memory: (O, KH, KW, I), (OUT, IN), (N) */
     bool conv;                      /* outside, the shape is (O, I, KH, KW); needs ndim == 4 */
-    bool adjacent; /* directly after the previous tensor that decays (or does not) as this one */
+    bool adjacent; /* directly after the last added tensor that decays (or does not) as this one,
+                      which must exist */
     enum param_kind kind;
     enum param_init init;
     double init_scale;
@@ -79,6 +86,7 @@ enum param_slot { PARAM_VALUE, PARAM_GRAD, PARAM_M, PARAM_V };
 
 struct params_bytes {
     size_t value_bytes;
+    size_t buffer_bytes; /* of value_bytes those of buffers */
     size_t grad_bytes;
     size_t moments_bytes; /* m and v together */
     size_t working_bytes; /* copies in BF16 */
@@ -127,6 +135,27 @@ int64_t params_element_count(const struct params *p, enum param_kind kind);
  * is one. params_grad of a buffer is an omitted operand (data NULL, ndim 0). */
 struct tensor params_tensor(const struct params *p, int32_t index);
 struct tensor params_grad(const struct params *p, int32_t index);
+
+/* Until the next call params_grad returns views of `block`, which is laid out as the table's block
+ * of gradients (params_plan, grad_bytes), instead of the table's own. NULL: the table's own.
+ * params_range and params_read always take the table's own. */
+void params_redirect_gradients(struct params *p, void *block);
+
+/* Until the next call params_tensor of a buffer returns views of `block`, which is laid out as
+ * params_buffers, instead of the table's own. NULL: the table's own. Passes then leave the
+ * statistics of their batch there (params_momentum). */
+void params_redirect_buffers(struct params *p, void *block);
+
+/* Weight of a training pass in what params_tensor of a buffer returns: 1 where it is redirected,
+ * else 0.1. */
+float params_momentum(const struct params *p);
+
+/* All buffers of the table as one flat tensor (1-D, may have 0 elements). */
+struct tensor params_buffers(const struct params *p);
+
+/* The length of the shortest prefix of params_range(p, slot, true) that holds every decayed tensor
+ * from `index` on. */
+int64_t params_decayed_prefix(const struct params *p, int32_t index);
 
 /* All decayed or all undecayed trained tensors of a slot as one flat tensor (1-D, may have 0
  * elements). Needs training for slots other than PARAM_VALUE. */

@@ -23,6 +23,7 @@
 #include "formats/base/image_norm.h"
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/gradients.h"
 #include "train/model/params.h"
 
 #ifdef __cplusplus
@@ -53,6 +54,10 @@ struct resnet_options {
     int32_t image_px;          /* S, side of the input, >= 8 */
     int32_t max_batch;         /* N at most */
     bool training;             /* false: no backward, buffers are reused from block to block */
+    /* Ranks that run every training pass, replay and backward together: batch statistics are over
+     * the images of all of them. Borrowed; NULL: over those of the call. In the options of an
+     * encoder also for the batch norm of its head. */
+    const struct batch_norm_group *bn_group;
 };
 
 /* Fills *opt for "resnet10t", "resnet18", "resnet34" or "resnet50": standard stem, 224 px, batch 1,
@@ -92,11 +97,12 @@ enum status resnet_forward(struct resnet *r,
                            enum resnet_pass pass,
                            struct error *err);
 
-/* After a training pass or its replay: gradients of all parameters, set or added by mode. dfeatures
- * (N, F). */
+/* After a training pass or its replay: gradients of all parameters, set or added by mode, each
+ * block reported to `sums` (gradients_final; may be NULL). dfeatures (N, F). */
 enum status resnet_backward(struct resnet *r,
                             const struct tensor *dfeatures,
                             enum write_mode mode,
+                            struct gradients *sums,
                             struct error *err);
 
 #ifdef __cplusplus

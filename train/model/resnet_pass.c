@@ -33,9 +33,10 @@ static enum status unit_forward(const struct resnet *r,
                          .beta = params_tensor(r->params, u->beta),
                          .residual = residual,
                          .conv = conv_of(u),
+                         .group = r->opt.bn_group,
                          .training = pass != RESNET_INFERENCE,
                          .eps = 1e-5f,
-                         .momentum = 0.1f};
+                         .momentum = params_momentum(r->params)};
     if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
         op.running_mean = params_tensor(r->params, u->running_mean);
         op.running_var = params_tensor(r->params, u->running_var);
@@ -133,7 +134,8 @@ static enum status unit_backward(const struct resnet *r,
                               .gamma = params_tensor(r->params, u->gamma),
                               .din_mode = din_mode,
                               .param_mode = mode,
-                              .conv = conv_of(u)},
+                              .conv = conv_of(u),
+                              .group = r->opt.bn_group},
         err);
 }
 
@@ -223,6 +225,7 @@ stem_backward(struct resnet *r, int64_t n, int32_t at, enum write_mode mode, str
 enum status resnet_backward(struct resnet *r,
                             const struct tensor *dfeatures,
                             enum write_mode mode,
+                            struct gradients *sums,
                             struct error *err) {
     REQUIRE(r->dev != NULL && r->opt.training && dfeatures->ndim == 2);
     REQUIRE(dfeatures->shape[0] >= 1 && dfeatures->shape[0] <= r->opt.max_batch);
@@ -242,6 +245,8 @@ enum status resnet_backward(struct resnet *r,
             x = first_rows(r->has_pool ? r->pooled : r->stem[r->stem_count - 1].out, n);
         }
         TRY(block_backward(r, &r->blocks[k], &x, &at, mode, err));
+        TRY(gradients_final(sums, r->blocks[k].units[0].weight, err));
     }
-    return stem_backward(r, n, at, mode, err);
+    TRY(stem_backward(r, n, at, mode, err));
+    return gradients_final(sums, r->stem[0].weight, err);
 }

@@ -29,6 +29,7 @@
 
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/gradients.h"
 #include "train/model/params.h"
 
 #ifdef __cplusplus
@@ -103,12 +104,13 @@ enum status transformer_forward(struct transformer *t,
                                 bool training,
                                 struct error *err);
 
-/* After a training forward of the same batch: gradients of all parameters, set or added by mode.
- * dfeatures (N, D). */
+/* After a training forward of the same batch: gradients of all parameters, set or added by mode,
+ * each layer reported to `sums` (gradients_final; may be NULL). dfeatures (N, D). */
 enum status transformer_backward(struct transformer *t,
                                  const struct tensor *dfeatures,
                                  const struct transformer_batch *batch,
                                  enum write_mode mode,
+                                 struct gradients *sums,
                                  struct error *err);
 
 #ifdef __cplusplus

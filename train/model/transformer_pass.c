@@ -373,6 +373,7 @@ enum status transformer_backward(struct transformer *t,
                                  const struct tensor *dfeatures,
                                  const struct transformer_batch *batch,
                                  enum write_mode mode,
+                                 struct gradients *sums,
                                  struct error *err) {
     REQUIRE(t->dev != NULL && t->opt.training && batch_fits(t, batch));
     struct pass p = begin(t, batch, true);
@@ -389,6 +390,7 @@ enum status transformer_backward(struct transformer *t,
         int32_t at = dx.data == t->grad[0].data ? 0 : dx.data == t->grad[1].data ? 1 : 2;
         TRY(layer_backward(&p, i, x, dx, &t->grad[(at + 1) % 3], &t->grad[(at + 2) % 3], &dx, mode,
                            err));
+        TRY(gradients_final(sums, t->layers[i].q.weight, err));
     }
     /* drop, norm, embeddings; dx (M, D) */
     if (drops(&p)) {
@@ -396,13 +398,12 @@ enum status transformer_backward(struct transformer *t,
     }
     struct tensor dsum = first_rows(dx.data == t->grad[0].data ? t->grad[1] : t->grad[0], p.rows);
     TRY(norm_backward(&p, &t->embedding_norm, dsum, dx, mode, err));
-    return p.ops->embedding_bwd(
-        p.dev,
-        &(struct embedding_bwd){.dtable = params_grad(t->params, t->words),
-                                .dpositions = params_grad(t->params, t->positions),
-                                .dout = dsum,
-                                .tokens = batch->tokens,
-                                .segments = captions(&p),
-                                .mode = mode},
-        err);
+    const struct embedding_bwd embedding = {.dtable = params_grad(t->params, t->words),
+                                            .dpositions = params_grad(t->params, t->positions),
+                                            .dout = dsum,
+                                            .tokens = batch->tokens,
+                                            .segments = captions(&p),
+                                            .mode = mode};
+    TRY(p.ops->embedding_bwd(p.dev, &embedding, err));
+    return gradients_final(sums, t->words, err);
 }

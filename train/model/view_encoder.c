@@ -2,7 +2,7 @@
  * One tower, one head, one memory plan. The head's first half is a convolution of 1 x 1 pixels with
  * batch norm and ReLU, which is the one operator that has a linear layer with batch norm:
  *
- *   parameters   the table's blocks
+ *   parameters   the table's blocks, and more of gradients (gradients.h)
  *   kept         image tower | head
  *   scratch      of the tower
  *   input        the views; whole batches in slots
@@ -28,6 +28,7 @@ struct view_encoder {
     int32_t held_count; /* H: images that the tower holds, both views counted */
     int32_t hidden_weight, gamma, beta, running_mean, running_var; /* (D, F), (D) */
     int32_t weight, bias;                                          /* (E, D), (E) */
+    int32_t sum_blocks; /* of gradients, beside the table's */
     struct dual_encoder_memory memory;
 
     struct device *dev; /* NULL when only planned */
@@ -115,7 +116,12 @@ static void place_input(struct view_encoder *m, struct carve *input) {
     }
 }
 
-static void plan_memory(struct view_encoder *m) {
+static int32_t part_count(const struct view_encoder *m) {
+    const int32_t most = m->held_count / 2;
+    return most > 0 ? (m->opt.max_batch / 2 + most - 1) / most : 1;
+}
+
+static void plan_memory(struct view_encoder *m, bool host_memory) {
     struct dual_encoder_memory *u = &m->memory;
     struct carve head = {0};
     struct carve input = {0};
@@ -125,12 +131,17 @@ static void plan_memory(struct view_encoder *m) {
     place_input(m, &input);
     u->activations_bytes = tower_bytes + head.used_bytes;
     u->input_bytes = input.used_bytes;
-    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training);
+    const int32_t parts = part_count(m);
+    m->sum_blocks = encoder_sum_blocks(parts, m->opt.training, host_memory);
+    encoder_memory_sum(u, m->params, m->opt.dtype, m->opt.training, m->sum_blocks,
+                       running_rows(m->opt.comm, parts));
 }
 
 /* Everything but device memory. */
-static enum status
-describe(struct view_encoder **out, const struct view_encoder_options *opt, struct error *err) {
+static enum status describe(struct view_encoder **out,
+                            const struct view_encoder_options *opt,
+                            bool host_memory,
+                            struct error *err) {
     *out = NULL;
     if (opt->embed_dim < 1 || opt->embed_dim > 1 << 16 || opt->hidden_dim < 1 ||
         opt->hidden_dim > 1 << 16) {
@@ -160,7 +171,7 @@ describe(struct view_encoder **out, const struct view_encoder_options *opt, stru
     TRY_OR_FAIL(s, params_set_prefix(m->params, "", err));
     m->feature_count = resnet_feature_count(m->image);
     TRY_OR_FAIL(s, add_head(m, err));
-    plan_memory(m);
+    plan_memory(m, host_memory);
     *out = m;
     return STATUS_OK;
 fail:
@@ -172,7 +183,7 @@ enum status view_encoder_plan(struct dual_encoder_memory *out,
                               const struct view_encoder_options *opt,
                               struct error *err) {
     struct view_encoder *m = NULL;
-    TRY(describe(&m, opt, err));
+    TRY(describe(&m, opt, opt->slots == 0, err));
     *out = m->memory;
     view_encoder_destroy(m);
     return STATUS_OK;
@@ -183,8 +194,8 @@ static enum status take_memory(struct view_encoder *m, struct device *dev, struc
     size_t scratch_bytes;
     m->dev = dev;
     REQUIRE(m->opt.slots == 0 || dev->stream != NULL);
-    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training, &m->memory,
-                            err));
+    TRY(encoder_blocks_take(&m->blocks, m->params, dev, m->opt.dtype, m->opt.training,
+                            m->sum_blocks, m->opt.comm, part_count(m), &m->memory, err));
     resnet_memory(m->image, m->opt.dtype, &tower_bytes, &scratch_bytes);
     resnet_attach(m->image, dev, m->opt.dtype, m->blocks.kept, m->blocks.scratch);
     struct carve head = {.base = (uint8_t *)m->blocks.kept + tower_bytes};
@@ -201,7 +212,7 @@ enum status view_encoder_create(struct view_encoder **out,
     struct view_encoder *m = NULL;
     *out = NULL;
     TRY(dev->ops->supports(dev, opt->dtype, err));
-    TRY(describe(&m, opt, err));
+    TRY(describe(&m, opt, dev->stream == NULL, err));
     const enum status s = take_memory(m, dev, err);
     if (s != STATUS_OK) {
         view_encoder_destroy(m);
@@ -311,9 +322,10 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
                              .gamma = params_tensor(m->params, m->gamma),
                              .beta = params_tensor(m->params, m->beta),
                              .conv = HIDDEN_CONV,
+                             .group = m->opt.image.bn_group,
                              .training = p->pass != RESNET_INFERENCE,
                              .eps = 1e-5f,
-                             .momentum = 0.1f};
+                             .momentum = params_momentum(m->params)};
     if (p->pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
         hidden.running_mean = params_tensor(m->params, m->running_mean);
         hidden.running_var = params_tensor(m->params, m->running_var);
@@ -366,10 +378,14 @@ enum status view_encoder_forward(struct view_encoder *m,
                                  const struct view_encoder_batch *batch,
                                  struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
-    for (int32_t start = 0; start < batch->count; start += m->held_count / 2) {
+    const int32_t most = m->held_count / 2;
+    running_begin(&m->blocks.running, (batch->count + most - 1) / most);
+    for (int32_t start = 0; start < batch->count; start += most) {
         const struct part p = part_of(m, batch, start, RESNET_TRAINING);
+        running_part(&m->blocks.running);
         TRY(part_forward(m, batch, &p, err));
     }
+    TRY(running_end(&m->blocks.running, err));
     *x = first_rows(m->out, 2 * batch->count);
     return STATUS_OK;
 }
@@ -444,26 +460,33 @@ static enum status part_backward(struct view_encoder *m,
         .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
         .gamma = params_tensor(m->params, m->gamma),
         .param_mode = mode,
-        .conv = HIDDEN_CONV};
+        .conv = HIDDEN_CONV,
+        .group = m->opt.image.bn_group};
     TRY(m->dev->ops->conv_bn_bwd(m->dev, &hidden, err));
-    return resnet_backward(m->image, &dfeatures, mode, err);
+    TRY(gradients_final(&m->blocks.sums, m->hidden_weight, err));
+    return resnet_backward(m->image, &dfeatures, mode, &m->blocks.sums, err);
 }
 
 enum status view_encoder_backward(struct view_encoder *m,
                                   const struct tensor *dx,
                                   const struct view_encoder_batch *batch,
                                   enum write_mode mode,
+                                  const struct gradient_ready *ready,
                                   struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
     REQUIRE(dx->shape[0] == 2 * (int64_t)batch->count);
+    struct gradients *sums = &m->blocks.sums;
     const int32_t most = m->held_count / 2;
-    const int32_t last = (batch->count - 1) / most * most;
-    struct part p = part_of(m, batch, last, RESNET_TRAINING);
-    TRY(part_backward(m, dx, &p, mode, err));
-    for (int32_t start = 0; start < last; start += most) {
-        p = part_of(m, batch, start, RESNET_REPLAY);
-        TRY(part_forward(m, batch, &p, err));
-        TRY(part_backward(m, dx, &p, WRITE_ADD, err));
+    const int32_t last = (batch->count - 1) / most;
+    gradients_begin(sums, last + 1, mode, ready);
+    for (int32_t i = last; i >= 0; i--) {
+        const struct part p =
+            part_of(m, batch, i * most, i == last ? RESNET_TRAINING : RESNET_REPLAY);
+        if (i < last) {
+            TRY(part_forward(m, batch, &p, err));
+        }
+        TRY(part_backward(m, dx, &p, gradients_part(sums, i), err));
+        TRY(gradients_part_end(sums, err));
     }
     return STATUS_OK;
 }

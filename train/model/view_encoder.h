@@ -6,10 +6,11 @@
  *                                                            -> (2N, E) -> / norm -> X (2N, E)
  *
  * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
- * over the 2M views of a micro-batch of M images, and backward runs each forward once more.
- * Evaluation uses F, before the head. Names in the table and in checkpoints, in this order:
- * "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as PyTorch's
- * Sequential would have them. The head's linear layers start uniform in +-1/sqrt(fan_in).
+ * over the 2M views of a micro-batch of M images (with image.bn_group, over those of all ranks),
+ * and backward runs each forward once more. Evaluation uses F, before the head. Names in the table
+ * and in checkpoints, in this order: "image." + timm's, proj.0.weight, proj.1.* (batch norm),
+ * proj.3.weight, proj.3.bias, as PyTorch's Sequential would have them. The head's linear layers
+ * start uniform in +-1/sqrt(fan_in).
  *
  * Create plans and allocates all memory; later calls allocate nothing.
  *
@@ -45,11 +46,12 @@ struct view_encoder_options {
     enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
                                     Embeddings, values and gradients of a
                                     BF16 model are f32 */
+    struct comm *comm;           /* ranks that share a batch, as in dual_encoder_options; NULL */
     int32_t slots;               /* places for whole batches on the device, [0,
                                     DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; 0 */
 };
 
-/* The plan alone: the device memory that create would allocate. Returns OK, NOMEM or USAGE. */
+/* The plan alone, as dual_encoder_plan. */
 enum status view_encoder_plan(struct dual_encoder_memory *out,
                               const struct view_encoder_options *opt,
                               struct error *err);
@@ -97,11 +99,12 @@ enum status view_encoder_forward(struct view_encoder *m,
                                  struct error *err);
 
 /* After forward with the same batch (its arrays still unchanged): gradients of all parameters from
- * dL/dX (2N, E), set or added by mode. */
+ * dL/dX (2N, E), set or added by mode. `ready` as in dual_encoder_backward. */
 enum status view_encoder_backward(struct view_encoder *m,
                                   const struct tensor *dx,
                                   const struct view_encoder_batch *batch,
                                   enum write_mode mode,
+                                  const struct gradient_ready *ready,
                                   struct error *err);
 
 /* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not

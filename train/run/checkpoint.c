@@ -410,6 +410,20 @@ enum status checkpoint_load_params(const struct checkpoint *c,
     return s;
 }
 
+struct column_place {
+    struct sample_state *state;
+    int32_t column;
+    uint64_t id; /* of the next entry */
+    size_t entry_bytes;
+};
+
+static void put_piece(void *cookie, const void *piece, size_t size_bytes) {
+    struct column_place *to = cookie;
+    const uint64_t count = size_bytes / to->entry_bytes;
+    sample_state_put(to->state, to->column, to->id, piece, count);
+    to->id += count;
+}
+
 static enum status load_column(const struct checkpoint *c,
                                struct sample_state *state,
                                int32_t column,
@@ -430,9 +444,8 @@ static enum status load_column(const struct checkpoint *c,
                          "%s: state %s is for %" PRIu64 " ids, the dataset has %" PRIu64, c->path,
                          name, found->shape[0], sample_state_id_space(state));
     }
-    size_t room_bytes;
-    void *values = sample_state_values(state, column, &room_bytes);
-    return safetensors_read(c->file, found, values, (size_t)found->size_bytes, err);
+    struct column_place to = {state, column, 0, safetensors_dtype_bytes(found->dtype)};
+    return safetensors_read_pieces(c->file, found, put_piece, &to, err);
 }
 
 enum status checkpoint_load_state(const struct checkpoint *c,

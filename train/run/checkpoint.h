@@ -80,10 +80,15 @@ struct checkpoint_content {
     size_t tokenizer_size_bytes;
 };
 
-/* Writes `path` atomically. Returns OK, IO, NOMEM, LIMIT or what the device returns. */
+/* Writes `path` atomically. Where the state is divided among ranks: collective, with equal content
+ * on all of them; rank 0 writes, and columns pass by in pieces, so that no rank holds one whole.
+ * The bytes do not depend on the number of ranks. summaries (of columns; NULL: not needed): of
+ * every column, on all ranks. Returns OK, IO, NOMEM, LIMIT or what comm and device return; the same
+ * on all ranks. */
 enum status checkpoint_save(const struct file_system *fs,
                             const char *path,
                             const struct checkpoint_content *content,
+                            struct sample_state_summary *summaries,
                             struct error *err);
 
 struct checkpoint;
@@ -115,7 +120,8 @@ enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct error *err);
 
 /* Fills every column of `state` and every scalar. Columns may be longer than the stored ones (the
- * dataset has grown): new ids keep what they hold. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
+ * dataset has grown): new ids keep what they hold. Of several ranks each reads the file, and keeps
+ * its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
 enum status checkpoint_load_state(const struct checkpoint *c,
                                   struct sample_state *state,
                                   const struct loss_scalar *scalars,

@@ -1,6 +1,7 @@
 /*
  * checkpoint_save: metadata, then tensors in a fixed order: the table's values, the optimiser's two
- * moments, the columns of the sample state, the tokenizer.
+ * moments, the columns of the sample state, the tokenizer. Of several ranks the first writes; all
+ * of them take part in passing the columns by, also after a write has failed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "formats/tensors/safetensors.h"
+#include "train/comm/comm.h"
 #include "train/run/checkpoint_internal.h"
 
 static enum status
@@ -131,11 +133,11 @@ declare_all(struct safetensors_writer *w, const struct checkpoint_content *c, st
     return STATUS_OK;
 }
 
-static enum status write_params(struct safetensors_writer *w,
-                                const struct params *p,
-                                enum param_slot slot,
-                                float *host,
-                                struct error *err) {
+static enum status write_slot(struct safetensors_writer *w,
+                              const struct params *p,
+                              enum param_slot slot,
+                              float *host,
+                              struct error *err) {
     for (int32_t i = 0; i < params_count(p); i++) {
         const struct param_info info = params_info(p, i);
         if (slot != PARAM_VALUE && info.kind == PARAM_BUFFER) {
@@ -148,49 +150,100 @@ static enum status write_params(struct safetensors_writer *w,
     return STATUS_OK;
 }
 
-static enum status write_all(struct safetensors_writer *w,
-                             const struct checkpoint_content *c,
-                             float *host,
-                             struct error *err) {
-    for (size_t i = 0; i < checkpoint_slot_count(c->params); i++) {
-        TRY(write_params(w, c->params, checkpoint_slots[i], host, err));
+static enum status
+write_params(struct safetensors_writer *w, const struct params *p, struct error *err) {
+    enum status s = STATUS_OK;
+    float *host = checkpoint_largest_tensor(p);
+    if (host == NULL) {
+        return error_set(err, STATUS_NOMEM, "no memory to write the model");
     }
-    for (int32_t i = 0; i < sample_state_count(c->state); i++) {
-        size_t column_bytes;
-        const void *values = sample_state_values(c->state, i, &column_bytes);
-        TRY(safetensors_writer_data(w, values, column_bytes, err));
+    for (size_t i = 0; i < checkpoint_slot_count(p) && s == STATUS_OK; i++) {
+        s = write_slot(w, p, checkpoint_slots[i], host, err);
     }
+    free(host);
+    return s;
+}
+
+/* What comes before the columns. */
+static enum status begin(struct safetensors_writer **w,
+                         const struct file_system *fs,
+                         const char *path,
+                         const struct checkpoint_content *c,
+                         struct error *err) {
+    TRY(safetensors_writer_create(w, fs, path, err));
+    TRY(put_metadata(*w, c, err));
+    TRY(declare_all(*w, c, err));
+    return write_params(*w, c->params, err);
+}
+
+/* w: NULL on ranks that write nothing. *written: the first failure of the writer, after which the
+ * other ranks' pieces pass by unwritten. Returns what sample_state_piece returns. */
+static enum status pass_columns(struct safetensors_writer *w,
+                                enum status *written,
+                                const struct sample_state *state,
+                                struct sample_state_summary *summaries,
+                                void *room,
+                                struct error *err) {
+    for (int32_t i = 0; i < sample_state_count(state); i++) {
+        const enum sample_state_kind kind = sample_state_kind(state, i);
+        const size_t entry_bytes = safetensors_dtype_bytes(checkpoint_column_dtype(state, i));
+        struct sample_state_summary sum = {0};
+        uint64_t count = 0;
+        for (uint64_t id = 0; id < sample_state_id_space(state); id += count) {
+            const void *values = NULL;
+            TRY(sample_state_piece(state, i, id, room, &values, &count, err));
+            if (w != NULL && *written == STATUS_OK) {
+                *written = safetensors_writer_data(w, values, (size_t)count * entry_bytes, err);
+            }
+            if (summaries != NULL) {
+                sample_state_summarise(&sum, values, kind, count);
+                summaries[i] = sum;
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status
+end(struct safetensors_writer *w, const struct checkpoint_content *c, struct error *err) {
     if (c->tokenizer != NULL) {
         TRY(safetensors_writer_data(w, c->tokenizer, c->tokenizer_size_bytes, err));
     }
-    return STATUS_OK;
+    return safetensors_writer_finish(w, err);
+}
+
+/* The same result on all ranks. */
+static enum status agree(struct comm *comm, enum status own, struct error *err) {
+    return comm != NULL ? comm_agree(comm, own, err) : own;
 }
 
 enum status checkpoint_save(const struct file_system *fs,
                             const char *path,
                             const struct checkpoint_content *content,
+                            struct sample_state_summary *summaries,
                             struct error *err) {
     REQUIRE(fs != NULL && path != NULL && content != NULL &&
             params_dtype(content->params) == DTYPE_F32);
-    float *host = checkpoint_largest_tensor(content->params);
-    if (host == NULL) {
-        return error_set(err, STATUS_NOMEM, "no memory to write %s", path);
-    }
+    struct comm *comm = sample_state_comm(content->state);
+    const bool writes = comm == NULL || comm_rank(comm) == 0;
     struct safetensors_writer *w = NULL;
-    enum status s = safetensors_writer_create(&w, fs, path, err);
-    if (s == STATUS_OK) {
-        s = put_metadata(w, content, err);
+    enum status s = STATUS_OK;
+    void *room = malloc(sample_state_piece_bytes(content->state) + 1);
+    if (room == NULL) {
+        s = error_set(err, STATUS_NOMEM, "no memory to write %s", path);
+    } else if (writes) {
+        s = begin(&w, fs, path, content, err);
     }
+    s = agree(comm, s, err);
     if (s == STATUS_OK) {
-        s = declare_all(w, content, err);
-    }
-    if (s == STATUS_OK) {
-        s = write_all(w, content, host, err);
-    }
-    if (s == STATUS_OK) {
-        s = safetensors_writer_finish(w, err);
+        enum status written = STATUS_OK;
+        s = pass_columns(w, &written, content->state, summaries, room, err);
+        if (s == STATUS_OK && writes && written == STATUS_OK) {
+            written = end(w, content, err);
+        }
+        s = s == STATUS_OK ? agree(comm, written, err) : s;
     }
     safetensors_writer_destroy(w);
-    free(host);
+    free(room);
     return s;
 }

@@ -169,6 +169,9 @@ static void put_batch(struct json_writer *w, const struct loss_batch_state *b) {
 }
 
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
     struct json_writer *w = begin_line(m, r->step);
     json_u64(w, "epoch", r->epoch);
     json_double(w, "loss", r->loss);
@@ -184,6 +187,14 @@ enum status metrics_step(struct metrics *m, const struct step_report *r, struct 
         json_u64(w, "launches", r->launches_count);
     }
     json_u64(w, "replaced", r->replaced_count);
+    if (r->world > 1) {
+        json_u64(w, "ranks", r->world);
+    }
+    if (r->slowest_pairs_per_s > 0.0) {
+        json_u64(w, "slowest_rank", r->slowest_rank);
+        json_double(w, "slowest_pairs_per_s", r->slowest_pairs_per_s);
+        json_double(w, "wait_fraction", r->wait_fraction);
+    }
     put_peak_rss(w);
     if (r->device_bytes > 0) {
         json_u64(w, "device_bytes", r->device_bytes);
@@ -195,6 +206,9 @@ enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
                               struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
     retrieval_write_json(begin_line(m, step), evaluation_names[METRICS_RETRIEVAL], r);
     return write_line(m, err);
 }
@@ -203,6 +217,9 @@ enum status metrics_zeroshot(struct metrics *m,
                              uint64_t step,
                              const struct classify_result *r,
                              struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
     struct json_writer *w = begin_line(m, step);
     json_open_object(w, evaluation_names[METRICS_ZEROSHOT]);
     classify_write_json(w, r);
@@ -213,19 +230,20 @@ enum status metrics_zeroshot(struct metrics *m,
 enum status metrics_state(struct metrics *m,
                           uint64_t step,
                           const struct sample_state *state,
+                          const struct sample_state_summary *summaries,
                           struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
     struct json_writer *w = begin_line(m, step);
     json_open_object(w, "state");
     for (int32_t c = 0; c < sample_state_count(state); c++) {
-        size_t size_bytes;
-        const struct sample_state_summary s =
-            sample_state_summarise(sample_state_values(state, c, &size_bytes),
-                                   sample_state_kind(state, c), sample_state_id_space(state));
+        const struct sample_state_summary *s = &summaries[c];
         json_open_object(w, sample_state_name(state, c));
-        json_u64(w, "visited", s.visited_count);
-        json_double(w, "min", s.min);
-        json_double(w, "mean", s.mean);
-        json_double(w, "max", s.max);
+        json_u64(w, "visited", s->visited_count);
+        json_double(w, "min", s->min);
+        json_double(w, "mean", s->mean);
+        json_double(w, "max", s->max);
         json_close_object(w);
     }
     json_close_object(w);
@@ -234,6 +252,9 @@ enum status metrics_state(struct metrics *m,
 }
 
 enum status metrics_sync(struct metrics *m, struct error *err) {
+    if (m == NULL) {
+        return STATUS_OK;
+    }
     if (fflush(m->file) != 0 || fsync(fileno(m->file)) != 0) {
         return error_set_errno(err, "cannot write %s", m->path);
     }

@@ -37,7 +37,12 @@ struct step_report {
     uint64_t launches_count; /* kernels, copies and fills of the step, see device_stream.launches;
                                 0: the device counts none */
     uint32_t replaced_count; /* damaged samples replaced in this batch */
-    uint64_t device_bytes;   /* the most of the device's memory seen in use; 0: it has none */
+    /* Of several ranks in the step before: the one whose own work took longest, the rate of all if
+     * they were as slow and never waited, the share of their time in which ranks waited for others.
+     * slowest_pairs_per_s 0: not known yet */
+    uint32_t world, slowest_rank;
+    double slowest_pairs_per_s, wait_fraction;
+    uint64_t device_bytes; /* the most of the device's memory seen in use; 0: it has none */
 };
 
 /* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) is borrowed
@@ -52,9 +57,11 @@ enum status metrics_open(struct metrics **out,
 enum metrics_evaluation { METRICS_RETRIEVAL, METRICS_ZEROSHOT, METRICS_EVALUATIONS };
 bool metrics_has(const struct metrics *m, enum metrics_evaluation which);
 
-/* Each writes one whole line. That of a step has "batch": {"image.log_u", "text.log_u",
- * "image.zeta", "text.zeta"}, those of them that the loss keeps, and "peak_rss_bytes" of the
- * process. Returns OK or IO. */
+/* Each writes one whole line, or nothing where m is NULL: rank 0 alone writes. That of a step has
+ * "batch": {"image.log_u", "text.log_u", "image.zeta", "text.zeta"}, those of them that the loss
+ * keeps, and "peak_rss_bytes" of the process; of several ranks, after "replaced": "ranks", and
+ * "slowest_rank", "slowest_pairs_per_s", "wait_fraction" (see struct step_report). Returns OK or
+ * IO. */
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
@@ -67,10 +74,12 @@ enum status metrics_zeroshot(struct metrics *m,
                              const struct classify_result *r,
                              struct error *err);
 
-/* {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
+/* summaries: of every column of `state`.
+ * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..},..},"peak_rss_bytes":..} */
 enum status metrics_state(struct metrics *m,
                           uint64_t step,
                           const struct sample_state *state,
+                          const struct sample_state_summary *summaries,
                           struct error *err);
 
 /* Flushes to the disk. Returns OK or IO. */

@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "formats/base/clock.h"
 #include "formats/dataset/dataset.h"
+#include "train/comm/comm_device.h"
 #include "train/run/trainer_internal.h"
 
 static const uint64_t nothing_saved = UINT64_MAX;
@@ -36,6 +38,22 @@ void trainer_options_default(struct trainer_options *opt) {
     optimizer_options_default(&opt->optimizer);
 }
 
+/* The parts in the order of their dependencies. No other rank is asked. */
+static enum status open_parts(struct trainer *t, struct error *err) {
+    TRY(trainer_open_source(t, err));
+    TRY(trainer_check_val(t, err));
+    TRY(trainer_open_loader(t, err));
+    return trainer_open_model(t, err);
+}
+
+static enum status restore_parts(struct trainer *t, struct error *err) {
+    trainer_make_schedule(t);
+    TRY(trainer_restore(t, err));
+    return trainer_is_first(t)
+               ? metrics_open(&t->metrics, t->options.run, t->options.run_id, t->step, err)
+               : STATUS_OK;
+}
+
 enum status
 trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err) {
     REQUIRE(out != NULL && opt != NULL && opt->sources != NULL && opt->source_count >= 1 &&
@@ -50,15 +68,18 @@ trainer_create(struct trainer **out, const struct trainer_options *opt, struct e
     t->options = *opt;
     t->saved_step = nothing_saved;
     enum status s;
-    TRY_OR_FAIL(s, trainer_open_source(t, err));
-    TRY_OR_FAIL(s, trainer_check_val(t, err));
-    TRY_OR_FAIL(s, trainer_open_loader(t, err));
-    TRY_OR_FAIL(s, trainer_open_model(t, err));
-    trainer_make_schedule(t);
-    TRY_OR_FAIL(s, trainer_restore(t, err));
-    TRY_OR_FAIL(s, metrics_open(&t->metrics, opt->run, opt->run_id, t->step, err));
+    t->comm = opt->comm;
+    if (t->comm == NULL) {
+        TRY_OR_FAIL(s, comm_open_alone(&t->alone, err));
+        t->comm = t->alone;
+    }
+    TRY_OR_FAIL(s, trainer_agree(t, open_parts(t, err), err));
+    TRY_OR_FAIL(s, comm_device_open(t->comm, t->dev, err));
+    TRY_OR_FAIL(s, trainer_agree(t, restore_parts(t, err), err));
+    TRY_OR_FAIL(s, trainer_check_ranks(t, err));
     checkpoint_close(t->source);
     t->source = NULL;
+    t->saved_ns = clock_now_ns();
     *out = t;
     return STATUS_OK;
 fail:
@@ -83,13 +104,19 @@ void trainer_destroy(struct trainer *t) {
         t->dev->ops->free(t->dev, t->s.data);
         t->dev->ops->free(t->dev, t->dx.data);
         t->dev->ops->free(t->dev, t->dt.data);
+        t->dev->ops->free(t->dev, t->x.data);
+        t->dev->ops->free(t->dev, t->text.data);
+        t->dev->ops->free(t->dev, t->own_dx.data);
         t->dev->ops->free(t->dev, t->values);
     }
+    comm_device_close(t->comm, t->dev);
     device_close(t->dev);
     for (int i = 0; i < PAIR_COUNT; i++) {
         free(t->pairs[i].similarity);
         free(t->pairs[i].gradient);
     }
+    free(t->notices);
+    comm_close(t->alone);
     free(t);
 }
 
@@ -136,14 +163,15 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
                                    .id_offset = place.sources[index].id_offset};
 }
 
-static bool stop_asked(const struct trainer *t) {
-    return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
-}
-
 /* A full disk need not end a run: earlier checkpoints stay, and the next one is tried again. */
 static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
     struct error why = {0};
+    comm_at(t->comm, t->step, COMM_PHASE_SAVE);
     const enum status s = trainer_save(t, &why);
+    t->saved_ns = clock_now_ns();
+    if (s == STATUS_IO && t->options.go_on_unsaved && !last && !trainer_is_first(t)) {
+        return STATUS_OK;
+    }
     if (s == STATUS_IO && t->options.go_on_unsaved && !last) {
         log_write(t->options.log, LOG_LEVEL_WARN,
                   "step %" PRIu64 " is not saved, the run continues: %s", t->step, why.text);
@@ -174,7 +202,11 @@ static enum status evaluate_when_due(struct trainer *t,
                                      struct retrieval_result *result,
                                      bool owed,
                                      struct error *err) {
-    const enum status s = evaluation_is_due(t) ? trainer_evaluate(t, result, owed, err) : STATUS_OK;
+    if (!evaluation_is_due(t)) {
+        return STATUS_OK;
+    }
+    comm_at(t->comm, t->step, COMM_PHASE_EVALUATE);
+    const enum status s = trainer_evaluate(t, result, owed, err);
     return s == STATUS_INTERRUPTED ? stopped(t, err) : s;
 }
 
@@ -193,8 +225,8 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         TRY(trainer_one_step(t, &epoch_ended, err));
         const bool at_end = t->step == trainer_last_step(t);
         const bool periodic = o->checkpoint_steps > 0 && t->step % o->checkpoint_steps == 0;
-        const bool stop = stop_asked(t);
-        if (epoch_ended || periodic || at_end || stop) {
+        const bool stop = comm_world(t->comm) > 1 ? t->stop : trainer_stop_asked(t);
+        if (epoch_ended || periodic || at_end || stop || t->save) {
             TRY(trainer_drain(t, err));
             TRY(save_when_due(t, at_end || stop, err));
         }
@@ -203,5 +235,5 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
         }
         TRY(evaluate_when_due(t, result, false, err));
     }
-    return metrics_sync(t->metrics, err);
+    return trainer_agree(t, metrics_sync(t->metrics, err), err);
 }

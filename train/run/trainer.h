@@ -20,6 +20,7 @@
 #include "formats/base/log.h"
 #include "formats/base/status.h"
 #include "loader/loader.h"
+#include "train/comm/comm.h"
 #include "train/eval/classify.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
@@ -43,6 +44,10 @@ enum trainer_state {
 };
 
 struct trainer_options {
+    /* The ranks that train together, borrowed for the life; NULL: one. Options are the same on all
+     * of them, but for `log` and the callbacks. */
+    struct comm *comm;
+
     enum trainer_task task;
     /* (source_count) datasets, the first with the tokenizer; more than one are mixed */
     const struct loader_source *sources;
@@ -81,8 +86,11 @@ struct trainer_options {
     bool padded_captions;            /* false: packed, the same numbers for less work */
     enum augment_kind augment;       /* of training images; AUGMENT_PAPER */
 
-    uint32_t batch_count;       /* global batch */
-    uint32_t micro_batch_count; /* pairs the towers hold at a time; 0 = the batch */
+    uint32_t batch_count;       /* global batch: a multiple of the ranks */
+    uint32_t micro_batch_count; /* pairs the towers of a rank hold at a time; 0, or more than its
+                                   part of the batch: that part */
+    bool sync_bn;               /* batch statistics over the micro-batches that the ranks compute at
+                                   the same time; false: over each rank's own */
     uint64_t epochs;
     uint64_t max_steps; /* stop after so many steps of the whole schedule; 0 = all */
     double lr, min_lr;
@@ -101,13 +109,14 @@ struct trainer_options {
     uint32_t loader_threads;              /* 0 = one per CPU */
     enum loader_engine engine;
 
-    uint64_t checkpoint_steps; /* also save every so many steps; 0 = at the end of epochs only */
+    uint64_t checkpoint_steps;   /* also save every so many steps; 0 = at the end of epochs only */
+    uint64_t checkpoint_seconds; /* also save when so many have passed since the last time; 0: no */
     bool go_on_unsaved;   /* a checkpoint that cannot be written, but the last one, is a warning */
     uint32_t keep_count;  /* checkpoints that stay; >= 1 */
     uint32_t eval_epochs; /* evaluate every so many epochs and at the end; 0 = at the end */
 
     const struct log_sink *log;
-    /* Called after every step and evaluation; may be NULL. */
+    /* Called after every step and evaluation, on every rank that has them; may be NULL. */
     void (*on_step)(void *cookie, const struct step_report *r, uint64_t total_steps);
     void (*on_retrieval)(void *cookie, uint64_t step, const struct retrieval_result *r);
     void (*on_zeroshot)(void *cookie, uint64_t step, const struct classify_result *r);
@@ -141,9 +150,10 @@ struct trainer_source {
 
 struct trainer;
 
-/* Opens everything and restores RUN/last where there is one. Returns OK, USAGE (an option out of
- * range, a dataset too small or without tokenizer), MISMATCH (the checkpoint is of another dataset
- * or model, and what differs), or what the parts return. */
+/* Opens everything and restores RUN/last where there is one. Collective: a failure of one rank is
+ * returned by all. Returns OK, USAGE (an option out of range, a batch that the ranks do not divide,
+ * a dataset too small or without tokenizer), MISMATCH (the checkpoint is of another dataset or
+ * model, or ranks have different data, and what differs), or what the parts return. */
 enum status
 trainer_create(struct trainer **out, const struct trainer_options *opt, struct error *err);
 void trainer_destroy(struct trainer *t); /* accepts NULL */
@@ -156,13 +166,17 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index);
  * is not finite ends the run with CORRUPT and leaves RUN/nonfinite.json; the last checkpoint stays
  * as it was. The last retrieval result is left in
  * *result when `val` is given (images == 0: none was made). An evaluation that was due when the run
- * was stopped comes first. */
+ * was stopped comes first. Collective. *result is of rank 0. */
 enum status trainer_run(struct trainer *t, struct retrieval_result *result, struct error *err);
 
-/* Memory of the device alone, without data or run: vocab_count as the tokenizer would have it,
- * id_space_count of the datasets together. The state of samples is counted where it is not pinned
- * or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes), and
- * what the device takes for itself. */
+/* Whether all ranks returned the failure of trainer_run; false: this rank failed alone, and the
+ * others wait for it (comm_fail). */
+bool trainer_failed_together(const struct trainer *t);
+
+/* Memory of one rank's device alone, without data or run: vocab_count as the tokenizer would have
+ * it, id_space_count of the datasets together. The state of samples is counted where it is not
+ * pinned or on the host. Not in it: the kernels' workspace of the loss (loss_device_planned_bytes),
+ * and what the device takes for itself. */
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,

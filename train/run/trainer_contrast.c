@@ -66,7 +66,12 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
 size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device) {
     const int64_t b = o->batch_count;
     const int64_t rows = o->task == TRAINER_VIEWS ? 2 * b : b;
-    const size_t embeddings = 2 * (size_t)b * o->embed_dim * sizeof(float); /* dx and dt, or dx */
+    const bool alone = trainer_local_count(o) == o->batch_count;
+    const size_t row = o->embed_dim * sizeof(float);
+    /* dx and dt, or dx; of several ranks the gathered ones too, and own_dx of two views */
+    const size_t embeddings =
+        2 * (size_t)b * row * (alone ? 1 : 2) +
+        (alone || o->task == TRAINER_PAIRS ? 0 : 2 * trainer_local_count(o) * row);
     const size_t matrix = (size_t)(rows * rows) * sizeof(float);
     return embeddings + sizeof(struct step_values) +
            (on_device ? loss_device_planned_bytes(l, b) : matrix);
@@ -123,7 +128,7 @@ static struct loss_input input_of(const struct trainer *t, const struct step_fli
     return (struct loss_input){.similarity = t->pairs[PAIR_CROSS].similarity,
                                .image_similarity = t->pairs[PAIR_IMAGES].similarity,
                                .text_similarity = t->pairs[PAIR_TEXTS].similarity,
-                               .sample_ids = f->batch.sample_ids,
+                               .sample_ids = f->ids,
                                .batch_count = t->options.batch_count,
                                .step = f->step,
                                .epoch = f->batch.epoch,

@@ -91,8 +91,8 @@ trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, st
     json_double(&w, "tau", f->report.tau);
     json_double(&w, "loss", f->report.loss);
     json_open_array(&w, "sample_ids");
-    for (uint32_t i = 0; i < f->batch.count; i++) {
-        json_u64(&w, NULL, f->batch.sample_ids[i]);
+    for (uint32_t i = 0; i < t->options.batch_count; i++) {
+        json_u64(&w, NULL, f->ids[i]);
     }
     json_close_array(&w);
     enum status s = put_similarity(&w, t, err);

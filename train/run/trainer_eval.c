@@ -40,10 +40,12 @@ enum status trainer_check_val(const struct trainer *t, struct error *err) {
                                                            : STATUS_OK;
 }
 
-static struct embed_options embed_options(const struct trainer *t) {
+static struct embed_options embed_options(struct trainer *t) {
     const struct trainer_options *o = &t->options;
     struct embed_options how;
     embed_options_default(&how);
+    how.comm = t->comm;
+    how.failed_together = &t->failed_together;
     how.clean_captions = o->clean_captions;
     how.threads = o->loader_threads;
     how.log = o->log;
@@ -90,14 +92,26 @@ fail:
     return s;
 }
 
+/* After an evaluation, whose failure may already be that of all: then nobody asks again. A rank
+ * that failed alone is heard where the others ask next, here or inside embed_dataset. */
+static enum status agree_on(struct trainer *t, enum status own, struct error *err) {
+    return own != STATUS_OK && t->failed_together ? own : trainer_agree(t, own, err);
+}
+
 enum status
 trainer_evaluate(struct trainer *t, struct retrieval_result *result, bool owed, struct error *err) {
     const struct trainer_options *o = &t->options;
-    if (o->val != NULL && !(owed && metrics_has(t->metrics, METRICS_RETRIEVAL))) {
-        TRY(evaluate_retrieval(t, result, err));
+    bool has[METRICS_EVALUATIONS] = {false};
+    if (owed && trainer_is_first(t)) {
+        has[METRICS_RETRIEVAL] = metrics_has(t->metrics, METRICS_RETRIEVAL);
+        has[METRICS_ZEROSHOT] = metrics_has(t->metrics, METRICS_ZEROSHOT);
     }
-    if (o->zeroshot != NULL && !(owed && metrics_has(t->metrics, METRICS_ZEROSHOT))) {
-        TRY(evaluate_zeroshot(t, err));
+    TRY(comm_broadcast(t->comm, has, sizeof has, 0, err));
+    if (o->val != NULL && !has[METRICS_RETRIEVAL]) {
+        TRY(agree_on(t, evaluate_retrieval(t, result, err), err));
+    }
+    if (o->zeroshot != NULL && !has[METRICS_ZEROSHOT]) {
+        TRY(agree_on(t, evaluate_zeroshot(t, err), err));
     }
     return STATUS_OK;
 }

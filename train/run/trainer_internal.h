@@ -23,9 +23,14 @@ struct step_flight {
     bool held;     /* `batch` is acquired and not yet released */
     bool launched; /* the device computes it or has computed it; the report is not read */
     bool follows;  /* the step before was still launched when this one was */
-    struct loader_batch batch;
+    struct loader_batch batch; /* this rank's part */
+    const uint64_t *ids;       /* (B) of the whole batch, in its order */
+    uint64_t *gathered_ids;    /* memory for them; NULL with one rank */
+    bool stop, save;           /* after it: a rank was asked to stop; a save is due */
     struct loader_state place; /* the loader's, before the batch was acquired */
     double waited_s;           /* for the loader */
+    double met_s;              /* in trainer_meet */
+    int64_t rank_wait_ns;      /* comm_counters.wait_ns before the step */
     int64_t start_ns;
     uint64_t step; /* steps before this one */
     struct step_report report;
@@ -40,6 +45,14 @@ struct step_recording {
 
 struct trainer {
     struct trainer_options options;
+    struct comm *comm; /* options.comm, or */
+    struct comm *alone;
+    struct rank_notice *notices;      /* of the ranks, with the ids of their batches */
+    struct batch_norm_group bn_group; /* see trainer_bn_group */
+    bool failed_together;
+    bool stop, save;           /* of the step launched last */
+    double work_s, wait_s;     /* of this rank in its last step: its own, and for others */
+    int64_t saved_ns;          /* when the last save ended, or the run began */
     struct checkpoint *source; /* RUN/last, or else `init`; only until trainer_create returns */
     bool resumes;              /* `source` is RUN/last */
     struct model_config config;
@@ -59,9 +72,12 @@ struct trainer {
     struct pair_matrix {
         float *similarity, *gradient; /* (B, B) or (2B, 2B), host */
     } pairs[PAIR_COUNT];
-    struct tensor s;            /* one of them on the device */
-    struct tensor dx, dt;       /* (B, E); with two views dx (2B, E) alone */
-    struct step_values *values; /* of the step under way, on the device */
+    struct tensor s;      /* one of them on the device */
+    struct tensor dx, dt; /* (B, E); with two views dx (2B, E) alone */
+    /* With several ranks: embeddings of the whole batch, of shapes as dx and dt; and with two views
+     * this rank's rows of dx. */
+    struct tensor x, text, own_dx;
+    struct step_values *values; /* of the step in progress, on the device */
 
     struct step_flight flights[TRAINER_FLIGHTS]; /* only the first, if steps do not overlap */
     int flight;                                  /* the next one to launch */
@@ -120,6 +136,38 @@ enum status trainer_send_values(struct trainer *t, const struct step_flight *f, 
 /* Towers, loss and optimizer: a function of device memory if the device computes the loss. */
 enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err);
 
+/* trainer_ranks.c: what ranks do together. own: what this rank made of a part of its work. Returns
+ * OK if all did; else the failure of one of them, on all. */
+enum status trainer_agree(struct trainer *t, enum status own, struct error *err);
+/* Returns OK; USAGE, naming the nearest batches that the ranks divide. */
+enum status trainer_check_batch(const struct trainer_options *o, struct error *err);
+enum status trainer_open_ranks(struct trainer *t, struct error *err);
+/* After all is restored: MISMATCH if a rank has other data, weights or step than rank 0. */
+enum status trainer_check_ranks(struct trainer *t, struct error *err);
+/* The ids of the batch whose part is acquired, from all ranks; their wishes and times. */
+enum status trainer_meet(struct trainer *t, struct step_flight *f, struct error *err);
+/* This rank's rows to `all` (rows of every rank in order); with one rank *out is own itself. */
+enum status trainer_gather_rows(struct trainer *t,
+                                struct tensor *out,
+                                const struct tensor *all,
+                                const struct tensor *own,
+                                struct error *err);
+/* The same of two views: all (2B, E), first views first. */
+enum status trainer_gather_views(struct trainer *t,
+                                 struct tensor *out,
+                                 const struct tensor *own,
+                                 struct error *err);
+/* *out: all ranks, where their batch norm shares its statistics; else NULL. Requires the device.
+ * Returns OK or UNSUPPORTED. */
+enum status
+trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct error *err);
+/* This rank's rows of a matrix of the whole batch; of dx of two views. */
+struct tensor trainer_own_rows(const struct trainer *t, const struct tensor *whole);
+enum status trainer_own_views(struct trainer *t, struct tensor *out, struct error *err);
+/* Of the cookie, a struct trainer: a callback of struct gradient_ready that begins to add a range
+ * over all ranks; backward is followed by comm_device_finish. */
+enum status trainer_sum_range(void *cookie, const struct tensor *range, struct error *err);
+
 /* trainer_overlap.c: steps on a device with a stream. All but the first require one. */
 bool trainer_overlaps(const struct trainer *t);
 /* Waits for everything that the device was given, and frees recordings. */
@@ -171,6 +219,19 @@ trainer_dump(struct trainer *t, const struct step_flight *f, const char *why, st
 
 static inline struct params *trainer_params(struct trainer *t) {
     return t->views != NULL ? view_encoder_params(t->views) : dual_encoder_params(t->model);
+}
+
+/* Pairs of the batch on each rank. */
+static inline uint32_t trainer_local_count(const struct trainer_options *o) {
+    return o->batch_count / (uint32_t)(o->comm != NULL ? comm_world(o->comm) : 1);
+}
+
+static inline bool trainer_stop_asked(const struct trainer *t) {
+    return t->options.should_stop != NULL && t->options.should_stop(t->options.cookie);
+}
+
+static inline bool trainer_is_first(const struct trainer *t) {
+    return comm_rank(t->comm) == 0;
 }
 
 /* Steps of this run: those of the schedule, or fewer if requested. */

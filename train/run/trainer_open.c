@@ -10,6 +10,7 @@
 #include "formats/base/file_io.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "kernels/device_stream.h"
+#include "train/comm/comm_device.h"
 #include "train/model/pretrained.h"
 #include "train/run/run_dir.h"
 
@@ -43,14 +44,28 @@ static enum status make_config(struct model_config *c,
     return STATUS_OK;
 }
 
+/* A run that is resumed by more ranks may have less than its micro-batch on each. */
+static int32_t local_micro_batch(const struct trainer_options *o) {
+    const uint32_t count = trainer_local_count(o);
+    return (int32_t)(o->micro_batch_count > count && count < o->batch_count ? count
+                                                                            : o->micro_batch_count);
+}
+
+/* The ranks whose running statistics move by each other's micro-batches: with --sync-bn every rank
+ * already has those of all. */
+static struct comm *running_ranks(const struct trainer_options *o) {
+    return o->sync_bn ? NULL : o->comm;
+}
+
 static enum status model_options(struct dual_encoder_options *out,
                                  const struct model_config *c,
                                  const struct trainer_options *o,
                                  struct error *err) {
     TRY(model_config_options(c, out, err));
     out->text.dropout = (float)o->dropout;
-    out->max_batch = (int32_t)o->batch_count;
-    out->micro_batch = (int32_t)o->micro_batch_count;
+    out->max_batch = (int32_t)trainer_local_count(o);
+    out->micro_batch = local_micro_batch(o);
+    out->comm = running_ranks(o);
     out->training = true;
     out->dtype = o->dtype;
     out->padded = o->padded_captions;
@@ -64,8 +79,9 @@ static enum status view_options(struct view_encoder_options *out,
                                 const struct trainer_options *o,
                                 struct error *err) {
     TRY(model_config_view_options(c, out, err));
-    out->max_batch = 2 * (int32_t)o->batch_count;
-    out->micro_batch = (int32_t)o->micro_batch_count;
+    out->max_batch = 2 * (int32_t)trainer_local_count(o);
+    out->micro_batch = local_micro_batch(o);
+    out->comm = running_ranks(o);
     out->dtype = o->dtype;
     out->moments = optimizer_moments(o->optimizer.kind);
     return STATUS_OK;
@@ -110,15 +126,17 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     struct sample_state *state = NULL;
     struct loss *loss = NULL;
     options.views = views;
-    TRY(sample_state_create(&state, 1, err));
+    TRY(sample_state_create(&state, 1, NULL, err));
+    const uint64_t world = o->batch_count / trainer_local_count(o);
     const enum status s = loss_create(&loss, &options, state,
                                       id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
     if (s == STATUS_OK) {
-        const bool host = o->state == TRAINER_STATE_HOST ||
+        const bool host = o->state == TRAINER_STATE_HOST || world > 1 ||
                           o->loss.parity == LOSS_PARITY_REFERENCE || o->loss.xi != LOSS_XI_SIGNED;
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
-        m->state_bytes = here ? sample_state_bytes(state) * (size_t)id_space_count : 0;
+        m->state_bytes =
+            here ? sample_state_bytes(state) * (size_t)((id_space_count + world - 1) / world) : 0;
         m->total_bytes += m->loss_bytes + m->state_bytes;
     }
     loss_destroy(loss);
@@ -134,6 +152,7 @@ static enum status plan_model(struct dual_encoder_memory *out,
     struct dual_encoder_options model;
     struct view_encoder_options views;
     TRY(check_task(opt, err));
+    TRY(trainer_check_batch(opt, err));
     TRY(make_config(&config, opt, vocab_count, err));
     if (opt->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &config, opt, err));
@@ -170,6 +189,7 @@ static enum status open_device(struct trainer *t, struct error *err) {
     struct device_options how = t->options.device_options;
     how.threads_count = (int32_t)t->options.threads;
     how.log = t->options.log;
+    TRY(comm_device_choose(t->comm, t->options.device, &how, err));
     return device_open_with(&t->dev, t->options.device, &how, err);
 }
 
@@ -205,9 +225,12 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct loader_options lo;
     TRY(check_task(o, err));
+    TRY(trainer_check_batch(o, err));
     TRY(open_device(t, err));
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
+    lo.rank = (uint32_t)comm_rank(t->comm);
+    lo.world = (uint32_t)comm_world(t->comm);
     lo.image_size_px = o->image_size_px;
     lo.augment = o->augment;
     lo.seed = o->seed;
@@ -290,10 +313,12 @@ static enum status create_model(struct trainer *t, struct error *err) {
     if (o->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &t->config, o, err));
         views.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
+        TRY(trainer_bn_group(t, &views.image.bn_group, err));
         return view_encoder_create(&t->views, t->dev, &views, err);
     }
     TRY(model_options(&model, &t->config, o, err));
     model.slots = t->dev->stream != NULL ? TRAINER_FLIGHTS : 0;
+    TRY(trainer_bn_group(t, &model.image.bn_group, err));
     return dual_encoder_create(&t->model, t->dev, &model, err);
 }
 
@@ -310,13 +335,21 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     TRY(create_model(t, err));
     TRY(trainer_open_steps(t, err));
     TRY(first_values(t, err));
-    TRY(sample_state_create(&t->state, t->data.id_space, err));
+    TRY(sample_state_create(&t->state, t->data.id_space, t->comm, err));
     TRY(loss_create(&t->loss, &loss, t->state, t->data.sample_count, b, err));
     TRY(open_values(t, err));
     TRY(alloc_matrix(t, &t->dx, rows, o->embed_dim, err));
     if (o->task == TRAINER_PAIRS) {
         TRY(alloc_matrix(t, &t->dt, rows, o->embed_dim, err));
     }
+    if (comm_world(t->comm) > 1) {
+        TRY(alloc_matrix(t, &t->x, rows, o->embed_dim, err));
+        TRY(o->task == TRAINER_VIEWS
+                ? alloc_matrix(t, &t->own_dx, 2 * (int64_t)trainer_local_count(o), o->embed_dim,
+                               err)
+                : alloc_matrix(t, &t->text, rows, o->embed_dim, err));
+    }
+    TRY(trainer_open_ranks(t, err));
     return trainer_open_contrast(t, err);
 }
 

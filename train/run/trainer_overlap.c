@@ -15,7 +15,9 @@
  *
  * A step is a function of device memory, so it can be recorded: the first step of a shape runs op
  * by op, which makes plans and scratch memory, the second is recorded, and all later ones replay
- * the recording.
+ * the recording. Of several ranks each decides this for itself, by the shapes of its own captions:
+ * collectives are not recorded but divide a recording (kernels/device_ranks.h), and every rank
+ * makes them in the same order in any case.
  */
 #include "train/run/trainer_internal.h"
 

@@ -6,6 +6,8 @@
  *
  *   before   A [0, 96)    B [96, 160)
  *   now      A' [0, 128)       B' [128, 200)     id 130 of now was id 98, ids 96 to 127 were none
+ *
+ * Of several ranks each holds the old state and that list whole while it fills its part.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,7 +38,7 @@ static enum status load_old_state(struct sample_state **out,
                                   const struct checkpoint *c,
                                   struct error *err) {
     struct sample_state *old = NULL;
-    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, err));
+    TRY(sample_state_create(&old, checkpoint_position(c)->id_space_count, NULL, err));
     enum status s = STATUS_OK;
     for (int32_t i = 0; i < sample_state_count(t->state) && s == STATUS_OK; i++) {
         const enum sample_state_kind kind = sample_state_kind(t->state, i);

@@ -29,17 +29,20 @@
 /* ---- memory ---- */
 
 enum status trainer_open_steps(struct trainer *t, struct error *err) {
+    const size_t ids_count = comm_world(t->comm) > 1 ? t->options.batch_count : 0;
+    const size_t size_bytes = 2 * sizeof(struct step_values) + ids_count * sizeof(uint64_t);
     for (int i = 0; i < TRAINER_FLIGHTS; i++) {
         struct step_flight *f = &t->flights[i];
         void *data;
         f->slot = trainer_overlaps(t) ? i + 1 : 0;
         if (trainer_overlaps(t)) {
-            TRY(t->dev->stream->alloc_host(t->dev, 2 * sizeof *f->sent, &data, err));
-        } else if ((data = calloc(2, sizeof *f->sent)) == NULL) {
+            TRY(t->dev->stream->alloc_host(t->dev, size_bytes, &data, err));
+        } else if ((data = calloc(1, size_bytes)) == NULL) {
             return error_set(err, STATUS_NOMEM, "trainer: out of memory");
         }
         f->sent = data;
         f->received = f->sent + 1;
+        f->gathered_ids = ids_count > 0 ? (uint64_t *)(f->sent + 2) : NULL;
     }
     t->records = trainer_overlaps(t) && t->options.record_steps;
     return STATUS_OK;
@@ -71,10 +74,13 @@ void trainer_close_steps(struct trainer *t) {
 
 static enum status load(struct trainer *t, struct step_flight *f, struct error *err) {
     const int64_t start_ns = clock_now_ns();
+    comm_at(t->comm, t->step, COMM_PHASE_LOAD);
     f->place = loader_state(t->loader);
     TRY(loader_acquire(t->loader, &f->batch, err));
     f->held = true;
     f->waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
+    f->step = t->step;
+    TRY(trainer_meet(t, f, err));
     return trainer_overlaps(t) ? trainer_overlap_put(t, f, err) : STATUS_OK;
 }
 
@@ -98,13 +104,14 @@ static void set_rates(const struct trainer *t, struct step_flight *f) {
 
 enum status trainer_send_values(struct trainer *t, const struct step_flight *f, struct error *err) {
     if (t->loss_device != NULL) {
-        TRY(loss_device_put_ids(t->loss_device, f->batch.sample_ids, err));
+        TRY(loss_device_put_ids(t->loss_device, f->ids, err));
     }
     return t->dev->ops->upload(t->dev, t->values, f->sent, STEP_VALUES_SET_BYTES, err);
 }
 
 enum status trainer_compute(struct trainer *t, struct step_flight *f, struct error *err) {
     TRY(trainer_towers_run(t, f, err));
+    comm_at(t->comm, f->step, COMM_PHASE_OPTIMIZER);
     return optimizer_step(trainer_params(t), t->dev, t->values, &t->options.optimizer, err);
 }
 
@@ -116,10 +123,11 @@ static enum status run(struct trainer *t, struct step_flight *f, struct error *e
 
 static enum status launch(struct trainer *t, struct step_flight *f, struct error *err) {
     const double image_ratio = t->options.loss.zeta_lr_image_ratio;
-    f->step = t->step;
     f->start_ns = clock_now_ns();
-    f->report = (struct step_report){
-        .step = f->step + 1, .epoch = f->batch.epoch, .replaced_count = f->batch.replaced_count};
+    f->report.step = f->step + 1;
+    f->report.epoch = f->batch.epoch;
+    t->stop = f->stop;
+    t->save = f->save;
     set_rates(t, f);
     *f->sent = (struct step_values){.step = f->step,
                                     .epoch = f->batch.epoch,
@@ -158,10 +166,13 @@ static enum status read_values(struct trainer *t, struct step_flight *f, struct 
     return error_set(err, STATUS_CORRUPT, "gradients are not finite; lower the learning rate");
 }
 
-/* Writes nonfinite.json. The step's error stays as it is, even if that fails. */
+/* Writes nonfinite.json. The step's error stays as it is, even if that fails. The step is the same
+ * on all ranks, and so is its failure. */
 static void dump_unsound(struct trainer *t, const struct step_flight *f, const struct error *why) {
     struct error ignored = {0};
-    if (trainer_dump(t, f, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
+    t->failed_together = true;
+    if (trainer_is_first(t) &&
+        trainer_dump(t, f, why != NULL ? why->text : "", &ignored) == STATUS_OK) {
         log_write(t->options.log, LOG_LEVEL_WARN,
                   "%s/nonfinite.json describes the step; the last checkpoint is intact",
                   t->options.run);
@@ -183,10 +194,12 @@ static void compute_again(struct trainer *t, struct step_flight *f) {
 /* By the host's clock, or by the device's if it went from the step before straight to this one. */
 static enum status measure(struct trainer *t, struct step_flight *f, struct error *err) {
     double waited_s = f->waited_s;
-    double elapsed_s = (double)(clock_now_ns() - f->start_ns) * 1e-9 + waited_s;
+    double elapsed_s = (double)(clock_now_ns() - f->start_ns) * 1e-9 + waited_s + f->met_s;
     if (f->follows) {
         TRY(trainer_overlap_times(t, f, &waited_s, &elapsed_s, err));
     }
+    t->wait_s = (double)(comm_counters(t->comm).wait_ns - f->rank_wait_ns) * 1e-9;
+    t->work_s = elapsed_s > t->wait_s ? elapsed_s - t->wait_s : 0.0;
     f->report.stall_fraction = elapsed_s > 0.0 ? waited_s / elapsed_s : 0.0;
     f->report.pairs_per_s = elapsed_s > 0.0 ? (double)t->options.batch_count / elapsed_s : 0.0;
     return STATUS_OK;

@@ -2,6 +2,7 @@
  * trainer_towers: what differs between pairs (dual_encoder) and two views of every image
  * (view_encoder): how a batch is handed to the model, and its way through it.
  */
+#include "train/comm/comm_device.h"
 #include "train/run/trainer_internal.h"
 
 static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct step_flight *f) {
@@ -24,19 +25,36 @@ static struct view_encoder_batch views_of(const struct step_flight *f) {
 
 static enum status run_pairs(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct dual_encoder_batch pairs = pairs_of(t, f);
+    const struct gradient_ready ready = {trainer_sum_range, t};
+    const struct tensor dx = trainer_own_rows(t, &t->dx);
+    const struct tensor dt = trainer_own_rows(t, &t->dt);
     struct tensor x;
     struct tensor text;
+    comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
     TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
+    comm_at(t->comm, f->step, COMM_PHASE_LOSS);
+    TRY(trainer_gather_rows(t, &x, &t->x, &x, err));
+    TRY(trainer_gather_rows(t, &text, &t->text, &text, err));
     TRY(trainer_contrast_pairs(t, f, &x, &text, err));
-    return dual_encoder_backward(t->model, &t->dx, &t->dt, &pairs, WRITE_SET, err);
+    comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
+    TRY(dual_encoder_backward(t->model, &dx, &dt, &pairs, WRITE_SET, &ready, err));
+    return comm_device_finish(t->comm, t->dev, err);
 }
 
 static enum status run_views(struct trainer *t, struct step_flight *f, struct error *err) {
     const struct view_encoder_batch views = views_of(f);
+    const struct gradient_ready ready = {trainer_sum_range, t};
     struct tensor x;
+    struct tensor dx;
+    comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
     TRY(view_encoder_forward(t->views, &x, &views, err));
+    comm_at(t->comm, f->step, COMM_PHASE_LOSS);
+    TRY(trainer_gather_views(t, &x, &x, err));
     TRY(trainer_contrast_views(t, f, &x, err));
-    return view_encoder_backward(t->views, &t->dx, &views, WRITE_SET, err);
+    comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
+    TRY(trainer_own_views(t, &dx, err));
+    TRY(view_encoder_backward(t->views, &dx, &views, WRITE_SET, &ready, err));
+    return comm_device_finish(t->comm, t->dev, err);
 }
 
 enum status trainer_towers_run(struct trainer *t, struct step_flight *f, struct error *err) {

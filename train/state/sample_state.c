@@ -1,5 +1,11 @@
 /*
- * sample_state: an array per column, indexed by id.
+ * sample_state: an array per column, indexed by id / W, and the window: one block of words for all
+ * columns, u64 columns first (so that each is aligned), each of `count` entries:
+ *
+ *   | u64 column ... | u64 column ... | f32 column ... | f32 column ... |
+ *
+ * A rank writes the entries that it holds there and leaves zeros elsewhere; the sum over ranks is
+ * then the window of all of them.
  */
 #include "train/state/sample_state.h"
 
@@ -8,35 +14,67 @@
 #include <string.h>
 
 #include "formats/base/checked.h"
+#include "formats/base/host_memory.h"
 #include "kernels/device_loss.h"
+#include "train/comm/comm.h"
 
 struct column {
     char name[SAMPLE_STATE_NAME_BYTES];
     enum sample_state_kind kind;
-    void *values;    /* (id space) of float or uint64_t */
-    void *on_device; /* the same for kernels; NULL: not placed */
+    size_t window_bytes; /* of the entries of one id in the columns before this one in the window */
+    void *values;        /* (held count) of float or uint64_t */
+    void *on_device;     /* the same for kernels; NULL: not placed */
+};
+
+struct window {
+    int64_t max_count, count; /* of ids */
+    size_t entry_bytes;       /* of one id, in all columns */
+    void *data;               /* (count) entries of one column after another */
+    /* (held count): of the batch's ids those that this rank holds: their places in the batch, and
+     * in columns. */
+    int64_t held_count;
+    int64_t *places;
+    uint64_t *entries;
+    struct error fault; /* of sample_state_largest in this batch */
 };
 
 struct sample_state {
     uint64_t id_space_count;
+    struct comm *comm; /* NULL: one rank */
+    uint64_t rank, world;
+    uint64_t held_count; /* ids of this rank */
+    double *of_ranks;    /* (world) */
     int32_t column_count;
     struct device *dev; /* NULL: on the host alone */
     enum sample_state_place place;
     struct column columns[SAMPLE_STATE_MAX_COLUMNS];
+    struct window window;
 };
 
 static size_t entry_bytes(enum sample_state_kind kind) {
     return kind == SAMPLE_STATE_F32 ? sizeof(float) : sizeof(uint64_t);
 }
 
-enum status
-sample_state_create(struct sample_state **out, uint64_t id_space_count, struct error *err) {
+enum status sample_state_create(struct sample_state **out,
+                                uint64_t id_space_count,
+                                struct comm *comm,
+                                struct error *err) {
     REQUIRE(out != NULL && id_space_count > 0);
-    *out = calloc(1, sizeof **out);
-    if (*out == NULL) {
+    *out = NULL;
+    struct sample_state *s = calloc(1, sizeof *s);
+    if (s != NULL) {
+        s->id_space_count = id_space_count;
+        s->comm = comm;
+        s->rank = comm != NULL ? (uint64_t)comm_rank(comm) : 0;
+        s->world = comm != NULL ? (uint64_t)comm_world(comm) : 1;
+        s->held_count = id_space_count / s->world + (s->rank < id_space_count % s->world ? 1 : 0);
+        s->of_ranks = calloc((size_t)s->world, sizeof *s->of_ranks);
+    }
+    if (s == NULL || s->of_ranks == NULL) {
+        sample_state_destroy(s);
         return error_set(err, STATUS_NOMEM, "sample state: out of memory");
     }
-    (*out)->id_space_count = id_space_count;
+    *out = s;
     return STATUS_OK;
 }
 
@@ -58,9 +96,13 @@ void sample_state_destroy(struct sample_state *s) {
             release(s->dev, s->place, c->on_device, c->values);
         }
         if (c->on_device == NULL || s->place == SAMPLE_STATE_DEVICE) {
-            free(c->values);
+            host_memory_default().release(NULL, c->values);
         }
     }
+    free(s->of_ranks);
+    free(s->window.data);
+    free(s->window.places);
+    free(s->window.entries);
     free(s);
 }
 
@@ -80,13 +122,14 @@ static enum status add_column(struct sample_state *s,
     size_t count;
     size_t size_bytes;
     void *values = NULL;
-    if (checked_size(s->id_space_count, &count) &&
+    if (checked_size(s->held_count, &count) &&
         checked_mul_size(count, entry_bytes(kind), &size_bytes)) {
-        values = malloc(size_bytes);
+        /* Large pages: steps read and write it at random. */
+        values = host_memory_default().alloc(NULL, size_bytes);
     }
     if (values == NULL) {
         return error_set(err, STATUS_NOMEM, "sample state: no memory for column %s of %llu ids",
-                         name, (unsigned long long)s->id_space_count);
+                         name, (unsigned long long)s->held_count);
     }
     struct column *c = &s->columns[ *out_column = s->column_count++];
     memcpy(c->name, name, strlen(name) + 1);
@@ -100,11 +143,11 @@ enum status sample_state_add(struct sample_state *s,
                              float initial,
                              int32_t *out_column,
                              struct error *err) {
-    REQUIRE(s != NULL && name != NULL && out_column != NULL &&
+    REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
             strlen(name) < SAMPLE_STATE_NAME_BYTES);
     TRY(add_column(s, name, SAMPLE_STATE_F32, out_column, err));
     float *values = sample_state_column(s, *out_column);
-    for (uint64_t i = 0; i < s->id_space_count; i++) {
+    for (uint64_t i = 0; i < s->held_count; i++) {
         values[i] = initial;
     }
     return STATUS_OK;
@@ -115,11 +158,11 @@ enum status sample_state_add_u64(struct sample_state *s,
                                  enum sample_state_kind kind,
                                  int32_t *out_column,
                                  struct error *err) {
-    REQUIRE(s != NULL && name != NULL && out_column != NULL &&
+    REQUIRE(s != NULL && name != NULL && out_column != NULL && s->window.data == NULL &&
             strlen(name) < SAMPLE_STATE_NAME_BYTES && kind != SAMPLE_STATE_F32);
     TRY(add_column(s, name, kind, out_column, err));
     uint64_t *values = sample_state_column_u64(s, *out_column);
-    for (uint64_t i = 0; i < s->id_space_count; i++) {
+    for (uint64_t i = 0; i < s->held_count; i++) {
         values[i] = kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID;
     }
     return STATUS_OK;
@@ -132,6 +175,10 @@ int32_t sample_state_find(const struct sample_state *s, const char *name) {
         }
     }
     return -1;
+}
+
+struct comm *sample_state_comm(const struct sample_state *s) {
+    return s->comm;
 }
 
 uint64_t sample_state_id_space(const struct sample_state *s) {
@@ -153,7 +200,7 @@ enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t c
 size_t sample_state_bytes(const struct sample_state *s) {
     size_t sum = 0;
     for (int32_t i = 0; i < s->column_count; i++) {
-        sum += (size_t)s->id_space_count * entry_bytes(s->columns[i].kind);
+        sum += (size_t)s->held_count * entry_bytes(s->columns[i].kind);
     }
     return sum;
 }
@@ -169,7 +216,7 @@ uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column) 
 }
 
 void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes) {
-    *size_bytes = (size_t)s->id_space_count * entry_bytes(s->columns[column].kind);
+    *size_bytes = (size_t)s->held_count * entry_bytes(s->columns[column].kind);
     return s->columns[column].values;
 }
 
@@ -214,7 +261,7 @@ enum status sample_state_place(struct sample_state *s,
             void *before = sample_state_values(s, i, &size_bytes);
             memcpy(host[i], before, size_bytes);
             c->values = host[i];
-            free(before);
+            host_memory_default().release(NULL, before);
         }
     }
     s->dev = dev;
@@ -248,60 +295,213 @@ enum status sample_state_fetch(struct sample_state *s, struct error *err) {
     return s->dev != NULL ? s->dev->ops->sync(s->dev, err) : STATUS_OK;
 }
 
-/* ---- columns on the host ---- */
+/* ---- the window ---- */
 
-void sample_state_gather(const struct sample_state *s,
-                         int32_t column,
-                         float *values,
-                         const uint64_t *ids,
-                         int64_t count) {
-    const float *from = sample_state_column(s, column);
+enum status sample_state_reserve(struct sample_state *s, int64_t max_count, struct error *err) {
+    REQUIRE(s != NULL && max_count > 0 && s->window.data == NULL);
+    struct window *w = &s->window;
+    for (int wide = 1; wide >= 0; wide--) {
+        for (int32_t i = 0; i < s->column_count; i++) {
+            struct column *c = &s->columns[i];
+            if ((c->kind != SAMPLE_STATE_F32) == wide) {
+                c->window_bytes = w->entry_bytes;
+                w->entry_bytes += entry_bytes(c->kind);
+            }
+        }
+    }
+    w->max_count = max_count;
+    w->data = calloc((size_t)max_count, w->entry_bytes + 1);
+    w->places = calloc((size_t)max_count, sizeof *w->places);
+    w->entries = calloc((size_t)max_count, sizeof *w->entries);
+    return w->data != NULL && w->places != NULL && w->entries != NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_NOMEM, "sample state: no memory for a batch of %lld",
+                           (long long)max_count);
+}
+
+static void *window_of(const struct sample_state *s, int32_t column) {
+    return (char *)s->window.data + s->columns[column].window_bytes * (size_t)s->window.count;
+}
+
+float *sample_state_window(const struct sample_state *s, int32_t column) {
+    assert(s->columns[column].kind == SAMPLE_STATE_F32);
+    return window_of(s, column);
+}
+
+uint64_t *sample_state_window_u64(const struct sample_state *s, int32_t column) {
+    assert(s->columns[column].kind != SAMPLE_STATE_F32);
+    return window_of(s, column);
+}
+
+/* Of the batch's entries that this rank holds: from the column to the window, and back. */
+static void take_held(const struct sample_state *s, int32_t column) {
+    const struct window *w = &s->window;
+    if (s->columns[column].kind == SAMPLE_STATE_F32) {
+        const float *from = s->columns[column].values;
+        float *to = window_of(s, column);
+        for (int64_t i = 0; i < w->held_count; i++) {
+            to[w->places[i]] = from[w->entries[i]];
+        }
+    } else {
+        const uint64_t *from = s->columns[column].values;
+        uint64_t *to = window_of(s, column);
+        for (int64_t i = 0; i < w->held_count; i++) {
+            to[w->places[i]] = from[w->entries[i]];
+        }
+    }
+}
+
+static void store_held(struct sample_state *s, int32_t column) {
+    const struct window *w = &s->window;
+    if (s->columns[column].kind == SAMPLE_STATE_F32) {
+        const float *from = window_of(s, column);
+        float *to = s->columns[column].values;
+        for (int64_t i = 0; i < w->held_count; i++) {
+            to[w->entries[i]] = from[w->places[i]];
+        }
+    } else {
+        const uint64_t *from = window_of(s, column);
+        uint64_t *to = s->columns[column].values;
+        for (int64_t i = 0; i < w->held_count; i++) {
+            to[w->entries[i]] = from[w->places[i]];
+        }
+    }
+}
+
+enum status sample_state_begin_batch(struct sample_state *s,
+                                     const uint64_t *ids,
+                                     int64_t count,
+                                     struct error *err) {
+    REQUIRE(s != NULL && ids != NULL && count >= 0 && count <= s->window.max_count);
+    struct window *w = &s->window;
+    w->count = count;
+    w->held_count = 0;
+    w->fault.status = STATUS_OK;
     for (int64_t i = 0; i < count; i++) {
-        values[i] = from[ids[i]];
+        w->places[w->held_count] = i;
+        w->entries[w->held_count] = ids[i] / s->world;
+        w->held_count += ids[i] % s->world == s->rank ? 1 : 0;
+    }
+    const size_t size_bytes = w->entry_bytes * (size_t)count;
+    if (w->held_count < count) {
+        memset(w->data, 0, size_bytes);
+    }
+    for (int32_t i = 0; i < s->column_count; i++) {
+        take_held(s, i);
+    }
+    return s->world > 1
+               ? comm_merge(s->comm, w->data, (int64_t)(size_bytes / sizeof(uint32_t)), err)
+               : STATUS_OK;
+}
+
+double sample_state_largest(struct sample_state *s, int32_t column) {
+    store_held(s, column);
+    const float *values = sample_state_column(s, column);
+    double largest = -HUGE_VAL;
+    for (uint64_t i = 0; i < s->held_count; i++) {
+        largest = fmax(largest, (double)values[i]);
+    }
+    if (s->world > 1) {
+        double *own = &s->of_ranks[s->rank];
+        *own = largest;
+        struct error *fault = &s->window.fault;
+        fault->status = comm_gather(s->comm, s->of_ranks, own, sizeof *own, fault);
+        if (fault->status != STATUS_OK) {
+            return -HUGE_VAL;
+        }
+        for (uint64_t r = 0; r < s->world; r++) {
+            largest = fmax(largest, s->of_ranks[r]);
+        }
+    }
+    return largest;
+}
+
+enum status sample_state_end_batch(struct sample_state *s, struct error *err) {
+    REQUIRE(s != NULL);
+    if (s->window.fault.status != STATUS_OK) {
+        return error_set(err, s->window.fault.status, "%s", s->window.fault.text);
+    }
+    for (int32_t i = 0; i < s->column_count; i++) {
+        store_held(s, i);
+    }
+    s->window.held_count = 0;
+    return STATUS_OK;
+}
+
+/* ---- whole columns, in id order ---- */
+
+/* Entries of one rank in a piece. */
+static uint64_t piece_share(const struct sample_state *s) {
+    const uint64_t most = (s->id_space_count + s->world - 1) / s->world;
+    const uint64_t share = SAMPLE_STATE_PIECE_IDS / s->world;
+    return share < most ? share : most;
+}
+
+/* Twice: by rank, and by id. */
+size_t sample_state_piece_bytes(const struct sample_state *s) {
+    return s->world > 1 ? (size_t)(2 * piece_share(s) * s->world) * sizeof(uint64_t) : 0;
+}
+
+/* out (count) = of_ranks (world, share), transposed. */
+static void order_by_id(const struct sample_state *s,
+                        size_t size,
+                        char *out,
+                        const char *of_ranks,
+                        uint64_t share,
+                        uint64_t count) {
+    for (uint64_t i = 0, entry = 0; i < count; entry++) {
+        for (uint64_t r = 0; r < s->world && i < count; r++, i++) {
+            memcpy(out + i * size, of_ranks + (r * share + entry) * size, size);
+        }
     }
 }
 
-void sample_state_scatter(struct sample_state *s,
-                          int32_t column,
-                          const float *values,
-                          const uint64_t *ids,
-                          int64_t count) {
-    float *to = sample_state_column(s, column);
-    for (int64_t i = count - 1; i >= 0; i--) {
-        to[ids[i]] = values[i];
-    }
-}
-
-void sample_state_gather_u64(const struct sample_state *s,
-                             int32_t column,
-                             uint64_t *values,
-                             const uint64_t *ids,
-                             int64_t count) {
-    const uint64_t *from = sample_state_column_u64(s, column);
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = from[ids[i]];
-    }
-}
-
-void sample_state_scatter_u64(struct sample_state *s,
-                              int32_t column,
-                              const uint64_t *values,
-                              const uint64_t *ids,
-                              int64_t count) {
-    uint64_t *to = sample_state_column_u64(s, column);
-    for (int64_t i = count - 1; i >= 0; i--) {
-        to[ids[i]] = values[i];
-    }
-}
-
-void sample_state_count_visits(struct sample_state *s,
+enum status sample_state_piece(const struct sample_state *s,
                                int32_t column,
-                               const uint64_t *ids,
-                               int64_t count) {
-    assert(s->columns[column].kind == SAMPLE_STATE_COUNT);
-    uint64_t *counts = sample_state_column_u64(s, column);
-    for (int64_t i = 0; i < count; i++) {
-        counts[ids[i]]++;
+                               uint64_t first,
+                               void *room,
+                               const void **values,
+                               uint64_t *count,
+                               struct error *err) {
+    REQUIRE(s != NULL && values != NULL && count != NULL && first < s->id_space_count);
+    const size_t size = entry_bytes(s->columns[column].kind);
+    const char *held = s->columns[column].values;
+    *count = s->id_space_count - first;
+    *values = held + first * size;
+    if (s->world == 1) {
+        return STATUS_OK;
+    }
+    const uint64_t share = piece_share(s);
+    REQUIRE(room != NULL && first % (share * s->world) == 0);
+    *count = *count < share * s->world ? *count : share * s->world;
+    const uint64_t from = first / s->world;
+    const uint64_t left = s->held_count - from; /* share or share - 1 in the last piece */
+    char *of_ranks = room;
+    char *by_id = of_ranks + share * s->world * size;
+    char *own = of_ranks + s->rank * share * size;
+    memset(own, 0, share * size);
+    memcpy(own, held + from * size, (left < share ? left : share) * size);
+    TRY(comm_gather(s->comm, of_ranks, own, share * size, err));
+    order_by_id(s, size, by_id, of_ranks, share, *count);
+    *values = by_id;
+    return STATUS_OK;
+}
+
+void sample_state_put(struct sample_state *s,
+                      int32_t column,
+                      uint64_t first,
+                      const void *values,
+                      uint64_t count) {
+    const size_t size = entry_bytes(s->columns[column].kind);
+    const char *from = values;
+    char *to = s->columns[column].values;
+    if (s->world == 1) {
+        memcpy(to + first * size, from, count * size);
+        return;
+    }
+    uint64_t i = (s->rank + s->world - first % s->world) % s->world;
+    for (; i < count; i += s->world) {
+        memcpy(to + (first + i) / s->world * size, from + i * size, size);
     }
 }
 
@@ -316,22 +516,21 @@ bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_
     return value != (kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID);
 }
 
-struct sample_state_summary
-sample_state_summarise(const void *values, enum sample_state_kind kind, uint64_t count) {
-    struct sample_state_summary s = {0};
-    double sum = 0.0;
+void sample_state_summarise(struct sample_state_summary *sum,
+                            const void *values,
+                            enum sample_state_kind kind,
+                            uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         double v;
         if (!sample_state_entry(values, kind, i, &v)) {
             continue;
         }
-        s.min = s.visited_count == 0 || v < s.min ? v : s.min;
-        s.max = s.visited_count == 0 || v > s.max ? v : s.max;
-        sum += v;
-        s.visited_count++;
+        sum->min = sum->visited_count == 0 || v < sum->min ? v : sum->min;
+        sum->max = sum->visited_count == 0 || v > sum->max ? v : sum->max;
+        sum->sum += v;
+        sum->visited_count++;
     }
-    s.mean = s.visited_count > 0 ? sum / (double)s.visited_count : 0.0;
-    return s;
+    sum->mean = sum->visited_count > 0 ? sum->sum / (double)sum->visited_count : 0.0;
 }
 
 /* ---- another dataset ---- */
@@ -356,7 +555,7 @@ enum status sample_state_remap(struct sample_state *to,
                                const uint64_t *old_ids,
                                struct error *err) {
     REQUIRE(to != NULL && from != NULL && old_ids != NULL);
-    REQUIRE(to->column_count == from->column_count);
+    REQUIRE(to->column_count == from->column_count && from->world == 1);
     uint64_t *new_ids = malloc((size_t)from->id_space_count * sizeof *new_ids);
     if (new_ids == NULL) {
         return error_set(err, STATUS_NOMEM, "sample state: no memory to renumber %llu ids",
@@ -368,12 +567,12 @@ enum status sample_state_remap(struct sample_state *to,
         const struct column *old = &from->columns[k];
         assert(c->kind == old->kind && strcmp(c->name, old->name) == 0);
         const size_t size = entry_bytes(c->kind);
-        for (uint64_t i = 0; i < to->id_space_count; i++) {
-            if (old_ids[i] == SAMPLE_STATE_NO_ID) {
+        for (uint64_t i = 0; i < to->held_count; i++) {
+            const uint64_t old_id = old_ids[i * to->world + to->rank];
+            if (old_id == SAMPLE_STATE_NO_ID) {
                 continue;
             }
-            memcpy((char *)c->values + i * size, (const char *)old->values + old_ids[i] * size,
-                   size);
+            memcpy((char *)c->values + i * size, (const char *)old->values + old_id * size, size);
             uint64_t *id = c->kind == SAMPLE_STATE_ID ? (uint64_t *)c->values + i : NULL;
             if (id != NULL && *id != SAMPLE_STATE_NO_ID) {
                 *id = *id < from->id_space_count ? new_ids[*id] : SAMPLE_STATE_NO_ID;

@@ -1,15 +1,22 @@
 /*
  * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
- * for every sample (running sums, zeta, its momentum, where a chain stands, visits).
+ * for every sample (running sums, zeta, its momentum, the sample at which a chain is, visits).
+ *
+ * Of W ranks, rank r holds the entries of the ids with id mod W = r, at index id / W. A step brings
+ * those of its batch to every rank (the window), and every rank makes the same changes there:
+ *
+ *   begin_batch(ids) --> window (count), of every column --> end_batch
+ *                        all ranks compute the same          each rank stores what it holds
  *
  * Columns begin in host memory. After sample_state_place kernels of a device reach them too: steps
  * then change the device's copy, and the host's is out of date until sample_state_fetch.
  *
- * Threading : single-owner.
+ * Threading : single-owner. With several ranks, the functions marked "collective" are called by all
+ *             of them, in the same order.
  * Ownership : the state owns its columns; pointers from sample_state_column live as long as it,
  *             or until sample_state_place. A state is destroyed before the device it is placed on.
- * Size      : 4 bytes per id and f32 column, 8 per id and u64 column. Columns are addressed by
- *             sample id, never by position.
+ * Size      : on each rank 4 bytes per f32 column and 8 per u64 column for each of its ids, which
+ *             are one in W.
  */
 #ifndef TRAIN_STATE_SAMPLE_STATE_H
 #define TRAIN_STATE_SAMPLE_STATE_H
@@ -21,6 +28,7 @@
 
 #include "formats/base/status.h"
 
+struct comm;
 struct device;
 struct sample_state;
 
@@ -48,9 +56,12 @@ enum sample_state_place {
 /* No dataset has this id: its id space would not fit in a u64. */
 #define SAMPLE_STATE_NO_ID UINT64_MAX
 
-/* id_space_count: largest id + 1. Returns OK, NOMEM or INVALID. */
-enum status
-sample_state_create(struct sample_state **out, uint64_t id_space_count, struct error *err);
+/* id_space_count: largest id + 1. comm: the ranks among which the entries are divided, borrowed for
+ * the life of the state; NULL: one rank. Returns OK, NOMEM or INVALID. */
+enum status sample_state_create(struct sample_state **out,
+                                uint64_t id_space_count,
+                                struct comm *comm,
+                                struct error *err);
 void sample_state_destroy(struct sample_state *s); /* accepts NULL */
 
 /* Adds a column whose entries all hold `initial`. Returns OK, NOMEM, LIMIT (too many columns) or
@@ -68,17 +79,19 @@ enum status sample_state_add_u64(struct sample_state *s,
                                  int32_t *out_column,
                                  struct error *err);
 
+struct comm *sample_state_comm(const struct sample_state *s); /* NULL: one rank */
 uint64_t sample_state_id_space(const struct sample_state *s);
 int32_t sample_state_count(const struct sample_state *s); /* of columns */
 const char *sample_state_name(const struct sample_state *s, int32_t column);
 
 enum sample_state_kind sample_state_kind(const struct sample_state *s, int32_t column);
-size_t sample_state_bytes(const struct sample_state *s); /* of all columns */
+size_t sample_state_bytes(const struct sample_state *s); /* of all columns, on this rank */
 
 /* -1: there is no column of this name. */
 int32_t sample_state_find(const struct sample_state *s, const char *name);
 
-/* (id_space) values, to save, load or read: of an f32 column, of a u64 column, of any. */
+/* The entries that this rank holds, of an f32 column, of a u64 column, of any: of one rank those of
+ * all ids, in their order. */
 float *sample_state_column(const struct sample_state *s, int32_t column);
 uint64_t *sample_state_column_u64(const struct sample_state *s, int32_t column);
 void *sample_state_values(const struct sample_state *s, int32_t column, size_t *size_bytes);
@@ -111,56 +124,80 @@ void *sample_state_on_device(const struct sample_state *s, int32_t column);
 enum status sample_state_send(struct sample_state *s, struct error *err);
 enum status sample_state_fetch(struct sample_state *s, struct error *err);
 
-/* ---- columns on the host ---- */
+/* ---- the window: the entries of one batch, on the host ---- */
 
-/* values (count) = column[ids]. Requires every id below the id space. */
-void sample_state_gather(const struct sample_state *s,
-                         int32_t column,
-                         float *values,
-                         const uint64_t *ids,
-                         int64_t count);
+/* Memory for batches of up to max_count ids. Once only, after the last column was added. Returns OK
+ * or NOMEM. */
+enum status sample_state_reserve(struct sample_state *s, int64_t max_count, struct error *err);
 
-/* column[ids] = values. Of equal ids the lowest position writes. */
-void sample_state_scatter(struct sample_state *s,
-                          int32_t column,
-                          const float *values,
-                          const uint64_t *ids,
-                          int64_t count);
+/* Fills the window with every column's entries of these ids, which are distinct and below the id
+ * space. Any bits arrive as they are. Collective: all ranks name the same ids, and send one
+ * message's worth of words for all columns. Returns OK or what comm_merge returns. */
+enum status sample_state_begin_batch(struct sample_state *s,
+                                     const uint64_t *ids,
+                                     int64_t count,
+                                     struct error *err);
 
-/* The same with u64 columns. */
-void sample_state_gather_u64(const struct sample_state *s,
-                             int32_t column,
-                             uint64_t *values,
-                             const uint64_t *ids,
-                             int64_t count);
-void sample_state_scatter_u64(struct sample_state *s,
-                              int32_t column,
-                              const uint64_t *values,
-                              const uint64_t *ids,
-                              int64_t count);
+/* (count) entries of a column, in the order of the batch's ids, to read and to change until the
+ * batch ends. */
+float *sample_state_window(const struct sample_state *s, int32_t column);
+uint64_t *sample_state_window_u64(const struct sample_state *s, int32_t column);
 
-/* Adds 1 to the entries of `ids`, which are distinct, of a SAMPLE_STATE_COUNT column. */
-void sample_state_count_visits(struct sample_state *s,
+/* The largest number in an f32 column, NaN aside, with what the window has changed; -inf if there
+ * is none. Collective, within a batch. A failure is returned by sample_state_end_batch. */
+double sample_state_largest(struct sample_state *s, int32_t column);
+
+/* Stores what the window holds. Returns OK, or the failure of sample_state_largest in this batch:
+ * then nothing is stored. */
+enum status sample_state_end_batch(struct sample_state *s, struct error *err);
+
+/* ---- whole columns, in id order ---- */
+
+/* Ids of one piece, where a column is divided among ranks. */
+enum { SAMPLE_STATE_PIECE_IDS = 1 << 18 };
+
+/* The memory that sample_state_piece needs; 0: none. */
+size_t sample_state_piece_bytes(const struct sample_state *s);
+
+/* A column's entries from id `first` on: *count of them in the order of ids, in `room` or in the
+ * column itself. first: 0, then the sum of the counts before. So a whole column passes by without a
+ * rank that holds it. Collective. Returns OK or what comm_gather returns. */
+enum status sample_state_piece(const struct sample_state *s,
                                int32_t column,
-                               const uint64_t *ids,
-                               int64_t count);
+                               uint64_t first,
+                               void *room,
+                               const void **values,
+                               uint64_t *count,
+                               struct error *err);
+
+/* Stores those of the (count) values, of the ids from `first` on, that this rank holds. */
+void sample_state_put(struct sample_state *s,
+                      int32_t column,
+                      uint64_t first,
+                      const void *values,
+                      uint64_t count);
 
 struct sample_state_summary {
     uint64_t visited_count; /* entries that do not hold the mark of their kind */
     double min, mean, max;  /* over them; 0 when there are none */
+    double sum;
 };
 
-/* Of (count) values, f32 or u64 by kind, as of a column or of a checkpoint's. */
-struct sample_state_summary
-sample_state_summarise(const void *values, enum sample_state_kind kind, uint64_t count);
+/* Adds (count) more values, f32 or u64 by kind, as of a column or of a checkpoint's; *sum begins
+ * with zeros. In pieces or at once: the same bits. */
+void sample_state_summarise(struct sample_state_summary *sum,
+                            const void *values,
+                            enum sample_state_kind kind,
+                            uint64_t count);
 
 /* Entry i of such values; false: it holds the mark. */
 bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_t i, double *out);
 
 /* Fills `to` from `from` (both with the same columns): sample `new_id` takes what old_ids[new_id]
  * had, or keeps its first values where that is SAMPLE_STATE_NO_ID. Ids that columns hold are
- * renumbered, those without a new id forgotten. old_ids: (id space of `to`), each below the id
- * space of `from`. Returns OK or NOMEM. */
+ * renumbered, those without a new id forgotten. `to` may be divided among ranks, each of which
+ * fills its part; `from` is whole on each. old_ids: (id space of `to`), each below the id space of
+ * `from`. Returns OK or NOMEM. */
 enum status sample_state_remap(struct sample_state *to,
                                const struct sample_state *from,
                                const uint64_t *old_ids,

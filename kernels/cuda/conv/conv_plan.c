@@ -362,8 +362,8 @@ static enum status run_first(struct cuda_device *dev,
     struct conv_plans *plans = dev->convs;
     struct conv_graph g;
     char key[CONV_KEY_CHARS];
-    if (dev->recording) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED would
-                             mean that no engine supports it */
+    if (dev->recording != NULL) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED
+                             would mean that no engine supports it */
         return error_set(err, STATUS_LIMIT,
                          "a convolution of a new shape cannot be recorded in a CUDA graph");
     }

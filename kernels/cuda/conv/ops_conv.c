@@ -50,6 +50,13 @@ static enum status convolve(struct cuda_device *dev,
     return launched(dev, launch_conv_direct(dev->stream, p, x, w, y), "conv_direct", err);
 }
 
+static enum status refuse_group(const struct batch_norm_group *group, struct error *err) {
+    return group == NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED,
+                           "batch norm over the batches of several ranks is not available on cuda");
+}
+
 /* ---- forward ---- */
 
 /* mean and rstd of the batch, and the update of the running ones; or the running ones alone. */
@@ -69,6 +76,7 @@ enum status cuda_conv_bn(struct device *device, const struct conv_bn *op, struct
     struct launch_on on;
     const struct conv_problem problem =
         problem_of(CONV_FORWARD, &op->in, &op->weight, &op->pre, &op->conv);
+    TRY(refuse_group(op->group, err));
     TRY(convolve(dev, &problem, op->in.data, op->weight.data, op->pre.data, err));
     TRY(statistics(dev, op, err));
     TRY(cuda_launch_on(dev, 0, &on, err));
@@ -130,6 +138,7 @@ enum status
 cuda_conv_bn_bwd(struct device *device, const struct conv_bn_bwd *op, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     struct launch_on on;
+    TRY(refuse_group(op->group, err));
     TRY(cuda_launch_on(dev, batch_norm_bwd_workspace_bytes(op), &on, err));
     TRY(launched(dev, launch_batch_norm_bwd(&on, op), "batch_norm_bwd", err));
     TRY(weight_gradient(dev, op, err));

@@ -22,6 +22,7 @@ extern "C" {
 #endif
 
 #include "kernels/cuda/device/kernels_internal.h"
+#include "kernels/cuda/ranks/ranks_internal.h"
 #include "kernels/device_stream.h"
 #include "kernels/operands.h"
 
@@ -64,8 +65,9 @@ struct cuda_device {
 
     cudaStream_t stream, copies;
     cudaEvent_t marks[DEVICE_MARK_COUNT];
-    bool recording;     /* between record_begin and record_end */
-    bool keeps_scratch; /* there may be recordings */
+    struct recording *recording; /* NULL but between record_begin and record_end */
+    bool keeps_scratch;          /* there may be recordings */
+    struct cuda_ranks *ranks;    /* NULL before join */
     struct device_counters counters;
     uint64_t launches_count; /* see device_stream.launches */
     cublasLtHandle_t blas;
@@ -127,7 +129,7 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
 
 /* Counts one call that adds work to the stream. */
 static inline void cuda_counted(struct cuda_device *dev) {
-    dev->launches_count += dev->recording ? 0 : 1;
+    dev->launches_count += dev->recording != NULL ? 0 : 1;
 }
 
 /* At least size_bytes, aligned to 256; contents undefined. Growing waits for the stream. Returns
@@ -158,6 +160,10 @@ enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
 void cuda_stream_close(struct cuda_device *dev); /* also half-opened ones */
 /* Returns UNSUPPORTED while a step is recorded; `what` names the operation. */
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
+/* Ends the part of the step that is recorded; `call` follows it, then the next part. Returns OK,
+ * UNSUPPORTED, NOMEM or DEVICE. */
+enum status
+cuda_record_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
 /* Reports a wrong index that kernels found since the last call: OK, INVALID or DEVICE. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
 

@@ -93,6 +93,7 @@ static void cuda_close(struct device *device) {
     if (dev->stream != NULL) {
         (void)cudaStreamSynchronize(dev->stream);
     }
+    cuda_ranks_close(dev);
     close_libraries(dev);
     cuda_stream_close(dev);
     close_memory(dev);
@@ -162,6 +163,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     dev->base.losses = &cuda_losses;
     dev->base.close = cuda_close;
     dev->base.stream = &cuda_device_stream;
+    dev->base.ranks = &cuda_device_ranks;
     dev->index = index;
     dev->options = *opt;
     dev->options.plan_cache = NULL;

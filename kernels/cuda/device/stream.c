@@ -3,20 +3,35 @@
  *
  * A recording contains the addresses of its ops, including scratch. So after the first recording,
  * scratch that grows keeps the old memory until the device is closed.
+ *
+ * Collectives (kernels/device_ranks.h) divide a recording into graphs: a replay starts them one
+ * after another, with the collectives between them, which are in no graph.
+ *
+ *     recording: | graph | gather | graph | merge | graph | sum | sum | graph | finish | graph |
  */
 #include <stdlib.h>
 
 #include "kernels/cuda/device/cuda_internal.h"
 
+/* The ops up to a collective, and that. */
+struct part {
+    cudaGraphExec_t exec;   /* NULL: no ops */
+    bool is_last;           /* no collective follows */
+    struct collective call; /* follows the ops */
+    struct part *next;
+};
+
 struct recording {
-    cudaGraphExec_t exec;
+    struct part *first, **end;
     uint64_t launches_count;
+    bool captures; /* a part is being recorded */
 };
 
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err) {
-    return !dev->recording ? STATUS_OK
-                           : error_set(err, STATUS_UNSUPPORTED,
-                                       "cuda: a step that has to %s cannot be recorded", what);
+    return dev->recording == NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED,
+                           "cuda: a step that has to %s cannot be recorded", what);
 }
 
 static enum status
@@ -101,52 +116,78 @@ seconds(struct device *device, double *out, int32_t from, int32_t to, struct err
 
 /* ---- recordings ---- */
 
+static void record_free(struct device *device, struct recording *r) {
+    (void)device;
+    while (r != NULL && r->first != NULL) {
+        struct part *p = r->first;
+        r->first = p->next;
+        if (p->exec != NULL) {
+            (void)cudaGraphExecDestroy(p->exec);
+        }
+        free(p);
+    }
+    free(r);
+}
+
 /* Calls of other threads do not affect the recording. */
-static enum status record_begin(struct device *device, struct error *err) {
-    struct cuda_device *dev = cuda_of(device);
+static enum status begin_part(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
-    dev->recording = true;
-    dev->keeps_scratch = true;
+    dev->recording->captures = true;
     return STATUS_OK;
 }
 
-static enum status make_recording(struct cuda_device *dev,
-                                  cudaGraph_t graph,
-                                  struct recording **out,
-                                  struct error *err) {
+static enum status record_begin(struct device *device, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
     struct recording *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return error_set(err, STATUS_NOMEM, "cuda: out of memory for a recording");
     }
+    r->end = &r->first;
+    dev->recording = r;
+    dev->keeps_scratch = true;
+    const enum status s = begin_part(dev, err);
+    if (s != STATUS_OK) {
+        dev->recording = NULL;
+        record_free(device, r);
+    }
+    return s;
+}
+
+static enum status
+add_part(struct recording *r, cudaGraph_t graph, const struct collective *call, struct error *err) {
     size_t nodes = 0;
-    cudaError_t code = cudaGraphGetNodes(graph, NULL, &nodes);
-    if (code == cudaSuccess) {
-        code = cudaGraphInstantiate(&r->exec, graph, 0);
+    TRY_CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
+    struct part *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return error_set(err, STATUS_NOMEM, "cuda: out of memory for a recording");
     }
-    if (code != cudaSuccess) {
-        free(r);
-        return cuda_failed(code, "cudaGraphInstantiate", err);
+    *r->end = p;
+    r->end = &p->next;
+    r->launches_count += nodes;
+    p->is_last = call == NULL;
+    if (call != NULL) {
+        p->call = *call;
     }
-    r->launches_count = nodes;
-    dev->counters.recorded_launches = nodes;
-    dev->counters.recordings++;
-    *out = r;
+    if (nodes > 0) {
+        TRY_CUDA(cudaGraphInstantiate(&p->exec, graph, 0));
+    }
     return STATUS_OK;
 }
 
-static enum status record_end(struct device *device, struct recording **out, struct error *err) {
-    struct cuda_device *dev = cuda_of(device);
+/* With `keep` false the part is discarded. */
+static enum status
+end_part(struct cuda_device *dev, bool keep, const struct collective *call, struct error *err) {
     cudaGraph_t graph = NULL;
-    if (out != NULL) {
-        *out = NULL;
+    if (!dev->recording->captures) {
+        return STATUS_OK; /* a failure ended it, and was returned */
     }
-    dev->recording = false;
+    dev->recording->captures = false;
     const cudaError_t code = cudaStreamEndCapture(dev->stream, &graph);
     enum status s = STATUS_OK;
     if (code != cudaSuccess) {
         s = cuda_failed(code, "cudaStreamEndCapture", err);
-    } else if (out != NULL) {
-        s = make_recording(dev, graph, out, err);
+    } else if (keep) {
+        s = add_part(dev->recording, graph, call, err);
     }
     if (graph != NULL) {
         (void)cudaGraphDestroy(graph);
@@ -154,20 +195,42 @@ static enum status record_end(struct device *device, struct recording **out, str
     return s;
 }
 
+enum status
+cuda_record_collective(struct cuda_device *dev, const struct collective *call, struct error *err) {
+    TRY(end_part(dev, true, call, err));
+    return begin_part(dev, err);
+}
+
+static enum status record_end(struct device *device, struct recording **out, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    const enum status s = end_part(dev, out != NULL, NULL, err);
+    struct recording *r = dev->recording;
+    dev->recording = NULL;
+    if (out != NULL) {
+        *out = s == STATUS_OK ? r : NULL;
+    }
+    if (s != STATUS_OK || out == NULL) {
+        record_free(device, r);
+        return s;
+    }
+    dev->counters.recorded_launches = r->launches_count;
+    dev->counters.recordings++;
+    return s;
+}
+
 static enum status replay(struct device *device, struct recording *r, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    TRY_CUDA(cudaGraphLaunch(r->exec, dev->stream));
+    for (const struct part *p = r->first; p != NULL; p = p->next) {
+        if (p->exec != NULL) {
+            TRY_CUDA(cudaGraphLaunch(p->exec, dev->stream));
+        }
+        if (!p->is_last) {
+            TRY(cuda_collective(dev, &p->call, err));
+        }
+    }
     dev->counters.replays++;
     dev->launches_count += r->launches_count;
     return STATUS_OK;
-}
-
-static void record_free(struct device *device, struct recording *r) {
-    (void)device;
-    if (r != NULL) {
-        (void)cudaGraphExecDestroy(r->exec);
-        free(r);
-    }
 }
 
 static struct device_counters counters(struct device *device) {

@@ -59,6 +59,8 @@ static enum status check_loss(const struct device_loss *l, struct error *err) {
         wrong = "there is no such loss";
     } else if (l->batch_count < 2 || l->batch_count > MAX_BATCH || l->id_space < 1) {
         wrong = "a batch of 2 to 32768 and an id space are required";
+    } else if (l->rank < 0 || l->rank >= l->world) {
+        wrong = "there is no such rank";
     } else if (l->views && !allows_views(l->kind)) {
         wrong = "it is not defined for two views";
     } else if (l->similarity == NULL || l->gradient == NULL || (self && !has_self) ||
@@ -76,7 +78,14 @@ static enum status check_loss(const struct device_loss *l, struct error *err) {
 static enum status
 cuda_loss_step(struct device *device, const struct device_loss *l, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
+    uint32_t *window;
+    int64_t window_count;
     TRY(check_loss(l, err));
+    const cudaError_t code = launch_loss_examine(dev->stream, l, &window, &window_count);
+    TRY(launched(dev, code, "loss", err));
+    if (l->world > 1) {
+        TRY(device->ranks->merge(device, window, window_count, err));
+    }
     return launched(dev, launch_loss(dev->stream, l), "loss", err);
 }
 

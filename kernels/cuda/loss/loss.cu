@@ -28,19 +28,24 @@ static __device__ __forceinline__ int32_t was_before(const uint64_t *ids, int64_
     return before;
 }
 
-/* The entries of a sample; one thread per column. */
+/* The entries of a sample, or zero bits where another rank keeps them; one thread per column. */
 static __device__ __forceinline__ void
 take_state(const struct device_loss &l, const struct loss_scratch &w, int64_t position) {
     const uint64_t id = l.sample_ids[position];
+    const uint64_t at = entry_of(l, id);
+    const bool own = is_own(l, id);
     if (threadIdx.x < DEVICE_LOSS_COLUMN_COUNT * DEVICE_LOSS_SIDES) {
         const int column = threadIdx.x / DEVICE_LOSS_SIDES;
         const int side = threadIdx.x % DEVICE_LOSS_SIDES;
         if (l.columns[column][side] != NULL) {
-            w.columns[column][side][position] = l.columns[column][side][id];
+            w.columns[column][side][position] = own ? l.columns[column][side][at] : 0.0f;
         }
     }
     if (threadIdx.x < DEVICE_LOSS_SIDES && l.chain_id[threadIdx.x] != NULL) {
-        w.chain_id[threadIdx.x][position] = l.chain_id[threadIdx.x][id];
+        w.chain_id[threadIdx.x][position] = own ? l.chain_id[threadIdx.x][at] : 0;
+    }
+    if (threadIdx.x == 0) {
+        w.visits[position] = own ? l.visits[at] : 0;
     }
 }
 
@@ -390,24 +395,25 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
     }
 }
 
-/* Writes the batch's entries back to the columns and counts a visit of each sample. */
+/* Writes the batch's entries that this rank keeps back, and counts a visit of each sample. */
 static __device__ __forceinline__ void put_state(const struct device_loss &l,
                                                  const struct loss_scratch &w) {
     const bool changed = w.head->count >= 2;
     for (int64_t i = threadIdx.x; i < l.batch_count; i += THREADS) {
-        if (w.rank[i] < 0) {
+        const uint64_t id = l.sample_ids[i];
+        if (w.rank[i] < 0 || !is_own(l, id)) {
             continue;
         }
-        const uint64_t id = l.sample_ids[i];
-        l.visits[id]++;
+        const uint64_t at = entry_of(l, id);
+        l.visits[at]++;
         for (int side = 0; side < DEVICE_LOSS_SIDES && changed; side++) {
             for (int k = 0; k < DEVICE_LOSS_COLUMN_COUNT; k++) {
                 if (l.columns[k][side] != NULL) {
-                    l.columns[k][side][id] = w.columns[k][side][i];
+                    l.columns[k][side][at] = w.columns[k][side][i];
                 }
             }
             if (l.chain_id[side] != NULL) {
-                l.chain_id[side][id] = w.chain_id[side][i];
+                l.chain_id[side][at] = w.chain_id[side][i];
             }
         }
     }
@@ -467,7 +473,41 @@ template <typename T> static void carve_array(T **out, char *base, size_t *used,
     *out = (T *)carve(base, used, (size_t)count * sizeof(T));
 }
 
-/* Scratch for any loss except the records, so that the size does not depend on the columns. */
+/* Room for the columns that the loss has, or has not: so the size does not depend on them. Returns
+ * how many there are. */
+static int carve_columns(struct loss_scratch *w,
+                         const struct device_loss *l,
+                         char *base,
+                         size_t *used,
+                         bool present) {
+    int count = 0;
+    for (int side = 0; side < DEVICE_LOSS_SIDES; side++) {
+        if ((l->chain_id[side] != NULL) == present) {
+            carve_array(&w->chain_id[side], base, used, l->batch_count);
+        }
+        for (int k = 0; k < DEVICE_LOSS_COLUMN_COUNT; k++) {
+            if ((l->columns[k][side] != NULL) == present) {
+                carve_array(&w->columns[k][side], base, used, l->batch_count);
+                w->columns[k][side] = present ? w->columns[k][side] : NULL;
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+/* The columns' entries of the batch. */
+static void
+carve_window(struct loss_scratch *w, const struct device_loss *l, char *base, size_t *used) {
+    const size_t begin = *used;
+    carve_array(&w->visits, base, used, l->batch_count);
+    const int count = carve_columns(w, l, base, used, true);
+    w->window = base != NULL ? (uint32_t *)(base + begin) : NULL;
+    w->window_count = count > 0 ? (int64_t)((*used - begin) / sizeof *w->window) : 0;
+    (void)carve_columns(w, l, base, used, false);
+}
+
+/* Scratch for any loss except the records. */
 static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char *base) {
     const int64_t b = l->batch_count;
     const int64_t n = l->views ? 2 * b : b;
@@ -475,13 +515,7 @@ static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char 
     carve_array(&w->head, base, &used, 1);
     carve_array(&w->rank, base, &used, b);
     carve_array(&w->fault, base, &used, n);
-    for (int side = 0; side < DEVICE_LOSS_SIDES; side++) {
-        for (int k = 0; k < DEVICE_LOSS_COLUMN_COUNT; k++) {
-            carve_array(&w->columns[k][side], base, &used, b);
-            w->columns[k][side] = l->columns[k][side] != NULL ? w->columns[k][side] : NULL;
-        }
-        carve_array(&w->chain_id[side], base, &used, b);
-    }
+    carve_window(w, l, base, &used);
     double **const by_anchor[] = {&w->own,      &w->tau,   &w->log_norm,  &w->aux,
                                   &w->diagonal, &w->value, &w->objective, &w->extra};
     for (size_t i = 0; i < sizeof by_anchor / sizeof by_anchor[0]; i++) {
@@ -499,11 +533,25 @@ size_t launch_loss_workspace_bytes(const struct device_loss *l) {
     return lay_out(&w, l, NULL);
 }
 
+static dim3 rows_of(const struct device_loss *l) {
+    return dim3((unsigned)(l->views ? 2 * l->batch_count : l->batch_count));
+}
+
+cudaError_t launch_loss_examine(cudaStream_t stream,
+                                const struct device_loss *l,
+                                uint32_t **window,
+                                int64_t *window_count) {
+    struct loss_scratch w;
+    (void)lay_out(&w, l, (char *)l->workspace);
+    *window = w.window;
+    *window_count = w.window_count;
+    return launch(stream, rows_of(l), examine, *l, w);
+}
+
 cudaError_t launch_loss(cudaStream_t stream, const struct device_loss *l) {
     struct loss_scratch w;
-    const dim3 rows((unsigned)(l->views ? 2 * l->batch_count : l->batch_count));
+    const dim3 rows = rows_of(l);
     (void)lay_out(&w, l, (char *)l->workspace);
-    TRY_LAUNCH(launch(stream, rows, examine, *l, w));
     TRY_LAUNCH(launch(stream, dim3(1), begin, *l, w));
     if (l->kind == DEVICE_LOSS_EMC2) {
         TRY_LAUNCH(launch_loss_chains(stream, *l, w));

@@ -6,6 +6,7 @@
  *
  *   examine    block per row of S          is S finite; is the position the first of its id; the
  *                                          sample's columns into scratch
+ *   (merge)                                of several ranks: the columns' entries of the others
  *   begin      one block                   how many ids there are, ranks, temperature
  *   anchors    block per anchor, or of two its sums of exponentials: normaliser, value, new state
  *              views per sample            (siglip has none; emc2 walks its chains instead)
@@ -39,6 +40,11 @@ struct loss_scratch {
     /* (B): the columns' entries of the batch: before the step, then after it; NULL as the column */
     float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
     uint64_t *chain_id[DEVICE_LOSS_SIDES];
+    uint64_t *visits; /* before the step */
+    /* The three above are side by side: what ranks merge. 0: the loss has none but visits, which
+     * it does not read. */
+    uint32_t *window;
+    int64_t window_count;
     /* (2 B), by anchor: */
     double *own;      /* similarity of its own pair */
     double *tau;      /* its temperature */
@@ -53,6 +59,15 @@ struct loss_scratch {
     double *row_bias;  /* siglip */
     uint16_t *records; /* (2 B, N), emc2: how often an anchor's chain stood there */
 };
+
+/* Whether this rank keeps the sample's entries, and where. */
+static __device__ __forceinline__ bool is_own(const struct device_loss &l, uint64_t id) {
+    return l.world == 1 || id % (uint64_t)l.world == (uint64_t)l.rank;
+}
+
+static __device__ __forceinline__ uint64_t entry_of(const struct device_loss &l, uint64_t id) {
+    return l.world == 1 ? id : id / (uint64_t)l.world;
+}
 
 static __device__ __forceinline__ bool is_sound(const struct loss_head *head) {
     return head->fault == DEVICE_LOSS_SOUND && !head->stopped;

@@ -13,7 +13,12 @@ extern "C" {
 #endif
 
 size_t launch_loss_workspace_bytes(const struct device_loss *l);
-/* The struct is complete: see device_loss.c. */
+/* The struct is complete: see device_loss.c. A step is the first launch and the others; between
+ * them ranks merge the window, which may be empty. */
+cudaError_t launch_loss_examine(cudaStream_t stream,
+                                const struct device_loss *l,
+                                uint32_t **window,
+                                int64_t *window_count);
 cudaError_t launch_loss(cudaStream_t stream, const struct device_loss *l);
 
 /* Put into every device that cuda_open opens. */

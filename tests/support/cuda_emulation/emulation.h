@@ -52,7 +52,22 @@ void emulation_check_global(const void *p, size_t size_bytes);
  * every 32 bytes. */
 struct emulation_stream; /* cudaStream_t */
 
+/* What every stream begins with: all that a library in a file of its own (tests/support/nccl) has
+ * of the emulation. */
+struct emulation_stream_head {
+    /* emulation_do */
+    void (*submit)(struct emulation_stream *stream,
+                   void (*run)(void *cookie),
+                   const void *cookie,
+                   size_t size_bytes,
+                   size_t took_ns);
+    bool (*is_recorded)(const struct emulation_stream *stream);
+};
+
 void emulation_late(bool late);
+/* The same, but the tasks of all streams but the first run when they are submitted: a stream that
+ * does not wait for the first one is then certainly too early. */
+void emulation_apart(bool apart);
 /* Whether tasks of the stream are stored now instead of run. emulation_note stores one: run(cookie)
  * is called later, once or, in a graph, at each launch; then drop(cookie). */
 bool emulation_is_deferred(const struct emulation_stream *stream);

@@ -17,6 +17,8 @@ struct item {
 };
 
 struct emulation_stream {
+    struct emulation_stream_head head;
+    bool is_first; /* of those that exist */
     struct item *first, **end;
     uint64_t noted_count, done_count;
     double now_ns; /* when all its tasks are done */
@@ -42,7 +44,7 @@ static struct emulation_graph *recording;
 static const struct emulation_stream *recorded;
 static pthread_t recorder; /* the thread that records; others are not restricted */
 static bool is_spoilt;     /* the recording is invalid: a call that a driver regards as unsafe */
-static bool is_late, is_running;
+static bool is_late, is_apart, is_running;
 static double host_ns; /* what the host has waited for */
 
 static struct emulation_stream *stream_of(struct emulation_stream *stream) {
@@ -59,6 +61,11 @@ void emulation_late(bool late) {
     is_late = late;
 }
 
+void emulation_apart(bool apart) {
+    emulation_late(apart);
+    is_apart = apart;
+}
+
 static bool is_recorded(const struct emulation_stream *stream) {
     return recording != NULL && stream == recorded;
 }
@@ -70,7 +77,8 @@ bool emulation_spoils(void) {
 }
 
 bool emulation_is_deferred(const struct emulation_stream *stream) {
-    return !is_running && (is_late || is_recorded(stream));
+    const bool late = is_late && !(is_apart && stream != NULL && !stream->is_first);
+    return !is_running && (late || is_recorded(stream));
 }
 
 static struct item *item_of(void (*run)(void *), void (*drop)(void *), void *cookie) {
@@ -211,6 +219,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     if (*out == NULL) {
         return cudaErrorMemoryAllocation;
     }
+    (*out)->head =
+        (struct emulation_stream_head){.submit = emulation_do, .is_recorded = is_recorded};
+    (*out)->is_first = streams == NULL;
     (*out)->next = streams;
     streams = *out;
     return cudaSuccess;

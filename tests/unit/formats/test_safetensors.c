@@ -65,6 +65,37 @@ static struct file_system *memory(void) {
     return fs;
 }
 
+struct taken {
+    uint8_t *bytes;
+    size_t size_bytes;
+    int pieces;
+};
+
+static void take(void *cookie, const void *piece, size_t size_bytes) {
+    struct taken *t = cookie;
+    assert_true(size_bytes > 0 && size_bytes <= SAFETENSORS_PIECE_BYTES);
+    memcpy(t->bytes + t->size_bytes, piece, size_bytes);
+    t->size_bytes += size_bytes;
+    t->pieces++;
+}
+
+/* In pieces: the same bytes, and the same answer. Returns the number of pieces. */
+static int check_pieces(const struct safetensors *r,
+                        const struct safetensors_info *t,
+                        enum status expected,
+                        const void *bytes) {
+    struct error err = {0};
+    struct taken got = {.bytes = malloc((size_t)t->size_bytes + 1)};
+    assert_non_null(got.bytes);
+    assert_int_equal(safetensors_read_pieces(r, t, take, &got, &err), expected);
+    if (expected == STATUS_OK) {
+        assert_int_equal(got.size_bytes, t->size_bytes);
+        assert_memory_equal(got.bytes, bytes, got.size_bytes);
+    }
+    free(got.bytes);
+    return got.pieces;
+}
+
 /* Reads every tensor, which checks its hash. */
 static enum status read_all(const struct safetensors *r, struct error *err) {
     enum status s = STATUS_OK;
@@ -73,6 +104,7 @@ static enum status read_all(const struct safetensors *r, struct error *err) {
         void *bytes = malloc((size_t)t->size_bytes + 1);
         assert_non_null(bytes);
         s = safetensors_read(r, t, bytes, (size_t)t->size_bytes, err);
+        (void)check_pieces(r, t, s, bytes);
         free(bytes);
     }
     return s;
@@ -221,6 +253,29 @@ TEST(a_flipped_data_bit_is_named_on_read) {
     safetensors_close(r);
     byte_buffer_fini(&b);
     file_memory_destroy(fs);
+}
+
+TEST(a_large_tensor_comes_in_pieces) {
+    struct error err = {0};
+    struct file_system *fs = memory();
+    struct safetensors_writer *w = NULL;
+    struct safetensors *r = NULL;
+    const uint64_t count = 2 * SAFETENSORS_PIECE_BYTES / 8 + 3;
+    uint64_t *values = calloc(count, sizeof *values);
+    assert_non_null(values);
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] = i * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    assert_ok(safetensors_writer_create(&w, fs, "f", &err), err);
+    assert_ok(safetensors_writer_declare(w, "t", SAFETENSORS_U64, &count, 1, &err), err);
+    assert_ok(safetensors_writer_data(w, values, count * sizeof *values, &err), err);
+    assert_ok(safetensors_writer_finish(w, &err), err);
+    safetensors_writer_destroy(w);
+    assert_ok(safetensors_open(&r, fs, "f", &err), err);
+    assert_int_equal(check_pieces(r, safetensors_at(r, 0), STATUS_OK, values), 3);
+    safetensors_close(r);
+    file_memory_destroy(fs);
+    free(values);
 }
 
 TEST(files_from_other_programs_load_without_hashes) {

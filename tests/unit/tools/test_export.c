@@ -57,7 +57,7 @@ static void open_fixture(struct fixture *f, bool bias, void (*change)(struct mod
     assert_ok(device_open(&f->dev, "cpu-ref", 1, &err), err);
     assert_ok(dual_encoder_create(&f->model, f->dev, &options, &err), err);
     assert_ok(params_init(dual_encoder_params(f->model), 3, &err), err);
-    assert_ok(sample_state_create(&state, 4, &err), err);
+    assert_ok(sample_state_create(&state, 4, NULL, &err), err);
     double learned_bias = -9.5; /* as siglip's */
     const struct loss_scalar learned = {"bias", &learned_bias};
     uint8_t *vocab = test_read_file(test_source_path("tests/golden/tokenizer/vocab.txt"), &size);
@@ -73,7 +73,7 @@ static void open_fixture(struct fixture *f, bool bias, void (*change)(struct mod
                                                .tokenizer = vocab,
                                                .tokenizer_size_bytes = size};
     const char *path = test_temp_path("c.safetensors");
-    assert_ok(checkpoint_save(file_posix(), path, &content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &content, NULL, &err), err);
     assert_ok(checkpoint_open(&f->checkpoint, file_posix(), path, &err), err);
     assert_ok(safetensors_open(&f->file, file_posix(), path, &err), err);
     f->sink = (struct log_sink){.write = remember, .cookie = f->log, .max_level = LOG_LEVEL_DEBUG};

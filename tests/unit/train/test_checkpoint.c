@@ -1,12 +1,13 @@
 /*
- * Checkpoints: what is saved comes back, equal content gives equal bytes, damaged and foreign files
- * are refused with a reason.
+ * Checkpoints: what is saved comes back, equal content gives equal bytes on any number of ranks,
+ * damaged and foreign files are refused with a reason.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "tests/support/comm_threads.h"
 #include "tests/support/file_fault.h"
 #include "tests/support/file_memory.h"
 #include "tests/support/test.h"
@@ -45,7 +46,7 @@ static void open_fixture(struct fixture *f, const char *loss, uint64_t id_space,
     assert_ok(device_open(&f->dev, "cpu-ref", 1, &err), err);
     assert_ok(dual_encoder_create(&f->model, f->dev, &options, &err), err);
     assert_ok(params_init(dual_encoder_params(f->model), seed, &err), err);
-    assert_ok(sample_state_create(&f->state, id_space, &err), err);
+    assert_ok(sample_state_create(&f->state, id_space, NULL, &err), err);
     loss_options_default(&lo);
     lo.name = loss;
     assert_ok(loss_create(&f->loss, &lo, f->state, 10, 4, &err), err);
@@ -142,7 +143,7 @@ TEST(towers_of_a_checkpoint_start_another_model) {
     open_fixture(&a, "clip", 10, 1);
     open_fixture(&b, "clip", 10, 2);
     fill(&a);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     struct params *p = dual_encoder_params(a.model);
     struct params *q = dual_encoder_params(b.model);
     assert_true(params_find(p, "image.layer4.0.downsample.1.weight") >= 0);
@@ -178,7 +179,7 @@ TEST(the_datasets_of_a_mix_are_restored) {
         f.position.sources[i].fingerprint = UINT64_MAX - i;
         f.position.sources[i].id_offset = 2 * i;
     }
-    assert_ok(checkpoint_save(file_posix(), path, &f.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &f.content, NULL, &err), err);
     assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
     assert_memory_equal(checkpoint_position(c), &f.position, sizeof f.position);
     checkpoint_close(c);
@@ -194,7 +195,7 @@ TEST(the_datasets_of_a_mix_are_restored) {
         const uint64_t right = f.position.sources[wrong[i].index].id_offset;
         (void)snprintf(key, sizeof key, "dataset.%u.id_offset", (unsigned)wrong[i].index);
         f.position.sources[wrong[i].index].id_offset = wrong[i].id_offset;
-        assert_ok(checkpoint_save(file_posix(), path, &f.content, &why), why);
+        assert_ok(checkpoint_save(file_posix(), path, &f.content, NULL, &why), why);
         assert_status(checkpoint_open(&c, file_posix(), path, &why), STATUS_CORRUPT, why);
         assert_non_null(strstr(why.text, key));
         f.position.sources[wrong[i].index].id_offset = right;
@@ -211,7 +212,7 @@ TEST(what_is_saved_is_loaded) {
     open_fixture(&a, "nuclr", 20, 1);
     open_fixture(&b, "nuclr", 20, 2);
     fill(&a);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
     assert_string_equal(checkpoint_path(c), path);
     assert_string_equal(checkpoint_loss_name(c), "nuclr");
@@ -239,8 +240,9 @@ TEST(what_is_saved_is_loaded) {
     checkpoint_close(c);
 
     /* Equal content, equal bytes. */
-    assert_ok(checkpoint_save(file_posix(), test_temp_path("b.safetensors"), &b.content, &err),
-              err);
+    assert_ok(
+        checkpoint_save(file_posix(), test_temp_path("b.safetensors"), &b.content, NULL, &err),
+        err);
     size_t size_a = 0;
     size_t size_b = 0;
     uint8_t *bytes_a = test_read_file(path, &size_a);
@@ -273,7 +275,7 @@ TEST(what_older_files_lack) {
     struct checkpoint *c = NULL;
     const char *path = test_temp_path("a.safetensors");
     open_fixture(&a, "clip", 20, 1);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     size_t size = 0;
     uint8_t *bytes = test_read_file(path, &size);
     replace_in_header(bytes, size, "\"cifar10\"", "\"cifar99\"");
@@ -303,14 +305,14 @@ TEST(state_of_a_smaller_id_space_leaves_new_ids_unvisited) {
     open_fixture(&a, "sogclr", 20, 1);
     open_fixture(&b, "sogclr", 30, 1);
     fill(&a);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
     assert_ok(checkpoint_load_state(c, b.state, NULL, 0, &err), err);
     assert_true(sample_state_column(b.state, 0)[2] == sample_state_column(a.state, 0)[2]);
     assert_false(sample_state_visited(sample_state_column(b.state, 0)[20]));
     checkpoint_close(c);
     /* The other way round it is another dataset. */
-    assert_ok(checkpoint_save(file_posix(), path, &b.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &b.content, NULL, &err), err);
     assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
     assert_status(checkpoint_load_state(c, a.state, NULL, 0, &err), STATUS_MISMATCH, err);
     checkpoint_close(c);
@@ -326,7 +328,7 @@ TEST(state_of_another_loss_is_refused) {
     const char *path = test_temp_path("a.safetensors");
     open_fixture(&a, "clip", 20, 1);
     open_fixture(&b, "nuclr", 20, 1);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     assert_ok(checkpoint_open(&c, file_posix(), path, &err), err);
     assert_status(checkpoint_load_state(c, b.state, b.content.scalars, 2, &err), STATUS_MISMATCH,
                   err);
@@ -342,7 +344,7 @@ TEST(damaged_files_are_refused) {
     struct checkpoint *c = NULL;
     const char *path = test_temp_path("a.safetensors");
     open_fixture(&a, "nuclr", 20, 1);
-    assert_ok(checkpoint_save(file_posix(), path, &a.content, &err), err);
+    assert_ok(checkpoint_save(file_posix(), path, &a.content, NULL, &err), err);
     size_t size = 0;
     uint8_t *bytes = test_read_file(path, &size);
     bytes[size / 2] ^= 0x10;
@@ -373,7 +375,7 @@ TEST(a_failed_save_leaves_the_old_checkpoint) {
     struct file_system *memory = NULL;
     open_fixture(&a, "sogclr", 4, 1);
     assert_ok(file_memory_create(&memory, &err), err);
-    assert_ok(checkpoint_save(memory, "a", &a.content, &err), err);
+    assert_ok(checkpoint_save(memory, "a", &a.content, NULL, &err), err);
     struct byte_buffer old;
     assert_ok(file_read_all(memory, &old, "a", SIZE_MAX / 4, &err), err);
     a.position.step++;
@@ -381,7 +383,7 @@ TEST(a_failed_save_leaves_the_old_checkpoint) {
         struct file_system *faulty = NULL;
         assert_ok(file_fault_create(&faulty, memory, nth, FILE_FAULT_DEAD, &err), err);
         struct error failed = {0};
-        const enum status s = checkpoint_save(faulty, "a", &a.content, &failed);
+        const enum status s = checkpoint_save(faulty, "a", &a.content, NULL, &failed);
         file_fault_destroy(faulty);
         if (s == STATUS_OK) {
             assert_true(nth > 3);
@@ -398,4 +400,164 @@ TEST(a_failed_save_leaves_the_old_checkpoint) {
     byte_buffer_fini(&old);
     file_memory_destroy(memory);
     close_fixture(&a);
+}
+
+/* ---- many ranks ---- */
+
+enum { MANY_IDS = 23, MAX_WORLD = 4 };
+
+struct ranks_job {
+    const struct fixture *one; /* of one rank: its model, and what its columns hold */
+    const struct file_system *fs;
+    const char *path;
+    struct sample_state_summary *summaries; /* expected; NULL: saving fails */
+    enum status status;                     /* of the save on rank 0 */
+    char message[sizeof((struct error *)0)->text];
+};
+
+/* The part of one rank: the state of `one` divided, and a loss of its own. */
+static enum status open_part(struct sample_state **state,
+                             struct loss **loss,
+                             const struct fixture *one,
+                             struct comm *c,
+                             struct error *err) {
+    struct loss_options lo;
+    loss_options_default(&lo);
+    lo.name = one->content.loss_name;
+    TRY(sample_state_create(state, MANY_IDS, c, err));
+    return loss_create(loss, &lo, *state, 10, 4, err);
+}
+
+static enum status save_part(struct comm *c, void *cookie, struct error *err) {
+    struct ranks_job *j = cookie;
+    struct sample_state *state = NULL;
+    struct loss *loss = NULL;
+    struct checkpoint_content content = j->one->content;
+    struct sample_state_summary summaries[SAMPLE_STATE_MAX_COLUMNS];
+    enum status s;
+    TRY_OR_FAIL(s, open_part(&state, &loss, j->one, c, err));
+    for (int32_t i = 0; i < sample_state_count(state); i++) {
+        size_t size_bytes;
+        sample_state_put(state, i, 0, sample_state_values(j->one->state, i, &size_bytes), MANY_IDS);
+    }
+    content.state = state;
+    struct error failed = {0};
+    const enum status saved = checkpoint_save(j->fs, j->path, &content, summaries, &failed);
+    if (saved == STATUS_OK && j->summaries != NULL &&
+        memcmp(summaries, j->summaries, (size_t)sample_state_count(state) * sizeof *summaries) !=
+            0) {
+        s = error_set(err, STATUS_MISMATCH, "other summaries than those of one rank");
+    }
+    if (comm_rank(c) == 0) {
+        j->status = saved;
+        memcpy(j->message, failed.text, sizeof j->message);
+    }
+    TRY_OR_FAIL(s, comm_barrier(c, err)); /* rank 0 has written them */
+    if (saved != j->status || strcmp(failed.text, j->message) != 0) {
+        s = error_set(err, STATUS_MISMATCH, "saving ended with \"%s\", on rank 0 with \"%s\"",
+                      failed.text, j->message);
+    }
+fail:
+    loss_destroy(loss);
+    sample_state_destroy(state);
+    return s;
+}
+
+static enum status load_part(struct comm *c, void *cookie, struct error *err) {
+    const struct ranks_job *j = cookie;
+    const uint64_t world = (uint64_t)comm_world(c);
+    const uint64_t rank = (uint64_t)comm_rank(c);
+    struct sample_state *state = NULL;
+    struct loss *loss = NULL;
+    struct checkpoint *from = NULL;
+    const struct loss_scalar *scalars;
+    enum status s;
+    TRY_OR_FAIL(s, open_part(&state, &loss, j->one, c, err));
+    TRY_OR_FAIL(s, checkpoint_open(&from, j->fs, j->path, err));
+    const int32_t scalar_count = loss_scalars(loss, &scalars);
+    TRY_OR_FAIL(s, checkpoint_load_state(from, state, scalars, scalar_count, err));
+    for (int32_t i = 0; i < sample_state_count(state); i++) {
+        size_t size_bytes;
+        const char *held = sample_state_values(state, i, &size_bytes);
+        const char *all = sample_state_values(j->one->state, i, &size_bytes);
+        const size_t size = size_bytes / MANY_IDS;
+        for (uint64_t id = rank; id < MANY_IDS; id += world) {
+            if (memcmp(held + id / world * size, all + id * size, size) != 0) {
+                s = error_set(err, STATUS_MISMATCH, "column %d of id %llu", (int)i,
+                              (unsigned long long)id);
+            }
+        }
+    }
+fail:
+    checkpoint_close(from);
+    loss_destroy(loss);
+    sample_state_destroy(state);
+    return s;
+}
+
+/* A file of any number of ranks has the bytes of one rank's, so that any number reads it. */
+TEST(a_checkpoint_does_not_depend_on_the_number_of_ranks) {
+    struct error err = {0};
+    struct fixture one;
+    const struct file_system *fs = file_posix();
+    const char *path = test_temp_path("ranks.safetensors");
+    struct byte_buffer expected, got;
+    struct sample_state_summary summaries[SAMPLE_STATE_MAX_COLUMNS];
+    static const char *const losses[] = {"nuclr", "emc2", "clip"};
+    for (size_t k = 0; k < sizeof losses / sizeof losses[0]; k++) {
+        open_fixture(&one, losses[k], MANY_IDS, 3);
+        fill(&one);
+        for (int32_t i = 0; i < one.content.scalar_count; i++) { /* as the ranks' losses begin */
+            *one.content.scalars[i].value = 0.0;
+        }
+        assert_ok(checkpoint_save(fs, path, &one.content, summaries, &err), err);
+        assert_ok(file_read_all(fs, &expected, path, SIZE_MAX / 4, &err), err);
+        for (int32_t world = 1; world <= MAX_WORLD; world++) {
+            struct ranks_job j = {&one, fs, path, summaries, STATUS_OK, ""};
+            assert_ok(comm_threads_run(world, save_part, &j, &err), err);
+            assert_int_equal(j.status, STATUS_OK);
+            assert_ok(file_read_all(fs, &got, path, SIZE_MAX / 4, &err), err);
+            assert_int_equal(got.size_bytes, expected.size_bytes);
+            assert_memory_equal(got.data, expected.data, got.size_bytes);
+            byte_buffer_fini(&got);
+            assert_ok(comm_threads_run(world, load_part, &j, &err), err);
+        }
+        byte_buffer_fini(&expected);
+        close_fixture(&one);
+    }
+}
+
+/* Whatever write of rank 0 fails: all ranks return its message, and the old file is there (unless
+ * only the last call failed, the sync of the directory). Some writes of the model are skipped. */
+TEST(a_failed_save_ends_on_all_ranks_alike) {
+    struct error err = {0};
+    struct fixture one;
+    struct file_system *memory = NULL;
+    struct file_system *counting = NULL;
+    struct byte_buffer old, now;
+    open_fixture(&one, "nuclr", MANY_IDS, 1);
+    assert_ok(file_memory_create(&memory, &err), err);
+    assert_ok(checkpoint_save(memory, "a", &one.content, NULL, &err), err);
+    assert_ok(file_read_all(memory, &old, "a", SIZE_MAX / 4, &err), err);
+    assert_ok(file_fault_create(&counting, memory, UINT64_MAX, FILE_FAULT_ERROR, &err), err);
+    assert_ok(checkpoint_save(counting, "b", &one.content, NULL, &err), err);
+    const uint64_t calls = file_fault_count(counting);
+    file_fault_destroy(counting);
+    one.position.step++;
+    for (uint64_t nth = 0; nth < calls; nth += nth + 20 < calls && nth > 3 ? calls / 12 : 1) {
+        struct file_system *faulty = NULL;
+        assert_ok(file_fault_create(&faulty, memory, nth, FILE_FAULT_ERROR, &err), err);
+        struct ranks_job j = {&one, faulty, "a", NULL, STATUS_OK, ""};
+        assert_ok(comm_threads_run(3, save_part, &j, &err), err);
+        file_fault_destroy(faulty);
+        assert_int_equal(j.status, STATUS_IO);
+        assert_non_null(strstr(j.message, "rank 0 on "));
+        assert_ok(file_read_all(memory, &now, "a", SIZE_MAX / 4, &err), err);
+        assert_int_equal(now.size_bytes, old.size_bytes);
+        assert_true(nth == calls - 1 || memcmp(now.data, old.data, old.size_bytes) == 0);
+        byte_buffer_fini(&now);
+    }
+    byte_buffer_fini(&old);
+    file_memory_destroy(memory);
+    close_fixture(&one);
 }

@@ -293,7 +293,7 @@ static double global_loss(const char *name, const float *s, const float *const *
     loss_options_default(&o);
     o.name = name;
     o.tau = 0.1;
-    assert_ok(sample_state_create(&state, (uint64_t)n, &err), err);
+    assert_ok(sample_state_create(&state, (uint64_t)n, NULL, &err), err);
     assert_ok(loss_create(&loss, &o, state, (uint64_t)n, n, &err), err);
     for (int i = 0; i < n; i++) {
         ids[i] = (uint64_t)i;
@@ -302,7 +302,7 @@ static double global_loss(const char *name, const float *s, const float *const *
     for (int side = 0; side < 2; side++) {
         const int32_t column = sample_state_find(state, names[side]);
         if (column >= 0) {
-            sample_state_scatter(state, column, zeta[side], ids, n);
+            memcpy(sample_state_column(state, column), zeta[side], (size_t)n * sizeof(float));
         }
     }
     const struct loss_input in = {.similarity = s, .sample_ids = ids, .batch_count = n};

@@ -148,7 +148,7 @@ static void backward(struct fixture *f, enum write_mode mode) {
         d[side] = tensor_2d(f->dweights[side], DTYPE_F64, BATCH, EMBED);
     }
     loss(f);
-    assert_ok(dual_encoder_backward(f->model, &d[0], &d[1], &f->batch, mode, &err), err);
+    assert_ok(dual_encoder_backward(f->model, &d[0], &d[1], &f->batch, mode, NULL, &err), err);
 }
 
 /* One tensor along one random direction, with PyTorch's layout on both sides. */
@@ -425,7 +425,9 @@ TEST(a_model_for_evaluation_gives_the_same_numbers_in_less_memory) {
         assert_memory_equal(x[0], x[1], sizeof(x[0]));
         assert_memory_equal(t[0], t[1], sizeof(t[0]));
         assert_int_equal(memory[1].gradients_bytes + memory[1].moments_bytes, 0);
-        assert_int_equal(memory[0].values_bytes, memory[1].values_bytes);
+        /* a row of running statistics for the micro-batch, which are few */
+        const size_t row_bytes = memory[0].values_bytes - memory[1].values_bytes;
+        assert_true(row_bytes > 0 && row_bytes < memory[1].values_bytes / 20);
         assert_true(memory[1].activations_bytes < memory[0].activations_bytes / 4);
     }
 }
@@ -528,7 +530,7 @@ static void check_f32(const char *device, const char *tower) {
         assert_ok(f.dev->ops->sync(f.dev, &err), err);
         d[side] = tensor_2d(f.dweights[side], DTYPE_F32, BATCH, EMBED);
     }
-    assert_ok(dual_encoder_backward(f.model, &d[0], &d[1], &f.batch, WRITE_SET, &err), err);
+    assert_ok(dual_encoder_backward(f.model, &d[0], &d[1], &f.batch, WRITE_SET, NULL, &err), err);
     double relative = gradient_difference(&exact, &f);
     printf("%s, %s: gradients differ by %.2e of their norm\n", device, tower, relative);
     assert_true(relative < 2e-6);
@@ -599,7 +601,7 @@ static double train_step(struct fixture *f, int64_t step) {
             ops->upload(f->dev, d[side].data, f->weights[side], sizeof(f->weights[side]), &err),
             err);
     }
-    assert_ok(dual_encoder_backward(f->model, &d[0], &d[1], &f->batch, WRITE_SET, &err), err);
+    assert_ok(dual_encoder_backward(f->model, &d[0], &d[1], &f->batch, WRITE_SET, NULL, &err), err);
     for (int decayed = 0; decayed < 2; decayed++) {
         struct tensor range[4];
         for (int slot = 0; slot < 4; slot++) {

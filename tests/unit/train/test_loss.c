@@ -30,7 +30,7 @@ static void open_fixture(struct fixture *f, const char *name, double tau, uint64
     f->options.name = name;
     f->options.tau = tau;
     f->options.gamma = 0.8;
-    assert_ok(sample_state_create(&f->state, 100, &err), err);
+    assert_ok(sample_state_create(&f->state, 100, NULL, &err), err);
     assert_ok(loss_create(&f->loss, &f->options, f->state, samples_count, B, &err), err);
     struct rng r;
     rng_init(&r, 7, RNG_INIT, 0, 0);
@@ -282,7 +282,7 @@ static void assert_zeta_step_descends_phi(bool unbiased) {
     struct error err = {0};
     f.options.gamma = 1.0;
     f.options.zeta_gradient = unbiased ? LOSS_ZETA_UNBIASED : LOSS_ZETA_PAPER;
-    assert_ok(sample_state_create(&f.state, 100, &err), err);
+    assert_ok(sample_state_create(&f.state, 100, NULL, &err), err);
     assert_ok(loss_create(&f.loss, &f.options, f.state, B, B, &err), err);
     double s[B * B];
     double zeta[B];
@@ -357,7 +357,7 @@ TEST(unbiased_zeta_gradient_is_unbiased) {
             options.tau = tau;
             options.gamma = 1e-9;
             options.zeta_gradient = unbiased == 1 ? LOSS_ZETA_UNBIASED : LOSS_ZETA_PAPER;
-            assert_ok(sample_state_create(&samples, N, &err), err);
+            assert_ok(sample_state_create(&samples, N, NULL, &err), err);
             assert_ok(loss_create(&loss, &options, samples, N, K, &err), err);
             struct fixture view = {.state = samples};
             memcpy(column(&view, "image.log_u"), log_u, sizeof log_u);
@@ -403,7 +403,7 @@ TEST(saturated_zeta_gradient_is_that_of_the_public_log) {
     struct loss *loss = NULL;
     struct loss_options options;
     loss_options_default(&options);
-    assert_ok(sample_state_create(&samples, MAX_B, &err), err);
+    assert_ok(sample_state_create(&samples, MAX_B, NULL, &err), err);
     assert_ok(loss_create(&loss, &options, samples, 2798889, MAX_B, &err), err);
     float *s = malloc(sizeof *s * MAX_B * MAX_B);
     float *g = malloc(sizeof *g * MAX_B * MAX_B);
@@ -484,7 +484,7 @@ static void reopen(struct fixture *f) {
     struct error err = {0};
     loss_destroy(f->loss);
     sample_state_destroy(f->state);
-    assert_ok(sample_state_create(&f->state, 100, &err), err);
+    assert_ok(sample_state_create(&f->state, 100, NULL, &err), err);
     assert_ok(loss_create(&f->loss, &f->options, f->state, 1000, B, &err), err);
 }
 
@@ -603,7 +603,7 @@ TEST(reference_nuclr_follows_the_published_zeta) {
     loss_destroy(f.loss);
     sample_state_destroy(f.state);
     f.options.parity = LOSS_PARITY_REFERENCE;
-    assert_ok(sample_state_create(&f.state, MAX_B, &err), err);
+    assert_ok(sample_state_create(&f.state, MAX_B, NULL, &err), err);
     assert_ok(loss_create(&f.loss, &f.options, f.state, 2798889, MAX_B, &err), err);
     float *s = malloc(sizeof *s * MAX_B * MAX_B);
     float *g = malloc(sizeof *g * MAX_B * MAX_B);
@@ -640,7 +640,7 @@ TEST(wrong_options_are_refused) {
     struct sample_state *samples = NULL;
     struct loss *loss = NULL;
     struct loss_options options;
-    assert_ok(sample_state_create(&samples, 10, &err), err);
+    assert_ok(sample_state_create(&samples, 10, NULL, &err), err);
     loss_options_default(&options);
     options.name = "no-such-loss";
     assert_status(loss_create(&loss, &options, samples, 10, 4, &err), STATUS_USAGE, err);

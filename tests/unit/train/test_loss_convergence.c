@@ -167,7 +167,7 @@ static double fall(const char *name, int n, int epochs, double scale) {
     options.name = name;
     options.views = true;
     options.tau = tau;
-    assert_ok(sample_state_create(&state, (uint64_t)n, &err), err);
+    assert_ok(sample_state_create(&state, (uint64_t)n, NULL, &err), err);
     assert_ok(loss_create(&loss, &options, state, (uint64_t)n, B, &err), err);
     const int steps = epochs * (n / B);
     const double start = exact_gradient(&p);

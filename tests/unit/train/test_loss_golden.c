@@ -322,7 +322,7 @@ TEST(losses_are_those_of_the_float64_reference) {
     }
     while (read_case(&g)) {
         struct draws d = {(uint64_t)cases};
-        assert_ok(sample_state_create(&r.state, SAMPLES, &err), err);
+        assert_ok(sample_state_create(&r.state, SAMPLES, NULL, &err), err);
         assert_ok(loss_create(&r.loss, &g.options, r.state, SAMPLES, g.b, &err), err);
         for (int k = 0; k < STEPS; k++) {
             one_step(&g, &r, &d, k);

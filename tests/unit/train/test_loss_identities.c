@@ -34,7 +34,7 @@ static void draw(float *m, int b, uint64_t stream) {
 
 static void fixture_open(struct fixture *f, uint64_t samples_count) {
     struct error err = {0};
-    assert_ok(sample_state_create(&f->state, SAMPLES, &err), err);
+    assert_ok(sample_state_create(&f->state, SAMPLES, NULL, &err), err);
     assert_ok(loss_create(&f->loss, &f->options, f->state, samples_count, f->b, &err), err);
     f->steps = 0;
 }

@@ -75,7 +75,7 @@ static void fixture_init(struct fixture *f, const struct loss_row *row, double t
 static void fixture_open(struct fixture *f) {
     struct error err = {0};
     f->steps = 0;
-    assert_ok(sample_state_create(&f->state, ID_SPACE, &err), err);
+    assert_ok(sample_state_create(&f->state, ID_SPACE, NULL, &err), err);
     assert_ok(loss_create(&f->loss, &f->options, f->state, SAMPLES, MAX_B, &err), err);
 }
 

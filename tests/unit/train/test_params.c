@@ -67,8 +67,9 @@ TEST(tensors_lie_in_two_flat_ranges) {
     struct tensor undecayed = params_range(f.p, PARAM_VALUE, false);
     struct tensor q = params_tensor(f.p, f.q);
     struct tensor k = params_tensor(f.p, f.k);
-    assert_ptr_equal(params_tensor(f.p, f.conv).data, decayed.data);
+    assert_ptr_equal(q.data, decayed.data); /* the last one first, but for adjacent ones */
     assert_ptr_equal((float *)q.data + 15, k.data);
+    assert_ptr_equal(params_tensor(f.p, f.conv).data, (float *)decayed.data + 32);
     assert_int_equal((uintptr_t)q.data % 64, 0);
     assert_ptr_equal(params_tensor(f.p, f.norm).data, undecayed.data);
     assert_ptr_equal((float *)decayed.data + decayed.shape[0], undecayed.data);
@@ -77,8 +78,18 @@ TEST(tensors_lie_in_two_flat_ranges) {
     assert_int_equal(params_grad(f.p, f.mean).ndim, 0);
     assert_null(params_grad(f.p, f.mean).data);
     struct tensor grad = params_range(f.p, PARAM_GRAD, true);
-    size_t in_value = (size_t)((uint8_t *)q.data - (uint8_t *)decayed.data);
-    assert_ptr_equal(params_grad(f.p, f.q).data, (uint8_t *)grad.data + in_value);
+    assert_ptr_equal(params_grad(f.p, f.conv).data, (float *)grad.data + 32);
+    assert_int_equal(params_decayed_prefix(f.p, f.k), 30);
+    assert_int_equal(params_decayed_prefix(f.p, f.q), 30);
+    assert_int_equal(params_decayed_prefix(f.p, f.norm), 30);
+    assert_int_equal(params_decayed_prefix(f.p, f.conv), 32 + 120);
+    static float other[176];
+    params_redirect_gradients(f.p, other);
+    assert_ptr_equal(params_grad(f.p, f.k).data, other + 15);
+    assert_ptr_equal(params_grad(f.p, f.norm).data, other + 160);
+    assert_ptr_equal(params_range(f.p, PARAM_GRAD, true).data, grad.data);
+    params_redirect_gradients(f.p, NULL);
+    assert_ptr_equal(params_grad(f.p, f.q).data, grad.data);
     struct params_bytes b = params_plan(f.p, DTYPE_F32, true);
     assert_int_equal(b.value_bytes, (160 + 16 + 16) * 4);
     assert_int_equal(b.grad_bytes, (160 + 16) * 4);

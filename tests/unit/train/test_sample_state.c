@@ -1,8 +1,10 @@
 /*
- * Columns by sample id: who writes, what unvisited means, and what another dataset takes over.
+ * Columns by sample id: what a batch changes, what unvisited means, and what another dataset takes
+ * over.
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/support/test.h"
 #include "train/state/sample_state.h"
@@ -13,7 +15,7 @@ static struct sample_state *open_state(uint64_t id_space) {
     struct error err = {0};
     struct sample_state *s = NULL;
     int32_t c;
-    assert_ok(sample_state_create(&s, id_space, &err), err);
+    assert_ok(sample_state_create(&s, id_space, NULL, &err), err);
     assert_ok(sample_state_add(s, "x", SAMPLE_STATE_UNVISITED, &c, &err), err);
     assert_int_equal(c, 0);
     assert_ok(sample_state_add_u64(s, "visits", SAMPLE_STATE_COUNT, &c, &err), err);
@@ -22,50 +24,66 @@ static struct sample_state *open_state(uint64_t id_space) {
     return s;
 }
 
-TEST(of_equal_ids_the_lowest_position_writes) {
+TEST(a_batch_changes_the_entries_of_its_ids_alone) {
+    struct error err = {0};
     struct sample_state *s = open_state(IDS);
-    const uint64_t ids[] = {4, 9, 4};
-    const float values[] = {1.0f, 2.0f, 3.0f};
-    const uint64_t whole[] = {UINT64_C(1) << 60, 2, 3};
-    float back[3];
-    uint64_t whole_back[3];
-    sample_state_scatter(s, 0, values, ids, 3);
-    sample_state_gather(s, 0, back, ids, 3);
-    assert_true(back[0] == 1.0f && back[1] == 2.0f && back[2] == 1.0f);
-    sample_state_scatter_u64(s, 2, whole, ids, 3);
-    sample_state_gather_u64(s, 2, whole_back, ids, 3);
-    assert_true(whole_back[0] == UINT64_C(1) << 60 && whole_back[1] == 2);
-    assert_true(whole_back[2] == UINT64_C(1) << 60);
+    const uint64_t ids[] = {4, 9, 0};
+    assert_ok(sample_state_reserve(s, 3, &err), err);
+    for (int round = 0; round < 2; round++) {
+        assert_ok(sample_state_begin_batch(s, ids, 3 - round, &err), err);
+        for (int i = 0; i < 3 - round; i++) {
+            float *x = &sample_state_window(s, 0)[i];
+            assert_true(round == 0 ? !sample_state_visited(*x) : *x == (float)ids[i]);
+            *x = (float)ids[i] + (float)round;
+            sample_state_window_u64(s, 1)[i]++;
+            sample_state_window_u64(s, 2)[i] = ids[i] + (UINT64_C(1) << 60);
+        }
+        assert_ok(sample_state_end_batch(s, &err), err);
+    }
+    const float *x = sample_state_column(s, 0);
+    const uint64_t *visits = sample_state_column_u64(s, 1);
+    const uint64_t *chain = sample_state_column_u64(s, 2);
+    assert_true(x[4] == 5.0f && x[9] == 10.0f && x[0] == 0.0f && !sample_state_visited(x[1]));
+    assert_true(visits[4] == 2 && visits[9] == 2 && visits[0] == 1 && visits[1] == 0);
+    assert_true(chain[9] == 9 + (UINT64_C(1) << 60) && chain[1] == SAMPLE_STATE_NO_ID);
+    sample_state_destroy(s);
+}
+
+TEST(the_largest_is_of_all_entries_and_of_those_changed_in_the_batch) {
+    struct error err = {0};
+    struct sample_state *s = open_state(IDS);
+    const uint64_t ids[] = {2, 7};
+    assert_ok(sample_state_reserve(s, 2, &err), err);
+    assert_ok(sample_state_begin_batch(s, ids, 2, &err), err);
+    assert_true(sample_state_largest(s, 0) == -HUGE_VAL);
+    sample_state_column(s, 0)[5] = -2.0f;
+    sample_state_window(s, 0)[0] = -3.0f;
+    assert_true(sample_state_largest(s, 0) == -2.0);
+    sample_state_window(s, 0)[1] = -1.0f;
+    assert_true(sample_state_largest(s, 0) == -1.0);
+    assert_ok(sample_state_end_batch(s, &err), err);
     sample_state_destroy(s);
 }
 
 TEST(every_value_can_be_stored_and_unvisited_is_none_of_them) {
     struct sample_state *s = open_state(IDS);
-    const uint64_t ids[] = {0, 1, 2, 3};
     const float values[] = {0.0f, -0.0f, INFINITY, 1e-45f};
     size_t size_bytes;
-    sample_state_scatter(s, 0, values, ids, 4);
-    const struct sample_state_summary x =
-        sample_state_summarise(sample_state_values(s, 0, &size_bytes), SAMPLE_STATE_F32, IDS);
+    memcpy(sample_state_column(s, 0), values, sizeof values);
+    struct sample_state_summary x = {0};
+    sample_state_summarise(&x, sample_state_values(s, 0, &size_bytes), SAMPLE_STATE_F32, IDS);
     assert_int_equal(x.visited_count, 4);
     assert_int_equal(size_bytes, IDS * sizeof(float));
-    const uint64_t chain[] = {0, 5};
-    sample_state_scatter_u64(s, 2, chain, ids, 2);
-    const struct sample_state_summary c =
-        sample_state_summarise(sample_state_values(s, 2, &size_bytes), SAMPLE_STATE_ID, IDS);
+    sample_state_column_u64(s, 2)[0] = 0;
+    sample_state_column_u64(s, 2)[1] = 5;
+    struct sample_state_summary c = {0};
+    sample_state_summarise(&c, sample_state_values(s, 2, &size_bytes), SAMPLE_STATE_ID, IDS);
     assert_true(c.visited_count == 2 && c.min == 0.0 && c.mean == 2.5 && c.max == 5.0);
     assert_int_equal(size_bytes, IDS * sizeof(uint64_t));
-    sample_state_destroy(s);
-}
-
-TEST(visits_are_counted) {
-    struct sample_state *s = open_state(IDS);
-    const uint64_t first[] = {3, 1};
-    const uint64_t second[] = {3};
-    sample_state_count_visits(s, 1, first, 2);
-    sample_state_count_visits(s, 1, second, 1);
-    const struct sample_state_summary v =
-        sample_state_summarise(sample_state_column_u64(s, 1), SAMPLE_STATE_COUNT, IDS);
+    sample_state_column_u64(s, 1)[3] = 2;
+    sample_state_column_u64(s, 1)[1] = 1;
+    struct sample_state_summary v = {0};
+    sample_state_summarise(&v, sample_state_column_u64(s, 1), SAMPLE_STATE_COUNT, IDS);
     assert_true(v.visited_count == 2 && v.min == 1.0 && v.mean == 1.5 && v.max == 2.0);
     sample_state_destroy(s);
 }
@@ -95,9 +113,11 @@ TEST(another_dataset_takes_over_what_it_shares) {
     const uint64_t ids[] = {2, 7, 8};
     const float values[] = {0.25f, 0.75f, 0.5f};
     const uint64_t chain[] = {7, 2, 1}; /* sample 1 is not taken over */
-    sample_state_scatter(from, 0, values, ids, 3);
-    sample_state_scatter_u64(from, 2, chain, ids, 3);
-    sample_state_count_visits(from, 1, ids, 3);
+    for (int i = 0; i < 3; i++) {
+        sample_state_column(from, 0)[ids[i]] = values[i];
+        sample_state_column_u64(from, 1)[ids[i]] = 1;
+        sample_state_column_u64(from, 2)[ids[i]] = chain[i];
+    }
     const uint64_t old_ids[] = {8, SAMPLE_STATE_NO_ID, 7, 2, 0};
     assert_ok(sample_state_remap(to, from, old_ids, &err), err);
     const float *x = sample_state_column(to, 0);

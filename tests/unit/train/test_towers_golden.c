@@ -351,7 +351,7 @@ static void compare_model(const struct golden *g) {
     optimizer_options_default(&oo);
     lo.name = "clip";
     lo.tau = 0.1;
-    assert_ok(sample_state_create(&state, MAX_BATCH, &err), err);
+    assert_ok(sample_state_create(&state, MAX_BATCH, NULL, &err), err);
     assert_ok(loss_create(&loss, &lo, state, MAX_BATCH, g->batch, &err), err);
     double value = 0.0;
     double first = 0.0;
@@ -365,7 +365,8 @@ static void compare_model(const struct golden *g) {
         assert_ok(dual_encoder_forward(m.encoder, &x, &t, &m.batch, true, &err), err);
         value = contrast(&m, loss, &x, &t);
         first = step == 0 ? value : first;
-        assert_ok(dual_encoder_backward(m.encoder, &m.dx, &m.dt, &m.batch, WRITE_SET, &err), err);
+        assert_ok(dual_encoder_backward(m.encoder, &m.dx, &m.dt, &m.batch, WRITE_SET, NULL, &err),
+                  err);
         if (step == 0) {
             check_first_step(g, &m, &x, &t);
         }

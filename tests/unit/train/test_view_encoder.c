@@ -161,7 +161,7 @@ TEST(gradients_are_those_of_differences) {
     const struct tensor t = tensor_2d(dx, DTYPE_F64, 2 * COUNT, EMBED);
     const struct view_encoder_batch batch = batch_of(&f, 0, COUNT);
     loss(&f);
-    assert_ok(view_encoder_backward(f.model, &t, &batch, WRITE_SET, &err), err);
+    assert_ok(view_encoder_backward(f.model, &t, &batch, WRITE_SET, NULL, &err), err);
     int trained = 0;
     for (int32_t i = 0; i < params_count(f.params); i++) {
         if (params_info(f.params, i).kind == PARAM_TRAINED) {
@@ -297,7 +297,7 @@ group_backward(struct fixture *f, const double *dx, int start, int count, enum w
     memcpy(host, dx + start * EMBED, half * sizeof *host);
     memcpy(host + half, dx + (COUNT + start) * EMBED, half * sizeof *host);
     const struct tensor t = tensor_2d(host, DTYPE_F64, 2 * count, EMBED);
-    assert_ok(view_encoder_backward(f->model, &t, &batch, mode, &err), err);
+    assert_ok(view_encoder_backward(f->model, &t, &batch, mode, NULL, &err), err);
 }
 
 /* The last part's backward comes first, because its forward was the last. */
@@ -344,6 +344,7 @@ TEST(memory_is_that_of_the_micro_batch) {
     assert_int_equal(m[0].activations_bytes, m[1].activations_bytes + embeddings);
     assert_int_equal(m[0].scratch_bytes, m[1].scratch_bytes);
     assert_int_equal(m[0].input_bytes, m[1].input_bytes);
+    assert_int_equal(m[0].gradients_bytes, (1 + 5) * m[1].gradients_bytes); /* 32 of them */
     assert_true(m[2].activations_bytes > 20 * m[0].activations_bytes);
 }
 
@@ -364,7 +365,7 @@ static float *f32_step(struct fixture *f, float *x, int64_t *count) {
         dx[i] = (float)f->weights[i];
     }
     const struct tensor given = tensor_2d(dx, DTYPE_F32, 2 * COUNT, EMBED);
-    assert_ok(view_encoder_backward(f->model, &given, &batch, WRITE_SET, &err), err);
+    assert_ok(view_encoder_backward(f->model, &given, &batch, WRITE_SET, NULL, &err), err);
     float *gradients = gather(f, PARAM_TRAINED, &size);
     *count = (int64_t)(size / sizeof *gradients);
     return gradients;

@@ -1,0 +1,136 @@
+#!/bin/bash
+# by hand
+# Loses one rank of 2, 3 or 4 at many random moments of a training run: killed (SIGKILL), stopped (SIGSTOP), ended by
+# a second SIGTERM, or on a full disk. Each time the job must end with a failure, within 35 s of the timeout, and the
+# other ranks name the lost one. Then the run is resumed, with another number of ranks where the bits do not depend on it, until it
+# ends: the bytes must be those of an undisturbed run.
+#
+#     BIN=build/release/bin TESTBIN=build/release/tests/bin tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
+#
+# LOSSES: how many at least, default 100. Most of an hour on two idle cores, release build.
+set -u
+BIN=$(realpath "${BIN:?folder of ccstream-train}")
+TESTBIN=$(realpath "${TESTBIN:?folder of make_scenes}")
+losses=${1:-100}
+RANDOM=${2:-$$}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+fail() {
+    echo "FAIL: $*"
+    [ ! -e err.txt ] || cat err.txt
+    exit 1
+}
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar || exit 1
+"$BIN/ccpack" -q -o data train.tar || exit 1
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null || exit 1
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 16 --max-tokens 12 --batch 24
+    --epochs 4 --lr 0.001 --tau 0.05 --seed 7 --threads 1 --checkpoint-every 2 --rank-timeout 5"
+
+job() { # job WORLD KILOBYTES ARGUMENT...: files of at most so many kilobytes; 0: any
+    local world=$1 limit=$2
+    shift 2
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    exec mpirun --oversubscribe --bind-to none -n "$world" bash -c \
+        'trap "" XFSZ; [ $0 = 0 ] || ulimit -f $0; exec "$@"' "$limit" "$BIN/ccstream-train" -q "$@" >out.txt 2>err.txt
+}
+now_ms() {
+    echo $(($(date +%s%N) / 1000000))
+}
+start=$(now_ms)
+# A class is a number of ranks and a micro-batch: 1, 2 and 4 ranks give the bits of class 2.
+options2="$options --micro-batch 6"
+options3="$options --micro-batch 8"
+(job 2 0 $options2 --out whole2) || fail "an undisturbed run of 2"
+took=$(($(now_ms) - start))
+(job 3 0 $options3 --out whole3) || fail "an undisturbed run of 3"
+checkpoint_kb=$(($(stat -Lc %s whole2/last) / 1024))
+
+rank_of() { # rank_of PID
+    tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'
+}
+# lose WORLD HOW ARGUMENT...: a job in RUN that loses a rank, unless it ends before
+total=0
+worst=0
+worst_stop=0
+lose() {
+    local world=$1 how=$2 limit=0
+    shift 2
+    [ "$how" != full ] || limit=$((checkpoint_kb / 2))
+    job "$world" "$limit" "$@" &
+    local job=$! delay=$(((RANDOM * 32768 + RANDOM) % took)) lost="" named=0 began
+    sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
+    local pid pids
+    pids=$(pgrep -P "$job")
+    if [ "$how" != full ]; then
+        pid=$(echo "$pids" | sed -n "$((1 + RANDOM % world))p")
+        lost=$([ -z "$pid" ] || rank_of "$pid")
+        # Before all have found each other they cannot name anyone, and a stopped one is the launcher's.
+        [ -e run/ranks/0.json ] && [ "$(ls run/ranks/*.json | wc -l)" = "$world" ] && named=1
+        [ "$how:$named" != stop:0 ] || how=kill
+        case $([ -z "$lost" ] || echo $how) in
+        kill) kill -KILL "$pid" ;;
+        stop) kill -STOP "$pid" ;;
+        twice) kill -TERM "$pid" && sleep 0.02 && kill -TERM "$pid" ;;
+        esac 2>/dev/null
+    fi
+    began=$(now_ms)
+    local code=0 lasted
+    wait "$job" || code=$?
+    lasted=$(($(now_ms) - began))
+    for pid in $pids; do
+        [ -z "$(cat "/proc/$pid/cmdline" 2>&3 | tr -d '\0')" ] || fail "$how: process $pid is left"
+    done
+    [ "$code" != 0 ] || return 0 # it ended before
+    # A stopped rank is noticed after the timeout of 5 s, or ten times that if others were saving.
+    local allowed=35000
+    [ "$how" != stop ] || allowed=$((allowed + 50000))
+    [ "$how" = full ] || [ "$lasted" -lt $allowed ] || fail "$how: the job ended after $lasted ms"
+    [ "$how" = full ] || [ "$how" = stop ] || [ "$lasted" -le "$worst" ] || worst=$lasted
+    [ "$how" != stop ] || [ "$lasted" -le "$worst_stop" ] || worst_stop=$lasted
+    if [ "$how" = full ]; then
+        grep -q "File too large" err.txt || fail "full: exit code $code"
+    elif [ "$named" = 1 ] && ! grep -q '"state":"ended"' "run/ranks/$lost.json"; then # one that has ended is not lost
+        for rank in $(seq 0 $((world - 1))); do
+            [ "$rank" = "$lost" ] || grep -q "rank $rank ends: .*rank $lost (host" err.txt ||
+                fail "$how: rank $rank did not name rank $lost of $world, exit code $code: $(cat run/ranks/*.json)"
+        done
+    fi
+    total=$((total + 1))
+    return 1
+}
+exec 3>/dev/null
+hows=(kill kill stop twice full)
+runs=0
+while [ "$total" -lt "$losses" ]; do
+    rm -rf run
+    class=$((2 + RANDOM % 2)) # the bits are those of whole2 or whole3
+    runs=$((runs + 1))
+    fresh="$options2 --out run"
+    [ $class = 2 ] || fresh="$options3 --out run"
+    for _ in 1 2 3; do
+        world=3
+        [ $class = 3 ] || world=$((2 + 2 * (RANDOM % 2)))
+        how=${hows[RANDOM % 5]}
+        if [ -e run/config.json ]; then
+            lose $world "$how" --resume run --rank-timeout 5 && break
+        else
+            rm -rf run
+            lose $world "$how" $fresh && break
+        fi
+    done
+    world=3
+    [ $class = 3 ] || world=$((1 << RANDOM % 3))
+    if [ -e run/config.json ]; then
+        (job $world 0 --resume run) || fail "resuming with $world ranks"
+    else
+        rm -rf run
+        (job $world 0 $fresh) || fail "starting again with $world ranks"
+    fi
+    cmp "whole$class/last" run/last || fail "the bytes of run $runs differ from those of $class ranks, seed of this sweep: ${2:-$$}"
+done
+echo "$total losses in $runs runs: every one was named and resumed to the same bytes; the longest end took $worst ms," \
+    "$worst_stop ms of a stopped rank"

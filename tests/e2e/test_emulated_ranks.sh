@@ -1,0 +1,82 @@
+#!/bin/bash
+# Several ranks, each on an emulated GPU of its own, with tests/support/nccl in the place of NCCL:
+# step 1 has the loss and the state of one rank, later steps agree to within rounding; steps that
+# each rank records by the shapes of its own captions, as late as CUDA allows, give the bytes of
+# steps op by op; a lost rank ends the job although the others wait on the device for it.
+. "$SRC/tests/support/expect.sh"
+
+[ -n "${EMULATED:-}" ] || {
+    echo "skipped: the emulated GPU is not built (no fibers under sanitizers)"
+    exit 77
+}
+. "$SRC/tests/support/mpirun.sh"
+export LD_LIBRARY_PATH=$EMULATED CCSTREAM_CUDA_MODULE=$EMULATED/libccstream_cuda.so
+export CCSTREAM_EMULATED_GPUS=4
+
+# One caption is shorter. It is rank 1's in step 1, so rank 0 replays step 3 and rank 1 does not.
+"$TESTBIN/make_scenes" train 12 3 32 train.tar
+mkdir files
+tar -xf train.tar -C files
+caption=$(find files -name '*.txt' | sort | sed -n 3p)
+cut -d' ' -f1 "$caption" >new.txt
+mv new.txt "$caption"
+tar -C files -cf train.tar --sort=name .
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+options=(--data data --augment crop --tau 0.1 --image-tower resnet10t --text-tower tiny
+    --image-size 8 --stem small --max-tokens 8 --batch 4 --micro-batch 1 --threads 1
+    --loader-threads 1 --device cuda --loss sogclr)
+ranks() { # ranks W COMMAND...
+    world=$1
+    shift
+    timeout 120 mpirun --oversubscribe --bind-to none -n "$world" "$@"
+}
+numbers() { # of every step, but times and memory
+    grep '"loss"' "$1/metrics.jsonl" |
+        sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//; s/,"slowest_rank":.*//; s/,"peak_rss_bytes":.*//'
+}
+first() { # what a step reports before its gradient
+    numbers "$1" | sed -n '1s/,"lr":.*//p'
+}
+near() { # near RUN RUN: losses to within 1e-5
+    paste <(grep -o '"global_loss":[^,]*' "$1/metrics.jsonl" | cut -d: -f2) \
+        <(grep -o '"global_loss":[^,]*' "$2/metrics.jsonl" | cut -d: -f2) |
+        awk 'NF == 2 { d = $1 - $2; n++; if (d < -1e-5 || d > 1e-5) bad = 1 } END { exit bad || n < 2 }' ||
+        fail "$2 is not near $1"
+}
+
+CCSTREAM_EMULATED=now expect 0 "$BIN/ccstream-train" "${options[@]}" --steps 2 --cuda-graph off --out one
+CCSTREAM_EMULATED=now expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --steps 3 \
+    --cuda-graph off --out eager
+has err.txt "loss on the device"
+CCSTREAM_EMULATED=late expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --steps 3 \
+    --state pinned --out recorded
+has err.txt " graphs of "
+cmp eager/last recorded/last || fail "recorded steps are not those op by op"
+[ "$(numbers eager)" = "$(numbers recorded)" ] || fail "the metrics of recorded are not those of eager"
+CCSTREAM_EMULATED=late expect 0 ranks 4 "$BIN/ccstream-train" "${options[@]}" --steps 2 --out four
+for run in eager four; do
+    [ "$(first one)" = "$(first "$run")" ] || fail "step 1 of $run: $(first one) $(first "$run")"
+    near one "$run"
+done
+
+# A rank without a GPU; all ranks on one.
+CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 "$BIN/ccstream-train" "${options[@]}" --out none
+has err.txt "this machine has 1 GPU, none for its rank 1 (from 0); start at most 1 rank on it"
+expect 69 ranks 2 "$BIN/ccstream-train" "${options[@]}" --device cuda:0 --out none
+has err.txt "--device cuda:0 gives all 2 ranks of this host one GPU"
+
+# Rank 1 is killed; rank 0 waits for it on the device.
+code=0
+CCSTREAM_EMULATED=late ranks 2 "$BIN/ccstream-train" "${options[@]}" --epochs 1000 --out lost \
+    >out.txt 2>err.txt &
+job=$!
+for _ in $(seq 600); do
+    [ "$(field lost/ranks/1.json step 2>/dev/null)" -ge 1 ] 2>/dev/null && break
+    sleep 0.1
+done
+kill -9 "$(field lost/ranks/1.json pid)"
+wait "$job" || code=$?
+[ "$code" != 0 ] || fail "a job that lost a rank ended with 0"
+has err.txt "rank 1 (host"

@@ -1,0 +1,126 @@
+#!/bin/bash
+# ccstream-train under mpirun: the bytes of one process, other numbers of ranks, runs that are stopped, lose a
+# rank and resume. Longer: ranks.sh, by hand.
+set -eu
+
+fail() {
+    echo "$*"
+    exit 1
+}
+
+. "$SRC/tests/support/mpirun.sh"
+
+ranks() { # ranks W OPTION...
+    local world=$1
+    shift
+    timeout 120 mpirun --oversubscribe --bind-to none -n "$world" "$BIN/ccstream-train" "$@" </dev/null
+}
+
+"$TESTBIN/make_scenes" train 96 3 32 train.tar
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+# 4 steps of 24 pairs in micro-batches of 2.
+options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch 24
+    --micro-batch 2 --epochs 1 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
+
+# All but times, of one rank and of several.
+numbers() {
+    sed -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
+}
+
+# W = 1, 2, 4: equal bytes.
+"$BIN/ccstream-train" -q $options --val data --out one
+[ ! -e one/ranks ] || fail "one rank leaves heartbeats"
+for world in 2 4; do
+    ranks $world $options --val data --out w$world 2>w$world.txt || fail "$world ranks: $(cat w$world.txt)"
+    cmp one/last w$world/last || fail "$world ranks end in other bytes than one"
+    cmp <(numbers one) <(numbers w$world) || fail "$world ranks have other metrics than one"
+    [ "$(grep -c 'step 4/4' w$world.txt)" -eq 1 ] || fail "rank 0 alone reports steps: $(cat w$world.txt)"
+    grep -q "rank 0 of $world sent [0-9.]* messages" w$world.txt || fail "messages are not counted: $(cat w$world.txt)"
+done
+grep -q '"ranks":4,"slowest_rank":[0-3],"slowest_pairs_per_s":' w4/metrics.jsonl || fail "metrics without the slowest rank"
+
+# W = 3: gradients are added in another order.
+ranks 3 -q $options --out w3
+losses() {
+    grep -o '"loss":[-0-9.e]*' "$1/metrics.jsonl" | cut -d: -f2
+}
+paste <(losses one) <(losses w3) | awk '
+    { d = $1 - $2; d = d < 0 ? -d : d; m = $1 < 0 ? -$1 : $1; m = m > 0.1 ? m : 0.1
+      if (d > 1e-4 * m) { print "step " NR ": loss " $1 " and " $2; bad = 1 } }
+    END { exit bad || NR != 4 }' || fail "three ranks have other losses than one"
+
+# Interrupted with 4 ranks, resumed with 2.
+ranks 4 -q $options --out parts --steps 2
+[ "$(readlink parts/last)" = checkpoints/step-2.safetensors ] || fail "last names $(readlink parts/last)"
+ranks 2 -q --resume parts --val data
+cmp one/last parts/last || fail "a run of 4 ranks that 2 resumed ends in other bytes"
+
+# Two views.
+views="--task simclr --loss sogclr"
+for world in 1 2; do
+    ranks $world -q $options $views --steps 2 --out views$world
+done
+cmp views1/last views2/last || fail "two views: 2 ranks end in other bytes than one"
+
+# A failure of all ranks is printed once.
+code=0
+ranks 4 $options --batch 26 --out none 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "a batch that ranks do not divide: exit code $code"
+[ "$(grep -c 'the nearest that they divide are 24 and 28' err.txt)" -eq 1 ] || fail "$(cat err.txt)"
+
+started() { # started RUN: until its first checkpoint
+    for _ in $(seq 300); do
+        [ -e "$1/last" ] && return
+        sleep 0.1
+    done
+    fail "$1 does not start"
+}
+long="${options/--epochs 1/--epochs 500} --checkpoint-every 1"
+
+pid_of() { # pid_of RUN RANK
+    grep -o '"pid":[0-9]*' "$1/ranks/$2.json" | cut -d: -f2
+}
+
+# A checkpoint by time. SIGTERM to one rank: all save once and end with 0.
+ranks 2 $long --checkpoint-every 0 --checkpoint-seconds 1 --out stopped 2>stopped.txt &
+pid=$!
+started stopped
+kill -TERM "$(pid_of stopped 1)"
+code=0
+wait $pid || code=$?
+[ "$code" -eq 0 ] || fail "SIGTERM to a rank: exit code $code: $(cat stopped.txt)"
+[ "$(grep -c 'stopped on request' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
+
+# SIGUSR1 to mpirun, which forwards it: the same.
+mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
+pid=$!
+for _ in $(seq 300); do
+    [ -s ended/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -USR1 $pid
+code=0
+wait $pid || code=$?
+[ "$code" -eq 0 ] || fail "SIGUSR1 to mpirun: exit code $code: $(cat ended.txt)"
+steps=$(grep -c '"loss":' ended/metrics.jsonl)
+[ "$(readlink ended/last)" = "checkpoints/step-$steps.safetensors" ] || fail "SIGUSR1 to mpirun: step $steps is not saved"
+
+# SIGKILL of a rank: the others name it and end; the run resumes.
+ranks 3 $long --out killed 2>killed.txt &
+pid=$!
+started killed
+before=$SECONDS
+victim=$(pid_of killed 1)
+kill -KILL "$victim"
+code=0
+wait $pid || code=$?
+[ "$code" -ne 0 ] || fail "a lost rank: exit code 0"
+[ $((SECONDS - before)) -le 35 ] || fail "a lost rank: the others end after $((SECONDS - before)) s"
+for rank in 0 2; do
+    grep -q "rank $rank ends: rank 1 (host .*, pid $victim) is gone" killed.txt || fail "rank $rank does not name it: $(cat killed.txt)"
+done
+saved=$(readlink killed/last | tr -dc 0-9)
+ranks 2 -q --resume killed --steps $((saved + 1))
+[ "$(readlink killed/last)" = "checkpoints/step-$((saved + 1)).safetensors" ] || fail "a run that lost a rank does not resume"

@@ -1,0 +1,74 @@
+#!/bin/bash
+# Ranks that mpirun starts: the checks of a group over MPI, a rank that fails, and what is reported where
+# launcher, module and MPI do not fit together.
+set -eu
+. "$SRC/tests/support/expect.sh"
+. "$SRC/tests/support/mpirun.sh"
+export CCSTREAM_MPI_MODULE=$BIN/libccstream_mpi.so
+ranks() { # ranks WORLD ARGUMENT...
+    world=$1
+    shift
+    mpirun --oversubscribe --bind-to none -n "$world" "$TESTBIN/ranks_over_mpi" "$@"
+}
+
+for world in 2 3 4; do
+    expect 0 ranks "$world" check
+done
+[ ! -e .tmp ] || fail "a group without a folder of heartbeats left a file"
+expect 0 ranks 1 open mpi
+has out.txt "world 1"
+expect 0 "$TESTBIN/ranks_over_mpi" open mpi # without a launcher
+has out.txt "world 1"
+expect 0 "$TESTBIN/ranks_over_mpi" open auto
+
+# The exit code of the rank that fails is that of the job, which ends although others wait.
+expect 74 timeout 60 mpirun --oversubscribe --bind-to none -n 3 "$TESTBIN/ranks_over_mpi" fail 1
+
+# A rank that is lost in step 20: the job ends although others wait, and every other rank names it.
+lose() { # lose RANK HOW
+    mkdir "$2"
+    code=0
+    timeout -k 9 60 mpirun --oversubscribe --bind-to none -n 3 \
+        "$TESTBIN/ranks_over_mpi" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
+    echo "$code" >"$2/code"
+}
+how="2:kill 1:exit 0:fail 1:stop 2:hang 0:end"
+for case in $how; do
+    lose "${case%:*}" "${case#*:}" &
+done
+wait
+exec 3>/dev/null
+lost() { # lost RANK HOW TEXT CODE
+    for other in 0 1 2; do
+        [ "$other" = "$1" ] || grep -qE "rank $other ends: rank $1 \(host [^ ]*, pid [0-9]*\) $3" "$2/err.txt" ||
+            { cat "$2/err.txt"; fail "rank $other did not name rank $1: $2"; }
+    done
+    [ "$(cat "$2/code")" = "$4" ] || { cat "$2/err.txt"; fail "$2: exit code $(cat "$2/code"), not $4"; }
+    for pid in $(sed -n 's/.*is process //p' "$2/out.txt"); do
+        # A zombie's command line is empty.
+        [ -z "$(cat "/proc/$pid/cmdline" 2>&3 | tr -d '\0')" ] || fail "$2: process $pid is left"
+    done
+}
+lost 2 kill "is gone: its process ended; last seen at step [0-9]+, in " 137
+lost 1 exit "is gone: its process ended; last seen at step [0-9]+, in " 1
+lost 0 fail "failed at step 20, in load: disk full" 74
+lost 1 stop "has not answered for [34] s, last seen at step [0-9]+, in .* \\(its process is stopped\\)" 75
+lost 2 hang "is in load at step 20, and rank [01] has waited for it for [34] s" 75
+[ "$(cat end/code)" = 0 ] || { cat end/err.txt; fail "a group that ended: $(cat end/code)"; }
+for rank in 0 1 2; do
+    has "end/ranks/$rank.json" '"state":"ended"'
+done
+
+# A launcher that MPI does not know.
+expect 74 env PMI_RANK=0 PMI_SIZE=4 "$TESTBIN/ranks_over_mpi" open auto
+has err.txt "mpiexec started 4 processes, but MPI sees 1"
+has err.txt "srun --mpi=pmix"
+
+# No module, a file that is none, and one of another build.
+unset CCSTREAM_MPI_MODULE
+expect 69 ranks 2 open auto
+has err.txt "mpirun started 2 processes, but this build has no MPI module"
+export CCSTREAM_MPI_MODULE=$TESTBIN/module_of_another_build.so
+expect 69 ranks 2 open auto
+has err.txt "another build"
+has err.txt "0.0.1-other"

@@ -1,0 +1,158 @@
+/*
+ * comm: one process ("rank") among the W that train together: collectives over host memory, and how
+ * all of them end when one is lost.
+ *
+ *   comm_open --> comm_watch (when RUN exists) --> collectives ... --> comm_close, or comm_fail
+ *
+ * Every rank makes the same calls in the same order. One rank is a group too: its collectives do
+ * nothing. Larger groups are those of MPI, from a module that is loaded at run time
+ * (libccstream_mpi.so), so that no program depends on MPI.
+ *
+ * Order of additions: comm_sum adds in a fixed binary tree over the ranks, ((0 + 1) + (2 + 3)) +
+ * ..., whatever the arrival of messages. a + b = b + a holds for floats, so all ranks get the same
+ * bits, and 2^k ranks the bits of one process that adds its 2^k parts in that tree. In other groups
+ * the ranks beyond the largest power of two, P, are first added to rank - P.
+ *
+ * A lost rank: no call returns an error for it. While a rank waits in a collective, or computes, a
+ * thread watches the others (train/comm/watch.h). When one is gone, silent or stuck beyond the
+ * timeout, that thread logs which (rank, host, pid, step, phase) and ends this process.
+ *
+ * Threading : one owner calls; messages are carried by a thread of the group's own.
+ * Ownership : buffers are borrowed until the call returns; those of comm_begin_sum until
+ *             comm_finish.
+ */
+#ifndef TRAIN_COMM_COMM_H
+#define TRAIN_COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/base/log.h"
+#include "formats/base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct comm;
+
+enum { COMM_MAX_WORLD = 4096, COMM_HOST_BYTES = 64 };
+
+enum comm_ranks {
+    COMM_RANKS_AUTO, /* MPI where a launcher's environment shows more than one rank, else one */
+    COMM_RANKS_OFF,  /* one rank; refused under a launcher of several */
+    COMM_RANKS_MPI   /* MPI, also for one rank */
+};
+
+struct comm_options {
+    enum comm_ranks ranks; /* COMM_RANKS_AUTO */
+    int64_t timeout_ms;    /* longest wait for another rank, above 0; 60000. Ten times that while
+                              saving and evaluating */
+    const struct log_sink *log; /* where a lost rank is named; NULL: silent */
+};
+
+void comm_options_default(struct comm_options *opt);
+
+/* The rank and number of ranks that a launcher's environment shows: OpenMPI's mpirun, PMI, a Slurm
+ * step, or PMIx, which does not show their number: 0. Rank 0 of 1 without one. *launcher: its name
+ * for messages; NULL without one. Not MPI's answer: before MPI is loaded. */
+void comm_launched(int32_t *rank, int32_t *world, const char **launcher);
+
+/* Once per process if it uses MPI. Returns OK, NOMEM, USAGE (COMM_RANKS_OFF under a launcher),
+ * UNSUPPORTED (no MPI module, or one of another build), IO (MPI failed; or it sees other ranks than
+ * the launcher started), LIMIT or TIMEOUT (not all ranks called it). */
+enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err);
+
+/* A group of one, without a launcher's or MPI's part in it. Never fails but with NOMEM. */
+enum status comm_open_alone(struct comm **out, struct error *err);
+
+/* Accepts NULL. After success on all ranks: waits for them. */
+void comm_close(struct comm *c);
+
+/* Instead of comm_close on a rank that failed by itself: leaves `why` for the others to name, gives
+ * them a few seconds to do so, and ends the whole group. With more than one rank it does not
+ * return: the process exits with `exit_code`. Of one rank: comm_close. */
+void comm_fail(struct comm *c, const struct error *why, int exit_code);
+
+int32_t comm_rank(const struct comm *c);        /* [0, world) */
+int32_t comm_world(const struct comm *c);       /* [1, COMM_MAX_WORLD] */
+int32_t comm_local_rank(const struct comm *c);  /* among those of this host, from 0 */
+int32_t comm_local_world(const struct comm *c); /* ranks on this host */
+
+/* ---- what the others see of this rank ---- */
+
+enum comm_phase {
+    COMM_PHASE_OPEN,
+    COMM_PHASE_LOAD,
+    COMM_PHASE_FORWARD,
+    COMM_PHASE_LOSS,
+    COMM_PHASE_BACKWARD,
+    COMM_PHASE_OPTIMIZER,
+    COMM_PHASE_SAVE,
+    COMM_PHASE_EVALUATE,
+    COMM_PHASE_COUNT
+};
+
+/* Where this rank is from now on; a few nanoseconds. */
+void comm_at(struct comm *c, uint64_t step, enum comm_phase phase);
+
+/* From now on leaves a heartbeat in `run`/ranks/RANK.json once a second (format in
+ * train/comm/heartbeat.h), and watches those of the others. `run` is a folder that all ranks see.
+ * Collective. Returns OK, LIMIT or IO. */
+enum status comm_watch(struct comm *c, const char *run, struct error *err);
+
+/* ---- collectives ----
+ * Return OK, INVALID, NOMEM or IO (MPI reports an error of its own). */
+
+/* own_bytes of every rank, in the order of ranks, to all (world * own_bytes). `own` may be its own
+ * place in `all`. */
+enum status
+comm_gather(struct comm *c, void *all, const void *own, size_t own_bytes, struct error *err);
+
+/* data of rank `root` to all. */
+enum status
+comm_broadcast(struct comm *c, void *data, size_t size_bytes, int32_t root, struct error *err);
+
+/* words (count) = the sum over ranks, modulo 2^32. Where at most one rank has a word that is not 0,
+ * that word: any bits of any type. */
+enum status comm_merge(struct comm *c, uint32_t *words, int64_t count, struct error *err);
+
+enum status comm_barrier(struct comm *c, struct error *err);
+
+/* What all ranks made of a part of the work that some may have failed in: OK if it is OK on all;
+ * else on every rank the status and message of the first that failed, after "rank R on HOST: "
+ * unless all failed with the same message. */
+enum status comm_agree(struct comm *c, enum status own, struct error *err);
+
+/* data (count) = the sum over ranks, in the fixed tree. */
+enum status comm_sum(struct comm *c, float *data, int64_t count, struct error *err);
+
+/* The same, but returns at once: ranges are summed one after another in the order of these calls,
+ * while the caller computes. comm_finish waits for all of them. */
+enum status comm_begin_sum(struct comm *c, float *data, int64_t count, struct error *err);
+enum status comm_finish(struct comm *c, struct error *err);
+
+/* Since comm_open, of this rank: what it sent, and how long its owner waited for others. With W
+ * ranks, P the largest power of two among them, for one piece (16 MiB over MPI):
+ *
+ *                           messages                 bytes
+ *   gather of n bytes each  1                        n (W - 1)
+ *   broadcast of n bytes    1 of the root            n of the root
+ *   merge of n words        1                        8 n (W - 1) / W
+ *   sum of n floats         2 log2 P                 8 n (P - 1) / P    n divisible by P
+ *     ranks below W - P     and 1                    and 4 n
+ *     ranks from P on       1                        4 n
+ *
+ * The first three are MPI's: counted as one message of the bytes that a ring sends. */
+struct comm_counters {
+    uint64_t messages_count;
+    uint64_t sent_bytes;
+    int64_t wait_ns; /* inside collectives and comm_finish */
+};
+struct comm_counters comm_counters(const struct comm *c);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * comm_device: collectives over tensors that lie in the memory of a device. On a device whose
+ * memory is the host's they are those of comm; on a GPU those of NCCL (kernels/device_ranks.h),
+ * in order with its kernels and without the host waiting.
+ *
+ * Threading : as the device and the comm.
+ */
+#ifndef TRAIN_COMM_COMM_DEVICE_H
+#define TRAIN_COMM_COMM_DEVICE_H
+
+#include "kernels/ops.h"
+#include "train/comm/comm.h"
+
+/* Before the device is opened by `name`: sets how->local_rank, so that each rank of this host opens
+ * a GPU of its own with "cuda" and "auto". Returns OK, or UNSUPPORTED (a name that gives all of
+ * them the same GPU). */
+enum status comm_device_choose(const struct comm *c,
+                               const char *name,
+                               struct device_options *how,
+                               struct error *err);
+
+/* Once, after the device was opened and before any other call: the ranks' devices become one group.
+ * Collective. Returns OK, UNSUPPORTED (the devices differ, or have no collectives, with the
+ * reason), or what comm and device return; the same on all ranks. */
+enum status comm_device_open(struct comm *c, struct device *dev, struct error *err);
+
+/* Before the device is closed. Accepts NULL for either, and a device that was not opened here. */
+void comm_device_close(struct comm *c, struct device *dev);
+
+/* all (world * own_bytes), the ranks' own_bytes in order; `own` may be rank's place in `all`, and
+ * is that where there is one rank on a GPU. */
+enum status comm_device_gather(struct comm *c,
+                               struct device *dev,
+                               void *all,
+                               const void *own,
+                               size_t own_bytes,
+                               struct error *err);
+
+/* As comm_begin_sum and comm_finish: begin follows what was launched on the device before it, and
+ * what is launched after finish follows the sums. The order of additions is fixed on a device whose
+ * memory is the host's; NCCL's depends on the group. */
+enum status comm_device_begin_sum(struct comm *c,
+                                  struct device *dev,
+                                  float *data,
+                                  int64_t count,
+                                  struct error *err);
+enum status comm_device_finish(struct comm *c, struct device *dev, struct error *err);
+
+#endif

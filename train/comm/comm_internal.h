@@ -1,0 +1,123 @@
+/*
+ * comm_internal: the parts of a comm for its own folder and the tests: what carries its messages,
+ * and what a watching thread reads of it.
+ *
+ *   owner --> comm.c --(queue)--> worker thread --> struct comm_link: MPI, or threads of one test
+ *                |                     '--> tree_sum.c
+ *                '--> struct comm_watched <-- watching thread (watch.h)
+ */
+#ifndef TRAIN_COMM_COMM_INTERNAL_H
+#define TRAIN_COMM_COMM_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "train/comm/comm.h"
+
+/* Carries the messages of one rank. begin_x starts the one operation in progress, whose buffers are
+ * borrowed until poll returns OK; every rank begins the same operations in the same order. One
+ * thread at a time calls these, except abort_group: any thread. begin_x return OK or IO, poll OK,
+ * AGAIN or IO; all without waiting. */
+struct comm_link {
+    int32_t rank, world;
+    size_t piece_bytes; /* of the largest operation: a multiple of 4 */
+
+    /* Sends to `peer` and receives from it; a size of 0: no message in that direction. */
+    enum status (*begin_exchange)(struct comm_link *l,
+                                  int32_t peer,
+                                  void *received,
+                                  size_t received_bytes,
+                                  const void *sent,
+                                  size_t sent_bytes,
+                                  struct error *err);
+    /* all (world * own_bytes), with own bytes in place. */
+    enum status (*begin_gather)(struct comm_link *l, void *all, size_t own_bytes, struct error *);
+    enum status (*begin_broadcast)(struct comm_link *l,
+                                   void *data,
+                                   size_t size_bytes,
+                                   int32_t root,
+                                   struct error *err);
+    /* words (count) = the sum over ranks, modulo 2^32. */
+    enum status (*begin_merge)(struct comm_link *l, uint32_t *words, size_t count, struct error *);
+    enum status (*poll)(struct comm_link *l, struct error *err);
+
+    /* Ends all processes of the group; may return before they ended. */
+    void (*abort_group)(struct comm_link *l, int exit_code);
+    /* Frees l. `complete`: all ranks have completed all operations and close it too. */
+    void (*close)(struct comm_link *l, bool complete);
+};
+
+/* The interface of libccstream_mpi.so. Module and program must be of one build: version, size and
+ * the number below are compared before any other call. */
+enum { COMM_MODULE_ABI = 1 }; /* increased whenever this struct or struct comm_link changes */
+
+struct comm_module {
+    uint32_t abi;             /* COMM_MODULE_ABI */
+    uint32_t link_size_bytes; /* sizeof(struct comm_link) */
+    const char *version;      /* that of ccstream */
+
+    /* Joins the group that the launcher started; once per process. Returns OK, NOMEM, UNSUPPORTED
+     * (an MPI without threads) or IO. */
+    enum status (*open)(struct comm_link **out, struct error *err);
+};
+
+typedef const struct comm_module *comm_module_entry(void);
+#define COMM_MODULE_SYMBOL "ccstream_comm_module"
+
+/* stop(cookie) is called, by any thread, before the group's processes are ended: whatever waits for
+ * other ranks outside of comm ends there. NULL: nothing does. */
+void comm_set_stop(struct comm *c, void (*stop)(void *cookie), void *cookie);
+
+int64_t comm_timeout_ms(const struct comm *c);
+
+/* One process of the group. */
+struct comm_peer {
+    char host[COMM_HOST_BYTES]; /* name of the machine */
+    char boot_id[40];           /* of its kernel; "": not known */
+    int64_t pid;
+    uint64_t start_ticks; /* field 22 of /proc/PID/stat: a pid that is used again differs in it */
+};
+
+/* What a watching thread reads of its comm. The atomics are independent of each other (relaxed):
+ * stored by the owner, the wait also by the worker, read by the watching thread. */
+struct comm_watched {
+    int32_t rank, world;
+    const struct comm_peer *peers; /* (world) */
+    int64_t timeout_ms;
+    const struct log_sink *log; /* NULL: silent */
+    _Atomic uint64_t step;
+    _Atomic int32_t phase;           /* enum comm_phase */
+    _Atomic int64_t wait_started_ns; /* clock_now_ns() since the owner waits, or since the last
+                                        message that arrived meanwhile; 0: it does not wait */
+    /* From any thread: ends all processes of the group; may return before they ended. */
+    void (*abort_group)(struct comm_watched *w, int exit_code);
+};
+
+/* A comm over a link, which it owns from now on, also after failure. Collective. Returns OK, NOMEM,
+ * IO or TIMEOUT. */
+enum status comm_create(struct comm **out,
+                        struct comm_link *link,
+                        const struct comm_options *opt,
+                        struct error *err);
+
+/* The number of `rank` among those of its host, and how many there are. A host is a name and a
+ * boot: machines may have the same name. */
+void comm_find_local(int32_t *local_rank,
+                     int32_t *local_world,
+                     const struct comm_peer *peers,
+                     int32_t world,
+                     int32_t rank);
+
+/* For tree_sum, on the worker thread: begin_exchange and its completion. */
+enum status comm_exchange(struct comm *c,
+                          int32_t peer,
+                          void *received,
+                          size_t received_bytes,
+                          const void *sent,
+                          size_t sent_bytes,
+                          struct error *err);
+
+/* data (count) = the sum over ranks in the fixed tree. scratch (count). */
+enum status tree_sum(struct comm *c, float *data, float *scratch, int64_t count, struct error *err);
+
+#endif

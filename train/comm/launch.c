@@ -1,0 +1,119 @@
+/*
+ * launch: what a launcher's environment shows, and the group that the options select.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/module_file.h"
+#include "train/comm/comm_internal.h"
+
+/* The number in an environment variable; -1: not set, or not one in [0, COMM_MAX_WORLD]. */
+static int32_t environment_number(const char *name) {
+    const char *text = getenv(name);
+    if (text == NULL || text[0] < '0' || text[0] > '9') {
+        return -1;
+    }
+    char *end;
+    const long value = strtol(text, &end, 10);
+    return *end == '\0' && value <= COMM_MAX_WORLD ? (int32_t)value : -1;
+}
+
+void comm_launched(int32_t *rank, int32_t *world, const char **launcher) {
+    /* SLURM_STEP_NUM_TASKS is set by srun for its step; SLURM_NTASKS by sbatch too, whose script
+     * is one process. PMIx has no variable for the size of a job. */
+    static const struct {
+        const char *launcher, *rank, *world;
+    } known[] = {
+        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"mpiexec", "PMI_RANK", "PMI_SIZE"},
+        {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+        {"PMIx", "PMIX_RANK", NULL},
+    };
+    *rank = 0;
+    *world = 1;
+    *launcher = NULL;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        const int32_t r = environment_number(known[i].rank);
+        const int32_t w = known[i].world != NULL ? environment_number(known[i].world) : 0;
+        if (r >= 0 && w >= 0 && (w == 0 ? known[i].world == NULL : r < w)) {
+            *rank = r;
+            *world = w;
+            *launcher = known[i].launcher;
+            return;
+        }
+    }
+}
+
+/* Never unloaded: MPI cannot be initialised again. */
+static enum status
+load_module(const struct comm_module **out, const char *path, struct error *err) {
+    void *library;
+    void (*function)(void);
+    TRY(module_file_load(&library, &function, path, COMM_MODULE_SYMBOL, err));
+    const struct comm_module *module = ((comm_module_entry *)function)();
+    if (module->abi != COMM_MODULE_ABI || module->link_size_bytes != sizeof(struct comm_link) ||
+        strcmp(module->version, CCSTREAM_VERSION) != 0) {
+        (void)error_set(err, STATUS_UNSUPPORTED,
+                        "%s is of another build (%s, interface %u) than this program (%s, "
+                        "interface %d); build both together",
+                        path, module->version, module->abi, CCSTREAM_VERSION, COMM_MODULE_ABI);
+        module_file_unload(library);
+        return STATUS_UNSUPPORTED;
+    }
+    *out = module;
+    return STATUS_OK;
+}
+
+static enum status open_mpi(struct comm_link **out, const char *started, struct error *err) {
+    static const char file_name[] = "libccstream_mpi.so";
+    const struct comm_module *module;
+    char path[PATH_MAX];
+    if (!module_file_find(path, sizeof path, file_name, "CCSTREAM_MPI_MODULE")) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%sthis build has no MPI module (%s next to the program); install MPI, "
+                         "such as libopenmpi-dev, and build again",
+                         started, file_name);
+    }
+    TRY(load_module(&module, path, err));
+    return module->open(out, err);
+}
+
+enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {
+    REQUIRE(out != NULL && opt != NULL && opt->timeout_ms > 0);
+    int32_t rank, world;
+    const char *launcher;
+    char started[80] = "";
+    comm_launched(&rank, &world, &launcher);
+    *out = NULL;
+    if (world == 0) {
+        (void)snprintf(started, sizeof started, "%s started this process, but ", launcher);
+    } else if (world > 1) {
+        (void)snprintf(started, sizeof started, "%s started %d processes, but ", launcher, world);
+    }
+    if (opt->ranks == COMM_RANKS_OFF && world > 1) {
+        return error_set(err, STATUS_USAGE,
+                         "%sranks are off: each would do all of the work; start one process, or "
+                         "use --ranks auto",
+                         started);
+    }
+    if (opt->ranks == COMM_RANKS_OFF || (opt->ranks == COMM_RANKS_AUTO && world == 1)) {
+        return comm_create(out, NULL, opt, err);
+    }
+    struct comm_link *link;
+    TRY(open_mpi(&link, started, err));
+    if (world != 0 && launcher != NULL && link->world != world) {
+        (void)error_set(err, STATUS_IO,
+                        "%sMPI sees %d: launcher and MPI do not belong together; under Slurm try "
+                        "srun --mpi=pmix (srun --mpi=list names what it has), or mpirun",
+                        started, link->world);
+        link->close(link, false);
+        return STATUS_IO;
+    }
+    if (link->world > COMM_MAX_WORLD) {
+        link->close(link, false);
+        return error_set(err, STATUS_LIMIT, "more than %d ranks", COMM_MAX_WORLD);
+    }
+    return comm_create(out, link, opt, err);
+}
