@@ -30,6 +30,7 @@ enum rng_purpose {
     RNG_REPLACE = 6,        /* (seed, epoch, sample id): replacement of corrupt samples */
     RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
     RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
+    RNG_STUDY = 17,         /* (seed, size, repeat): ccstudy's experiments */
 };
 
 /* A stream keyed by (seed, purpose, a, b): reads the numbers of the counters (0.., a, b). */

@@ -108,6 +108,7 @@ static const struct foreign command_owners[] = {
     {"merge index tokenizer remove compact", {"ccpack"}},
     {"retrieval zeroshot debias linear knn mean embed objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
+    {"toy", {"ccstudy"}},
 };
 
 /* What other tools call commands. */

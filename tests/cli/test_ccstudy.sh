@@ -1,0 +1,29 @@
+# ccstudy: every experiment prints its numbers, leaves them in a file, and draws a page about them.
+. "$SRC/tests/support/expect.sh"
+
+# ---- toy: small sets of pairs agree with what is known, and a seed repeats every number
+expect 0 "$BIN/ccstudy" toy --quick --json -o studies/new
+has out.txt '"risk":{"0.2":-0.08089445'
+has out.txt '"1":-0.02057714'
+cmp out.txt studies/new/toy.json || fail "--json is not what the file has"
+[ "$(grep -o '"tau":' out.txt | wc -l)" = 10 ] || fail "rows of toy"
+tr '{' '\n' <out.txt | grep '"tau":0.2,"n":400,' | tr -d '}]' | tr ',' '\n' | tr -d '"' >cell.txt
+awk -F: '{ v[$1] = $2 } END { exit !(v["gcl"] > 0.04 && v["nuclr"] < 0.02 && v["error_nuclr"] < v["error_gcl"] / 10 &&
+    v["correlation"] > 0.99 && v["repeats"] == 5) }' cell.txt || { cat cell.txt; fail "400 pairs at tau 0.2"; }
+mv out.txt first.txt
+expect 0 "$BIN/ccstudy" toy --quick --json
+cmp first.txt out.txt || fail "the same seed, other numbers"
+expect 0 "$BIN/ccstudy" toy --quick --json --seed 1
+cmp -s first.txt out.txt && fail "another seed, the same numbers"
+page=studies/new/toy.html
+[ "$(grep -o '<svg' $page | wc -l)" = 10 ] || fail "figures of toy"
+[ "$(grep -o 'role="img" aria-label="[^"]' $page | wc -l)" = 10 ] || fail "figures without words"
+hasnt $page 'nan'
+hasnt $page 'http'
+
+# ---- what is drawn for people; what cannot be written is known before the work
+expect 0 "$BIN/ccstudy" toy --quick -r 2
+has out.txt 'error gcl'
+lines out.txt 11
+echo >file
+expect 73 "$BIN/ccstudy" toy --quick -o file

@@ -1,0 +1,21 @@
+/*
+ * ccstudy: the experiments of the papers that ccstream implements, each with its figures.
+ */
+#include "tools/ccstudy/ccstudy_internal.h"
+#include "tools/cli/cli.h"
+
+static const struct cli_command commands[] = {
+    {"toy", "where the true popularity is known: NUCLR, figures 2 and 6", ccstudy_toy},
+};
+
+static const struct cli_suite suite = {
+    .name = "ccstudy",
+    .purpose = "the experiments of the papers, with their figures",
+    .commands = commands,
+    .command_count = CLI_COUNT(commands),
+    .examples = (const char *const[]){"ccstudy toy -o studies", "ccstudy toy --quick --json", NULL},
+};
+
+int main(int argc, char **argv) {
+    return cli_suite_main(&suite, argc, argv);
+}
