@@ -111,6 +111,10 @@ static int initialise(int *provided) {
     }
     /* OpenMPI yields in every test if ranks share cores; the worker sleeps, which is faster. */
     (void)setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
+    /* Where a process may not read another's memory (most containers), OpenMPI copies through
+     * shared memory, 32 KB for each poll of both sides. The second name is that of OpenMPI 5. */
+    (void)setenv("OMPI_MCA_btl_vader_max_send_size", "524288", 0);
+    (void)setenv("OMPI_MCA_btl_sm_max_send_size", "524288", 0);
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
     for (int i = 1; i < SIGNALS; i++) {
         if (known[i]) {
