@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/clock.h"
 #include "kernels/ops.h"
 #include "tests/support/comm_checks.h"
 #include "tests/support/comm_threads.h"
@@ -184,6 +185,66 @@ TEST(nothing_is_carried_after_a_failure) {
     assert_int_equal(dead.begun_count, 2);
     comm_close(c);
     assert_int_equal(dead.closed_count, 1);
+}
+
+/* A link whose merges complete PIECE_MS after they were begun. */
+enum { PIECE_MS = 200 };
+struct slow_link {
+    struct comm_link link;
+    int64_t ready_ns;
+};
+
+static enum status
+begin_no_gather(struct comm_link *l, void *all, size_t own_bytes, struct error *err) {
+    (void)l;
+    (void)all;
+    (void)own_bytes;
+    (void)err;
+    return STATUS_OK;
+}
+
+static enum status
+begin_slow_merge(struct comm_link *l, uint32_t *words, size_t count, struct error *err) {
+    (void)words;
+    (void)count;
+    (void)err;
+    ((struct slow_link *)l)->ready_ns = clock_now_ns() + PIECE_MS * (int64_t)1000000;
+    return STATUS_OK;
+}
+
+static enum status poll_slow(struct comm_link *l, struct error *err) {
+    (void)err;
+    return clock_now_ns() >= ((struct slow_link *)l)->ready_ns ? STATUS_OK : STATUS_AGAIN;
+}
+
+static void abort_slow(struct comm_link *l, int exit_code) {
+    (void)l;
+    fprintf(stderr, "taken for lost, exit code %d\n", exit_code);
+}
+
+static void close_slow(struct comm_link *l, bool complete) {
+    (void)l;
+    (void)complete;
+}
+
+/* Otherwise the watching thread would end this process. */
+TEST(a_long_exchange_whose_messages_arrive_is_no_loss) {
+    struct slow_link slow = {.link = {.world = 2,
+                                      .piece_bytes = 4096,
+                                      .begin_gather = begin_no_gather,
+                                      .begin_merge = begin_slow_merge,
+                                      .poll = poll_slow,
+                                      .abort_group = abort_slow,
+                                      .close = close_slow}};
+    struct comm *c;
+    struct comm_options opt;
+    struct error err = {0};
+    static uint32_t words[7 * 1024];
+    comm_options_default(&opt);
+    opt.timeout_ms = 1000;
+    assert_ok(comm_create(&c, &slow.link, &opt, &err), err);
+    assert_ok(comm_merge(c, words, sizeof words / sizeof words[0], &err), err);
+    comm_close(c);
 }
 
 static enum status use_device(struct comm *c, void *cookie, struct error *err) {
