@@ -36,6 +36,7 @@ for loss in $losses; do
     run "$loss" --loss "$loss" $options_of_loss
 done
 run sogclr-cosine --loss sogclr --tau 0.05 --gamma-schedule cosine --gamma-epochs 2
+run hcl-annealed --loss hcl --tau 0.05 --beta-stairs 2
 run clip-global --loss clip --tau 0.07 --temperature global --tau-lr 0.01
 run sogclr-global --loss sogclr --tau 0.07 --temperature global --tau-lr 0.01
 for loss in sogclr isogclr nuclr; do
@@ -63,6 +64,10 @@ grep -q '"text.tau_square":{"ids":64,"visited":64,' v2.json || fail "fastclip-v2
 # In the second of two epochs the cosine is halfway from 1 to 0.8.
 if cmp -s sogclr-whole/last sogclr-cosine-whole/last; then
     fail "--gamma-schedule has no effect"
+fi
+
+if cmp -s hcl-whole/last hcl-annealed-whole/last; then
+    fail "--beta-stairs has no effect"
 fi
 
 # Every step summarises its batch and records the memory.

@@ -55,6 +55,7 @@ has err.txt 'learning rate of step 13: 0.000'
 [ "$(readlink longer/last)" = checkpoints/step-16.safetensors ] || fail "last names $(readlink longer/last)"
 has longer/config.json '"warmup-steps":1,'
 has longer/config.json '"gamma-epochs":1'
+has longer/config.json '"beta-epochs":3'
 cp -r whole twice
 "$train" -q --resume twice --epochs 4 --steps 14
 "$train" -q --resume twice

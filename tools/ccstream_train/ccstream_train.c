@@ -198,7 +198,7 @@ check_inputs(const struct train_options *o, const struct trainer_options *t, str
 }
 
 /* A schedule that --epochs changed keeps what was derived from the old number of epochs: the end of
- * gamma's schedule, and the warm-up. */
+ * gamma's schedule and of beta's, and the warm-up. */
 static void keep_derived(struct train_options *o,
                          struct trainer_options *t,
                          const struct train_options *recorded) {
@@ -206,6 +206,10 @@ static void keep_derived(struct train_options *o,
         const uint64_t half = recorded->epochs / 2;
         o->loss.gamma_epochs = half > 0 ? half : 1;
         t->loss.gamma_epochs = o->loss.gamma_epochs;
+    }
+    if (o->loss.beta_epochs == 0) {
+        o->loss.beta_epochs = recorded->epochs;
+        t->loss.beta_epochs = o->loss.beta_epochs;
     }
     t->warmup_epochs = recorded->epochs;
 }

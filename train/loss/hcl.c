@@ -16,6 +16,11 @@
  *
  * at the floor only dl/dS_aa = -G / ((1 + G) tau) is left.
  *
+ * beta can be annealed (Robinson et al., appendix "Annealing beta Method"): over e epochs in l
+ * equal stairs, beta_1 = beta, beta_{i+1} = beta_i - beta / l from epoch i e / l on, and 0 from
+ * epoch e on. The published code has 9 stairs of floor(e / 9) epochs, holds the first one twice and
+ * then lowers beta by an eighth each.
+ *
  * dcl: the debiased contrastive loss (Chuang et al., "Debiased contrastive learning", NeurIPS
  * 2020): hcl with beta = 0, which dcl does not read. The sum over negatives less the share tau_plus
  * of it that are positives unknown to us.
@@ -31,11 +36,31 @@ static double log_sum(const struct loss_side *s, int64_t anchor, double tau, dou
                : side_log_mean(s, anchor, tau / factor, NULL) + log((double)(s->count - 1));
 }
 
+struct debiased {
+    double beta; /* in this step */
+};
+
+/* beta in an epoch; dcl: 0. */
+static double beta_at(const struct loss_options *o, uint64_t epoch) {
+    if (o->beta_stairs == 0) {
+        return o->beta;
+    }
+    const uint64_t epochs = o->beta_epochs > 0 ? o->beta_epochs : 1;
+    const uint64_t stair = epoch < epochs ? epoch * o->beta_stairs / epochs : o->beta_stairs;
+    return o->beta * (1.0 - (double)stair / (double)o->beta_stairs);
+}
+
+static void debiased_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    struct debiased *now = l->own;
+    now->beta = beta_at(&l->options, in->epoch);
+    loss_step_anchors(l, in, out);
+}
+
 static double
 debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const double tau = l->options.tau;
     const double tau_plus = l->options.tau_plus;
-    const double beta = l->options.beta; /* dcl: 0 */
+    const double beta = ((const struct debiased *)l->own)->beta;
     const double log_n = log((double)(s->count - 1));
     const double own = (double)s->similarity[side_place(s, anchor, anchor)];
     const double log_importance = log_sum(s, anchor, tau, beta);
@@ -69,13 +94,16 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
     return share * value;
 }
 
+enum { READS_BETA = LOSS_BIT(LOSS_BETA) | LOSS_BIT(LOSS_BETA_STAIRS) | LOSS_BIT(LOSS_BETA_EPOCHS) };
+
 const struct loss_row loss_dcl = {
     .name = "dcl",
     .paper = "Chuang, NeurIPS 2020",
     .what = "clip without the share of negatives that are positives",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
     .own = {.tau = 0.01},
-    .step = loss_step_anchors,
+    .private_bytes = sizeof(struct debiased),
+    .step = debiased_step,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };
@@ -85,7 +113,8 @@ const struct loss_row loss_dcl_views = {
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
     .own = {.tau = 0.5},
-    .step = loss_step_anchors,
+    .private_bytes = sizeof(struct debiased),
+    .step = debiased_step,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };
@@ -94,9 +123,10 @@ const struct loss_row loss_hcl = {
     .name = "hcl",
     .paper = "Robinson, ICLR 2021",
     .what = "dcl with harder negatives weighing more",
-    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_BETA),
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | READS_BETA,
     .own = {.tau = 0.01},
-    .step = loss_step_anchors,
+    .private_bytes = sizeof(struct debiased),
+    .step = debiased_step,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };
@@ -104,9 +134,10 @@ const struct loss_row loss_hcl = {
 const struct loss_row loss_hcl_views = {
     .name = "hcl",
     .views = true,
-    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_BETA),
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | READS_BETA,
     .own = {.tau = 0.5},
-    .step = loss_step_anchors,
+    .private_bytes = sizeof(struct debiased),
+    .step = debiased_step,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };

@@ -83,6 +83,8 @@ struct loss_options {
     double zeta_momentum;
     enum loss_zeta_gradient zeta_gradient;
     double tau_plus, beta;
+    uint64_t beta_stairs; /* 0: beta stays */
+    uint64_t beta_epochs; /* 0 is 1 */
     double q, lambda;
     double cyclic_self, cyclic_cross;
     double bias0;

@@ -50,6 +50,10 @@ bool loss_device_offered(const struct loss *l, const struct device *dev, struct 
                         dev->ops->name);
         return false;
     }
+    return loss_has_kernels(l, why);
+}
+
+bool loss_has_kernels(const struct loss *l, struct error *why) {
     if (l->row->device == DEVICE_LOSS_NONE) {
         (void)error_set(why, STATUS_UNSUPPORTED,
                         "the published code of loss %s (--parity reference) runs on the host alone",
@@ -59,6 +63,10 @@ bool loss_device_offered(const struct loss *l, const struct device *dev, struct 
     if (l->options.xi != LOSS_XI_SIGNED) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--xi %s runs on the host alone",
                         loss_option_rows[LOSS_XI].choices[l->options.xi]);
+        return false;
+    }
+    if (l->options.beta_stairs > 0) {
+        (void)error_set(why, STATUS_UNSUPPORTED, "--beta-stairs runs on the host alone");
         return false;
     }
     return true;

@@ -15,6 +15,10 @@
 
 struct loss_device;
 
+/* Whether there are kernels for the loss with its options; if not, *why has the reason in one line.
+ */
+bool loss_has_kernels(const struct loss *l, struct error *why);
+
 /* Whether the device can compute the loss's steps, which requires the whole state on one rank; if
  * not, *why has the reason in one line. */
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);

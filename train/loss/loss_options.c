@@ -82,6 +82,11 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_BETA] = {"beta", NUMBER(beta), .max = 100, .value = 0.5,
                    .help = "how much more hard negatives weigh (Robinson: 1 for two views; Qiu's "
                            "comparison on pairs: 0.5)"},
+    [LOSS_BETA_STAIRS] = {"beta-stairs", WHOLE(beta_stairs), .max = 1e6,
+                          .help = "beta falls to 0 in N equal stairs, by epochs (Robinson's code: "
+                                  "9); 0: it stays. With stairs the loss runs on the host"},
+    [LOSS_BETA_EPOCHS] = {"beta-epochs", WHOLE(beta_epochs), .max = 1e6,
+                          .help = "the stairs of beta take N epochs; 0: --epochs (Robinson)"},
     [LOSS_Q] = {"q", NUMBER(q), .min = 1e-7, .max = 1, .value = 0.1,
                 .help = "1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 to 0.5 "
                         "elsewhere, with --tau 0.1)"},
@@ -167,7 +172,8 @@ bool loss_reads(const struct loss_row *row,
         return false;
     }
     return loss_may_read(row, option) &&
-           (option != LOSS_GAMMA_EPOCHS || schedule == LOSS_GAMMA_COSINE);
+           (option != LOSS_GAMMA_EPOCHS || schedule == LOSS_GAMMA_COSINE) &&
+           (option != LOSS_BETA_EPOCHS || opt->beta_stairs > 0);
 }
 
 /* Of a choice, the values that the row can have. */

@@ -36,6 +36,8 @@ enum loss_option {
     LOSS_ZETA_GRADIENT,
     LOSS_TAU_PLUS,
     LOSS_BETA,
+    LOSS_BETA_STAIRS,
+    LOSS_BETA_EPOCHS,
     LOSS_Q,
     LOSS_LAMBDA,
     LOSS_CYCLIC_SELF,

@@ -62,7 +62,8 @@ struct trainer_options {
     const char *const *remap_state;
     uint32_t remap_count; /* [0, LOADER_MAX_SOURCES] */
 
-    struct loss_options loss; /* views follows `task`; gamma_epochs 0: half of the epochs */
+    struct loss_options loss; /* views follows `task`; gamma_epochs 0: half of the epochs,
+                                 beta_epochs 0: all of them */
 
     const char *image_tower, *text_tower; /* presets */
     const char *init; /* checkpoint or run whose model (towers, projections, tokenizer) a new run

@@ -131,8 +131,8 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     const enum status s = loss_create(&loss, &options, state,
                                       id_space_count > 2 ? id_space_count : 2, o->batch_count, err);
     if (s == STATUS_OK) {
-        const bool host = o->state == TRAINER_STATE_HOST || world > 1 ||
-                          o->loss.parity == LOSS_PARITY_REFERENCE || o->loss.xi != LOSS_XI_SIGNED;
+        const bool host =
+            o->state == TRAINER_STATE_HOST || world > 1 || !loss_has_kernels(loss, NULL);
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
         m->state_bytes =
@@ -329,6 +329,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
     loss.gamma_epochs = loss.gamma_epochs > 0 ? loss.gamma_epochs : o->epochs / 2;
+    loss.beta_epochs = loss.beta_epochs > 0 ? loss.beta_epochs : o->epochs;
     if (loss.tau == 0.0 && o->init != NULL) {
         TRY(checkpoint_choose_tau(t->source, &loss.tau, err));
     }

@@ -133,7 +133,7 @@ class Case:
     def step(self, s, xx, tt, epoch):
         self.steps += 1
         if self.views:
-            return getattr(self, "views_" + self.name)(s)
+            return getattr(self, "views_" + self.name)(s, *((epoch,) if self.name == "hcl" else ()))
         return getattr(self, "reference_" + self.name if self.parity else self.name.replace("-", "_"))(s, xx, tt, epoch)
 
     def clip(self, s, xx, tt, epoch):
@@ -190,8 +190,17 @@ class Case:
     def dcl(self, s, xx, tt, epoch):
         return self.debiased(s, 0.0)
 
+    def beta_at(self, epoch):
+        """Robinson et al., "Annealing beta Method": beta_{i+1} = beta_i - beta / l from epoch i e / l on."""
+        o = self.o
+        beta, e, changes = o["beta"], o.get("beta_epochs"), o.get("beta_stairs", 0)
+        for i in range(1, changes + 1):
+            if epoch >= i * e / changes:
+                beta -= o["beta"] / changes
+        return beta
+
     def hcl(self, s, xx, tt, epoch):
-        return self.debiased(s, self.o["beta"])
+        return self.debiased(s, self.beta_at(epoch))
 
     def rince(self, s, xx, tt, epoch):
         q, lam, value = self.o["q"], self.o["lam"], 0.0
@@ -368,8 +377,8 @@ class Case:
     def views_dcl(self, s):
         return self.views_debiased(s, 0.0)
 
-    def views_hcl(self, s):
-        return self.views_debiased(s, self.o["beta"])
+    def views_hcl(self, s, epoch):
+        return self.views_debiased(s, self.beta_at(epoch))
 
     def views_rince(self, s):
         q, lam = self.o["q"], self.o["lam"]
@@ -648,6 +657,9 @@ def main():
             for extreme in (False, True):
                 for name in ("nuclr", "nuclr-frozen"):
                     cases.append(Case(name, b, tau, extreme=extreme, xi=xi, zeta_lr=1e-2))
+    for views in (False, True):
+        for stairs in (3, 5):
+            cases.append(Case("hcl", 5, 0.07, views=views, beta=1.0, beta_stairs=stairs, beta_epochs=2))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:

@@ -460,6 +460,8 @@ TEST(options_have_an_effect_where_the_row_reads_them) {
             base.options.rho = 1.0;
             base.options.gamma = 0.4;
             base.options.gamma_epochs = 2;
+            base.options.beta_stairs = 3;
+            base.options.beta_epochs = 4;
             base.options.gamma_schedule =
                 row->parity == LOSS_PARITY_REFERENCE ? LOSS_GAMMA_CONSTANT : LOSS_GAMMA_COSINE;
             check_options(&f, &base);
@@ -476,6 +478,7 @@ TEST(values_out_of_range_are_refused) {
             for (int k = o->kind == LOSS_OPTION_WHOLE; k < 4; k++) {
                 struct error err = {0};
                 fixture_init(&f, row, 0.05, 5);
+                f.options.beta_stairs = 1;
                 f.options.gamma_schedule =
                     row->parity == LOSS_PARITY_REFERENCE ? LOSS_GAMMA_CONSTANT : LOSS_GAMMA_COSINE;
                 if (o->kind == LOSS_OPTION_CHOICE ||
