@@ -11,14 +11,14 @@
 
 enum { REPLACE_TRIES = 64 };
 
-static bool is_damage(enum status s) {
+bool decode_is_damage(enum status s) {
     return s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
 }
 
-static enum status make_sample(struct pipeline *p,
-                               struct sample_work *work,
-                               struct read_slot *slot,
-                               struct error *err) {
+enum status decode_sample(struct pipeline *p,
+                          struct sample_work *work,
+                          struct read_slot *slot,
+                          struct error *err) {
     struct batch_slot *batch = &p->batch_slots[slot->batch_slot];
     size_t i = slot->index;
     uint64_t epoch = batch->batch.epoch;
@@ -69,11 +69,11 @@ static enum status replace_sample(struct pipeline *p,
         TRY(pipeline_corrupt(p, &slot->source, why, err));
         TRY(load_other(p, slot, epoch, key, attempt, err));
         *why = (struct error){0};
-        enum status s = make_sample(p, work, slot, why);
+        enum status s = decode_sample(p, work, slot, why);
         if (s == STATUS_OK) {
             return STATUS_OK;
         }
-        if (!is_damage(s)) {
+        if (!decode_is_damage(s)) {
             *err = *why;
             return s;
         }
@@ -89,8 +89,8 @@ void decode_run(struct pipeline *p, struct sample_work *work) {
         struct error why = {0};
         struct error err = {0};
         uint64_t bytes = slot->damaged ? 0 : slot->source.sample.image_bytes;
-        enum status s = make_sample(p, work, slot, &why);
-        bool replaced = is_damage(s);
+        enum status s = decode_sample(p, work, slot, &why);
+        bool replaced = decode_is_damage(s);
         if (replaced) {
             s = replace_sample(p, work, slot, &why, &err);
         } else if (s < STATUS_OK) {

@@ -97,12 +97,18 @@ static enum status choose_engine(struct loader *l, struct error *err) {
     return STATUS_OK;
 }
 
+size_t read_buffer_bytes(const struct pipeline *p, size_t *align_bytes) {
+    size_t align = p->opt.direct ? READ_DIRECT_ALIGN_BYTES : READ_BUFFER_PADDING_BYTES;
+    *align_bytes = align;
+    /* Room before the image for alignment, and after it for padding. */
+    return ((size_t)sources_max_span_bytes(p->sources) + 3 * align - 1) / align * align;
+}
+
 /* Each buffer holds the largest image of the dataset. Memory that no image needs is never touched,
  * so one very large image costs only address space. */
 static enum status make_read_slots(struct loader *l, struct error *err) {
     struct pipeline *p = &l->p;
     uint64_t largest = sources_max_span_bytes(p->sources);
-    size_t align = p->opt.direct ? READ_DIRECT_ALIGN_BYTES : READ_BUFFER_PADDING_BYTES;
     if (largest > LOADER_MAX_IMAGE_BYTES) {
         return error_set(err, STATUS_LIMIT,
                          "the dataset holds an image of %" PRIu64
@@ -110,8 +116,8 @@ static enum status make_read_slots(struct loader *l, struct error *err) {
                          "%d: pack it with --resize",
                          largest, LOADER_MAX_IMAGE_BYTES);
     }
-    /* Room before the image for alignment, and after it for padding. */
-    size_t stride = ((size_t)largest + 3 * align - 1) / align * align;
+    size_t align = 0;
+    size_t stride = read_buffer_bytes(p, &align);
     size_t fit = ((size_t)READ_MEMORY_MAX_MIB << 20) / stride;
     uint32_t wanted = p->opt.read_depth + p->thread_count;
     p->read_slot_count = fit < 2 ? 2 : fit < wanted ? (uint32_t)fit : wanted;
@@ -135,41 +141,61 @@ static size_t round_64(size_t n) {
     return (n + 63) / 64 * 64;
 }
 
-static enum status make_batch_slots(struct loader *l, struct error *err) {
-    struct pipeline *p = &l->p;
-    size_t count = sampler_max_count(&p->sampler);
+enum status
+batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, struct error *err) {
     uint32_t views = p->opt.views;
-    p->image_bytes = (size_t)p->opt.image_size_px * p->opt.image_size_px * 3;
     size_t images = round_64(count * p->image_bytes);
     size_t tokens = round_64(count * p->opt.max_tokens * sizeof(int32_t));
     size_t lengths = round_64(count * sizeof(int32_t));
     size_t ids = round_64(count * sizeof(uint64_t));
+    size_t size = views * images + tokens + 2 * lengths + 2 * ids;
+    uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
+    if (at == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for a batch of %zu bytes: lower --batch",
+                         size);
+    }
+    b->block = at;
+    memset(at + views * images, 0, size - views * images);
+    for (uint32_t v = 0; v < views; v++) {
+        b->images[v] = at;
+        at += images;
+    }
+    b->tokens = (int32_t *)(void *)at;
+    b->lengths = (int32_t *)(void *)(at + tokens);
+    b->sample_ids = (uint64_t *)(void *)(at + tokens + lengths);
+    b->text_ids = (uint64_t *)(void *)(at + tokens + lengths + ids);
+    b->labels = (int32_t *)(void *)(at + tokens + lengths + 2 * ids);
+    return STATUS_OK;
+}
+
+struct loader_batch batch_slot_view(const struct batch_slot *b) {
+    return (struct loader_batch){
+        .images = b->images[0],
+        .images2 = b->images[1],
+        .tokens = b->tokens,
+        .lengths = b->lengths,
+        .sample_ids = b->sample_ids,
+        .text_ids = b->text_ids,
+        .labels = b->labels,
+        .count = b->batch.count,
+        .replaced_count = b->replaced_count,
+        .epoch = b->batch.epoch,
+        .step = b->batch.step,
+        .global_step = b->batch.global_step,
+    };
+}
+
+static enum status make_batch_slots(struct loader *l, struct error *err) {
+    struct pipeline *p = &l->p;
+    size_t count = sampler_max_count(&p->sampler);
+    p->image_bytes = (size_t)p->opt.image_size_px * p->opt.image_size_px * 3;
     p->batch_slot_count = p->opt.prefetch_batches + 1;
     p->batch_slots = calloc(p->batch_slot_count, sizeof(*p->batch_slots));
     if (p->batch_slots == NULL) {
         return error_set(err, STATUS_NOMEM, "out of memory for the batches");
     }
     for (uint32_t i = 0; i < p->batch_slot_count; i++) {
-        struct batch_slot *b = &p->batch_slots[i];
-        size_t size = views * images + tokens + 2 * lengths + 2 * ids;
-        uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
-        if (at == NULL) {
-            return error_set(err, STATUS_NOMEM,
-                             "out of memory for %u batches of %zu bytes: lower --batch or "
-                             "prefetch_batches",
-                             p->batch_slot_count, size);
-        }
-        b->block = at;
-        memset(at + views * images, 0, size - views * images);
-        for (uint32_t v = 0; v < views; v++) {
-            b->images[v] = at;
-            at += images;
-        }
-        b->tokens = (int32_t *)(void *)at;
-        b->lengths = (int32_t *)(void *)(at + tokens);
-        b->sample_ids = (uint64_t *)(void *)(at + tokens + lengths);
-        b->text_ids = (uint64_t *)(void *)(at + tokens + lengths + ids);
-        b->labels = (int32_t *)(void *)(at + tokens + lengths + 2 * ids);
+        TRY(batch_slot_alloc(&p->batch_slots[i], p, count, err));
     }
     if (p->opt.order == LOADER_ORDER_BLOCK) {
         p->claims = calloc(count, sizeof(*p->claims));
@@ -353,21 +379,8 @@ enum status loader_acquire(struct loader *l, struct loader_batch *out, struct er
     if (s != STATUS_OK) {
         return s;
     }
-    *out = (struct loader_batch){
-        .images = b->images[0],
-        .images2 = b->images[1],
-        .tokens = b->tokens,
-        .lengths = b->lengths,
-        .sample_ids = b->sample_ids,
-        .text_ids = b->text_ids,
-        .labels = b->labels,
-        .count = b->batch.count,
-        .replaced_count = b->replaced_count,
-        .epoch = b->batch.epoch,
-        .step = b->batch.step,
-        .global_step = b->batch.global_step,
-        .slot = (uint32_t)(b - l->p.batch_slots),
-    };
+    *out = batch_slot_view(b);
+    out->slot = (uint32_t)(b - l->p.batch_slots);
     return STATUS_OK;
 }
 

@@ -179,6 +179,26 @@ enum status reader_start(struct reader *r, struct error *err);
 bool reader_stop(struct reader *r, int64_t timeout_ms);
 void reader_destroy(struct reader *r); /* accepts NULL */
 
+/* Makes the row slot->index of batch slot->batch_slot from slot->source and the bytes at
+ * slot->data. Returns what sample_work_image and sample_work_text return; of a slot that is marked
+ * as damaged CORRUPT. */
+enum status decode_sample(struct pipeline *p,
+                          struct sample_work *work,
+                          struct read_slot *slot,
+                          struct error *err);
+/* Whether such a failure means that this sample alone cannot be used. */
+bool decode_is_damage(enum status s);
+
+/* The memory of a batch of up to `count` samples, from opt.host_memory, which also frees b->block.
+ * Returns OK or NOMEM. */
+enum status
+batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, struct error *err);
+/* The batch in a slot, as it is delivered. */
+struct loader_batch batch_slot_view(const struct batch_slot *b);
+
+/* Bytes from one buffer for an image to the next, and the alignment of the first. */
+size_t read_buffer_bytes(const struct pipeline *p, size_t *align_bytes);
+
 /* Reads slot->source into slot->buffer on the calling thread. Returns OK, IO, CORRUPT (the file is
  * too short or was replaced) or NOTFOUND. */
 enum status reader_load(struct pipeline *p, struct read_slot *slot, struct error *err);
