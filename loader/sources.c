@@ -259,6 +259,15 @@ const char *sources_shard_path(const struct sources *s, uint32_t shard) {
     return dataset_shard_path(s->items[i].dataset, shard - s->items[i].first_shard);
 }
 
+/* What a dataset has of a sample, as delivered. */
+static void
+set_sample(struct source_sample *out, const struct source *d, const struct dataset_sample *sample) {
+    out->sample = *sample;
+    out->sample.sample_id += d->id_offset;
+    out->sample.first_text_id += d->text_offset;
+    out->shard = d->first_shard + sample->shard;
+}
+
 enum status sources_sample_at(const struct sources *s,
                               uint32_t source,
                               uint64_t ordinal,
@@ -274,9 +283,27 @@ enum status sources_sample_at(const struct sources *s,
     };
     struct dataset_sample sample;
     TRY(dataset_sample_at(d->dataset, out->position, &sample, err));
-    out->sample = sample;
-    out->sample.sample_id += d->id_offset;
-    out->sample.first_text_id += d->text_offset;
-    out->shard = d->first_shard + sample.shard;
+    set_sample(out, d, &sample);
+    return STATUS_OK;
+}
+
+enum status sources_find(const struct sources *s,
+                         uint64_t sample_id,
+                         struct source_sample *out,
+                         struct error *err) {
+    if (sample_id >= s->id_space) {
+        return error_set(err, STATUS_NOTFOUND,
+                         "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64,
+                         sample_id, s->id_space);
+    }
+    uint32_t i = s->count - 1;
+    while (s->items[i].id_offset > sample_id) {
+        i--;
+    }
+    const struct source *d = &s->items[i];
+    struct dataset_sample sample;
+    TRY(dataset_find(d->dataset, sample_id - d->id_offset, &sample, err));
+    *out = (struct source_sample){.source = i, .text_offset = d->text_offset};
+    set_sample(out, d, &sample);
     return STATUS_OK;
 }

@@ -64,6 +64,14 @@ enum status sources_sample_at(const struct sources *s,
                               struct source_sample *out,
                               struct error *err);
 
+/* The sample with this id, whether or not it passes the filter; its position is not looked up (0).
+ * Returns OK, NOTFOUND (no sample had this id yet, or it was removed), or CORRUPT when its index
+ * record is damaged. */
+enum status sources_find(const struct sources *s,
+                         uint64_t sample_id,
+                         struct source_sample *out,
+                         struct error *err);
+
 /* The sources of a loader; borrowed until its close. */
 const struct sources *loader_sources(const struct loader *l);
 

@@ -1,0 +1,68 @@
+/*
+ * fetch: the samples of given ids as a batch, while the loader delivers its own: through the same
+ * files, decoder, augmentation and tokenizer.
+ *
+ * A row is a function of (options of the loader, augment, views, epoch, sample id). With the
+ * loader's own augment and views it has the bytes that the loader delivers for this sample in this
+ * epoch; with a kind of evaluation, the pixels of a loader for evaluation. Of several captions it
+ * has the one that is drawn for the epoch.
+ *
+ * Threading : a fetcher has one owner; distinct fetchers are independent, and may be used while
+ *             other threads acquire and release batches, but not during loader_seek. The work is
+ *             done on the calling thread.
+ * Ownership : a fetcher borrows its loader and must be closed first. A batch is borrowed until the
+ *             next fetch or close.
+ * Untrusted : every byte of the dataset. Nothing is put in the place of a damaged sample, and it
+ *             does not count among the loader's: a damaged sample is the status of its row.
+ * Memory    : open allocates everything; a batch, and a buffer for the largest stored image.
+ */
+#ifndef LOADER_FETCH_H
+#define LOADER_FETCH_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "loader/loader.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct fetcher; /* opaque */
+
+struct fetch_options {
+    uint32_t max_count;        /* rows of a batch at most, [1, LOADER_MAX_BATCH] */
+    enum augment_kind augment; /* as in loader_options */
+    uint32_t views;            /* of each image, [1, AUGMENT_MAX_VIEWS] */
+};
+
+/* Returns OK, INVALID or NOMEM. */
+enum status fetcher_open(struct fetcher **out,
+                         struct loader *l,
+                         const struct fetch_options *opt,
+                         struct error *err);
+void fetcher_close(struct fetcher *f); /* accepts NULL */
+
+/* Row i of *out is sample ids[i], in [0, max_count] of them, in any order; an id may occur more
+ * than once. Fields of *out that concern the order of an epoch are 0.
+ *
+ * statuses (count) receives the status of each row: OK, NOTFOUND (no sample has this id, or it was
+ * removed), or CORRUPT, UNSUPPORTED or LIMIT for one that cannot be used; the contents of a row
+ * that is not OK are undefined. With NULL the first such row fails the call, with a message that
+ * names its sample. The loader's filter is not applied.
+ *
+ * Returns OK, INVALID, NOMEM, what `statuses` would hold, or IO, NOTFOUND or CORRUPT for a shard
+ * that cannot be read, is missing, or was replaced since the loader was opened. */
+enum status loader_fetch(struct fetcher *f,
+                         struct loader_batch *out,
+                         enum status *statuses,
+                         const uint64_t *ids,
+                         uint32_t count,
+                         uint64_t epoch,
+                         struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
