@@ -1,23 +1,19 @@
 /*
  * toy_model: in double. exp(E / tau) stays within e^(+-8) for tau = 0.2, so nothing here needs
  * logarithms.
- *
- * The minimiser of eq. (8): with v_j = exp(-zeta_j / tau) and P_ij = K_ij v_j / sum_k K_ik v_k its
- * gradient is (1 - sum_i P_ij) / n, and v_j <- v_j / sum_i P_ij is a fixed-point iteration towards
- * zero (Sinkhorn's). zeta is unique but for a constant, which the scale of the estimate removes.
  */
 #include "tools/ccstudy/toy_model.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/base/rng.h"
+#include "tools/ccstudy/correlation.h"
+#include "tools/ccstudy/popularity.h"
 
-enum { QUADRATURE_POINTS = 256, MAX_ITERATIONS = 1000 };
+enum { QUADRATURE_POINTS = 256 };
 
 static const double pi = 3.14159265358979323846;
-static const double largest_gradient = 1e-14;
 
 /* The integral of exp(a t / tau) over t in [0, 1]. */
 static double partition_of(double tau, double a) {
@@ -83,39 +79,18 @@ static void fill(struct toy_problem *p) {
     }
 }
 
-/* sums (n) = sum_i P_ij for v = p->estimate; returns the largest |1 - sums| / n. */
-static double step(const struct toy_problem *p, double *sums) {
-    const size_t n = p->count;
-    const double *v = p->estimate;
-    double largest = 0.0;
-    memset(sums, 0, n * sizeof *sums);
-    for (size_t i = 0; i < n; i++) {
-        const double *k = p->kernel + i * n;
-        double row = 0.0;
-        for (size_t j = 0; j < n; j++) {
-            row += k[j] * v[j];
-        }
-        for (size_t j = 0; j < n; j++) {
-            sums[j] += k[j] * v[j] / row;
-        }
-    }
-    for (size_t j = 0; j < n; j++) {
-        largest = fmax(largest, fabs(1.0 - sums[j]) / (double)n);
-    }
-    return largest;
-}
-
-/* v to q: 1 / v, scaled to the largest popularity. */
+/* Scales the estimate to the largest popularity. */
 static void scale(struct toy_problem *p) {
     double most = 0.0;
     double most_estimated = 0.0;
     for (size_t j = 0; j < p->count; j++) {
-        p->estimate[j] = 1.0 / p->estimate[j];
         most = fmax(most, p->popularity[j]);
         most_estimated = fmax(most_estimated, p->estimate[j]);
     }
     for (size_t j = 0; j < p->count; j++) {
         p->estimate[j] *= most / most_estimated;
+        p->logs[j] = log(p->popularity[j]);
+        p->logs[p->count + j] = log(p->estimate[j]);
     }
 }
 
@@ -129,24 +104,16 @@ enum status toy_solve(struct toy_problem *p,
     p->kernel = malloc(count * count * sizeof *p->kernel);
     p->popularity = calloc(count, sizeof *p->popularity);
     p->estimate = malloc(count * sizeof *p->estimate);
-    p->scratch = malloc(count * sizeof *p->scratch);
-    if (p->kernel == NULL || p->popularity == NULL || p->estimate == NULL || p->scratch == NULL) {
+    p->logs = malloc(2 * count * sizeof *p->logs);
+    if (p->kernel == NULL || p->popularity == NULL || p->estimate == NULL || p->logs == NULL) {
         toy_problem_fini(p);
         return error_set(err, STATUS_NOMEM, "no memory for a problem of %zu pairs", count);
     }
     fill(p);
-    for (size_t j = 0; j < count; j++) {
-        p->estimate[j] = 1.0;
-    }
-    while (step(p, p->scratch) >= largest_gradient) {
-        if (p->iterations++ == MAX_ITERATIONS) {
-            toy_problem_fini(p);
-            return error_set(err, STATUS_INVALID, "%zu pairs: no fixed point after %d iterations",
-                             count, MAX_ITERATIONS);
-        }
-        for (size_t j = 0; j < count; j++) {
-            p->estimate[j] /= p->scratch[j];
-        }
+    const enum status s = popularity_solve(p->estimate, p->kernel, count, err);
+    if (s != STATUS_OK) {
+        toy_problem_fini(p);
+        return s;
     }
     scale(p);
     return STATUS_OK;
@@ -156,7 +123,7 @@ void toy_problem_fini(struct toy_problem *p) {
     free(p->kernel);
     free(p->popularity);
     free(p->estimate);
-    free(p->scratch);
+    free(p->logs);
     *p = (struct toy_problem){0};
 }
 
@@ -165,34 +132,11 @@ static double risk_of(const struct toy_problem *p, size_t i, double sum) {
     return -p->tau * log(p->kernel[i * p->count + i] / sum);
 }
 
-static double correlation(const struct toy_problem *p) {
-    double a = 0.0;
-    double b = 0.0;
-    double aa = 0.0;
-    double bb = 0.0;
-    double ab = 0.0;
-    const double n = (double)p->count;
-    for (size_t j = 0; j < p->count; j++) {
-        const double x = log(p->popularity[j]);
-        const double y = log(p->estimate[j]);
-        a += x / n;
-        b += y / n;
-    }
-    for (size_t j = 0; j < p->count; j++) {
-        const double x = log(p->popularity[j]) - a;
-        const double y = log(p->estimate[j]) - b;
-        aa += x * x;
-        bb += y * y;
-        ab += x * y;
-    }
-    return ab / sqrt(aa * bb);
-}
-
 struct toy_result toy_compare(const struct toy_problem *p, double true_risk) {
     const size_t n = p->count;
     const double count = (double)n;
     const double smallest = exp(-1.0 / p->tau);
-    struct toy_result r = {.correlation = correlation(p)};
+    struct toy_result r = {.correlation = correlation(p->logs, p->logs + n, n)};
     for (size_t i = 0; i < n; i++) {
         double by_nuclr = 0.0;
         double by_gcl = 0.0;

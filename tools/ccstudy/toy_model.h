@@ -46,12 +46,11 @@ struct toy_problem {
     double *kernel;               /* (n, n): exp(E_ij / tau) */
     double *popularity;           /* (n): q_j = sum_i p(y_j | x_i) */
     double *estimate;             /* (n): NUCLR's q_j, of the same largest value */
-    double *scratch;              /* (n) */
-    int iterations;               /* of the fixed point */
+    double *logs;                 /* (2, n): of both */
 };
 
-/* Solves for the estimate, until the gradient of eq. (8) is below 1e-14. count in
- * [2, TOY_MAX_PAIRS]. Returns OK, NOMEM or INVALID (no convergence). */
+/* Solves for the estimate (popularity.h). count in [2, TOY_MAX_PAIRS]. Returns OK, NOMEM or INVALID
+ * (no convergence). */
 enum status toy_solve(struct toy_problem *p,
                       const struct toy_pair *pairs,
                       size_t count,
