@@ -27,3 +27,25 @@ has out.txt 'error gcl'
 lines out.txt 11
 echo >file
 expect 73 "$BIN/ccstudy" toy --quick -o file
+
+# ---- zeta: learned popularity is the exact one where pairs are as drawn, and with the unbiased gradient
+expect 0 "$BIN/ccstudy" zeta --quick --json -o studies
+cmp out.txt studies/zeta.json || fail "--json is not what the file has"
+sed 's/"trace".*//' out.txt | grep -o '{"problem":"[a-z]*","gradient"[^}]*}' | tr -d '{}"' >rows.txt
+lines rows.txt 8
+tr ',' ' ' <rows.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
+    exact = v["correlation_image"] > 0.99 && v["correlation_text"] > 0.99
+    drifts = v["problem"] == "fitted" && v["gradient"] == "paper"
+    if (exact == drifts || v["xi_norm_text"] < 0.05 || v["xi_signed_text"] < v["xi_all_text"]) { print; exit 1 } }' || fail "rows of zeta"
+page=studies/zeta.html
+[ "$(grep -o '<svg' $page | wc -l)" = 8 ] || fail "figures of zeta"
+hasnt $page 'nan'
+hasnt $page 'http'
+expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3
+mv out.txt first.txt
+expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3
+cmp first.txt out.txt || fail "the same seed, other numbers"
+expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3 --seed 1
+cmp -s first.txt out.txt && fail "another seed, the same numbers"
+expect 0 "$BIN/ccstudy" zeta --quick -e 3
+lines out.txt 9

@@ -6,6 +6,7 @@
 
 static const struct cli_command commands[] = {
     {"toy", "where the true popularity is known: NUCLR, figures 2 and 6", ccstudy_toy},
+    {"zeta", "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR", ccstudy_zeta},
 };
 
 static const struct cli_suite suite = {
@@ -13,7 +14,8 @@ static const struct cli_suite suite = {
     .purpose = "the experiments of the papers, with their figures",
     .commands = commands,
     .command_count = CLI_COUNT(commands),
-    .examples = (const char *const[]){"ccstudy toy -o studies", "ccstudy toy --quick --json", NULL},
+    .examples =
+        (const char *const[]){"ccstudy toy -o studies", "ccstudy zeta --quick --json", NULL},
 };
 
 int main(int argc, char **argv) {

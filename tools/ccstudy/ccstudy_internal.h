@@ -5,5 +5,6 @@
 #define TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 
 int ccstudy_toy(int argc, char **argv);
+int ccstudy_zeta(int argc, char **argv);
 
 #endif

@@ -192,7 +192,7 @@ static void draw_series(struct html_page *p,
                         const struct axis *y) {
     bool begun = false;
     html_markup(p, "<g fill=\"none\" stroke=\"%s\"><path stroke-width=\"2\" d=\"", COLOURS[k]);
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; i < s->count && !s->points; i++) {
         if (usable(s->x[i], x->is_log) && usable(s->y[i], y->is_log)) {
             html_markup(p, "%c%.1f %.1f", begun ? 'L' : 'M', place(x, s->x[i]), place(y, s->y[i]));
             begun = true;
@@ -216,10 +216,12 @@ static void draw_series(struct html_page *p,
 static void draw_legend(struct html_page *p, const struct chart *c) {
     for (size_t k = 0; k < c->series_count; k++) {
         const double y = TOP + LEGEND_LINE * (double)k;
-        html_markup(p,
-                    "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                    "stroke-width=\"2\"/>",
-                    LEFT, LEFT + 32, y, y, COLOURS[k]);
+        if (!c->series[k].points) {
+            html_markup(p,
+                        "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+                        "stroke-width=\"2\"/>",
+                        LEFT, LEFT + 32, y, y, COLOURS[k]);
+        }
         if (!c->series[k].plain) {
             draw_mark(p, LEFT + 16, y, k);
             html_markup(p, " fill=\"%s\"/>", COLOURS[k]);

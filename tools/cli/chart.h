@@ -22,7 +22,8 @@ struct chart_series {
     const double *x, *y; /* (count), x ascending */
     const double *error; /* (count): half the length of a bar around y; NULL: none */
     size_t count;
-    bool plain; /* a line without marks, for many points */
+    bool plain;  /* a line without marks, for many points */
+    bool points; /* marks without a line; x in any order */
 };
 
 struct chart {
