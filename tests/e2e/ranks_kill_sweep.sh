@@ -68,9 +68,8 @@ lose() {
     if [ "$how" != full ]; then
         pid=$(echo "$pids" | sed -n "$((1 + RANDOM % world))p")
         lost=$([ -z "$pid" ] || rank_of "$pid")
-        # Before all have found each other they cannot name anyone, and a stopped one is the launcher's.
-        [ -e run/ranks/0.json ] && [ "$(ls run/ranks/*.json | wc -l)" = "$world" ] && named=1
-        [ "$how:$named" != stop:0 ] || how=kill
+        # Before all have found each other they cannot name anyone. (Files of the launch before may be there.)
+        [ "$(cat run/ranks/*.json 2>&3 | grep -cE "\"pid\":($(echo $pids | tr ' ' '|')),")" = "$world" ] && named=1
         case $([ -z "$lost" ] || echo $how) in
         kill) kill -KILL "$pid" ;;
         stop) kill -STOP "$pid" ;;

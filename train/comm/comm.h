@@ -60,7 +60,8 @@ void comm_launched(int32_t *rank, int32_t *world, const char **launcher);
 
 /* Once per process if it uses MPI. Returns OK, NOMEM, USAGE (COMM_RANKS_OFF under a launcher),
  * UNSUPPORTED (no MPI module, or one of another build), IO (MPI failed; or it sees other ranks than
- * the launcher started), LIMIT or TIMEOUT (not all ranks called it). */
+ * the launcher started), LIMIT or TIMEOUT (not all ranks called it). While MPI_Init waits for other
+ * processes beyond the timeout, this one logs that and ends with exit code 75. */
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err);
 
 /* A group of one, without a launcher's or MPI's part in it. Never fails but with NOMEM. */

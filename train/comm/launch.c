@@ -2,12 +2,16 @@
  * launch: what a launcher's environment shows, and the group that the options select.
  */
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/module_file.h"
 #include "train/comm/comm_internal.h"
+#include "train/comm/watch.h"
 
 /* The number in an environment variable; -1: not set, or not one in [0, COMM_MAX_WORLD]. */
 static int32_t environment_number(const char *name) {
@@ -66,7 +70,61 @@ load_module(const struct comm_module **out, const char *path, struct error *err)
     return STATUS_OK;
 }
 
-static enum status open_mpi(struct comm_link **out, const char *started, struct error *err) {
+/* A thread that ends this process if its MPI does not find those of the other ranks: MPI_Init has
+ * no deadline of its own. */
+struct join_limit {
+    const struct comm_options *options;
+    int32_t rank;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    bool joined; /* guarded by mutex */
+};
+
+static void *limit_join(void *cookie) {
+    struct join_limit *j = cookie;
+    const int64_t timeout_ms = j->options->timeout_ms;
+    const int64_t end_ns = clock_now_ns() + timeout_ms * 1000000;
+    (void)pthread_mutex_lock(&j->mutex);
+    while (!j->joined && clock_now_ns() < end_ns) {
+        clock_wait_ms(&j->wake, &j->mutex, (end_ns - clock_now_ns()) / 1000000 + 1);
+    }
+    if (!j->joined) {
+        log_write(j->options->log, LOG_LEVEL_ERROR,
+                  "rank %d ends: not all ranks have joined within %lld s of its start", j->rank,
+                  (long long)(timeout_ms / 1000));
+        _exit(WATCH_EXIT_CODE);
+    }
+    (void)pthread_mutex_unlock(&j->mutex);
+    return NULL;
+}
+
+static enum status join(struct comm_link **out,
+                        const struct comm_module *module,
+                        const struct comm_options *opt,
+                        int32_t rank,
+                        struct error *err) {
+    struct join_limit j = {.options = opt,
+                           .rank = rank,
+                           .mutex = PTHREAD_MUTEX_INITIALIZER,
+                           .wake = PTHREAD_COND_INITIALIZER};
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, limit_join, &j) != 0) {
+        return error_set(err, STATUS_NOMEM, "cannot start the thread that limits MPI_Init");
+    }
+    const enum status s = module->open(out, err);
+    (void)pthread_mutex_lock(&j.mutex);
+    j.joined = true;
+    (void)pthread_cond_signal(&j.wake);
+    (void)pthread_mutex_unlock(&j.mutex);
+    (void)pthread_join(thread, NULL);
+    return s;
+}
+
+static enum status open_mpi(struct comm_link **out,
+                            const char *started,
+                            const struct comm_options *opt,
+                            int32_t rank,
+                            struct error *err) {
     static const char file_name[] = "libccstream_mpi.so";
     const struct comm_module *module;
     char path[PATH_MAX];
@@ -77,7 +135,7 @@ static enum status open_mpi(struct comm_link **out, const char *started, struct 
                          started, file_name);
     }
     TRY(load_module(&module, path, err));
-    return module->open(out, err);
+    return join(out, module, opt, rank, err);
 }
 
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {
@@ -102,7 +160,7 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
         return comm_create(out, NULL, opt, err);
     }
     struct comm_link *link;
-    TRY(open_mpi(&link, started, err));
+    TRY(open_mpi(&link, started, opt, rank, err));
     if (world != 0 && launcher != NULL && link->world != world) {
         (void)error_set(err, STATUS_IO,
                         "%sMPI sees %d: launcher and MPI do not belong together; under Slurm try "

@@ -3,7 +3,9 @@
  *
  *   ranks_over_mpi check       the checks of tests/support/comm_checks.h
  *   ranks_over_mpi fail RANK   that rank fails by itself, the others wait for it
- *   ranks_over_mpi open HOW    opens a group with --ranks HOW (auto, mpi) and prints its size
+ *   ranks_over_mpi open HOW [SECONDS]
+ *                              opens a group with --ranks HOW (auto, mpi), waiting for the others
+ *                              for so long, and prints its size
  *   ranks_over_mpi lose RUN RANK HOW
  *                              runs in RUN until that rank, in its step 20, is killed or stopped by
  *                              a signal (kill, stop), exits, fails or hangs (exit, fail, hang); or
@@ -135,8 +137,10 @@ int main(int argc, char **argv) {
         return 64;
     }
     (void)signal(SIGTERM, handler);
-    if (strcmp(argv[1], "open") == 0 && argc == 3) {
+    if (strcmp(argv[1], "open") == 0 && argc >= 3) {
         opt.ranks = strcmp(argv[2], "mpi") == 0 ? COMM_RANKS_MPI : COMM_RANKS_AUTO;
+        opt.timeout_ms = argc == 4 ? 1000 * atoi(argv[3]) : opt.timeout_ms;
+        opt.log = &log;
     }
     if (strcmp(argv[1], "lose") == 0) {
         opt.timeout_ms = 3000;

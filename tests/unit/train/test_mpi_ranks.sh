@@ -59,6 +59,12 @@ for rank in 0 1 2; do
     has "end/ranks/$rank.json" '"state":"ended"'
 done
 
+# One that never joins.
+# shellcheck disable=SC2016 # expanded by the inner shell
+expect 75 timeout 60 mpirun --oversubscribe --bind-to none -n 2 bash -c \
+    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 100; exec "$@"' - "$TESTBIN/ranks_over_mpi" open auto 2
+has err.txt "rank 0 ends: not all ranks have joined within 2 s of its start"
+
 # A launcher that MPI does not know.
 expect 74 env PMI_RANK=0 PMI_SIZE=4 "$TESTBIN/ranks_over_mpi" open auto
 has err.txt "mpiexec started 4 processes, but MPI sees 1"
