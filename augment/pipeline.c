@@ -107,7 +107,10 @@ void augment_draw(struct augment_params *params,
         min_px *= EVAL_MIN_TIMES;
     } else {
         struct rng rng;
-        rng_init(&rng, seed, view == 0 ? RNG_AUGMENT : RNG_AUGMENT_SECOND, epoch, sample_id);
+        /* Views from the third on have the second one's streams of epochs that no run reaches. */
+        const uint64_t later = view > 1 ? (uint64_t)(view - 1) << 56 : 0;
+        rng_init(&rng, seed, view == 0 ? RNG_AUGMENT : RNG_AUGMENT_SECOND, epoch + later,
+                 sample_id);
         params->region = crop_random(width_px, height_px, &opt->crop, &rng);
         params->shown = box_of(&params->region);
         params->flip = rng_uniform(&rng) < opt->flip_probability;

@@ -79,7 +79,7 @@ struct augment_params {
 };
 
 /* A pure function of its inputs. Requires sides in [1, IMAGE_MAX_SIDE_PX] and a view below
- * AUGMENT_MAX_VIEWS. */
+ * 128. */
 void augment_draw(struct augment_params *params,
                   const struct augment_options *opt,
                   int32_t width_px,

@@ -30,11 +30,12 @@ enum status decode_sample(struct pipeline *p,
     for (uint32_t v = 0; v < p->opt.views; v++) {
         views[v] = batch->images[v] + i * p->image_bytes;
     }
-    TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, err));
+    const uint32_t positive = sampler_positive_at(&p->sampler, &batch->batch, slot->index);
+    TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err));
     batch->sample_ids[i] = slot->source.sample.sample_id;
     batch->labels[i] = slot->source.sample.label;
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],
-                            &batch->text_ids[i], &slot->source, epoch, err);
+                            &batch->text_ids[i], &slot->source, epoch, positive, err);
 }
 
 /* Puts another sample of the same source into the slot. */

@@ -44,6 +44,7 @@ enum status fetcher_open(struct fetcher **out,
         return error_set(err, STATUS_NOMEM, "out of memory for a fetcher");
     }
     f->p = (struct pipeline){.opt = from->opt,
+                             .sampler = {.positives = 1},
                              .sources = from->sources,
                              .tokenizer = from->tokenizer,
                              .files = from->files,
@@ -54,6 +55,7 @@ enum status fetcher_open(struct fetcher **out,
                              .batch_slot_count = 1};
     f->p.opt.augment = opt->augment;
     f->p.opt.views = opt->views;
+    f->p.opt.positives = 1;
     f->max_count = opt->max_count;
     enum status s = allocate(f, opt, err);
     if (s < STATUS_OK) {

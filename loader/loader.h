@@ -70,6 +70,7 @@ enum {
     LOADER_MAX_BLOCK_WINDOW = 1 << 16, /* blocks */
     LOADER_FILTER_MAX_ASPECT = 1000000,
     LOADER_MAX_WEIGHT = 1000000000,
+    LOADER_MAX_POSITIVES = 8,
 };
 
 #define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
@@ -147,7 +148,7 @@ struct loader_state {
     uint64_t step; /* global batches of this epoch already delivered */
     /* All 0 for the defaults: one dataset, no filter, the global order. */
     uint64_t filter; /* hash of the filter */
-    uint64_t order;  /* order, block_count and block_window in one number */
+    uint64_t order;  /* order, block_count, block_window and positives in one number */
     uint64_t mix;    /* hash of the weights */
     /* For checks and their messages; 0: not stored. */
     uint32_t batch_count;
@@ -169,10 +170,15 @@ struct loader_options {
     uint32_t block_count;          /* samples of a block, [1, LOADER_MAX_BLOCK]; 1024 */
     uint32_t block_window;         /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; 16 */
     uint32_t views;                /* of each image, drawn apart, [1, AUGMENT_MAX_VIEWS]; 1 */
-    struct loader_filter filter;   /* loader_filter_default() */
-    bool drop_last;                /* omit a last batch of fewer than batch_count; true */
-    uint64_t seed;                 /* 0 */
-    uint64_t epochs;               /* END after this epoch number is reached; 0 = never; 0 */
+    /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
+     * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
+     * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
+     * [1, LOADER_MAX_POSITIVES]; 1 */
+    uint32_t positives;
+    struct loader_filter filter; /* loader_filter_default() */
+    bool drop_last;              /* omit a last batch of fewer than batch_count; true */
+    uint64_t seed;               /* 0 */
+    uint64_t epochs;             /* END after this epoch number is reached; 0 = never; 0 */
 
     const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
 

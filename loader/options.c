@@ -19,6 +19,7 @@ void loader_options_default(struct loader_options *opt) {
         .block_count = 1024,
         .block_window = 16,
         .views = 1,
+        .positives = 1,
         .drop_last = true,
         .max_tokens = 30,
         .clean_captions = true,
@@ -54,6 +55,9 @@ enum status options_check(const struct loader_options *opt) {
     REQUIRE(opt->max_corrupt_count <= LOADER_MAX_CORRUPT_LIST);
     REQUIRE(opt->wait_timeout_ms >= 0);
     REQUIRE(opt->views >= 1 && opt->views <= AUGMENT_MAX_VIEWS);
+    REQUIRE(opt->positives >= 1 && opt->positives <= LOADER_MAX_POSITIVES);
+    REQUIRE(opt->batch_count % opt->positives == 0);
+    REQUIRE(opt->positives == 1 || opt->views == 1);
     REQUIRE(is_augment_kind(opt->augment));
     REQUIRE(opt->order <= LOADER_ORDER_BLOCK);
     REQUIRE(opt->block_count >= 1 && opt->block_count <= LOADER_MAX_BLOCK);

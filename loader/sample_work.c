@@ -101,6 +101,7 @@ static enum status make_views(struct sample_work *w,
                               const struct dataset_sample *sample,
                               const uint8_t *image,
                               uint64_t epoch,
+                              uint32_t positive,
                               struct error *err) {
     int32_t width_px = 0;
     int32_t height_px = 0;
@@ -108,7 +109,7 @@ static enum status make_views(struct sample_work *w,
     struct augment_params params[AUGMENT_MAX_VIEWS];
     for (uint32_t v = 0; v < w->opt.views; v++) {
         augment_draw(&params[v], &w->augment, width_px, height_px, w->opt.seed, epoch,
-                     sample->sample_id, v);
+                     sample->sample_id, positive + v);
     }
     struct augment_part part;
     augment_decode(&part, params, (int)w->opt.views);
@@ -132,6 +133,7 @@ enum status sample_work_image(struct sample_work *w,
                               const struct source_sample *source,
                               uint8_t *span,
                               uint64_t epoch,
+                              uint32_t positive,
                               struct error *err) {
     const struct dataset_sample *sample = &source->sample;
     TRY(shard_image_compact(span, sample->image_span_bytes, sample->image_bytes, err));
@@ -143,7 +145,7 @@ enum status sample_work_image(struct sample_work *w,
                              sample->image_hash);
         }
     }
-    return make_views(w, out_views, sample, span, epoch, err);
+    return make_views(w, out_views, sample, span, epoch, positive, err);
 }
 
 /* False where the caption must be tokenized: there is no cache, or its row is damaged. */
@@ -169,12 +171,24 @@ static bool use_cached(struct sample_work *w,
     return false;
 }
 
+/* Which of `count` captions row `positive` of a sample has: each of those that are equal to it
+ * modulo `positives` as likely, by a draw of its own. */
+static uint32_t draw_caption(struct rng *r, uint32_t count, uint32_t positive, uint32_t positives) {
+    uint32_t k = 0;
+    for (uint32_t row = 0; row <= positive; row++) {
+        const uint32_t first = row % count;
+        k = first + positives * rng_below(r, (count - 1 - first) / positives + 1);
+    }
+    return k;
+}
+
 enum status sample_work_text(struct sample_work *w,
                              int32_t *out_row,
                              int32_t *out_length,
                              uint64_t *out_text_id,
                              const struct source_sample *source,
                              uint64_t epoch,
+                             uint32_t positive,
                              struct error *err) {
     const struct dataset_sample *sample = &source->sample;
     *out_text_id = LOADER_NO_TEXT;
@@ -187,7 +201,7 @@ enum status sample_work_text(struct sample_work *w,
     if (sample->text_count > 0) {
         struct rng r;
         rng_init(&r, w->opt.seed, RNG_CAPTION, epoch, sample->sample_id);
-        uint32_t k = rng_below(&r, sample->text_count);
+        uint32_t k = draw_caption(&r, sample->text_count, positive, w->opt.positives);
         *out_text_id = sample->first_text_id + k;
         if (use_cached(w, out_row, out_length, source->source,
                        *out_text_id - source->text_offset)) {

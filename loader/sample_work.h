@@ -24,8 +24,8 @@ extern "C" {
 
 struct sample_work; /* opaque */
 
-/* Uses image_size_px, augment, views, captions, seed, max_tokens, clean_captions and verify_images
- * of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
+/* Uses image_size_px, augment, views, positives, captions, seed, max_tokens, clean_captions and
+ * verify_images of `opt`. `tokenizer` may be NULL. Returns OK, NOMEM or INVALID. */
 enum status sample_work_create(struct sample_work **out,
                                const struct loader_options *opt,
                                const struct sources *sources,
@@ -33,14 +33,16 @@ enum status sample_work_create(struct sample_work **out,
                                struct error *err);
 void sample_work_destroy(struct sample_work *w); /* accepts NULL */
 
-/* Writes S * S * 3 pixels at out_views[v] for each view v. `span` holds image_span_bytes bytes as
- * read from the shard; they are rearranged in place, and a second call with them gives the same
- * result. Returns OK, NOMEM, or CORRUPT, UNSUPPORTED or LIMIT for an image that cannot be used. */
+/* Writes S * S * 3 pixels at out_views[v] for each view v of row `positive` of the sample. `span`
+ * holds image_span_bytes bytes as read from the shard; they are rearranged in place, and a second
+ * call with them gives the same result. Returns OK, NOMEM, or CORRUPT, UNSUPPORTED or LIMIT for an
+ * image that cannot be used. */
 enum status sample_work_image(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],
                               const struct source_sample *source,
                               uint8_t *span,
                               uint64_t epoch,
+                              uint32_t positive,
                               struct error *err);
 
 /* Writes max_tokens ids and the number of tokens before the padding. Returns OK, NOMEM or CORRUPT.
@@ -51,6 +53,7 @@ enum status sample_work_text(struct sample_work *w,
                              uint64_t *out_text_id,
                              const struct source_sample *source,
                              uint64_t epoch,
+                             uint32_t positive,
                              struct error *err);
 
 #ifdef __cplusplus

@@ -108,6 +108,7 @@ enum status sampler_init(struct sampler *s,
         .steps_total = UINT64_MAX,
         .seed = opt->seed,
         .batch_count = opt->batch_count,
+        .positives = opt->positives,
         .rank = opt->rank,
         .world = opt->world,
         .order = opt->order,
@@ -116,8 +117,9 @@ enum status sampler_init(struct sampler *s,
         .source_count = source_count,
     };
     TRY(make_shares(s, live_counts, weights, err));
-    s->steps_per_epoch = s->sample_count / batch;
-    if (!opt->drop_last && s->sample_count % batch != 0) {
+    const uint64_t rows = s->sample_count * s->positives;
+    s->steps_per_epoch = rows / batch;
+    if (!opt->drop_last && rows % batch != 0) {
         s->steps_per_epoch++;
     }
     if (s->sample_count == 0) {
@@ -127,7 +129,7 @@ enum status sampler_init(struct sampler *s,
         return error_set(err, STATUS_USAGE,
                          "the data has %llu sample%s, fewer than one batch of %llu: lower --batch",
                          (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
-                         (unsigned long long)batch);
+                         (unsigned long long)(batch / s->positives));
     }
     if (opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total)) {
         return error_set(err, STATUS_LIMIT, "%llu epochs of %llu steps cannot be counted",
@@ -148,7 +150,7 @@ sampler_batch_at(const struct sampler *s, uint64_t global_step, struct sampler_b
     out->step = global_step % s->steps_per_epoch;
 
     uint64_t begin = out->step * s->batch_count;
-    uint64_t left = s->sample_count - begin;
+    uint64_t left = s->sample_count * s->positives - begin;
     uint64_t whole = left < s->batch_count ? left : s->batch_count;
     uint64_t from = s->rank * whole / s->world;
     uint64_t to = ((uint64_t)s->rank + 1) * whole / s->world;
@@ -186,7 +188,7 @@ block_number(const struct sampler *s, const struct sampler_batch *b, uint64_t pl
 
 struct sampler_place
 sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index) {
-    uint64_t number = b->first + index;
+    uint64_t number = (b->first + index) / s->positives;
     if (s->order == LOADER_ORDER_GLOBAL) {
         number = permutation_at(&b->order, number);
     } else if (s->order == LOADER_ORDER_BLOCK) {
@@ -222,6 +224,11 @@ uint64_t sampler_replacement(const struct sampler *s,
     }
     /* The bias of the remainder is below n / 2^64. */
     return draw % s->sources[source].live_count;
+}
+
+uint32_t
+sampler_positive_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index) {
+    return (uint32_t)((b->first + index) % s->positives);
 }
 
 uint32_t sampler_max_count(const struct sampler *s) {

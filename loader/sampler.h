@@ -32,7 +32,8 @@ struct sampler {
     uint64_t steps_per_epoch;
     uint64_t steps_total; /* UINT64_MAX: endless */
     uint64_t seed;
-    uint32_t batch_count;
+    uint32_t batch_count; /* rows: `positives` consecutive ones are one sample */
+    uint32_t positives;
     uint32_t rank, world;
     enum loader_order order;
     uint32_t block_count, block_window;
@@ -57,7 +58,7 @@ struct sampler_batch {
     uint64_t epoch;
     uint64_t step;
     uint64_t global_step;
-    uint64_t first; /* position in the epoch's order of this rank's first sample */
+    uint64_t first; /* number in the epoch of this rank's first row */
     uint32_t count;
 };
 
@@ -70,7 +71,7 @@ struct sampler_place {
     uint64_t ordinal; /* below the source's live_count */
 };
 
-/* Sample `index` of the batch; index < count. */
+/* The sample of row `index` of the batch; index < count. */
 struct sampler_place
 sampler_place_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index);
 
@@ -81,6 +82,10 @@ uint64_t sampler_replacement(const struct sampler *s,
                              uint64_t epoch,
                              uint64_t key,
                              uint32_t attempt);
+
+/* Which of its sample's rows that is, in [0, positives). */
+uint32_t
+sampler_positive_at(const struct sampler *s, const struct sampler_batch *b, uint32_t index);
 
 /* Largest count of a batch of this rank. */
 uint32_t sampler_max_count(const struct sampler *s);

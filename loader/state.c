@@ -11,9 +11,10 @@
 #include "loader/pipeline_internal.h"
 #include "loader/state_internal.h"
 
-/* order in the top byte, window and block below it; 0 for the global one. */
+/* From the top: order (8 bits), positives less 1 (4), window (20), block (32); 0 for the global
+ * order of single rows. */
 static uint64_t order_code(const struct loader_options *opt) {
-    uint64_t code = (uint64_t)opt->order << 56;
+    uint64_t code = (uint64_t)opt->order << 56 | (uint64_t)(opt->positives - 1) << 52;
     return opt->order == LOADER_ORDER_BLOCK
                ? code | (uint64_t)opt->block_window << 32 | opt->block_count
                : code;
@@ -73,19 +74,24 @@ other_data(const struct pipeline *p, const struct loader_state *state, struct er
 /* "the global order", "blocks of 1024 in windows of 16" */
 static void order_text(char *out, size_t size, uint64_t code) {
     uint64_t order = code >> 56;
+    unsigned positives = (unsigned)(code >> 52 & 0xF) + 1;
+    int used;
     if (order == LOADER_ORDER_BLOCK) {
-        snprintf(out, size, "blocks of %" PRIu32 " in windows of %u", (uint32_t)code,
-                 (uint32_t)(code >> 32 & 0xFFFFFF));
+        used = snprintf(out, size, "blocks of %" PRIu32 " in windows of %u", (uint32_t)code,
+                        (uint32_t)(code >> 32 & 0xFFFFF));
     } else {
-        snprintf(out, size, "%s",
-                 order == LOADER_ORDER_GLOBAL ? "the global order" : "the sequential order");
+        used = snprintf(out, size, "%s",
+                        order == LOADER_ORDER_GLOBAL ? "the global order" : "the sequential order");
+    }
+    if (positives > 1) {
+        snprintf(out + used, size - (size_t)used, " with %u rows a sample", positives);
     }
 }
 
 static enum status
 other_plan(const struct loader_state *state, const struct loader_state *own, struct error *err) {
-    char saved[64];
-    char now[64];
+    char saved[80];
+    char now[80];
     if (state->seed != own->seed) {
         return error_set(err, STATUS_MISMATCH,
                          "the saved position belongs to seed %" PRIu64 ", the loader has seed "

@@ -89,7 +89,7 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
     const double tau = l->options.tau;
     const double share = 0.5 / ((double)b * tau);
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         const struct chains chains = chains_of(l, side);
         for (int64_t a = 0; a < b; a++) {
             struct walk w = {.similarity = s.similarity + side_place(&s, a, 0),

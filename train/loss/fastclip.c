@@ -68,7 +68,7 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
     double tau_gradient = o->rho;
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         struct side_taus taus = {0};
         float *log_u = loss_window(l, LOG_U, side);
         if (individual) {

@@ -25,15 +25,30 @@
  * 2020): hcl with beta = 0, which dcl does not read. The sum over negatives less the share tau_plus
  * of it that are positives unknown to us.
  *
+ * dcl with M positives (--positives; Chuang et al., section 4): the other views of the anchor's
+ * sample p estimate what its own pair alone does above, and are not negatives, N = B - M:
+ *
+ *   G = max( N (m - tau_plus 1/M sum_p e^{d_p}) / (1 - tau_plus),  N e^{-(1 + S_aa) / tau} )
+ *   dl/dS_p = -N tau_plus e^{d_p} / (M (1 - tau_plus) (1 + G) tau),  p not the own pair
+ *
  * They keep no state of samples.
  */
 #include "train/loss/loss_internal.h"
 
 /* log sum over contrasts of exp(factor d_c). */
 static double log_sum(const struct loss_side *s, int64_t anchor, double tau, double factor) {
-    return factor == 0.0
-               ? log((double)(s->count - 1))
-               : side_log_mean(s, anchor, tau / factor, NULL) + log((double)(s->count - 1));
+    return factor == 0.0 ? log(side_contrasts(s))
+                         : side_log_mean(s, anchor, tau / factor, NULL) + log(side_contrasts(s));
+}
+
+/* log of the mean over the anchor's positives of e^{d_p}; 0 of its own pair alone. */
+static double log_positives(const struct loss_side *s, int64_t anchor, double tau) {
+    const int64_t first = side_first(s, anchor);
+    double sum = -HUGE_VAL;
+    for (int64_t p = first; p < first + s->positives; p++) {
+        sum = log_add(sum, side_exponent(s, anchor, p, tau, NULL));
+    }
+    return sum - log((double)s->positives);
 }
 
 struct debiased {
@@ -61,12 +76,12 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
     const double tau = l->options.tau;
     const double tau_plus = l->options.tau_plus;
     const double beta = ((const struct debiased *)l->own)->beta;
-    const double log_n = log((double)(s->count - 1));
+    const double log_n = log(side_contrasts(s));
     const double own = (double)s->similarity[side_place(s, anchor, anchor)];
     const double log_importance = log_sum(s, anchor, tau, beta);
     const double log_m = log_sum(s, anchor, tau, 1.0 + beta) - log_importance;
     const double log_floor = log_n - (1.0 + own) / tau;
-    const double log_plus = log(tau_plus); /* -inf for 0 */
+    const double log_plus = log(tau_plus) + log_positives(s, anchor, tau); /* -inf for 0 */
     double log_sum_g = -HUGE_VAL;
     if (log_m > log_plus) {
         log_sum_g = log_n + log_m + log1p(-exp(log_plus - log_m)) - log1p(-tau_plus);
@@ -79,14 +94,18 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
         return share * value;
     }
     const double log_norm = log_importance + value + log1p(-tau_plus) - log_n;
+    const double log_share = log_importance - log_norm + log(tau_plus / (double)s->positives);
+    const int64_t first = side_first(s, anchor);
     double total = 0.0;
     for (int64_t c = 0; c < s->count; c++) {
         if (c == anchor) {
             continue;
         }
         const double d = side_exponent(s, anchor, c, tau, NULL);
-        const double g = (1.0 + beta) * exp((1.0 + beta) * d - log_norm) -
-                         beta * exp(beta * d + log_m - log_norm);
+        const double g = side_is_own(s, first, c)
+                             ? -exp(d + log_share)
+                             : (1.0 + beta) * exp((1.0 + beta) * d - log_norm) -
+                                   beta * exp(beta * d + log_m - log_norm);
         side_add(s, anchor, c, share / tau * g);
         total += g;
     }
@@ -100,7 +119,7 @@ const struct loss_row loss_dcl = {
     .name = "dcl",
     .paper = "Chuang, NeurIPS 2020",
     .what = "clip without the share of negatives that are positives",
-    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_POSITIVES),
     .own = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,

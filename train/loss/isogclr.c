@@ -31,7 +31,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     const double share = 1.0 / (double)b;
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         float *log_u = loss_window(l, LOG_U, side);
         float *taus = loss_window(l, TAU, side);
         float *gradients = loss_window(l, TAU_GRADIENT, side);

@@ -1,7 +1,8 @@
 /*
  * loss: from options to a loss with its memory and state, and the two rules that hold for every
  * loss: similarities must be finite, and an id that occurs twice in a batch (a corrupt sample was
- * replaced) counts once. For the second, the step gets the sub-matrix of distinct ids.
+ * replaced) counts once. For the second, the step gets the sub-matrix of distinct ids. With several
+ * positives an id is that of consecutive rows, which count if all of them have it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -162,32 +163,51 @@ static int by_place(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Fills places with the first position of every id, ascending; returns how many there are. */
+static bool same_ids(const uint64_t *ids, int64_t count) {
+    int64_t i = 1;
+    while (i < count && ids[i] == ids[0]) {
+        i++;
+    }
+    return i >= count;
+}
+
+/* Fills places with the first rows of every id, ascending; returns how many ids there are. */
 static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
     const int64_t b = in->batch_count;
-    for (int64_t i = 0; i < b; i++) {
-        l->order[i] = (struct loss_order){.id = in->sample_ids[i], .place = i};
+    const int64_t each = loss_rows_each(l);
+    int64_t n = 0;
+    for (int64_t i = 0; i < b; i += each) {
+        l->is_first[i] = false;
+        if (same_ids(&in->sample_ids[i], each)) {
+            l->order[n++] = (struct loss_order){.id = in->sample_ids[i], .place = i};
+        }
     }
-    l->order_count = b;
-    sort_in_place(l->order, (size_t)b, sizeof *l->order, by_id_and_place);
-    for (int64_t i = 0; i < b; i++) {
+    l->order_count = n;
+    sort_in_place(l->order, (size_t)n, sizeof *l->order, by_id_and_place);
+    for (int64_t i = 0; i < n; i++) {
         l->is_first[l->order[i].place] = i == 0 || l->order[i].id != l->order[i - 1].id;
     }
-    int64_t count = 0;
-    for (int64_t i = 0; i < b; i++) {
-        l->places[count] = i;
-        count += l->is_first[i];
+    int64_t rows = 0;
+    for (int64_t i = 0; i < b; i += each) {
+        for (int64_t k = 0; k < each && l->is_first[i]; k++) {
+            l->places[rows++] = i + k;
+        }
     }
-    for (int64_t i = 0; i < count && l->options.views; i++) {
-        l->places[count + i] = b + l->places[i];
+    for (int64_t i = 0; i < rows && l->options.views; i++) {
+        l->places[rows + i] = b + l->places[i];
     }
-    return count;
+    return rows / each;
+}
+
+/* Rows of similarities of `count` samples. */
+static int64_t rows_of(const struct loss *l, int64_t count) {
+    return count * (l->options.views ? 2 : loss_rows_each(l));
 }
 
 /* The rows and columns of the `count` distinct ids. */
 static void
 take_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
-    count *= l->options.views ? 2 : 1;
+    count = rows_of(l, count);
     b *= l->options.views ? 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < count; j++) {
@@ -198,7 +218,7 @@ take_places(const struct loss *l, float *out, const float *in, int64_t b, int64_
 
 static void
 put_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t count) {
-    count *= l->options.views ? 2 : 1;
+    count = rows_of(l, count);
     b *= l->options.views ? 2 : 1;
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < count; j++) {
@@ -232,9 +252,9 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
     const int64_t b = in->batch_count;
     struct loss_input part = *in;
     struct loss_output part_out = *out;
-    const int64_t rows = l->options.views ? 2 * count : count;
+    const int64_t rows = rows_of(l, count);
     part.sample_ids = l->ids;
-    part.batch_count = count;
+    part.batch_count = l->options.views ? count : rows;
     part.similarity = l->matrix[0];
     part_out.gradient = l->matrix[1];
     take_places(l, l->matrix[0], in->similarity, b, count);
@@ -298,6 +318,7 @@ enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err) {
     REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
     REQUIRE(in->batch_count >= 2 && in->batch_count <= l->max_batch_count);
+    REQUIRE(in->batch_count % loss_rows_each(l) == 0);
     const int64_t b = in->batch_count;
     const int64_t rows = l->options.views ? 2 * b : b;
     const size_t size_bytes = (size_t)(rows * rows) * sizeof *out->gradient;
@@ -320,13 +341,13 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     out->tau = loss_tau(l);
     const int64_t count = distinct_places(l, in);
     for (int64_t i = 0; i < count; i++) {
-        l->ids[i] = in->sample_ids[l->places[i]];
+        l->ids[i] = in->sample_ids[l->places[i * loss_rows_each(l)]];
     }
     TRY(sample_state_begin_batch(l->state, l->ids, count, err));
     for (int64_t i = 0; i < count; i++) {
         sample_state_window_u64(l->state, l->visits)[i]++;
     }
-    if (count == b) {
+    if (count * loss_rows_each(l) == b) {
         l->row->step(l, in, out);
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
@@ -395,7 +416,7 @@ void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradie
 static void step_sides(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const double share = 0.5 / (double)in->batch_count;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         for (int64_t a = 0; a < s.count; a++) {
             out->value += l->row->anchor(l, &s, a, share);
         }
@@ -422,16 +443,18 @@ void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_
 /* ---- one anchor ---- */
 
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta) {
+    const int64_t first = side_first(s, anchor);
     double largest = -HUGE_VAL;
     for (int64_t c = 0; c < s->count; c++) {
         const double e = side_exponent(s, anchor, c, tau, zeta);
-        largest = c != anchor && e > largest ? e : largest;
+        largest = !side_is_own(s, first, c) && e > largest ? e : largest;
     }
     double sum = 0.0;
     for (int64_t c = 0; c < s->count; c++) {
-        sum += c == anchor ? 0.0 : exp(side_exponent(s, anchor, c, tau, zeta) - largest);
+        sum +=
+            side_is_own(s, first, c) ? 0.0 : exp(side_exponent(s, anchor, c, tau, zeta) - largest);
     }
-    return largest + log(sum) - log((double)(s->count - 1));
+    return largest + log(sum) - log(side_contrasts(s));
 }
 
 double side_add_surrogate(const struct loss_side *s,
@@ -440,10 +463,11 @@ double side_add_surrogate(const struct loss_side *s,
                           const float *zeta,
                           double log_norm,
                           double share) {
+    const int64_t first = side_first(s, anchor);
     double total = 0.0;
     double value = 0.0;
     for (int64_t c = 0; c < s->count; c++) {
-        if (c == anchor) {
+        if (side_is_own(s, first, c)) {
             continue;
         }
         const double w = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm) * share;

@@ -22,7 +22,7 @@
 #include "formats/base/status.h"
 #include "train/state/sample_state.h"
 
-enum { LOSS_MAX_BATCH = 32768 };
+enum { LOSS_MAX_BATCH = 32768, LOSS_MAX_POSITIVES = 8 };
 
 /* How the temperature tau is chosen. */
 enum loss_temperature {
@@ -89,7 +89,8 @@ struct loss_options {
     double cyclic_self, cyclic_cross;
     double bias0;
     double burn_in;
-    uint64_t seed; /* of what a loss draws */
+    uint64_t positives; /* m: consecutive rows that are one sample; 0 is 1 */
+    uint64_t seed;      /* of what a loss draws */
 };
 
 /* Defaults of the table, for loss nuclr. */
@@ -101,8 +102,11 @@ struct loss_input {
     const float *similarity;
     /* (B, B) of images with images and texts with texts; read if loss_uses_self. */
     const float *image_similarity, *text_similarity;
-    const uint64_t *sample_ids; /* (B); a repeated id counts in its first place only */
-    int64_t batch_count;  /* B in [2, the maximum given at creation, at most LOSS_MAX_BATCH] */
+    /* (B); with m positives, rows jm to jm + m - 1 are pairs of one sample and have its id: where
+     * their ids differ (one of them was replaced), they do not count. An id that returns counts in
+     * its first place only. */
+    const uint64_t *sample_ids;
+    int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
     uint64_t step, epoch; /* from 0 */
     double lr;            /* of the model in this step: learned scalars without their own follow */
     double zeta_lr_text;  /* nuclr: step size of zeta of texts and images in this step; */
@@ -156,6 +160,10 @@ void loss_destroy(struct loss *l); /* accepts NULL */
  * untouched), or what comm returns. */
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err);
+
+/* Rows of a batch that are one sample: m where the loss with these options has several positives; 1
+ * otherwise. */
+uint32_t loss_positives(const struct loss_options *opt);
 
 /* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
 bool loss_uses_self(const struct loss *l);

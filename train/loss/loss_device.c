@@ -65,6 +65,10 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
                         loss_option_rows[LOSS_XI].choices[l->options.xi]);
         return false;
     }
+    if (loss_rows_each(l) > 1) {
+        (void)error_set(why, STATUS_UNSUPPORTED, "--positives above 1 runs on the host alone");
+        return false;
+    }
     if (l->options.beta_stairs > 0) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--beta-stairs runs on the host alone");
         return false;

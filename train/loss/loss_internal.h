@@ -40,8 +40,8 @@ struct loss {
     double *sums;             /* (R) */
     struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
-    bool *is_first;     /* (max batch): whether a place of the batch is its id's first */
-    int64_t *places;    /* (R): batch positions of the distinct ids, then of second views */
+    bool *is_first;     /* (max batch): whether it is the first place of its id */
+    int64_t *places;    /* (R): rows of the distinct ids; with two views then of second views */
     uint64_t *ids;      /* (max batch): those ids */
     float *view_row[2]; /* (R): one anchor's similarities and their gradient */
     float *matrix[6];   /* (R, R): what in and out hold, among the distinct ids */
@@ -53,16 +53,38 @@ struct loss_side {
     float *gradient;
     int64_t count;
     int64_t anchor_stride, contrast_stride;
+    int64_t positives; /* m: contrasts of an anchor are the rows of other samples */
 };
 
-static inline struct loss_side loss_side(const struct loss_input *in,
+/* Rows of a sample in a batch of pairs. */
+static inline int64_t loss_rows_each(const struct loss *l) {
+    return l->options.positives > 1 ? (int64_t)l->options.positives : 1;
+}
+
+static inline struct loss_side loss_side(const struct loss *l,
+                                         const struct loss_input *in,
                                          const struct loss_output *out,
                                          enum loss_side_index anchors) {
     const int64_t b = in->batch_count;
     struct loss_side side = {.similarity = in->similarity, .gradient = out->gradient, .count = b};
     side.anchor_stride = anchors == SIDE_IMAGE ? b : 1;
     side.contrast_stride = anchors == SIDE_IMAGE ? 1 : b;
+    side.positives = loss_rows_each(l);
     return side;
+}
+
+/* The first row of the anchor's sample, and whether a row is of that sample. */
+static inline int64_t side_first(const struct loss_side *s, int64_t anchor) {
+    return s->positives > 1 ? anchor - anchor % s->positives : anchor;
+}
+
+static inline bool side_is_own(const struct loss_side *s, int64_t first, int64_t row) {
+    return (uint64_t)(row - first) < (uint64_t)s->positives;
+}
+
+/* How many contrasts an anchor has. */
+static inline double side_contrasts(const struct loss_side *s) {
+    return (double)(s->count - s->positives);
 }
 
 static inline int64_t side_place(const struct loss_side *s, int64_t anchor, int64_t contrast) {

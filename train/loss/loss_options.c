@@ -102,6 +102,12 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                     .help = "first value of the learned bias (Zhai: -10)"},
     [LOSS_BURN_IN] = {"burn-in", NUMBER(burn_in), .max = 0.999, .value = 0.5,
                       .help = "share of a step's proposals that are not recorded (Yau: half)"},
+    [LOSS_POSITIVES] = {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES,
+                        .value = 1,
+                        .help = "N pairs of every sample in a batch, each with a caption and an "
+                                "augmentation of its own, so that --batch has a Nth as many "
+                                "samples and an epoch N times the steps (Chuang 2020: M). More "
+                                "than 1 run on the host"},
 };
 
 /* ---- fields by row ---- */
@@ -185,6 +191,14 @@ static uint32_t possible(const struct loss_row *row, const struct loss_option_ro
         return LOSS_BIT(LOSS_GAMMA_CONSTANT); /* that of all published code */
     }
     return UINT32_MAX;
+}
+
+uint32_t loss_positives(const struct loss_options *opt) {
+    const struct loss_row *row = NULL;
+    return opt->positives > 1 && loss_find_row(&row, opt, NULL) == STATUS_OK &&
+                   loss_reads(row, opt, LOSS_POSITIVES)
+               ? (uint32_t)opt->positives
+               : 1;
 }
 
 static enum status check_value(const struct loss_row *row,

@@ -90,7 +90,7 @@ sums_objective(const struct sums *sums, const struct loss_side *s, int64_t a, do
 static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const double tau = l->options.tau;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         const struct sums sums = sums_of(l, side);
         for (int64_t a = 0; a < s.count; a++) {
             const double log_norm = step_sum(l, &sums, &s, a, tau, in->epoch);
@@ -123,7 +123,7 @@ static void isogclr_step(struct loss *l, const struct loss_input *in, struct los
     const int64_t b = in->batch_count;
     double tau_sum = 0.0;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         const struct sums sums = sums_of(l, side);
         float *taus = loss_window(l, TAU, side);
         float *gradients = loss_window(l, TAU_GRADIENT, side);
@@ -261,7 +261,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     refresh_xi(l, in->epoch);
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
-        const struct loss_side side = loss_side(in, out, (enum loss_side_index)anchors);
+        const struct loss_side side = loss_side(l, in, out, (enum loss_side_index)anchors);
         const struct sums sums = sums_of(l, anchors);
         float *zeta = loss_window(l, ZETA, contrasts);
         for (int64_t c = 0; c < side.count; c++) {

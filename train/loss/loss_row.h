@@ -44,6 +44,7 @@ enum loss_option {
     LOSS_CYCLIC_CROSS,
     LOSS_BIAS0,
     LOSS_BURN_IN,
+    LOSS_POSITIVES,
     LOSS_OPTION_COUNT
 };
 

@@ -26,7 +26,8 @@ struct loss_side loss_take_view(struct loss *l, const struct loss_input *in, int
                               .gradient = l->view_row[1],
                               .count = k,
                               .anchor_stride = 1,
-                              .contrast_stride = 1};
+                              .contrast_stride = 1,
+                              .positives = 1};
 }
 
 void loss_put_view(const struct loss_side *row,

@@ -125,7 +125,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)anchors);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)anchors);
         const bool moves = rates[contrasts] > 0.0 && !l->row->zeta_frozen; /* zeta, that is */
         float *log_u = loss_window(l, LOG_U, anchors);
         float *zeta = loss_window(l, ZETA, contrasts);

@@ -31,7 +31,7 @@ static void sogclr_step(struct loss *l, const struct loss_input *in, struct loss
     const double share = 1.0 / (double)b;
     double tau_gradient = 2.0 * l->options.rho;
     for (int side = 0; side < SIDE_COUNT; side++) {
-        const struct loss_side s = loss_side(in, out, (enum loss_side_index)side);
+        const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)side);
         float *log_u = loss_window(l, LOG_U, side);
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, NULL);

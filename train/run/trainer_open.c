@@ -112,6 +112,23 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                                : "");
 }
 
+/* Rows of a batch that are one sample. */
+static uint32_t positives_of(const struct trainer_options *o) {
+    struct loss_options loss = o->loss;
+    loss.views = o->task == TRAINER_VIEWS;
+    return loss_positives(&loss);
+}
+
+/* A batch holds whole samples, and at least two. */
+static enum status check_positives(const struct trainer_options *o, struct error *err) {
+    const uint32_t m = positives_of(o);
+    return o->batch_count % m == 0 && o->batch_count / m >= 2
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "--batch %u is not a multiple of --positives %u, of at least 2 samples",
+                           o->batch_count, m);
+}
+
 static bool is_gpu(const struct trainer_options *o) {
     return strncmp(o->device, "cuda", 4) == 0;
 }
@@ -153,6 +170,7 @@ static enum status plan_model(struct dual_encoder_memory *out,
     struct view_encoder_options views;
     TRY(check_task(opt, err));
     TRY(trainer_check_batch(opt, err));
+    TRY(check_positives(opt, err));
     TRY(make_config(&config, opt, vocab_count, err));
     if (opt->task == TRAINER_VIEWS) {
         TRY(view_options(&views, &config, opt, err));
@@ -226,6 +244,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     struct loader_options lo;
     TRY(check_task(o, err));
     TRY(trainer_check_batch(o, err));
+    TRY(check_positives(o, err));
     TRY(open_device(t, err));
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
@@ -236,6 +255,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.seed = o->seed;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
+    lo.positives = positives_of(o);
     if (o->task == TRAINER_VIEWS) {
         lo.views = 2;
         lo.captions = LOADER_CAPTIONS_NONE;

@@ -98,6 +98,7 @@ class Case:
         self.extreme = options.pop("extreme", False)
         self.temperature = options.pop("temperature", 0)
         self.views = options.pop("views", False)
+        self.m = options.pop("positives", 1)
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
                       rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, xi="signed", zeta_lr=0.0,
                       unbiased=False)
@@ -127,6 +128,12 @@ class Case:
         if self.temperature == 2:
             value = self.adam("scale", -math.log(tau.item()), -tau.item() * tau.grad.item(), lr)
             self.scalars["tau"] = math.exp(-min(max(value, 0.0), -math.log(0.01)))
+
+    def samples(self):
+        """Which rows are of one sample, and which are not: m consecutive ones are."""
+        sample = torch.arange(self.b) // self.m
+        own = (sample[:, None] == sample[None, :]).double()
+        return own, 1 - own
 
     # ---- losses: value with autograd in S (and tau)
 
@@ -173,15 +180,15 @@ class Case:
         return value
 
     def debiased(self, s, beta):
-        tau, plus, negatives = self.tau, self.o["tau_plus"], self.b - 1
+        tau, plus, negatives = self.tau, self.o["tau_plus"], self.b - self.m
+        own, others = self.samples()
         value = 0.0
         for m in (s, s.T):
             e = torch.exp(m / tau)
             pos = e.diagonal()
-            others = 1 - torch.eye(self.b)
             weight = torch.exp(beta * m / tau) * others
             mean = (weight * e).sum(1) / weight.sum(1)
-            ng = (negatives * mean - plus * negatives * pos) / (1 - plus)
+            ng = (negatives * mean - plus * negatives * (e * own).sum(1) / self.m) / (1 - plus)
             ng = torch.clamp(ng, min=negatives * math.exp(-1 / tau))
             value = value - 0.5 * torch.log(pos / (pos + ng)).mean()
         value.backward()
@@ -660,6 +667,9 @@ def main():
     for views in (False, True):
         for stairs in (3, 5):
             cases.append(Case("hcl", 5, 0.07, views=views, beta=1.0, beta_stairs=stairs, beta_epochs=2))
+    for m, b, tau in ((2, 4, 0.3), (3, 6, 0.1), (5, 20, 0.05), (4, 32, 0.01)):
+        for extreme in (False, True):
+            cases.append(Case("dcl", b, tau, extreme=extreme, positives=m, tau_plus=0.2))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:

@@ -254,6 +254,55 @@ TEST(sequential_order_delivers_every_sample_once) {
     loader_close(l);
 }
 
+/* Of samples with 0 to 3 captions, the second of two rows has the second one, if there is one, and
+ * the first row one of the others. */
+TEST(rows_of_a_sample_have_crops_and_captions_of_their_own) {
+    const char *dir = make_dataset_at("d", true);
+    struct loader_options opt = batches_options(2 * SAMPLES);
+    const size_t image_bytes = (size_t)BATCHES_SIDE * BATCHES_SIDE * 3;
+    uint64_t second[SAMPLES];
+    uint64_t first[SAMPLES];
+    uint32_t varied = 0;
+    opt.order = LOADER_ORDER_SEQUENTIAL;
+    struct loader_options single = opt;
+    single.batch_count = SAMPLES;
+    opt.positives = 2;
+    struct loader *l = batches_open(dir, &opt);
+    struct loader *one = batches_open(dir, &single);
+    for (int epoch = 0; epoch < 3; epoch++) {
+        struct loader_batch b;
+        struct loader_batch plain;
+        struct error err = {0};
+        uint32_t same = 0;
+        assert_ok(loader_acquire(l, &b, &err), err);
+        assert_ok(loader_acquire(one, &plain, &err), err);
+        assert_int_equal(b.epoch, epoch);
+        for (uint32_t i = 0; i < SAMPLES; i++) {
+            const uint64_t *texts = &b.text_ids[2 * i];
+            const uint8_t *images = b.images + 2 * i * image_bytes;
+            assert_true(b.sample_ids[2 * i] == i * STEP && b.sample_ids[2 * i + 1] == i * STEP);
+            assert_memory_equal(images, plain.images + i * image_bytes, image_bytes);
+            same += memcmp(images, images + image_bytes, image_bytes) == 0;
+            const uint64_t apart = texts[1] - texts[0];
+            assert_true(apart == 0 || apart == 1 || apart == UINT64_MAX);
+            assert_true(epoch == 0 || texts[1] == second[i]);
+            varied += epoch > 0 && texts[0] != first[i];
+            second[i] = texts[1];
+            first[i] = texts[0];
+        }
+        assert_true(same < SAMPLES / 4); /* narrow pictures are shown whole */
+        loader_release(l, &b);
+        loader_release(one, &plain);
+    }
+    assert_true(varied > 0);
+    struct error err = {0};
+    const struct loader_state place = loader_state(one);
+    assert_status(loader_seek(l, &place, &err), STATUS_MISMATCH, err);
+    assert_non_null(strstr(err.text, "the loader has the sequential order with 2 rows a sample"));
+    loader_close(one);
+    loader_close(l);
+}
+
 TEST(without_a_tokenizer_tokens_are_zero) {
     const char *dir = make_dataset_at("d", false);
     struct loader_options opt = batches_options(50);

@@ -78,6 +78,40 @@ TEST(ranks_together_deliver_every_position_once) {
     }
 }
 
+TEST(rows_of_a_sample_are_consecutive_in_every_order) {
+    enum { SAMPLES = 50, EACH = 3, BATCH = 24 };
+    for (int order = LOADER_ORDER_GLOBAL; order <= LOADER_ORDER_BLOCK; order++) {
+        struct loader_options opt = options(BATCH, 0, 1);
+        struct loader_options single = options(BATCH / EACH, 0, 1);
+        struct sampler all;
+        struct sampler samples;
+        struct error err = {0};
+        opt.positives = EACH;
+        opt.order = (enum loader_order)order;
+        single.order = opt.order;
+        assert_ok(init_one(&all, SAMPLES, &opt, &err), err);
+        assert_ok(init_one(&samples, SAMPLES, &single, &err), err);
+        assert_int_equal(all.steps_per_epoch, samples.steps_per_epoch);
+        for (uint32_t rank = 0; rank < 5; rank++) {
+            struct sampler part;
+            struct sampler_batch rows;
+            struct sampler_batch expected;
+            opt.rank = rank;
+            opt.world = 5; /* does not divide the batch: samples are split between ranks */
+            assert_ok(init_one(&part, SAMPLES, &opt, &err), err);
+            assert_int_equal(sampler_batch_at(&part, 9, &rows), STATUS_OK);
+            assert_int_equal(sampler_batch_at(&samples, 9, &expected), STATUS_OK);
+            assert_true(rows.count >= BATCH / 5);
+            for (uint32_t i = 0; i < rows.count; i++) {
+                const uint32_t row = rank * BATCH / 5 + i;
+                assert_int_equal(position_at(&part, &rows, i),
+                                 position_at(&samples, &expected, row / EACH));
+                assert_int_equal(sampler_positive_at(&part, &rows, i), row % EACH);
+            }
+        }
+    }
+}
+
 TEST(drop_last_omits_less_than_a_batch) {
     uint64_t n = 1031;
     struct loader_options opt = options(100, 0, 3);

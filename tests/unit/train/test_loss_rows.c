@@ -398,7 +398,10 @@ static bool change(struct fixture *f, enum loss_option option) {
     const struct loss_option_row *o = &loss_option_rows[option];
     const double value = loss_option_value(&f->options, o);
     if (o->kind != LOSS_OPTION_CHOICE) {
-        const double factor = option == LOSS_TAU ? 1.001 : option == LOSS_TAU_MAX ? 2.0 : 0.5;
+        const double factor = option == LOSS_TAU         ? 1.001
+                              : option == LOSS_TAU_MAX   ? 2.0
+                              : option == LOSS_POSITIVES ? 3.0
+                                                         : 0.5;
         loss_option_set(&f->options, o, value != 0.0 ? factor * value : 0.125);
         return true;
     }
@@ -452,7 +455,7 @@ TEST(options_have_an_effect_where_the_row_reads_them) {
             if ((possible & LOSS_BIT(t)) == 0) {
                 continue;
             }
-            fixture_init(&base, row, 0.05, 5);
+            fixture_init(&base, row, 0.05, 6);
             base.options.temperature = (enum loss_temperature)t;
             base.options.tau_min = 0.045;
             base.options.tau_max = 0.055;

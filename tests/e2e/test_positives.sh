@@ -1,0 +1,47 @@
+#!/bin/bash
+# Several pairs of every sample in a batch: an interrupted run ends with the same bytes, and what does not fit is
+# refused.
+. "$SRC/tests/support/expect.sh"
+
+"$TESTBIN/make_scenes" train 32 3 32 one.tar
+mkdir all
+tar -xf one.tar -C all
+for text in all/*.txt; do # three captions a picture
+    sed 's/^/again: /' "$text" >"${text%.txt}.1.txt"
+    sed 's/^/and once more: /' "$text" >"${text%.txt}.2.txt"
+done
+(cd all && tar -cf ../train.tar --sort=name *)
+"$BIN/ccpack" -q -o data train.tar
+"$BIN/ccdump" info data --json >info.json
+has info.json '"texts":96'
+"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+
+# 12 steps of 8 samples, each with 3 pairs.
+options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
+    --max-tokens 12 --batch 24 --epochs 3 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 6 --keep 3"
+
+run() { # run NAME OPTIONS...
+    local name=$1
+    shift
+    expect 0 "$BIN/ccstream-train" -q $options "$@" --out "$name"
+    [ "$(readlink "$name/last")" = checkpoints/step-12.safetensors ] || fail "last names $(readlink "$name/last")"
+    resumes "$name" 6
+}
+run dcl --loss dcl --positives 3
+expect 0 "$BIN/ccdump" state dcl --json
+has out.txt '"visits":{"ids":32,"visited":32,'
+
+refused() { # refused CODE WORDS OPTION...
+    code=$1
+    words=$2
+    shift 2
+    expect "$code" "$BIN/ccstream-train" $options "$@"
+    has err.txt "$words"
+}
+refused 64 'batch 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
+refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch 3 --out refused
+refused 64 'positives' --loss dcl --positives 9 --out refused
+expect 64 "$BIN/ccstream-train" -q --resume dcl --positives 2
+has err.txt '--positives cannot be changed by --resume'
+expect 0 "$BIN/ccstream-train" $options --loss clip --positives 3 --steps 1 --out clip
+has err.txt '--positives has no effect: loss clip does not read it here'
