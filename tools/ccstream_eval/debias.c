@@ -11,11 +11,14 @@
 #include "formats/dataset/dataset.h"
 #include "tools/ccstream_eval/eval_common.h"
 #include "train/eval/debias.h"
+#include "train/eval/max_skew.h"
+#include "train/eval/scores.h"
 
 struct options {
     struct eval_options common;
-    const char *templates, *class_names, *spurious, *pairs, *train;
+    const char *templates, *class_names, *spurious, *pairs, *train, *queries;
     double lambda;
+    uint64_t top;
 };
 
 #define FIELD(name) CLI_FIELD(struct options, name)
@@ -40,6 +43,11 @@ static const struct cli_option rows[] = {
     {"train", 0, CLI_STRING, FIELD(train), .metavar = "DIR",
      .help = "also print the average with groups weighted as in this dataset, which has the same "
              "folders"},
+    {"queries", 0, CLI_STRING, FIELD(queries), .metavar = "FILE",
+     .help = "texts that should find every GROUP equally often, one per line: also print their "
+             "MaxSkew"},
+    {"top", 0, CLI_U64, FIELD(top), .min = "1", .max = "1000000000", .default_text = "1000",
+     .metavar = "K", .help = "images that a text of --queries finds"},
     EVAL_TRANSFORM_ROW("crop"),
 };
 
@@ -59,6 +67,10 @@ static const struct cli_program program = {
             "vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - "
             "zj)^T)^-1 and P0 the projection orthogonal to the spurious prompts. Prints the "
             "accuracy before and after, over all images and of the worst group.",
+            "MaxSkew@K of a text is max log(r / (1/groups)), with r the share of a GROUP among the "
+            "K images that are most similar to it, over all CLASSes: 0 where all are found "
+            "equally often. The mean over --queries is printed, before and after the same "
+            "projection.",
             NULL},
     CLI_OPTIONS(rows),
     .shared = eval_shared,
@@ -318,14 +330,90 @@ static enum status debias(float *vectors,
     s = debias_vectors(vectors, (int64_t)names->count,
                        dual_encoder_get_options(e->model)->embed_dim, &how, &empty, err);
     if (empty >= 0) {
-        s = error_set(err, STATUS_USAGE,
-                      "the spurious prompts leave nothing of class '%.80s'; use fewer",
+        s = error_set(err, STATUS_USAGE, "the spurious prompts leave nothing of '%.80s'; use fewer",
                       names->lines[empty]);
     }
 fail:
     free(spurious_rows);
     free(pair_rows);
     return s;
+}
+
+/* ---- what queries find ---- */
+
+struct skew {
+    struct text_list queries;
+    double *before, *after; /* (queries.count): MaxSkew */
+    double mean_before, mean_after;
+    int32_t attribute_count; /* distinct GROUPs that have images */
+    int64_t top;             /* as asked, or all images where there are fewer */
+};
+
+static void skew_fini(struct skew *k) {
+    text_list_fini(&k->queries);
+    free(k->before);
+    free(k->after);
+}
+
+static const char *attribute_of(const struct groups *g, size_t folder) {
+    const char *at = strchr(g->folders.lines[folder], '@');
+    return at == NULL ? "" : at + 1;
+}
+
+/* The index of every folder's GROUP among those that have images, -1 without; returns how many
+ * there are. */
+static int32_t number_attributes(int32_t *out, const struct groups *g) {
+    int32_t count = 0;
+    for (size_t k = 0; k < g->folders.count; k++) {
+        out[k] = -1;
+        if (g->items[k].images == 0) {
+            continue;
+        }
+        for (size_t i = 0; i < k && out[k] < 0; i++) {
+            if (out[i] >= 0 && strcmp(attribute_of(g, i), attribute_of(g, k)) == 0) {
+                out[k] = out[i];
+            }
+        }
+        if (out[k] < 0) {
+            out[k] = count++;
+        }
+    }
+    return count;
+}
+
+struct ranking {
+    const struct skew *skew;
+    const int32_t *attributes; /* (I) of images */
+    int64_t images_count;
+    double *out;
+};
+
+static enum status rank_query(void *cookie, int64_t query, const float *scores, struct error *err) {
+    const struct ranking *r = cookie;
+    return max_skew(&r->out[query], scores, r->attributes, r->images_count,
+                    r->skew->attribute_count, r->skew->top, err);
+}
+
+/* MaxSkew of all queries, into before or after. */
+static enum status rank_queries(struct skew *k,
+                                struct eval *e,
+                                const float *vectors,
+                                const struct embeddings *images,
+                                const int32_t *attributes,
+                                bool after,
+                                struct error *err) {
+    struct ranking r = {.skew = k,
+                        .attributes = attributes,
+                        .images_count = images->images_count,
+                        .out = after ? k->after : k->before};
+    TRY(scores_visit(e->dev, vectors, (int64_t)k->queries.count, images->images,
+                     images->images_count, images->embed_dim, rank_query, &r, err));
+    double sum = 0.0;
+    for (size_t i = 0; i < k->queries.count; i++) {
+        sum += r.out[i];
+    }
+    *(after ? &k->mean_after : &k->mean_before) = sum / (double)k->queries.count;
+    return STATUS_OK;
 }
 
 /* ---- the job ---- */
@@ -335,6 +423,7 @@ struct job {
     struct groups groups;
     struct text_list name_file, templates, spurious, pair_lines;
     struct pairs pairs;
+    struct skew skew;
 };
 
 static enum status read_files(struct job *j, struct error *err) {
@@ -348,7 +437,54 @@ static enum status read_files(struct job *j, struct error *err) {
     TRY(zeroshot_read_templates(&j->templates, o->templates, err));
     TRY(read_lines(&j->spurious, o->spurious, err));
     TRY(read_lines(&j->pair_lines, o->pairs, err));
+    TRY(read_lines(&j->skew.queries, o->queries, err));
     return split_pairs(&j->pairs, &j->pair_lines, o->pairs, err);
+}
+
+/* The attribute of every image, allocated in *out, and how many there are. */
+static enum status
+find_attributes(int32_t **out, struct job *j, const struct embeddings *images, struct error *err) {
+    struct skew *k = &j->skew;
+    int32_t *numbers = calloc(j->groups.folders.count, sizeof *numbers);
+    *out = calloc((size_t)images->images_count, sizeof **out);
+    k->before = calloc(k->queries.count, sizeof *k->before);
+    k->after = calloc(k->queries.count, sizeof *k->after);
+    if (numbers == NULL || *out == NULL || k->before == NULL || k->after == NULL) {
+        free(numbers);
+        return error_set(err, STATUS_NOMEM, "no memory for %zu queries", k->queries.count);
+    }
+    int64_t ranked = 0;
+    k->attribute_count = number_attributes(numbers, &j->groups);
+    for (int64_t i = 0; i < images->images_count; i++) {
+        const int32_t label = images->labels[i];
+        (*out)[i] = label >= 0 && (size_t)label < j->groups.folders.count ? numbers[label] : -1;
+        ranked += (*out)[i] >= 0 ? 1 : 0;
+    }
+    k->top = j->o->top < (uint64_t)ranked ? (int64_t)j->o->top : ranked;
+    free(numbers);
+    return STATUS_OK;
+}
+
+static enum status
+measure_skew(struct job *j, struct eval *e, const struct embeddings *images, struct error *err) {
+    struct skew *k = &j->skew;
+    int32_t *attributes = NULL;
+    float *vectors = NULL;
+    enum status s;
+    TRY_OR_FAIL(s, find_attributes(&attributes, j, images, err));
+    if (k->attribute_count < 2) {
+        s = error_set(err, STATUS_USAGE, "--queries requires images of two groups or more in %s",
+                      j->o->common.data);
+        goto fail;
+    }
+    TRY_OR_FAIL(s, encode(&vectors, e, k->queries.lines, k->queries.count, err));
+    TRY_OR_FAIL(s, rank_queries(k, e, vectors, images, attributes, false, err));
+    TRY_OR_FAIL(s, debias(vectors, e, &k->queries, &j->spurious, &j->pairs, j->o->lambda, err));
+    s = rank_queries(k, e, vectors, images, attributes, true, err);
+fail:
+    free(attributes);
+    free(vectors);
+    return s;
 }
 
 static enum status judge_both(struct job *j, struct eval *e, struct error *err) {
@@ -364,7 +500,10 @@ static enum status judge_both(struct job *j, struct eval *e, struct error *err) 
     TRY_OR_FAIL(s, debias(vectors, e, names, &j->spurious, &j->pairs, o->lambda, err));
     TRY_OR_FAIL(s, judge(&j->groups, e, &images, vectors, true, err));
     if (o->train != NULL) {
-        s = weigh_groups(&j->groups, o->train, err);
+        TRY_OR_FAIL(s, weigh_groups(&j->groups, o->train, err));
+    }
+    if (j->skew.queries.count > 0) {
+        s = measure_skew(j, e, &images, err);
     }
 fail:
     embeddings_fini(&images);
@@ -381,6 +520,24 @@ write_accuracy(struct json_writer *w, const char *key, const struct accuracy *a,
     }
     json_double(w, "worst_group", a->worst);
     json_string(w, "worst", a->worst_group);
+    json_close_object(w);
+}
+
+static void write_skew(struct json_writer *w, const struct skew *k) {
+    json_open_object(w, "max_skew");
+    json_u64(w, "top", (uint64_t)k->top);
+    json_u64(w, "groups", (uint64_t)k->attribute_count);
+    json_double(w, "zeroshot", k->mean_before);
+    json_double(w, "debiased", k->mean_after);
+    json_open_array(w, "queries");
+    for (size_t i = 0; i < k->queries.count; i++) {
+        json_open_object(w, NULL);
+        json_string(w, "query", k->queries.lines[i]);
+        json_double(w, "zeroshot", k->before[i]);
+        json_double(w, "debiased", k->after[i]);
+        json_close_object(w);
+    }
+    json_close_array(w);
     json_close_object(w);
 }
 
@@ -411,6 +568,9 @@ static enum status report_json(const struct job *j, const struct accuracy a[2], 
     json_u64(&w, "spurious", j->spurious.count);
     json_u64(&w, "pairs", (uint64_t)j->pairs.count);
     json_double(&w, "lambda", j->o->lambda);
+    if (j->skew.queries.count > 0) {
+        write_skew(&w, &j->skew);
+    }
     return cli_end_json(&w, err);
 }
 
@@ -430,6 +590,12 @@ static void report_text(const struct job *j, const struct accuracy a[2]) {
                a[1].weighted);
     }
     printf("%-34s %8.2f %% %8.2f %%\n", "worst group", a[0].worst, a[1].worst);
+    if (j->skew.queries.count > 0) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "MaxSkew@%lld, mean of %zu", (long long)j->skew.top,
+                       j->skew.queries.count);
+        printf("%-34s %8.3f   %8.3f\n", name, j->skew.mean_before, j->skew.mean_after);
+    }
 }
 
 static enum status report(const struct job *j, struct error *err) {
@@ -456,6 +622,7 @@ fail:
     text_list_fini(&j.templates);
     text_list_fini(&j.spurious);
     text_list_fini(&j.pair_lines);
+    skew_fini(&j.skew);
     free(j.pairs.prompts);
     return s;
 }
