@@ -15,7 +15,7 @@
 
 #include "train/comm/comm_internal.h"
 
-enum { WORLD_MAX = 16, PIECE_BYTES = 4096 };
+enum { WORLD_MAX = 16, SMALL_PIECE_BYTES = 4096, LARGE_PIECE_BYTES = 16 << 20 };
 
 enum call { CALL_NONE, CALL_EXCHANGE, CALL_GATHER, CALL_BROADCAST, CALL_MERGE };
 
@@ -239,8 +239,8 @@ static enum status join(struct rank_thread *threads, int32_t world, struct error
                                       failed->err.text);
 }
 
-enum status
-comm_threads_run(int32_t world, comm_threads_body *body, void *cookie, struct error *err) {
+static enum status
+run(int32_t world, size_t piece_bytes, comm_threads_body *body, void *cookie, struct error *err) {
     REQUIRE(world >= 1 && world <= WORLD_MAX);
     struct rank_thread *threads = calloc((size_t)world, sizeof *threads);
     struct group *g = calloc(1, sizeof *g);
@@ -258,7 +258,7 @@ comm_threads_run(int32_t world, comm_threads_body *body, void *cookie, struct er
             .group = g,
             .link = {.rank = r,
                      .world = world,
-                     .piece_bytes = PIECE_BYTES,
+                     .piece_bytes = piece_bytes,
                      .begin_exchange = begin_exchange,
                      .begin_gather = begin_gather,
                      .begin_broadcast = begin_broadcast,
@@ -280,4 +280,14 @@ comm_threads_run(int32_t world, comm_threads_body *body, void *cookie, struct er
     free(threads);
     free(g);
     return s;
+}
+
+enum status
+comm_threads_run(int32_t world, comm_threads_body *body, void *cookie, struct error *err) {
+    return run(world, SMALL_PIECE_BYTES, body, cookie, err);
+}
+
+enum status
+comm_threads_run_large(int32_t world, comm_threads_body *body, void *cookie, struct error *err) {
+    return run(world, LARGE_PIECE_BYTES, body, cookie, err);
 }

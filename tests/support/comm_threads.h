@@ -1,6 +1,6 @@
 /*
  * comm_threads: a group of ranks in one process, a thread each, for tests of what runs on many
- * ranks. Its messages go through shared memory, in pieces of 4 KiB.
+ * ranks. Its messages go through shared memory.
  *
  *     static enum status body(struct comm *c, void *cookie, struct error *err) {
  *         float x = (float)comm_rank(c);
@@ -23,9 +23,14 @@ typedef enum status comm_threads_body(struct comm *c, void *cookie, struct error
 
 /* Runs body on `world` ranks and waits for them. When one fails, the collectives of the others fail
  * too. Returns OK if it is OK on all; else the first failure, its text after "rank R: ". A
- * rank that calls another collective than the others, or with other sizes, is a failure. */
+ * rank that calls another collective than the others, or with other sizes, is a failure. Divides
+ * operations into pieces of 4 KiB. */
 enum status
 comm_threads_run(int32_t world, comm_threads_body *body, void *cookie, struct error *err);
+
+/* The same with pieces of 16 MiB, as over MPI: for bodies that sum millions of numbers. */
+enum status
+comm_threads_run_large(int32_t world, comm_threads_body *body, void *cookie, struct error *err);
 
 /* In a body: returns a failure that names the condition. */
 #define RANK_CHECK(condition)                                                                      \

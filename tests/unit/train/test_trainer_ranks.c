@@ -116,7 +116,7 @@ static void train(struct run *run, int32_t world, const char *name) {
     run->directory = test_temp_path("%s", name);
     run->data = test_temp_path("d");
     (void)mkdir(run->directory, 0777);
-    assert_ok(comm_threads_run(world, body, run, &err), err);
+    assert_ok(comm_threads_run_large(world, body, run, &err), err);
 }
 
 static void make_data(void) {
