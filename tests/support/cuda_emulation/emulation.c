@@ -1,7 +1,7 @@
 /*
- * emulation: a thread runs on a stack of its own as soon as it waits, and is entered and left by
- * _longjmp, which unlike swapcontext makes no system call. A thread that returns without having
- * waited leaves its stack to the next one of its warp: no jump at all.
+ * emulation: a thread runs on a stack of its own as soon as it waits, and is entered and left by a
+ * jump (jump.h). A thread that returns without having waited leaves its stack to the next one of
+ * its warp: no jump at all.
  *
  *     block:  repeat { each warp: repeat { run its ready lanes } while they all meet as a warp }
  *             until every thread has returned; each round ends with all others at the barrier
@@ -10,11 +10,11 @@
 
 #include <limits.h>
 #include <link.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
+
+#include "tests/support/cuda_emulation/jump.h"
 
 enum { WARP = 32, MAX_THREADS = 1024, STACK_BYTES = 128 << 10, DIRT = 0xFF };
 
@@ -27,12 +27,12 @@ struct thread {
 
 /* Of a thread that has waited. */
 struct waiting {
-    jmp_buf place;
+    jump_place place;
     uint64_t given[2]; /* to emulation_exchange, by turn */
 };
 
 struct stack {
-    jmp_buf place; /* where it begins the next thread */
+    jump_place place; /* where it begins the next thread */
     struct stack *next_free;
 };
 
@@ -42,7 +42,7 @@ static struct {
     struct thread threads[MAX_THREADS];
     struct waiting waiting[MAX_THREADS];
     struct stack *free;
-    jmp_buf scheduler;
+    jump_place scheduler;
     unsigned running, count;
     unsigned first,
         lane; /* of the warp that runs: its first thread; which of its lanes, in order */
@@ -85,24 +85,21 @@ static void stack_main(void) {
     struct stack *stack = state.free;
     for (;;) {
         state.free = stack->next_free;
-        bool is_new;
+        bool has_next;
         do {
             state.threads[state.running].begun = true;
             state.body(state.cookie);
             state.threads[state.running].done = true;
-            is_new = next_lane() && !state.threads[state.running].begun;
-        } while (is_new);
-        state.lane--; /* the scheduler enters that one, or finds that there is none */
+            has_next = next_lane();
+        } while (has_next && !state.threads[state.running].begun);
         stack->next_free = state.free;
         state.free = stack;
-        if (_setjmp(stack->place) == 0) {
-            _longjmp(state.scheduler, 1);
-        }
+        jump_to(stack->place, has_next ? state.waiting[state.running].place : state.scheduler);
     }
 }
 
 /* Adds a stack to the free ones and begins the running thread there. */
-static void stack_make(void) {
+static void stack_make(jump_place from) {
     ucontext_t context;
     struct stack *stack = malloc(sizeof *stack + STACK_BYTES); /* never freed */
     if (stack == NULL) {
@@ -115,28 +112,27 @@ static void stack_make(void) {
     context.uc_stack.ss_size = STACK_BYTES;
     context.uc_link = NULL;
     makecontext(&context, stack_main, 0);
-    (void)setcontext(&context);
+    jump_begin(from, &context);
 }
 
-/* Runs the running thread until it waits, or it and those that it began after itself have returned.
- */
-static void thread_run(void) {
-    if (_setjmp(state.scheduler) != 0) {
-        return;
-    }
+/* Enters the running thread. */
+static void enter(jump_place from) {
     if (state.threads[state.running].begun) {
-        _longjmp(state.waiting[state.running].place, 1);
+        jump_to(from, state.waiting[state.running].place);
+    } else if (state.free != NULL) {
+        jump_to(from, state.free->place);
+    } else {
+        stack_make(from);
     }
-    if (state.free != NULL) {
-        _longjmp(state.free->place, 1);
-    }
-    stack_make();
 }
 
 void emulation_wait(enum emulation_meeting meeting) {
+    struct waiting *own = &state.waiting[state.running];
     state.threads[state.running].meeting = meeting;
-    if (_setjmp(state.waiting[state.running].place) == 0) {
-        _longjmp(state.scheduler, 1);
+    if (next_lane()) {
+        enter(own->place);
+    } else {
+        jump_to(own->place, state.scheduler);
     }
 }
 
@@ -203,8 +199,8 @@ static bool warp_round(unsigned first) {
     struct thread *threads = &state.threads[first];
     state.first = first;
     state.lane = UINT_MAX; /* before the first */
-    while (next_lane()) {
-        thread_run();
+    if (next_lane()) {
+        enter(state.scheduler); /* returns after the last */
     }
     unsigned met = 0;
     for (unsigned i = 0; i < WARP; i++) {
