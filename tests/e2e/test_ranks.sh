@@ -19,6 +19,13 @@ ranks() { # ranks W OPTION...
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+"$TESTBIN/make_scenes" val 24 5 32 more.tar
+"$BIN/ccpack" -q -o more more.tar
+mkdir -p folders/one folders/two
+tar -xf more.tar
+cp 00000000[0-3].jpg folders/one
+cp 00000000[4-9].jpg folders/two
+"$BIN/ccpack" -q -o classes folders
 
 # 4 steps of 24 pairs in micro-batches of 2.
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch 24
@@ -29,16 +36,19 @@ numbers() {
     sed -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
 }
 
-# W = 1, 2, 4: equal bytes.
-"$BIN/ccstream-train" -q $options --val data --out one
+# W = 1, 2, 4: equal bytes and evaluations.
+evaluations="--val data --zeroshot classes"
+"$BIN/ccstream-train" -q $options $evaluations --out one
+grep -q '"zeroshot":' one/metrics.jsonl || fail "no zero-shot evaluation"
 [ ! -e one/ranks ] || fail "one rank leaves heartbeats"
 for world in 2 4; do
-    ranks $world $options --val data --out w$world 2>w$world.txt || fail "$world ranks: $(cat w$world.txt)"
+    ranks $world $options $evaluations --out w$world 2>w$world.txt || fail "$world ranks: $(cat w$world.txt)"
     cmp one/last w$world/last || fail "$world ranks end in other bytes than one"
     cmp <(numbers one) <(numbers w$world) || fail "$world ranks have other metrics than one"
     [ "$(grep -c 'step 4/4' w$world.txt)" -eq 1 ] || fail "rank 0 alone reports steps: $(cat w$world.txt)"
     grep -q "rank 0 of $world sent [0-9.]* messages" w$world.txt || fail "messages are not counted: $(cat w$world.txt)"
 done
+[ "$(grep -c 'batch norm goes by' w4.txt)" -eq 0 ] || fail "other numbers than those of one rank: $(cat w4.txt)"
 grep -q '"ranks":4,"slowest_rank":[0-3],"slowest_pairs_per_s":' w4/metrics.jsonl || fail "metrics without the slowest rank"
 
 # W = 3: gradients are added in another order.
@@ -57,12 +67,11 @@ ranks 4 -q $options --out parts --steps 2
 ranks 2 -q --resume parts --val data
 cmp one/last parts/last || fail "a run of 4 ranks that 2 resumed ends in other bytes"
 
-# Two views.
-views="--task simclr --loss sogclr"
+# The model and the state of another run, on a mix of its data and other data.
 for world in 1 2; do
-    ranks $world -q $options $views --steps 2 --out views$world
+    ranks $world -q $options --init one --init-state --data more --remap-state data --steps 2 --out next$world
 done
-cmp views1/last views2/last || fail "two views: 2 ranks end in other bytes than one"
+cmp next1/last next2/last || fail "another run's state on a mix: 2 ranks end in other bytes than one"
 
 # A failure of all ranks is printed once.
 code=0
@@ -83,21 +92,22 @@ pid_of() { # pid_of RUN RANK
     grep -o '"pid":[0-9]*' "$1/ranks/$2.json" | cut -d: -f2
 }
 
-# A checkpoint by time. SIGTERM to one rank: all save once and end with 0.
-ranks 2 $long --checkpoint-every 0 --checkpoint-seconds 1 --out stopped 2>stopped.txt &
+# A checkpoint by time. SIGTERM to one rank: all save once and end with 0. 12 pairs in micro-batches of 5.
+ranks 2 $long --micro-batch 5 --checkpoint-every 0 --checkpoint-seconds 1 --out stopped 2>stopped.txt &
 pid=$!
 started stopped
 kill -TERM "$(pid_of stopped 1)"
 code=0
 wait $pid || code=$?
 [ "$code" -eq 0 ] || fail "SIGTERM to a rank: exit code $code: $(cat stopped.txt)"
+grep -q 'take a --micro-batch that divides 12$' stopped.txt || fail "numbers unlike those of one rank: $(cat stopped.txt)"
 [ "$(grep -c 'stopped on request' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
 
-# SIGUSR1 to mpirun, which forwards it: the same.
+# SIGUSR1 to mpirun, which forwards it: the same, also before the first step.
 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
 pid=$!
 for _ in $(seq 300); do
-    [ -s ended/metrics.jsonl ] && break
+    [ -e ended/ranks/0.json ] && break
     sleep 0.1
 done
 kill -USR1 $pid

@@ -326,12 +326,20 @@ static void set_rank(struct trainer_options *t, const struct launch *l) {
 
 static void say_ranks(const struct launch *l, const struct trainer_options *t) {
     const int world = comm_world(l->comm);
-    if (world > 1) {
+    const uint32_t count = t->batch_count / (uint32_t)world;
+    if (world == 1) {
+        return;
+    }
+    log_write(&l->log, LOG_LEVEL_INFO,
+              "%d ranks, %d on this host: each with %u of the %u pairs of a batch, %u compute "
+              "threads and %u decode threads",
+              world, (int)comm_local_world(l->comm), count, t->batch_count, t->threads,
+              t->loader_threads);
+    if (!t->sync_bn && (t->micro_batch_count == 0 || count % t->micro_batch_count != 0)) {
         log_write(&l->log, LOG_LEVEL_INFO,
-                  "%d ranks, %d on this host: each with %u of the %u pairs of a batch, %u compute "
-                  "threads and %u decode threads",
-                  world, (int)comm_local_world(l->comm), t->batch_count / (uint32_t)world,
-                  t->batch_count, t->threads, t->loader_threads);
+                  "batch norm goes by micro-batches that one rank would not have; for the numbers "
+                  "of one rank, take a --micro-batch that divides %u%s",
+                  count, t->micro_batch_count == 0 ? ", or --sync-bn" : "");
     }
 }
 
@@ -619,6 +627,7 @@ static int train_as_rank(const struct train_options *o,
 
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
+    cli_signals_install_usr1(); /* a job's time may be up before its first step */
     struct train_options o;
     struct cli_arguments args = {0};
     struct error err = {0};

@@ -274,6 +274,9 @@ const char *cli_format_seconds(char out[CLI_TEXT_BYTES], double seconds);
 /* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second of the kind ends the process at once.
  */
 void cli_signals_install(void);
+/* The same of SIGUSR1 alone: for while a program starts, when SIGINT and SIGTERM may still end it.
+ */
+void cli_signals_install_usr1(void);
 bool cli_interrupted(void);
 /* The same as a callback for libraries; the cookie is ignored. */
 bool cli_interrupted_callback(void *cookie);

@@ -150,16 +150,25 @@ static void install_stack(void) {
     }
 }
 
-void cli_signals_install(void) {
+static void install(int number) {
     struct sigaction action;
     install_stack();
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL); /* mpirun forwards it, and Slurm sends it on request */
+    sigaction(number, &action, NULL);
+}
+
+/* mpirun forwards it, and Slurm sends it on request. */
+void cli_signals_install_usr1(void) {
+    install(SIGUSR1);
+}
+
+void cli_signals_install(void) {
+    install(SIGINT);
+    install(SIGTERM);
+    install(SIGUSR1);
     /* A closed pipe on stdout becomes a write error with a message instead of ending the process.
      */
     signal(SIGPIPE, SIG_IGN);

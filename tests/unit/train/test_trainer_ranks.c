@@ -37,6 +37,7 @@ struct run {
     uint64_t max_steps;
     int32_t stops; /* the rank that is asked to stop after its first step; -1: none */
     bool diverges, whole, sync_bn; /* whole: one micro-batch on each rank */
+    bool go_on;                    /* where a checkpoint cannot be written */
     const char *data, *val;
     struct seen seen[WORLD_MAX];
 };
@@ -91,6 +92,7 @@ static enum status body(struct comm *c, void *cookie, struct error *err) {
     o.sync_bn = run->sync_bn;
     o.epochs = EPOCHS;
     o.max_steps = run->max_steps;
+    o.go_on_unsaved = run->go_on;
     o.lr = 1e-3;
     o.dropout = 0.1;
     o.optimizer.eps = run->diverges ? 0.0 : 1e-8;
@@ -203,6 +205,21 @@ TEST(a_stop_of_one_rank_stops_all_and_other_ranks_resume) {
     same_file("whole", "parts", "last");
 }
 
+TEST(ranks_continue_where_a_checkpoint_cannot_be_written) {
+    static struct run run;
+    struct stat st;
+    make_data();
+    run = (struct run){.loss = "nuclr", .stops = -1, .go_on = true};
+    (void)mkdir(test_temp_path("full"), 0777);
+    (void)mkdir(test_temp_path("full/checkpoints"), 0777);
+    (void)mkdir(test_temp_path("full/checkpoints/step-2.safetensors.tmp"), 0777); /* in the way */
+    train(&run, 2, "full");
+    assert_string_equal(run.seen[0].error.text, "");
+    assert_int_equal(run.seen[1].count, STEPS);
+    assert_int_not_equal(stat(test_temp_path("full/checkpoints/step-2.safetensors"), &st), 0);
+    assert_int_equal(stat(test_temp_path("full/checkpoints/step-4.safetensors"), &st), 0);
+}
+
 TEST(what_all_ranks_find_wrong_is_one_failure) {
     static struct run run;
     make_data();
@@ -224,29 +241,31 @@ TEST(what_all_ranks_find_wrong_is_one_failure) {
     assert_int_equal(stat(test_temp_path("diverged/nonfinite.json"), &st), 0);
 }
 
-/* Whether 2 ranks, each with half of a batch in one piece, have the losses and the running
- * statistics of one process. */
-static bool follows(const struct run *one, bool sync_bn, const char *name) {
-    static struct run two;
+/* Whether so many ranks, each with its part of a batch in one piece, have the losses and the
+ * running statistics of one process. */
+static bool follows(const struct run *one, int32_t world, bool sync_bn, const char *name) {
+    static struct run many;
     bool same = true;
-    two = *one;
-    two.sync_bn = sync_bn;
-    train(&two, 2, name);
-    assert_string_equal(two.seen[0].error.text, "");
-    assert_true(two.seen[1].running == two.seen[0].running || !sync_bn);
-    for (int i = 0; i < STEPS; i++) {
-        const double loss = one->seen[0].steps[i].loss;
-        same = same && fabs(two.seen[0].steps[i].loss - loss) <= 1e-4 * fmax(fabs(loss), 0.1);
+    many = *one;
+    many.sync_bn = sync_bn;
+    train(&many, world, name);
+    assert_string_equal(many.seen[0].error.text, "");
+    for (int32_t r = 1; r < world; r++) {
+        assert_true(many.seen[r].running == many.seen[0].running || !sync_bn);
     }
-    return same && fabs(two.seen[0].running / one->seen[0].running - 1.0) <= 1e-4;
+    for (uint64_t i = 0; i < one->max_steps; i++) {
+        const double loss = one->seen[0].steps[i].loss;
+        same = same && fabs(many.seen[0].steps[i].loss - loss) <= 1e-4 * fmax(fabs(loss), 0.1);
+    }
+    return same && fabs(many.seen[0].running / one->seen[0].running - 1.0) <= 1e-4;
 }
 
 TEST(sync_bn_normalises_by_the_batch_of_all_ranks) {
     static struct run one;
     make_data();
-    one = (struct run){.loss = "nuclr", .stops = -1, .whole = true};
+    one = (struct run){.loss = "nuclr", .stops = -1, .whole = true, .max_steps = 2};
     train(&one, 1, "one");
-    assert_int_equal(one.seen[0].count, STEPS);
-    assert_true(follows(&one, true, "synchronised"));
-    assert_false(follows(&one, false, "apart"));
+    assert_int_equal(one.seen[0].count, one.max_steps);
+    assert_true(follows(&one, WORLD_MAX, true, "synchronised"));
+    assert_false(follows(&one, 2, false, "apart"));
 }
