@@ -28,6 +28,33 @@ run() { # run NAME OPTIONS...
     resumes "$name" 6
 }
 run dcl --loss dcl --positives 3
+run nuclr --loss nuclr --positives 3 --zeta-freeze-epochs 1 --zeta-lr 0.01
+if grep -Eq 'nan|inf|null' nuclr/metrics.jsonl; then
+    fail "metrics are not numbers"
+fi
+
+# A zeta for every pair, which move apart, and what reads them.
+expect 0 "$BIN/ccdump" state nuclr --json
+for column in image.log_u text.log_u image.zeta text.zeta text.zeta_momentum text.zeta.2 text.zeta.3; do
+    has out.txt "\"$column\":{\"ids\":32,\"visited\":32,"
+done
+if grep -q 'zeta.4' out.txt; then
+    fail "a fourth pair: $(cat out.txt)"
+fi
+for pair in 1 2 3; do
+    expect 0 "$BIN/ccdump" popularity nuclr data --top 2 --pair "$pair" --json
+    cp out.txt "popular-$pair"
+done
+has popular-3 '"caption":"and once more: '
+for pair in 1 2; do
+    if cmp -s "popular-$pair" popular-3; then
+        fail "pairs $pair and 3 have the same zeta"
+    fi
+done
+expect 65 "$BIN/ccdump" popularity nuclr data --pair 4
+has err.txt 'text.zeta.4'
+expect 0 "$BIN/ccstream-eval" objective nuclr --data data --json
+has out.txt '"nuclr":'
 expect 0 "$BIN/ccdump" state dcl --json
 has out.txt '"visits":{"ids":32,"visited":32,'
 

@@ -61,6 +61,12 @@ paste <(losses one) <(losses w3) | awk '
       if (d > 1e-4 * m) { print "step " NR ": loss " $1 " and " $2; bad = 1 } }
     END { exit bad || NR != 4 }' || fail "three ranks have other losses than one"
 
+# Four pairs of each sample, of which ranks of six pairs hold parts.
+several="--loss nuclr --positives 4 --zeta-lr 0.001 --steps 3"
+"$BIN/ccstream-train" -q $options $several --out several
+ranks 4 -q $options $several --out several-4
+cmp several/last several-4/last || fail "4 ranks with parts of samples end in other bytes than one"
+
 # Interrupted with 4 ranks, resumed with 2.
 ranks 4 -q $options --out parts --steps 2
 [ "$(readlink parts/last)" = checkpoints/step-2.safetensors ] || fail "last names $(readlink parts/last)"

@@ -18,7 +18,7 @@
 
 struct options {
     int side;
-    uint64_t top;
+    uint64_t top, pair;
     double tau;
     const char *html;
     bool json;
@@ -32,6 +32,9 @@ static const struct cli_option rows[] = {
      .help = "popularity of the captions or of the pictures as contrasts"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
      .default_text = "12", .metavar = "N", .help = "how many of the largest, and of the smallest"},
+    {"pair", 0, CLI_U64, CLI_FIELD(struct options, pair), .min = "1", .max = "8",
+     .default_text = "1", .metavar = "N",
+     .help = "of a run with --positives: the popularity of every sample's pair N"},
     {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
      .default_text = "0", .metavar = "X", .help = "temperature; 0: the run's"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
@@ -166,13 +169,28 @@ static enum status add_samples(struct ranked *out,
     return status == STATUS_END ? STATUS_OK : status;
 }
 
+/* A column of zeta or its momentum, by the side and the pair that the options name. */
+static enum status add_column(struct sample_state *state,
+                              const char *name,
+                              float initial,
+                              int32_t *out,
+                              const struct options *o,
+                              struct error *err) {
+    char full[SAMPLE_STATE_NAME_BYTES];
+    char pair[32] = "";
+    if (o->pair > 1) {
+        (void)snprintf(pair, sizeof pair, ".%" PRIu64, o->pair);
+    }
+    (void)snprintf(full, sizeof full, "%s.%s%s", side_choices[o->side], name, pair);
+    return sample_state_add(state, full, initial, out, err);
+}
+
 /* All visited samples of the datasets, the largest zeta first. */
 static enum status rank_samples(struct ranked **out,
                                 size_t *count,
                                 const struct checkpoint *c,
                                 const struct report *r,
                                 struct error *err) {
-    const bool text = r->o->side == 0;
     struct sample_state *state = NULL;
     int32_t zeta = -1;
     int32_t seen = -1;
@@ -180,10 +198,9 @@ static enum status rank_samples(struct ranked **out,
     *out = NULL;
     *count = 0;
     TRY(sample_state_create(&state, checkpoint_position(c)->id_space_count, NULL, err));
-    enum status s = sample_state_add(state, text ? "text.zeta" : "image.zeta", 0.0f, &zeta, err);
+    enum status s = add_column(state, "zeta", 0.0f, &zeta, r->o, err);
     if (s == STATUS_OK) {
-        s = sample_state_add(state, text ? "text.zeta_momentum" : "image.zeta_momentum",
-                             SAMPLE_STATE_UNVISITED, &seen, err);
+        s = add_column(state, "zeta_momentum", SAMPLE_STATE_UNVISITED, &seen, r->o, err);
     }
     if (s == STATUS_OK) {
         s = checkpoint_load_state(c, state, NULL, 0, err);
@@ -221,7 +238,8 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     TRY(ccdump_input_find(from->input, &f, x->id, err));
     TRY(ccdump_input_read(from->input, &content, err));
     const struct shard_text none = {"", 0};
-    const struct shard_text caption = f.caption_count > 0 ? content.captions[0] : none;
+    const struct shard_text caption =
+        f.caption_count > 0 ? content.captions[(r->o->pair - 1) % f.caption_count] : none;
     if (r->o->html != NULL) {
         html_markup(&r->page, "<figure>");
         html_image(&r->page, content.image, f.image_bytes, caption);

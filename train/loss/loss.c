@@ -19,6 +19,10 @@ static enum status allocate(struct loss *l, struct error *err) {
     l->own = calloc(1, l->row->private_bytes + 1);
     bool ok = l->own != NULL;
     l->sums = calloc(rows, sizeof *l->sums);
+    for (int i = 0; i < 3; i++) {
+        l->rows[i] = calloc(rows, sizeof *l->rows[i]);
+        ok = ok && l->rows[i] != NULL;
+    }
     l->places = calloc(rows, sizeof *l->places);
     l->ids = calloc(b, sizeof *l->ids);
     l->order = calloc(b, sizeof *l->order);
@@ -38,6 +42,30 @@ static enum status allocate(struct loss *l, struct error *err) {
                           l->options.name, b);
 }
 
+/* A column of one side, for each pair of a sample. */
+static enum status add_column(struct loss *l,
+                              int32_t *out,
+                              const struct loss_column *c,
+                              const char *side,
+                              float first,
+                              struct error *err) {
+    for (int64_t pair = 0; pair < loss_rows_each(l); pair++) {
+        char full[SAMPLE_STATE_NAME_BYTES];
+        char which[16] = "";
+        int32_t column;
+        if (pair > 0) {
+            (void)snprintf(which, sizeof which, ".%d", (int)pair + 1);
+        }
+        snprintf(full, sizeof full, "%s.%s%s", side, c->name, which);
+        TRY(c->kind == SAMPLE_STATE_F32
+                ? sample_state_add(l->state, full, first, &column, err)
+                : sample_state_add_u64(l->state, full, c->kind, &column, err));
+        *out = pair == 0 ? column : *out;
+        assert(column == *out + pair);
+    }
+    return STATUS_OK;
+}
+
 /* The row's columns, and visits. */
 static enum status add_columns(struct loss *l, struct error *err) {
     static const char *const sides[] = {"image", "text"};
@@ -49,11 +77,7 @@ static enum status add_columns(struct loss *l, struct error *err) {
                 ? c->first
                 : (float)loss_option_value(&l->options, &loss_option_rows[c->first_option]);
         for (int side = 0; side < loss_side_count(l); side++) {
-            char full[SAMPLE_STATE_NAME_BYTES];
-            snprintf(full, sizeof full, "%s.%s", sides[side], c->name);
-            TRY(c->kind == SAMPLE_STATE_F32
-                    ? sample_state_add(l->state, full, first, &l->columns[k][side], err)
-                    : sample_state_add_u64(l->state, full, c->kind, &l->columns[k][side], err));
+            TRY(add_column(l, &l->columns[k][side], c, sides[side], first, err));
         }
     }
     return sample_state_add_u64(l->state, "visits", SAMPLE_STATE_COUNT, &l->visits, err);
@@ -129,6 +153,9 @@ void loss_destroy(struct loss *l) {
     free(l->view_row[0]);
     free(l->view_row[1]);
     free(l->sums);
+    for (int i = 0; i < 3; i++) {
+        free(l->rows[i]);
+    }
     free(l->places);
     free(l->ids);
     free(l->order);
@@ -306,12 +333,31 @@ static double batch_mean(const struct loss *l, const char *name, int side, int64
     if (c == NULL || c[k].name == NULL || side >= loss_side_count(l)) {
         return (double)NAN;
     }
-    const float *values = loss_window(l, k, side);
+    const int64_t each = loss_rows_each(l);
     double sum = 0.0;
-    for (int64_t i = 0; i < count; i++) {
-        sum += (double)values[i];
+    for (int64_t pair = 0; pair < each; pair++) {
+        const float *values = sample_state_window(l->state, l->columns[k][side] + (int32_t)pair);
+        for (int64_t i = 0; i < count; i++) {
+            sum += (double)values[i];
+        }
     }
-    return sum / (double)count;
+    return sum / (double)(count * each);
+}
+
+void loss_take_rows(const struct loss *l, float *out, int column, int side, int64_t b) {
+    const int64_t each = loss_rows_each(l);
+    for (int64_t i = 0; i < b; i++) {
+        const int32_t of_pair = l->columns[column][side] + (int32_t)(i % each);
+        out[i] = sample_state_window(l->state, of_pair)[i / each];
+    }
+}
+
+void loss_put_rows(struct loss *l, const float *rows, int column, int side, int64_t b) {
+    const int64_t each = loss_rows_each(l);
+    for (int64_t i = 0; i < b; i++) {
+        const int32_t of_pair = l->columns[column][side] + (int32_t)(i % each);
+        sample_state_window(l->state, of_pair)[i / each] = rows[i];
+    }
 }
 
 enum status

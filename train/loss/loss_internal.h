@@ -28,16 +28,19 @@ struct loss {
     uint64_t samples_count;
     int64_t max_batch_count;
 
-    void *own;                                     /* row->private_bytes */
-    int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT]; /* in the order of row->columns */
-    int32_t visits;                                /* steps that a sample took part in */
-    struct loss_learned scale;                     /* log(1/tau), where the temperature is global */
-    double learned_steps;                          /* of Adam */
+    void *own; /* row->private_bytes */
+    /* In the order of row->columns; with several positives the first of as many that follow each
+     * other, one for each pair of a sample. */
+    int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT];
+    int32_t visits;            /* steps that a sample took part in */
+    struct loss_learned scale; /* log(1/tau), where the temperature is global */
+    double learned_steps;      /* of Adam */
     struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
     /* R below: rows of similarities, max batch, or twice that with two views. */
     double *sums;             /* (R) */
+    float *rows[3];           /* (R): see loss_take_rows */
     struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
     bool *is_first;     /* (max batch): whether it is the first place of its id */
@@ -147,6 +150,10 @@ static inline float *loss_window(const struct loss *l, int column, int side) {
 static inline uint64_t *loss_window_u64(const struct loss *l, int column, int side) {
     return sample_state_window_u64(l->state, l->columns[column][side]);
 }
+
+/* The batch's entries of an f32 column, one for each of its rows: copied to `out` (B), and back. */
+void loss_take_rows(const struct loss *l, float *out, int column, int side, int64_t b);
+void loss_put_rows(struct loss *l, const float *rows, int column, int side, int64_t b);
 
 /* ---- two views ---- */
 

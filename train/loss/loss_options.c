@@ -104,10 +104,10 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                       .help = "share of a step's proposals that are not recorded (Yau: half)"},
     [LOSS_POSITIVES] = {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES,
                         .value = 1,
-                        .help = "N pairs of every sample in a batch, each with a caption and an "
-                                "augmentation of its own, so that --batch has a Nth as many "
-                                "samples and an epoch N times the steps (Chuang 2020: M). More "
-                                "than 1 run on the host"},
+                        .help = "N pairs of every sample in a batch, each with a crop and a "
+                                "caption of its own: --batch is N times the samples, an epoch has "
+                                "N times the steps. dcl: the positives M of Chuang 2020; nuclr: "
+                                "Wang's Remark 2, with a zeta for every pair. Above 1 on the host"},
 };
 
 /* ---- fields by row ---- */

@@ -73,7 +73,7 @@ double loss_option_value(const struct loss_options *o, const struct loss_option_
 void loss_option_set(struct loss_options *o, const struct loss_option_row *row, double value);
 
 /* A column of the sample state: one for each side, "image.NAME" and "text.NAME"; with two views the
- * first alone. */
+ * first alone; with m positives one for each pair of a sample, the second being "image.NAME.2". */
 struct loss_column {
     const char *name; /* NULL ends a list */
     enum sample_state_kind kind;
@@ -131,7 +131,8 @@ struct loss_row {
     bool surrogate; /* the gradient is that of `objective` at the first visit of all samples, not
                        that of `value` */
     bool uses_self;
-    /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct. */
+    /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct; those of
+     * a loss with several positives are not to be read. */
     void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);
     /* For loss_step_anchors: adds one anchor's gradient times `share`, returns its value times
      * share. */

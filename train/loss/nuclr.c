@@ -27,6 +27,20 @@
  *
  * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
  *
+ * With m positives (--positives; Remark 2) sample j has m pairs, each of which is an anchor and a
+ * contrast with a zeta, z and log u of its own. An anchor a, one of B, has its own pair as positive
+ * (each view is a positive in turn), and all m pairs p of its sample are in the denominator:
+ *
+ *   g_a = mean over pairs c of other samples of exp((Delta_ac - zeta_c) / tau), u_a as above
+ *   o_a(zeta) = 1/m sum_p exp((Delta_ap - zeta_p) / tau),  Delta_aa = 0
+ *   D_a = u_a + o_a(xi) / (n-1)
+ *   w_ac = exp((Delta_ac - zeta_c) / tau) / ((B-m) D_a)
+ *   w_ap = exp((Delta_ap - xi) / tau) / (m (n-1) D_a)
+ *   p_ac = exp((Delta_ac - zeta_c) / tau) / ((n-1) u_a + o_a(zeta))
+ *
+ * and in q_c the sums over i become means over the m anchors of each sample. That is tau times the
+ * log of 1/m sum_j sum_l exp((E(a, y_jl) - zeta_jl - E(a, own)) / tau), to within xi.
+ *
  * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta in the
  * place of xi (the softmax itself, without the conservative start).
  */
@@ -67,7 +81,50 @@ static void nuclr_begin(struct loss *l) {
 /* The largest zeta of all samples, or the first xi. Ids without a sample hold zeta0, which is not
  * above the first xi. */
 static double largest_of_all(const struct loss *l, int side) {
-    return fmax(first_xi(l), sample_state_largest(l->state, l->columns[ZETA][side]));
+    double largest = first_xi(l);
+    for (int64_t pair = 0; pair < loss_rows_each(l); pair++) {
+        const int32_t column = l->columns[ZETA][side] + (int32_t)pair;
+        largest = fmax(largest, sample_state_largest(l->state, column));
+    }
+    return largest;
+}
+
+/* log o_a(zeta) of the anchor's own pairs; zeta NULL: xi in its place. */
+static double
+log_own(const struct loss_side *s, int64_t anchor, double tau, const float *zeta, double xi) {
+    const int64_t first = side_first(s, anchor);
+    double sum = -HUGE_VAL;
+    for (int64_t p = first; p < first + s->positives; p++) {
+        const double z = zeta != NULL ? (double)zeta[p] : xi;
+        sum = log_add(sum, (side_delta(s, anchor, p) - z) / tau);
+    }
+    return sum - log((double)s->positives);
+}
+
+/* The part of the surrogate of the other pairs of the anchor's sample, w_ap Delta_ap: adds its
+ * gradient times `share`, returns its value times share. zeta as in log_own; log_d: log D_a. */
+static double add_own_pairs(const struct loss *l,
+                            const struct loss_side *s,
+                            int64_t anchor,
+                            const float *zeta,
+                            double xi,
+                            double log_d,
+                            double share) {
+    const double tau = l->options.tau;
+    const double log_norm = log_d + log((double)s->positives * ((double)l->samples_count - 1.0));
+    const int64_t first = side_first(s, anchor);
+    double value = 0.0;
+    for (int64_t p = first; p < first + s->positives; p++) {
+        if (p != anchor) {
+            const double delta = side_delta(s, anchor, p);
+            const double z = zeta != NULL ? (double)zeta[p] : xi;
+            const double w = share * exp((delta - z) / tau - log_norm);
+            side_add(s, anchor, p, w);
+            side_add(s, anchor, anchor, -w);
+            value += w * delta;
+        }
+    }
+    return value;
 }
 
 /* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
@@ -75,19 +132,20 @@ static void add_popularity(const struct loss *l,
                            const struct loss_side *s,
                            int64_t anchor,
                            const float *zeta,
-                           double own_zeta,
                            double log_u,
                            double *sums) {
     const double n = (double)l->samples_count;
     const double b = (double)s->count;
     const double tau = l->options.tau;
-    const double log_norm = log_add(log(n - 1.0) + log_u, -own_zeta / tau);
+    const double m = (double)s->positives;
+    const int64_t first = side_first(s, anchor);
+    const double log_norm = log_add(log(n - 1.0) + log_u, log_own(s, anchor, tau, zeta, 0.0));
     for (int64_t c = 0; c < s->count; c++) {
         const double p = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm);
         if (l->options.zeta_gradient == LOSS_ZETA_PAPER) {
             sums[c] += p * n / b;
         } else {
-            sums[c] += c == anchor ? p : p * (n - 1.0) / (b - 1.0);
+            sums[c] += side_is_own(s, first, c) ? p / m : p * (n - 1.0) / (b - m);
         }
     }
 }
@@ -95,13 +153,14 @@ static void add_popularity(const struct loss *l,
 /* zeta of the contrasts of one side, stepped along 1 - sums; xi follows. */
 static void
 step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
+    float *momentum = l->rows[2];
     struct nuclr *state = l->own;
     const int64_t b = in->batch_count;
     const double theta = l->options.zeta_momentum;
     const double old_xi = state->xi[contrasts];
     double largest = -HUGE_VAL; /* of the batch */
     bool held_xi = false;       /* the batch has a sample that xi was taken from */
-    float *momentum = loss_window(l, ZETA_MOMENTUM, contrasts);
+    loss_take_rows(l, momentum, ZETA_MOMENTUM, contrasts, b);
     for (int64_t c = 0; c < b; c++) {
         const double q = 1.0 - l->sums[c];
         const double z =
@@ -111,6 +170,8 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
         zeta[c] = (float)((double)zeta[c] - rate * z);
         largest = fmax(largest, size_of(l, (double)zeta[c]));
     }
+    loss_put_rows(l, momentum, ZETA_MOMENTUM, contrasts, b);
+    loss_put_rows(l, zeta, ZETA, contrasts, b);
     state->xi[contrasts] = fmax(old_xi, largest);
     if (l->options.xi == LOSS_XI_ALL && held_xi && largest < old_xi && old_xi > first_xi(l)) {
         state->xi[contrasts] = largest_of_all(l, contrasts);
@@ -127,8 +188,10 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)anchors);
         const bool moves = rates[contrasts] > 0.0 && !l->row->zeta_frozen; /* zeta, that is */
-        float *log_u = loss_window(l, LOG_U, anchors);
-        float *zeta = loss_window(l, ZETA, contrasts);
+        float *log_u = l->rows[0];
+        float *zeta = l->rows[1];
+        loss_take_rows(l, log_u, LOG_U, anchors, b);
+        loss_take_rows(l, zeta, ZETA, contrasts, b);
         for (int64_t c = 0; c < b; c++) {
             l->sums[c] = 0.0;
         }
@@ -136,16 +199,22 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double log_g = side_log_mean(&s, a, tau, zeta);
             const double updated = log_running_mean(log_u[a], log_g, loss_gamma(l, in->epoch));
             const double own = (double)zeta[a];
-            const double xi = l->row->own_xi ? own : state->xi[contrasts];
-            const double log_norm = log_add(updated, -xi / tau - log(n - 1.0));
-            out->value += side_add_surrogate(&s, a, tau, zeta, log_norm + log((double)(b - 1)),
+            const float *in_place_of_xi = l->row->own_xi ? zeta : NULL;
+            const double xi = state->xi[contrasts];
+            const double own_sum = log_own(&s, a, tau, in_place_of_xi, xi);
+            const double log_d = log_add(updated, own_sum - log(n - 1.0));
+            out->value += side_add_surrogate(&s, a, tau, zeta, log_d + log(side_contrasts(&s)),
                                              1.0 / (double)b);
-            out->objective += (tau * log_add(log(n - 1.0) + updated, -own / tau) + own) / (double)b;
+            out->value += add_own_pairs(l, &s, a, in_place_of_xi, xi, log_d, 1.0 / (double)b);
+            out->objective +=
+                (tau * log_add(log(n - 1.0) + updated, log_own(&s, a, tau, zeta, 0.0)) + own) /
+                (double)b;
             if (moves) {
-                add_popularity(l, &s, a, zeta, own, updated, l->sums);
+                add_popularity(l, &s, a, zeta, updated, l->sums);
             }
             log_u[a] = (float)updated;
         }
+        loss_put_rows(l, log_u, LOG_U, anchors, b);
         if (moves) {
             step_zeta(l, in, contrasts, zeta, rates[contrasts]);
         }
@@ -153,7 +222,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
 }
 
 enum {
-    READS = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0),
+    READS = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_ZETA0) | LOSS_BIT(LOSS_POSITIVES),
     READS_XI = LOSS_BIT(LOSS_XI0) | LOSS_BIT(LOSS_XI),
     READS_RATES = LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
                   LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) |

@@ -32,7 +32,7 @@ struct comm;
 struct device;
 struct sample_state;
 
-enum { SAMPLE_STATE_MAX_COLUMNS = 20, SAMPLE_STATE_NAME_BYTES = 48 };
+enum { SAMPLE_STATE_MAX_COLUMNS = 64, SAMPLE_STATE_NAME_BYTES = 48 };
 
 /* The value of an entry that no step has written yet: a NaN, which no update ever stores. */
 #define SAMPLE_STATE_UNVISITED ((float)NAN)

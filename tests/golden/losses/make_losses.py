@@ -318,24 +318,26 @@ class Case:
         return max(old, zeta.max().item())
 
     def nuclr(self, s, xx, tt, epoch, xi_is_own=False, frozen=False):
-        o, others, value, tau, n, b = self.o, 1 - torch.eye(self.b), 0.0, self.tau, self.n, self.b
+        o, value, tau, n, b, each = self.o, 0.0, self.tau, self.n, self.b, self.m
+        own, others = self.samples()
         for side, contrasts, m in self.sides(s):
             delta = m - m.diagonal()[:, None]
             zeta = self.column(contrasts + ".zeta", o["zeta0"])
             e = torch.exp((delta.detach() - zeta[None, :]) / tau)
-            g = (e * others).sum(1) / (b - 1)
+            g = (e * others).sum(1) / (b - each)
             u = self.column(side + ".u", math.nan)
             u = torch.where(torch.isnan(u), g, (1 - o["gamma"]) * u + o["gamma"] * g)
             self.columns[side + ".u"] = u
             old = self.scalars.get(contrasts + ".xi", self.first_xi())
-            xi = zeta if xi_is_own else torch.tensor(old)
-            w = e * others / (b - 1) / (u + torch.exp(-xi / tau) / (n - 1))[:, None]
+            xi = zeta if xi_is_own else torch.full((b,), float(old))
+            pairs = torch.exp((delta.detach() - xi[None, :]) / tau) * own / each / (n - 1)
+            w = (e * others / (b - each) + pairs) / (u + pairs.sum(1))[:, None]
             value = value + (w * delta).sum(1).mean()
             rate = o["zeta_lr"] * (0.1 if contrasts == "image" else 1.0)
             if rate > 0 and not frozen:
-                p = e / ((n - 1) * u + torch.exp(-zeta / tau))[:, None]
+                p = e / ((n - 1) * u + (e * own).sum(1) / each)[:, None]
                 if o["unbiased"]:
-                    p = p * (torch.eye(b) + others * (n - 1) / (b - 1))
+                    p = p * (own / each + others * (n - 1) / (b - each))
                 else:
                     p = p * n / b
                 q = 1 - p.sum(0)
@@ -601,7 +603,9 @@ def run(index, case):
         values = case.columns[name]
         if name.endswith(".u"):
             name, values = name[:-1] + "log_u", torch.log(values)
-        print("column", name, *map(number, values.tolist()))
+        for pair in range(case.m):
+            suffix = ".%d" % (pair + 1) if pair > 0 else ""
+            print("column", name + suffix, *map(number, values[pair :: case.m].tolist()))
     for name in sorted(case.chains):
         print("ids", name + ".chain_id", *(sample_id(state) for state, _ in case.chains[name]))
     for name in sorted(case.scalars):
@@ -670,6 +674,12 @@ def main():
     for m, b, tau in ((2, 4, 0.3), (3, 6, 0.1), (5, 20, 0.05), (4, 32, 0.01)):
         for extreme in (False, True):
             cases.append(Case("dcl", b, tau, extreme=extreme, positives=m, tau_plus=0.2))
+    for name in ("nuclr", "nuclr-frozen", "nuclr-noxi"):
+        for m, b, tau in ((2, 4, 0.3), (3, 6, 0.1), (5, 20, 0.05), (4, 32, 0.01)):
+            for extreme in (False, True):
+                cases.append(Case(name, b, tau, extreme=extreme, positives=m, zeta_lr=1e-2))
+    cases.append(Case("nuclr", 6, 0.05, positives=2, unbiased=True, zeta_lr=1e-2))
+    cases.append(Case("nuclr", 6, 0.05, positives=3, xi="all", zeta_lr=1e-2))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:

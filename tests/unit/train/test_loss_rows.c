@@ -72,6 +72,14 @@ static void fixture_init(struct fixture *f, const struct loss_row *row, double t
     }
 }
 
+/* Every `each` consecutive pairs become one sample. */
+static void fixture_group(struct fixture *f, int each) {
+    f->options.positives = (uint64_t)each;
+    for (int i = 0; i < f->b; i++) {
+        f->ids[i] = (uint64_t)(60 - 5 * (i / each));
+    }
+}
+
 static void fixture_open(struct fixture *f) {
     struct error err = {0};
     f->steps = 0;
@@ -119,7 +127,7 @@ static int side_of(const struct fixture *f, int matrix) {
 
 /* Everything that a loss keeps, as bytes. */
 struct kept {
-    unsigned char bytes[16384];
+    unsigned char bytes[65536];
     size_t size_bytes;
 };
 
@@ -197,6 +205,19 @@ static void assert_slopes(struct fixture *f) {
         if (!(norm > 0.0 && sqrt(error / norm) < (f32 ? 1e-4 : 1e-6))) {
             fail_msg("%s, B %d, tau %g: slopes of matrix %d differ by %g of norm %g", title(f->row),
                      f->b, tau, m, sqrt(error / norm), sqrt(norm));
+        }
+    }
+}
+
+TEST(gradients_are_slopes_with_several_positives) {
+    static struct fixture f;
+    FOR_EACH_ROW(row) {
+        for (int each = 2; each <= 4 && loss_may_read(row, LOSS_POSITIVES); each++) {
+            fixture_init(&f, row, 0.25, 2 * each);
+            fixture_group(&f, each);
+            f.options.tau_plus = 0.02;
+            f.options.zeta0 = 0.0;
+            assert_slopes(&f);
         }
     }
 }
