@@ -153,6 +153,15 @@ uint8_t *test_read_file(const char *path, size_t *size_bytes) {
     return data;
 }
 
+void test_same_file(const char *a, const char *b) {
+    size_t sizes[2] = {0};
+    uint8_t *data[2] = {test_read_file(a, &sizes[0]), test_read_file(b, &sizes[1])};
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_equal(data[0], data[1], sizes[0]);
+    free(data[0]);
+    free(data[1]);
+}
+
 void test_write_file(const char *path, const void *data, size_t size_bytes) {
     FILE *f = fopen(path, "wb");
     if (f == NULL) {

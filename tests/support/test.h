@@ -81,6 +81,9 @@ const char *test_sanitizer(void);
  * Fails the case when the file cannot be read. */
 uint8_t *test_read_file(const char *path, size_t *size_bytes);
 
+/* Fails the case if the files differ, or one cannot be read. */
+void test_same_file(const char *a, const char *b);
+
 /* Writes a whole file, making it or replacing it. Fails the case on error. */
 void test_write_file(const char *path, const void *data, size_t size_bytes);
 

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "formats/base/file_io.h"
 #include "tests/support/lazy_stream.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
@@ -88,21 +87,6 @@ static void make_data(void) {
     picture_dataset_make(test_temp_path("d"), &how);
 }
 
-static void same_file(const char *a, const char *b, const char *file) {
-    struct byte_buffer data[2];
-    const char *names[] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        struct error err = {0};
-        assert_ok(file_read_all(file_posix(), &data[i], test_temp_path("%s/%s", names[i], file),
-                                (size_t)1 << 30, &err),
-                  err);
-    }
-    assert_int_equal(data[0].size_bytes, data[1].size_bytes);
-    assert_memory_equal(data[0].data, data[1].data, data[0].size_bytes);
-    byte_buffer_fini(&data[0]);
-    byte_buffer_fini(&data[1]);
-}
-
 /* All that the two reported but for the times. */
 static void same_reports(const struct seen *a, const struct seen *b) {
     assert_int_equal(a->count, b->count);
@@ -128,7 +112,7 @@ TEST(overlapping_steps_give_the_same_bytes) {
     how.lazy = true;
     lazy_counts = (struct lazy_counts){0};
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
-    same_file("single", "overlap", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     same_reports(&one, &two);
     assert_int_equal(two.count, STEPS);
     assert_int_equal(lazy_counts.copies_out, STEPS);
@@ -159,7 +143,7 @@ TEST(overlapping_micro_batches_give_the_same_bytes) {
     assert_int_equal(run("single", &how, &one), STATUS_OK);
     how.lazy = true;
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
-    same_file("single", "overlap", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     same_reports(&one, &two);
 }
 
@@ -172,7 +156,7 @@ TEST(overlapping_views_give_the_same_bytes) {
     how.lazy = true;
     lazy_counts = (struct lazy_counts){0};
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
-    same_file("single", "overlap", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     same_reports(&one, &two);
     assert_int_equal(lazy_counts.copies_out, STEPS);
     assert_int_equal(lazy_counts.copies_in, 2 * STEPS);
@@ -181,7 +165,7 @@ TEST(overlapping_views_give_the_same_bytes) {
     assert_int_equal(run("parts", &how, &two), STATUS_OK);
     how.max_steps = 0;
     assert_int_equal(run("parts", &how, &two), STATUS_OK);
-    same_file("single", "parts", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("parts/last"));
 }
 
 TEST(overlapping_views_in_micro_batches_give_the_same_bytes) {
@@ -192,7 +176,7 @@ TEST(overlapping_views_in_micro_batches_give_the_same_bytes) {
     assert_int_equal(run("single", &how, &one), STATUS_OK);
     how.lazy = true;
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
-    same_file("single", "overlap", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     same_reports(&one, &two);
 }
 
@@ -211,7 +195,7 @@ TEST(runs_that_overlap_resume_where_they_were) {
     assert_int_equal(run("parts", &how, &two), STATUS_INTERRUPTED);
     how.stop_after = 0;
     assert_int_equal(run("parts", &how, &two), STATUS_OK);
-    same_file("single", "parts", "last");
+    test_same_file(test_temp_path("single/last"), test_temp_path("parts/last"));
 }
 
 /* Adam without epsilon divides 0 by 0: the first step makes parameters that are no numbers. */
@@ -223,6 +207,7 @@ TEST(a_non_finite_step_ends_the_run_with_a_message) {
     how.lazy = true;
     assert_int_equal(run("overlap", &how, &two), STATUS_CORRUPT);
     same_reports(&one, &two);
-    same_file("single", "overlap", "last");
-    same_file("single", "overlap", "nonfinite.json");
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
+    test_same_file(test_temp_path("single/nonfinite.json"),
+                   test_temp_path("overlap/nonfinite.json"));
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/base/file_io.h"
 #include "tests/support/comm_threads.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
@@ -142,21 +141,6 @@ static void same_reports(const struct seen *a, const struct seen *b) {
     }
 }
 
-static void same_file(const char *a, const char *b, const char *file) {
-    struct byte_buffer data[2];
-    const char *names[] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        struct error err = {0};
-        assert_ok(file_read_all(file_posix(), &data[i], test_temp_path("%s/%s", names[i], file),
-                                (size_t)1 << 30, &err),
-                  err);
-    }
-    assert_int_equal(data[0].size_bytes, data[1].size_bytes);
-    assert_memory_equal(data[0].data, data[1].data, data[0].size_bytes);
-    byte_buffer_fini(&data[0]);
-    byte_buffer_fini(&data[1]);
-}
-
 static void check_equal(const char *loss, enum trainer_task task) {
     static struct run one, many;
     one = (struct run){.loss = loss, .task = task, .stops = -1};
@@ -174,7 +158,8 @@ static void check_equal(const char *loss, enum trainer_task task) {
         }
         if (world > 1) {
             same_reports(&one.seen[0], &many.seen[0]);
-            same_file(names[1], names[world], "last");
+            test_same_file(test_temp_path("%s/last", names[1]),
+                           test_temp_path("%s/last", names[world]));
             assert_memory_equal(&one.seen[0].result, &many.seen[0].result,
                                 sizeof one.seen[0].result);
         }
@@ -202,7 +187,7 @@ TEST(a_stop_of_one_rank_stops_all_and_other_ranks_resume) {
     run.stops = -1;
     train(&run, 2, "parts");
     assert_string_equal(run.seen[0].error.text, "");
-    same_file("whole", "parts", "last");
+    test_same_file(test_temp_path("whole/last"), test_temp_path("parts/last"));
 }
 
 TEST(ranks_continue_where_a_checkpoint_cannot_be_written) {
