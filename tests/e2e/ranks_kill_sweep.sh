@@ -7,7 +7,7 @@
 #
 #     BIN=build/release/bin TESTBIN=build/release/tests/bin tests/e2e/ranks_kill_sweep.sh [LOSSES] [SEED]
 #
-# LOSSES: how many at least, default 100. Most of an hour on two idle cores, release build.
+# LOSSES: how many at least, default 100: a quarter of an hour on two cores, release build.
 set -u
 BIN=$(realpath "${BIN:?folder of ccstream-train}")
 TESTBIN=$(realpath "${TESTBIN:?folder of make_scenes}")
