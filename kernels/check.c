@@ -286,7 +286,24 @@ double op_bytes(enum op_id id, const void *args) {
     return bytes;
 }
 
+bool op_available(const struct device *dev, enum op_id id) {
+    switch (id) {
+#define CASE(name)                                                                                 \
+    case OP_##name:                                                                                \
+        return dev->ops->name != NULL;
+        OPS_LIST(CASE)
+#undef CASE
+    case OPS_COUNT:
+        break;
+    }
+    return false;
+}
+
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err) {
+    if (id < OPS_COUNT && !op_available(dev, id)) {
+        return error_set(err, STATUS_UNSUPPORTED, "device %s has no %s", dev->ops->name,
+                         op_infos[id].name);
+    }
     switch (id) {
 #define CASE(name)                                                                                 \
     case OP_##name:                                                                                \

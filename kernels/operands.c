@@ -552,6 +552,21 @@ OPERANDS(sgdm) = {
     {.name = "values", .offset = offsetof(struct sgdm, values), .type = TYPE_VALUES},
 };
 
+static enum status lars_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct lars *op = args;
+    return op->trust > 0.0f
+               ? STATUS_OK
+               : error_set(err, STATUS_INVALID, "lars: trust is %g", (double)op->trust);
+}
+
+OPERANDS(lars) = {
+    TENSOR(lars, value, BOTH, PARAM, "*"),
+    TENSOR_WITH(lars, working, OUT, BF16, "*", OPTIONAL),
+    TENSOR(lars, grad, IN, PARAM, "*"),
+    TENSOR(lars, m, BOTH, PARAM, "*"),
+    {.name = "values", .offset = offsetof(struct lars, values), .type = TYPE_VALUES},
+};
+
 /* ---- the tables ---- */
 
 #define INFO(op)                                                                                   \
@@ -579,6 +594,7 @@ op_rules_function *const op_rules[OPS_COUNT] = {
     [OP_dropout] = dropout_rules,
     [OP_add] = add_rules,
     [OP_grad_scale] = grad_scale_rules,
+    [OP_lars] = lars_rules,
 };
 
 double op_flops(enum op_id id, const void *args) {

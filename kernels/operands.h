@@ -97,7 +97,11 @@ bool operand_next_dimension(const char **shape, int64_t *factor, char *letter);
 enum status
 op_check(struct device *dev, enum op_id id, const void *args, bool indices, struct error *err);
 
-/* One call of an operator by its number. */
+/* Whether the device has the operator. */
+bool op_available(const struct device *dev, enum op_id id);
+
+/* One call of an operator by its number. Returns what it returns, or UNSUPPORTED where the device
+ * lacks it. */
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err);
 
 /* Bytes of operands, where each is read once and written once. */

@@ -430,10 +430,31 @@ struct sgdm {
     const struct step_values *values; /* on the device */
 };
 
+/* LARS (You, Gitman and Ginsburg, 2017, algorithm 1) for one tensor of parameters, in the form of
+ * MoCo v3 and EMC2's published code, where the rate is outside the momentum and the decay inside
+ * the norm:
+ *
+ *     g = grad_scale grad + weight_decay value
+ *     m = momentum m + q g,  q = trust |value| / |g|, or 1 where either norm is 0
+ *     value -= lr m
+ *
+ * Norms are Euclidean, of the whole tensor, in double. m starts at zero. */
+struct lars {
+    struct tensor value;
+    struct tensor working; /* as adamw's */
+    struct tensor grad, m;
+    float momentum, weight_decay;
+    float trust; /* > 0 */
+    const struct step_values *values;
+};
+
 /* ---- the table ---- */
 
-/* Every operator, as X(name). */
-#define OPS_LIST(X)                                                                                \
+/* Every operator, as X(name): those of every device, and those that only CPU devices have. On
+ * other devices the members of the latter are NULL (op_available in operands.h). */
+#define OPS_LIST(X)     OPS_EVERYWHERE_LIST(X) OPS_CPU_LIST(X)
+#define OPS_CPU_LIST(X) X(lars)
+#define OPS_EVERYWHERE_LIST(X)                                                                     \
     X(fill)                                                                                        \
     X(cast)                                                                                        \
     X(normalize_u8)                                                                                \

@@ -386,3 +386,81 @@ enum status cpu_sgdm(struct device *dev, const struct sgdm *op, struct error *er
     }
     return STATUS_OK;
 }
+
+/* The step of LARS before its ratio, g = scale grad + decay value. */
+struct lars_factors {
+    float scale, decay, ratio, momentum, lr;
+};
+
+struct lars_squares {
+    double value, g;
+};
+
+CPU_CLONES static struct lars_squares lars_norms(const float *restrict value,
+                                                 const float *restrict grad,
+                                                 int64_t count,
+                                                 const struct lars_factors *f) {
+    const float scale = f->scale;
+    const float decay = f->decay;
+    double values = 0.0;
+    double steps = 0.0;
+#pragma omp simd reduction(+ : values, steps)
+    for (int64_t i = 0; i < count; i++) {
+        const float g = grad[i] * scale + decay * value[i];
+        values += (double)value[i] * (double)value[i];
+        steps += (double)g * (double)g;
+    }
+    return (struct lars_squares){values, steps};
+}
+
+CPU_CLONES static void lars_piece(float *restrict value,
+                                  const float *restrict grad,
+                                  float *restrict m,
+                                  int64_t count,
+                                  const struct lars_factors *f) {
+    const struct lars_factors k = *f;
+    for (int64_t i = 0; i < count; i++) {
+        m[i] = k.momentum * m[i] + k.ratio * (grad[i] * k.scale + k.decay * value[i]);
+        value[i] -= k.lr * m[i];
+    }
+}
+
+enum status cpu_lars(struct device *dev, const struct lars *op, struct error *err) {
+    if (op->values->sound == 0) {
+        return STATUS_OK;
+    }
+    const int64_t count = tensor_count(&op->value);
+    const int64_t pieces = pieces_of(count);
+    float *value = op->value.data;
+    const float *grad = op->grad.data;
+    struct lars_factors f = {.scale = (float)op->values->grad_scale,
+                             .decay = op->weight_decay,
+                             .momentum = op->momentum,
+                             .lr = (float)op->values->lr};
+    void *scratch;
+    TRY(cpu_scratch(dev, (size_t)pieces * sizeof(struct lars_squares), &scratch, err));
+    struct lars_squares *sums = scratch;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t from;
+        const int64_t size = piece(i, count, &from);
+        sums[i] = lars_norms(value + from, grad + from, size, &f);
+    }
+    struct lars_squares total = {0.0, 0.0};
+    for (int64_t i = 0; i < pieces; i++) {
+        total.value += sums[i].value;
+        total.g += sums[i].g;
+    }
+    const bool both = total.value > 0.0 && total.g > 0.0;
+    f.ratio = both ? (float)((double)op->trust * sqrt(total.value / total.g)) : 1.0f;
+#pragma omp parallel for schedule(static) if (pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t from;
+        const int64_t size = piece(i, count, &from);
+        lars_piece(value + from, grad + from, (float *)op->m.data + from, size, &f);
+        if (tensor_present(&op->working)) {
+            cpu_narrow((uint16_t *)op->working.data + from, value + from, size);
+        }
+    }
+    return STATUS_OK;
+}

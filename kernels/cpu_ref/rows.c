@@ -1,5 +1,5 @@
 /*
- * rows: row moves, L2 normalisation, vector arithmetic, AdamW and SGD with momentum.
+ * rows: row moves, L2 normalisation, vector arithmetic, and the optimisers.
  */
 #include <math.h>
 
@@ -130,6 +130,32 @@ enum status ref_sgdm(struct device *dev, const struct sgdm *op, struct error *er
         const double m_new = momentum * get(&op->m, i) + g;
         put(&op->m, i, m_new);
         put(&op->value, i, get(&op->value, i) - lr * (op->nesterov ? g + momentum * m_new : m_new));
+        if (tensor_present(&op->working)) {
+            put(&op->working, i, get(&op->value, i));
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status ref_lars(struct device *dev, const struct lars *op, struct error *err) {
+    const struct step_values *now = op->values;
+    const double momentum = (double)op->momentum;
+    const double decay = (double)op->weight_decay;
+    const double lr = (double)(float)now->lr;
+    const double scale = (double)(float)now->grad_scale;
+    const int64_t count = now->sound != 0 ? tensor_count(&op->value) : 0;
+    double values = 0.0;
+    double steps = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        values += pow(get(&op->value, i), 2.0);
+        steps += pow(get(&op->grad, i) * scale + decay * get(&op->value, i), 2.0);
+    }
+    const double q = values > 0.0 && steps > 0.0 ? (double)op->trust * sqrt(values / steps) : 1.0;
+    for (int64_t i = 0; i < count; i++) {
+        const double g = get(&op->grad, i) * scale + decay * get(&op->value, i);
+        const double m_new = momentum * get(&op->m, i) + q * g;
+        put(&op->m, i, m_new);
+        put(&op->value, i, get(&op->value, i) - lr * m_new);
         if (tensor_present(&op->working)) {
             put(&op->working, i, get(&op->value, i));
         }

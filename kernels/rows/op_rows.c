@@ -250,6 +250,13 @@ static void describe_sgdm(struct op_case *c, const int64_t *s) {
     omit(c, OP_OMIT, "working");
 }
 
+static void describe_lars(struct op_case *c, const int64_t *s) {
+    c->values.lr = 0.1;
+    c->args.lars = (struct lars){.momentum = 0.9f, .weight_decay = 0.1f, .trust = 0.5f};
+    op_add_operands(c);
+    omit(c, OP_OMIT, "working");
+}
+
 /* ---- the table ---- */
 
 #define ROW(op_, letters_) .name = #op_, .op = OP_##op_, .letters = letters_
@@ -399,5 +406,7 @@ const struct op_row op_rows[] = {
      FLAT_SIZES, VARIANTS(2, 0, OP_OMIT)},
     {ROW(sgdm, "F"), .describe = describe_sgdm, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
      FLAT_SIZES, VARIANTS(3, 0, OP_OMIT, OP_ALT)},
+    {ROW(lars, "F"), .describe = describe_lars, .tolerance_f32 = 2e-6, .tolerance_bf16 = 1e-4,
+     FLAT_SIZES, VARIANTS(2, 0, OP_OMIT)},
 };
 const int op_rows_count = (int)(sizeof op_rows / sizeof op_rows[0]);

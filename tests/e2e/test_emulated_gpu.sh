@@ -71,3 +71,8 @@ train now views --task simclr --loss simclr --cuda-graph off --micro-batch 3
 train late recorded-views --task simclr --loss simclr --micro-batch 3
 has err.txt "2 steps as one of 2 graphs of "
 same views recorded-views
+
+# What the device has no kernel for is refused before any work.
+CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch 4 --device cuda --optimizer lars --out lars
+has err.txt "--optimizer lars: device cuda has no kernel for it"
+[ ! -e lars ] || fail "a refused run left a directory"

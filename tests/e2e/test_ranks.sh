@@ -79,6 +79,12 @@ for world in 1 2; do
 done
 cmp next1/last next2/last || fail "another run's state on a mix: 2 ranks end in other bytes than one"
 
+# LARS.
+for world in 1 2; do
+    ranks $world -q $options --optimizer lars --lr 1 --trust 0.01 --steps 2 --out lars$world
+done
+cmp lars1/last lars2/last || fail "lars: 2 ranks end in other bytes than one"
+
 # A failure of all ranks is printed once.
 code=0
 ranks 4 $options --batch 26 --out none 2>err.txt || code=$?

@@ -215,6 +215,7 @@ SPOIL(attention_all_dropped, c->args.attention.dropout.p = 1.0f)
 SPOIL(all_dropped, c->args.dropout.dropout.p = 1.0f)
 SPOIL(no_sample_ids, d->t[op_operand_find(c, "sample_ids")].data = NULL)
 SPOIL(no_step, d->t[op_operand_find(c, "values")].data = NULL)
+SPOIL(no_trust, c->args.lars.trust = 0.0f)
 SPOIL(three_sums, c->args.grad_scale.count = 3)
 
 TEST(wrong_numbers_are_refused_before_anything_is_written) {
@@ -258,6 +259,8 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("dropout", 0, no_sample_ids);
     refused_after("adamw", 0, no_step);
     refused_after("sgdm", 0, no_step);
+    refused_after("lars", 0, no_step);
+    refused_after("lars", 0, no_trust);
     refused_after("dropout", 0, no_step);
     refused_after("grad_scale", 0, three_sums);
     refused_after("layernorm", 0, no_layernorm_eps);

@@ -182,6 +182,7 @@ static const struct shape {
     {"adamw", "8 M", {{8000000, 10}}, OP_OMIT},
     {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
     {"sgdm", "8 M", {{8000000, 1}}, OP_OMIT},
+    {"lars", "8 M", {{8000000}}, OP_OMIT},
 };
 
 /* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
@@ -284,6 +285,7 @@ static const struct shape large_shapes[] = {
     {"grad_scale", "two sums", {{2, 100}}, 0},
     {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
     {"sgdm", "90 M", {{90000000, 1}}, OP_OMIT},
+    {"lars", "90 M", {{90000000}}, OP_OMIT},
 };
 
 struct shape_list {
@@ -468,6 +470,9 @@ measure_all(struct device *dev, const struct options *o, struct json_writer *w, 
     for (size_t i = 0; i < list.count; i++) {
         struct result r;
         if (!chosen(&list.items[i], o->only)) {
+            continue;
+        }
+        if (!op_available(dev, op_row_find(list.items[i].row)->op)) {
             continue;
         }
         TRY(measure(&r, dev, types[o->type], &list.items[i], &how, err));

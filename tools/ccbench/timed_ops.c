@@ -134,7 +134,7 @@ void timed_ops_install(struct device *dev) {
     timed.table = *dev->ops;
     timed.table.upload = timed_upload;
     timed.table.download = timed_download;
-#define USE(name) timed.table.name = timed_##name;
+#define USE(name) timed.table.name = dev->ops->name != NULL ? timed_##name : NULL;
     OPS_LIST(USE)
     dev->ops = &timed.table;
 }

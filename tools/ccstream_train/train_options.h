@@ -26,7 +26,7 @@ struct train_options {
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;
     int text_pool, projection_bias, precision, captions, optimizer;
-    double momentum;
+    double momentum, trust;
     bool no_clean;
     int augment, normalize;
 

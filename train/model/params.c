@@ -332,6 +332,11 @@ struct tensor params_grad(const struct params *p, int32_t index) {
     return tensor_view(entry_in(p, e, p->gradients), p->dtype, e->spec.ndim, e->spec.shape);
 }
 
+struct tensor params_slot(const struct params *p, int32_t index, enum param_slot slot) {
+    const struct entry *e = &p->entries[index];
+    return tensor_view(entry_data(p, e, slot), p->dtype, e->spec.ndim, e->spec.shape);
+}
+
 void params_redirect_buffers(struct params *p, void *block) {
     p->buffers = block;
 }

@@ -136,6 +136,10 @@ int64_t params_element_count(const struct params *p, enum param_kind kind);
 struct tensor params_tensor(const struct params *p, int32_t index);
 struct tensor params_grad(const struct params *p, int32_t index);
 
+/* One trained tensor of a slot, in device layout and the table's own memory: for PARAM_VALUE never
+ * the working copy. Needs training for slots other than PARAM_VALUE. */
+struct tensor params_slot(const struct params *p, int32_t index, enum param_slot slot);
+
 /* Until the next call params_grad returns views of `block`, which is laid out as the table's block
  * of gradients (params_plan, grad_bytes), instead of the table's own. NULL: the table's own.
  * params_range and params_read always take the table's own. */

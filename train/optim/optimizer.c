@@ -1,11 +1,13 @@
 /*
- * optimizer: two fused calls, one for the decayed range of the table and one for the rest.
+ * optimizer: two fused calls, one for the decayed range of the table and one for the rest. LARS
+ * makes one for each decayed tensor.
  */
 #include "train/optim/optimizer.h"
 
 void optimizer_options_default(struct optimizer_options *opt) {
     *opt = (struct optimizer_options){.kind = OPTIMIZER_ADAMW,
                                       .momentum = 0.9,
+                                      .trust = 0.001,
                                       .beta1 = 0.9,
                                       .beta2 = 0.999,
                                       .eps = 1e-8,
@@ -35,7 +37,7 @@ static enum status step_range(struct params *p,
                               bool decayed,
                               struct error *err) {
     const float weight_decay = decayed ? (float)opt->weight_decay : 0.0f;
-    if (opt->kind == OPTIMIZER_SGDM) {
+    if (opt->kind != OPTIMIZER_ADAMW) {
         return dev->ops->sgdm(dev,
                               &(struct sgdm){.value = params_range(p, PARAM_VALUE, decayed),
                                              .working = params_working(p, decayed),
@@ -60,6 +62,39 @@ static enum status step_range(struct params *p,
                            err);
 }
 
+static enum status step_by_norms(struct params *p,
+                                 struct device *dev,
+                                 const struct step_values *values,
+                                 const struct optimizer_options *opt,
+                                 struct error *err) {
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const struct tensor read = params_tensor(p, i);
+        if (!params_info(p, i).decay) {
+            continue;
+        }
+        const struct lars op = {.value = params_slot(p, i, PARAM_VALUE),
+                                .working =
+                                    read.dtype == DTYPE_BF16 ? read : (struct tensor){.data = NULL},
+                                .grad = params_slot(p, i, PARAM_GRAD),
+                                .m = params_slot(p, i, PARAM_M),
+                                .momentum = (float)opt->momentum,
+                                .weight_decay = (float)opt->weight_decay,
+                                .trust = (float)opt->trust,
+                                .values = values};
+        TRY(dev->ops->lars(dev, &op, err));
+    }
+    return STATUS_OK;
+}
+
+enum status
+optimizer_check(const struct device *dev, const struct optimizer_options *opt, struct error *err) {
+    return opt->kind != OPTIMIZER_LARS || dev->ops->lars != NULL
+               ? STATUS_OK
+               : error_set(err, STATUS_UNSUPPORTED,
+                           "--optimizer lars: device %s has no kernel for it; use --device cpu",
+                           dev->ops->name);
+}
+
 enum status optimizer_step(struct params *p,
                            struct device *dev,
                            struct step_values *values,
@@ -69,7 +104,9 @@ enum status optimizer_step(struct params *p,
     TRY(global_norm(p, dev, values, opt->clip_norm, err));
     for (int decayed = 0; decayed < 2; decayed++) {
         const struct tensor value = params_range(p, PARAM_VALUE, decayed == 1);
-        if (tensor_count(&value) > 0) {
+        if (decayed == 1 && opt->kind == OPTIMIZER_LARS) {
+            TRY(step_by_norms(p, dev, values, opt, err));
+        } else if (tensor_count(&value) > 0) {
             TRY(step_range(p, dev, values, opt, decayed == 1, err));
         }
     }

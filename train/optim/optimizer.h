@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW, or SGD with momentum, over a parameter table, with decay for the tensors that
- * take it and an optional clip of the global gradient norm.
+ * optimizer: AdamW, SGD with momentum, or LARS over a parameter table, with decay for the tensors
+ * that take it and an optional clip of the global gradient norm.
  *
  * Threading : as the device.
  * Ownership : values, gradients and moments belong to the table; the step count is the caller's.
@@ -16,16 +16,22 @@
 enum optimizer_kind {
     OPTIMIZER_ADAMW, /* two moments */
     OPTIMIZER_SGDM,  /* one; decay is added to the gradient (L2), as in PyTorch's SGD */
+    /* LARS (You et al., 2017; struct lars of kernels/ops.h): as sgdm, but each tensor that decays
+     * moves in proportion to its own norm. The others, biases and parameters of norms, are those
+     * of sgdm without decay: the exclusions of SimCLR (Chen et al., 2020, section 2.3), MoCo v3 and
+     * EMC2. Devices that lack the operator are refused. */
+    OPTIMIZER_LARS,
 };
 
 /* Moments that a table needs (params_set_moments): 2 or 1. */
 static inline int32_t optimizer_moments(enum optimizer_kind kind) {
-    return kind == OPTIMIZER_SGDM ? 1 : 2;
+    return kind == OPTIMIZER_ADAMW ? 2 : 1;
 }
 
 struct optimizer_options {
     enum optimizer_kind kind;
-    double momentum;     /* sgdm: [0, 1); 0.9 */
+    double momentum;     /* sgdm, lars: [0, 1); 0.9 */
+    double trust;        /* lars: > 0; 0.001 (You et al. and EMC2) */
     double beta1, beta2; /* adamw: [0, 1); 0.9, 0.999 */
     double eps;          /* adamw: > 0; 1e-8 */
     double weight_decay; /* >= 0; 0.02; tensors with params_info.decay only */
@@ -33,6 +39,10 @@ struct optimizer_options {
 };
 
 void optimizer_options_default(struct optimizer_options *opt);
+
+/* Returns OK, or UNSUPPORTED where the device lacks the optimiser. */
+enum status
+optimizer_check(const struct device *dev, const struct optimizer_options *opt, struct error *err);
 
 /* One step along the table's gradients with the rate, the step and the soundness of *values, which
  * lie on the device. There it leaves grad_norm, that before clipping, and grad_scale; where the

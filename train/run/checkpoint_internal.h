@@ -44,7 +44,8 @@ size_t checkpoint_slot_count(const struct params *p);
 /* "dataset.INDEX.WHAT": what a checkpoint stores of each dataset of a mix. */
 void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
-/* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment. */
+/* NAME, "adamw.m.NAME", "adamw.v.NAME", or "sgdm.m.NAME" of a table with one moment (SGD,
+ * LARS). */
 void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
                            const struct params *p,
                            const struct param_info *info,

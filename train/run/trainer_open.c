@@ -246,6 +246,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     TRY(trainer_check_batch(o, err));
     TRY(check_positives(o, err));
     TRY(open_device(t, err));
+    TRY(optimizer_check(t->dev, &o->optimizer, err));
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
     lo.rank = (uint32_t)comm_rank(t->comm);

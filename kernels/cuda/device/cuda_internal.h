@@ -185,7 +185,7 @@ enum status cuda_sync(struct device *dev, struct error *err);
 enum status cuda_supports(struct device *dev, enum dtype dtype, struct error *err);
 
 #define CUDA_DECLARE(name) OPS_DECLARE(cuda, name)
-OPS_LIST(CUDA_DECLARE)
+OPS_EVERYWHERE_LIST(CUDA_DECLARE)
 #undef CUDA_DECLARE
 
 const struct ops *ops_cuda(void);

@@ -22,7 +22,7 @@ PLAIN_LAUNCHERS(PLAIN)
 WORKSPACE_LAUNCHERS(WITH_WORKSPACE)
 
 #define CHECKED(name) OPS_CHECKED(cuda, name, false)
-OPS_LIST(CHECKED)
+OPS_EVERYWHERE_LIST(CHECKED)
 
 const struct ops *ops_cuda(void) {
     static const struct ops table = {.name = "cuda",
@@ -32,6 +32,6 @@ const struct ops *ops_cuda(void) {
                                      .download = cuda_download,
                                      .sync = cuda_sync,
                                      .supports = cuda_supports,
-                                     OPS_LIST(OPS_ENTRY)};
+                                     OPS_EVERYWHERE_LIST(OPS_ENTRY)};
     return &table;
 }

@@ -24,7 +24,10 @@ static void fill(struct update *u) {
     }
 }
 
-static void run(struct device *dev, struct update *u, bool sgd, const struct step_values *values) {
+enum optimiser { ADAMW, SGDM, LARS, OPTIMISERS };
+
+static void
+run(struct device *dev, struct update *u, enum optimiser which, const struct step_values *values) {
     struct error err = {0};
     const struct adamw adamw = {.value = tensor_1d(u->value, DTYPE_F32, N),
                                 .working = tensor_1d(u->working, DTYPE_BF16, N),
@@ -43,7 +46,18 @@ static void run(struct device *dev, struct update *u, bool sgd, const struct ste
                               .momentum = 0.9f,
                               .weight_decay = 0.01f,
                               .values = values};
-    assert_ok(sgd ? dev->ops->sgdm(dev, &sgdm, &err) : dev->ops->adamw(dev, &adamw, &err), err);
+    const struct lars lars = {.value = adamw.value,
+                              .working = adamw.working,
+                              .grad = adamw.grad,
+                              .m = adamw.m,
+                              .momentum = 0.9f,
+                              .weight_decay = 0.01f,
+                              .trust = 0.1f,
+                              .values = values};
+    assert_ok(which == SGDM   ? dev->ops->sgdm(dev, &sgdm, &err)
+              : which == LARS ? dev->ops->lars(dev, &lars, &err)
+                              : dev->ops->adamw(dev, &adamw, &err),
+              err);
 }
 
 static void sum_squares(struct device *dev, double *sum, float *grad, int64_t count) {
@@ -65,14 +79,14 @@ TEST(an_unsound_step_changes_nothing) {
         struct device *dev;
         struct error err = {0};
         assert_ok(device_open(&dev, names[d], 2, &err), err);
-        for (int sgd = 0; sgd < 2; sgd++) {
+        for (int which = 0; which < OPTIMISERS; which++) {
             struct step_values values = {.lr = 0.1, .grad_scale = 1.0, .sound = 0};
             fill(&before);
             fill(&after);
-            run(dev, &after, sgd != 0, &values);
+            run(dev, &after, (enum optimiser)which, &values);
             assert_memory_equal(&before, &after, sizeof before);
             values.sound = 1;
-            run(dev, &after, sgd != 0, &values);
+            run(dev, &after, (enum optimiser)which, &values);
             assert_memory_not_equal(before.value, after.value, sizeof before.value);
             assert_memory_not_equal(before.working, after.working, sizeof before.working);
         }
@@ -94,8 +108,8 @@ TEST(step_rate_and_scale_are_read_from_device_memory) {
             other.grad_scale *= which == 2 ? 0.5 : 1.0;
             fill(&a);
             fill(&b);
-            run(dev, &a, false, &first);
-            run(dev, &b, false, &other);
+            run(dev, &a, ADAMW, &first);
+            run(dev, &b, ADAMW, &other);
             assert_memory_not_equal(which == 2 ? a.m : a.value, which == 2 ? b.m : b.value,
                                     sizeof a.m);
         }
