@@ -204,6 +204,20 @@ own=$(embedded run-cifar)
 [ "$(embedded run-cifar --normalize cifar10)" = "$own" ] || fail "the checkpoint does not keep --normalize"
 [ "$(embedded run-cifar --normalize cifar100)" != "$own" ] || fail "--normalize cifar100 is cifar10"
 
+# Margins of two checkpoints: the accuracies are those of the linear probe.
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 -o studies >margin.json
+cmp margin.json studies/margin.json || fail "margin: --json is not what the file has"
+grep -q "\"checkpoint\":\"run\",\"accuracy\":$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)," margin.json ||
+    fail "margin: $(cat margin.json), linear: $(cat linear.json)"
+grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_gn_margin":-?1\}' margin.json || fail "margin: $(cat margin.json)"
+tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
+    awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
+[ "$(grep -o '<svg' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
+code=0
+"$BIN/ccstudy" margin run run-cifar --train held --data test-labelled -t 1 2>err.txt || code=$?
+[ "$code" -eq 64 ] || fail "margin without classes: exit code $code"
+grep -q 'fewer than two classes' err.txt || fail "$(cat err.txt)"
+
 # The objectives: nuclr has its zeta on the training set only.
 evaluate objective run --data data --json >objective.json
 grep -q '"nuclr":' objective.json || fail "objective: $(cat objective.json)"

@@ -7,6 +7,8 @@
 static const struct cli_command commands[] = {
     {"toy", "where the true popularity is known: NUCLR, figures 2 and 6", ccstudy_toy},
     {"zeta", "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR", ccstudy_zeta},
+    {"margin", "margins normalised by k-variance against accuracy: Chuang, chapter 8",
+     ccstudy_margin},
 };
 
 static const struct cli_suite suite = {

@@ -6,5 +6,6 @@
 
 int ccstudy_toy(int argc, char **argv);
 int ccstudy_zeta(int argc, char **argv);
+int ccstudy_margin(int argc, char **argv);
 
 #endif

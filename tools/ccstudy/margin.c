@@ -1,0 +1,358 @@
+/*
+ * ccstudy margin: chapter 8 of Chuang's thesis: whether margins normalised by k-variance, measured
+ * on training images alone, rank checkpoints as their accuracy on other images does.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstudy/ccstudy_internal.h"
+#include "tools/ccstudy/correlation.h"
+#include "tools/ccstudy/margin_model.h"
+#include "tools/ccstudy/study.h"
+#include "tools/cli/chart.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/path_kind.h"
+#include "train/eval/probe.h"
+
+enum { MAX_CHECKPOINTS = 256, SUBSETS = 4 };
+
+struct options {
+    struct eval_options eval; /* first: rows of ccstream-eval fill it */
+    struct study_options shared;
+    const char *train;
+};
+
+static const struct cli_option rows[] = {
+    EVAL_DATA_ROW("dataset with labels that checkpoints are judged by"),
+    {"train", 0, CLI_STRING, CLI_FIELD(struct options, train), .metavar = "DIR", .required = true,
+     .help = "dataset with labels that the classifier learns from and margins are measured on"},
+    EVAL_TRANSFORM_ROW("crop"),
+    STUDY_OPTIONS(struct options, shared),
+};
+
+/* Those of ccstream-eval, but --json and --quiet, which stand last and every experiment has. */
+static const struct cli_rows tables[] = {{eval_option_rows, EVAL_OPTION_COUNT - 2}, {NULL, 0}};
+
+static const struct cli_program program = {
+    .name = "ccstudy margin",
+    .purpose = "k-variance normalised margins of checkpoints against their test accuracy",
+    .usage =
+        (const char *const[]){"CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", NULL},
+    .examples = (const char *const[]){"ccstudy margin runs/a runs/b runs/c --train cifar10 --data "
+                                      "cifar10-test -o studies",
+                                      NULL},
+    .notes =
+        (const char *const[]){
+            "Of every checkpoint the linear probe of ccstream-eval is trained on the image tower's "
+            "output. A training image's margin rho is its class's score less the best wrong one, g "
+            "the norm of its gradient in the features. kV-margin: rho / E[Var Lip] over classes, "
+            "Var the Wasserstein-1 distance between two disjoint halves of a class (by exact "
+            "assignment), Lip its largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin and "
+            "GN-margin: rho and rho / (g + 1e-6). Medians over random images, 200 for every "
+            "class or all there are, averaged over 4 such draws, with --quick 1.",
+            "The thesis's claim: a larger normalised margin goes with a smaller generalisation "
+            "error. Reported is Spearman's rank correlation of each margin with the accuracy on "
+            "--data, over the checkpoints.",
+            "--json: rows of checkpoint, accuracy in percent, margin, gn_margin, kv_margin, "
+            "kv_gn_margin, variance and lipschitz (means over classes); rank_correlation of each "
+            "margin, null where it does not differ.",
+            NULL},
+    CLI_OPTIONS(rows),
+    .shared = tables,
+    .min_arguments = 2,
+    .max_arguments = MAX_CHECKPOINTS,
+};
+
+static const char *const keys[MARGIN_KINDS] = {"margin", "gn_margin", "kv_margin", "kv_gn_margin"};
+static const char *const names[MARGIN_KINDS] = {"margin", "GN-margin", "kV-margin", "kV-GN-margin"};
+
+/* ---- the experiment ---- */
+
+struct row {
+    const char *checkpoint; /* the argument */
+    double accuracy;        /* in percent */
+    struct margin_result margins;
+};
+
+struct study_margin {
+    const char *train, *data;
+    struct row *rows;
+    size_t row_count;
+    double rank_correlation[MARGIN_KINDS];
+};
+
+/* A labelled dataset as one checkpoint sees it. */
+struct side {
+    struct embeddings e;
+    struct text_list classes;
+    struct classify_set set;
+};
+
+static void side_fini(struct side *s) {
+    embeddings_fini(&s->e);
+    text_list_fini(&s->classes);
+}
+
+static enum status side_open(struct side *s,
+                             struct eval *e,
+                             const struct eval_options *o,
+                             const char *dir,
+                             struct error *err) {
+    struct embed_options how = eval_transformed(e, o);
+    how.features = true;
+    TRY(zeroshot_classes(&s->classes, dir, err));
+    TRY(embed_dataset(&s->e, &e->encoder, e->dev, dir, &how, err));
+    s->set = (struct classify_set){.rows = s->e.features,
+                                   .labels = s->e.labels,
+                                   .count = s->e.images_count,
+                                   .dim = s->e.feature_dim};
+    return STATUS_OK;
+}
+
+/* Trains the classifier, and takes its margins and its accuracy. */
+static enum status judge(struct row *row,
+                         struct eval *e,
+                         const struct side *train,
+                         const struct side *test,
+                         int32_t class_count,
+                         const struct options *o,
+                         struct error *err) {
+    struct probe_options how;
+    struct classify_result result = {0};
+    float *weight = calloc((size_t)class_count, (size_t)train->set.dim * sizeof *weight);
+    float *bias = calloc((size_t)class_count, sizeof *bias);
+    enum status s;
+    if (weight == NULL || bias == NULL) {
+        s = error_set(err, STATUS_NOMEM, "no memory for %d classes", (int)class_count);
+        goto fail;
+    }
+    probe_options_default(&how);
+    how.seed = o->shared.seed;
+    how.should_stop = cli_interrupted_callback;
+    const struct margin_classifier f = {weight, bias, class_count};
+    TRY_OR_FAIL(s, probe_train(weight, bias, NULL, e->dev, &train->set, class_count, &how, err));
+    TRY_OR_FAIL(s,
+                classify_by_vectors(&result, e->dev, &test->set, weight, bias, class_count, err));
+    row->accuracy = result.top1;
+    s = margin_measure(&row->margins, &train->set, &f, o->shared.quick ? 1 : SUBSETS,
+                       o->shared.seed, err);
+fail:
+    classify_result_fini(&result);
+    free(weight);
+    free(bias);
+    return s;
+}
+
+static enum status measure(struct row *row, const struct options *o, struct error *err) {
+    struct eval e = {0};
+    struct side train = {0};
+    struct side test = {0};
+    enum status s;
+    TRY_OR_FAIL(s, eval_open_images(&e, row->checkpoint, &o->eval, err));
+    TRY_OR_FAIL(s, side_open(&train, &e, &o->eval, o->train, err));
+    TRY_OR_FAIL(s, side_open(&test, &e, &o->eval, o->eval.data, err));
+    const int32_t class_count = eval_label_count(train.e.labels, train.e.images_count);
+    if (class_count < 2) {
+        s = error_set(err, STATUS_USAGE,
+                      "%s has fewer than two classes; ccpack makes them of class folders and CIFAR "
+                      "files",
+                      o->train);
+        goto fail;
+    }
+    eval_map_labels(test.e.labels, test.e.images_count, &test.classes, &train.classes);
+    s = judge(row, &e, &train, &test, class_count, o, err);
+fail:
+    side_fini(&train);
+    side_fini(&test);
+    eval_close(&e);
+    return s;
+}
+
+static void correlate(struct study_margin *m) {
+    double values[MAX_CHECKPOINTS];
+    double accuracy[MAX_CHECKPOINTS];
+    double ranks[MAX_CHECKPOINTS];
+    for (size_t i = 0; i < m->row_count; i++) {
+        values[i] = m->rows[i].accuracy;
+    }
+    ranks_of(accuracy, values, m->row_count);
+    for (int kind = 0; kind < MARGIN_KINDS; kind++) {
+        for (size_t i = 0; i < m->row_count; i++) {
+            values[i] = m->rows[i].margins.median[kind];
+        }
+        ranks_of(ranks, values, m->row_count);
+        m->rank_correlation[kind] = correlation(ranks, accuracy, m->row_count);
+    }
+}
+
+static enum status run_all(struct study_margin *m, const struct options *o, struct error *err) {
+    struct study_progress progress;
+    enum status s = STATUS_OK;
+    study_begin(&progress, (double)m->row_count, o->shared.quiet);
+    for (size_t i = 0; s == STATUS_OK && i < m->row_count; i++) {
+        s = measure(&m->rows[i], o, err);
+        if (s == STATUS_OK) {
+            s = study_advance(&progress, 1.0, err);
+        }
+    }
+    study_end(&progress);
+    correlate(m);
+    return s;
+}
+
+/* ---- numbers ---- */
+
+static void write_json(struct json_writer *w, const void *result) {
+    const struct study_margin *m = result;
+    json_string(w, "train", m->train);
+    json_string(w, "data", m->data);
+    json_open_array(w, "rows");
+    for (size_t i = 0; i < m->row_count; i++) {
+        const struct row *r = &m->rows[i];
+        json_open_object(w, NULL);
+        json_string(w, "checkpoint", r->checkpoint);
+        json_double(w, "accuracy", r->accuracy);
+        for (int kind = 0; kind < MARGIN_KINDS; kind++) {
+            json_double(w, keys[kind], r->margins.median[kind]);
+        }
+        json_double(w, "variance", r->margins.variance);
+        json_double(w, "lipschitz", r->margins.lipschitz);
+        json_close_object(w);
+    }
+    json_close_array(w);
+    json_open_object(w, "rank_correlation");
+    for (int kind = 0; kind < MARGIN_KINDS; kind++) {
+        json_double(w, keys[kind], m->rank_correlation[kind]);
+    }
+    json_close_object(w);
+}
+
+static void print_table(const struct study_margin *m) {
+    printf("%-32s %9s %12s %12s %12s %12s\n", "checkpoint", "accuracy", names[0], names[1],
+           names[2], names[3]);
+    for (size_t i = 0; i < m->row_count; i++) {
+        const struct row *r = &m->rows[i];
+        const double *v = r->margins.median;
+        printf("%-32.80s %7.2f %% %12.5g %12.5g %12.5g %12.5g\n", r->checkpoint, r->accuracy, v[0],
+               v[1], v[2], v[3]);
+    }
+    const double *c = m->rank_correlation;
+    printf("%-42s %12.3f %12.3f %12.3f %12.3f\n", "rank correlation with accuracy", c[0], c[1],
+           c[2], c[3]);
+}
+
+/* ---- the page ---- */
+
+static void draw_margin(struct html_page *p, const struct study_margin *m, int kind) {
+    double x[MAX_CHECKPOINTS];
+    double y[MAX_CHECKPOINTS];
+    char title[160];
+    char label[64];
+    for (size_t i = 0; i < m->row_count; i++) {
+        x[i] = m->rows[i].margins.median[kind];
+        y[i] = m->rows[i].accuracy;
+    }
+    (void)snprintf(title, sizeof title, "%s and accuracy: rank correlation %.3f", names[kind],
+                   m->rank_correlation[kind]);
+    (void)snprintf(label, sizeof label, "%s, median over training images", names[kind]);
+    const struct chart_series series = {
+        .name = "a checkpoint", .x = x, .y = y, .count = m->row_count, .points = true};
+    chart_lines(p, &(struct chart){.title = title,
+                                   .x_label = label,
+                                   .y_label = "accuracy on other images, %",
+                                   .series = &series,
+                                   .series_count = 1});
+}
+
+static void draw_table(struct html_page *p, const struct study_margin *m) {
+    html_markup(p, "<h2>Numbers</h2><div class=\"scroll\"><table><tr><th>checkpoint<th>accuracy");
+    for (int kind = 0; kind < MARGIN_KINDS; kind++) {
+        html_markup(p, "<th>%s", names[kind]);
+    }
+    html_markup(p, "<th>E[Var]<th>E[Lip]</tr>");
+    for (size_t i = 0; i < m->row_count; i++) {
+        const struct row *r = &m->rows[i];
+        html_markup(p, "<tr><td>");
+        html_text(p, r->checkpoint, strlen(r->checkpoint));
+        html_markup(p, "<td>%.2f %%", r->accuracy);
+        for (int kind = 0; kind < MARGIN_KINDS; kind++) {
+            html_markup(p, "<td>%.5g", r->margins.median[kind]);
+        }
+        html_markup(p, "<td>%.5g<td>%.5g</tr>", r->margins.variance, r->margins.lipschitz);
+    }
+    html_markup(p, "</table></div>");
+}
+
+static enum status
+draw_page(struct html_page *p, const void *result, const void *options, struct error *err) {
+    const struct study_margin *m = result;
+    (void)options;
+    (void)err;
+    html_markup(p, "<p>The thesis's claim (Chuang, 2023, chapter 8; NeurIPS 2021): the margin of a "
+                   "classifier, divided by how concentrated the features of each class are, ranks "
+                   "models by how well they generalise, from training images alone. How "
+                   "concentrated a class is, its k-variance, is the Wasserstein-1 distance between "
+                   "two disjoint halves of its images.</p>");
+    html_markup(p,
+                "<p>Measured here: over %zu checkpoints, each with a linear classifier trained "
+                "on ",
+                m->row_count);
+    html_text(p, m->train, strlen(m->train));
+    html_markup(p, " and judged on ");
+    html_text(p, m->data, strlen(m->data));
+    html_markup(p,
+                ", Spearman's rank correlation with the accuracy is %.3f of the kV-margin and "
+                "%.3f of the kV-GN-margin; without k-variance it is %.3f of the margin and "
+                "%.3f of the GN-margin. The thesis ranks networks trained to the end with "
+                "labels, and takes features within them; here the features are fixed and the "
+                "classifier is linear.</p><div class=\"wide\">",
+                m->rank_correlation[MARGIN_KV], m->rank_correlation[MARGIN_KV_GN],
+                m->rank_correlation[MARGIN_PLAIN], m->rank_correlation[MARGIN_GN]);
+    static const int order[MARGIN_KINDS] = {MARGIN_KV, MARGIN_PLAIN, MARGIN_KV_GN, MARGIN_GN};
+    for (int i = 0; i < MARGIN_KINDS; i++) {
+        draw_margin(p, m, order[i]);
+    }
+    html_markup(p, "</div>");
+    draw_table(p, m);
+    return STATUS_OK;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    struct options o = *(const struct options *)options;
+    struct study_margin m = {.train = o.train, .data = o.eval.data, .row_count = a->count};
+    const struct study study = {.name = "margin",
+                                .title = "Margins normalised by k-variance",
+                                .options = &o,
+                                .shared = &o.shared,
+                                .result = &m,
+                                .write_json = write_json,
+                                .draw_page = draw_page};
+    enum status s;
+    o.eval.quiet = o.shared.quiet;
+    TRY(path_check_dataset(o.train, err));
+    TRY(study_check(&study, err));
+    m.rows = calloc(m.row_count, sizeof *m.rows);
+    if (m.rows == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < m.row_count; i++) {
+        m.rows[i].checkpoint = a->items[i];
+    }
+    s = run_all(&m, &o, err);
+    if (s == STATUS_OK && !o.shared.json && !o.shared.quiet) {
+        print_table(&m);
+    }
+    if (s == STATUS_OK) {
+        s = study_finish(&study, err);
+    }
+    free(m.rows);
+    return s;
+}
+
+int ccstudy_margin(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}
