@@ -323,15 +323,7 @@ static void draw_batches(struct html_page *p, const struct study_zeta *z, int ki
                                    .series_count = 4});
 }
 
-/* One number of the points over the epochs. */
-static void take(const struct run *r, size_t offset, double *x, double *y) {
-    for (size_t k = 0; k < r->point_count; k++) {
-        x[k] = (double)r->points[k].epoch;
-        memcpy(&y[k], (const char *)&r->points[k] + offset, sizeof y[k]);
-    }
-}
-
-static void draw_xi(struct html_page *p, const struct run *r) {
+static void draw_xi(struct html_page *p, const struct run *r, const char *what) {
     static const char *const names[] = {"signed: the largest zeta so far (published code)",
                                         "norm: the largest |zeta| so far (ICLR, line 7)",
                                         "all: the largest zeta now (workshop, step 10)"};
@@ -339,24 +331,20 @@ static void draw_xi(struct html_page *p, const struct run *r) {
     double xi[ZETA_FORMS][TRACE];
     double change[ZETA_FORMS][TRACE];
     struct chart_series values[ZETA_FORMS];
-    struct chart_series changes[ZETA_FORMS - 1];
+    struct chart_series changes[ZETA_FORMS];
     for (int form = 0; form < ZETA_FORMS; form++) {
-        take(r,
-             offsetof(struct zeta_point, xi) + sizeof(double[ZETA_SIDES]) * (size_t)form +
-                 sizeof(double[TEXT]),
-             epoch, xi[form]);
-        take(r, offsetof(struct zeta_point, change) + sizeof(double) * (size_t)form, epoch,
-             change[form]);
+        for (size_t k = 0; k < r->point_count; k++) {
+            epoch[k] = (double)r->points[k].epoch;
+            xi[form][k] = r->points[k].xi[form][TEXT];
+            change[form][k] = r->points[k].change[form];
+        }
         values[form] = (struct chart_series){
             .name = names[form], .x = epoch, .y = xi[form], .count = r->point_count};
-        if (form > 0) {
-            changes[form - 1] = (struct chart_series){
-                .name = names[form], .x = epoch, .y = change[form], .count = r->point_count};
-        }
+        changes[form] = values[form];
+        changes[form].y = change[form];
     }
     char title[160];
-    (void)snprintf(title, sizeof title, "xi of texts, gradient %s, batches of 20",
-                   r->gradient == LOSS_ZETA_PAPER ? "as published" : "unbiased");
+    (void)snprintf(title, sizeof title, "xi of texts; %s", what);
     chart_lines(p, &(struct chart){.title = title,
                                    .x_label = "epoch",
                                    .y_label = "xi",
@@ -364,13 +352,13 @@ static void draw_xi(struct html_page *p, const struct run *r) {
                                    .series_count = ZETA_FORMS});
     (void)snprintf(title, sizeof title,
                    "How far the gradient of the similarities is from that of signed, relative to "
-                   "it; gradient %s",
-                   r->gradient == LOSS_ZETA_PAPER ? "as published" : "unbiased");
+                   "it; %s",
+                   what);
     chart_lines(p, &(struct chart){.title = title,
                                    .x_label = "epoch",
                                    .y_label = "relative difference",
                                    .series = changes,
-                                   .series_count = ZETA_FORMS - 1});
+                                   .series_count = ZETA_FORMS});
 }
 
 static void draw_table(struct html_page *p, const struct study_zeta *z) {
@@ -441,11 +429,12 @@ draw_page(struct html_page *p, const void *result, const void *options, struct e
     html_markup(p, "<h2>The three forms of xi</h2><p>xi weakens the own pair in the denominator "
                    "of the model's gradient. ICLR's line 7 writes a norm, the workshop version "
                    "the largest zeta, the published code the largest with its sign; zeta begins "
-                   "at -0.05, where norm begins at 0.05 and the others at 0. Pairs as after "
-                   "training.</p><div class=\"wide\">");
-    for (int gradient = 0; gradient < GRADIENTS; gradient++) {
-        draw_xi(p, find_run(z, ZETA_FITTED, gradient, SHOWN_BATCH));
-    }
+                   "at -0.05, where norm begins at 0.05 and the others at 0. Where all zeta drift "
+                   "upwards, the three forms are the same.</p><div class=\"wide\">");
+    draw_xi(p, find_run(z, ZETA_DRAWN, LOSS_ZETA_PAPER, SHOWN_BATCH),
+            "pairs as drawn, gradient as published, batches of 20");
+    draw_xi(p, find_run(z, ZETA_FITTED, LOSS_ZETA_UNBIASED, SHOWN_BATCH),
+            "pairs as after training, gradient unbiased, batches of 20");
     html_markup(p, "</div>");
     draw_table(p, z);
     return STATUS_OK;

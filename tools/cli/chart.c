@@ -11,7 +11,7 @@
 enum {
     WIDTH = 640,
     HEIGHT = 400,
-    LEFT = 76,
+    LEFT = 94, /* labels of six characters at the size that narrow screens need */
     RIGHT = 16,
     TOP = 14,
     BOTTOM = 52,

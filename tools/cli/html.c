@@ -39,6 +39,7 @@ static const char STYLE[] =
     "figure img{width:100%;height:9rem;object-fit:contain;display:block;margin:0 0 6px}"
     "figcaption{font-size:.85rem;overflow-wrap:anywhere}"
     ".scroll{overflow-x:auto}.chart svg{width:100%;height:auto;display:block}"
+    "@media(max-width:600px){.chart svg{font-size:18px}}"
     ".row{display:grid;grid-template-columns:8rem minmax(0,1fr);gap:.75rem}"
     ".row img{width:100%;height:8rem;object-fit:contain}"
     "ol{margin:0;padding-left:1.5rem;overflow-wrap:anywhere}"
