@@ -68,6 +68,10 @@ refused() { # refused CODE WORDS OPTION...
 refused 64 'batch 24 is not a multiple of --positives 5' --loss dcl --positives 5 --out refused
 refused 64 'positives 3, of at least 2 samples' --loss dcl --positives 3 --batch 3 --out refused
 refused 64 'positives' --loss dcl --positives 9 --out refused
+expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 3 --dry-run
+[ "$(grep -c '^ *\(6\|12\|24\|48\|96\) ' out.txt)" -eq 5 ] || fail "not five sizes of batches: $(cat out.txt)"
+expect 0 "$BIN/ccstream-train" $options --loss dcl --positives 8 --dry-run
+[ "$(grep -c '^ *\(6\|12\|24\|48\|96\) ' out.txt)" -eq 3 ] || fail "batches with parts of samples: $(cat out.txt)"
 expect 64 "$BIN/ccstream-train" -q --resume dcl --positives 2
 has err.txt '--positives cannot be changed by --resume'
 expect 0 "$BIN/ccstream-train" $options --loss clip --positives 3 --steps 1 --out clip

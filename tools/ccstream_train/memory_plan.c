@@ -26,12 +26,13 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
-/* The same model with a quarter to four times the batch. */
+/* The same model with a quarter to four times the batch, as far as that holds whole samples. */
 static enum status print_batches(FILE *out,
                                  const struct trainer_options *t,
                                  uint32_t vocab_count,
                                  uint64_t id_space_count,
                                  struct error *err) {
+    const uint32_t positives = trainer_positives(t);
     (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
                   "scratch", "total");
     for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
@@ -43,6 +44,9 @@ static enum status print_batches(FILE *out,
         }
         if (batch > LOSS_MAX_BATCH) {
             break;
+        }
+        if (batch % positives != 0 || batch / positives < 2) {
+            continue;
         }
         o.batch_count = (uint32_t)batch;
         if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {

@@ -184,6 +184,9 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          uint64_t id_space_count,
                          struct error *err);
 
+/* Rows of a batch that are one sample (loss_positives): they divide batch_count. */
+uint32_t trainer_positives(const struct trainer_options *o);
+
 void trainer_options_default(struct trainer_options *opt);
 
 #endif

@@ -112,8 +112,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
                                : "");
 }
 
-/* Rows of a batch that are one sample. */
-static uint32_t positives_of(const struct trainer_options *o) {
+uint32_t trainer_positives(const struct trainer_options *o) {
     struct loss_options loss = o->loss;
     loss.views = o->task == TRAINER_VIEWS;
     return loss_positives(&loss);
@@ -121,7 +120,7 @@ static uint32_t positives_of(const struct trainer_options *o) {
 
 /* A batch holds whole samples, and at least two. */
 static enum status check_positives(const struct trainer_options *o, struct error *err) {
-    const uint32_t m = positives_of(o);
+    const uint32_t m = trainer_positives(o);
     return o->batch_count % m == 0 && o->batch_count / m >= 2
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
@@ -256,7 +255,7 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     lo.seed = o->seed;
     lo.max_tokens = o->max_tokens;
     lo.clean_captions = o->clean_captions;
-    lo.positives = positives_of(o);
+    lo.positives = trainer_positives(o);
     if (o->task == TRAINER_VIEWS) {
         lo.views = 2;
         lo.captions = LOADER_CAPTIONS_NONE;

@@ -635,57 +635,6 @@ TEST(reference_nuclr_follows_the_published_zeta) {
     close_fixture(&f);
 }
 
-/* Three samples of two rows, and the same with a fourth between them whose rows have different ids,
- * and one that returns. */
-TEST(rows_of_a_sample_count_together_or_not_at_all) {
-    enum { M = 2, SMALL = 6, LARGE = 10 };
-    static const int places[SMALL] = {0, 1, 4, 5, 6, 7};
-    static const uint64_t ids[LARGE] = {9, 9, 4, 9, 30, 30, 7, 7, 30, 30};
-    float small[SMALL * SMALL], small_gradient[SMALL * SMALL];
-    float large[LARGE * LARGE], large_gradient[LARGE * LARGE];
-    uint64_t small_ids[SMALL];
-    struct loss_options o;
-    struct sample_state *kept;
-    struct loss *loss;
-    struct error err = {0};
-    struct rng r;
-    rng_init(&r, 5, RNG_INIT, 0, 0);
-    for (int i = 0; i < LARGE * LARGE; i++) {
-        large[i] = (float)(2.0 * rng_uniform(&r) - 1.0);
-    }
-    for (int i = 0; i < SMALL * SMALL; i++) {
-        small[i] = large[places[i / SMALL] * LARGE + places[i % SMALL]];
-        small_ids[i / SMALL] = ids[places[i / SMALL]];
-    }
-    loss_options_default(&o);
-    o.name = "dcl";
-    o.tau = 0.2;
-    o.positives = M;
-    assert_ok(sample_state_create(&kept, 100, NULL, &err), err);
-    assert_ok(loss_create(&loss, &o, kept, 100, LARGE, &err), err);
-    struct loss_input in = {.similarity = small, .sample_ids = small_ids, .batch_count = SMALL};
-    struct loss_output alone = {.gradient = small_gradient};
-    struct loss_output whole = {.gradient = large_gradient};
-    assert_ok(loss_step(loss, &in, &alone, &err), err);
-    in = (struct loss_input){.similarity = large, .sample_ids = ids, .batch_count = LARGE};
-    assert_ok(loss_step(loss, &in, &whole, &err), err);
-    assert_true(alone.value > 0.0 && alone.value == whole.value);
-    double left = 0.0; /* what is not of the three samples */
-    for (int i = 0; i < LARGE * LARGE; i++) {
-        left += fabs((double)large_gradient[i]);
-    }
-    for (int i = 0; i < SMALL * SMALL; i++) {
-        assert_true(small_gradient[i] ==
-                    large_gradient[places[i / SMALL] * LARGE + places[i % SMALL]]);
-        left -= fabs((double)small_gradient[i]);
-    }
-    assert_true(fabs(left) < 1e-9);
-    const uint64_t *visits = sample_state_column_u64(kept, sample_state_find(kept, "visits"));
-    assert_true(visits[9] == 2 && visits[30] == 2 && visits[7] == 2 && visits[4] == 0);
-    loss_destroy(loss);
-    sample_state_destroy(kept);
-}
-
 TEST(wrong_options_are_refused) {
     struct error err = {0};
     struct sample_state *samples = NULL;

@@ -4,7 +4,6 @@
  * gradient. What every loss must satisfy is in test_loss_rows.c.
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/base/rng.h"
@@ -578,58 +577,6 @@ TEST(xi_is_the_largest_zeta_the_largest_size_or_the_largest_of_now) {
     check_form(LOSS_XI_SIGNED);
     check_form(LOSS_XI_NORM);
     check_form(LOSS_XI_ALL);
-}
-
-/* A sample whose pairs are all the same is a sample of one pair. */
-TEST(equal_pairs_of_a_sample_are_one_pair) {
-    enum { EACH = 3, G = 3 };
-    static const char *const names[] = {"nuclr", "nuclr-frozen", "nuclr-noxi"};
-    static const char *const columns[] = {"image.zeta",   "text.zeta",    "text.zeta.2",
-                                          "image.zeta.3", "text.log_u.3", "image.zeta_momentum.2"};
-    static struct fixture one;
-    static struct fixture several;
-    for (int k = 0; k < 3; k++) {
-        fixture_init(&one, names[k], 0.25, G);
-        fixture_init(&several, names[k], 0.25, G * EACH);
-        several.options.positives = EACH;
-        fixture_open(&one, 50);
-        fixture_open(&several, 50);
-        for (int s = 0; s < 3; s++) {
-            draw(one.similarity, G, (uint64_t)(70 + s));
-            for (int i = 0; i < G * EACH; i++) {
-                several.ids[i] = one.ids[i / EACH];
-                for (int j = 0; j < G * EACH; j++) {
-                    several.similarity[i * G * EACH + j] = one.similarity[i / EACH * G + j / EACH];
-                }
-            }
-            const struct loss_output a = step_rates(&one, 0.01, 0.01);
-            const struct loss_output b = step_rates(&several, 0.01, 0.01);
-            assert_true(fabs(a.value - b.value) < 1e-6 && fabs(a.objective - b.objective) < 1e-6);
-            assert_true(fabs(a.batch.zeta[0] - b.batch.zeta[0]) < 1e-6);
-            for (int i = 0; i < G * G; i++) {
-                double sum = 0.0;
-                for (int p = 0; p < EACH * EACH; p++) {
-                    const int row = i / G * EACH + p / EACH;
-                    sum += (double)several.gradient[row * G * EACH + i % G * EACH + p % EACH];
-                }
-                assert_true(fabs(sum - (double)one.gradient[i]) < 1e-6);
-            }
-        }
-        for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++) {
-            char plain[32]; /* without the number of the pair */
-            const char *dot = strrchr(columns[c], '.');
-            (void)snprintf(plain, sizeof plain, "%.*s",
-                           dot[1] >= '2' && dot[1] <= '3' ? (int)(dot - columns[c]) : 31,
-                           columns[c]);
-            for (int i = 0; i < G; i++) {
-                const double want = (double)column(&one, plain)[one.ids[i]];
-                const double got = (double)column(&several, columns[c])[one.ids[i]];
-                assert_true(fabs(want - got) < 1e-5 || (isnan(want) && isnan(got)));
-            }
-        }
-        fixture_close(&one);
-        fixture_close(&several);
-    }
 }
 
 /* At n of CC3M and zeta0 = -0.05, the size of zeta0 in xi changes the gradient of fitted pairs. */
