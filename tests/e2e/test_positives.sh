@@ -16,16 +16,16 @@ done
 has info.json '"texts":96'
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-# 12 steps of 8 samples, each with 3 pairs.
+# 8 steps of 8 samples, each with 3 pairs.
 options="--data data --augment crop --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch 24 --epochs 3 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 6 --keep 3"
+    --max-tokens 12 --batch 24 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep 2"
 
 run() { # run NAME OPTIONS...
     local name=$1
     shift
     expect 0 "$BIN/ccstream-train" -q $options "$@" --out "$name"
-    [ "$(readlink "$name/last")" = checkpoints/step-12.safetensors ] || fail "last names $(readlink "$name/last")"
-    resumes "$name" 6
+    [ "$(readlink "$name/last")" = checkpoints/step-8.safetensors ] || fail "last names $(readlink "$name/last")"
+    resumes "$name" 4
 }
 run dcl --loss dcl --positives 3
 run nuclr --loss nuclr --positives 3 --zeta-freeze-epochs 1 --zeta-lr 0.01
@@ -57,6 +57,24 @@ expect 0 "$BIN/ccstream-eval" objective nuclr --data data --json
 has out.txt '"nuclr":'
 expect 0 "$BIN/ccdump" state dcl --json
 has out.txt '"visits":{"ids":32,"visited":32,'
+
+# Pairs with the same caption differ by their dropout alone: without it they end with the same zeta.
+"$BIN/ccpack" -q -o single one.tar
+"$BIN/ccpack" tokenizer single --vocab-size 100 >/dev/null
+pairs() { # pairs NAME OPTION...: NAME-1 and NAME-2 list the zeta of either pair
+    local name=$1
+    shift
+    expect 0 "$BIN/ccstream-train" -q $options --data single --loss nuclr --positives 2 --zeta-freeze-epochs 0 \
+        --zeta-lr 0.01 --steps 2 "$@" --out "$name"
+    "$BIN/ccdump" popularity "$name" single --top 32 --json >"$name-1"
+    "$BIN/ccdump" popularity "$name" single --top 32 --json --pair 2 >"$name-2"
+}
+pairs dropping
+pairs keeping --dropout 0
+if cmp -s dropping-1 dropping-2; then
+    fail "the pairs of a sample share their dropout"
+fi
+cmp keeping-1 keeping-2 || fail "equal captions have different zetas"
 
 refused() { # refused CODE WORDS OPTION...
     code=$1

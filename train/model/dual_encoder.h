@@ -115,12 +115,12 @@ struct dual_encoder_memory dual_encoder_memory_used(const struct dual_encoder *m
 /* A batch in host memory, as the loader delivers it. A device may read the arrays until the next
  * download or sync after the last call that takes the batch. */
 struct dual_encoder_batch {
-    int32_t count;              /* N in [1, max_batch] */
-    const uint8_t *images;      /* (N, S, S, 3) */
-    const int32_t *tokens;      /* (N, max_tokens), each in [0, vocab_count) */
-    const int32_t *lengths;     /* (N), each in [1, max_tokens] */
-    const uint64_t *sample_ids; /* (N) keys of dropout, and of the state; NULL in evaluation */
-    uint64_t seed;              /* key of dropout */
+    int32_t count;                    /* N in [1, max_batch] */
+    const uint8_t *images;            /* (N, S, S, 3) */
+    const int32_t *tokens;            /* (N, max_tokens), each in [0, vocab_count) */
+    const int32_t *lengths;           /* (N), each in [1, max_tokens] */
+    const uint64_t *sample_ids;       /* (N) keys of dropout; NULL in evaluation */
+    uint64_t seed;                    /* key of dropout */
     const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
     int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: dual_encoder_put
                      has copied them to this slot */

@@ -26,6 +26,7 @@ struct step_flight {
     struct loader_batch batch; /* this rank's part */
     const uint64_t *ids;       /* (B) of the whole batch, in its order */
     uint64_t *gathered_ids;    /* memory for them; NULL with one rank */
+    uint64_t *dropout_keys;    /* of this rank's rows; NULL with one positive: their ids */
     bool stop, save;           /* after it: a rank was asked to stop; a save is due */
     struct loader_state place; /* the loader's, before the batch was acquired */
     double waited_s;           /* for the loader */

@@ -30,7 +30,10 @@
 
 enum status trainer_open_steps(struct trainer *t, struct error *err) {
     const size_t ids_count = comm_world(t->comm) > 1 ? t->options.batch_count : 0;
-    const size_t size_bytes = 2 * sizeof(struct step_values) + ids_count * sizeof(uint64_t);
+    const size_t keys_count =
+        trainer_positives(&t->options) > 1 ? trainer_local_count(&t->options) : 0;
+    const size_t size_bytes =
+        2 * sizeof(struct step_values) + (ids_count + keys_count) * sizeof(uint64_t);
     for (int i = 0; i < TRAINER_FLIGHTS; i++) {
         struct step_flight *f = &t->flights[i];
         void *data;
@@ -42,7 +45,9 @@ enum status trainer_open_steps(struct trainer *t, struct error *err) {
         }
         f->sent = data;
         f->received = f->sent + 1;
-        f->gathered_ids = ids_count > 0 ? (uint64_t *)(f->sent + 2) : NULL;
+        uint64_t *rows = (uint64_t *)(f->sent + 2);
+        f->gathered_ids = ids_count > 0 ? rows : NULL;
+        f->dropout_keys = keys_count > 0 ? rows + ids_count : NULL;
     }
     t->records = trainer_overlaps(t) && t->options.record_steps;
     return STATUS_OK;
@@ -72,6 +77,15 @@ void trainer_close_steps(struct trainer *t) {
 
 /* ---- load ---- */
 
+/* The pairs of a sample drop out apart. */
+static void make_dropout_keys(const struct trainer *t, struct step_flight *f) {
+    const uint64_t m = trainer_positives(&t->options);
+    const uint64_t first = (uint64_t)comm_rank(t->comm) * trainer_local_count(&t->options);
+    for (uint32_t i = 0; i < f->batch.count && f->dropout_keys != NULL; i++) {
+        f->dropout_keys[i] = f->batch.sample_ids[i] * m + (first + i) % m;
+    }
+}
+
 static enum status load(struct trainer *t, struct step_flight *f, struct error *err) {
     const int64_t start_ns = clock_now_ns();
     comm_at(t->comm, t->step, COMM_PHASE_LOAD);
@@ -80,6 +94,7 @@ static enum status load(struct trainer *t, struct step_flight *f, struct error *
     f->held = true;
     f->waited_s = (double)(clock_now_ns() - start_ns) * 1e-9;
     f->step = t->step;
+    make_dropout_keys(t, f);
     TRY(trainer_meet(t, f, err));
     return trainer_overlaps(t) ? trainer_overlap_put(t, f, err) : STATUS_OK;
 }

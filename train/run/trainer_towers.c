@@ -10,7 +10,8 @@ static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct 
                                        .images = f->batch.images,
                                        .tokens = f->batch.tokens,
                                        .lengths = f->batch.lengths,
-                                       .sample_ids = f->batch.sample_ids,
+                                       .sample_ids = f->dropout_keys != NULL ? f->dropout_keys
+                                                                             : f->batch.sample_ids,
                                        .seed = t->options.seed,
                                        .values = t->values,
                                        .slot = f->slot};

@@ -34,6 +34,7 @@ struct how {
     const char *loss;
     enum trainer_task task;
     uint32_t batch, micro_batch; /* 0: BATCH; 0: the batch */
+    uint64_t positives;          /* 0: one */
     uint64_t max_steps, stop_after, checkpoint_steps;
     double adam_eps;
     bool lazy;
@@ -55,6 +56,7 @@ static enum status run(const char *name, const struct how *how, struct seen *see
     o.task = how->task;
     o.loss.name = how->loss;
     o.loss.tau = 0.1;
+    o.loss.positives = how->positives > 0 ? how->positives : 1;
     o.image_tower = "resnet10t";
     o.text_tower = "tiny";
     o.small_stem = true;
@@ -145,6 +147,22 @@ TEST(overlapping_micro_batches_give_the_same_bytes) {
     assert_int_equal(run("overlap", &how, &two), STATUS_OK);
     test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
     same_reports(&one, &two);
+}
+
+/* Rows have keys of dropout that are not their ids. */
+TEST(overlapping_pairs_of_a_sample_give_the_same_bytes) {
+    static struct seen one, two;
+    make_data();
+    struct how how = {
+        .loss = "nuclr", .adam_eps = 1e-8, .batch = 2 * BATCH, .micro_batch = 3, .positives = 2};
+    assert_int_equal(run("single", &how, &one), STATUS_OK);
+    how.lazy = true;
+    lazy_counts = (struct lazy_counts){0};
+    assert_int_equal(run("overlap", &how, &two), STATUS_OK);
+    test_same_file(test_temp_path("single/last"), test_temp_path("overlap/last"));
+    same_reports(&one, &two);
+    assert_int_equal(two.count, STEPS);
+    assert_true(lazy_counts.late_in > 0);
 }
 
 /* Both views of every image; and resumed. */
