@@ -13,7 +13,7 @@ fail() {
 ranks() { # ranks W OPTION...
     local world=$1
     shift
-    timeout 120 mpirun --oversubscribe --bind-to none -n "$world" "$BIN/ccstream-train" "$@" </dev/null
+    timeout 600 mpirun --oversubscribe --bind-to none -n "$world" "$BIN/ccstream-train" "$@" </dev/null
 }
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
@@ -31,27 +31,29 @@ cp 00000000[4-9].jpg folders/two
 options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch 24
     --micro-batch 2 --epochs 1 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
-# All but times, of one rank and of several.
+# All but times, of one rank and of several; without the state of samples at a checkpoint of step 2.
 numbers() {
-    sed -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
+    sed -e '/^{"step":2,"state"/d' -e 's/,"pairs_per_s":.*//' -e 's/,"peak_rss_bytes":.*//' -e 's/,"time":.*//' "$1/metrics.jsonl"
 }
 
-# W = 1, 2, 4: equal bytes and evaluations.
+# One rank; and 2, interrupted, resumed with 4: equal bytes and evaluations.
 evaluations="--val data --zeroshot classes"
 "$BIN/ccstream-train" -q $options $evaluations --out one
 grep -q '"zeroshot":' one/metrics.jsonl || fail "no zero-shot evaluation"
 [ ! -e one/ranks ] || fail "one rank leaves heartbeats"
+ranks 2 $options --out parts --steps 2 2>2.txt || fail "2 ranks: $(cat 2.txt)"
+[ "$(readlink parts/last)" = checkpoints/step-2.safetensors ] || fail "last names $(readlink parts/last)"
+ranks 4 --resume parts $evaluations 2>4.txt || fail "4 ranks: $(cat 4.txt)"
+cmp one/last parts/last || fail "a run of 2 ranks that 4 resumed ends in other bytes than one"
+cmp <(numbers one) <(numbers parts) || fail "2 and 4 ranks have other metrics than one"
+[ "$(grep -c 'step 4/4' 4.txt)" -eq 1 ] || fail "rank 0 alone reports steps: $(cat 4.txt)"
 for world in 2 4; do
-    ranks $world $options $evaluations --out w$world 2>w$world.txt || fail "$world ranks: $(cat w$world.txt)"
-    cmp one/last w$world/last || fail "$world ranks end in other bytes than one"
-    cmp <(numbers one) <(numbers w$world) || fail "$world ranks have other metrics than one"
-    [ "$(grep -c 'step 4/4' w$world.txt)" -eq 1 ] || fail "rank 0 alone reports steps: $(cat w$world.txt)"
-    grep -q "rank 0 of $world sent [0-9.]* messages" w$world.txt || fail "messages are not counted: $(cat w$world.txt)"
+    grep -q "rank 0 of $world sent [0-9.]* messages" $world.txt || fail "messages are not counted: $(cat $world.txt)"
+    [ "$(grep -c 'batch norm goes by' $world.txt)" -eq 0 ] || fail "other numbers than those of one rank: $(cat $world.txt)"
 done
-[ "$(grep -c 'batch norm goes by' w4.txt)" -eq 0 ] || fail "other numbers than those of one rank: $(cat w4.txt)"
-grep -q '"ranks":4,"slowest_rank":[0-3],"slowest_pairs_per_s":' w4/metrics.jsonl || fail "metrics without the slowest rank"
+grep -q '"ranks":4,"slowest_rank":[0-3],"slowest_pairs_per_s":' parts/metrics.jsonl || fail "metrics without the slowest rank"
 
-# W = 3: gradients are added in another order.
+# 3 ranks: gradients are added in another order.
 ranks 3 -q $options --out w3
 losses() {
     grep -o '"loss":[-0-9.e]*' "$1/metrics.jsonl" | cut -d: -f2
@@ -67,23 +69,11 @@ several="--loss nuclr --positives 4 --zeta-lr 0.001 --steps 3"
 ranks 4 -q $options $several --out several-4
 cmp several/last several-4/last || fail "4 ranks with parts of samples end in other bytes than one"
 
-# Interrupted with 4 ranks, resumed with 2.
-ranks 4 -q $options --out parts --steps 2
-[ "$(readlink parts/last)" = checkpoints/step-2.safetensors ] || fail "last names $(readlink parts/last)"
-ranks 2 -q --resume parts --val data
-cmp one/last parts/last || fail "a run of 4 ranks that 2 resumed ends in other bytes"
-
-# The model and the state of another run, on a mix of its data and other data.
-for world in 1 2; do
-    ranks $world -q $options --init one --init-state --data more --remap-state data --steps 2 --out next$world
-done
-cmp next1/last next2/last || fail "another run's state on a mix: 2 ranks end in other bytes than one"
-
-# LARS.
-for world in 1 2; do
-    ranks $world -q $options --optimizer lars --lr 1 --trust 0.01 --steps 2 --out lars$world
-done
-cmp lars1/last lars2/last || fail "lars: 2 ranks end in other bytes than one"
+# LARS, from the model and the state of another run, on a mix of its data and other data.
+next="--init one --init-state --data more --remap-state data --optimizer lars --lr 1 --trust 0.01 --steps 2"
+"$BIN/ccstream-train" -q $options $next --out next1
+ranks 2 -q $options $next --out next2
+cmp next1/last next2/last || fail "lars, another run's state on a mix: 2 ranks end in other bytes than one"
 
 # A failure of all ranks is printed once.
 code=0
@@ -91,12 +81,11 @@ ranks 4 $options --batch 26 --out none 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "a batch that ranks do not divide: exit code $code"
 [ "$(grep -c 'the nearest that they divide are 24 and 28' err.txt)" -eq 1 ] || fail "$(cat err.txt)"
 
-started() { # started RUN: until its first checkpoint
-    for _ in $(seq 300); do
-        [ -e "$1/last" ] && return
-        sleep 0.1
+started() { # started FILE: until the last job has left it
+    until [ -s "$1" ]; do
+        kill -0 $! 2>/dev/null || fail "the job ends without $1: $(cat "${1%%/*}.txt")"
+        sleep 0.05
     done
-    fail "$1 does not start"
 }
 long="${options/--epochs 1/--epochs 500} --checkpoint-every 1"
 
@@ -107,7 +96,7 @@ pid_of() { # pid_of RUN RANK
 # A checkpoint by time. SIGTERM to one rank: all save once and end with 0. 12 pairs in micro-batches of 5.
 ranks 2 $long --micro-batch 5 --checkpoint-every 0 --checkpoint-seconds 1 --out stopped 2>stopped.txt &
 pid=$!
-started stopped
+started stopped/last
 kill -TERM "$(pid_of stopped 1)"
 code=0
 wait $pid || code=$?
@@ -118,10 +107,7 @@ grep -q 'take a --micro-batch that divides 12$' stopped.txt || fail "numbers unl
 # SIGUSR1 to mpirun, which forwards it: the same, also before the first step.
 mpirun --oversubscribe --bind-to none -n 2 "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
 pid=$!
-for _ in $(seq 300); do
-    [ -e ended/ranks/0.json ] && break
-    sleep 0.1
-done
+started ended/ranks/0.json
 kill -USR1 $pid
 code=0
 wait $pid || code=$?
@@ -132,14 +118,12 @@ steps=$(grep -c '"loss":' ended/metrics.jsonl)
 # SIGKILL of a rank: the others name it and end; the run resumes.
 ranks 3 $long --out killed 2>killed.txt &
 pid=$!
-started killed
-before=$SECONDS
+started killed/last
 victim=$(pid_of killed 1)
 kill -KILL "$victim"
 code=0
 wait $pid || code=$?
-[ "$code" -ne 0 ] || fail "a lost rank: exit code 0"
-[ $((SECONDS - before)) -le 35 ] || fail "a lost rank: the others end after $((SECONDS - before)) s"
+[ "$code" -ne 0 ] && [ "$code" -ne 124 ] || fail "a lost rank: exit code $code"
 for rank in 0 2; do
     grep -q "rank $rank ends: rank 1 (host .*, pid $victim) is gone" killed.txt || fail "rank $rank does not name it: $(cat killed.txt)"
 done
