@@ -1,5 +1,5 @@
 #!/bin/bash
-# Several ranks, each on an emulated GPU of its own, with tests/support/nccl in the place of NCCL:
+# Two ranks, each on an emulated GPU of its own, with tests/support/nccl in the place of NCCL:
 # step 1 has the loss and the state of one rank, later steps agree to within rounding; steps that
 # each rank records by the shapes of its own captions, as late as CUDA allows, give the bytes of
 # steps op by op; a lost rank ends the job although the others wait on the device for it.
@@ -30,7 +30,7 @@ options=(--data data --augment crop --tau 0.1 --image-tower resnet10t --text-tow
 ranks() { # ranks W COMMAND...
     world=$1
     shift
-    timeout 120 mpirun --oversubscribe --bind-to none -n "$world" "$@"
+    timeout 600 mpirun --oversubscribe --bind-to none -n "$world" "$@"
 }
 numbers() { # of every step, but times and memory
     grep '"loss"' "$1/metrics.jsonl" |
@@ -55,11 +55,8 @@ CCSTREAM_EMULATED=late expect 0 ranks 2 "$BIN/ccstream-train" "${options[@]}" --
 has err.txt " graphs of "
 cmp eager/last recorded/last || fail "recorded steps are not those op by op"
 [ "$(numbers eager)" = "$(numbers recorded)" ] || fail "the metrics of recorded are not those of eager"
-CCSTREAM_EMULATED=late expect 0 ranks 4 "$BIN/ccstream-train" "${options[@]}" --steps 2 --out four
-for run in eager four; do
-    [ "$(first one)" = "$(first "$run")" ] || fail "step 1 of $run: $(first one) $(first "$run")"
-    near one "$run"
-done
+[ "$(first one)" = "$(first eager)" ] || fail "step 1 of eager: $(first one) $(first eager)"
+near one eager
 
 # A rank without a GPU; all ranks on one.
 CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 "$BIN/ccstream-train" "${options[@]}" --out none
@@ -72,11 +69,11 @@ code=0
 CCSTREAM_EMULATED=late ranks 2 "$BIN/ccstream-train" "${options[@]}" --epochs 1000 --out lost \
     >out.txt 2>err.txt &
 job=$!
-for _ in $(seq 600); do
-    [ "$(field lost/ranks/1.json step 2>/dev/null)" -ge 1 ] 2>/dev/null && break
+until [ "$(field lost/ranks/1.json step 2>/dev/null || echo 0)" -ge 1 ] 2>/dev/null; do
+    kill -0 "$job" || fail "the job ends before it has lost a rank: $(cat err.txt)"
     sleep 0.1
 done
 kill -9 "$(field lost/ranks/1.json pid)"
 wait "$job" || code=$?
-[ "$code" != 0 ] || fail "a job that lost a rank ended with 0"
+[ "$code" != 0 ] && [ "$code" != 124 ] || fail "a job that lost a rank ended with $code"
 has err.txt "rank 1 (host"
