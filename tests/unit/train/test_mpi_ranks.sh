@@ -11,6 +11,41 @@ ranks() { # ranks WORLD ARGUMENT...
     mpirun --oversubscribe --bind-to none -n "$world" "$TESTBIN/ranks_over_mpi" "$@"
 }
 
+# Jobs that wait for timeouts and for mpirun: all at once, and the checks of a group meanwhile.
+
+# They lose a rank in step 5.
+lose() { # lose RANK HOW
+    mkdir "$2"
+    code=0
+    timeout -k 9 600 mpirun --oversubscribe --bind-to none -n 3 \
+        "$TESTBIN/ranks_over_mpi" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
+    echo "$code" >"$2/code"
+}
+lose 1 stop &
+lose 2 hang &
+lose 0 fail &
+lose 0 end &
+# mpirun kills all as soon as one is gone; after 5 s instead of 1 s, also a busy machine has named it.
+OMPI_MCA_odls_base_sigkill_timeout=5 lose 2 kill &
+OMPI_MCA_odls_base_sigkill_timeout=5 lose 1 exit &
+
+# The exit code of the rank that fails is that of the job, which ends although others wait.
+(
+    mkdir failed && cd failed
+    expect 74 timeout 600 mpirun --oversubscribe --bind-to none -n 3 "$TESTBIN/ranks_over_mpi" fail 1
+) &
+others=$!
+
+# One that never joins.
+(
+    mkdir alone && cd alone
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    expect 75 timeout 600 mpirun --oversubscribe --bind-to none -n 2 bash -c \
+        '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 1000; exec "$@"' - "$TESTBIN/ranks_over_mpi" open auto 2
+    has err.txt "rank 0 ends: not all ranks have joined within 2 s of its start"
+) &
+others="$others $!"
+
 for world in 2 3 4; do
     expect 0 ranks "$world" check
 done
@@ -21,21 +56,24 @@ expect 0 "$TESTBIN/ranks_over_mpi" open mpi # without a launcher
 has out.txt "world 1"
 expect 0 "$TESTBIN/ranks_over_mpi" open auto
 
-# The exit code of the rank that fails is that of the job, which ends although others wait.
-expect 74 timeout 60 mpirun --oversubscribe --bind-to none -n 3 "$TESTBIN/ranks_over_mpi" fail 1
+# A launcher that MPI does not know.
+expect 74 env PMI_RANK=0 PMI_SIZE=4 "$TESTBIN/ranks_over_mpi" open auto
+has err.txt "mpiexec started 4 processes, but MPI sees 1"
+has err.txt "srun --mpi=pmix"
 
-# A rank that is lost in step 20: the job ends although others wait, and every other rank names it.
-lose() { # lose RANK HOW
-    mkdir "$2"
-    code=0
-    timeout -k 9 60 mpirun --oversubscribe --bind-to none -n 3 \
-        "$TESTBIN/ranks_over_mpi" lose "$2" "$@" >"$2/out.txt" 2>"$2/err.txt" || code=$?
-    echo "$code" >"$2/code"
-}
-how="2:kill 1:exit 0:fail 1:stop 2:hang 0:end"
-for case in $how; do
-    lose "${case%:*}" "${case#*:}" &
+# No module, and one of another build.
+expect 69 env -u CCSTREAM_MPI_MODULE mpirun --oversubscribe --bind-to none -n 2 "$TESTBIN/ranks_over_mpi" open auto
+has err.txt "mpirun started 2 processes, but this build has no MPI module"
+export CCSTREAM_MPI_MODULE=$TESTBIN/module_of_another_build.so
+expect 69 ranks 2 open auto
+has err.txt "another build"
+has err.txt "0.0.1-other"
+
+for pid in $others; do
+    wait "$pid"
 done
+
+# The jobs have ended although others waited, and every other rank names the one that is lost.
 wait
 exec 3>/dev/null
 lost() { # lost RANK HOW TEXT CODE
@@ -51,30 +89,10 @@ lost() { # lost RANK HOW TEXT CODE
 }
 lost 2 kill "is gone: its process ended; last seen at step [0-9]+, in " 137
 lost 1 exit "is gone: its process ended; last seen at step [0-9]+, in " 1
-lost 0 fail "failed at step 20, in load: disk full" 74
-lost 1 stop "has not answered for [34] s, last seen at step [0-9]+, in .* \\(its process is stopped\\)" 75
-lost 2 hang "is in load at step 20, and rank [01] has waited for it for [34] s" 75
+lost 0 fail "failed at step 5, in load: disk full" 74
+lost 1 stop "has not answered for [67] s, last seen at step [0-9]+, in .* \\(its process is stopped\\)" 75
+lost 2 hang "is in load at step 5, and rank [01] has waited for it for [67] s" 75
 [ "$(cat end/code)" = 0 ] || { cat end/err.txt; fail "a group that ended: $(cat end/code)"; }
 for rank in 0 1 2; do
     has "end/ranks/$rank.json" '"state":"ended"'
 done
-
-# One that never joins.
-# shellcheck disable=SC2016 # expanded by the inner shell
-expect 75 timeout 60 mpirun --oversubscribe --bind-to none -n 2 bash -c \
-    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec sleep 100; exec "$@"' - "$TESTBIN/ranks_over_mpi" open auto 2
-has err.txt "rank 0 ends: not all ranks have joined within 2 s of its start"
-
-# A launcher that MPI does not know.
-expect 74 env PMI_RANK=0 PMI_SIZE=4 "$TESTBIN/ranks_over_mpi" open auto
-has err.txt "mpiexec started 4 processes, but MPI sees 1"
-has err.txt "srun --mpi=pmix"
-
-# No module, a file that is none, and one of another build.
-unset CCSTREAM_MPI_MODULE
-expect 69 ranks 2 open auto
-has err.txt "mpirun started 2 processes, but this build has no MPI module"
-export CCSTREAM_MPI_MODULE=$TESTBIN/module_of_another_build.so
-expect 69 ranks 2 open auto
-has err.txt "another build"
-has err.txt "0.0.1-other"
