@@ -217,6 +217,22 @@ static bool is_before(const struct heartbeat *a, const struct heartbeat *b) {
     return a->step != b->step ? a->step < b->step : a->phase < b->phase;
 }
 
+/* Every rank waits, and none for one that is behind: their files arrive, but not all messages. */
+static void describe_all_wait(char out[256], const struct watch *w) {
+    const char *own = w->watched->peers[w->watched->rank].host;
+    const char *other = own;
+    for (int32_t r = 0; r < w->watched->world && strcmp(other, own) == 0; r++) {
+        other = w->watched->peers[r].host;
+    }
+    (void)snprintf(out, 256, "all that are known wait too");
+    if (strcmp(other, own) != 0) {
+        (void)snprintf(out, 256,
+                       "all that are known wait too, so look at the network between the hosts, "
+                       "such as %s and %s",
+                       own, other);
+    }
+}
+
 /* Which rank the owner waits for, if for too long. */
 static bool find_stuck(const struct watch *w, bool has_folder, struct watch_finding *out) {
     const struct heartbeat own = {
@@ -243,12 +259,15 @@ static bool find_stuck(const struct watch *w, bool has_folder, struct watch_find
                  comm_phase_name(v->last.phase), v->last.step, w->watched->rank, waited_s);
         return true;
     }
+    char others[256] = "none of them is known to be lost";
+    if (v != NULL) {
+        describe_all_wait(others, w);
+    }
     out->lost = -1;
     out->found_by = w->watched->rank;
     (void)snprintf(out->text, sizeof out->text,
                    "not all ranks have answered for %" PRId64 " s, at step %" PRIu64 ", in %s: %s",
-                   waited_s, own.step, comm_phase_name(own.phase),
-                   v != NULL ? "all that are known wait too" : "none of them is known to be lost");
+                   waited_s, own.step, comm_phase_name(own.phase), others);
     return true;
 }
 
