@@ -31,7 +31,9 @@ enum status decode_sample(struct pipeline *p,
         views[v] = batch->images[v] + i * p->image_bytes;
     }
     const uint32_t positive = sampler_positive_at(&p->sampler, &batch->batch, slot->index);
-    TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err));
+    if (p->opt.views > 0) {
+        TRY(sample_work_image(work, views, &slot->source, slot->data, epoch, positive, err));
+    }
     batch->sample_ids[i] = slot->source.sample.sample_id;
     batch->labels[i] = slot->source.sample.label;
     return sample_work_text(work, batch->tokens + i * p->opt.max_tokens, &batch->lengths[i],

@@ -36,7 +36,7 @@ enum status fetcher_open(struct fetcher **out,
                          struct error *err) {
     REQUIRE(out != NULL && l != NULL && opt != NULL);
     REQUIRE(opt->max_count >= 1 && opt->max_count <= LOADER_MAX_BATCH);
-    REQUIRE(opt->views >= 1 && opt->views <= AUGMENT_MAX_VIEWS);
+    REQUIRE(opt->views <= AUGMENT_MAX_VIEWS);
     *out = NULL;
     const struct pipeline *from = loader_pipeline(l);
     struct fetcher *f = calloc(1, sizeof *f);
@@ -56,6 +56,8 @@ enum status fetcher_open(struct fetcher **out,
     f->p.opt.augment = opt->augment;
     f->p.opt.views = opt->views;
     f->p.opt.positives = 1;
+    f->p.opt.captions =
+        from->opt.captions == LOADER_CAPTIONS_NONE ? LOADER_CAPTIONS_NONE : opt->captions;
     f->max_count = opt->max_count;
     enum status s = allocate(f, opt, err);
     if (s < STATUS_OK) {
@@ -91,7 +93,7 @@ static enum status make_row(struct fetcher *f,
     if (*row < STATUS_OK) {
         return STATUS_OK;
     }
-    TRY(reader_load(&f->p, &f->read, err));
+    TRY(f->p.opt.views > 0 ? reader_load(&f->p, &f->read, err) : STATUS_OK);
     *row = decode_sample(&f->p, f->work, &f->read, why);
     if (*row == STATUS_OK) {
         return STATUS_OK;

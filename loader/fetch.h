@@ -2,10 +2,10 @@
  * fetch: the samples of given ids as a batch, while the loader delivers its own: through the same
  * files, decoder, augmentation and tokenizer.
  *
- * A row is a function of (options of the loader, augment, views, epoch, sample id). With the
- * loader's own augment and views it has the bytes that the loader delivers for this sample in this
- * epoch; with a kind of evaluation, the pixels of a loader for evaluation. Of several captions it
- * has the one that is drawn for the epoch.
+ * A row is a function of (options of the loader, fetch_options, epoch, sample id). With the
+ * loader's own augment, views and captions it has the bytes that the loader delivers for this
+ * sample in this epoch; with a kind of evaluation, the pixels of a loader for evaluation. Of
+ * several captions it has the one that is drawn for the epoch.
  *
  * Threading : a fetcher has one owner; distinct fetchers are independent, and may be used while
  *             other threads acquire and release batches, but not during loader_seek. The work is
@@ -33,7 +33,8 @@ struct fetcher; /* opaque */
 struct fetch_options {
     uint32_t max_count;        /* rows of a batch at most, [1, LOADER_MAX_BATCH] */
     enum augment_kind augment; /* as in loader_options */
-    uint32_t views;            /* of each image, [1, AUGMENT_MAX_VIEWS] */
+    uint32_t views; /* of each image, [0, AUGMENT_MAX_VIEWS]; 0: captions alone, no image is read */
+    enum loader_captions captions; /* LOADER_CAPTIONS_NONE also where the loader has none */
 };
 
 /* Returns OK, INVALID or NOMEM. */

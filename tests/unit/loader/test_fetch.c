@@ -27,7 +27,10 @@ static struct fetcher *
 open_fetcher(struct loader *l, enum augment_kind augment, uint32_t views, uint32_t max_count) {
     struct fetcher *f = NULL;
     struct error err = {0};
-    const struct fetch_options opt = {.max_count = max_count, .augment = augment, .views = views};
+    const struct fetch_options opt = {.max_count = max_count,
+                                      .augment = augment,
+                                      .views = views,
+                                      .captions = LOADER_CAPTIONS_DRAWN};
     assert_ok(fetcher_open(&f, l, &opt, &err), err);
     return f;
 }
@@ -77,6 +80,32 @@ TEST(pixels_of_another_epoch_differ) {
     }
     assert_true(hashes[0] != hashes[1]);
     fetcher_close(f);
+    loader_close(l);
+}
+
+TEST(captions_or_pixels_alone_are_those_of_the_loader) {
+    struct error err = {0};
+    struct loader_options opt = batches_options(BATCH);
+    struct loader *l = batches_open(make_dataset("d", SAMPLES, true), &opt);
+    struct fetcher *captions = open_fetcher(l, opt.augment, 0, BATCH);
+    struct fetcher *pixels = NULL;
+    const struct fetch_options only = {
+        .max_count = BATCH, .augment = opt.augment, .views = 1, .captions = LOADER_CAPTIONS_NONE};
+    struct loader_batch b;
+    struct loader_batch got;
+    assert_ok(fetcher_open(&pixels, l, &only, &err), err);
+    assert_ok(loader_acquire(l, &b, &err), err);
+    assert_ok(loader_fetch(captions, &got, NULL, b.sample_ids, BATCH, 0, &err), err);
+    assert_null(got.images);
+    assert_memory_equal(got.tokens, b.tokens, BATCH * opt.max_tokens * sizeof *b.tokens);
+    assert_memory_equal(got.lengths, b.lengths, BATCH * sizeof *b.lengths);
+    assert_memory_equal(got.text_ids, b.text_ids, BATCH * sizeof *b.text_ids);
+    assert_ok(loader_fetch(pixels, &got, NULL, b.sample_ids, BATCH, 0, &err), err);
+    assert_memory_equal(got.images, b.images, BATCH * BATCHES_SIDE * BATCHES_SIDE * 3);
+    assert_int_equal(got.text_ids[0], LOADER_NO_TEXT);
+    loader_release(l, &b);
+    fetcher_close(captions);
+    fetcher_close(pixels);
     loader_close(l);
 }
 
