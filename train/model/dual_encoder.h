@@ -124,6 +124,9 @@ struct dual_encoder_batch {
     const struct step_values *values; /* of the step, on the DEVICE: the third key of dropout */
     int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: dual_encoder_put
                      has copied them to this slot */
+    bool beside;  /* not the step's own batch: running statistics stay, and backward runs every
+                     forward  once more, so that the passes of another batch may come between.
+                     Requires slot 0 */
 };
 
 /* Requires options.slots and a device with a stream. Checks the batch and copies it to slot

@@ -200,7 +200,7 @@ static enum status copy_captions(struct dual_encoder *m, const struct part *p, s
     const int32_t slot = p->batch.slot;
     int32_t *tokens = s->host_tokens + (size_t)p->start * (size_t)m->opt.text.max_tokens;
     int32_t *starts = s->host_starts + p->start;
-    if (p->pass != RESNET_REPLAY) {
+    if (p->pass != RESNET_REPLAY || p->batch.beside) {
         TRY(check_captions(m, layout_of(m, p), p, err));
         lay_captions(m, tokens, starts, p, layout_of(m, p));
     }
@@ -261,16 +261,21 @@ enum status dual_encoder_forward(struct dual_encoder *m,
                                  struct error *err) {
     REQUIRE(batch->count >= 1 && batch->count <= m->opt.max_batch);
     REQUIRE(!training || m->opt.training);
+    REQUIRE(!batch->beside || (training && batch->slot == 0));
     struct running *running = &m->blocks.running;
+    const bool moves = training && !batch->beside;
+    const enum resnet_pass pass = !training       ? RESNET_INFERENCE
+                                  : batch->beside ? RESNET_REPLAY
+                                                  : RESNET_TRAINING;
     running_begin(running, (batch->count + m->opt.micro_batch - 1) / m->opt.micro_batch);
     for (int32_t start = 0; start < batch->count; start += m->opt.micro_batch) {
-        struct part p = part_of(m, batch, start, training ? RESNET_TRAINING : RESNET_INFERENCE);
-        if (training) {
+        struct part p = part_of(m, batch, start, pass);
+        if (moves) {
             running_part(running);
         }
         TRY(part_forward(m, &p, err));
     }
-    TRY(training ? running_end(running, err) : STATUS_OK);
+    TRY(moves ? running_end(running, err) : STATUS_OK);
     *image = first_rows(m->image_head.out, batch->count);
     *text = first_rows(m->text_head.out, batch->count);
     return STATUS_OK;
@@ -339,9 +344,10 @@ enum status dual_encoder_backward(struct dual_encoder *m,
     const int32_t last = (batch->count - 1) / m->opt.micro_batch;
     gradients_begin(sums, last + 1, mode, ready);
     for (int32_t i = last; i >= 0; i--) {
+        const bool again = i < last || batch->beside;
         const struct part p =
-            part_of(m, batch, i * m->opt.micro_batch, i == last ? RESNET_TRAINING : RESNET_REPLAY);
-        if (i < last) {
+            part_of(m, batch, i * m->opt.micro_batch, again ? RESNET_REPLAY : RESNET_TRAINING);
+        if (again) {
             TRY(part_forward(m, &p, err));
         }
         TRY(part_backward(m, dimage, dtext, &p, gradients_part(sums, i), err));

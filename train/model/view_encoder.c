@@ -378,14 +378,18 @@ enum status view_encoder_forward(struct view_encoder *m,
                                  const struct view_encoder_batch *batch,
                                  struct error *err) {
     REQUIRE(m->opt.training && batch->count >= 1 && 2 * batch->count <= m->opt.max_batch);
+    REQUIRE(!batch->beside || batch->slot == 0);
     const int32_t most = m->held_count / 2;
     running_begin(&m->blocks.running, (batch->count + most - 1) / most);
     for (int32_t start = 0; start < batch->count; start += most) {
-        const struct part p = part_of(m, batch, start, RESNET_TRAINING);
-        running_part(&m->blocks.running);
+        const struct part p =
+            part_of(m, batch, start, batch->beside ? RESNET_REPLAY : RESNET_TRAINING);
+        if (!batch->beside) {
+            running_part(&m->blocks.running);
+        }
         TRY(part_forward(m, batch, &p, err));
     }
-    TRY(running_end(&m->blocks.running, err));
+    TRY(batch->beside ? STATUS_OK : running_end(&m->blocks.running, err));
     *x = first_rows(m->out, 2 * batch->count);
     return STATUS_OK;
 }
@@ -480,9 +484,9 @@ enum status view_encoder_backward(struct view_encoder *m,
     const int32_t last = (batch->count - 1) / most;
     gradients_begin(sums, last + 1, mode, ready);
     for (int32_t i = last; i >= 0; i--) {
-        const struct part p =
-            part_of(m, batch, i * most, i == last ? RESNET_TRAINING : RESNET_REPLAY);
-        if (i < last) {
+        const bool again = i < last || batch->beside;
+        const struct part p = part_of(m, batch, i * most, again ? RESNET_REPLAY : RESNET_TRAINING);
+        if (again) {
             TRY(part_forward(m, batch, &p, err));
         }
         TRY(part_backward(m, dx, &p, gradients_part(sums, i), err));

@@ -78,6 +78,7 @@ struct view_encoder_batch {
     const uint8_t *first, *second; /* (N, S, S, 3) */
     int32_t slot; /* 0: forward and backward copy the arrays to the device; from 1: view_encoder_put
                      has copied them to this slot */
+    bool beside;  /* as in dual_encoder_batch */
 };
 
 /* Requires options.slots and a device with a stream. Copies the batch to slot batch->slot, in [1,

@@ -29,6 +29,7 @@ struct side {
     struct device *dev;
     struct dual_encoder *model;
     struct params *params;
+    bool beside; /* of the batches that follow */
 };
 
 static void draw_input(struct input *in) {
@@ -90,6 +91,7 @@ static void open_side(struct side *s, const struct dual_encoder_options *o) {
     struct error err = {0};
     struct rng r;
     rng_init(&r, test_seed(), RNG_INIT, 8, 0);
+    s->beside = false;
     assert_ok(device_open(&s->dev, "cpu-ref", 1, &err), err);
     assert_ok(dual_encoder_create(&s->model, s->dev, o, &err), err);
     s->params = dual_encoder_params(s->model);
@@ -132,7 +134,8 @@ static void
 forward(struct side *s, const struct input *in, int start, int count, struct embeddings *e) {
     struct error err = {0};
     struct tensor x, t;
-    const struct dual_encoder_batch batch = rows(in, start, count);
+    struct dual_encoder_batch batch = rows(in, start, count);
+    batch.beside = s->beside;
     assert_ok(dual_encoder_forward(s->model, &x, &t, &batch, true, &err), err);
     assert_int_equal(x.shape[0], count);
     const size_t real = real_bytes(s);
@@ -180,7 +183,8 @@ static void backward(struct side *s,
                      struct embeddings *d,
                      enum write_mode mode) {
     struct error err = {0};
-    const struct dual_encoder_batch batch = rows(in, start, count);
+    struct dual_encoder_batch batch = rows(in, start, count);
+    batch.beside = s->beside;
     const size_t real = real_bytes(s);
     double raw[2][BATCH * EMBED];
     for (int k = 0; k < count * EMBED; k++) {
@@ -265,6 +269,47 @@ TEST(micro_batches_equal_batch_norm_groups_by_hand) {
     close_side(&whole);
     close_side(&groups);
     close_side(&once);
+}
+
+static void draw_gradients(struct embeddings *d) {
+    struct rng r;
+    rng_init(&r, test_seed(), RNG_INIT, 9, 0);
+    for (int k = 0; k < BATCH * EMBED; k++) {
+        d->x[k] = rng_normal(&r);
+        d->t[k] = rng_normal(&r);
+    }
+}
+
+/* Forward before that of the other batch, backward after it: the bits of each batch on its own, and
+ * the running statistics of the other alone. In one part, and in two. */
+TEST(a_batch_beside_another_adds_its_gradients) {
+    static struct input in;
+    static struct embeddings e[2], d;
+    enum { FIRST = 3 };
+    for (int micro = 0; micro <= MICRO; micro += MICRO) {
+        struct side turns, beside;
+        const struct dual_encoder_options o = options(FIRST, micro);
+        draw_input(&in);
+        open_side(&turns, &o);
+        open_side(&beside, &o);
+        draw_gradients(&d);
+        forward(&turns, &in, 0, FIRST, &e[0]);
+        backward(&turns, &in, 0, FIRST, &d, WRITE_SET);
+        beside.beside = true;
+        forward(&beside, &in, FIRST, BATCH - FIRST, &e[1]);
+        beside.beside = false;
+        forward(&beside, &in, 0, FIRST, &e[1]);
+        backward(&beside, &in, 0, FIRST, &d, WRITE_SET);
+        beside.beside = true;
+        backward(&beside, &in, FIRST, BATCH - FIRST, &d, WRITE_ADD);
+        assert_same(&turns, &beside, PARAM_BUFFER, "running statistic");
+        forward(&turns, &in, FIRST, BATCH - FIRST, &e[0]);
+        backward(&turns, &in, FIRST, BATCH - FIRST, &d, WRITE_ADD);
+        assert_memory_equal(&e[0], &e[1], sizeof e[0]);
+        assert_same(&turns, &beside, PARAM_TRAINED, "gradient");
+        close_side(&turns);
+        close_side(&beside);
+    }
 }
 
 TEST(text_gradients_do_not_depend_on_the_micro_batch) {

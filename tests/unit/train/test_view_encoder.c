@@ -23,6 +23,7 @@ struct fixture {
     struct rng rng;
     uint8_t views[2][COUNT * IMAGE_BYTES];
     double weights[EMBEDDINGS]; /* the loss is the sum of embeddings times these */
+    bool beside;                /* of the batches that follow */
 };
 
 static struct view_encoder_options options(int32_t count, int32_t micro, enum dtype dtype) {
@@ -93,7 +94,8 @@ static void shake(struct fixture *f) {
 static struct view_encoder_batch batch_of(const struct fixture *f, int start, int count) {
     return (struct view_encoder_batch){.count = count,
                                        .first = f->views[0] + (size_t)start * IMAGE_BYTES,
-                                       .second = f->views[1] + (size_t)start * IMAGE_BYTES};
+                                       .second = f->views[1] + (size_t)start * IMAGE_BYTES,
+                                       .beside = f->beside};
 }
 
 static double loss(struct fixture *f) {
@@ -329,6 +331,38 @@ TEST(micro_batches_equal_batch_norm_groups_by_hand) {
     tear_down(&whole);
     tear_down(&groups);
     tear_down(&once);
+}
+
+/* As in test_encoder_modes.c. */
+TEST(a_batch_beside_another_adds_its_gradients) {
+    enum { FIRST = MICRO };
+    static struct fixture turns, beside;
+    double x[EMBEDDINGS];
+    double y[EMBEDDINGS];
+    for (int32_t micro = 0; micro < 2; micro++) {
+        const struct view_encoder_options o = options(FIRST, micro, DTYPE_F64);
+        set_up_with(&turns, &o);
+        set_up_with(&beside, &o);
+        shake(&turns);
+        shake(&beside);
+        group_forward(&turns, x, 0, FIRST);
+        group_backward(&turns, turns.weights, 0, FIRST, WRITE_SET);
+        beside.beside = true;
+        group_forward(&beside, y, FIRST, COUNT - FIRST);
+        beside.beside = false;
+        group_forward(&beside, y, 0, FIRST);
+        group_backward(&beside, turns.weights, 0, FIRST, WRITE_SET);
+        beside.beside = true;
+        group_backward(&beside, turns.weights, FIRST, COUNT - FIRST, WRITE_ADD);
+        beside.beside = false;
+        assert_same(&turns, &beside, PARAM_BUFFER);
+        group_forward(&turns, x, FIRST, COUNT - FIRST);
+        group_backward(&turns, turns.weights, FIRST, COUNT - FIRST, WRITE_ADD);
+        assert_memory_equal(x, y, sizeof x);
+        assert_same(&turns, &beside, PARAM_TRAINED);
+        tear_down(&turns);
+        tear_down(&beside);
+    }
 }
 
 TEST(memory_is_that_of_the_micro_batch) {
