@@ -57,12 +57,14 @@ near() { # near WHAT DIFFERENCE: every loss of a and b
     verdict $? "$1 (losses within $2)"
 }
 
-for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi emc2 fastclip-v0 fastclip-v3; do
+for loss in clip siglip cyclip dcl hcl rince sogclr isogclr nuclr nuclr-frozen nuclr-noxi fastclip-v0 fastclip-v3; do
     against "$loss" --loss $loss
 done
-for loss in simclr dcl hcl rince sogclr isogclr emc2; do
+against "emc2" --loss emc2 --emc2-carry skip
+for loss in simclr dcl hcl rince sogclr isogclr; do
     against "two views, $loss" --task simclr --loss $loss
 done
+against "two views, emc2" --task simclr --loss emc2 --emc2-carry skip
 against "micro-batch 3" --loss sogclr --micro-batch 3
 against "two views, micro-batch 3" --task simclr --loss sogclr --micro-batch 3
 against "padded captions" --loss sogclr --captions padded

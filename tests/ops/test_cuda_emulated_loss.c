@@ -200,6 +200,7 @@ static void open_side(struct side *s,
     o.tau = c->tau;
     o.temperature = c->temperature;
     o.seed = 11;
+    o.emc2_carry = LOSS_EMC2_SKIP;
     if (c->tweak != NULL) {
         c->tweak(&o);
     }

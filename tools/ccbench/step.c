@@ -54,7 +54,7 @@ static const struct cli_option rows[] = {
     {"dropout", 0, CLI_DOUBLE, FIELD(dropout), .min = "0", .max = "0.9", .default_text = "0.1",
      .metavar = "P", .help = "dropout of the text tower"},
     {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
-     .help = "as in ccstream-train, with its defaults"},
+     .help = "as in ccstream-train, with its defaults; emc2 with --emc2-carry skip"},
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
      .help =
          "a dataset for the loader: random crops, token ids below --vocab; without it, pairs are "

@@ -146,6 +146,7 @@ open_both(struct bench_step *b, const struct loader_info *data_info, struct erro
     TRY(params_init(dual_encoder_params(b->both), 1, err));
     loss_options_default(&lo);
     lo.name = b->o->loss;
+    lo.emc2_carry = LOSS_EMC2_SKIP; /* no samples of other batches are at hand */
     TRY(sample_state_create(&b->state, data_info->id_space, NULL, err));
     TRY(loss_create(&b->loss, &lo, b->state, data_info->sample_count, n, err));
     if (loss_uses_self(b->loss)) {

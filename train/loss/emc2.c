@@ -1,9 +1,9 @@
 /*
  * emc2: negatives drawn by a Markov chain per sample, so that the gradient is that of the global
  * loss however small the batch (Yau et al., "EMC2: efficient MCMC negative sampling for contrastive
- * learning with global convergence", ICML 2024). In each step the R other contrasts of the batch
- * are proposed in turn; proposal c is accepted with probability min(1, exp((S_ac - S_state) /
- * tau)); the states after the first P = floor(burn_in R) proposals are recorded:
+ * learning with global convergence", ICML 2024). In each step R contrasts are proposed, as many as
+ * the batch has for an anchor; proposal c is accepted with probability min(1, exp((S_ac - S_state)
+ * / tau)); the states after the first P = floor(burn_in R) proposals are recorded:
  *
  *   L = mean over anchors a of [ mean over recorded S_ar - S_a,own ] / tau,  r constant
  *
@@ -11,16 +11,26 @@
  * anchors, and the second continues the chain of the first. Pairs, lifted: image i keeps a chain
  * over the R = B - 1 other texts, text j one over images; half the mean of each side.
  *
- * A chain continues where the sample was last seen. If the sample that it stands on is in the
- * batch, its score is computed anew; otherwise its embedding is not available: the score stays as
- * it was (S / tau), and nothing is recorded until a proposal is accepted. An anchor without any
- * record is skipped. State: per sample, and for pairs per side, that score and that sample's id.
- * The draws are keyed by (seed, step, sample id, side).
+ * A chain continues on the sample on which it stood when its own was last seen. If that is in the
+ * batch, its score is today's. Otherwise, by --emc2-carry:
  *
- * Algorithm 1 differs there: its line 7 records such a state too, with an embedding made anew. What
- * is missing here are mostly hard negatives, on which chains stay long: with fixed features of 64
- * pairs, B = 8 and tau = 0.07, the negatives' weights add up to 0.61 in the place of 2, and the
- * mean gradient is 0.81 of its length off (0.07 with those records).
+ *   encode
+ *     Algorithm 1. The caller encodes that sample again, un-augmented (loss_carried): its score is
+ *     today's, every state after the first P proposals is recorded, and it gets a gradient too. If
+ *     the caller does not have it any more, the chain begins anew. Proposals are drawn uniformly
+ *     (line 5) from the batch and that sample, which has as many places as every other one has
+ *     views. Only so the softmax stays what chains sample, by detailed balance within this set:
+ * were each contrast proposed once in order, as in the published code, then with two views, 64
+ *     samples of fixed features, B = 8 and tau = 0.07 the mean gradient would be 0.15 of its length
+ *     off, in the place of 0.03 (ccstudy chains).
+ *   skip
+ *     The score stays as it was (S / tau), and nothing is recorded until a proposal is accepted. An
+ *     anchor without any record is skipped. Contrasts are proposed once each, in order. What is
+ *     missing are mostly hard negatives, on which chains stay long: of those 64 samples as pairs,
+ *     the negatives' weights add up to 0.79 in the place of 2.
+ *
+ * State: per sample, and for pairs per side, the chain's last score and its sample's id. The draws
+ * are keyed by (seed, step, sample id, side).
  */
 #include "formats/base/rng.h"
 #include "train/loss/loss_internal.h"
@@ -31,47 +41,81 @@ static const struct loss_column emc2_columns[] = {
     {"chain_id", .kind = SAMPLE_STATE_ID},
     {0}};
 
+/* Where a chain stands if not on a contrast of the batch. */
+enum {
+    STATE_OUTSIDE = -1, /* of the batch, or nowhere yet: not recorded */
+    STATE_CARRIED = -2  /* on the sample that was encoded again */
+};
+
 /* One anchor's similarities and what its chain may not stand on. */
 struct walk {
     const float *similarity;
+    float *gradient; /* of them */
     int64_t stride, count;
-    int64_t anchor, partner; /* equal for pairs */
-    int64_t burn_in;         /* proposals that are not recorded */
+    int64_t anchor, own; /* places of the anchor and of its own pair; equal for pairs */
+    int64_t row;         /* the anchor's among the carried similarities */
+    int64_t burn_in;     /* proposals that are not recorded */
     double tau;
+    bool draws_places; /* proposals are drawn; else each contrast is proposed once, in order */
+    bool has_carried;  /* a sample outside the batch is a contrast too, of this similarity: */
+    double carried;
+    uint32_t views; /* of a sample: places that it has among the proposals */
     struct rng draws;
 };
 
-static double score_of(const struct walk *w, int64_t c) {
-    return (double)w->similarity[c * w->stride] / w->tau;
+static double score_of(const struct walk *w, int64_t state) {
+    const double s = state >= 0 ? (double)w->similarity[state * w->stride] : w->carried;
+    return s / w->tau;
 }
 
-/* Walks on from *state (-1: a sample of an earlier batch, with *log_score); counts (count) how
- * often each contrast was recorded. Returns the number of records. */
-static int64_t walk_on(struct walk *w, int64_t *state, float *log_score, double *counts) {
-    int64_t recorded = 0;
-    int64_t proposal = 0;
-    for (int64_t c = 0; c < w->count; c++) {
-        counts[c] = 0.0;
+/* Contrast number k, without the anchor and its own pair. */
+static int64_t contrast_at(const struct walk *w, int64_t k) {
+    const int64_t low = w->anchor < w->own ? w->anchor : w->own;
+    const int64_t high = w->anchor < w->own ? w->own : w->anchor;
+    k += k >= low;
+    return low == high ? k : k + (k >= high);
+}
+
+/* The r-th of `count` proposals, as a state. */
+static int64_t propose(struct walk *w, int64_t r, int64_t count) {
+    if (!w->draws_places) {
+        return contrast_at(w, r);
     }
-    if (*state >= 0) {
+    const uint32_t carried = w->has_carried ? w->views : 0;
+    const int64_t k = rng_below(&w->draws, (uint32_t)count + carried);
+    return k >= count ? STATE_CARRIED : contrast_at(w, k);
+}
+
+/* How often the states were recorded: each contrast (count), the carried sample, all together. */
+struct records {
+    double *contrasts;
+    double carried, all;
+};
+
+/* Walks on from *state; outside the batch the chain has the score that is left in *log_score. */
+static void walk_on(struct walk *w, int64_t *state, float *log_score, struct records *r) {
+    const int64_t count = w->count - (w->anchor == w->own ? 1 : 2);
+    for (int64_t c = 0; c < w->count; c++) {
+        r->contrasts[c] = 0.0;
+    }
+    r->carried = 0.0;
+    r->all = 0.0;
+    if (*state != STATE_OUTSIDE) {
         *log_score = (float)score_of(w, *state);
     }
-    for (int64_t c = 0; c < w->count; c++) {
-        if (c == w->anchor || c == w->partner) {
-            continue;
-        }
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t c = propose(w, k, count);
         const double score = score_of(w, c);
         const double u = rng_uniform(&w->draws);
         if (!sample_state_visited(*log_score) || log(u) < score - (double)*log_score) {
             *state = c;
             *log_score = (float)score;
         }
-        if (proposal++ >= w->burn_in && *state >= 0) {
-            counts[*state] += 1.0;
-            recorded++;
+        if (k >= w->burn_in && *state != STATE_OUTSIDE) {
+            *(*state >= 0 ? &r->contrasts[*state] : &r->carried) += 1.0;
+            r->all += 1.0;
         }
     }
-    return recorded;
 }
 
 /* The chains of one side. */
@@ -84,6 +128,55 @@ static struct chains chains_of(const struct loss *l, int side) {
     return (struct chains){loss_window(l, CHAIN_SCORE, side), loss_window_u64(l, CHAIN_ID, side)};
 }
 
+static uint64_t emc2_carried(const struct loss *l, int side, int64_t place, int64_t count) {
+    const uint64_t id = chains_of(l, side).ids[place];
+    return id == SAMPLE_STATE_NO_ID || loss_find_id(l, count, id) >= 0 ? SAMPLE_STATE_NO_ID : id;
+}
+
+/* Where the chain of entry i stands before the step. */
+static int64_t begin(const struct loss *l,
+                     const struct loss_input *in,
+                     const struct chains *chains,
+                     int side,
+                     int64_t i) {
+    const int64_t b = in->batch_count;
+    const int64_t place = loss_find_id(l, b, chains->ids[i]);
+    if (place >= 0 || !loss_carries(l)) {
+        return place;
+    }
+    const bool carried =
+        in->carried_ids != NULL && in->carried_ids[side * b + i] != SAMPLE_STATE_NO_ID;
+    if (!carried) { /* the chain has no sample yet, or not any more */
+        chains->log_score[i] = SAMPLE_STATE_UNVISITED;
+    }
+    return carried ? STATE_CARRIED : STATE_OUTSIDE;
+}
+
+/* Walks, and adds the anchor's gradient and value. */
+static void step_anchor(const struct loss *l,
+                        struct walk *w,
+                        int64_t *state,
+                        float *log_score,
+                        double share,
+                        const struct loss_input *in,
+                        struct loss_output *out) {
+    struct records r = {.contrasts = l->sums};
+    w->draws_places = loss_carries(l);
+    w->carried = w->has_carried ? (double)in->carried_similarity[w->row] : 0.0;
+    walk_on(w, state, log_score, &r);
+    for (int64_t c = 0; c < w->count && r.all > 0.0; c++) {
+        const double g = share * (r.contrasts[c] / r.all - (c == w->own ? 1.0 : 0.0));
+        float *to = &w->gradient[c * w->stride];
+        *to = (float)((double)*to + g);
+        out->value += g * (double)w->similarity[c * w->stride];
+    }
+    if (r.carried > 0.0) {
+        const double g = share * r.carried / r.all;
+        out->carried_gradient[w->row] = (float)g;
+        out->value += g * w->carried;
+    }
+}
+
 static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const int64_t b = in->batch_count;
     const double tau = l->options.tau;
@@ -93,21 +186,20 @@ static void emc2_step(struct loss *l, const struct loss_input *in, struct loss_o
         const struct chains chains = chains_of(l, side);
         for (int64_t a = 0; a < b; a++) {
             struct walk w = {.similarity = s.similarity + side_place(&s, a, 0),
+                             .gradient = s.gradient + side_place(&s, a, 0),
                              .stride = s.contrast_stride,
                              .count = b,
                              .anchor = a,
-                             .partner = a,
+                             .own = a,
+                             .row = side * b + a,
+                             .views = 1,
                              .burn_in = (int64_t)(l->options.burn_in * (double)(b - 1)),
                              .tau = tau};
-            int64_t state = loss_find_id(l, b, chains.ids[a]);
+            int64_t state = begin(l, in, &chains, side, a);
+            w.has_carried = state == STATE_CARRIED;
             rng_init(&w.draws, l->options.seed, RNG_CHAIN, in->step,
                      2 * in->sample_ids[a] + (uint64_t)side);
-            const int64_t recorded = walk_on(&w, &state, &chains.log_score[a], l->sums);
-            for (int64_t c = 0; c < b && recorded > 0; c++) {
-                const double g = share * (l->sums[c] / (double)recorded - (c == a ? 1.0 : 0.0));
-                side_add(&s, a, c, g);
-                out->value += g * (double)s.similarity[side_place(&s, a, c)];
-            }
+            step_anchor(l, &w, &state, &chains.log_score[a], share, in, out);
             chains.ids[a] = state >= 0 ? in->sample_ids[state] : chains.ids[a];
             const double log_others = side_log_mean(&s, a, tau, NULL) + log((double)(b - 1));
             out->objective += 0.5 * log_add(0.0, log_others) / (double)b;
@@ -122,25 +214,24 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
     const double share = 1.0 / ((double)n * tau);
     const struct chains chains = chains_of(l, SIDE_IMAGE);
     for (int64_t i = 0; i < b; i++) {
-        int64_t state = loss_find_id(l, b, chains.ids[i]);
+        int64_t state = begin(l, in, &chains, SIDE_IMAGE, i);
+        const bool has_carried = state == STATE_CARRIED;
         for (int64_t view = 0; view < 2; view++) {
             const int64_t a = i + view * b;
             struct walk w = {.similarity = in->similarity + a * n,
+                             .gradient = out->gradient + a * n,
                              .stride = 1,
                              .count = n,
                              .anchor = a,
-                             .partner = i + (1 - view) * b,
+                             .own = i + (1 - view) * b,
+                             .row = a,
+                             .views = 2,
+                             .has_carried = has_carried,
                              .burn_in = (int64_t)(l->options.burn_in * (double)(n - 2)),
                              .tau = tau};
             rng_init(&w.draws, l->options.seed, RNG_CHAIN, in->step,
                      2 * in->sample_ids[i] + (uint64_t)view);
-            const int64_t recorded = walk_on(&w, &state, &chains.log_score[i], l->sums);
-            for (int64_t c = 0; c < n && recorded > 0; c++) {
-                const double own = c == w.partner ? 1.0 : 0.0;
-                const double g = share * (l->sums[c] / (double)recorded - own);
-                out->gradient[a * n + c] = (float)g;
-                out->value += g * (double)w.similarity[c];
-            }
+            step_anchor(l, &w, &state, &chains.log_score[i], share, in, out);
             const struct loss_side row = loss_take_view(l, in, a);
             const double log_others = side_log_mean(&row, 0, tau, NULL) + log((double)(n - 2));
             out->objective += log_add(0.0, log_others) / (double)n;
@@ -152,13 +243,12 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
 const struct loss_row loss_emc2 = {
     .name = "emc2",
     .paper = "Yau, ICML 2024",
-    .what =
-        "negatives drawn by a Markov chain of every sample; differs from Algorithm 1: a chain "
-        "that stands on a sample outside the batch records nothing until it moves, so negatives "
-        "weigh too little (with 64 samples and batch 8, 0.61 in the place of 2)",
-    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN),
+    .what = "negatives drawn by a Markov chain of every sample, of those outside the batch too "
+            "(--emc2-carry)",
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
     .own = {.tau = 0.07},
     .columns = emc2_columns,
+    .carried = emc2_carried,
     .step = emc2_step,
     .device = DEVICE_LOSS_EMC2,
 };
@@ -166,9 +256,10 @@ const struct loss_row loss_emc2 = {
 const struct loss_row loss_emc2_views = {
     .name = "emc2",
     .views = true,
-    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN),
+    .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
     .own = {.tau = 0.07},
     .columns = emc2_columns,
+    .carried = emc2_carried,
     .step = emc2_step_views,
     .device = DEVICE_LOSS_EMC2,
 };

@@ -33,6 +33,12 @@ static enum status allocate(struct loss *l, struct error *err) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
         ok = ok && l->view_row[i] != NULL;
     }
+    if (l->row->carried != NULL) {
+        l->carried_ids = calloc(2 * b, sizeof *l->carried_ids);
+        l->carried[0] = calloc(2 * b, sizeof *l->carried[0]);
+        l->carried[1] = calloc(2 * b, sizeof *l->carried[1]);
+        ok = ok && l->carried_ids != NULL && l->carried[0] != NULL && l->carried[1] != NULL;
+    }
     for (int i = 0; i < (l->row->uses_self ? 6 : 2); i++) {
         l->matrix[i] = calloc(rows * rows, sizeof *l->matrix[i]);
         ok = ok && l->matrix[i] != NULL;
@@ -160,6 +166,9 @@ void loss_destroy(struct loss *l) {
     free(l->ids);
     free(l->order);
     free(l->is_first);
+    free(l->carried_ids);
+    free(l->carried[0]);
+    free(l->carried[1]);
     for (size_t i = 0; i < sizeof l->matrix / sizeof l->matrix[0]; i++) {
         free(l->matrix[i]);
     }
@@ -198,15 +207,15 @@ static bool same_ids(const uint64_t *ids, int64_t count) {
     return i >= count;
 }
 
-/* Fills places with the first rows of every id, ascending; returns how many ids there are. */
-static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
-    const int64_t b = in->batch_count;
+/* Fills places with the first rows of every id, ascending, and ids; returns how many ids there are.
+ */
+static int64_t distinct_places(struct loss *l, const uint64_t *sample_ids, int64_t b) {
     const int64_t each = loss_rows_each(l);
     int64_t n = 0;
     for (int64_t i = 0; i < b; i += each) {
         l->is_first[i] = false;
-        if (same_ids(&in->sample_ids[i], each)) {
-            l->order[n++] = (struct loss_order){.id = in->sample_ids[i], .place = i};
+        if (same_ids(&sample_ids[i], each)) {
+            l->order[n++] = (struct loss_order){.id = sample_ids[i], .place = i};
         }
     }
     l->order_count = n;
@@ -222,6 +231,9 @@ static int64_t distinct_places(struct loss *l, const struct loss_input *in) {
     }
     for (int64_t i = 0; i < rows && l->options.views; i++) {
         l->places[rows + i] = b + l->places[i];
+    }
+    for (int64_t i = 0; i < rows / each; i++) {
+        l->ids[i] = sample_ids[l->places[i * each]];
     }
     return rows / each;
 }
@@ -273,6 +285,33 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
     return place - l->places;
 }
 
+bool loss_carries(const struct loss *l) {
+    return l->row->carried != NULL && l->options.emc2_carry == LOSS_EMC2_ENCODE;
+}
+
+/* The same of what is outside the batch. */
+static void take_carried(const struct loss *l, const struct loss_input *in, int64_t count) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t from = side * in->batch_count + l->places[i];
+            if (side < loss_side_count(l)) {
+                l->carried_ids[side * count + i] = in->carried_ids[from];
+            }
+            l->carried[0][side * count + i] = in->carried_similarity[from];
+            l->carried[1][side * count + i] = 0.0f;
+        }
+    }
+}
+
+static void
+put_carried(const struct loss *l, const struct loss_output *out, int64_t b, int64_t count) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        for (int64_t i = 0; i < count; i++) {
+            out->carried_gradient[side * b + l->places[i]] = l->carried[1][side * count + i];
+        }
+    }
+}
+
 /* The step on the distinct ids; the other rows and columns of the gradient stay zero. */
 static void
 step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *out, int64_t count) {
@@ -282,6 +321,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
     const int64_t rows = rows_of(l, count);
     part.sample_ids = l->ids;
     part.batch_count = l->options.views ? count : rows;
+    const bool carried = loss_carries(l) && in->carried_ids != NULL;
     part.similarity = l->matrix[0];
     part_out.gradient = l->matrix[1];
     take_places(l, l->matrix[0], in->similarity, b, count);
@@ -294,7 +334,16 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         take_places(l, l->matrix[2], in->image_similarity, b, count);
         take_places(l, l->matrix[3], in->text_similarity, b, count);
     }
+    if (carried) {
+        take_carried(l, in, count);
+        part.carried_ids = l->carried_ids;
+        part.carried_similarity = l->carried[0];
+        part_out.carried_gradient = l->carried[1];
+    }
     l->row->step(l, &part, &part_out);
+    if (carried) {
+        put_carried(l, out, b, count);
+    }
     put_places(l, out->gradient, part_out.gradient, b, count);
     if (l->row->uses_self) {
         put_places(l, out->image_gradient, part_out.image_gradient, b, count);
@@ -319,6 +368,59 @@ static enum status check_finite(const struct loss *l,
                              l->options.name, rows, (long long)(e / b), columns,
                              (long long)(e % b));
         }
+    }
+    return STATUS_OK;
+}
+
+enum status loss_carried(struct loss *l,
+                         uint64_t *out,
+                         const uint64_t *sample_ids,
+                         int64_t batch_count,
+                         struct error *err) {
+    REQUIRE(l != NULL && out != NULL && sample_ids != NULL && loss_carries(l));
+    REQUIRE(batch_count >= 2 && batch_count <= l->max_batch_count);
+    for (int64_t i = 0; i < batch_count; i++) {
+        REQUIRE(sample_ids[i] < sample_state_id_space(l->state));
+    }
+    const int64_t count = distinct_places(l, sample_ids, batch_count);
+    TRY(sample_state_begin_batch(l->state, l->ids, count, err));
+    for (int side = 0; side < loss_side_count(l); side++) {
+        uint64_t *of_side = out + side * batch_count;
+        for (int64_t i = 0; i < batch_count; i++) {
+            of_side[i] = SAMPLE_STATE_NO_ID;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            of_side[l->places[i]] = l->row->carried(l, side, i, count);
+        }
+    }
+    return sample_state_end_batch(l->state, err);
+}
+
+/* Of samples outside the batch: they are there if one is needed, their similarities are finite,
+ * and their gradients are zero. */
+static enum status check_carried(const struct loss *l,
+                                 const struct loss_input *in,
+                                 const struct loss_output *out,
+                                 int64_t count,
+                                 struct error *err) {
+    const int64_t b = in->batch_count;
+    const int sides = loss_side_count(l);
+    if (!loss_carries(l)) {
+        return STATUS_OK;
+    }
+    for (int64_t i = 0; i < sides * count && in->carried_ids == NULL; i++) {
+        REQUIRE(l->row->carried(l, (int)(i / count), i % count, count) == SAMPLE_STATE_NO_ID);
+    }
+    for (int64_t i = 0; i < 2 * b && in->carried_ids != NULL; i++) {
+        const uint64_t id = in->carried_ids[sides == 1 ? i % b : i];
+        if (id != SAMPLE_STATE_NO_ID && !isfinite(in->carried_similarity[i])) {
+            return error_set(
+                err, STATUS_CORRUPT,
+                "loss %s: similarity of row %lld with sample %llu is not finite; lower "
+                "the learning rate",
+                l->options.name, (long long)i, (unsigned long long)id);
+        }
+        out->carried_gradient[i] = 0.0f;
     }
     return STATUS_OK;
 }
@@ -385,11 +487,9 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     out->value = 0.0;
     out->objective = 0.0;
     out->tau = loss_tau(l);
-    const int64_t count = distinct_places(l, in);
-    for (int64_t i = 0; i < count; i++) {
-        l->ids[i] = in->sample_ids[l->places[i * loss_rows_each(l)]];
-    }
+    const int64_t count = distinct_places(l, in->sample_ids, b);
     TRY(sample_state_begin_batch(l->state, l->ids, count, err));
+    TRY(check_carried(l, in, out, count, err));
     for (int64_t i = 0; i < count; i++) {
         sample_state_window_u64(l->state, l->visits)[i]++;
     }

@@ -51,6 +51,12 @@ enum loss_xi {
     LOSS_XI_ALL, /* the largest zeta that samples have now: the workshop's Algorithm 1, step 10 */
 };
 
+/* What emc2 does with a chain that stands on a sample outside the batch; see emc2.c. */
+enum loss_emc2_carry {
+    LOSS_EMC2_ENCODE, /* its embedding is made anew: Algorithm 1 */
+    LOSS_EMC2_SKIP,   /* nothing is recorded until the chain moves */
+};
+
 /* A value of options that the trainer resolves (loss_option_row.automatic). */
 #define LOSS_AUTO (-1.0)
 
@@ -90,7 +96,8 @@ struct loss_options {
     double bias0;
     double burn_in;
     uint64_t positives; /* m: consecutive rows that are one sample; 0 is 1 */
-    uint64_t seed;      /* of what a loss draws */
+    enum loss_emc2_carry emc2_carry;
+    uint64_t seed; /* of what a loss draws */
 };
 
 /* Defaults of the table, for loss nuclr. */
@@ -106,6 +113,12 @@ struct loss_input {
      * their ids differ (one of them was replaced), they do not count. An id that returns counts in
      * its first place only. */
     const uint64_t *sample_ids;
+    /* Samples outside the batch, of a loss that asks for them (loss_carried). carried_ids (sides,
+     * B): as loss_carried left them, or SAMPLE_STATE_NO_ID where the caller has no such sample.
+     * carried_similarity (2, B): that of each anchor with its sample, images then texts; with two
+     * views first views then second ones, both with the sample of carried_ids[i]. */
+    const uint64_t *carried_ids;
+    const float *carried_similarity;
     int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
     uint64_t step, epoch; /* from 0 */
     double lr;            /* of the model in this step: learned scalars without their own follow */
@@ -127,6 +140,7 @@ struct loss_output {
     /* (B, B) dL/d(image_similarity) and dL/d(text_similarity), symmetric: the embeddings' gradient
      * is 2 G X. The caller's storage, written if loss_uses_self. */
     float *image_gradient, *text_gradient;
+    float *carried_gradient; /* (2, B) dL/d(carried_similarity), written if there are carried_ids */
     double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
                          weights are constants: normally slightly negative, no test of convergence */
     double objective; /* an estimate of the loss over the whole dataset, from the running sums:
@@ -157,13 +171,25 @@ void loss_destroy(struct loss *l); /* accepts NULL */
 /* Value, gradient, and the state of the batch's samples and the learned scalars updated. Where the
  * state is divided among ranks: collective, with the same input on all of them, and the same
  * output. Returns OK, INVALID, CORRUPT when similarities are not finite (the state is then
- * untouched), or what comm returns. */
+ * untouched), or what comm returns. INVALID also where a loss that carries gets no carried_ids, and
+ * needs a sample. */
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err);
 
 /* Rows of a batch that are one sample: m where the loss with these options has several positives; 1
  * otherwise. */
 uint32_t loss_positives(const struct loss_options *opt);
+/* Whether the loss ever asks for samples outside the batch (emc2, unless it skips them). */
+bool loss_carries(const struct loss *l);
+
+/* Those that the step with these (batch_count) ids needs: out (sides, B), of pairs those of images
+ * then those of texts, of two views B; SAMPLE_STATE_NO_ID where it needs none. Collective as
+ * loss_step. Returns OK, INVALID or what comm returns. */
+enum status loss_carried(struct loss *l,
+                         uint64_t *out,
+                         const uint64_t *sample_ids,
+                         int64_t batch_count,
+                         struct error *err);
 
 /* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
 bool loss_uses_self(const struct loss *l);

@@ -69,6 +69,10 @@ bool loss_has_kernels(const struct loss *l, struct error *why) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--positives above 1 runs on the host alone");
         return false;
     }
+    if (loss_carries(l)) {
+        (void)error_set(why, STATUS_UNSUPPORTED, "--emc2-carry encode runs on the host alone");
+        return false;
+    }
     if (l->options.beta_stairs > 0) {
         (void)error_set(why, STATUS_UNSUPPORTED, "--beta-stairs runs on the host alone");
         return false;

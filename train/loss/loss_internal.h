@@ -43,11 +43,13 @@ struct loss {
     float *rows[3];           /* (R): see loss_take_rows */
     struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
-    bool *is_first;     /* (max batch): whether it is the first place of its id */
-    int64_t *places;    /* (R): rows of the distinct ids; with two views then of second views */
-    uint64_t *ids;      /* (max batch): those ids */
-    float *view_row[2]; /* (R): one anchor's similarities and their gradient */
-    float *matrix[6];   /* (R, R): what in and out hold, among the distinct ids */
+    bool *is_first;        /* (max batch): whether it is the first place of its id */
+    int64_t *places;       /* (R): rows of the distinct ids; with two views then of second views */
+    uint64_t *ids;         /* (max batch): those ids */
+    float *view_row[2];    /* (R): one anchor's similarities and their gradient */
+    float *matrix[6];      /* (R, R): what in and out hold, among the distinct ids */
+    uint64_t *carried_ids; /* (2, max batch): the same of those in `in`; of a row with `carried` */
+    float *carried[2];     /* (2, max batch): similarity and gradient */
 };
 
 /* One side of S: element (anchor, contrast). */

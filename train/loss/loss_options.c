@@ -10,6 +10,7 @@
 static const char *const temperatures[] = {"own", "constant", "global", "individual", NULL};
 static const char *const schedules[] = {"own", "constant", "cosine", NULL};
 static const char *const gradients[] = {"paper", "unbiased", NULL};
+static const char *const carries[] = {"encode", "skip", NULL};
 static const char *const xis[] = {"signed", "norm", "all", NULL};
 
 #define NUMBER(field) .kind = LOSS_OPTION_NUMBER, .offset = offsetof(struct loss_options, field)
@@ -108,6 +109,13 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                 "caption of its own: --batch is N times the samples, an epoch has "
                                 "N times the steps. dcl: the positives M of Chuang 2020; nuclr: "
                                 "Wang's Remark 2, with a zeta for every pair. Above 1 on the host"},
+    [LOSS_EMC2_CARRY] = {"emc2-carry", CHOICE(emc2_carry, carries),
+                         .help = "a chain that stands on a sample outside the batch. encode: that "
+                                 "sample is encoded again, un-augmented, and counts as a negative "
+                                 "(Yau's Algorithm 1); up to a batch more through the towers per "
+                                 "step; one rank, loss on the host. skip: it is not recorded, so "
+                                 "hard negatives weigh too little (of 64 samples with batch 8 and "
+                                 "tau 0.07, 0.79 in the place of 2)"},
 };
 
 /* ---- fields by row ---- */

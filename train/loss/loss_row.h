@@ -45,6 +45,7 @@ enum loss_option {
     LOSS_BIAS0,
     LOSS_BURN_IN,
     LOSS_POSITIVES,
+    LOSS_EMC2_CARRY,
     LOSS_OPTION_COUNT
 };
 
@@ -131,6 +132,9 @@ struct loss_row {
     bool surrogate; /* the gradient is that of `objective` at the first visit of all samples, not
                        that of `value` */
     bool uses_self;
+    /* The sample outside the batch that entry `place` of the window needs on this side, among the
+     * `count` distinct ids; SAMPLE_STATE_NO_ID: none. NULL: this loss never needs one. */
+    uint64_t (*carried)(const struct loss *l, int side, int64_t place, int64_t count);
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct; those of
      * a loss with several positives are not to be read. */
     void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);

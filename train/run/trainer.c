@@ -94,6 +94,7 @@ void trainer_destroy(struct trainer *t) {
     trainer_close_steps(t);
     checkpoint_close(t->source);
     metrics_close(t->metrics);
+    trainer_close_carry(t);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
     loss_destroy(t->loss);

@@ -74,7 +74,8 @@ size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l,
         (alone || o->task == TRAINER_PAIRS ? 0 : 2 * trainer_local_count(o) * row);
     const size_t matrix = (size_t)(rows * rows) * sizeof(float);
     return embeddings + sizeof(struct step_values) +
-           (on_device ? loss_device_planned_bytes(l, b) : matrix);
+           (on_device ? loss_device_planned_bytes(l, b) : matrix) +
+           (loss_carries(l) ? trainer_carry_bytes(o) : 0);
 }
 
 enum status trainer_open_contrast(struct trainer *t, struct error *err) {
@@ -129,6 +130,8 @@ static struct loss_input input_of(const struct trainer *t, const struct step_fli
                                .image_similarity = t->pairs[PAIR_IMAGES].similarity,
                                .text_similarity = t->pairs[PAIR_TEXTS].similarity,
                                .sample_ids = f->ids,
+                               .carried_ids = t->carry.ids,
+                               .carried_similarity = t->carry.similarity,
                                .batch_count = t->options.batch_count,
                                .step = f->step,
                                .epoch = f->batch.epoch,
@@ -144,7 +147,8 @@ static enum status step_loss(struct trainer *t, struct step_flight *f, struct er
     const struct loss_input in = input_of(t, f);
     struct loss_output out = {.gradient = t->pairs[PAIR_CROSS].gradient,
                               .image_gradient = t->pairs[PAIR_IMAGES].gradient,
-                              .text_gradient = t->pairs[PAIR_TEXTS].gradient};
+                              .text_gradient = t->pairs[PAIR_TEXTS].gradient,
+                              .carried_gradient = t->carry.gradient};
     TRY(loss_step(t->loss, &in, &out, err));
     f->report.loss = out.value;
     f->report.global_loss = out.objective;
@@ -180,6 +184,7 @@ enum status trainer_contrast_pairs(struct trainer *t,
         TRY(multiply(t, PAIR_IMAGES, x, x, err));
         TRY(multiply(t, PAIR_TEXTS, text, text, err));
     }
+    TRY(trainer_carry_scores(t, x, text, err));
     TRY(step_loss(t, f, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
     const struct matmul dx = {.out = t->dx, .a = *g, .b = *text, .alpha = 1.0f};
@@ -190,7 +195,7 @@ enum status trainer_contrast_pairs(struct trainer *t,
         TRY(add_self(t, PAIR_IMAGES, &t->dx, x, err));
         TRY(add_self(t, PAIR_TEXTS, &t->dt, text, err));
     }
-    return STATUS_OK;
+    return trainer_carry_gradients(t, x, text, err);
 }
 
 enum status trainer_contrast_views(struct trainer *t,
@@ -200,13 +205,15 @@ enum status trainer_contrast_views(struct trainer *t,
     const struct ops *ops = t->dev->ops;
     const struct tensor *g = gradient_of(t, PAIR_CROSS);
     TRY(multiply(t, PAIR_CROSS, x, x, err));
+    TRY(trainer_carry_scores(t, x, NULL, err));
     TRY(step_loss(t, f, err));
     TRY(take_gradient(t, PAIR_CROSS, err));
     struct matmul dx = {.out = t->dx, .a = *g, .b = *x, .alpha = 1.0f};
     TRY(ops->matmul(t->dev, &dx, err));
     dx.transpose_a = true;
     dx.mode = WRITE_ADD;
-    return ops->matmul(t->dev, &dx, err);
+    TRY(ops->matmul(t->dev, &dx, err));
+    return trainer_carry_gradients(t, x, NULL, err);
 }
 
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err) {

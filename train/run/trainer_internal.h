@@ -44,6 +44,26 @@ struct step_recording {
     struct recording *steps; /* NULL: the shape was met once */
 };
 
+/* Samples outside the batch, for a loss that asks for them (loss_carries): see trainer_carry.c. By
+ * side of the loss: 0 images or views as anchors, 1 texts as anchors. */
+struct trainer_carry {
+    bool any;                     /* the step in progress has some */
+    uint64_t *ids;                /* (sides, B) of loss_input */
+    int64_t *columns;             /* (sides, B) the row of that sample below */
+    float *similarity, *gradient; /* (2, B) of loss_input and loss_output */
+    int64_t rows;                 /* N that are encoded, at all times */
+    enum status *statuses;        /* (N) */
+    float *matrix;                /* (R, N) host, R anchors of a side */
+    struct tensor s;              /* the same on the device */
+    struct carried_contrasts {
+        struct fetcher *fetcher;
+        uint64_t *ids;             /* (N) distinct ones, then some of the batch */
+        int64_t count;             /* of those outside the batch */
+        struct loader_batch batch; /* their texts, where images are the anchors, or their images */
+        struct tensor x, dx;       /* (N, E) */
+    } sides[2];
+};
+
 struct trainer {
     struct trainer_options options;
     struct comm *comm; /* options.comm, or */
@@ -65,6 +85,7 @@ struct trainer {
     struct sample_state *state;
     struct loss *loss;
     struct loss_device *loss_device; /* NULL: the host computes the loss */
+    struct trainer_carry carry;      /* zeros where the loss does not carry */
     struct metrics *metrics;
     struct schedule schedule;
 
@@ -210,6 +231,28 @@ enum status trainer_contrast_views(struct trainer *t,
                                    struct step_flight *f,
                                    const struct tensor *x,
                                    struct error *err);
+
+/* trainer_carry.c: memory; nothing where the loss does not carry. Returns OK, NOMEM or USAGE
+ * (several ranks, or a device that cannot). Closed before loader and device. */
+enum status trainer_open_carry(struct trainer *t, struct error *err);
+void trainer_close_carry(struct trainer *t);
+size_t trainer_carry_bytes(const struct trainer_options *o); /* device memory, planned */
+/* In the order of a step. Before the batch's own forward: fetches and encodes. */
+enum status
+trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct error *err);
+/* Before the loss: similarities of the anchors, x (R, E) and text, NULL with two views. */
+enum status trainer_carry_scores(struct trainer *t,
+                                 const struct tensor *x,
+                                 const struct tensor *text,
+                                 struct error *err);
+/* After it: adds to the anchors' gradients, and keeps those of the samples. */
+enum status trainer_carry_gradients(struct trainer *t,
+                                    const struct tensor *x,
+                                    const struct tensor *text,
+                                    struct error *err);
+/* After the batch's own backward: adds the gradients of parameters. */
+enum status
+trainer_carry_backward(struct trainer *t, const struct gradient_ready *ready, struct error *err);
 
 /* The last step's similarities, (B, B) or (2B, 2B), to the host. */
 enum status trainer_read_similarity(const struct trainer *t, float *out, struct error *err);

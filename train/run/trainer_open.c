@@ -371,6 +371,7 @@ enum status trainer_open_model(struct trainer *t, struct error *err) {
                 : alloc_matrix(t, &t->text, rows, o->embed_dim, err));
     }
     TRY(trainer_open_ranks(t, err));
+    TRY(trainer_open_carry(t, err));
     return trainer_open_contrast(t, err);
 }
 

@@ -32,13 +32,16 @@ static enum status run_pairs(struct trainer *t, struct step_flight *f, struct er
     struct tensor x;
     struct tensor text;
     comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(trainer_carry_forward(t, f, err));
     TRY(dual_encoder_forward(t->model, &x, &text, &pairs, true, err));
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);
     TRY(trainer_gather_rows(t, &x, &t->x, &x, err));
     TRY(trainer_gather_rows(t, &text, &t->text, &text, err));
     TRY(trainer_contrast_pairs(t, f, &x, &text, err));
     comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
-    TRY(dual_encoder_backward(t->model, &dx, &dt, &pairs, WRITE_SET, &ready, err));
+    TRY(dual_encoder_backward(t->model, &dx, &dt, &pairs, WRITE_SET, t->carry.any ? NULL : &ready,
+                              err));
+    TRY(trainer_carry_backward(t, &ready, err));
     return comm_device_finish(t->comm, t->dev, err);
 }
 
@@ -48,13 +51,15 @@ static enum status run_views(struct trainer *t, struct step_flight *f, struct er
     struct tensor x;
     struct tensor dx;
     comm_at(t->comm, f->step, COMM_PHASE_FORWARD);
+    TRY(trainer_carry_forward(t, f, err));
     TRY(view_encoder_forward(t->views, &x, &views, err));
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);
     TRY(trainer_gather_views(t, &x, &x, err));
     TRY(trainer_contrast_views(t, f, &x, err));
     comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
     TRY(trainer_own_views(t, &dx, err));
-    TRY(view_encoder_backward(t->views, &dx, &views, WRITE_SET, &ready, err));
+    TRY(view_encoder_backward(t->views, &dx, &views, WRITE_SET, t->carry.any ? NULL : &ready, err));
+    TRY(trainer_carry_backward(t, &ready, err));
     return comm_device_finish(t->comm, t->dev, err);
 }
 

@@ -8,7 +8,8 @@
 An independent second implementation: plain exponentials (float64 holds exp(600)), gradients by
 autograd, state in float64. Similarities are drawn by splitmix64 as multiples of 2^-12, so that the
 test makes the same f32 numbers. A line "case KEY=VALUE ..." names what a case sets: loss, b (batch),
-extreme, views, parity, and options of ccstream-train; anything else is its default.
+extreme, views, parity, away (half of the samples are others in every step, so that emc2's chains
+stand outside the batch), and options of ccstream-train; anything else is its default.
 tests/unit/train/test_loss_golden.c reads the file.
 """
 import math
@@ -54,18 +55,29 @@ def philox(key, counter):
 
 
 class Uniform:
-    """formats/base/rng.h: the stream (seed 0, purpose, a, b), as numbers in [0, 1) of 53 bits"""
+    """formats/base/rng.h: the stream (seed 0, purpose, a, b)"""
 
     def __init__(self, purpose, a, b):
         derived = philox((0, 0), (purpose, 0, a & 0xFFFFFFFF, a >> 32))
         self.key, self.word, self.b, self.index, self.left = derived[:2], derived[2], b, 0, []
 
-    def next(self):
+    def bits(self):
         if not self.left:
-            words = philox(self.key, (self.index, self.word, self.b & 0xFFFFFFFF, self.b >> 32))
-            self.left = [words[0] | words[1] << 32, words[2] | words[3] << 32]
+            self.left = philox(self.key, (self.index, self.word, self.b & 0xFFFFFFFF, self.b >> 32))
             self.index += 1
-        return (self.left.pop(0) >> 11) * 2.0**-53
+        return self.left.pop(0)
+
+    def next(self):
+        """In [0, 1), of 53 bits."""
+        low = self.bits()
+        return ((low | self.bits() << 32) >> 11) * 2.0**-53
+
+    def below(self, n):
+        """In [0, n), by Lemire's method."""
+        while True:
+            product = self.bits() * n
+            if product & 0xFFFFFFFF >= (1 << 32) % n:
+                return product >> 32
 
 
 def sample_id(i):
@@ -99,9 +111,10 @@ class Case:
         self.temperature = options.pop("temperature", 0)
         self.views = options.pop("views", False)
         self.m = options.pop("positives", 1)
+        self.away = options.pop("away", False)
         self.o = dict(gamma=0.8, tau_plus=0.1, beta=0.5, q=0.1, lam=0.01, self_=0.1, cross=0.1, bias=-10.0,
                       rho=0.0, tau_lr=0.0, theta=0.9, zeta0=-0.05, xi0=0.0, xi="signed", zeta_lr=0.0,
-                      unbiased=False)
+                      unbiased=False, emc2_carry="encode")
         self.o.update(options)
         self.columns, self.scalars, self.chains = {}, {}, {}
         self.learned = {}
@@ -435,52 +448,70 @@ class Case:
 
     # ---- emc2: plain Metropolis-Hastings with the draws of the C code; scores are kept in f32
 
-    def walk(self, scores, proposals, state, score, draws):
-        """The chain's new state and score, and the states after each recorded proposal."""
-        skipped, recorded = int(0.5 * len(proposals)), []
+    def walk(self, row, places, outside, state, score, draws):
+        """The chain's new state and score, and the similarities of the recorded states. A state is a
+        place in the row; outside: the places that the sample outside the batch has among proposals."""
+        scores = (row.detach() / self.tau).tolist()
+        pool, skipped, recorded = places + outside, int(0.5 * len(places)), []
         if state is not None:
             score = torch.tensor(scores[state]).float().item()
-        for i, c in enumerate(proposals):
+        for i, c in enumerate(places):
+            if self.o["emc2_carry"] == "encode":
+                c = pool[draws.below(len(pool))]
             u = draws.next()
-            if state is None or math.log(u) < scores[c] - score:
+            if math.isnan(score) or math.log(u) < scores[c] - score:
                 state, score = c, torch.tensor(scores[c]).float().item()
-            if i >= skipped:
-                recorded.append(state)
+            if i >= skipped and state is not None:
+                recorded.append(row[state])
         return state, score, recorded
 
-    def chain(self, side):
-        """Per sample: the sample that its chain stands on, and the score there."""
-        return self.chains.setdefault(side, [(None, math.nan)] * self.b)
+    def start(self, side, i, outside):
+        """Where the chain of sample i stands, a place or None, and its score."""
+        at, score = self.chains.setdefault(side, {}).get(self.ids[i], (None, math.nan))
+        if at in self.ids:
+            return self.ids.index(at), score
+        return (outside if at is not None and self.o["emc2_carry"] == "encode" else None), score
+
+    def keep_chain(self, side, i, state, score, outside):
+        at = self.chains[side].get(self.ids[i], (None,))[0]
+        if state is not None and state != outside:
+            at = self.ids[state % self.b]
+        self.chains[side][self.ids[i]] = (at, score)
 
     def keep_chains(self, side):
-        self.columns[side + ".chain_log_score"] = torch.tensor([score for _, score in self.chains[side]])
+        scores = [self.chains[side][i][1] for i in self.ids]
+        self.columns[side + ".chain_log_score"] = torch.tensor(scores)
 
     def emc2(self, s, xx, tt, epoch):
-        value = 0.0
+        b, value = self.b, 0.0
         for index, (side, _, m) in enumerate(self.sides(s)):
-            chains = self.chain(side)
-            for a in range(self.b):
-                scores = (m[a].detach() / self.tau).tolist()
-                draws = Uniform(16, self.steps - 1, 2 * sample_id(a) + index)
-                state, score, recorded = self.walk(scores, [c for c in range(self.b) if c != a], *chains[a], draws)
-                chains[a] = (state, score)
-                value = value + 0.5 / self.b / self.tau * (m[a][recorded].mean() - m[a, a])
+            for a in range(b):
+                row = torch.cat([m[a], self.carried[index, a : a + 1]])
+                draws = Uniform(16, self.steps - 1, 2 * self.ids[a] + index)
+                state, score = self.start(side, a, b)
+                places, outside = [c for c in range(b) if c != a], [b] if state == b else []
+                state, score, recorded = self.walk(row, places, outside, state, score, draws)
+                self.keep_chain(side, a, state, score, b)
+                if recorded:
+                    value = value + 0.5 / b / self.tau * (torch.stack(recorded).mean() - m[a, a])
             self.keep_chains(side)
         value.backward()
         return value
 
     def views_emc2(self, s):
-        b, value, chains = self.b, 0.0, self.chain("image")
+        b, value = self.b, 0.0
         for i in range(b):
-            state, score = chains[i]
+            state, score = self.start("image", i, 2 * b)
+            places = [c for c in range(2 * b) if c % b != i]
+            outside = [2 * b, 2 * b] if state == 2 * b else []
             for view in range(2):
                 a, own = i + view * b, i + (1 - view) * b
-                scores = (s[a].detach() / self.tau).tolist()
-                draws = Uniform(16, self.steps - 1, 2 * sample_id(i) + view)
-                proposals = [c for c in range(2 * b) if c % b != i]
-                state, score, recorded = self.walk(scores, proposals, state, score, draws)
-                value = value + 0.5 / b / self.tau * (s[a][recorded].mean() - s[a, own])
-            chains[i] = (state % b, score)
+                row = torch.cat([s[a], self.carried[view, i : i + 1]])
+                draws = Uniform(16, self.steps - 1, 2 * self.ids[i] + view)
+                state, score, recorded = self.walk(row, places, outside, state, score, draws)
+                if recorded:
+                    value = value + 0.5 / b / self.tau * (torch.stack(recorded).mean() - s[a, own])
+            self.keep_chain("image", i, state, score, 2 * b)
         self.keep_chains("image")
         value.backward()
         return value
@@ -556,13 +587,12 @@ def number(x):
 
 
 def print_gradient(what, g, draws):
-    b = g.shape[0]
     projections = []
     for _ in range(PROJECTIONS):
-        signs = torch.tensor([[draws.sign() for _ in range(b)] for _ in range(b)])
+        signs = torch.tensor([[draws.sign() for _ in row] for row in g])
         projections.append((signs * g).sum().item())
     print(what, number(g.norm().item()), *map(number, projections))
-    if b <= WHOLE:
+    if g.numel() <= WHOLE * WHOLE:
         print("elements", *map(number, g.flatten().tolist()))
 
 
@@ -593,12 +623,18 @@ def run(index, case):
         s = matrix(draws, rows, case.extreme and k != 1).requires_grad_(True)
         xx = self_matrix(draws, case.b).requires_grad_(True)
         tt = self_matrix(draws, case.b).requires_grad_(True)
+        case.ids = [sample_id(i + (k * (case.b // 2) if case.away else 0)) for i in range(case.b)]
+        case.carried = torch.zeros(2, case.b, requires_grad=True)
+        if case.away:
+            case.carried = torch.tensor([[draws.similarity() for _ in range(case.b)] for _ in range(2)], requires_grad=True)
         value = case.step(s, xx, tt, k // 2)
         print("value", number(value.item()))
         print_gradient("gradient", s.grad, draws)
         if case.name == "cyclip":
             print_gradient("image_gradient", xx.grad, draws)
             print_gradient("text_gradient", tt.grad, draws)
+        if case.away and case.o["emc2_carry"] == "encode":
+            print_gradient("carried_gradient", case.carried.grad, draws)
     for name in sorted(case.columns):
         values = case.columns[name]
         if name.endswith(".u"):
@@ -607,7 +643,7 @@ def run(index, case):
             suffix = ".%d" % (pair + 1) if pair > 0 else ""
             print("column", name + suffix, *map(number, values[pair :: case.m].tolist()))
     for name in sorted(case.chains):
-        print("ids", name + ".chain_id", *(sample_id(state) for state, _ in case.chains[name]))
+        print("ids", name + ".chain_id", *(case.chains[name][i][0] for i in case.ids))
     for name in sorted(case.scalars):
         value = case.scalars[name]
         if name == "tau":
@@ -655,7 +691,7 @@ def main():
     for views in (False, True):
         for b, tau in ((2, 0.1), (5, 0.3), (17, 0.07), (32, 0.05), (8, 1.0), (16, 0.005)):
             for extreme in (False, True):
-                cases.append(Case("emc2", b, tau, views=views, extreme=extreme))
+                cases.append(Case("emc2", b, tau, views=views, extreme=extreme, emc2_carry="skip"))
     for version in range(4):
         options = dict(temperature=2) if version in (0, 3) else {}
         if version != 1:
@@ -680,6 +716,12 @@ def main():
                 cases.append(Case(name, b, tau, extreme=extreme, positives=m, zeta_lr=1e-2))
     cases.append(Case("nuclr", 6, 0.05, positives=2, unbiased=True, zeta_lr=1e-2))
     cases.append(Case("nuclr", 6, 0.05, positives=3, xi="all", zeta_lr=1e-2))
+    for views in (False, True):
+        for b, tau in ((2, 0.3), (5, 0.3), (12, 0.07), (32, 0.05), (8, 1.0)):
+            for away in (False, True):
+                cases.append(Case("emc2", b, tau, views=views, away=away))
+        for b, tau in ((5, 0.3), (12, 0.07)):
+            cases.append(Case("emc2", b, tau, views=views, away=True, emc2_carry="skip"))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     for index, case in enumerate(cases):
         if index >= int(wanted) if wanted.isdigit() else case.name == wanted:

@@ -520,9 +520,10 @@ TEST(losses_become_each_other_at_their_limits) {
     close_fixture(&b);
 }
 
-/* A frozen model: over batches drawn from 60 samples, the states in which anchor 0's chain is found
- * come in the proportions of the softmax over the 59 contrasts. Scores are distinct, so the stored
- * one identifies the state. Six bins of equal counts by score; chi-square at 0.1 %. */
+/* emc2 that skips; test_study_chains.c has the one that encodes. A frozen model: over batches drawn
+ * from 60 samples, the states in which anchor 0's chain is found come in the proportions of the
+ * softmax over the 59 contrasts. Scores are distinct, so the stored one identifies the state. Six
+ * bins of equal counts by score; chi-square at 0.1 %. */
 TEST(emc2_chain_samples_the_softmax) {
     enum { N = 60, K = 4, ROUNDS = 60000, THIN = 10, BINS = 6 };
     struct fixture f;
@@ -534,6 +535,7 @@ TEST(emc2_chain_samples_the_softmax) {
     double sum = 0.0;
     open_fixture(&f, "emc2", 0.5, N);
     f.options.tau = 1.0;
+    f.options.emc2_carry = LOSS_EMC2_SKIP;
     reopen(&f);
     rng_init(&r, 5, RNG_INIT, 0, 0);
     for (int i = 1; i < N; i++) {
@@ -578,6 +580,8 @@ TEST(emc2_chain_samples_the_softmax) {
 TEST(an_anchor_whose_chain_is_outside_the_batch_is_omitted) {
     struct fixture f;
     open_fixture(&f, "emc2", 0.05, 1000);
+    f.options.emc2_carry = LOSS_EMC2_SKIP;
+    reopen(&f);
     float *chain = column(&f, "image.chain_log_score");
     chain[f.ids[2]] = 1e6f; /* nothing in this batch is ever accepted */
     for (int i = 0; i < B; i++) {
@@ -589,6 +593,65 @@ TEST(an_anchor_whose_chain_is_outside_the_batch_is_omitted) {
     }
     assert_true(chain[f.ids[2]] == 1e6f);
     assert_true(f.gradient[0] < 0.0f);
+    close_fixture(&f);
+}
+
+/* Two steps of pairs whose second batch shares half of its samples with the first. */
+TEST(emc2_asks_for_samples_outside_the_batch) {
+    struct fixture f;
+    struct error err = {0};
+    uint64_t carried[2 * B];
+    float similarity[2 * B];
+    float gradient[2 * B];
+    open_fixture(&f, "emc2", 0.05, 1000);
+    assert_true(loss_carries(f.loss));
+    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    for (int i = 0; i < 2 * B; i++) {
+        assert_true(carried[i] == SAMPLE_STATE_NO_ID); /* no chain yet */
+    }
+    step(&f);
+    const uint64_t kept = f.ids[1];
+    f.ids[0] = 1;
+    f.ids[2] = 2;
+    f.ids[3] = kept; /* a repeated id needs nothing */
+    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    int needed = 0;
+    for (int i = 0; i < 2 * B; i++) {
+        similarity[i] = 50.0f; /* no proposal is ever accepted */
+        gradient[i] = NAN;
+        needed += carried[i] != SAMPLE_STATE_NO_ID;
+        assert_true(carried[i] == SAMPLE_STATE_NO_ID || i % B == 1 || i % B == 4);
+    }
+    assert_true(needed > 0);
+    struct loss_input in = {.similarity = f.similarity, .sample_ids = f.ids, .batch_count = B};
+    struct loss_output out = {.gradient = f.gradient, .carried_gradient = gradient};
+#ifdef NDEBUG /* a broken contract ends other builds */
+    assert_status(loss_step(f.loss, &in, &out, &err), STATUS_INVALID, err);
+#endif
+    in.carried_ids = carried;
+    in.carried_similarity = similarity;
+    similarity[1] = INFINITY;
+    similarity[B + 1] = INFINITY;
+    similarity[4] = INFINITY;
+    similarity[B + 4] = INFINITY;
+    assert_status(loss_step(f.loss, &in, &out, &err), STATUS_CORRUPT, err);
+    for (int i = 0; i < 2 * B; i++) {
+        similarity[i] = 50.0f;
+    }
+    assert_ok(loss_step(f.loss, &in, &out, &err), err);
+    for (int i = 0; i < 2 * B; i++) { /* four distinct samples; all of an anchor's mass is there */
+        const double mass = carried[i] == SAMPLE_STATE_NO_ID ? 0.0 : 0.5 / (4 * 0.05);
+        assert_true(fabs((double)gradient[i] - mass) < 1e-6);
+    }
+    /* One that the caller does not have: the chain begins anew, in the batch. */
+    for (int i = 0; i < 2 * B; i++) {
+        carried[i] = SAMPLE_STATE_NO_ID;
+    }
+    assert_ok(loss_step(f.loss, &in, &out, &err), err);
+    assert_ok(loss_carried(f.loss, carried, f.ids, B, &err), err);
+    for (int i = 0; i < 2 * B; i++) {
+        assert_true(carried[i] == SAMPLE_STATE_NO_ID && gradient[i] == 0.0f);
+    }
     close_fixture(&f);
 }
 

@@ -63,7 +63,7 @@ struct golden {
     double tau;
     struct loss_options options;
     const struct loss_row *row;
-    bool extreme;
+    bool extreme, away;
     char name[32];
 };
 
@@ -91,6 +91,8 @@ static void set_key(struct golden *g, const char *key, const char *value) {
         g->b = atoi(value);
     } else if (strcmp(key, "extreme") == 0) {
         g->extreme = atoi(value) == 1;
+    } else if (strcmp(key, "away") == 0) {
+        g->away = atoi(value) == 1;
     } else if (strcmp(key, "views") == 0) {
         g->options.views = atoi(value) == 1;
     } else if (strcmp(key, "parity") == 0) {
@@ -114,6 +116,7 @@ static bool read_case(struct golden *g) {
     loss_options_default(&g->options);
     g->options.zeta_lr = 0.0;
     g->extreme = false;
+    g->away = false;
     for (char *key = strtok(line, " \n"); key != NULL; key = strtok(NULL, " \n")) {
         char *equals = strchr(key, '=');
         assert_non_null(equals);
@@ -141,17 +144,18 @@ static void expect_word(const struct golden *g, const char *word) {
     assert_string_equal(got, word);
 }
 
-/* Norm and signed sums: each within `tolerance` of the norm times what a sum of the errors of b * b
- * elements with random signs can reach. */
+/* Norm and signed sums of (count) elements: each within `tolerance` of the norm times what a sum of
+ * the errors with random signs can reach. */
 static void check_gradient(const struct golden *g,
                            struct draws *d,
                            const char *what,
                            const float *m,
+                           int count,
                            double tolerance) {
     expect_word(g, what);
     const double norm = read_number(g);
     double sum = 0.0;
-    for (int i = 0; i < g->rows * g->rows; i++) {
+    for (int i = 0; i < count; i++) {
         sum += (double)m[i] * (double)m[i];
     }
     /* Where own pairs have won, the reference subtracts probabilities from 1 in float64. */
@@ -162,7 +166,7 @@ static void check_gradient(const struct golden *g,
     }
     for (int p = 0; p < PROJECTIONS; p++) {
         double projection = 0.0;
-        for (int i = 0; i < g->rows * g->rows; i++) {
+        for (int i = 0; i < count; i++) {
             projection += next(d) >> 63 ? (double)m[i] : -(double)m[i];
         }
         const double expected = read_number(g);
@@ -182,18 +186,18 @@ check_near(const struct golden *g, const char *what, double got, double want, do
 
 /* Small matrices element by element: 2^-22 / tau of each, which is what the last bit of a
  * similarity does to it, and what terms that cancel leave of the largest. */
-static void check_elements(const struct golden *g, const float *m) {
+static void check_elements(const struct golden *g, const float *m, int count) {
     double want[WHOLE * WHOLE];
     double largest = 0.0;
-    if (g->rows > WHOLE) {
+    if (count > WHOLE * WHOLE) {
         return;
     }
     expect_word(g, "elements");
-    for (int i = 0; i < g->rows * g->rows; i++) {
+    for (int i = 0; i < count; i++) {
         want[i] = read_number(g);
         largest = fmax(largest, fabs(want[i]));
     }
-    for (int i = 0; i < g->rows * g->rows; i++) {
+    for (int i = 0; i < count; i++) {
         char what[40];
         (void)snprintf(what, sizeof what, "element %d of the gradient", i);
         check_near(g, what, (double)m[i], want[i],
@@ -207,24 +211,47 @@ struct run {
     uint64_t ids[MAX_B];
     float s[MAX_B * MAX_B], xx[MAX_B * MAX_B], tt[MAX_B * MAX_B];
     float gs[MAX_B * MAX_B], gxx[MAX_B * MAX_B], gtt[MAX_B * MAX_B];
+    uint64_t carried_ids[2 * MAX_B];
+    float carried[2 * MAX_B], carried_gradient[2 * MAX_B];
 };
+
+/* The samples of step k, and those outside the batch that the loss needs, with similarities. */
+static void choose_samples(const struct golden *g, struct run *r, struct draws *d, int k) {
+    struct error err = {0};
+    for (int i = 0; i < g->b; i++) {
+        r->ids[i] = (uint64_t)(FIRST_ID + ID_STEP * (i / g->positives + (g->away ? k * (g->b / 2) : 0)));
+    }
+    for (int i = 0; g->away && i < 2 * g->b; i++) {
+        draw_matrix(d, &r->carried[i], 1, false);
+    }
+    if (g->away && loss_carries(r->loss)) {
+        assert_ok(loss_carried(r->loss, r->carried_ids, r->ids, g->b, &err), err);
+    }
+}
 
 static void one_step(const struct golden *g, struct run *r, struct draws *d, int k) {
     struct error err = {0};
     draw_matrix(d, r->s, g->rows, g->extreme && k != 1);
     draw_self(d, r->xx, g->b);
     draw_self(d, r->tt, g->b);
+    choose_samples(g, r, d, k);
     const struct loss_input in = {.similarity = r->s,
                                   .image_similarity = r->xx,
                                   .text_similarity = r->tt,
                                   .sample_ids = r->ids,
+                                  .carried_ids =
+                                      g->away && loss_carries(r->loss) ? r->carried_ids : NULL,
+                                  .carried_similarity = r->carried,
                                   .batch_count = g->b,
                                   .step = (uint64_t)k,
                                   .epoch = (uint64_t)k / 2,
                                   .lr = 1e-3,
                                   .zeta_lr_text = g->options.zeta_lr,
                                   .zeta_lr_image = 0.1 * g->options.zeta_lr};
-    struct loss_output out = {.gradient = r->gs, .image_gradient = r->gxx, .text_gradient = r->gtt};
+    struct loss_output out = {.gradient = r->gs,
+                              .image_gradient = r->gxx,
+                              .text_gradient = r->gtt,
+                              .carried_gradient = r->carried_gradient};
     assert_ok(loss_step(r->loss, &in, &out, &err), err);
     assert_true(isfinite(out.objective));
     const double tolerance = k == 0 ? 1e-6 : 1e-6 + ldexp(1.0, -22) / g->tau;
@@ -236,13 +263,18 @@ static void one_step(const struct golden *g, struct run *r, struct draws *d, int
                        g->row->own.temperature != LOSS_TEMPERATURE_INDIVIDUAL;
     check_near(g, "the value", out.value, value,
                (exact ? 1e-8 : tolerance) * fmax(1.0, fabs(value)));
-    check_gradient(g, d, "gradient", r->gs, tolerance);
-    check_elements(g, r->gs);
+    const int count = g->rows * g->rows;
+    check_gradient(g, d, "gradient", r->gs, count, tolerance);
+    check_elements(g, r->gs, count);
     if (loss_uses_self(r->loss)) {
-        check_gradient(g, d, "image_gradient", r->gxx, tolerance);
-        check_elements(g, r->gxx);
-        check_gradient(g, d, "text_gradient", r->gtt, tolerance);
-        check_elements(g, r->gtt);
+        check_gradient(g, d, "image_gradient", r->gxx, count, tolerance);
+        check_elements(g, r->gxx, count);
+        check_gradient(g, d, "text_gradient", r->gtt, count, tolerance);
+        check_elements(g, r->gtt, count);
+    }
+    if (in.carried_ids != NULL) {
+        check_gradient(g, d, "carried_gradient", r->carried_gradient, 2 * g->b, tolerance);
+        check_elements(g, r->carried_gradient, 2 * g->b);
     }
 }
 
@@ -321,9 +353,6 @@ TEST(losses_are_those_of_the_float64_reference) {
     assert_non_null(g.file);
     while (read_case(&g)) {
         struct draws d = {(uint64_t)cases};
-        for (int i = 0; i < g.b; i++) {
-            r.ids[i] = (uint64_t)(FIRST_ID + ID_STEP * (i / g.positives));
-        }
         assert_ok(sample_state_create(&r.state, SAMPLES, NULL, &err), err);
         assert_ok(loss_create(&r.loss, &g.options, r.state, SAMPLES, g.b, &err), err);
         for (int k = 0; k < STEPS; k++) {

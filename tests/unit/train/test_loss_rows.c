@@ -24,6 +24,9 @@ struct fixture {
     /* S, images with images, texts with texts */
     float similarity[3][MAX_ROWS * MAX_ROWS], gradient[3][MAX_ROWS * MAX_ROWS];
     uint64_t ids[MAX_B];
+    /* Samples outside the batch */
+    uint64_t carried_ids[2 * MAX_B];
+    float carried[2 * MAX_B], carried_gradient[2 * MAX_B];
 };
 
 /* "isogclr of two views" */
@@ -92,11 +95,26 @@ static void fixture_close(struct fixture *f) {
     sample_state_destroy(f->state);
 }
 
+static void carry(struct fixture *f) {
+    struct error err = {0};
+    assert_ok(loss_carried(f->loss, f->carried_ids, f->ids, f->b, &err), err);
+    for (int i = 0; i < 2 * f->b; i++) {
+        const uint64_t id = f->carried_ids[f->row->views ? i % f->b : i];
+        f->carried[i] = (float)((id * 37 + (uint64_t)i * 11) % 97) / 97.0f;
+    }
+}
+
 static enum status try_step(struct fixture *f, struct loss_output *out, struct error *err) {
+    const bool carries = loss_carries(f->loss);
+    if (carries) {
+        carry(f);
+    }
     const struct loss_input in = {.similarity = f->similarity[0],
                                   .image_similarity = f->similarity[1],
                                   .text_similarity = f->similarity[2],
                                   .sample_ids = f->ids,
+                                  .carried_ids = carries ? f->carried_ids : NULL,
+                                  .carried_similarity = f->carried,
                                   .batch_count = f->b,
                                   .step = f->steps,
                                   .epoch = f->steps / 2,
@@ -105,7 +123,8 @@ static enum status try_step(struct fixture *f, struct loss_output *out, struct e
                                   .zeta_lr_image = 3e-5};
     *out = (struct loss_output){.gradient = f->gradient[0],
                                 .image_gradient = f->gradient[1],
-                                .text_gradient = f->gradient[2]};
+                                .text_gradient = f->gradient[2],
+                                .carried_gradient = f->carried_gradient};
     f->steps++;
     return loss_step(f->loss, &in, out, err);
 }
@@ -390,13 +409,17 @@ TEST(extreme_similarities_stay_finite_at_a_small_temperature) {
 
 /* ---- options ---- */
 
-/* What six steps leave, gradients and value of each included, of three kinds of similarities. */
+/* What six steps leave, gradients and value of each included, of three kinds of similarities. Half
+ * of the samples are others in every second step. */
 static void run_options(struct kept *k, struct fixture *f) {
     static struct kept state;
     k->size_bytes = 0;
     for (int kind = 0; kind < 3; kind++) {
         fixture_open(f);
         for (int i = 0; i < 6; i++) {
+            for (int n = 0; n < f->b; n++) {
+                f->ids[n] = (uint64_t)(60 - 5 * n + (n % 2 == 0 ? i % 2 : 0));
+            }
             if (kind == 0) {
                 draw_batch(f, (uint64_t)i);
             } else {

@@ -93,10 +93,22 @@ one_step(struct trace *t, uint64_t step, struct loss *l, const struct job *j, st
     for (int i = 0; i < 3; i++) {
         draw(s[i], j->row->views ? 2 * b : b, 3 * step + (uint64_t)i);
     }
+    uint64_t carried_ids[2 * MAX_B];
+    float carried[2 * MAX_B];
+    float carried_gradient[2 * MAX_B];
+    const bool carries = loss_carries(l);
+    if (carries) {
+        TRY(loss_carried(l, carried_ids, ids, b, err));
+    }
+    for (int64_t i = 0; i < 2 * b; i++) {
+        carried[i] = s[1][i];
+    }
     const struct loss_input in = {.similarity = s[0],
                                   .image_similarity = s[1],
                                   .text_similarity = s[2],
                                   .sample_ids = ids,
+                                  .carried_ids = carries ? carried_ids : NULL,
+                                  .carried_similarity = carried,
                                   .batch_count = b,
                                   .step = step,
                                   .epoch = step / 4,
@@ -105,7 +117,8 @@ one_step(struct trace *t, uint64_t step, struct loss *l, const struct job *j, st
                                   .zeta_lr_image = rates[step > 1]};
     struct loss_output out = {.gradient = t->steps[step].gradient[0],
                               .image_gradient = t->steps[step].gradient[1],
-                              .text_gradient = t->steps[step].gradient[2]};
+                              .text_gradient = t->steps[step].gradient[2],
+                              .carried_gradient = carried_gradient};
     TRY(loss_step(l, &in, &out, err));
     t->steps[step].value = out.value;
     t->steps[step].objective = out.objective;

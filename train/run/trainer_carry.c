@@ -1,0 +1,346 @@
+/*
+ * trainer_carry: samples outside the batch, for a loss that needs them (emc2, whose chains stand on
+ * samples of earlier batches). A step with them:
+ *
+ *   loss_carried -> ids -> loader_fetch -> forward -> C      before the batch's own forward
+ *                                          S_c = X C^T       one number of each row is the loss's
+ *                  loss -> G_c:            dX += G_c C, dC = G_c^T X
+ *                                          backward(dC)      adds to the gradients of the batch
+ *
+ * They are un-augmented, as evaluation makes them, and encoded as a batch of its own with today's
+ * parameters (`beside`): batch norm takes its statistics over them, and running statistics stay.
+ * That batch always has N = B rows, or with two views the next even number: it is filled up with
+ * samples of the step's own batch, which get no gradient, so that batch statistics are never those
+ * of a few samples. Pairs have one list of texts and one of images in it, which do not belong
+ * together.
+ *
+ * A sample that cannot be read any more (removed, damaged) is not replaced: the chain begins anew.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/sort.h"
+#include "kernels/device_stream.h"
+#include "loader/fetch.h"
+#include "train/run/trainer_internal.h"
+
+static int side_count(const struct trainer_options *o) {
+    return o->task == TRAINER_VIEWS ? 1 : 2;
+}
+
+static int64_t row_count(const struct trainer_options *o) {
+    const int64_t b = o->batch_count;
+    return o->task == TRAINER_VIEWS ? b + b % 2 : b;
+}
+
+static int64_t anchor_count(const struct trainer_options *o) {
+    return o->task == TRAINER_VIEWS ? 2 * (int64_t)o->batch_count : o->batch_count;
+}
+
+/* ---- memory ---- */
+
+size_t trainer_carry_bytes(const struct trainer_options *o) {
+    const int64_t rows = row_count(o);
+    const int64_t embeddings = 2 * side_count(o) * rows * (int64_t)o->embed_dim;
+    return (size_t)(embeddings + anchor_count(o) * rows) * sizeof(float);
+}
+
+/* Texts where images are the anchors, images in all other cases. */
+static enum status open_side(struct trainer *t, int side, struct error *err) {
+    struct carried_contrasts *c = &t->carry.sides[side];
+    const bool views = t->options.task == TRAINER_VIEWS;
+    const bool texts = !views && side == 0;
+    const int64_t rows = t->carry.rows;
+    const int64_t e = t->options.embed_dim;
+    const struct fetch_options how = {.max_count = (uint32_t)rows,
+                                      .augment = views ? AUGMENT_EVAL_CROP : AUGMENT_EVAL_SQUASH,
+                                      .views = texts ? 0 : 1,
+                                      .captions =
+                                          texts ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE};
+    void *data[2] = {NULL};
+    TRY(fetcher_open(&c->fetcher, t->loader, &how, err));
+    c->ids = calloc((size_t)rows, sizeof *c->ids);
+    if (c->ids == NULL) {
+        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+    }
+    for (int i = 0; i < 2; i++) {
+        TRY(t->dev->ops->alloc(t->dev, (size_t)(rows * e) * sizeof(float), &data[i], err));
+        *(i == 0 ? &c->x : &c->dx) = tensor_2d(data[i], DTYPE_F32, rows, e);
+    }
+    return STATUS_OK;
+}
+
+enum status trainer_open_carry(struct trainer *t, struct error *err) {
+    struct trainer_carry *c = &t->carry;
+    const size_t b = t->options.batch_count;
+    const int64_t anchors = anchor_count(&t->options);
+    void *data = NULL;
+    if (!loss_carries(t->loss)) {
+        return STATUS_OK;
+    }
+    if (comm_world(t->comm) > 1 || t->dev->stream != NULL) {
+        return error_set(err, STATUS_USAGE,
+                         "--loss %s encodes samples of earlier batches again, which %s cannot do "
+                         "yet: add --emc2-carry skip",
+                         t->options.loss.name,
+                         comm_world(t->comm) > 1 ? "several ranks" : "--device cuda");
+    }
+    c->rows = row_count(&t->options);
+    c->ids = calloc(2 * b, sizeof *c->ids);
+    c->columns = calloc(2 * b, sizeof *c->columns);
+    c->similarity = calloc(2 * b, sizeof *c->similarity);
+    c->gradient = calloc(2 * b, sizeof *c->gradient);
+    c->statuses = calloc((size_t)c->rows, sizeof *c->statuses);
+    c->matrix = calloc((size_t)(anchors * c->rows), sizeof *c->matrix);
+    if (c->ids == NULL || c->columns == NULL || c->similarity == NULL || c->gradient == NULL ||
+        c->statuses == NULL || c->matrix == NULL) {
+        return error_set(err, STATUS_NOMEM, "trainer: out of memory");
+    }
+    TRY(t->dev->ops->alloc(t->dev, (size_t)(anchors * c->rows) * sizeof(float), &data, err));
+    c->s = tensor_2d(data, DTYPE_F32, anchors, c->rows);
+    for (int side = 0; side < side_count(&t->options); side++) {
+        TRY(open_side(t, side, err));
+    }
+    return STATUS_OK;
+}
+
+void trainer_close_carry(struct trainer *t) {
+    struct trainer_carry *c = &t->carry;
+    for (int side = 0; side < 2; side++) {
+        fetcher_close(c->sides[side].fetcher);
+        free(c->sides[side].ids);
+        if (t->dev != NULL) {
+            t->dev->ops->free(t->dev, c->sides[side].x.data);
+            t->dev->ops->free(t->dev, c->sides[side].dx.data);
+        }
+    }
+    if (t->dev != NULL) {
+        t->dev->ops->free(t->dev, c->s.data);
+    }
+    free(c->ids);
+    free(c->columns);
+    free(c->similarity);
+    free(c->gradient);
+    free(c->statuses);
+    free(c->matrix);
+    *c = (struct trainer_carry){0};
+}
+
+/* ---- which samples ---- */
+
+static int by_id(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The distinct ids that a side needs, then some of the batch; and each anchor's row of them. */
+static void list_ids(struct trainer *t, const struct step_flight *f, int side) {
+    struct carried_contrasts *c = &t->carry.sides[side];
+    const int64_t b = t->options.batch_count;
+    const uint64_t *wanted = t->carry.ids + side * b;
+    int64_t *columns = t->carry.columns + side * b;
+    int64_t all = 0;
+    c->count = 0;
+    for (int64_t i = 0; i < b; i++) {
+        if (wanted[i] != SAMPLE_STATE_NO_ID) {
+            c->ids[all++] = wanted[i];
+        }
+    }
+    sort_in_place(c->ids, (size_t)all, sizeof *c->ids, by_id);
+    for (int64_t i = 0; i < all; i++) {
+        if (i == 0 || c->ids[i] != c->ids[i - 1]) {
+            c->ids[c->count++] = c->ids[i];
+        }
+    }
+    for (int64_t i = 0; i < b; i++) {
+        const uint64_t *at = bsearch(&wanted[i], c->ids, (size_t)c->count, sizeof *c->ids, by_id);
+        columns[i] = at != NULL ? at - c->ids : -1;
+    }
+    for (int64_t i = c->count; i < t->carry.rows; i++) {
+        c->ids[i] = f->ids[(i - c->count) % b];
+    }
+}
+
+/* The chains that stand on a sample that cannot be read begin anew. */
+static void forget(struct trainer *t, int side, uint64_t id, enum status why) {
+    const int64_t b = t->options.batch_count;
+    log_write(t->options.log, LOG_LEVEL_WARN,
+              "sample %" PRIu64 " cannot be read any more (%s): chains that stand on it begin anew",
+              id, status_text(why));
+    for (int64_t i = side * b; i < (side + 1) * b; i++) {
+        if (t->carry.ids[i] == id) {
+            t->carry.ids[i] = SAMPLE_STATE_NO_ID;
+        }
+    }
+}
+
+static enum status
+fetch_side(struct trainer *t, const struct step_flight *f, int side, struct error *err) {
+    struct carried_contrasts *c = &t->carry.sides[side];
+    for (;;) {
+        int64_t lost = 0;
+        TRY(loader_fetch(c->fetcher, &c->batch, t->carry.statuses, c->ids, (uint32_t)t->carry.rows,
+                         f->batch.epoch, err));
+        while (lost < t->carry.rows && t->carry.statuses[lost] == STATUS_OK) {
+            lost++;
+        }
+        if (lost == t->carry.rows) {
+            return STATUS_OK;
+        }
+        if (lost >= c->count) {
+            return error_set(err, t->carry.statuses[lost],
+                             "sample %" PRIu64 " of the batch cannot be read once more: %s",
+                             c->ids[lost], status_text(t->carry.statuses[lost]));
+        }
+        forget(t, side, c->ids[lost], t->carry.statuses[lost]);
+        list_ids(t, f, side);
+    }
+}
+
+/* ---- forward ---- */
+
+static struct dual_encoder_batch pairs_of(const struct trainer *t) {
+    const struct carried_contrasts *texts = &t->carry.sides[0];
+    const struct carried_contrasts *images = &t->carry.sides[1];
+    return (struct dual_encoder_batch){.count = (int32_t)t->carry.rows,
+                                       .images = images->batch.images,
+                                       .tokens = texts->batch.tokens,
+                                       .lengths = texts->batch.lengths,
+                                       .sample_ids = texts->batch.sample_ids,
+                                       .seed = t->options.seed,
+                                       .values = t->values,
+                                       .beside = true};
+}
+
+/* The first half as first views, the rest as second ones: to the tower they are all images. */
+static struct view_encoder_batch views_of(const struct trainer *t) {
+    const int64_t half = t->carry.rows / 2;
+    const size_t image_bytes = (size_t)t->options.image_size_px * t->options.image_size_px * 3;
+    const uint8_t *images = t->carry.sides[0].batch.images;
+    return (struct view_encoder_batch){.count = (int32_t)half,
+                                       .first = images,
+                                       .second = images + (size_t)half * image_bytes,
+                                       .beside = true};
+}
+
+static enum status
+copy(struct trainer *t, const struct tensor *to, const struct tensor *from, struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    TRY(ops->fill(t->dev, &(struct fill){.out = *to}, err));
+    return ops->add(t->dev, &(struct add){.out = *to, .in = *from, .alpha = 1.0f}, err);
+}
+
+enum status
+trainer_carry_forward(struct trainer *t, const struct step_flight *f, struct error *err) {
+    struct trainer_carry *c = &t->carry;
+    struct tensor x[2];
+    if (c->ids == NULL) {
+        return STATUS_OK;
+    }
+    c->any = false;
+    TRY(loss_carried(t->loss, c->ids, f->ids, t->options.batch_count, err));
+    for (int side = 0; side < side_count(&t->options); side++) {
+        list_ids(t, f, side);
+        c->any = c->any || c->sides[side].count > 0;
+    }
+    if (!c->any) {
+        return STATUS_OK;
+    }
+    for (int side = 0; side < side_count(&t->options); side++) {
+        TRY(fetch_side(t, f, side, err));
+    }
+    if (t->views != NULL) {
+        const struct view_encoder_batch views = views_of(t);
+        TRY(view_encoder_forward(t->views, &x[0], &views, err));
+    } else {
+        const struct dual_encoder_batch pairs = pairs_of(t);
+        TRY(dual_encoder_forward(t->model, &x[1], &x[0], &pairs, true, err));
+    }
+    for (int side = 0; side < side_count(&t->options); side++) {
+        TRY(copy(t, &c->sides[side].x, &x[side], err));
+    }
+    return STATUS_OK;
+}
+
+/* ---- similarities and their gradients ---- */
+
+/* The anchors of a side: images or views; texts. */
+static const struct tensor *
+anchors_of(int side, const struct tensor *x, const struct tensor *text) {
+    return side == 0 ? x : text;
+}
+
+enum status trainer_carry_scores(struct trainer *t,
+                                 const struct tensor *x,
+                                 const struct tensor *text,
+                                 struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    struct trainer_carry *c = &t->carry;
+    const int64_t b = t->options.batch_count;
+    for (int side = 0; c->any && side < side_count(&t->options); side++) {
+        const struct matmul s = {.out = c->s,
+                                 .a = *anchors_of(side, x, text),
+                                 .b = c->sides[side].x,
+                                 .transpose_b = true,
+                                 .alpha = 1.0f};
+        TRY(ops->matmul(t->dev, &s, err));
+        TRY(ops->download(t->dev, c->matrix, c->s.data, tensor_size_bytes(&c->s), err));
+        for (int64_t i = 0; i < c->s.shape[0]; i++) {
+            const int64_t column = c->columns[side * b + i % b];
+            c->similarity[side * b + i] = column >= 0 ? c->matrix[i * c->rows + column] : 0.0f;
+        }
+    }
+    return STATUS_OK;
+}
+
+enum status trainer_carry_gradients(struct trainer *t,
+                                    const struct tensor *x,
+                                    const struct tensor *text,
+                                    struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    struct trainer_carry *c = &t->carry;
+    const int64_t b = t->options.batch_count;
+    for (int side = 0; c->any && side < side_count(&t->options); side++) {
+        const struct carried_contrasts *k = &c->sides[side];
+        memset(c->matrix, 0, tensor_size_bytes(&c->s));
+        for (int64_t i = 0; i < c->s.shape[0]; i++) {
+            const int64_t column = c->columns[side * b + i % b];
+            if (column >= 0) {
+                c->matrix[i * c->rows + column] = c->gradient[side * b + i];
+            }
+        }
+        TRY(ops->upload(t->dev, c->s.data, c->matrix, tensor_size_bytes(&c->s), err));
+        const struct matmul anchors = {.out = side == 0 ? t->dx : t->dt,
+                                       .a = c->s,
+                                       .b = k->x,
+                                       .mode = WRITE_ADD,
+                                       .alpha = 1.0f};
+        const struct matmul contrasts = {.out = k->dx,
+                                         .a = c->s,
+                                         .b = *anchors_of(side, x, text),
+                                         .transpose_a = true,
+                                         .alpha = 1.0f};
+        TRY(ops->matmul(t->dev, &anchors, err));
+        TRY(ops->matmul(t->dev, &contrasts, err));
+    }
+    return STATUS_OK;
+}
+
+/* ---- backward ---- */
+
+enum status
+trainer_carry_backward(struct trainer *t, const struct gradient_ready *ready, struct error *err) {
+    const struct trainer_carry *c = &t->carry;
+    if (!c->any) {
+        return STATUS_OK;
+    }
+    if (t->views != NULL) {
+        const struct view_encoder_batch views = views_of(t);
+        return view_encoder_backward(t->views, &c->sides[0].dx, &views, WRITE_ADD, ready, err);
+    }
+    const struct dual_encoder_batch pairs = pairs_of(t);
+    return dual_encoder_backward(t->model, &c->sides[1].dx, &c->sides[0].dx, &pairs, WRITE_ADD,
+                                 ready, err);
+}
