@@ -28,6 +28,26 @@ lines out.txt 11
 echo >file
 expect 73 "$BIN/ccstudy" toy --quick -o file
 
+# ---- chains: those that encode have all of the mass and come near the exact gradient, those that skip do not
+expect 0 "$BIN/ccstudy" chains --quick --json -o studies
+cmp out.txt studies/chains.json || fail "--json is not what the file has"
+mv out.txt first.txt
+sed 's/"skip".*//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >encode.txt
+sed 's/"trace".*//;s/.*"skip"//' first.txt | grep -o '{"views"[^}]*}' | tr -d '{}"' >skip.txt
+lines encode.txt 4
+lines skip.txt 4
+tr ',' ' ' <encode.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
+    if (v["mass"] < 0.999999 || v["mass"] > 1.000001 || v["error"] > 0.2 || v["steps"] != 2000) { print; exit 1 } }' ||
+    fail "chains that encode"
+tr ',' ' ' <skip.txt | awk '{ for (i = 1; i <= NF; i++) { split($i, a, ":"); v[a[1]] = a[2] }
+    if (v["mass"] > 0.9) { print; exit 1 } }' || fail "chains that skip"
+expect 0 "$BIN/ccstudy" chains --quick --json
+cmp first.txt out.txt || fail "the same seed, other numbers"
+expect 64 "$BIN/ccstudy" chains --samples 60
+has err.txt 'not a multiple of --batch 8'
+[ "$(grep -o '<svg' studies/chains.html | wc -l)" = 2 ] || fail "figures of chains"
+hasnt studies/chains.html 'nan'
+
 # ---- zeta: learned popularity is the exact one where pairs are as drawn, and with the unbiased gradient
 expect 0 "$BIN/ccstudy" zeta --quick --json -o studies
 cmp out.txt studies/zeta.json || fail "--json is not what the file has"

@@ -5,6 +5,7 @@
 #define TOOLS_CCSTUDY_CCSTUDY_INTERNAL_H
 
 int ccstudy_toy(int argc, char **argv);
+int ccstudy_chains(int argc, char **argv);
 int ccstudy_zeta(int argc, char **argv);
 int ccstudy_margin(int argc, char **argv);
 
