@@ -19,10 +19,10 @@
  *     today's, every state after the first P proposals is recorded, and it gets a gradient too. If
  *     the caller does not have it any more, the chain begins anew. Proposals are drawn uniformly
  *     (line 5) from the batch and that sample, which has as many places as every other one has
- *     views. Only so the softmax stays what chains sample, by detailed balance within this set:
- * were each contrast proposed once in order, as in the published code, then with two views, 64
- *     samples of fixed features, B = 8 and tau = 0.07 the mean gradient would be 0.15 of its length
- *     off, in the place of 0.03 (ccstudy chains).
+ *     views. Only so the softmax stays what chains sample, by detailed balance within this set. If
+ *     each contrast were proposed once, in order, as in the published code, the mean gradient of
+ *     two views would be off by 0.15 of its length instead of 0.03 (64 samples of fixed features,
+ *     B = 8, tau = 0.07; ccstudy chains).
  *   skip
  *     The score stays as it was (S / tau), and nothing is recorded until a proposal is accepted. An
  *     anchor without any record is skipped. Contrasts are proposed once each, in order. What is
