@@ -1,3 +1,7 @@
+/*
+ * chains_model: batches through the loss emc2, whose gradients are added up by anchor and contrast
+ * over the whole dataset, and the softmax that they should be.
+ */
 #include "tools/ccstudy/chains_model.h"
 
 #include <math.h>
@@ -46,9 +50,13 @@ static void draw_feature(struct rng *r, double f[DIM], const double *near) {
     }
 }
 
-static void make_similarities(struct chains *c) {
-    static double images[CHAINS_MAX_SAMPLES][DIM], texts[CHAINS_MAX_SAMPLES][DIM];
+static enum status make_similarities(struct chains *c, struct error *err) {
     const uint32_t n = c->setting->n;
+    double(*images)[DIM] = calloc(2 * (size_t)n, sizeof *images);
+    if (images == NULL) {
+        return error_set(err, STATUS_NOMEM, "out of memory for %u samples", n);
+    }
+    double(*texts)[DIM] = images + n;
     struct rng r;
     rng_init(&r, c->setting->seed, RNG_STUDY, n, DRAW_FEATURES);
     for (uint32_t i = 0; i < n; i++) {
@@ -67,6 +75,8 @@ static void make_similarities(struct chains *c) {
             c->s[i * n + j] = sum;
         }
     }
+    free(images);
+    return STATUS_OK;
 }
 
 static void make_softmax(struct chains *c) {
@@ -264,7 +274,7 @@ static enum status open(struct chains *c, struct error *err) {
     TRY(sample_state_create(&c->state, n + 1, NULL, err));
     TRY(loss_create(&c->loss, &options, c->state, n, o->batch, err));
     rng_init(&c->places, o->seed, RNG_STUDY, o->n, DRAW_PLACES);
-    make_similarities(c);
+    TRY(make_similarities(c, err));
     make_softmax(c);
     return hold_other_side(c, err);
 }
