@@ -113,7 +113,7 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                          .help = "a chain that stands on a sample outside the batch. encode: that "
                                  "sample is encoded again, un-augmented, and counts as a negative "
                                  "(Yau's Algorithm 1); up to a batch more through the towers per "
-                                 "step; one rank, loss on the host. skip: it is not recorded, so "
+                                 "step; one rank, --device cpu. skip: it is not recorded, so "
                                  "hard negatives weigh too little (of 64 samples with batch 8 and "
                                  "tau 0.07, 0.79 in the place of 2)"},
 };
