@@ -206,6 +206,7 @@ own=$(embedded run-cifar)
 
 # Margins of two checkpoints: the accuracies are those of the linear probe.
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 -o studies >margin.json
+grep -q '"train_accuracy":[0-9]' margin.json || fail "margin: $(cat margin.json)"
 cmp margin.json studies/margin.json || fail "margin: --json is not what the file has"
 grep -q "\"checkpoint\":\"run\",\"accuracy\":$(sed -n 's/^{"top1":\([0-9.]*\),.*/\1/p' linear.json)," margin.json ||
     fail "margin: $(cat margin.json), linear: $(cat linear.json)"
@@ -213,6 +214,10 @@ grep -qE '"rank_correlation":\{"margin":-?1,"gn_margin":-?1,"kv_margin":-?1,"kv_
 tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0-9.e-]*\).*/\1 \2/p' |
     awk '$1 > 0 && $2 > 0 { rows++ } END { exit rows != 2 }' || fail "margin: $(cat margin.json)"
 [ "$(grep -o '<svg' studies/margin.html | wc -l)" -eq 4 ] || fail "figures of margin"
+# A classifier that learns longer fits better.
+"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json -t 1 --epochs 200 >longer.json
+trained() { grep -o '"train_accuracy":[0-9.]*' "$1" | head -n 1 | cut -d: -f2; }
+above "$(trained longer.json)" "$(trained margin.json)" || fail "margin --epochs: $(cat margin.json longer.json)"
 code=0
 "$BIN/ccstudy" margin run run-cifar --train held --data test-labelled -t 1 2>err.txt || code=$?
 [ "$code" -eq 64 ] || fail "margin without classes: exit code $code"

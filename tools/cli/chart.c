@@ -20,8 +20,10 @@ enum {
     SCALE_STEPS = 32,
 };
 
-static const char *const COLOURS[CHART_MAX_SERIES] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                      "#8a6d00", "#56b4e9", "#e69f00", "#777777"};
+/* Of the page's style, which has others in the dark. */
+static const char *const COLOURS[CHART_MAX_SERIES] = {"var(--c1)", "var(--c2)", "var(--c3)",
+                                                      "var(--c4)", "var(--c5)", "var(--c6)",
+                                                      "var(--c7)", "var(--c8)"};
 
 struct axis {
     double low, high; /* of log10 where it is logarithmic */

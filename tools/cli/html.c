@@ -15,9 +15,13 @@ enum { QUALITY = 80, MAX_MARKUP_BYTES = 1024 };
 /* Rows of 2, 3 or 6 cards by the width of the window: pages with 6 or 12 have no ragged row. */
 static const char STYLE[] =
     ":root{color-scheme:light dark;--text:#1d2126;--soft:#56606b;--line:#d0d6dd;--back:#fff;"
-    "--card:#f5f7f9;--right:#0a6b39;--wrong:#96302f}"
+    "--card:#f5f7f9;--right:#0a6b39;--wrong:#96302f;"
+    "--c1:#0072b2;--c2:#d55e00;--c3:#009e73;--c4:#cc79a7;"
+    "--c5:#8a6d00;--c6:#56b4e9;--c7:#e69f00;--c8:#777}"
     "@media(prefers-color-scheme:dark){:root{--text:#e6e8eb;--soft:#a6afb9;--line:#3c444d;"
-    "--back:#15181c;--card:#1f242a;--right:#62d497;--wrong:#f3a5a3}}"
+    "--back:#15181c;--card:#1f242a;--right:#62d497;--wrong:#f3a5a3;"
+    "--c1:#4da6e0;--c2:#f28144;--c3:#2cc295;--c4:#e3a1c6;"
+    "--c5:#c4a63a;--c6:#9ad4f7;--c7:#f5c04f;--c8:#a3a3a3}}"
     "*{box-sizing:border-box}"
     "body{font:16px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1240px;padding:1rem;"
     "color:var(--text);background:var(--back)}"
