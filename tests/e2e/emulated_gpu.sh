@@ -1,7 +1,8 @@
 #!/bin/bash
 # by hand: minutes. Every loss on the emulated GPU (tests/support/cuda_emulation), each recorded, as
 # late as CUDA allows and with its state pinned, against op by op, at once and with its state on the
-# device: the same bytes. Then micro-batches, padded captions, bf16, resumed runs and two views; packed beside padded captions, and the device beside the CPU, to within rounding.
+# device: the same bytes. Then micro-batches, padded captions, bf16, resumed runs, two views and four ranks; packed beside padded
+# captions, the device beside the CPU, and four ranks beside one, to within rounding.
 #
 #   tests/e2e/emulated_gpu.sh [BUILD]     BUILD: build/dev; one line for each, "0 failed" at the end
 set -u
@@ -11,6 +12,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 failed=0
+program=("$build/bin/ccstream-train")
 
 "$build/tests/bin/make_scenes" train 16 3 32 train.tar || exit 1
 "$build/bin/ccpack" -q -o data train.tar || exit 1
@@ -23,7 +25,7 @@ train() { # train WHEN NAME OPTION...
     rm -rf "$name"
     CCSTREAM_EMULATED=$when LD_LIBRARY_PATH=$build/tests/emulated \
         CCSTREAM_CUDA_MODULE=$build/tests/emulated/libccstream_cuda.so \
-        "$build/bin/ccstream-train" --data data --augment crop --tau 0.05 \
+        "${program[@]}" --data data --augment crop --tau 0.05 \
         --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 8 \
         --batch 4 --threads 1 --loader-threads 1 --out "$name" "$@" >"$name.txt" 2>&1
 }
@@ -36,7 +38,7 @@ verdict() { # verdict RC WHAT
     fi
 }
 numbers() {
-    grep '"loss"' "$1/metrics.jsonl" | sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//; s/,"peak_rss_bytes":.*//'
+    grep '"loss"' "$1/metrics.jsonl" | sed 's/"pairs_per_s":[^,]*,"stall_fraction":[^,]*,//; s/,"slowest_rank":.*//; s/,"peak_rss_bytes":.*//'
 }
 # Recorded, late, pinned against eager, at once, on the device; 4 steps, so that both places are
 # recorded and repeated.
@@ -48,7 +50,7 @@ against() { # against WHAT OPTION...
         cmp a/last b/last && [ "$(numbers a)" = "$(numbers b)" ] &&
         grep -q "steps as one of .* graphs" b.txt
     verdict $? "$what"
-    tail -n 1 a.txt | grep -q "step 4/4" || tail -n 2 a.txt b.txt
+    grep -q "step 4/4" a.txt || tail -n 2 a.txt b.txt
 }
 near() { # near WHAT DIFFERENCE: every loss of a and b
     paste <(grep -o '"loss":[^,]*' a/metrics.jsonl | cut -d: -f2) \
@@ -92,6 +94,13 @@ near "emulated GPU and cpu" 1e-4
 train now a --device cuda --steps 4 --loss sogclr --state host
 train now b --device cuda --steps 4 --loss sogclr
 near "state on the host and on the device" 1e-5
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CCSTREAM_EMULATED_GPUS=4
+program=(mpirun --oversubscribe --bind-to none -n 4 "$build/bin/ccstream-train")
+against "four ranks" --loss sogclr --micro-batch 1
+program=("$build/bin/ccstream-train")
+train now b --device cuda --steps 4 --loss sogclr --micro-batch 1
+near "four ranks and one" 1e-4
 
 echo "$failed failed"
 [ "$failed" = 0 ]
