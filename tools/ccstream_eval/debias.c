@@ -46,8 +46,8 @@ static const struct cli_option rows[] = {
     {"queries", 0, CLI_STRING, FIELD(queries), .metavar = "FILE",
      .help = "texts that should find every GROUP equally often, one per line: also print their "
              "MaxSkew"},
-    {"top", 0, CLI_U64, FIELD(top), .min = "1", .max = "1000000000", .default_text = "1000",
-     .metavar = "K", .help = "images that a text of --queries finds"},
+    {"top", 0, CLI_U64, FIELD(top), .max = "1000000000", .default_text = "0", .metavar = "K",
+     .help = "images that a text of --queries finds; 0: 1,000"},
     EVAL_TRANSFORM_ROW("crop"),
 };
 
@@ -431,6 +431,9 @@ static enum status read_files(struct job *j, struct error *err) {
     if (o->spurious == NULL && o->pairs == NULL) {
         return error_set(err, STATUS_USAGE, "--spurious FILE, --pairs FILE or both are required");
     }
+    if (o->top > 0 && o->queries == NULL) {
+        return error_set(err, STATUS_USAGE, "--top is for --queries");
+    }
     TRY(groups_read(&j->groups, o->common.data, err));
     TRY(zeroshot_name_classes(&j->groups.classes, &j->name_file, o->class_names, o->common.data,
                               err));
@@ -460,7 +463,8 @@ find_attributes(int32_t **out, struct job *j, const struct embeddings *images, s
         (*out)[i] = label >= 0 && (size_t)label < j->groups.folders.count ? numbers[label] : -1;
         ranked += (*out)[i] >= 0 ? 1 : 0;
     }
-    k->top = j->o->top < (uint64_t)ranked ? (int64_t)j->o->top : ranked;
+    const uint64_t top = j->o->top > 0 ? j->o->top : 1000;
+    k->top = top < (uint64_t)ranked ? (int64_t)top : ranked;
     free(numbers);
     return STATUS_OK;
 }

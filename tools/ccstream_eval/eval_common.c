@@ -68,7 +68,8 @@ enum status eval_open_images(struct eval *e,
                              const struct eval_options *o,
                              struct error *err) {
     memset(e, 0, sizeof *e);
-    e->log = log_stderr("ccstream-eval", o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
+    /* ccstudy opens checkpoints too. */
+    e->log = log_stderr(program_invocation_short_name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
     cli_signals_install();
     enum status s;
     TRY(path_check_checkpoint(checkpoint, err));

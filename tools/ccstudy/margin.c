@@ -264,8 +264,10 @@ static void print_table(const struct study_margin *m) {
     }
     const double *c = m->rank_correlation;
     if (count_negative(m) > 0) {
-        printf("%zu median margins are negative: the classifier does not fit; more --epochs help\n",
-               count_negative(m));
+        printf("the median margin is negative for %zu of %zu checkpoints: the classifier does not "
+               "fit; "
+               "more --epochs help\n",
+               count_negative(m), m->row_count);
     }
     printf("%-42s %12.3f %12.3f %12.3f %12.3f\n", "rank correlation with accuracy", c[0], c[1],
            c[2], c[3]);
