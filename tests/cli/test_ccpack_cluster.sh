@@ -108,6 +108,8 @@ check "Kubernetes"
 
 if command -v mpirun >/dev/null; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 # OpenMPI 5
+    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     begin mpirun
     recipe "mpirun" 1 run.sh
     expect 0 bash -e run.sh

@@ -3,6 +3,7 @@
  */
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,13 +121,42 @@ static enum status join(struct comm_link **out,
     return s;
 }
 
+/* MPI and the libraries that it loads (UCX already when it is loaded) install handlers of their own
+ * for some signals, and start threads: neither may take a signal from this program. */
+static enum status load_and_join(struct comm_link **out,
+                                 const char *path,
+                                 const struct comm_options *opt,
+                                 int32_t rank,
+                                 struct error *err) {
+    enum { SIGNALS = 32 };
+    struct sigaction handlers[SIGNALS];
+    bool known[SIGNALS] = {false};
+    sigset_t all, before;
+    const struct comm_module *module;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int i = 1; i < SIGNALS; i++) {
+        known[i] = sigaction(i, NULL, &handlers[i]) == 0;
+    }
+    enum status s = load_module(&module, path, err);
+    if (s == STATUS_OK) {
+        s = join(out, module, opt, rank, err);
+    }
+    for (int i = 1; i < SIGNALS; i++) {
+        if (known[i]) {
+            (void)sigaction(i, &handlers[i], NULL);
+        }
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return s;
+}
+
 static enum status open_mpi(struct comm_link **out,
                             const char *started,
                             const struct comm_options *opt,
                             int32_t rank,
                             struct error *err) {
     static const char file_name[] = "libccstream_mpi.so";
-    const struct comm_module *module;
     char path[PATH_MAX];
     if (!module_file_find(path, sizeof path, file_name, "CCSTREAM_MPI_MODULE")) {
         return error_set(err, STATUS_UNSUPPORTED,
@@ -134,8 +164,7 @@ static enum status open_mpi(struct comm_link **out,
                          "such as libopenmpi-dev, and build again",
                          started, file_name);
     }
-    TRY(load_module(&module, path, err));
-    return join(out, module, opt, rank, err);
+    return load_and_join(out, path, opt, rank, err);
 }
 
 enum status comm_open(struct comm **out, const struct comm_options *opt, struct error *err) {

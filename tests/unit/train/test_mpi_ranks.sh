@@ -90,7 +90,8 @@ lost() { # lost RANK HOW TEXT CODE
 lost 2 kill "is gone: its process ended; last seen at step [0-9]+, in " 137
 lost 1 exit "is gone: its process ended; last seen at step [0-9]+, in " 1
 lost 0 fail "failed at step 5, in load: disk full" 74
-lost 1 stop "has not answered for [67] s, last seen at step [0-9]+, in .* \\(its process is stopped\\)" 75
+# What is seen first: its file does not change, or it keeps the others waiting.
+lost 1 stop "(has not answered for [0-9]+ s, last seen at step [0-9]+, in .* \\(its process is stopped\\)|is in [a-z]+ at step [0-9]+, and rank [02] has waited for it)" 75
 lost 2 hang "is in load at step 5, and rank [01] has waited for it for [67] s" 75
 [ "$(cat end/code)" = 0 ] || { cat end/err.txt; fail "a group that ended: $(cat end/code)"; }
 for rank in 0 1 2; do

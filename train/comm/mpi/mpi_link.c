@@ -8,7 +8,6 @@
  * worker does everything between. MPI_Abort, the last word, may come from the watching thread.
  */
 #include <mpi.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,32 +96,14 @@ static void close_link(struct comm_link *base, bool complete) {
     free(base);
 }
 
-/* MPI installs handlers of its own for some signals, and starts threads: neither may take a signal
- * from this program. */
 static int initialise(int *provided) {
-    enum { SIGNALS = 32 };
-    struct sigaction handlers[SIGNALS];
-    bool known[SIGNALS] = {false};
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 1; i < SIGNALS; i++) {
-        known[i] = sigaction(i, NULL, &handlers[i]) == 0;
-    }
     /* OpenMPI yields in every test if ranks share cores; the worker sleeps, which is faster. */
     (void)setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
     /* Where a process may not read another's memory (most containers), OpenMPI copies through
      * shared memory, 32 KB for each poll of both sides. The second name is that of OpenMPI 5. */
     (void)setenv("OMPI_MCA_btl_vader_max_send_size", "524288", 0);
     (void)setenv("OMPI_MCA_btl_sm_max_send_size", "524288", 0);
-    const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
-    for (int i = 1; i < SIGNALS; i++) {
-        if (known[i]) {
-            (void)sigaction(i, &handlers[i], NULL);
-        }
-    }
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
+    return MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
 }
 
 static enum status open_link(struct comm_link **out, struct error *err) {
