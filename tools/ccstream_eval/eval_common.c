@@ -3,6 +3,7 @@
  */
 #include "tools/ccstream_eval/eval_common.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
