@@ -187,6 +187,93 @@ OPERANDS(conv_bn_bwd) = {
     TENSOR(conv_bn_bwd, gamma, IN, PARAM, "O"),
 };
 
+/* ---- conv_gn: as conv_bn, with statistics NG ---- */
+
+/* What a norm has, and all of it, with groups alone. */
+static enum status norm_rules(const char *op,
+                              int32_t groups,
+                              const struct tensor *const *with_groups,
+                              int tensors_count,
+                              const int64_t *sizes,
+                              struct error *err) {
+    for (int i = 0; i < tensors_count; i++) {
+        if (tensor_present(with_groups[i]) != (groups > 0)) {
+            return error_set(err, STATUS_INVALID,
+                             "%s: %d groups; operands of a norm are given with groups alone, and "
+                             "then all of them",
+                             op, (int)groups);
+        }
+    }
+    if (groups < 0 || (groups > 0 && (sizes['G'] != groups || sizes['O'] % groups != 0))) {
+        return error_set(err, STATUS_INVALID, "%s: %d groups of %lld channels, statistics of %lld",
+                         op, (int)groups, (long long)sizes['O'], (long long)sizes['G']);
+    }
+    return STATUS_OK;
+}
+
+static enum status conv_gn_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct conv_gn *op = args;
+    const struct tensor *const norm[] = {&op->pre, &op->mean, &op->rstd, &op->gamma, &op->beta};
+    TRY(norm_rules("conv_gn", op->groups, norm, 5, sizes, err));
+    if (!(op->eps > 0.0f)) {
+        return error_set(err, STATUS_INVALID, "conv_gn: eps is %g", (double)op->eps);
+    }
+    return conv_rules("conv_gn", &op->conv, sizes, err);
+}
+
+static enum status conv_gn_bwd_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct conv_gn_bwd *op = args;
+    const struct tensor *const norm[] = {&op->pre,   &op->mean,   &op->rstd,
+                                         &op->gamma, &op->dgamma, &op->dbeta};
+    TRY(norm_rules("conv_gn_bwd", op->groups, norm, 6, sizes, err));
+    return conv_rules("conv_gn_bwd", &op->conv, sizes, err);
+}
+
+static double conv_gn_flops(const void *args) {
+    const struct conv_gn *op = args;
+    return conv_flops(&op->out, &op->weight);
+}
+
+static double conv_gn_bwd_flops(const void *args) {
+    const struct conv_gn_bwd *op = args;
+    return (tensor_present(&op->din) ? 2.0 : 1.0) * conv_flops(&op->out, &op->weight);
+}
+
+OPERANDS(conv_gn) = {
+    TENSOR(conv_gn, out, OUT, REAL, "NPQO"),
+    TENSOR_WITH(conv_gn, pre, OUT, REAL, "NPQO", OPTIONAL),
+    TENSOR_WITH(conv_gn, mean, OUT, PARAM, "NG", OPTIONAL),
+    TENSOR_WITH(conv_gn, rstd, OUT, PARAM, "NG", OPTIONAL),
+    TENSOR(conv_gn, in, IN, REAL, "NHWI"),
+    TENSOR(conv_gn, weight, IN, REAL, "OKLI"),
+    TENSOR_WITH(conv_gn, gamma, IN, PARAM, "O", OPTIONAL),
+    TENSOR_WITH(conv_gn, beta, IN, PARAM, "O", OPTIONAL),
+    TENSOR_WITH(conv_gn, residual, IN, REAL, "NPQO", OPTIONAL),
+};
+
+OPERANDS(conv_gn_bwd) = {
+    TENSOR_WITH(conv_gn_bwd, din, OUT, REAL, "NHWI", OPTIONAL, MODE(conv_gn_bwd, din_mode)),
+    TENSOR_WITH(conv_gn_bwd,
+                dresidual,
+                OUT,
+                REAL,
+                "NPQO",
+                OPTIONAL,
+                MODE(conv_gn_bwd, dresidual_mode)),
+    TENSOR_WITH(conv_gn_bwd, dweight, OUT, PARAM, "OKLI", MODE(conv_gn_bwd, param_mode)),
+    TENSOR_WITH(conv_gn_bwd, dgamma, OUT, PARAM, "O", OPTIONAL, MODE(conv_gn_bwd, param_mode)),
+    TENSOR_WITH(conv_gn_bwd, dbeta, OUT, PARAM, "O", OPTIONAL, MODE(conv_gn_bwd, param_mode)),
+    TENSOR(conv_gn_bwd, dpre, SCRATCH, REAL, "NPQO"),
+    TENSOR(conv_gn_bwd, dout, IN, REAL, "NPQO"),
+    TENSOR(conv_gn_bwd, out, IN, REAL, "NPQO"),
+    TENSOR_WITH(conv_gn_bwd, pre, IN, REAL, "NPQO", OPTIONAL),
+    TENSOR_WITH(conv_gn_bwd, mean, IN, PARAM, "NG", OPTIONAL),
+    TENSOR_WITH(conv_gn_bwd, rstd, IN, PARAM, "NG", OPTIONAL),
+    TENSOR(conv_gn_bwd, in, IN, REAL, "NHWI"),
+    TENSOR(conv_gn_bwd, weight, IN, REAL, "OKLI"),
+    TENSOR_WITH(conv_gn_bwd, gamma, IN, PARAM, "O", OPTIONAL),
+};
+
 /* ---- pools: in NHWC, out NPQC ---- */
 
 int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad) {
@@ -595,12 +682,16 @@ op_rules_function *const op_rules[OPS_COUNT] = {
     [OP_add] = add_rules,
     [OP_grad_scale] = grad_scale_rules,
     [OP_lars] = lars_rules,
+    [OP_conv_gn] = conv_gn_rules,
+    [OP_conv_gn_bwd] = conv_gn_bwd_rules,
 };
 
 double op_flops(enum op_id id, const void *args) {
     static double (*const flops[OPS_COUNT])(const void *) = {
         [OP_conv_bn] = conv_bn_flops,
         [OP_conv_bn_bwd] = conv_bn_bwd_flops,
+        [OP_conv_gn] = conv_gn_flops,
+        [OP_conv_gn_bwd] = conv_gn_bwd_flops,
         [OP_linear] = linear_flops,
         [OP_linear_bwd] = linear_bwd_flops,
         [OP_matmul] = matmul_flops,

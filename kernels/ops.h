@@ -210,6 +210,47 @@ struct conv_bn_bwd {
     const struct batch_norm_group *group; /* that of the forward call */
 };
 
+/* Convolution, group norm or none, residual and activation (Wu and He, "Group normalization",
+ * 2018):
+ *
+ *     pre = conv(in, weight)
+ *     out = act((pre - mean) rstd gamma + beta + residual)
+ *
+ * mean and rstd are over (OH,OW) and the O / groups channels of a group of one image of pre as
+ * stored, with the biased variance; they are kept for the backward pass. groups 0: out = act(pre +
+ * residual); what only a norm has is omitted, and `out` holds pre in between. There is no
+ * difference between training and inference. */
+struct conv_gn {
+    struct tensor out;         /* (N,OH,OW,O) */
+    struct tensor pre;         /* like out; with groups */
+    struct tensor mean, rstd;  /* (N,G); with groups */
+    struct tensor in;          /* (N,H,W,I) */
+    struct tensor weight;      /* (O,KH,KW,I) */
+    struct tensor gamma, beta; /* (O); with groups */
+    struct tensor residual;    /* like out; optional */
+    struct conv_params conv;
+    int32_t groups; /* G: a divisor of O, or 0 */
+    float eps;      /* > 0; 1e-5 */
+};
+
+/* `out` carries the mask of the ReLU. */
+struct conv_gn_bwd {
+    struct tensor din;           /* like in; optional */
+    struct tensor dresidual;     /* like out; optional; may alias dout where it is set */
+    struct tensor dweight;       /* like weight */
+    struct tensor dgamma, dbeta; /* (O); with groups */
+    struct tensor dpre;          /* scratch, like out */
+    struct tensor dout, out;     /* (N,OH,OW,O) */
+    struct tensor pre;           /* like out; with groups */
+    struct tensor mean, rstd;    /* (N,G); with groups */
+    struct tensor in, weight;
+    struct tensor gamma; /* (O); with groups */
+    enum write_mode din_mode, dresidual_mode;
+    enum write_mode param_mode; /* of dweight, dgamma, dbeta */
+    struct conv_params conv;
+    int32_t groups;
+};
+
 /* argmax: offset ky kernel + kx inside the window, the first maximum wins. Windows lie inside the
  * padded plane: OH = (H + 2 pad - kernel)/stride + 1. */
 struct maxpool {
@@ -452,8 +493,11 @@ struct lars {
 
 /* Every operator, as X(name): those of every device, and those that only CPU devices have. On
  * other devices the members of the latter are NULL (op_available in operands.h). */
-#define OPS_LIST(X)     OPS_EVERYWHERE_LIST(X) OPS_CPU_LIST(X)
-#define OPS_CPU_LIST(X) X(lars)
+#define OPS_LIST(X) OPS_EVERYWHERE_LIST(X) OPS_CPU_LIST(X)
+#define OPS_CPU_LIST(X)                                                                            \
+    X(lars)                                                                                        \
+    X(conv_gn)                                                                                     \
+    X(conv_gn_bwd)
 #define OPS_EVERYWHERE_LIST(X)                                                                     \
     X(fill)                                                                                        \
     X(cast)                                                                                        \

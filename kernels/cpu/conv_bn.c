@@ -14,8 +14,6 @@
 #include "kernels/bf16.h"
 #include "kernels/cpu/conv_gradients.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/im2col.h"
-#include "kernels/cpu/onednn.h"
 
 enum {
     BLOCKS = 64,
@@ -253,27 +251,6 @@ CPU_CLONES static void added_residual_bf16(const struct rows *rows) {
 
 /* ---- blocks ---- */
 
-static struct conv_shape shape_of(const struct tensor *pre,
-                                  const struct tensor *in,
-                                  const struct tensor *weight,
-                                  const struct conv_params *p) {
-    struct conv_shape s;
-    memset(&s, 0, sizeof s); /* compared as bytes */
-    s.n = in->shape[0];
-    s.h = in->shape[1];
-    s.w = in->shape[2];
-    s.in = in->shape[3];
-    s.out = weight->shape[0];
-    s.kernel_h = weight->shape[1];
-    s.kernel_w = weight->shape[2];
-    s.stride = p->stride;
-    s.pad = p->pad;
-    s.out_h = pre->shape[1];
-    s.out_w = pre->shape[2];
-    s.dtype = in->dtype;
-    return s;
-}
-
 /* Rows [*from, *from + rows) of block b of M. */
 static int64_t block_rows(int64_t m, int64_t b, int64_t *from) {
     const int64_t size = (m + BLOCKS - 1) / BLOCKS;
@@ -380,13 +357,8 @@ static void normalise(const struct conv_bn *op, const struct rows *how) {
 }
 
 enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct error *err) {
-    const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
-    if (im2col_pays(&shape, CONV_FORWARD)) {
-        TRY(im2col_forward(dev, &shape, op->pre.data, op->in.data, op->weight.data, err));
-    } else {
-        TRY(convolve_forward(cpu_device_of(dev)->onednn, &shape, op->pre.data, op->in.data,
-                             op->weight.data, err));
-    }
+    const struct conv_shape shape = conv_shape_of(&op->pre, &op->in, &op->weight, &op->conv);
+    TRY(conv_forward(dev, &shape, &op->pre, &op->in, &op->weight, err));
     const int64_t c = op->pre.shape[3];
     const int64_t doubles = sums_doubles(op->group, c);
     void *scratch;
@@ -570,7 +542,7 @@ enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
                              .c = c,
                              .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
     TRY(backward_batch_norm(op, &how, sums, factors, err));
-    const struct conv_shape shape = shape_of(&op->pre, &op->in, &op->weight, &op->conv);
+    const struct conv_shape shape = conv_shape_of(&op->pre, &op->in, &op->weight, &op->conv);
     TRY(conv_weight_gradient(dev, &shape, &op->dweight, op->param_mode, &op->dpre, &op->in, err));
     return tensor_present(&op->din) ? conv_input_gradient(dev, &shape, &op->din, op->din_mode,
                                                           &op->dpre, &op->weight, err)

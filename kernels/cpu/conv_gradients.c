@@ -1,7 +1,7 @@
 /*
- * conv_gradients: oneDNN's backward convolutions, and three alternatives to them: matrix products
- * (im2col.h), and for stride 1 the gradient of the input as a forward convolution of dpre with the
- * kernel turned around,
+ * conv_gradients: oneDNN's convolution, its backward convolutions, and three alternatives to them:
+ * matrix products (im2col.h), and for stride 1 the gradient of the input as a forward convolution
+ * of dpre with the kernel turned around,
  *
  *     din[y, x, i] = sum of dpre[y + pad' - ky', ...] turned[i, ky', kx', o],  pad' = K - 1 - pad,
  *     turned[i, ky, kx, o] = weight[o, KH - 1 - ky, KW - 1 - kx, i].
@@ -20,6 +20,39 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/im2col.h"
+
+struct conv_shape conv_shape_of(const struct tensor *pre,
+                                const struct tensor *in,
+                                const struct tensor *weight,
+                                const struct conv_params *p) {
+    struct conv_shape s;
+    memset(&s, 0, sizeof s); /* compared as bytes */
+    s.n = in->shape[0];
+    s.h = in->shape[1];
+    s.w = in->shape[2];
+    s.in = in->shape[3];
+    s.out = weight->shape[0];
+    s.kernel_h = weight->shape[1];
+    s.kernel_w = weight->shape[2];
+    s.stride = p->stride;
+    s.pad = p->pad;
+    s.out_h = pre->shape[1];
+    s.out_w = pre->shape[2];
+    s.dtype = in->dtype;
+    return s;
+}
+
+enum status conv_forward(struct device *dev,
+                         const struct conv_shape *shape,
+                         const struct tensor *pre,
+                         const struct tensor *in,
+                         const struct tensor *weight,
+                         struct error *err) {
+    return im2col_pays(shape, CONV_FORWARD)
+               ? im2col_forward(dev, shape, pre->data, in->data, weight->data, err)
+               : convolve_forward(cpu_device_of(dev)->onednn, shape, pre->data, in->data,
+                                  weight->data, err);
+}
 
 enum status conv_weight_gradient(struct device *dev,
                                  const struct conv_shape *shape,

@@ -1,6 +1,6 @@
 /*
- * conv_gradients: the gradients of a convolution's weights and input, each by the fastest method
- * for the shape.
+ * conv_gradients: a convolution and the gradients of its weights and input, each by the fastest
+ * method for the shape.
  *
  * Threading : as the device.
  */
@@ -10,9 +10,20 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
-/* Tensors are those of conv_bn_bwd. Each may use the device's scratch. Returns as the functions of
- * onednn.h.
+struct conv_shape conv_shape_of(const struct tensor *pre,
+                                const struct tensor *in,
+                                const struct tensor *weight,
+                                const struct conv_params *p);
+
+/* Tensors are those of conv_bn and conv_bn_bwd. Each may use the device's scratch. Returns as the
+ * functions of onednn.h.
  */
+enum status conv_forward(struct device *dev,
+                         const struct conv_shape *shape,
+                         const struct tensor *pre,
+                         const struct tensor *in,
+                         const struct tensor *weight,
+                         struct error *err);
 enum status conv_weight_gradient(struct device *dev,
                                  const struct conv_shape *shape,
                                  const struct tensor *dweight,

@@ -59,10 +59,10 @@ static double convolve_at(const struct tensor *in,
     return sum;
 }
 
-static void convolve(const struct tensor *pre,
-                     const struct tensor *in,
-                     const struct tensor *weight,
-                     const struct conv_params *p) {
+void ref_convolve(const struct tensor *pre,
+                  const struct tensor *in,
+                  const struct tensor *weight,
+                  const struct conv_params *p) {
     for (int64_t n = 0; n < pre->shape[0]; n++) {
         for (int64_t oy = 0; oy < pre->shape[1]; oy++) {
             for (int64_t ox = 0; ox < pre->shape[2]; ox++) {
@@ -139,7 +139,7 @@ static void running_statistics(const struct conv_bn *op) {
 }
 
 enum status ref_conv_bn(struct device *dev, const struct conv_bn *op, struct error *err) {
-    convolve(&op->pre, &op->in, &op->weight, &op->conv);
+    ref_convolve(&op->pre, &op->in, &op->weight, &op->conv);
     if (op->training) {
         TRY(batch_statistics(op, err));
     } else {
@@ -217,11 +217,11 @@ static enum status batch_norm_bwd(const struct conv_bn_bwd *op, struct error *er
     return s;
 }
 
-static void convolve_bwd_weight(const struct tensor *dweight,
-                                enum write_mode mode,
-                                const struct tensor *dpre,
-                                const struct tensor *in,
-                                const struct conv_params *p) {
+void ref_convolve_bwd_weight(const struct tensor *dweight,
+                             enum write_mode mode,
+                             const struct tensor *dpre,
+                             const struct tensor *in,
+                             const struct conv_params *p) {
     for (int64_t o = 0; o < dweight->shape[0]; o++) {
         for (int64_t ky = 0; ky < dweight->shape[1]; ky++) {
             for (int64_t kx = 0; kx < dweight->shape[2]; kx++) {
@@ -272,11 +272,11 @@ static double convolve_bwd_data_at(const struct tensor *dpre,
     return sum;
 }
 
-static void convolve_bwd_data(const struct tensor *din,
-                              enum write_mode mode,
-                              const struct tensor *dpre,
-                              const struct tensor *weight,
-                              const struct conv_params *p) {
+void ref_convolve_bwd_data(const struct tensor *din,
+                           enum write_mode mode,
+                           const struct tensor *dpre,
+                           const struct tensor *weight,
+                           const struct conv_params *p) {
     for (int64_t n = 0; n < din->shape[0]; n++) {
         for (int64_t y = 0; y < din->shape[1]; y++) {
             for (int64_t x = 0; x < din->shape[2]; x++) {
@@ -291,9 +291,9 @@ static void convolve_bwd_data(const struct tensor *din,
 
 enum status ref_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, struct error *err) {
     TRY(batch_norm_bwd(op, err));
-    convolve_bwd_weight(&op->dweight, op->param_mode, &op->dpre, &op->in, &op->conv);
+    ref_convolve_bwd_weight(&op->dweight, op->param_mode, &op->dpre, &op->in, &op->conv);
     if (tensor_present(&op->din)) {
-        convolve_bwd_data(&op->din, op->din_mode, &op->dpre, &op->weight, &op->conv);
+        ref_convolve_bwd_data(&op->din, op->din_mode, &op->dpre, &op->weight, &op->conv);
     }
     if (tensor_present(&op->dresidual)) {
         const int64_t count = tensor_count(&op->dout);

@@ -43,6 +43,22 @@ static inline int64_t at4(const struct tensor *t, int64_t a, int64_t b, int64_t 
     return ((a * t->shape[1] + b) * t->shape[2] + c) * t->shape[3] + d;
 }
 
+/* conv_bn.c: pre = conv(in, weight), and its gradients. */
+void ref_convolve(const struct tensor *pre,
+                  const struct tensor *in,
+                  const struct tensor *weight,
+                  const struct conv_params *p);
+void ref_convolve_bwd_weight(const struct tensor *dweight,
+                             enum write_mode mode,
+                             const struct tensor *dpre,
+                             const struct tensor *in,
+                             const struct conv_params *p);
+void ref_convolve_bwd_data(const struct tensor *din,
+                           enum write_mode mode,
+                           const struct tensor *dpre,
+                           const struct tensor *weight,
+                           const struct conv_params *p);
+
 enum status ref_alloc(struct device *dev, size_t size_bytes, void **out, struct error *err);
 void ref_free(struct device *dev, void *data);
 enum status

@@ -87,6 +87,45 @@ static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
     alias(c, "dresidual", "dout");
 }
 
+/* Groups: the smallest divisor above 1; with OP_ALT none, and nothing of a norm. */
+static int32_t groups_of(struct op_case *c) {
+    int64_t groups = c->sizes['O'] > 1 ? 2 : 1;
+    while (c->sizes['O'] % groups != 0) {
+        groups++;
+    }
+    c->sizes['G'] = groups;
+    return has(c, OP_ALT) ? 0 : (int32_t)groups;
+}
+
+static void
+with_groups(struct op_case *c, int32_t groups, const char *const *names, int names_count) {
+    for (int i = 0; i < names_count; i++) {
+        find(c, names[i])->optional = false; /* only together */
+        if (groups == 0) {
+            find(c, names[i])->shape.ndim = 0;
+        }
+    }
+}
+
+static void describe_conv_gn(struct op_case *c, const int64_t *s) {
+    static const char *const norm[] = {"pre", "mean", "rstd", "gamma", "beta"};
+    c->args.conv_gn = (struct conv_gn){.conv = conv_of(c, s), .groups = groups_of(c), .eps = 1e-5f};
+    op_add_operands(c);
+    with_groups(c, c->args.conv_gn.groups, norm, 5);
+    omit(c, OP_PLAIN, "residual");
+}
+
+static void describe_conv_gn_bwd(struct op_case *c, const int64_t *s) {
+    static const char *const norm[] = {"pre", "mean", "rstd", "gamma", "dgamma", "dbeta"};
+    c->args.conv_gn_bwd.conv = conv_of(c, s);
+    c->args.conv_gn_bwd.groups = groups_of(c);
+    op_add_operands(c);
+    with_groups(c, c->args.conv_gn_bwd.groups, norm, 6);
+    omit(c, OP_OMIT, "din");
+    omit(c, OP_OMIT | OP_PLAIN, "dresidual");
+    alias(c, "dresidual", "dout");
+}
+
 /* ---- sizes n, h, w, c, kernel, stride, pad ---- */
 
 static struct pool_params pool_of(struct op_case *c, const int64_t *s, bool is_maxpool) {
@@ -316,6 +355,22 @@ const struct op_row op_rows[] = {
               OP_ALIAS | OP_ACT,
               OP_OMIT | OP_ACT,
               OP_OMIT | OP_ACT | OP_ADD)},
+    {ROW(conv_gn, "NHWIOK"), .describe = describe_conv_gn, .tolerance_f32 = 1e-5,
+     .tolerance_bf16 = 4e-3, CONV_SIZES,
+     VARIANTS(6, 0, OP_ACT, OP_PLAIN, OP_ALT, OP_ALT | OP_ACT, OP_ALT | OP_PLAIN | OP_ACT)},
+    {ROW(conv_gn_bwd, "NHWIOK"), .describe = describe_conv_gn_bwd, .forward = "conv_gn",
+     .tolerance_f32 = 2e-5, .tolerance_bf16 = 4e-3, .tolerance_f64 = 1e-6, CONV_SIZES,
+     VARIANTS(10,
+              0,
+              OP_ACT,
+              OP_ACT | OP_ADD,
+              OP_PLAIN | OP_ADD,
+              OP_ALIAS | OP_ACT,
+              OP_OMIT | OP_ACT,
+              OP_ALT | OP_ACT,
+              OP_ALT | OP_ACT | OP_ADD,
+              OP_ALT | OP_ALIAS | OP_ACT,
+              OP_ALT | OP_OMIT)},
     {ROW(maxpool, "NHWC"), .describe = describe_maxpool, .tolerance_f32 = 0, .tolerance_bf16 = 0,
      MAXPOOL_SIZES, VARIANTS(1, 0)},
     {ROW(maxpool_bwd, "NHWC"), .describe = describe_maxpool_bwd, .forward = "maxpool",

@@ -311,7 +311,9 @@ static void repeat_large(struct device *dev, enum dtype real) {
                  {"attention_bwd", {{32, 16, 3, 64}}, OP_DROP},
                  {"sum_squares", {{1000003}}, 0},
                  {"adamw", {{1000003, 5}}, 0},
-                 {"lars", {{1000003}}, 0}};
+                 {"lars", {{1000003}}, 0},
+                 {"conv_gn", {{4, 32, 32, 16, 32, 3, 1, 1}}, OP_ACT},
+                 {"conv_gn_bwd", {{4, 33, 31, 3, 17, 3, 2, 1}}, OP_ACT}};
     static struct op_case c;
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         op_describe(&c, op_row_find(large[i].row), &large[i].size, large[i].flags, real);

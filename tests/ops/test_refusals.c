@@ -215,6 +215,10 @@ SPOIL(attention_all_dropped, c->args.attention.dropout.p = 1.0f)
 SPOIL(all_dropped, c->args.dropout.dropout.p = 1.0f)
 SPOIL(no_sample_ids, d->t[op_operand_find(c, "sample_ids")].data = NULL)
 SPOIL(no_step, d->t[op_operand_find(c, "values")].data = NULL)
+SPOIL(no_group_norm_eps, c->args.conv_gn.eps = 0.0f)
+SPOIL(groups_without_norm, c->args.conv_gn.groups = 0)
+SPOIL(negative_groups, c->args.conv_gn.groups = -1)
+SPOIL(other_groups_bwd, c->args.conv_gn_bwd.groups = 3)
 SPOIL(no_trust, c->args.lars.trust = 0.0f)
 SPOIL(three_sums, c->args.grad_scale.count = 3)
 
@@ -261,6 +265,10 @@ TEST(wrong_numbers_are_refused_before_anything_is_written) {
     refused_after("sgdm", 0, no_step);
     refused_after("lars", 0, no_step);
     refused_after("lars", 0, no_trust);
+    refused_after("conv_gn", 0, no_group_norm_eps);
+    refused_after("conv_gn", 0, groups_without_norm);
+    refused_after("conv_gn", OP_ALT, negative_groups);
+    refused_after("conv_gn_bwd", 0, other_groups_bwd);
     refused_after("dropout", 0, no_step);
     refused_after("grad_scale", 0, three_sums);
     refused_after("layernorm", 0, no_layernorm_eps);

@@ -183,6 +183,10 @@ static const struct shape {
     {"adamw", "8 M, with a working copy", {{8000000, 10}}, 0},
     {"sgdm", "8 M", {{8000000, 1}}, OP_OMIT},
     {"lars", "8 M", {{8000000}}, OP_OMIT},
+    {"conv_gn", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_gn", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
+    {"conv_gn_bwd", "3x3, 64, 16 px, residual", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT},
+    {"conv_gn_bwd", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
 };
 
 /* Of a step at 224 px and 32 tokens; fewer pictures than a GPU trains at, but no operand that a
@@ -286,6 +290,8 @@ static const struct shape large_shapes[] = {
     {"adamw", "90 M, with a working copy", {{90000000, 10}}, 0},
     {"sgdm", "90 M", {{90000000, 1}}, OP_OMIT},
     {"lars", "90 M", {{90000000}}, OP_OMIT},
+    {"conv_gn", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
+    {"conv_gn_bwd", "3x3, 64, 56 px", {{64, 56, 56, 64, 64, 3, 1, 1}}, OP_PLAIN | OP_ACT},
 };
 
 struct shape_list {
