@@ -173,6 +173,7 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
     begin_json(&w);
     json_string(&w, "image_tower", m->image_tower);
     json_string(&w, "stem", m->small_stem ? "small" : "standard");
+    json_string(&w, "norm", RESNET_NORM_NAMES[m->norm_layers]);
     json_i64(&w, "image_size", m->image_size_px);
     put_norm(&w, m->image_norm);
     json_i64(&w, "embed_dim", m->embed_dim);
@@ -192,7 +193,14 @@ enum status export_safetensors(const struct export_job *job, struct error *err) 
 /* ---- timm ---- */
 
 /* Whether timm has the tower; the same weights with another stride would give other features. */
-static enum status check_stem(const struct model_config *m, const char *format, struct error *err) {
+static enum status
+check_tower(const struct model_config *m, const char *format, struct error *err) {
+    if (m->norm_layers != RESNET_NORM_BATCH) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: timm's %s has batch norm, this run was trained with --norm %s; "
+                         "--format safetensors exports it with our names",
+                         format, m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
+    }
     return !m->small_stem
                ? STATUS_OK
                : error_set(err, STATUS_UNSUPPORTED,
@@ -231,7 +239,7 @@ static enum status export_image(const struct export_job *job,
 }
 
 enum status export_timm(const struct export_job *job, struct error *err) {
-    TRY(check_stem(checkpoint_model(job->checkpoint), "timm", err));
+    TRY(check_tower(checkpoint_model(job->checkpoint), "timm", err));
     return export_image(job, NULL, "", err);
 }
 
@@ -410,6 +418,13 @@ enum status export_transformers(const struct export_job *job, struct error *err)
     TRY(check_texts(m, "transformers", err));
     TRY(export_text(job, err));
     TRY(say_tokenizer(job, err));
+    if (m->norm_layers != RESNET_NORM_BATCH) {
+        log_write(job->log, LOG_LEVEL_WARN,
+                  "only text/ is written: timm's %s, which transformers uses, has batch norm, and "
+                  "this run was trained with --norm %s",
+                  m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
+        return STATUS_OK;
+    }
     if (m->small_stem) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "only text/ is written: timm's %s, which transformers uses, begins with stride 2 "
@@ -478,7 +493,7 @@ enum status export_open_clip(const struct export_job *job, struct error *err) {
     struct json_writer w;
     enum status s;
     TRY(check_texts(m, "open_clip", err));
-    TRY(check_stem(m, "open_clip", err));
+    TRY(check_tower(m, "open_clip", err));
     TRY(tensor_list_init(&l, job->file, err));
     TRY_OR_FAIL(s, export_add_image(&l, job, "visual.trunk.", err));
     TRY_OR_FAIL(s, copy_one(&l, job, "visual.head.proj.weight", "image_proj.weight", err));

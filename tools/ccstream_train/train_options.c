@@ -122,6 +122,11 @@ static const struct cli_option rows[] = {
     {"stem", 0, CLI_ENUM, FIELD(stem), .default_text = "standard", .choices = stem_choices,
      .metavar = "KIND", .group = "Model",
      .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
+    {"norm", 0, CLI_ENUM, FIELD(norm), .default_text = "batch", .choices = RESNET_NORM_NAMES,
+     .metavar = "KIND", .group = "Model",
+     .help = "norm layers of the image tower, with --task simclr also of the head. group: group "
+             "norm with 32 groups (24 channels: 8); none: no norms (EMC2: so no image sees another "
+             "before the loss); not on cuda"},
     {"max-tokens", 0, CLI_U64, FIELD(max_tokens), .min = "2", .max = "512", .default_text = "30",
      .metavar = "N", .group = "Model", .help = "tokens of a caption, with begin and end"},
     {"embed-dim", 0, CLI_U64, FIELD(embed_dim), .min = "1", .max = "8192", .default_text = "256",
@@ -373,6 +378,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->init_text = o->init_text;
     t->tokenizer = o->tokenizer;
     t->small_stem = o->stem == 1;
+    t->norm_layers = (enum resnet_norm)o->norm;
     t->image_size_px = (uint32_t)o->image_size;
     t->max_tokens = (uint32_t)o->max_tokens;
     t->embed_dim = (uint32_t)o->embed_dim;

@@ -21,7 +21,7 @@ struct train_options {
     const char *image_tower, *text_tower;
     const char *init, *init_image, *init_text, *tokenizer;
     bool init_state;
-    int stem;
+    int stem, norm;
     int task;
     uint64_t image_size, max_tokens, embed_dim, hidden_dim;
     double dropout;

@@ -140,6 +140,21 @@ static bool is_harmless(const char *name) {
     return false;
 }
 
+/* Norms of the file that the tower lacks: its weights were trained with them. */
+static void refuse_norms(struct job *j) {
+    const size_t prefix = strlen(j->prefix);
+    for (size_t i = 0; i < safetensors_count(j->file); i++) {
+        const char *name = safetensors_at(j->file, i)->name;
+        if (strncmp(name, j->prefix, prefix) == 0 && !is_required(j, name) &&
+            (strcmp(name + prefix, "bn1.weight") == 0 ||
+             strcmp(name + prefix, "bn1.running_mean") == 0)) {
+            char text[TEXT_BYTES];
+            (void)snprintf(text, sizeof text, "the tower has other norms than %s (--norm)", name);
+            misfit(j, text);
+        }
+    }
+}
+
 /* One line on what the file has beyond the tower. */
 static void name_extras(const struct job *j) {
     char names[LINE_BYTES] = "";
@@ -273,6 +288,7 @@ static enum status load(struct job *j, struct error *err) {
         }
     }
     name_extras(j);
+    refuse_norms(j);
     if (j->misfit_count > 0) {
         return error_set(err, STATUS_MISMATCH,
                          "%s: %d of the tower's %d tensors do not fit; the first: %s", j->path,

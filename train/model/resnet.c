@@ -1,5 +1,5 @@
 /*
- * The tower is a list of units (convolution + batch norm + residual + activation, one operator)
+ * The tower is a list of units (convolution + norm + residual + activation, one operator)
  * arranged in blocks:
  *
  *   basic       x -> 3x3/s -> 3x3 -> + shortcut -> relu
@@ -23,7 +23,17 @@
 #include "train/model/carve_internal.h"
 #include "train/model/resnet_internal.h"
 
-enum { BOTTLENECK_EXPANSION = 4 };
+enum { BOTTLENECK_EXPANSION = 4, MOST_GROUPS = 32 };
+
+const char *const RESNET_NORM_NAMES[RESNET_NORM_COUNT + 1] = {"batch", "group", "none", NULL};
+
+int32_t resnet_group_count(enum resnet_norm norm, int32_t channels) {
+    int32_t groups = norm == RESNET_NORM_GROUP ? MOST_GROUPS : 0;
+    while (groups > 0 && channels % groups != 0) {
+        groups /= 2;
+    }
+    return groups;
+}
 
 /* ---- description ---- */
 
@@ -111,8 +121,14 @@ static enum status add_unit(struct resnet *r,
                                 .init_scale = sqrt(2.0 / fan_out)};
     TRY(params_add(r->params, &u->weight, &weight, err));
     int64_t c = u->out_channels;
+    if (r->opt.norm_layers == RESNET_NORM_NONE) {
+        return STATUS_OK;
+    }
     TRY(add_vector(r, &u->gamma, norm, "weight", c, PARAM_TRAINED, gamma_init, err));
     TRY(add_vector(r, &u->beta, norm, "bias", c, PARAM_TRAINED, PARAM_INIT_ZEROS, err));
+    if (r->opt.norm_layers != RESNET_NORM_BATCH) {
+        return STATUS_OK;
+    }
     TRY(add_vector(r, &u->running_mean, norm, "running_mean", c, PARAM_BUFFER, PARAM_INIT_ZEROS,
                    err));
     return add_vector(r, &u->running_var, norm, "running_var", c, PARAM_BUFFER, PARAM_INIT_ONES,
@@ -300,6 +316,15 @@ struct layout {
     struct tensor mean, rstd; /* shared by all units without training */
 };
 
+/* Of a unit's statistics. */
+static struct tensor statistics(const struct layout *l, int32_t channels) {
+    const enum dtype dtype = statistics_dtype(l->dtype);
+    const enum resnet_norm norm = l->r->opt.norm_layers;
+    return norm == RESNET_NORM_BATCH
+               ? tensor_1d(NULL, dtype, channels)
+               : tensor_2d(NULL, dtype, l->r->opt.max_batch, resnet_group_count(norm, channels));
+}
+
 /* An activation (max_batch, px, px, channels): its own in training, else in the given slot. */
 static struct tensor
 place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t channels) {
@@ -313,15 +338,20 @@ place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t chann
 static void place_unit(const struct layout *l, struct unit *u, int32_t slot) {
     const struct resnet *r = l->r;
     u->out = place_activation(l, slot, u->out_px, u->out_channels);
+    if (r->opt.norm_layers == RESNET_NORM_NONE) {
+        u->pre = u->mean = u->rstd = NOT_WANTED;
+        return;
+    }
+    u->mean = u->rstd = statistics(l, u->out_channels);
     if (!r->opt.training) {
         u->pre = shaped(&r->dpre, r->opt.max_batch, u->out_px, u->out_channels);
-        u->mean = first_rows(l->mean, u->out_channels);
-        u->rstd = first_rows(l->rstd, u->out_channels);
+        u->mean.data = l->mean.data;
+        u->rstd.data = l->rstd.data;
         return;
     }
     u->pre = carve_take(l->kept, u->out);
-    u->mean = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
-    u->rstd = carve_take(l->kept, tensor_1d(NULL, statistics_dtype(l->dtype), u->out_channels));
+    u->mean = carve_take(l->kept, u->mean);
+    u->rstd = carve_take(l->kept, u->rstd);
 }
 
 /* Without training the block's input stays in its slot until it was added to the output; the three
@@ -353,9 +383,9 @@ static void lay_out(struct resnet *r, enum dtype dtype, struct carve *kept, stru
     }
     r->dpre = carve_take(scratch, slot);
     struct layout l = {.r = r, .dtype = dtype, .kept = kept};
-    if (!r->opt.training) {
-        l.mean = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
-        l.rstd = carve_take(scratch, tensor_1d(NULL, statistics_dtype(dtype), r->feature_count));
+    if (!r->opt.training && r->opt.norm_layers != RESNET_NORM_NONE) {
+        l.mean = carve_take(scratch, statistics(&l, r->feature_count)); /* the most channels */
+        l.rstd = carve_take(scratch, statistics(&l, r->feature_count));
     }
     int32_t at = 0;
     r->input = place_activation(&l, at, r->opt.image_px, 3);

@@ -5,9 +5,10 @@
  *   images u8 (N, S, S, 3) -> normalise -> stem -> 4 stages of blocks -> global average -> (N, F)
  *
  * Parameter names are timm's (conv1.weight, layer1.0.conv1.weight, layer2.0.downsample.0.weight,
- * ...) after the table's prefix; there is no classifier and no num_batches_tracked. Batch norm:
- * eps 1e-5, momentum 0.1. Initial values: convolutions normal with deviation sqrt(2 / fan_out), the
- * last batch norm of every block with gamma 0, all others 1.
+ * ...) after the table's prefix; there is no classifier and no num_batches_tracked. With group norm
+ * the names of batch norm stay, but for running statistics; without norms there are only
+ * convolutions. Norms: eps 1e-5, momentum 0.1. Initial values: convolutions normal with deviation
+ * sqrt(2 / fan_out), the last norm of every block with gamma 0, all others 1.
  *
  * Threading : one owner.
  * Ownership : parameters belong to the table, activations to the memory given at attach; the tower
@@ -43,6 +44,19 @@ enum resnet_stem {
     RESNET_STEM_SMALL,    /* 3x3 stride 1, or three 3x3 stride 1; no pool: for 32-64 px */
 };
 
+enum resnet_norm {
+    RESNET_NORM_BATCH,
+    RESNET_NORM_GROUP, /* of 32 groups, or as many as divide 32 and the channels (24: 8) */
+    RESNET_NORM_NONE,  /* nothing takes its place: EMC2's --disable_batchnorm */
+    RESNET_NORM_COUNT
+};
+
+/* "batch", "group", "none"; then NULL. */
+extern const char *const RESNET_NORM_NAMES[RESNET_NORM_COUNT + 1];
+
+/* Groups of a layer: 0 without norms. */
+int32_t resnet_group_count(enum resnet_norm norm, int32_t channels);
+
 struct resnet_options {
     bool bottleneck;   /* 1x1, 3x3, 1x1 with expansion 4 (stride on the 3x3); else two 3x3 */
     bool deep_stem;    /* three 3x3 of width 3/8, 1/2 and 1 (timm: deep tiered); else one 7x7 */
@@ -50,13 +64,14 @@ struct resnet_options {
     int32_t blocks[4]; /* per stage, each >= 1 */
     int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
     enum resnet_stem stem;
-    enum image_norm_kind norm; /* what the bytes of the input are brought to; CLIP */
-    int32_t image_px;          /* S, side of the input, >= 8 */
-    int32_t max_batch;         /* N at most */
-    bool training;             /* false: no backward, buffers are reused from block to block */
+    enum resnet_norm norm_layers; /* BATCH; others on devices that have conv_gn */
+    enum image_norm_kind norm;    /* what the bytes of the input are brought to; CLIP */
+    int32_t image_px;             /* S, side of the input, >= 8 */
+    int32_t max_batch;            /* N at most */
+    bool training;                /* false: no backward, buffers are reused from block to block */
     /* Ranks that run every training pass, replay and backward together: batch statistics are over
-     * the images of all of them. Borrowed; NULL: over those of the call. In the options of an
-     * encoder also for the batch norm of its head. */
+     * the images of all of them. Borrowed; NULL: over those of the call, and without batch norm. In
+     * the options of an encoder also for the batch norm of its head. */
     const struct batch_norm_group *bn_group;
 };
 

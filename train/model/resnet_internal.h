@@ -10,13 +10,14 @@
 enum { SLOT_COUNT = 4, STEM_MAX_UNITS = 3, BLOCK_MAX_UNITS = 3 };
 
 struct unit {
-    int32_t weight, gamma, beta, running_mean, running_var; /* indices in the table */
+    /* Indices in the table; those of a norm only where there is one, running ones of batch norm. */
+    int32_t weight, gamma, beta, running_mean, running_var;
     int32_t in_channels, out_channels;
     int32_t kernel, stride, pad;
     int32_t in_px, out_px;
     enum activation act;
     struct tensor out, pre;   /* (max_batch, P, P, C) */
-    struct tensor mean, rstd; /* (C) */
+    struct tensor mean, rstd; /* batch norm: (C); group norm: (max_batch, G) */
 };
 
 struct block {

@@ -15,6 +15,45 @@ static struct conv_params conv_of(const struct unit *u) {
     return (struct conv_params){.stride = u->stride, .pad = u->pad, .act = u->act};
 }
 
+static bool has_batch_norm(const struct resnet *r) {
+    return r->opt.norm_layers == RESNET_NORM_BATCH;
+}
+
+/* A vector of the unit's norm, where it has one; else omitted. */
+static struct tensor norm_tensor(const struct resnet *r, int32_t index) {
+    return r->opt.norm_layers == RESNET_NORM_NONE ? NOT_WANTED : params_tensor(r->params, index);
+}
+
+static struct tensor norm_grad(const struct resnet *r, int32_t index) {
+    return r->opt.norm_layers == RESNET_NORM_NONE ? NOT_WANTED : params_grad(r->params, index);
+}
+
+/* The first n rows of what the unit keeps of its norm, where it has one; else omitted. */
+static struct tensor norm_rows(struct tensor kept, int64_t n) {
+    return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
+}
+
+static enum status unit_forward_by_image(const struct resnet *r,
+                                         const struct unit *u,
+                                         struct tensor in,
+                                         struct tensor residual,
+                                         struct error *err) {
+    const int64_t n = in.shape[0];
+    const struct conv_gn op = {.out = first_rows(u->out, n),
+                               .pre = norm_rows(u->pre, n),
+                               .mean = norm_rows(u->mean, n),
+                               .rstd = norm_rows(u->rstd, n),
+                               .in = in,
+                               .weight = params_tensor(r->params, u->weight),
+                               .gamma = norm_tensor(r, u->gamma),
+                               .beta = norm_tensor(r, u->beta),
+                               .residual = residual,
+                               .conv = conv_of(u),
+                               .groups = resnet_group_count(r->opt.norm_layers, u->out_channels),
+                               .eps = 1e-5f};
+    return r->dev->ops->conv_gn(r->dev, &op, err);
+}
+
 /* in (N, P, P, I) -> u->out (N, P', P', O); residual may be omitted */
 static enum status unit_forward(const struct resnet *r,
                                 const struct unit *u,
@@ -23,6 +62,9 @@ static enum status unit_forward(const struct resnet *r,
                                 enum resnet_pass pass,
                                 struct error *err) {
     const int64_t n = in.shape[0];
+    if (!has_batch_norm(r)) {
+        return unit_forward_by_image(r, u, in, residual, err);
+    }
     struct conv_bn op = {.out = first_rows(u->out, n),
                          .pre = first_rows(u->pre, n),
                          .mean = u->mean,
@@ -116,6 +158,30 @@ static enum status unit_backward(const struct resnet *r,
                                  enum write_mode mode,
                                  struct error *err) {
     const int64_t n = dout.shape[0];
+    if (!has_batch_norm(r)) {
+        return r->dev->ops->conv_gn_bwd(
+            r->dev,
+            &(struct conv_gn_bwd){.din = din,
+                                  .dresidual = dresidual,
+                                  .dweight = params_grad(r->params, u->weight),
+                                  .dgamma = norm_grad(r, u->gamma),
+                                  .dbeta = norm_grad(r, u->beta),
+                                  .dpre = shaped(&r->dpre, n, u->out_px, u->out_channels),
+                                  .dout = dout,
+                                  .out = first_rows(u->out, n),
+                                  .pre = norm_rows(u->pre, n),
+                                  .mean = norm_rows(u->mean, n),
+                                  .rstd = norm_rows(u->rstd, n),
+                                  .in = in,
+                                  .weight = params_tensor(r->params, u->weight),
+                                  .gamma = norm_tensor(r, u->gamma),
+                                  .din_mode = din_mode,
+                                  .param_mode = mode,
+                                  .conv = conv_of(u),
+                                  .groups =
+                                      resnet_group_count(r->opt.norm_layers, u->out_channels)},
+            err);
+    }
     return r->dev->ops->conv_bn_bwd(
         r->dev,
         &(struct conv_bn_bwd){.din = din,

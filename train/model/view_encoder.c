@@ -40,7 +40,7 @@ struct view_encoder {
     } slots[1 + DUAL_ENCODER_MAX_SLOTS];
     struct tensor features;      /* (n, F) of the last forward, in the tower's memory */
     struct tensor pre, hidden;   /* (H, 1, 1, D) */
-    struct tensor mean, rstd;    /* (D) */
+    struct tensor mean, rstd;    /* (D), or (H, G) with group norm */
     struct tensor z, norm;       /* (H, E), (H) */
     struct tensor out;           /* (max_batch, E) */
     struct tensor dpre, dhidden; /* as pre and hidden */
@@ -81,11 +81,16 @@ static enum status add_head(struct view_encoder *m, struct error *err) {
                                     .init = PARAM_INIT_UNIFORM,
                                     .init_scale = weight.init_scale};
     TRY(params_add(m->params, &m->hidden_weight, &hidden, err));
-    TRY(add_vector(m, &m->gamma, "proj.1.weight", PARAM_TRAINED, PARAM_INIT_ONES, err));
-    TRY(add_vector(m, &m->beta, "proj.1.bias", PARAM_TRAINED, PARAM_INIT_ZEROS, err));
-    TRY(add_vector(m, &m->running_mean, "proj.1.running_mean", PARAM_BUFFER, PARAM_INIT_ZEROS,
-                   err));
-    TRY(add_vector(m, &m->running_var, "proj.1.running_var", PARAM_BUFFER, PARAM_INIT_ONES, err));
+    if (o->image.norm_layers != RESNET_NORM_NONE) {
+        TRY(add_vector(m, &m->gamma, "proj.1.weight", PARAM_TRAINED, PARAM_INIT_ONES, err));
+        TRY(add_vector(m, &m->beta, "proj.1.bias", PARAM_TRAINED, PARAM_INIT_ZEROS, err));
+    }
+    if (o->image.norm_layers == RESNET_NORM_BATCH) {
+        TRY(add_vector(m, &m->running_mean, "proj.1.running_mean", PARAM_BUFFER, PARAM_INIT_ZEROS,
+                       err));
+        TRY(add_vector(m, &m->running_var, "proj.1.running_var", PARAM_BUFFER, PARAM_INIT_ONES,
+                       err));
+    }
     TRY(params_add(m->params, &m->weight, &weight, err));
     return params_add(m->params, &m->bias, &bias, err);
 }
@@ -94,16 +99,20 @@ static void place_head(struct view_encoder *m, struct carve *kept) {
     const struct view_encoder_options *o = &m->opt;
     const enum dtype exact = statistics_dtype(o->dtype);
     const int64_t n = m->held_count;
-    m->pre = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
-    m->hidden = carve_take(kept, m->pre);
-    m->mean = carve_take(kept, tensor_1d(NULL, exact, o->hidden_dim));
-    m->rstd = carve_take(kept, m->mean);
+    const int32_t groups = resnet_group_count(o->image.norm_layers, o->hidden_dim);
+    m->hidden = carve_take(kept, tensor_4d(NULL, o->dtype, n, 1, 1, o->hidden_dim));
+    if (o->image.norm_layers != RESNET_NORM_NONE) {
+        m->pre = carve_take(kept, m->hidden);
+        m->mean = carve_take(kept, groups == 0 ? tensor_1d(NULL, exact, o->hidden_dim)
+                                               : tensor_2d(NULL, exact, n, groups));
+        m->rstd = carve_take(kept, m->mean);
+    }
     m->z = carve_take(kept, tensor_2d(NULL, o->dtype, n, o->embed_dim));
     m->out = carve_take(kept, tensor_2d(NULL, exact, o->max_batch, o->embed_dim));
     m->norm = carve_take(kept, tensor_1d(NULL, exact, n));
     if (o->training) {
-        m->dpre = carve_take(kept, m->pre);
-        m->dhidden = carve_take(kept, m->pre);
+        m->dpre = carve_take(kept, m->hidden);
+        m->dhidden = carve_take(kept, m->hidden);
         m->dfeatures = carve_take(kept, tensor_2d(NULL, o->dtype, n, m->feature_count));
     }
 }
@@ -307,12 +316,20 @@ static enum status copy_views(struct view_encoder *m,
     return STATUS_OK;
 }
 
-/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 */
-static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
-    const struct ops *ops = m->dev->ops;
-    const int32_t n = p->count * p->view_count;
-    const struct tensor images = views_of(m, p);
-    TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
+/* A tensor of the head's norm, and its first n rows; omitted where there is no norm. */
+static struct tensor norm_tensor(const struct view_encoder *m, int32_t index, bool gradient) {
+    return m->opt.image.norm_layers == RESNET_NORM_NONE ? NOT_WANTED
+           : gradient                                   ? params_grad(m->params, index)
+                                                        : params_tensor(m->params, index);
+}
+
+static struct tensor norm_rows(struct tensor kept, int64_t n) {
+    return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
+}
+
+/* The first n rows of m->features -> those of m->hidden, with batch norm. */
+static enum status
+hidden_by_batch(struct view_encoder *m, int32_t n, enum resnet_pass pass, struct error *err) {
     struct conv_bn hidden = {.out = first_rows(m->hidden, n),
                              .pre = first_rows(m->pre, n),
                              .mean = m->mean,
@@ -323,16 +340,43 @@ static enum status part_run(struct view_encoder *m, const struct part *p, struct
                              .beta = params_tensor(m->params, m->beta),
                              .conv = HIDDEN_CONV,
                              .group = m->opt.image.bn_group,
-                             .training = p->pass != RESNET_INFERENCE,
+                             .training = pass != RESNET_INFERENCE,
                              .eps = 1e-5f,
                              .momentum = params_momentum(m->params)};
-    if (p->pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
+    if (pass != RESNET_REPLAY) { /* a replay leaves the running statistics */
         hidden.running_mean = params_tensor(m->params, m->running_mean);
         hidden.running_var = params_tensor(m->params, m->running_var);
     }
-    TRY(ops->conv_bn(m->dev, &hidden, err));
+    return m->dev->ops->conv_bn(m->dev, &hidden, err);
+}
+
+/* The same without. */
+static enum status hidden_by_image(struct view_encoder *m, int32_t n, struct error *err) {
+    const enum resnet_norm norm = m->opt.image.norm_layers;
+    const struct conv_gn hidden = {.out = first_rows(m->hidden, n),
+                                   .pre = norm_rows(m->pre, n),
+                                   .mean = norm_rows(m->mean, n),
+                                   .rstd = norm_rows(m->rstd, n),
+                                   .in = as_pixels(m->features),
+                                   .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
+                                   .gamma = norm_tensor(m, m->gamma, false),
+                                   .beta = norm_tensor(m, m->beta, false),
+                                   .conv = HIDDEN_CONV,
+                                   .groups = resnet_group_count(norm, m->opt.hidden_dim),
+                                   .eps = 1e-5f};
+    return m->dev->ops->conv_gn(m->dev, &hidden, err);
+}
+
+/* The part's views in its slot, through tower and head -> its rows of m->out, of length 1 */
+static enum status part_run(struct view_encoder *m, const struct part *p, struct error *err) {
+    const struct ops *ops = m->dev->ops;
+    const int32_t n = p->count * p->view_count;
+    const struct tensor images = views_of(m, p);
+    TRY(resnet_forward(m->image, &m->features, &images, p->pass, err));
+    TRY(m->opt.image.norm_layers == RESNET_NORM_BATCH ? hidden_by_batch(m, n, p->pass, err)
+                                                      : hidden_by_image(m, n, err));
     const struct linear project = {.out = first_rows(m->z, n),
-                                   .in = as_rows(hidden.out),
+                                   .in = as_rows(first_rows(m->hidden, n)),
                                    .weight = params_tensor(m->params, m->weight),
                                    .bias = params_tensor(m->params, m->bias)};
     TRY(ops->linear(m->dev, &project, err));
@@ -440,17 +484,13 @@ static enum status output_backward(struct view_encoder *m,
                            err);
 }
 
-/* Backward of the part whose forward was the last one. */
-static enum status part_backward(struct view_encoder *m,
-                                 const struct tensor *dx,
-                                 const struct part *p,
-                                 enum write_mode mode,
-                                 struct error *err) {
-    const int64_t n = 2 * p->count;
-    TRY(output_backward(m, dx, p, mode, err));
-    const struct tensor dfeatures = first_rows(m->dfeatures, n);
+/* m->dhidden -> the first n rows of m->dfeatures and the gradients of the hidden layer. */
+static enum status hidden_backward_by_batch(struct view_encoder *m,
+                                            int64_t n,
+                                            enum write_mode mode,
+                                            struct error *err) {
     const struct conv_bn_bwd hidden = {
-        .din = as_pixels(dfeatures),
+        .din = as_pixels(first_rows(m->dfeatures, n)),
         .dweight = as_pixels(params_grad(m->params, m->hidden_weight)),
         .dgamma = params_grad(m->params, m->gamma),
         .dbeta = params_grad(m->params, m->beta),
@@ -466,7 +506,45 @@ static enum status part_backward(struct view_encoder *m,
         .param_mode = mode,
         .conv = HIDDEN_CONV,
         .group = m->opt.image.bn_group};
-    TRY(m->dev->ops->conv_bn_bwd(m->dev, &hidden, err));
+    return m->dev->ops->conv_bn_bwd(m->dev, &hidden, err);
+}
+
+static enum status hidden_backward_by_image(struct view_encoder *m,
+                                            int64_t n,
+                                            enum write_mode mode,
+                                            struct error *err) {
+    const enum resnet_norm norm = m->opt.image.norm_layers;
+    const struct conv_gn_bwd hidden = {
+        .din = as_pixels(first_rows(m->dfeatures, n)),
+        .dweight = as_pixels(params_grad(m->params, m->hidden_weight)),
+        .dgamma = norm_tensor(m, m->gamma, true),
+        .dbeta = norm_tensor(m, m->beta, true),
+        .dpre = first_rows(m->dpre, n),
+        .dout = first_rows(m->dhidden, n),
+        .out = first_rows(m->hidden, n),
+        .pre = norm_rows(m->pre, n),
+        .mean = norm_rows(m->mean, n),
+        .rstd = norm_rows(m->rstd, n),
+        .in = as_pixels(m->features),
+        .weight = as_pixels(params_tensor(m->params, m->hidden_weight)),
+        .gamma = norm_tensor(m, m->gamma, false),
+        .param_mode = mode,
+        .conv = HIDDEN_CONV,
+        .groups = resnet_group_count(norm, m->opt.hidden_dim)};
+    return m->dev->ops->conv_gn_bwd(m->dev, &hidden, err);
+}
+
+/* Backward of the part whose forward was the last one. */
+static enum status part_backward(struct view_encoder *m,
+                                 const struct tensor *dx,
+                                 const struct part *p,
+                                 enum write_mode mode,
+                                 struct error *err) {
+    const int64_t n = 2 * p->count;
+    TRY(output_backward(m, dx, p, mode, err));
+    const struct tensor dfeatures = first_rows(m->dfeatures, n);
+    TRY(m->opt.image.norm_layers == RESNET_NORM_BATCH ? hidden_backward_by_batch(m, n, mode, err)
+                                                      : hidden_backward_by_image(m, n, mode, err));
     TRY(gradients_final(&m->blocks.sums, m->hidden_weight, err));
     return resnet_backward(m->image, &dfeatures, mode, &m->blocks.sums, err);
 }

@@ -10,7 +10,8 @@
  * and backward runs each forward once more. Evaluation uses F, before the head. Names in the table
  * and in checkpoints, in this order: "image." + timm's, proj.0.weight, proj.1.* (batch norm),
  * proj.3.weight, proj.3.bias, as PyTorch's Sequential would have them. The head's linear layers
- * start uniform in +-1/sqrt(fan_in).
+ * start uniform in +-1/sqrt(fan_in). The norm of the head is as the tower's (image.norm_layers):
+ * without norms proj.1 does not exist, and the hidden layer has no bias (EMC2's code has one).
  *
  * Create plans and allocates all memory; later calls allocate nothing.
  *

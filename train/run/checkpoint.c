@@ -68,6 +68,7 @@ enum status model_config_options(const struct model_config *c,
     out->image.norm = c->image_norm;
     out->text.pool = c->text_pool;
     out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    out->image.norm_layers = c->norm_layers;
     out->text.max_tokens = c->max_tokens;
     out->text.vocab_count = c->vocab_count;
     if (out->text.position_count < c->max_tokens) {
@@ -91,6 +92,7 @@ enum status model_config_view_options(const struct model_config *c,
     out->image.image_px = c->image_size_px;
     out->image.norm = c->image_norm;
     out->image.stem = c->small_stem ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    out->image.norm_layers = c->norm_layers;
     return STATUS_OK;
 }
 
@@ -161,6 +163,20 @@ get_norm(const struct checkpoint *c, enum image_norm_kind *out, struct error *er
     return name == NULL ? STATUS_OK : missing(c, KEY_NORM, err);
 }
 
+/* Absent: batch norm. */
+static enum status
+get_norm_layers(const struct checkpoint *c, enum resnet_norm *out, struct error *err) {
+    const char *name = safetensors_metadata(c->file, KEY_NORM_LAYERS);
+    *out = RESNET_NORM_BATCH;
+    for (int i = 0; name != NULL && i < RESNET_NORM_COUNT; i++) {
+        if (strcmp(name, RESNET_NORM_NAMES[i]) == 0) {
+            *out = (enum resnet_norm)i;
+            name = NULL;
+        }
+    }
+    return name == NULL ? STATUS_OK : missing(c, KEY_NORM_LAYERS, err);
+}
+
 /* Files from before the key was written all took the first token. */
 static enum status
 get_pool(const struct checkpoint *c, enum transformer_pool *out, struct error *err) {
@@ -205,6 +221,7 @@ static enum status read_model(struct checkpoint *c, struct error *err) {
     m->small_stem = strcmp(stem, "small") == 0;
     m->image_size_px = (int32_t)n[0];
     m->embed_dim = (int32_t)n[1];
+    TRY(get_norm_layers(c, &m->norm_layers, err));
     return get_norm(c, &m->image_norm, err);
 }
 

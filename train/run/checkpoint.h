@@ -34,6 +34,7 @@ struct model_config {
     char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
     int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
     bool small_stem;
+    enum resnet_norm norm_layers;
     int32_t image_size_px;
     int32_t max_tokens;
     int32_t vocab_count;

@@ -18,6 +18,7 @@
 #define KEY_EMBED       "model.embed_dim"
 #define KEY_CLEAN       "model.clean_captions"
 #define KEY_NORM        "model.image_norm"
+#define KEY_NORM_LAYERS "model.norm_layers"
 #define KEY_POOL        "model.text_pool"
 #define KEY_STEP        "train.step"
 #define KEY_SEED        "train.seed"

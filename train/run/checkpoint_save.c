@@ -73,6 +73,10 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
         TRY(put_text_model(w, m, err));
     }
     TRY(safetensors_writer_metadata(w, KEY_STEM, m->small_stem ? "small" : "standard", err));
+    if (m->norm_layers != RESNET_NORM_BATCH) {
+        TRY(safetensors_writer_metadata(w, KEY_NORM_LAYERS, RESNET_NORM_NAMES[m->norm_layers],
+                                        err));
+    }
     TRY(put_u64(w, KEY_IMAGE_SIZE, (uint64_t)m->image_size_px, err));
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
     TRY(safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err));

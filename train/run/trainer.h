@@ -74,6 +74,7 @@ struct trainer_options {
     const char *tokenizer; /* file, see tokenizer_open; NULL: that of RUN/last, of `init` or of the
                               first dataset. A resumed run always has that of RUN/last */
     bool small_stem;
+    enum resnet_norm norm_layers; /* RESNET_NORM_BATCH; others on CPU devices */
     uint32_t image_size_px;
     uint32_t max_tokens;
     uint32_t embed_dim;

@@ -64,6 +64,9 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
         a->small_stem != b->small_stem) {
         return "towers";
     }
+    if (a->norm_layers != b->norm_layers) {
+        return "--norm";
+    }
     if (a->embed_dim != b->embed_dim || a->hidden_dim != b->hidden_dim) {
         return "embedding size";
     }

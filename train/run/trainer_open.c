@@ -19,6 +19,7 @@ static enum status make_config(struct model_config *c,
                                uint32_t vocab_count,
                                struct error *err) {
     *c = (struct model_config){.small_stem = o->small_stem,
+                               .norm_layers = o->norm_layers,
                                .image_size_px = (int32_t)o->image_size_px,
                                .max_tokens = (int32_t)o->max_tokens,
                                .vocab_count = (int32_t)vocab_count,
@@ -29,6 +30,7 @@ static enum status make_config(struct model_config *c,
     if (o->task == TRAINER_VIEWS) {
         *c = (struct model_config){.hidden_dim = (int32_t)o->hidden_dim,
                                    .small_stem = o->small_stem,
+                                   .norm_layers = o->norm_layers,
                                    .image_size_px = (int32_t)o->image_size_px,
                                    .embed_dim = (int32_t)o->embed_dim,
                                    .image_norm = o->image_norm};
@@ -95,6 +97,11 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     }
     if (o->init_state && o->init == NULL) {
         return error_set(err, STATUS_USAGE, "--init-state requires --init RUN");
+    }
+    if (o->sync_bn && o->norm_layers != RESNET_NORM_BATCH) {
+        return error_set(err, STATUS_USAGE,
+                         "--sync-bn is for --norm batch; --norm %s has no statistics of a batch",
+                         RESNET_NORM_NAMES[o->norm_layers]);
     }
     const char *wrong = o->task == TRAINER_PAIRS ? NULL
                         : o->val != NULL         ? "--val"
@@ -246,6 +253,11 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     TRY(check_positives(o, err));
     TRY(open_device(t, err));
     TRY(optimizer_check(t->dev, &o->optimizer, err));
+    if (o->norm_layers != RESNET_NORM_BATCH && t->dev->ops->conv_gn == NULL) {
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "--norm %s: device %s has no kernel for it; use --device cpu",
+                         RESNET_NORM_NAMES[o->norm_layers], t->dev->ops->name);
+    }
     loader_options_default(&lo);
     lo.batch_count = o->batch_count;
     lo.rank = (uint32_t)comm_rank(t->comm);

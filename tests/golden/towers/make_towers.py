@@ -2,12 +2,13 @@
 """Writes towers.txt: whole models by timm and transformers in float64: outputs, the loss and the
 gradient of every parameter in the first step, and the losses of ten AdamW steps.
 
-    pip install torch torchvision timm transformers && python3 make_towers.py [large] >towers.txt
+    pip install torch torchvision timm transformers && python3 make_towers.py [large|norms] >towers.txt
 
 Weights, images and tokens are drawn by splitmix64 from the names, so that the test makes the same
 ones. Of each tensor the norm and two signed sums are written. `large` gives ResNet-50 and DistilBERT
-in full shape. tests/unit/train/test_towers_golden.c reads the file.
+in full shape, `norms` what norms.txt has: towers with group norm and without norms. tests/unit/train/test_towers_golden.c reads the file.
 """
+import math
 import sys
 
 import timm
@@ -80,10 +81,12 @@ def weight(name, shape):
 
 
 class Model(torch.nn.Module):
-    def __init__(self, tower, small_stem, text):
+    def __init__(self, tower, small_stem, norm, text):
         super().__init__()
         layers, dim, heads, ffn = text
-        self.image = timm.create_model(tower, num_classes=0)
+        norms = {"batch": torch.nn.BatchNorm2d, "none": torch.nn.Identity,
+                 "group": lambda channels, **_: torch.nn.GroupNorm(math.gcd(32, channels), channels)}
+        self.image = timm.create_model(tower, num_classes=0, norm_layer=norms[norm])
         if small_stem:
             stem = self.image.conv1
             first = stem if isinstance(stem, torch.nn.Conv2d) else stem[0]
@@ -97,7 +100,7 @@ class Model(torch.nn.Module):
         config._attn_implementation = "eager"
         self.text = DistilBertModel(config)
         for m in self.modules():
-            if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.LayerNorm)):
+            if isinstance(m, (torch.nn.BatchNorm2d, torch.nn.GroupNorm, torch.nn.LayerNorm)):
                 m.eps = exact(m.eps).item()
         self.image_proj = torch.nn.Linear(self.image.num_features, EMBED)
         self.text_proj = torch.nn.Linear(dim, EMBED)
@@ -122,8 +125,8 @@ def digest(kind, name, tensor):
     print(kind, name, number(flat.norm().item()), *map(number, sums))
 
 
-def run(tower, small_stem, text_name, text, px, batch, tokens):
-    model = Model(tower, small_stem, text)
+def run(tower, small_stem, norm, text_name, text, px, batch, tokens):
+    model = Model(tower, small_stem, norm, text)
     model.train()
     with torch.no_grad():
         for name, value in model.state_dict().items():
@@ -137,7 +140,7 @@ def run(tower, small_stem, text_name, text, px, batch, tokens):
     ids = torch.tensor([[1 + draws.next() % (VOCAB - 1) for _ in range(tokens)] for _ in range(batch)])
     lengths = [2 + draws.next() % (tokens - 1) for _ in range(batch)]
     mask = torch.tensor([[1 if t < n else 0 for t in range(tokens)] for n in lengths])
-    print("model", tower, "small" if small_stem else "standard", text_name, px, batch, tokens)
+    print("model", tower, "small" if small_stem else "standard", norm, text_name, px, batch, tokens)
     decayed = [p for n, p in model.named_parameters() if p.ndim != 1]
     others = [p for n, p in model.named_parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.02}, {"params": others, "weight_decay": 0.0}],
@@ -166,10 +169,14 @@ def run(tower, small_stem, text_name, text, px, batch, tokens):
 def main():
     tiny = (2, 192, 3, 768)
     if sys.argv[1:] == ["large"]:
-        run("resnet50", False, "distil", (6, 768, 12, 3072), 128, 4, 8)
+        run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)
         return
-    run("resnet10t", False, "tiny", tiny, 64, 6, 8)
-    run("resnet18", True, "tiny", tiny, 16, 6, 8)
+    if sys.argv[1:] == ["norms"]:
+        run("resnet10t", True, "group", "tiny", tiny, 8, 4, 6)
+        run("resnet10t", True, "none", "tiny", tiny, 8, 4, 6)
+        return
+    run("resnet10t", False, "batch", "tiny", tiny, 64, 6, 8)
+    run("resnet18", True, "batch", "tiny", tiny, 16, 6, 8)
 
 
 if __name__ == "__main__":

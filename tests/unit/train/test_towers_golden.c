@@ -90,7 +90,7 @@ struct way {
 struct golden {
     FILE *file;
     const struct way *way;
-    char tower[32], stem[16], text[16];
+    char tower[32], stem[16], norm[16], text[16];
     int px, batch, tokens;
 };
 
@@ -161,6 +161,11 @@ static void open_model(struct model *m, const struct golden *g) {
     assert_ok(dual_encoder_preset(&o, g->tower, g->text, &err), err);
     o.image.image_px = g->px;
     o.image.stem = strcmp(g->stem, "small") == 0 ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
+    for (int i = 0; i < RESNET_NORM_COUNT; i++) {
+        if (strcmp(g->norm, RESNET_NORM_NAMES[i]) == 0) {
+            o.image.norm_layers = (enum resnet_norm)i;
+        }
+    }
     o.text.vocab_count = VOCAB;
     o.text.position_count = POSITIONS;
     o.text.max_tokens = g->tokens;
@@ -373,7 +378,9 @@ static void compare_model(const struct golden *g) {
         check_loss(g, step, value);
         assert_ok(optimizer_step(m.params, m.dev, &values, &oo, &err), err);
     }
-    assert_true(g->way->dtype == DTYPE_F64 || value < 0.3 * first);
+    /* without norms it learns more slowly */
+    assert_true(g->way->dtype == DTYPE_F64 ||
+                value < (strcmp(g->norm, "none") == 0 ? 1.0 : 0.3) * first);
     loss_destroy(loss);
     sample_state_destroy(state);
     close_model(&m);
@@ -385,8 +392,8 @@ static int compare_file(const char *path, const struct way *way) {
     g.way = way;
     g.file = fopen(path, "r");
     assert_non_null(g.file);
-    while (fscanf(g.file, " model %31s %15s %15s %d %d %d", g.tower, g.stem, g.text, &g.px,
-                  &g.batch, &g.tokens) == 6) {
+    while (fscanf(g.file, " model %31s %15s %15s %15s %d %d %d", g.tower, g.stem, g.norm, g.text,
+                  &g.px, &g.batch, &g.tokens) == 7) {
         char end[8];
         compare_model(&g);
         assert_int_equal(fscanf(g.file, " %7s", end), 1);
@@ -412,6 +419,17 @@ TEST(towers_are_those_of_timm_and_transformers) {
         assert_int_equal(compare_file(large, &f64), 1);
         print_message("norms differ by at most %.2g\n", worst);
     }
+}
+
+/* In f32 a rounding may switch a ReLU of so small a tower, which moves a gradient by half a
+ * percent.
+ */
+TEST(towers_with_other_norms_are_those_of_timm) {
+    const struct way f64 = {"cpu-ref", DTYPE_F64, 1e-6, 1e-5, 1e-5, 1};
+    const struct way f32 = {"cpu", DTYPE_F32, 1e-5, 0.02, 1e-4, 1};
+    const char *path = test_source_path("tests/golden/towers/norms.txt");
+    assert_int_equal(compare_file(path, &f64), 2);
+    assert_int_equal(compare_file(path, &f32), 2);
 }
 
 /* Gradients of single tensors are not compared: a whole model's are, in test_encoder_modes.c. */
