@@ -219,7 +219,8 @@ struct run {
 static void choose_samples(const struct golden *g, struct run *r, struct draws *d, int k) {
     struct error err = {0};
     for (int i = 0; i < g->b; i++) {
-        r->ids[i] = (uint64_t)(FIRST_ID + ID_STEP * (i / g->positives + (g->away ? k * (g->b / 2) : 0)));
+        r->ids[i] =
+            (uint64_t)(FIRST_ID + ID_STEP * (i / g->positives + (g->away ? k * (g->b / 2) : 0)));
     }
     for (int i = 0; g->away && i < 2 * g->b; i++) {
         draw_matrix(d, &r->carried[i], 1, false);
