@@ -153,6 +153,17 @@ uint8_t *test_read_file(const char *path, size_t *size_bytes) {
     return data;
 }
 
+pid_t test_child(void) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+        for (;;) {
+            pause();
+        }
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
 void test_same_file(const char *a, const char *b) {
     size_t sizes[2] = {0};
     uint8_t *data[2] = {test_read_file(a, &sizes[0]), test_read_file(b, &sizes[1])};

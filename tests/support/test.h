@@ -29,6 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -86,6 +87,9 @@ void test_same_file(const char *a, const char *b);
 
 /* Writes a whole file, making it or replacing it. Fails the case on error. */
 void test_write_file(const char *path, const void *data, size_t size_bytes);
+
+/* Starts a process that does nothing but wait for signals. */
+pid_t test_child(void);
 
 /* Removes a file or a folder with everything in it. */
 void test_remove_tree(const char *path);

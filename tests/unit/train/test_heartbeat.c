@@ -181,17 +181,6 @@ TEST(where_no_file_can_be_made_the_old_one_is_overwritten) {
     }
 }
 
-static pid_t child(void) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-        for (;;) {
-            pause();
-        }
-    }
-    assert_true(pid > 0);
-    return pid;
-}
-
 static void await_state(pid_t pid, enum process_state state) {
     uint64_t ticks = 0;
     while (process_look(pid, &ticks) != state) {
@@ -206,7 +195,7 @@ TEST(processes_run_stop_and_are_gone_as_zombies) {
     assert_int_equal(process_look(getpid(), &own), PROCESS_RUNS);
     assert_int_equal(process_look(getpid(), &again), PROCESS_RUNS);
     assert_true(own > 0 && own == again);
-    const pid_t pid = child();
+    const pid_t pid = test_child();
     assert_int_equal(process_look(pid, &again), PROCESS_RUNS);
     assert_true(again >= own);
     kill(pid, SIGSTOP);

@@ -27,17 +27,6 @@ struct group {
     struct watch_finding found;
 };
 
-static pid_t child(void) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-        for (;;) {
-            pause();
-        }
-    }
-    assert_true(pid > 0);
-    return pid;
-}
-
 static void await_state(pid_t pid, enum process_state state) {
     uint64_t ticks = 0;
     while (process_look(pid, &ticks) != state) {
@@ -54,7 +43,7 @@ static void describe_group(struct group *g, bool local) {
         struct comm_peer *p = &g->peers[r];
         (void)snprintf(p->host, sizeof p->host, "%s", local || r == 0 ? "here" : "far");
         (void)snprintf(p->boot_id, sizeof p->boot_id, "%s", local || r == 0 ? "a" : "b");
-        p->pid = r == 0 ? getpid() : local ? child() : 100 + r;
+        p->pid = r == 0 ? getpid() : local ? test_child() : 100 + r;
         p->start_ticks = 1000;
         if (local || r == 0) {
             (void)process_look(p->pid, &p->start_ticks);
@@ -159,7 +148,7 @@ TEST(a_process_is_missed_before_there_are_files) {
     (void)waitpid((pid_t)g.peers[3].pid, NULL, 0); /* as mpirun does at once */
     assert_true(pass(&g, 0, 0));
     assert_found(&g, 3, "is gone: its process ended");
-    g.peers[3].pid = child(); /* to be ended by close_group */
+    g.peers[3].pid = test_child(); /* to be ended by close_group */
     close_group(&g);
 }
 
