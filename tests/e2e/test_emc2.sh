@@ -24,6 +24,13 @@ for task in pairs views; do # in several parts, of which the last is smaller
         grep -Eq 'nan|inf|null' $task-$carry/metrics.jsonl && fail "$task, $carry: metrics are not numbers"
     done
     resumes $task-encode 7
+    if [ $task = pairs ]; then # a run of a build that had no such option
+        interrupted pairs-skip 7 pairs-old
+        sed -i 's/,"emc2-carry":"skip"//' pairs-old/config.json
+        grep -q emc2-carry pairs-old/config.json && fail "the option is still recorded"
+        expect 0 "$BIN/ccstream-train" -q --resume pairs-old
+        cmp pairs-skip/last pairs-old/last || fail "a run of an earlier build does not keep skipping"
+    fi
     [ "$(losses $task-encode)" != "$(losses $task-skip)" ] || fail "$task: --emc2-carry has no effect"
     rm -r $task-*
 done
