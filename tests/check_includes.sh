@@ -13,7 +13,7 @@ check_tree() {
     # grep finds the lines, awk judges them: FILE:LINE:#include ...
     grep -rnE '^[[:space:]]*#[[:space:]]*include' \
         --include='*.c' --include='*.h' --include='*.cpp' --include='*.cu' --include='*.cuh' \
-        formats augment pack loader kernels train tools tests 2>/dev/null | awk '
+        formats augment pack loader kernels train bindings tools tests 2>/dev/null | awk '
     BEGIN {
         # Project folders each folder may include (itself always).
         ours["formats/base"] = ""
@@ -23,8 +23,9 @@ check_tree() {
         ours["loader"]       = "formats formats/base augment"
         ours["kernels"]      = "formats/base"
         ours["train"]        = "loader kernels formats formats/base"
+        ours["bindings"]     = "train loader kernels pack augment formats formats/base"
         ours["tools"]        = "train loader kernels pack augment formats formats/base"
-        ours["tests"]        = "tools train loader kernels pack augment formats formats/base"
+        ours["tests"]        = "tools bindings train loader kernels pack augment formats formats/base"
 
         # Libraries, by header, and the folders whose .c files may include each.
         lib("^xxhash\\.h$", "xxHash", "formats/base")
@@ -42,6 +43,7 @@ check_tree() {
         lib("^(cuda|cublas|cudnn|nvrtc|nvtx)", "CUDA", "kernels/cuda")
         lib("^nccl", "NCCL", "kernels/cuda")
         lib("^mpi\\.h$", "MPI", "train/comm/mpi")
+        lib("^ccstream\\.h$", "libccstream", "bindings")
         lib("^cmocka\\.h$", "cmocka", "tests")
 
         split("assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp " \
@@ -134,7 +136,7 @@ check_tree() {
         sub(/^[^"<]*["<]/, "", target)
         sub(/[">].*$/, "", target)
         seen++
-        if (target ~ /^(formats|augment|pack|loader|kernels|train|tools|tests)\//) {
+        if (target ~ /^(formats|augment|pack|loader|kernels|train|bindings|tools|tests)\//) {
             check_ours(target)
         } else if (text ~ /"/ && file !~ /^tests\//) {
             complain("include path is not from the root of the tree: \"" target "\"")
@@ -168,11 +170,12 @@ self_test() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/check-includes.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     cd "$work"
-    mkdir -p formats/base augment pack loader kernels/cpu kernels/cuda/conv train/comm/mpi tools tests/unit
+    mkdir -p formats/base augment pack loader kernels/cpu kernels/cuda/conv train/comm/mpi bindings/c tools tests/unit
     echo '#include "formats/base/status.h"' >pack/good.c
     echo '#include <oneapi/dnnl/dnnl.h>' >kernels/cpu/good.c
     echo '#include <cudnn.h>' >kernels/cuda/conv/good.c
     echo '#include <mpi.h>' >train/comm/mpi/good.c
+    echo '#include "pack/pack.h"' >bindings/c/good.c
     echo '#include "loader/x_internal.h"' >tests/unit/good.c
     check_tree >out.txt || { echo "self-test: a clean tree is refused"; cat out.txt; exit 1; }
     plant pack/planted.c '#include "loader/loader.h"'
@@ -188,6 +191,8 @@ self_test() {
     plant loader/planted.h '#include <liburing.h>'
     plant train/planted.c '#include "loader/ring_internal.h"'
     plant augment/planted.c '#include "resize.h"'
+    plant bindings/c/planted.c '#include "tools/cli/cli.h"'
+    plant loader/planted.c '#include "bindings/c/ccstream.h"'
     plant augment/planted.c '#  include <curl/curl.h>'
     echo "self-test passed"
 }

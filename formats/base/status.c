@@ -88,6 +88,7 @@ int status_exit_code(enum status s) {
     case STATUS_UNSUPPORTED:
         return 69;
     case STATUS_INVALID:
+    case STATUS_FORKED:
         return 70;
     case STATUS_NOMEM:
         return 71;

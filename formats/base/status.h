@@ -30,7 +30,8 @@ extern "C" {
     X(MISMATCH, -11, "two things that must belong together do not")                                \
     X(USAGE, -12, "the command line or a configuration is wrong")                                  \
     X(INTERRUPTED, -13, "stopped on request")                                                      \
-    X(TIMEOUT, -14, "a bounded wait ran out")
+    X(TIMEOUT, -14, "a bounded wait ran out")                                                      \
+    X(FORKED, -15, "the handle belongs to the parent process")
 
 enum status {
 #define X(name, value, text) STATUS_##name = (value),

@@ -423,6 +423,7 @@ enum status dataset_sample_at(const struct dataset *d,
     TRY(shard_index_record(&shard->index, place.index, &r, err));
     *out = (struct dataset_sample){
         .sample_id = r.sample_id,
+        .position = position,
         .image_offset = r.image_offset,
         .image_hash = r.image_hash,
         .caption_hash = r.caption_hash,

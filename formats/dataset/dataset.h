@@ -56,6 +56,7 @@ const struct token_cache *dataset_token_cache(const struct dataset *d, struct er
 
 struct dataset_sample {
     uint64_t sample_id;
+    uint64_t position;
     uint64_t image_offset; /* in the shard file */
     uint64_t image_hash;   /* XXH64 of the image */
     uint64_t caption_hash;

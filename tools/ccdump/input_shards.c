@@ -6,25 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/dataset/dataset.h"
-#include "formats/shard/shard_reader.h"
+#include "formats/dataset/dataset_reader.h"
 #include "tools/ccdump/input_internal.h"
-
-enum { OPEN_SHARDS = 4 };
-
-struct open_shard {
-    struct shard_reader *reader; /* NULL: free */
-    uint32_t shard;
-    uint64_t used; /* value of `clock` at the last use */
-};
 
 struct dataset_input {
     struct ccdump_input base;
     struct dataset *dataset;
     struct caption_reader *captions;
+    struct dataset_reader *reader;
     struct dataset_sample current;
-    struct open_shard open[OPEN_SHARDS];
-    uint64_t clock;
 };
 
 struct shard_input {
@@ -38,9 +28,7 @@ struct shard_input {
 
 static void dataset_input_close(struct ccdump_input *in) {
     struct dataset_input *d = (struct dataset_input *)in;
-    for (size_t i = 0; i < OPEN_SHARDS; i++) {
-        shard_reader_close(d->open[i].reader);
-    }
+    dataset_reader_destroy(d->reader);
     caption_reader_destroy(d->captions);
     dataset_close(d->dataset);
     free(d);
@@ -82,27 +70,6 @@ dataset_caption(struct ccdump_input *in, struct shard_text *out, uint32_t k, str
     return caption_reader_get(d->captions, &d->current, k, out, err);
 }
 
-/* The reader of a shard, opened in place of the least recently used one. */
-static enum status
-reader_of(struct dataset_input *d, struct shard_reader **out, uint32_t shard, struct error *err) {
-    struct open_shard *slot = &d->open[0];
-    for (size_t i = 0; i < OPEN_SHARDS; i++) {
-        struct open_shard *o = &d->open[i];
-        if (o->reader && o->shard == shard) {
-            o->used = ++d->clock;
-            *out = o->reader;
-            return STATUS_OK;
-        }
-        slot = o->used < slot->used ? o : slot;
-    }
-    shard_reader_close(slot->reader);
-    *slot = (struct open_shard){.shard = shard};
-    TRY(shard_reader_open(&slot->reader, file_posix(), dataset_shard_path(d->dataset, shard), err));
-    slot->used = ++d->clock;
-    *out = slot->reader;
-    return STATUS_OK;
-}
-
 static void take_view(struct ccdump_content *out, const struct sample_view *v) {
     *out = (struct ccdump_content){v->key, v->captions, v->json, v->image};
 }
@@ -110,17 +77,8 @@ static void take_view(struct ccdump_content *out, const struct sample_view *v) {
 static enum status
 dataset_read(struct ccdump_input *in, struct ccdump_content *out, struct error *err) {
     struct dataset_input *d = (struct dataset_input *)in;
-    struct shard_reader *r = NULL;
     struct sample_view view;
-    TRY(reader_of(d, &r, d->current.shard, err));
-    TRY(shard_reader_get(r, d->current.index_in_shard, &view, err));
-    if (view.record.sample_id != d->current.sample_id ||
-        view.record.image_hash != d->current.image_hash ||
-        view.record.caption_hash != d->current.caption_hash) {
-        return error_set(err, STATUS_CORRUPT,
-                         "%s: the index in the shard and the sidecar differ: remove the sidecar",
-                         dataset_shard_path(d->dataset, d->current.shard));
-    }
+    TRY(dataset_reader_get(d->reader, &d->current, &view, err));
     take_view(out, &view);
     return STATUS_OK;
 }
@@ -135,6 +93,7 @@ enum status ccdump_open_dataset(struct ccdump_input **out, const char *path, str
     }
     TRY_OR_FAIL(s, dataset_open(&d->dataset, path, NULL, err));
     TRY_OR_FAIL(s, caption_reader_create(&d->captions, d->dataset, err));
+    TRY_OR_FAIL(s, dataset_reader_create(&d->reader, d->dataset, err));
     const struct manifest *m = dataset_manifest(d->dataset);
     d->base = (struct ccdump_input){.kind = CCDUMP_DATASET,
                                     .ops = &ops,

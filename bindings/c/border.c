@@ -1,0 +1,92 @@
+#include "bindings/c/border_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SAME(name) _Static_assert((int)CCS_ERROR_##name == (int)STATUS_##name, #name)
+SAME(INVALID);
+SAME(NOMEM);
+SAME(IO);
+SAME(CORRUPT);
+SAME(VERSION);
+SAME(LIMIT);
+SAME(UNSUPPORTED);
+SAME(NOTFOUND);
+SAME(EXISTS);
+SAME(MISMATCH);
+SAME(USAGE);
+SAME(INTERRUPTED);
+SAME(TIMEOUT);
+SAME(FORKED);
+_Static_assert((int)CCS_END == (int)STATUS_END && (int)CCS_OK == (int)STATUS_OK, "status");
+_Static_assert(sizeof(((struct error *)0)->text) <= CCS_ERROR_TEXT_BYTES, "texts fit");
+
+const char *ccs_version(void) {
+    return CCSTREAM_VERSION;
+}
+
+const char *ccs_status_text(int32_t status) {
+    return status_text((enum status)status);
+}
+
+int32_t border_result(struct ccs_error *err, enum status s, const struct error *e) {
+    if (err != NULL) {
+        const char *text = e->text[0] != '\0' ? e->text : status_text(s);
+        err->status = (int32_t)s;
+        err->reserved = 0;
+        snprintf(err->text, sizeof(err->text), "%s", s < STATUS_OK ? text : "");
+    }
+    return (int32_t)s;
+}
+
+static uint64_t size_of(const void *theirs) {
+    uint64_t size;
+    memcpy(&size, theirs, sizeof(size));
+    return size;
+}
+
+static enum status check_size(const void *theirs, struct error *err) {
+    if (size_of(theirs) < sizeof(uint64_t)) {
+        return error_set(err, STATUS_INVALID,
+                         "struct_size is not set: it must be the size of the struct");
+    }
+    return STATUS_OK;
+}
+
+/* All but struct_size. */
+static void copy(void *to, const void *from, size_t size) {
+    const size_t first = sizeof(uint64_t);
+    memcpy((char *)to + first, (const char *)from + first, size - first);
+}
+
+void border_init(void *out, uint64_t struct_size, const void *defaults, size_t size) {
+    if (out != NULL && struct_size >= sizeof(struct_size)) {
+        memset(out, 0, (size_t)struct_size);
+        memcpy(out, &struct_size, sizeof(struct_size));
+        (void)border_give(out, defaults, size, NULL);
+    }
+}
+
+enum status border_take(void *mine, size_t size, const void *in, struct error *err) {
+    TRY(check_size(in, err));
+    const size_t theirs = (size_t)size_of(in);
+    for (size_t i = size; i < theirs; i++) {
+        if (((const char *)in)[i] != 0) {
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "an option is set that this version, %s, does not have",
+                             CCSTREAM_VERSION);
+        }
+    }
+    copy(mine, in, theirs < size ? theirs : size);
+    return STATUS_OK;
+}
+
+enum status border_give(void *out, const void *mine, size_t size, struct error *err) {
+    TRY(check_size(out, err));
+    const size_t theirs = (size_t)size_of(out);
+    copy(out, mine, theirs < size ? theirs : size);
+    if (theirs > size) {
+        memset((char *)out + size, 0, theirs - size);
+    }
+    return STATUS_OK;
+}
