@@ -188,6 +188,27 @@ r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
 "
 fi
 
+# Scores: entry i is the mean cosine of sample i's picture and captions, by the embeddings.
+rows() { tail -c +129 "out.$1.npy" | od -An -v -t "$2" -w"$3"; }
+evaluate score run --data held -o scores.npy --json >score.json
+[ "$(number scored score.json)" = 160 ] || fail "score: $(cat score.json)"
+tail -c +129 scores.npy | od -An -v -t f4 -w4 >scores.txt
+{ rows images f4 1024; echo end; paste <(rows owners d4 4) <(rows texts f4 1024); } | awk '
+    $1 == "end" { texts = 1; next }
+    !texts { for (k = 1; k <= NF; k++) image[NR - 1, k] = $k; next }
+    { for (k = 2; k <= NF; k++) sum[$1] += image[$1, k - 1] * $k; captions[$1]++ }
+    END {
+        while ((getline line <"scores.txt") > 0) { d = line - sum[i] / captions[i]; i++; if (d * d > 1e-10) wrong++ }
+        if (i != 160 || wrong) { print i " scores, " wrong + 0 " wrong"; exit 1 }
+    }' || fail "scores differ from the cosines of the embeddings"
+# An id without a sample has no score.
+cp -r held fewer && echo 3 >three.txt
+"$BIN/ccpack" remove fewer --ids three.txt -q && evaluate score run --data fewer -o fewer.npy >score.txt
+grep -q '159 of 159 samples scored' score.txt || fail "$(cat score.txt)"
+tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed 4s/.*/x/ >fewer.txt
+sed 4s/.*/x/ scores.txt | cmp - fewer.txt || fail "scores of the other samples changed"
+tail -c +129 fewer.npy | od -An -v -t f4 -w4 | sed -n 4p | grep -q nan || fail "an id without a sample has a score"
+
 # Pictures are normalised as in training, unless --normalize names another dataset.
 embedded() { # embedded RUN OPTIONS...
     local run=$1
@@ -267,6 +288,7 @@ refused 64 'has no {}' zeroshot run --data test-labelled --templates names.txt -
 refused 64 'no labels' linear run --train held --data test-labelled
 refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
+refused 64 'has no captions' score run --data test-labelled -o x
 refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
 refused 64 'are required' debias run --data test-groups
 refused 64 'is only one prompt' debias run --data test-groups --pairs spurious.txt

@@ -112,6 +112,7 @@ int ccstream_eval_linear(int argc, char **argv);
 int ccstream_eval_knn(int argc, char **argv);
 int ccstream_eval_mean(int argc, char **argv);
 int ccstream_eval_embed(int argc, char **argv);
+int ccstream_eval_score(int argc, char **argv);
 int ccstream_eval_objective(int argc, char **argv);
 
 #endif

@@ -106,7 +106,7 @@ static const struct foreign foreign_values[] = {
 static const struct foreign command_owners[] = {
     {"info ls show find stats verify repair cat extract state popularity", {"ccdump"}},
     {"merge index tokenizer remove compact", {"ccpack"}},
-    {"retrieval zeroshot debias linear knn mean embed objective", {"ccstream-eval"}},
+    {"retrieval zeroshot debias linear knn mean embed score objective", {"ccstream-eval"}},
     {"loader decode ops step", {"ccbench"}},
     {"toy", {"ccstudy"}},
 };

@@ -1,0 +1,173 @@
+/*
+ * ccstream-eval score: how well the captions of every sample fit its picture, by sample id.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/dataset/dataset.h"
+#include "tools/ccstream_eval/eval_common.h"
+#include "tools/ccstream_eval/npy.h"
+
+struct options {
+    struct eval_options common;
+    const char *out;
+};
+
+static const struct cli_option rows[] = {
+    EVAL_DATA_ROW("dataset made by ccpack"),
+    {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE", .required = true,
+     .help = "the scores, a NumPy array (.npy)"},
+    EVAL_TRANSFORM_ROW("squash"),
+};
+
+static const struct cli_program program = {
+    .name = "ccstream-eval score",
+    .purpose = "writes how well the captions of each sample fit its picture",
+    .usage = (const char *const[]){"CHECKPOINT --data DIR -o FILE [options]", NULL},
+    .examples =
+        (const char *const[]){"ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy", NULL},
+    .notes =
+        (const char *const[]){
+            "Entry i of the f32 array is the score of the sample with id i: the cosine of its "
+            "picture's embedding with that of its caption, or the mean over its captions. It is "
+            "NaN for an id without a sample, and for a sample without a caption.",
+            "A model that has seen the samples in training scores them higher than others; compare "
+            "scores of one model only.",
+            "Memory: the embeddings of all pictures and captions, 1 KiB each with the paper's 256 "
+            "numbers.",
+            NULL},
+    CLI_OPTIONS(rows),
+    .shared = eval_shared,
+    .min_arguments = 1,
+    .max_arguments = 1,
+};
+
+static double dot(const float *a, const float *b, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += (double)a[i] * (double)b[i];
+    }
+    return sum;
+}
+
+/* scores (id_space). Texts are in the order of their images, so those of an image are neighbours.
+ */
+static void fill_scores(float *scores, uint64_t id_space, const struct embeddings *e) {
+    for (uint64_t i = 0; i < id_space; i++) {
+        scores[i] = NAN;
+    }
+    for (int64_t t = 0; t < e->texts_count;) {
+        const int32_t image = e->owner[t];
+        const float *of_image = e->images + image * e->embed_dim;
+        double sum = 0;
+        int64_t count = 0;
+        for (; t < e->texts_count && e->owner[t] == image; t++, count++) {
+            sum += dot(of_image, e->texts + t * e->embed_dim, e->embed_dim);
+        }
+        scores[e->sample_ids[image]] = (float)(sum / (double)count);
+    }
+}
+
+static int by_score(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Shares of samples, and what fraction of the scored samples has at most this score. */
+static const double shares[] = {0, 0.01, 0.1, 0.5, 0.9, 0.99, 1};
+static const char *const share_names[] = {"min", "1 %", "10 %", "median", "90 %", "99 %", "max"};
+static const char *const share_keys[] = {"min", "p1", "p10", "median", "p90", "p99", "max"};
+enum { SHARE_COUNT = sizeof(shares) / sizeof(shares[0]) };
+
+struct summary {
+    uint64_t scored, samples;
+    double mean;
+    double at[SHARE_COUNT];
+};
+
+/* Sorts the scores, those that are numbers first. */
+static void summarise(struct summary *out, float *scores, uint64_t id_space, uint64_t samples) {
+    double sum = 0;
+    *out = (struct summary){.samples = samples};
+    for (uint64_t i = 0; i < id_space; i++) {
+        if (!isnan(scores[i])) {
+            sum += (double)scores[i];
+            scores[out->scored++] = scores[i];
+        }
+    }
+    if (out->scored == 0) {
+        return;
+    }
+    qsort(scores, out->scored, sizeof(*scores), by_score);
+    out->mean = sum / (double)out->scored;
+    for (int k = 0; k < SHARE_COUNT; k++) {
+        out->at[k] = (double)scores[(uint64_t)floor(shares[k] * (double)(out->scored - 1))];
+    }
+}
+
+static enum status report(const struct options *o, const struct summary *r, struct error *err) {
+    if (o->common.json) {
+        struct json_writer w;
+        cli_begin_json(&w);
+        json_u64(&w, "samples", r->samples);
+        json_u64(&w, "scored", r->scored);
+        json_double(&w, "mean", r->mean);
+        for (int k = 0; k < SHARE_COUNT; k++) {
+            json_double(&w, share_keys[k], r->at[k]);
+        }
+        return cli_end_json(&w, err);
+    }
+    char scored[CLI_TEXT_BYTES], samples[CLI_TEXT_BYTES];
+    printf("%s: %s of %s scored, mean %.3f\n", o->out, cli_format_count(scored, r->scored),
+           cli_format_counted(samples, r->samples, "sample"), r->mean);
+    for (int k = 0; k < SHARE_COUNT; k++) {
+        printf("  %-6s %6.3f\n", share_names[k], r->at[k]);
+    }
+    return STATUS_OK;
+}
+
+static enum status
+score(const struct options *o, const struct embeddings *e, uint64_t id_space, struct error *err) {
+    struct summary r;
+    float *scores = malloc((size_t)id_space * sizeof(*scores));
+    if (!scores) {
+        return error_set(err, STATUS_NOMEM, "out of memory for the scores");
+    }
+    fill_scores(scores, id_space, e);
+    enum status s = npy_write(o->out, "<f4", scores, sizeof(*scores), id_space, 0, err);
+    summarise(&r, scores, id_space, (uint64_t)e->images_count);
+    free(scores);
+    return s == STATUS_OK ? report(o, &r, err) : s;
+}
+
+static enum status id_space_of(uint64_t *out, const char *directory, struct error *err) {
+    struct dataset *d = NULL;
+    TRY(dataset_open(&d, directory, NULL, err));
+    *out = dataset_id_space(d);
+    dataset_close(d);
+    return STATUS_OK;
+}
+
+static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
+    const struct options *o = options;
+    struct eval e;
+    struct embeddings found;
+    uint64_t id_space = 0;
+    TRY(id_space_of(&id_space, o->common.data, err));
+    TRY(file_make_parents(file_posix(), o->out, err));
+    TRY(eval_open(&e, a->items[0], &o->common, err));
+    struct embed_options how = eval_transformed(&e, &o->common);
+    how.texts = true;
+    enum status s = embed_dataset(&found, &e.encoder, e.dev, o->common.data, &how, err);
+    eval_close(&e);
+    TRY(s);
+    s = score(o, &found, id_space, err);
+    embeddings_fini(&found);
+    return s;
+}
+
+int ccstream_eval_score(int argc, char **argv) {
+    struct options o;
+    return cli_main(&program, &o, run, argc, argv);
+}
