@@ -371,17 +371,25 @@ void loader_close(struct loader *l) {
 
 /* --- use --- */
 
-enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err) {
-    REQUIRE(l != NULL && out != NULL);
+enum status loader_acquire_for(struct loader *l,
+                               struct loader_batch *out,
+                               int64_t timeout_ms,
+                               struct error *err) {
+    REQUIRE(l != NULL && out != NULL && timeout_ms >= 0 && timeout_ms <= LOADER_MAX_WAIT_MS);
     struct batch_slot *b = NULL;
     *out = (struct loader_batch){0};
-    enum status s = pipeline_acquire(&l->p, &b, err);
+    enum status s = pipeline_acquire(&l->p, &b, timeout_ms, err);
     if (s != STATUS_OK) {
         return s;
     }
     *out = batch_slot_view(b);
     out->slot = (uint32_t)(b - l->p.batch_slots);
     return STATUS_OK;
+}
+
+enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err) {
+    REQUIRE(l != NULL);
+    return loader_acquire_for(l, out, l->p.opt.wait_timeout_ms, err);
 }
 
 void loader_release(struct loader *l, const struct loader_batch *batch) {

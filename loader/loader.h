@@ -16,8 +16,9 @@
  * Ids       : sample ids of dataset d are its own plus the sum of the id spaces before it in the
  *             list; text ids likewise. So the order of the list is part of a run, and so is the
  *             size of every dataset except the last.
- * Threading : one thread at a time calls acquire, release, seek and close; loader_stats,
- *             loader_corrupt_at and the getters may be called from any thread.
+ * Threading : one thread at a time calls acquire, seek and close; any thread may release, but not
+ *             during seek and close; loader_stats, loader_corrupt_at and the getters may be called
+ *             from any thread.
  * Ownership : the loader owns everything it returns. A batch is borrowed from acquire until its
  *             release; close invalidates all batches. Options are copied, except that the cookies
  *             of host_memory and log must outlive the loader.
@@ -72,6 +73,8 @@ enum {
     LOADER_MAX_WEIGHT = 1000000000,
     LOADER_MAX_POSITIVES = 8,
 };
+
+#define LOADER_MAX_WAIT_MS ((int64_t)1000 * 60 * 60 * 24 * 365)
 
 #define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
 
@@ -200,7 +203,8 @@ struct loader_options {
     const char *quarantine_path; /* damaged samples are appended here, one JSON object a line:
                                     dataset, sample, reason. A thread of its own writes; END and
                                     close wait for it. Read by open only; NULL */
-    int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close; 60000 */
+    int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close, in [0,
+                                    LOADER_MAX_WAIT_MS]; 60000 */
 
     struct host_memory host_memory; /* allocates the batches; host_memory_default() */
     const struct log_sink *log;     /* NULL: silent */
@@ -277,6 +281,12 @@ void loader_close(struct loader *l);
  * OK, END after the last epoch, TIMEOUT (may be tried again; the message names the stage), INVALID
  * (too many batches held), or the failure that ended the run, which every later call repeats. */
 enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err);
+
+/* The same with a wait of its own, in [0, LOADER_MAX_WAIT_MS]; 0 does not wait. */
+enum status loader_acquire_for(struct loader *l,
+                               struct loader_batch *out,
+                               int64_t timeout_ms,
+                               struct error *err);
 
 /* Releases the batch; its pointers become invalid. */
 void loader_release(struct loader *l, const struct loader_batch *batch);

@@ -280,8 +280,8 @@ static bool is_at_end(const struct pipeline *p) {
 
 /* Requires the lock. Names what delays the batch that the consumer waits for: the slot that has
  * been in its state for the longest time. */
-static enum status name_stuck_stage(struct pipeline *p, struct error *err) {
-    double waited_s = (double)p->opt.wait_timeout_ms / 1e3;
+static enum status name_stuck_stage(struct pipeline *p, int64_t waited_ms, struct error *err) {
+    double waited_s = (double)waited_ms / 1e3;
     if (is_at_end(p)) {
         return error_set(err, STATUS_TIMEOUT,
                          "no end within %.1f s: the quarantine file has not taken %u of %u records",
@@ -331,8 +331,9 @@ static bool is_ready(const struct pipeline *p, const struct batch_slot *slot) {
     return slot->state == BATCH_READY && slot->batch.global_step == p->take_step;
 }
 
-static enum status wait_ready(struct pipeline *p, struct batch_slot *slot, struct error *err) {
-    struct timespec deadline = deadline_in(p->opt.wait_timeout_ms);
+static enum status
+wait_ready(struct pipeline *p, struct batch_slot *slot, int64_t timeout_ms, struct error *err) {
+    struct timespec deadline = deadline_in(timeout_ms);
     for (;;) {
         /* A batch may still be completed after a failure that was reported. */
         if (!p->failure_reported && is_ready(p, slot)) {
@@ -346,22 +347,27 @@ static enum status wait_ready(struct pipeline *p, struct batch_slot *slot, struc
             return p->failure.status;
         }
         if (pthread_cond_timedwait(&p->for_batch, &p->lock, &deadline) != 0) {
-            return name_stuck_stage(p, err);
+            return name_stuck_stage(p, timeout_ms, err);
         }
     }
 }
 
-enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err) {
+enum status pipeline_acquire(struct pipeline *p,
+                             struct batch_slot **out,
+                             int64_t timeout_ms,
+                             struct error *err) {
     int64_t begin_ns = clock_now_ns();
     pthread_mutex_lock(&p->lock);
     struct batch_slot *slot = &p->batch_slots[p->take_step % p->batch_slot_count];
     enum status s;
     if (!is_at_end(p) && slot->state == BATCH_HELD) {
         s = error_set(err, STATUS_INVALID,
-                      "%u batches are held: release one before the next is acquired",
-                      p->held_count);
+                      "the batch of epoch %" PRIu64 ", step %" PRIu64
+                      " is still held, and the next one needs its memory: release it first (%u "
+                      "of %u are held)",
+                      slot->batch.epoch, slot->batch.step, p->held_count, p->batch_slot_count);
     } else {
-        s = wait_ready(p, slot, err);
+        s = wait_ready(p, slot, timeout_ms, err);
     }
     int64_t waited_ns = clock_now_ns() - begin_ns;
     if (p->stats.first_batch_ns != 0) {

@@ -161,7 +161,10 @@ const struct loader_corrupt *pipeline_next_pending(struct pipeline *p);
 void pipeline_quarantined(struct pipeline *p);
 
 /* The consumer's side of loader_acquire and loader_release. */
-enum status pipeline_acquire(struct pipeline *p, struct batch_slot **out, struct error *err);
+enum status pipeline_acquire(struct pipeline *p,
+                             struct batch_slot **out,
+                             int64_t timeout_ms,
+                             struct error *err);
 void pipeline_release(struct pipeline *p, uint32_t slot);
 
 /* The main functions of the threads; they return when the run is over. */

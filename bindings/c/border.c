@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SAME(name) _Static_assert((int)CCS_ERROR_##name == (int)STATUS_##name, #name)
 SAME(INVALID);
@@ -37,6 +38,16 @@ int32_t border_result(struct ccs_error *err, enum status s, const struct error *
         snprintf(err->text, sizeof(err->text), "%s", s < STATUS_OK ? text : "");
     }
     return (int32_t)s;
+}
+
+enum status border_check_process(pid_t owner, struct error *err) {
+    if (owner == getpid()) {
+        return STATUS_OK;
+    }
+    return error_set(err, STATUS_FORKED,
+                     "it belongs to process %d, whose threads this child does not have: open "
+                     "another one after the fork",
+                     (int)owner);
 }
 
 static uint64_t size_of(const void *theirs) {

@@ -16,6 +16,7 @@
 #define BINDINGS_C_BORDER_INTERNAL_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "bindings/c/ccstream.h"
 #include "formats/base/status.h"
@@ -31,6 +32,10 @@ int32_t border_result(struct ccs_error *err, enum status s, const struct error *
             return error_set(err, STATUS_INVALID, "%s", text);                                     \
         }                                                                                          \
     } while (0)
+
+/* For handles with threads: returns OK, or FORKED in a process that is not the one (`owner`) that
+ * opened it. */
+enum status border_check_process(pid_t owner, struct error *err);
 
 /* The three ways of a struct that begins with uint64_t struct_size, between this version of it
  * (`size` bytes) and the caller's, which may be that of an earlier or a later version. */

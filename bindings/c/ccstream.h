@@ -1,14 +1,20 @@
 /*
- * ccstream.h: the C library libccstream: packed image-text datasets.
+ * ccstream.h: the C library libccstream: packed image-text datasets and their loader.
  *
  *     struct ccs_error err;
- *     struct ccs_dataset *d = NULL;
- *     struct ccs_reader *r = NULL;
- *     const struct ccs_sample *s = NULL;
- *     if (ccs_dataset_open(&d, "cc3m", &err) != CCS_OK ||
- *         ccs_reader_open(&r, d, &err) != CCS_OK || ccs_reader_get(r, 0, &s, &err) != CCS_OK) {
+ *     struct ccs_loader_options opt;
+ *     struct ccs_loader *l = NULL;
+ *     const struct ccs_batch *b = NULL;
+ *     ccs_loader_options_init(&opt, sizeof opt);
+ *     opt.batch = 256;
+ *     if (ccs_loader_open(&l, "cc3m", &opt, &err) != CCS_OK) {
  *         puts(err.text);
  *     }
+ *     while (ccs_loader_next(l, &b, 60000, &err) == CCS_OK) {
+ *         use(b->images, b->tokens, b->ids);
+ *         ccs_batch_release(b);
+ *     }
+ *     ccs_loader_close(l);
  *
  * Errors    : a function that can fail returns an int32_t of enum ccs_status: 0 is success, a
  *             positive value an outcome that the function names, a negative one a failure. Then
@@ -19,12 +25,14 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
+ * Fork      : the child may use datasets and readers. A loader and its batches stay with the
+ *             parent: in the child functions that can fail return FORKED, others do nothing.
  * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
  *             are passed in are copied; results are borrowed as stated.
  * Growth    : structs begin with struct_size. The caller sets it, or the _init function where
  *             there is one, to the size of the struct. Later versions append fields, never change
  *             one, and accept the structs of earlier versions; of structs that they fill, only the
- *             fields that the caller has. Numbers of enums never change.
+ *             fields that the caller has. Structs without it never change, nor do numbers.
  * Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
  */
 #ifndef CCSTREAM_H
@@ -192,6 +200,169 @@ CCS_API int32_t ccs_reader_captions(struct ccs_reader *r,
                                     const struct ccs_text **out,
                                     uint32_t *count,
                                     struct ccs_error *err);
+
+/* ---- loader ------------------------------------------------------------------------------- */
+
+/* Batches of one or several datasets, in an order computed from the seed: the same seed gives the
+ * same samples, crops and captions for any number of threads, ranks and restarts. Its threads work
+ * ahead. */
+struct ccs_loader;
+
+/* Memory for batches, as from cudaHostAlloc. Both functions may be called from any thread, and
+ * release as long as a batch is held. All NULL: ordinary memory. */
+struct ccs_allocator {
+    void *(*alloc)(void *cookie, size_t size); /* 64-byte aligned; NULL on failure */
+    void (*release)(void *cookie, void *data);
+    void *cookie;
+};
+
+struct ccs_loader_options {
+    uint64_t struct_size;   /* set by ccs_loader_options_init, as all defaults */
+    uint32_t batch;         /* rows of all ranks together, [1, 1048576]; 512 */
+    uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
+    uint32_t image_size_px; /* side of the delivered pictures, [8, 2048]; 256 */
+    const char *augment;    /* "crop", "eval-squash", "eval-crop", "paper", "simclr"; "crop" */
+    uint32_t views;         /* of each picture, 1 or 2; 1 */
+    uint32_t positives;     /* rows of a batch that are one sample, [1, 8], with one view; 1 */
+    const char *order;      /* "global", "sequential", "block:SIZE:WINDOW"; "global" */
+    const char *filter;     /* as --filter of ccstream-train; NULL: everything; NULL */
+    bool captions;          /* deliver tokens of a caption; true */
+    bool drop_last;         /* omit a last batch that is not full; true */
+    bool clean_captions;    /* the paper's cleaning before the tokenizer; true */
+    bool verify_images;     /* compare every image with its stored hash; true */
+    uint32_t max_tokens;    /* of a row of tokens, [2, 4096]; 30 */
+    uint64_t seed;          /* of order, crops and captions; 0 */
+    uint64_t epochs;        /* CCS_END after this many; 0: never; 0 */
+    uint32_t threads;       /* that decode, at most 1024; 0: one per CPU; 0 */
+    uint32_t prefetch;      /* batches made ahead, [1, 64]; 3 */
+    uint64_t max_corrupt;   /* damaged samples that are replaced before the run fails, at most 4096;
+                               1000 */
+    const void *tokenizer;  /* bytes of a model, read by open only; NULL: the first dataset's; no
+                               tokens without one; NULL */
+    size_t tokenizer_size;
+    struct ccs_allocator allocator;
+    void (*log)(void *cookie, const char *line); /* from any thread until close; NULL: silent */
+    void *log_cookie;
+};
+
+/* Sets every field that a struct of this size has. */
+CCS_API void ccs_loader_options_init(struct ccs_loader_options *opt, uint64_t struct_size);
+
+/* Opens one dataset and starts to read. opt may be NULL: defaults. Returns CCS_OK, USAGE (an
+ * option, or fewer samples than a batch with drop_last), MISMATCH (the tokenizer is not the one
+ * that the dataset names), UNSUPPORTED, or what ccs_dataset_open returns. */
+CCS_API int32_t ccs_loader_open(struct ccs_loader **out,
+                                const char *dataset,
+                                const struct ccs_loader_options *opt,
+                                struct ccs_error *err);
+
+enum { CCS_MAX_SOURCES = 16 };
+
+/* Several datasets, each "DIR" or "DIR:WEIGHT", as --data of ccstream-train: ids of a dataset
+ * follow those of the ones before it. count in [1, CCS_MAX_SOURCES]. Also USAGE: weights for some
+ * datasets and not for others. */
+CCS_API int32_t ccs_loader_open_mix(struct ccs_loader **out,
+                                    const char *const *datasets,
+                                    uint32_t count,
+                                    const struct ccs_loader_options *opt,
+                                    struct ccs_error *err);
+
+/* Stops the threads, from any state within a minute, usually at once. Batches that are still held
+ * stay valid until their own release. */
+CCS_API void ccs_loader_close(struct ccs_loader *l);
+
+struct ccs_loader_info {
+    uint64_t struct_size; /* set by the caller */
+    uint64_t samples;     /* of an epoch */
+    uint64_t captions;    /* of all datasets */
+    uint64_t id_space;    /* greater than every sample id */
+    uint64_t fingerprint; /* of the dataset; of several: a hash of theirs and their ids */
+    uint64_t steps;       /* batches of an epoch */
+    uint32_t max_count;   /* most rows of a batch of this rank */
+    uint32_t vocabulary;  /* tokens; 0: no tokenizer */
+    uint32_t threads;     /* that decode */
+    uint32_t sources;     /* datasets */
+    const char *engine;   /* "io_uring" or "pread"; never freed */
+};
+
+CCS_API int32_t ccs_loader_get_info(const struct ccs_loader *l,
+                                    struct ccs_loader_info *info,
+                                    struct ccs_error *err);
+
+/* A batch. Rows of one sample are at the same place in every array. */
+struct ccs_batch {
+    uint64_t struct_size;  /* set by the library */
+    uint32_t count;        /* rows of this rank; may be 0 in a last batch that is kept */
+    uint32_t side_px;      /* S */
+    uint32_t max_tokens;   /* T */
+    uint32_t replaced;     /* rows whose own sample is damaged and was replaced by another one */
+    uint64_t epoch, step;  /* step: the batch in the epoch, from 0 */
+    uint8_t *images;       /* (count, S, S, 3) RGB: the first view */
+    uint8_t *images2;      /* the second view; NULL with one */
+    int32_t *tokens;       /* (count, T), padded at the end of each row; NULL without captions or
+                              tokenizer */
+    int32_t *lengths;      /* (count) tokens before the padding; NULL likewise */
+    uint64_t *ids;         /* (count) of samples */
+    uint64_t *caption_ids; /* (count) the caption's number among those of all samples by id;
+                              UINT64_MAX: none. Changes when the dataset does */
+    int32_t *labels;       /* (count); -1: none */
+};
+
+/* Waits at most timeout_ms (0: does not wait) for the next batch, which is held until
+ * ccs_batch_release. Up to `prefetch` + 1 may be held. Returns CCS_OK, CCS_END after the last
+ * epoch, TIMEOUT (the message names the stage that is late), INVALID (a batch must be released
+ * first), FORKED, or the failure that ended the run, which every later call repeats: IO, CORRUPT
+ * (too many damaged samples, or a shard changed), NOTFOUND. */
+CCS_API int32_t ccs_loader_next(struct ccs_loader *l,
+                                const struct ccs_batch **out,
+                                int64_t timeout_ms,
+                                struct ccs_error *err);
+
+/* Gives the batch's memory back, which becomes invalid. From any thread, while others use the
+ * loader, and after ccs_loader_close. Until then the caller may write to the arrays, which nothing
+ * reads. Accepts NULL. */
+CCS_API void ccs_batch_release(const struct ccs_batch *b);
+
+/* The position of a run: the next batch, as plain numbers to be stored anywhere. The same on every
+ * rank; valid for any number of ranks and threads, and the same batch size. */
+struct ccs_loader_state {
+    uint64_t struct_size; /* set by the caller */
+    uint64_t fingerprint, seed, epoch, step;
+    uint64_t filter, order, mix; /* hashes of these options; 0: the default */
+    uint32_t batch, sources;
+    uint64_t source_fingerprints[CCS_MAX_SOURCES];
+    uint64_t source_id_offsets[CCS_MAX_SOURCES];
+};
+
+/* The position after the last batch that next returned. */
+CCS_API int32_t ccs_loader_get_state(const struct ccs_loader *l,
+                                     struct ccs_loader_state *out,
+                                     struct ccs_error *err);
+
+/* Continues there, also after CCS_END. No batch may be held. Returns CCS_OK, MISMATCH (it belongs
+ * to another run; the message names the difference; nothing changes), INVALID, TIMEOUT (reads hang:
+ * the loader can only be closed), FORKED. */
+CCS_API int32_t ccs_loader_seek(struct ccs_loader *l,
+                                const struct ccs_loader_state *state,
+                                struct ccs_error *err);
+
+/* Counters since open or seek. */
+struct ccs_loader_stats {
+    uint64_t struct_size; /* set by the caller */
+    uint64_t samples;     /* delivered */
+    uint64_t batches;
+    uint64_t read_bytes, read_requests;
+    uint64_t replaced;      /* rows, see struct ccs_batch */
+    uint64_t corrupt;       /* different damaged samples, since open */
+    int64_t elapsed_ns;     /* since open or seek */
+    int64_t stall_ns;       /* inside next, without the first batch */
+    int64_t first_batch_ns; /* from open or seek to the first batch; 0 before it */
+};
+
+/* From any thread. */
+CCS_API int32_t ccs_loader_get_stats(struct ccs_loader *l,
+                                     struct ccs_loader_stats *out,
+                                     struct ccs_error *err);
 
 #ifdef __cplusplus
 }

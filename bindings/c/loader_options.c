@@ -1,0 +1,141 @@
+/*
+ * Options of the loader: defaults, ranges, names.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "bindings/c/border_internal.h"
+#include "bindings/c/loader_internal.h"
+#include "formats/tokenizer/tokenizer.h"
+
+/* The loader's own defaults. */
+static struct ccs_loader_options defaults(void) {
+    struct loader_options own;
+    loader_options_default(&own);
+    return (struct ccs_loader_options){
+        .batch = own.batch_count,
+        .rank = own.rank,
+        .world = own.world,
+        .image_size_px = own.image_size_px,
+        .augment = augment_kind_name(own.augment),
+        .views = own.views,
+        .positives = own.positives,
+        .order = "global",
+        .captions = own.captions == LOADER_CAPTIONS_DRAWN,
+        .drop_last = own.drop_last,
+        .clean_captions = own.clean_captions,
+        .verify_images = own.verify_images,
+        .max_tokens = own.max_tokens,
+        .seed = own.seed,
+        .epochs = own.epochs,
+        .threads = own.threads,
+        .prefetch = own.prefetch_batches,
+        .max_corrupt = own.max_corrupt_count,
+    };
+}
+
+void ccs_loader_options_init(struct ccs_loader_options *opt, uint64_t struct_size) {
+    const struct ccs_loader_options mine = defaults();
+    border_init(opt, struct_size, &mine, sizeof(mine));
+}
+
+enum status loader_take_options(struct ccs_loader_options *out,
+                                const struct ccs_loader_options *opt,
+                                struct error *err) {
+    *out = defaults();
+    return opt != NULL ? border_take(out, sizeof(*out), opt, err) : STATUS_OK;
+}
+
+static enum status check_ranges(const struct ccs_loader_options *o, struct error *err) {
+    const struct {
+        const char *name;
+        uint64_t value, low, high;
+    } rows[] = {
+        {"batch", o->batch, 1, LOADER_MAX_BATCH},
+        {"world", o->world, 1, LOADER_MAX_WORLD},
+        {"image_size_px", o->image_size_px, LOADER_MIN_IMAGE_SIDE_PX, LOADER_MAX_IMAGE_SIDE_PX},
+        {"views", o->views, 1, AUGMENT_MAX_VIEWS},
+        {"positives", o->positives, 1, LOADER_MAX_POSITIVES},
+        {"max_tokens", o->max_tokens, 2, TOKENIZER_MAX_TOKENS},
+        {"threads", o->threads, 0, LOADER_MAX_THREADS},
+        {"prefetch", o->prefetch, 1, LOADER_MAX_PREFETCH},
+        {"max_corrupt", o->max_corrupt, 0, LOADER_MAX_CORRUPT_LIST},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (rows[i].value < rows[i].low || rows[i].value > rows[i].high) {
+            return error_set(err, STATUS_USAGE,
+                             "%s is %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, rows[i].name,
+                             rows[i].value, rows[i].low, rows[i].high);
+        }
+    }
+    if (o->rank >= o->world) {
+        return error_set(err, STATUS_USAGE, "rank is %" PRIu32 ", expected 0 to %" PRIu32, o->rank,
+                         o->world - 1);
+    }
+    if (o->batch % o->positives != 0) {
+        return error_set(err, STATUS_USAGE,
+                         "batch is %" PRIu32 ", expected a multiple of positives, %" PRIu32,
+                         o->batch, o->positives);
+    }
+    if (o->positives > 1 && o->views > 1) {
+        return error_set(err, STATUS_USAGE, "positives is %" PRIu32 ", expected 1 with two views",
+                         o->positives);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_pairs(const struct ccs_loader_options *o, struct error *err) {
+    if ((o->tokenizer == NULL) != (o->tokenizer_size == 0)) {
+        return error_set(err, STATUS_USAGE, "of tokenizer and tokenizer_size one is set alone");
+    }
+    if ((o->allocator.alloc == NULL) != (o->allocator.release == NULL)) {
+        return error_set(err, STATUS_USAGE, "of allocator.alloc and .release one is set alone");
+    }
+    return STATUS_OK;
+}
+
+static enum status convert_augment(enum augment_kind *out, const char *name, struct error *err) {
+    if (name != NULL && augment_kind_of(out, name)) {
+        return STATUS_OK;
+    }
+    char names[120] = "";
+    size_t used = 0;
+    for (int i = 0; AUGMENT_KIND_NAMES[i] != NULL && used < sizeof(names); i++) {
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+                                 AUGMENT_KIND_NAMES[i]);
+    }
+    return error_set(err, STATUS_USAGE, "augment is '%.40s', expected one of: %s",
+                     name != NULL ? name : "NULL", names);
+}
+
+enum status loader_convert_options(struct loader_options *out,
+                                   const struct ccs_loader_options *o,
+                                   struct error *err) {
+    TRY(check_ranges(o, err));
+    TRY(check_pairs(o, err));
+    loader_options_default(out);
+    TRY(convert_augment(&out->augment, o->augment, err));
+    TRY(loader_order_parse(out, o->order != NULL ? o->order : "", err));
+    if (o->filter != NULL) {
+        TRY(loader_filter_parse(&out->filter, o->filter, err));
+    }
+    out->batch_count = o->batch;
+    out->rank = o->rank;
+    out->world = o->world;
+    out->image_size_px = o->image_size_px;
+    out->captions = o->captions ? LOADER_CAPTIONS_DRAWN : LOADER_CAPTIONS_NONE;
+    out->views = o->views;
+    out->positives = o->positives;
+    out->drop_last = o->drop_last;
+    out->seed = o->seed;
+    out->epochs = o->epochs;
+    out->max_tokens = o->max_tokens;
+    out->clean_captions = o->clean_captions;
+    out->tokenizer_model = o->tokenizer;
+    out->tokenizer_model_size_bytes = o->tokenizer_size;
+    out->threads = o->threads;
+    out->prefetch_batches = o->prefetch;
+    out->verify_images = o->verify_images;
+    out->max_corrupt_count = o->max_corrupt;
+    return STATUS_OK;
+}
