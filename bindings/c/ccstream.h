@@ -1,5 +1,6 @@
 /*
- * ccstream.h: the C library libccstream: packed image-text datasets and their loader.
+ * ccstream.h: the C library libccstream: packed image-text datasets, their loader, and
+ * tokenizers.
  *
  *     struct ccs_error err;
  *     struct ccs_loader_options opt;
@@ -25,15 +26,14 @@
  * Threading : a handle is used by one thread at a time, distinct handles by different threads at
  *             once, unless a type or function allows more. No function prints, exits, or installs
  *             signal handlers.
- * Fork      : the child may use datasets and readers. A loader and its batches stay with the
- *             parent: in the child functions that can fail return FORKED, others do nothing.
- * Ownership : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that
- *             are passed in are copied; results are borrowed as stated.
- * Growth    : structs begin with struct_size. The caller sets it, or the _init function where
- *             there is one, to the size of the struct. Later versions append fields, never change
- *             one, and accept the structs of earlier versions; of structs that they fill, only the
- *             fields that the caller has. Structs without it never change, nor do numbers.
- * Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
+ * Fork      : the child may use datasets, readers and tokenizers. A loader and its batches stay
+ * with the parent: in the child functions that can fail return FORKED, others do nothing. Ownership
+ * : X_open gives a handle that X_close ends, which accepts NULL. Texts and options that are passed
+ * in are copied; results are borrowed as stated. Growth    : structs begin with struct_size. The
+ * caller sets it, or the _init function where there is one, to the size of the struct. Later
+ * versions append fields, never change one, and accept the structs of earlier versions; of structs
+ * that they fill, only the fields that the caller has. Structs without it never change, nor do
+ * numbers. Texts     : UTF-8. Paths and names end with a NUL; other texts have a size.
  */
 #ifndef CCSTREAM_H
 #define CCSTREAM_H
@@ -362,6 +362,44 @@ struct ccs_loader_stats {
 /* From any thread. */
 CCS_API int32_t ccs_loader_get_stats(struct ccs_loader *l,
                                      struct ccs_loader_stats *out,
+                                     struct ccs_error *err);
+
+/* ---- tokenizer ---------------------------------------------------------------------------- */
+
+/* Texts to token ids. Any number of threads may use one tokenizer at once, and so may the child
+ * after a fork. */
+struct ccs_tokenizer;
+
+/* From the bytes of a SentencePiece model or a WordPiece vocabulary, which are copied. Returns
+ * CCS_OK, CORRUPT, LIMIT, or UNSUPPORTED (a model without begin or end piece). */
+CCS_API int32_t ccs_tokenizer_open(struct ccs_tokenizer **out,
+                                   const void *model,
+                                   size_t size,
+                                   struct ccs_error *err);
+
+/* The one in a dataset's directory. Also NOTFOUND (there is none), MISMATCH (it is not the one that
+ * the dataset names) and IO. */
+CCS_API int32_t ccs_tokenizer_of_dataset(struct ccs_tokenizer **out,
+                                         const struct ccs_dataset *d,
+                                         struct ccs_error *err);
+CCS_API void ccs_tokenizer_close(struct ccs_tokenizer *t);
+
+/* Ids are below it. */
+CCS_API uint32_t ccs_tokenizer_vocabulary(const struct ccs_tokenizer *t);
+/* The id that fills a row. */
+CCS_API int32_t ccs_tokenizer_pad(const struct ccs_tokenizer *t);
+
+/* Fills tokens (count, max_tokens), each row padded at its end, and lengths (count), the tokens
+ * before the padding. Texts may be any bytes; wrong UTF-8 counts as U+FFFD, and only the first 64
+ * KiB of a text count. clean: as clean_captions of the loader. Returns CCS_OK, USAGE (max_tokens is
+ * not 2 to 4096), or CORRUPT (a damaged model). */
+CCS_API int32_t ccs_tokenizer_encode(const struct ccs_tokenizer *t,
+                                     int32_t *tokens,
+                                     int32_t *lengths,
+                                     const struct ccs_text *texts,
+                                     uint64_t count,
+                                     uint32_t max_tokens,
+                                     bool clean,
                                      struct ccs_error *err);
 
 #ifdef __cplusplus

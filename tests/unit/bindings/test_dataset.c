@@ -7,6 +7,7 @@
 #include "bindings/c/ccstream.h"
 #include "formats/base/hash.h"
 #include "formats/dataset/dataset.h"
+#include "tests/support/library.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
@@ -130,16 +131,6 @@ TEST(a_dataset_may_be_read_after_fork) {
     ccs_dataset_close(d);
 }
 
-/* The status, the message and the out parameter of a call that must fail. */
-static void
-check_error(int32_t got, int32_t expected, const struct ccs_error *err, const char *has) {
-    assert_int_equal(got, expected);
-    assert_int_equal(err->status, expected);
-    if (strstr(err->text, has) == NULL) {
-        fail_msg("'%s' is not in: %s", has, err->text);
-    }
-}
-
 TEST(wrong_arguments_are_refused) {
     struct ccs_dataset *d = open_made();
     struct ccs_reader *r = NULL;
@@ -152,29 +143,33 @@ TEST(wrong_arguments_are_refused) {
     uint64_t ids[2];
     struct ccs_record record = {.struct_size = sizeof(record)};
     struct ccs_dataset_info info = {0};
-    check_error(ccs_dataset_open(&none, test_temp_path("none"), &err), CCS_ERROR_NOTFOUND, &err,
-                test_temp_path("none"));
+    library_check_error(ccs_dataset_open(&none, test_temp_path("none"), &err), CCS_ERROR_NOTFOUND,
+                        &err, test_temp_path("none"));
     assert_null(none);
-    check_error(ccs_dataset_open(&none, NULL, &err), CCS_ERROR_INVALID, &err, "path is NULL");
-    check_error(ccs_dataset_open(NULL, "d", &err), CCS_ERROR_INVALID, &err, "out is NULL");
-    check_error(ccs_dataset_get_info(d, &info, &err), CCS_ERROR_INVALID, &err, "struct_size");
-    check_error(ccs_dataset_get_info(NULL, &info, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_dataset_record(d, SAMPLES, &record, &err), CCS_ERROR_NOTFOUND, &err,
-                "no position 100 among 100 samples");
-    check_error(ccs_dataset_record(d, 0, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_dataset_find(d, 1, &record, &err), CCS_ERROR_NOTFOUND, &err, "no sample 1");
-    check_error(ccs_dataset_find(NULL, 1, &record, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_dataset_ids(d, ids, SAMPLES - 1, 2, &err), CCS_ERROR_NOTFOUND, &err,
-                "99 to 100");
-    check_error(ccs_dataset_ids(d, ids, UINT64_MAX, 2, &err), CCS_ERROR_NOTFOUND, &err,
-                "not among");
-    check_error(ccs_dataset_ids(d, NULL, 0, 1, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_reader_open(NULL, d, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_reader_get(r, SAMPLES, &s, &err), CCS_ERROR_NOTFOUND, &err, "position 100");
+    library_check_error(ccs_dataset_open(&none, NULL, &err), CCS_ERROR_INVALID, &err,
+                        "path is NULL");
+    library_check_error(ccs_dataset_open(NULL, "d", &err), CCS_ERROR_INVALID, &err, "out is NULL");
+    library_check_error(ccs_dataset_get_info(d, &info, &err), CCS_ERROR_INVALID, &err,
+                        "struct_size");
+    library_check_error(ccs_dataset_get_info(NULL, &info, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_dataset_record(d, SAMPLES, &record, &err), CCS_ERROR_NOTFOUND, &err,
+                        "no position 100 among 100 samples");
+    library_check_error(ccs_dataset_record(d, 0, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_dataset_find(d, 1, &record, &err), CCS_ERROR_NOTFOUND, &err,
+                        "no sample 1");
+    library_check_error(ccs_dataset_find(NULL, 1, &record, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_dataset_ids(d, ids, SAMPLES - 1, 2, &err), CCS_ERROR_NOTFOUND, &err,
+                        "99 to 100");
+    library_check_error(ccs_dataset_ids(d, ids, UINT64_MAX, 2, &err), CCS_ERROR_NOTFOUND, &err,
+                        "not among");
+    library_check_error(ccs_dataset_ids(d, NULL, 0, 1, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_reader_open(NULL, d, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_reader_get(r, SAMPLES, &s, &err), CCS_ERROR_NOTFOUND, &err,
+                        "position 100");
     assert_null(s);
-    check_error(ccs_reader_get(NULL, 0, &s, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_reader_captions(r, SAMPLES, &texts, &count, &err), CCS_ERROR_NOTFOUND, &err,
-                "position 100");
+    library_check_error(ccs_reader_get(NULL, 0, &s, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_reader_captions(r, SAMPLES, &texts, &count, &err), CCS_ERROR_NOTFOUND,
+                        &err, "position 100");
     assert_null(texts);
     assert_int_equal(count, 0);
     ccs_reader_close(r);
@@ -192,7 +187,7 @@ TEST(a_damaged_sample_is_corrupt) {
     picture_dataset_damage(dir, 5 * STEP);
     assert_int_equal(ccs_dataset_open(&d, dir, NULL), CCS_OK);
     assert_int_equal(ccs_reader_open(&r, d, NULL), CCS_OK);
-    check_error(ccs_reader_get(r, 5, &s, &err), CCS_ERROR_CORRUPT, &err, "sample 15");
+    library_check_error(ccs_reader_get(r, 5, &s, &err), CCS_ERROR_CORRUPT, &err, "sample 15");
     assert_int_equal(ccs_reader_get(r, 6, &s, &err), CCS_OK);
     ccs_reader_close(r);
     ccs_dataset_close(d);

@@ -13,6 +13,7 @@
 #include "formats/base/hash.h"
 #include "loader/loader.h"
 #include "tests/support/batches.h"
+#include "tests/support/library.h"
 #include "tests/support/picture_dataset.h"
 #include "tests/support/test.h"
 
@@ -80,15 +81,6 @@ static uint64_t next_hash(struct ccs_loader *l, const struct loader_options *opt
     uint64_t h = hash_of(b, opt, steps);
     ccs_batch_release(b);
     return h;
-}
-
-static void
-check_error(int32_t got, int32_t expected, const struct ccs_error *err, const char *has) {
-    assert_int_equal(got, expected);
-    assert_int_equal(err->status, expected);
-    if (strstr(err->text, has) == NULL) {
-        fail_msg("'%s' is not in: %s", has, err->text);
-    }
 }
 
 static void check_same(bool tokenizer, struct ccs_loader_options opt, struct loader_options own) {
@@ -196,7 +188,8 @@ TEST(mixes_are_those_of_the_loader_inside) {
     }
     ccs_loader_close(l);
     both[1] = dirs[1];
-    check_error(ccs_loader_open_mix(&l, both, 2, &opt, &err), CCS_ERROR_USAGE, &err, "weight");
+    library_check_error(ccs_loader_open_mix(&l, both, 2, &opt, &err), CCS_ERROR_USAGE, &err,
+                        "weight");
     assert_null(l);
 }
 
@@ -238,21 +231,22 @@ TEST(positions_of_other_runs_are_refused) {
     assert_int_equal(ccs_loader_get_state(l, &saved, NULL), CCS_OK);
     other = saved;
     other.seed++;
-    check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "seed");
+    library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "seed");
     other = saved;
     other.batch = BATCH / 2;
-    check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "batches of 8");
+    library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "batches of 8");
     other = saved;
     other.fingerprint++;
     other.source_fingerprints[0]++;
-    check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "fingerprint");
+    library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_MISMATCH, &err, "fingerprint");
     other = saved;
     other.sources = CCS_MAX_SOURCES + 1;
-    check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_INVALID, &err, "16 sources");
+    library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_INVALID, &err, "16 sources");
     other.struct_size = 0;
-    check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_INVALID, &err, "struct_size");
+    library_check_error(ccs_loader_seek(l, &other, &err), CCS_ERROR_INVALID, &err, "struct_size");
     const struct ccs_batch *b = take(l);
-    check_error(ccs_loader_seek(l, &saved, &err), CCS_ERROR_INVALID, &err, "1 batches are held");
+    library_check_error(ccs_loader_seek(l, &saved, &err), CCS_ERROR_INVALID, &err,
+                        "1 batches are held");
     ccs_batch_release(b);
     assert_int_equal(ccs_loader_seek(l, &saved, &err), CCS_OK);
     ccs_loader_close(l);
@@ -294,8 +288,8 @@ TEST(too_many_held_batches_are_refused) {
     for (int i = 0; i < 3; i++) {
         held[i] = take(l);
     }
-    check_error(ccs_loader_next(l, &b, WAIT_MS, &err), CCS_ERROR_INVALID, &err,
-                "epoch 0, step 0 is still held");
+    library_check_error(ccs_loader_next(l, &b, WAIT_MS, &err), CCS_ERROR_INVALID, &err,
+                        "epoch 0, step 0 is still held");
     assert_null(b);
     ccs_batch_release(held[0]);
     ccs_batch_release(held[0]); /* does nothing */
@@ -402,7 +396,7 @@ static void
 refuse(const char *dir, struct ccs_loader_options opt, int32_t expected, const char *has) {
     struct ccs_error err;
     struct ccs_loader *l = (void *)&err;
-    check_error(ccs_loader_open(&l, dir, &opt, &err), expected, &err, has);
+    library_check_error(ccs_loader_open(&l, dir, &opt, &err), expected, &err, has);
     assert_null(l);
 }
 
@@ -462,24 +456,32 @@ TEST(wrong_arguments_are_refused) {
     struct ccs_loader_stats stats = {0};
     struct ccs_loader_state saved = {0};
     const char *list[] = {dir, NULL};
-    check_error(ccs_loader_open(NULL, dir, &opt, &err), CCS_ERROR_INVALID, &err, "out");
-    check_error(ccs_loader_open(&none, NULL, &opt, &err), CCS_ERROR_INVALID, &err, "dataset");
-    check_error(ccs_loader_open_mix(&none, NULL, 1, &opt, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_loader_open_mix(&none, list, 0, &opt, &err), CCS_ERROR_INVALID, &err, "16");
-    check_error(ccs_loader_open_mix(&none, list, 17, &opt, &err), CCS_ERROR_INVALID, &err, "16");
-    check_error(ccs_loader_open_mix(&none, list, 2, &opt, &err), CCS_ERROR_INVALID, &err,
-                "dataset 1 is NULL");
-    check_error(ccs_loader_next(NULL, &b, 0, &err), CCS_ERROR_INVALID, &err, "loader is NULL");
+    library_check_error(ccs_loader_open(NULL, dir, &opt, &err), CCS_ERROR_INVALID, &err, "out");
+    library_check_error(ccs_loader_open(&none, NULL, &opt, &err), CCS_ERROR_INVALID, &err,
+                        "dataset");
+    library_check_error(ccs_loader_open_mix(&none, NULL, 1, &opt, &err), CCS_ERROR_INVALID, &err,
+                        "NULL");
+    library_check_error(ccs_loader_open_mix(&none, list, 0, &opt, &err), CCS_ERROR_INVALID, &err,
+                        "16");
+    library_check_error(ccs_loader_open_mix(&none, list, 17, &opt, &err), CCS_ERROR_INVALID, &err,
+                        "16");
+    library_check_error(ccs_loader_open_mix(&none, list, 2, &opt, &err), CCS_ERROR_INVALID, &err,
+                        "dataset 1 is NULL");
+    library_check_error(ccs_loader_next(NULL, &b, 0, &err), CCS_ERROR_INVALID, &err,
+                        "loader is NULL");
     struct ccs_loader *l = open_made(dir, &opt);
-    check_error(ccs_loader_next(l, NULL, 0, &err), CCS_ERROR_INVALID, &err, "out is NULL");
-    check_error(ccs_loader_next(l, &b, -1, &err), CCS_ERROR_INVALID, &err, "negative");
-    check_error(ccs_loader_get_info(l, &info, &err), CCS_ERROR_INVALID, &err, "struct_size");
-    check_error(ccs_loader_get_info(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_loader_get_stats(l, &stats, &err), CCS_ERROR_INVALID, &err, "struct_size");
-    check_error(ccs_loader_get_stats(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_loader_get_state(l, &saved, &err), CCS_ERROR_INVALID, &err, "struct_size");
-    check_error(ccs_loader_get_state(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
-    check_error(ccs_loader_seek(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_loader_next(l, NULL, 0, &err), CCS_ERROR_INVALID, &err, "out is NULL");
+    library_check_error(ccs_loader_next(l, &b, -1, &err), CCS_ERROR_INVALID, &err, "negative");
+    library_check_error(ccs_loader_get_info(l, &info, &err), CCS_ERROR_INVALID, &err,
+                        "struct_size");
+    library_check_error(ccs_loader_get_info(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_loader_get_stats(l, &stats, &err), CCS_ERROR_INVALID, &err,
+                        "struct_size");
+    library_check_error(ccs_loader_get_stats(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_loader_get_state(l, &saved, &err), CCS_ERROR_INVALID, &err,
+                        "struct_size");
+    library_check_error(ccs_loader_get_state(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
+    library_check_error(ccs_loader_seek(l, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
     ccs_loader_close(l);
     ccs_loader_close(NULL);
 }
@@ -526,8 +528,8 @@ TEST(damaged_samples_are_replaced_counted_and_logged) {
     while ((s = ccs_loader_next(l, &b, WAIT_MS, &err)) == CCS_OK) {
         ccs_batch_release(b);
     }
-    check_error(s, CCS_ERROR_CORRUPT, &err, "1 are allowed");
-    check_error(ccs_loader_next(l, &b, 0, &err), CCS_ERROR_CORRUPT, &err, "1 are allowed");
+    library_check_error(s, CCS_ERROR_CORRUPT, &err, "1 are allowed");
+    library_check_error(ccs_loader_next(l, &b, 0, &err), CCS_ERROR_CORRUPT, &err, "1 are allowed");
     ccs_loader_close(l);
 }
 
@@ -603,5 +605,6 @@ TEST(options_of_other_versions_are_accepted_as_far_as_they_go) {
 TEST(defaults_are_used_without_options) {
     struct ccs_error err;
     struct ccs_loader *l = NULL;
-    check_error(ccs_loader_open(&l, make_at("d", true), NULL, &err), CCS_ERROR_USAGE, &err, "512");
+    library_check_error(ccs_loader_open(&l, make_at("d", true), NULL, &err), CCS_ERROR_USAGE, &err,
+                        "512");
 }

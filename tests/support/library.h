@@ -1,0 +1,17 @@
+/*
+ * library: what tests of libccstream share.
+ *
+ * Threading : as the assertions.
+ */
+#ifndef TESTS_SUPPORT_LIBRARY_H
+#define TESTS_SUPPORT_LIBRARY_H
+
+#include "bindings/c/ccstream.h"
+
+/* Fails the case unless a call returned this status and a message that has the text. */
+void library_check_error(int32_t got,
+                         int32_t expected,
+                         const struct ccs_error *err,
+                         const char *text);
+
+#endif
