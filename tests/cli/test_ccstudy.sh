@@ -69,3 +69,32 @@ expect 0 "$BIN/ccstudy" zeta --quick --json --epochs 3 --seed 1
 cmp -s first.txt out.txt && fail "another seed, the same numbers"
 expect 0 "$BIN/ccstudy" zeta --quick -e 3
 lines out.txt 9
+
+# ---- batch: a finite grid; what was interrupted continues to the same bytes; other options are refused
+expect 0 "$BIN/ccstudy" batch --quick --json -o studies
+cmp out.txt studies/batch.json || fail "--json is not what the file has"
+mv out.txt first.txt
+[ "$(grep -o '"seeds":2' first.txt | wc -l)" = 18 ] || fail "rows of batch"
+[ "$(grep -o '"gcl":' first.txt | wc -l)" = 36 ] || fail "fits of batch"
+hasnt first.txt 'null'
+lines studies/batch.cells 73
+[ "$(grep -o '<svg' studies/batch.html | wc -l)" = 6 ] || fail "figures of batch"
+hasnt studies/batch.html 'nan'
+hasnt studies/batch.html 'http'
+cp studies/batch.cells whole.cells
+head -n 70 whole.cells >studies/batch.cells
+expect 0 "$BIN/ccstudy" batch --quick --json -o studies
+cmp first.txt out.txt || fail "resumed, other numbers"
+cmp whole.cells studies/batch.cells || fail "resumed, other runs"
+expect 64 "$BIN/ccstudy" batch --quick --seed 1 -o studies
+has err.txt 'is of other options'
+cmp whole.cells studies/batch.cells || fail "a refused command changed the runs"
+expect 0 "$BIN/ccstudy" batch --cells whole.cells --json
+cmp first.txt out.txt || fail "the same runs, other numbers"
+expect 0 "$BIN/ccstudy" batch --cells whole.cells
+lines out.txt 19
+echo 'clip 8' >>whole.cells
+expect 65 "$BIN/ccstudy" batch --cells whole.cells
+has err.txt 'line 74'
+expect 66 "$BIN/ccstudy" batch --features nothing
+expect 64 "$BIN/ccstudy" batch --features nothing --pairs 1000

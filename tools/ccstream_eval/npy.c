@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { PREFIX_BYTES = 10, ALIGN_BYTES = 64, MAX_HEADER_BYTES = 256 };
@@ -51,4 +52,75 @@ enum status npy_write(const char *path,
         s = d.fs->write(d.file, data, size_bytes, err);
     }
     return file_draft_close(&d, s, err);
+}
+
+/* The header's literal, as NumPy writes it too: keys in alphabetical order. */
+static bool parse_header(const char *text, const char *dtype, uint64_t *rows, uint64_t *columns) {
+    char found[8] = "";
+    char order[8] = "";
+    *columns = 0;
+    const int count = sscanf(text,
+                             " { 'descr' : '%7[^']' , 'fortran_order' : %5[a-zA-Z] , 'shape' : "
+                             "( %" SCNu64 " , %" SCNu64 " ) ",
+                             found, order, rows, columns);
+    return count >= 3 && strcmp(found, dtype) == 0 && strcmp(order, "False") == 0 &&
+           (count == 3 || *columns > 0) && *columns <= NPY_MAX_BYTES && *rows > 0;
+}
+
+/* The data of a whole file. */
+static enum status find_data(const uint8_t **data,
+                             const struct byte_buffer *file,
+                             const char *path,
+                             const char *dtype,
+                             uint64_t *rows,
+                             uint64_t *columns,
+                             struct error *err) {
+    char text[MAX_HEADER_BYTES + 1];
+    const uint8_t *p = file->data;
+    const size_t length = file->size_bytes >= PREFIX_BYTES ? p[8] + 256u * p[9] : 0;
+    if (length == 0 || memcmp(p, "\x93NUMPY\x01\x00", 8) != 0 || length >= sizeof text ||
+        PREFIX_BYTES + length > file->size_bytes) {
+        return error_set(err, STATUS_CORRUPT, "%s: not a .npy file of version 1.0", path);
+    }
+    memcpy(text, p + PREFIX_BYTES, length);
+    text[length] = '\0';
+    if (!parse_header(text, dtype, rows, columns)) {
+        return error_set(err, STATUS_CORRUPT,
+                         "%s: not an array of one or two dimensions of type %s in row-major order",
+                         path, dtype);
+    }
+    const uint64_t item = (uint64_t)(dtype[2] - '0');
+    const uint64_t width = *columns > 0 ? *columns : 1;
+    const uint64_t left = file->size_bytes - PREFIX_BYTES - length;
+    if (left / item / width != *rows || left % (item * width) != 0) {
+        return error_set(err, STATUS_CORRUPT, "%s: %" PRIu64 " bytes of data are not its shape",
+                         path, left);
+    }
+    *data = p + PREFIX_BYTES + length;
+    return STATUS_OK;
+}
+
+enum status npy_read(const char *path,
+                     const char *dtype,
+                     void **out,
+                     uint64_t *rows,
+                     uint64_t *columns,
+                     struct error *err) {
+    REQUIRE(path != NULL && dtype != NULL && strlen(dtype) == 3);
+    struct byte_buffer file;
+    const uint8_t *data = NULL;
+    *out = NULL;
+    TRY(file_read_all(file_posix(), &file, path, NPY_MAX_BYTES, err));
+    enum status s = find_data(&data, &file, path, dtype, rows, columns, err);
+    if (s == STATUS_OK) {
+        const size_t size_bytes = file.size_bytes - (size_t)(data - file.data);
+        *out = malloc(size_bytes);
+        if (*out == NULL) {
+            s = error_set(err, STATUS_NOMEM, "%s: no memory for %zu bytes", path, size_bytes);
+        } else {
+            memcpy(*out, data, size_bytes);
+        }
+    }
+    byte_buffer_fini(&file);
+    return s;
 }

@@ -1,7 +1,9 @@
 /*
  * npy: arrays as NumPy's .npy files, version 1.0, little-endian, row-major.
  *
- * Threading : pure function. Ownership: everything is borrowed for the call.
+ * Threading : pure functions.
+ * Ownership : what is read belongs to the caller; everything else is borrowed for the call.
+ * Untrusted : what is read.
  */
 #ifndef TOOLS_CCSTREAM_EVAL_NPY_H
 #define TOOLS_CCSTREAM_EVAL_NPY_H
@@ -20,5 +22,18 @@ enum status npy_write(const char *path,
                       uint64_t rows,
                       uint64_t columns,
                       struct error *err);
+
+enum { NPY_MAX_BYTES = 1 << 30 };
+
+/* Reads an array of one dimension (*columns 0) or two, of at least one item, as npy_write leaves
+ * it. *out is the caller's, to free. Returns OK, NOTFOUND, IO, NOMEM, LIMIT (more than
+ * NPY_MAX_BYTES) or CORRUPT (another dtype, order or version; a size that is not that of the
+ * shape). */
+enum status npy_read(const char *path,
+                     const char *dtype,
+                     void **out,
+                     uint64_t *rows,
+                     uint64_t *columns,
+                     struct error *err);
 
 #endif

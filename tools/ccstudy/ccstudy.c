@@ -11,6 +11,7 @@ static const struct cli_command commands[] = {
      ccstudy_margin},
     {"chains", "the negatives that Markov chains sample, against the global softmax: EMC2",
      ccstudy_chains},
+    {"batch", "recall over the batch: global losses against CLIP: SogCLR, NUCLR", ccstudy_batch},
 };
 
 static const struct cli_suite suite = {

@@ -6,6 +6,7 @@
 
 int ccstudy_toy(int argc, char **argv);
 int ccstudy_chains(int argc, char **argv);
+int ccstudy_batch(int argc, char **argv);
 int ccstudy_zeta(int argc, char **argv);
 int ccstudy_margin(int argc, char **argv);
 

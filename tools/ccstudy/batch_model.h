@@ -1,0 +1,76 @@
+/*
+ * batch_model: pairs of fixed features, and two heads (a linear layer each, or two with GELU in
+ * between) that a loss of train/loss trains on them: what remains of training when the towers are
+ * frozen, so that thousands of steps take a second.
+ *
+ * Threading : the main thread.
+ * Ownership : features own their arrays until batch_features_fini; everything else is borrowed for
+ *             the call.
+ * Untrusted : the .npy files.
+ */
+#ifndef TOOLS_CCSTUDY_BATCH_MODEL_H
+#define TOOLS_CCSTUDY_BATCH_MODEL_H
+
+#include <stdint.h>
+
+#include "formats/base/status.h"
+#include "kernels/ops.h"
+#include "tools/ccstudy/batch_cells.h"
+
+enum {
+    BATCH_LARGEST = 128, /* of the batches; training pairs are a multiple of it */
+    BATCH_MAX_WIDTH = 2048
+};
+
+struct batch_features {
+    float *images;   /* (I, image_width) */
+    float *texts;    /* (T, text_width) */
+    int32_t *owners; /* (T), ascending: the image of each text; every image has one */
+    int64_t images_count, texts_count, image_width, text_width;
+    /* How the images are divided, as rows of `images` in a drawn order: test, validation, then
+     * training pairs, a multiple of BATCH_LARGEST. */
+    int64_t *order;
+    int64_t held_out_count; /* of test, and of validation */
+    int64_t train_count;
+    int64_t *first_text; /* (I + 1) */
+};
+
+/* Draws pairs: points of clusters of unequal size, of which images and texts are two random views
+ * with noise of their own. Returns OK or NOMEM. */
+enum status
+batch_features_draw(struct batch_features *f, int64_t count, uint64_t seed, struct error *err);
+
+/* Reads PREFIX.images.npy (or PREFIX.features.npy where it exists: the image tower's output),
+ * PREFIX.texts.npy and PREFIX.owners.npy as `ccstream-eval embed --texts` writes them. Returns OK,
+ * NOTFOUND, IO, NOMEM, LIMIT or CORRUPT. */
+enum status batch_features_read(struct batch_features *f, const char *prefix, struct error *err);
+
+/* Divides the pairs. Over those of training every column is then shifted to mean 0, and each of
+ * images and texts scaled to mean square 1. Returns OK, NOMEM or USAGE (too few pairs). */
+enum status batch_features_divide(struct batch_features *f,
+                                  int64_t held_out_count,
+                                  uint64_t seed,
+                                  struct error *err);
+void batch_features_fini(struct batch_features *f); /* accepts an all-zero one */
+
+struct batch_training {
+    uint64_t epochs;
+    int64_t hidden; /* units of a hidden layer; 0: none */
+    int64_t dim;    /* of the shared space */
+    uint64_t seed;
+};
+
+/* Trains heads in the cell's setting, with a caption of each image that changes from epoch to
+ * epoch, and fills its recalls and gcl. AdamW with weight decay 0.02, cosine rate after 5 % of
+ * warm-up; zeta is frozen for a sixth of the epochs. `advance` is called with the number of pairs
+ * seen since its last call. Returns OK, NOMEM, CORRUPT (not finite), what the device returns, or
+ * what `advance` returns. */
+enum status batch_train(struct batch_cell *cell,
+                        const struct batch_features *f,
+                        const struct batch_training *how,
+                        struct device *dev,
+                        enum status (*advance)(void *cookie, double pairs, struct error *err),
+                        void *cookie,
+                        struct error *err);
+
+#endif
